@@ -1,0 +1,55 @@
+// Package window decides whether somebody may spend cost now, under an exact
+// sliding-window log.
+//
+// # Terms
+//
+//   - A hit is one unit of cost. A [Limit] is a number of hits per window.
+//   - A log is what has been spent on one key within one window length. It
+//     holds entries (time, cost). A [LogID] names it.
+//   - A window of length W that ends now is the half-open interval
+//     (now-W, now]: an entry recorded at t counts until, but not at, t+W.
+//   - used is the cost of the entries that still count.
+//   - A [Check] asks one log for a cost under a limit; a [Decision] answers it.
+//   - A group is all the checks of one [Store.Take] call: one request.
+//
+// # The contract of every store
+//
+//  1. Exact. A check has room if used + cost <= limit. Entries are charged only
+//     where there is room, so no half-open interval of length W ever holds more
+//     than the limit, whatever the concurrency.
+//  2. All or nothing. If every check of a group has room, every one is charged,
+//     at one instant per log. If one has none, none is charged.
+//  3. Denied is free. A denied group leaves every log as it was.
+//  4. A limit is an argument, not state. Another limit on the same key counts at
+//     the next call, with the history kept. Another window length is another log.
+//  5. The clock is the store's, in whole microseconds, and never runs backwards
+//     within a log: a clock that is set back is held at the log's newest entry
+//     until it has caught up.
+//  6. Cost 0 is a check: it asks whether anything remains, so it is denied when
+//     nothing does, and it records nothing.
+//  7. A cost above the limit can never have room, however long the caller waits.
+//     That is [Decision.Never], an outcome of its own and not a long wait.
+//  8. Checks of one group that name the same log are decided together: each is
+//     allowed only if their summed cost fits. [Fold] states how.
+//  9. An error means "could not decide" and nothing else. A store that answers
+//     with an error has either charged the whole group or nothing of it, and
+//     does not try again by itself: a second try could charge twice.
+//  10. Idle logs disappear by themselves, at the latest when a window and a
+//     little slack have passed since the last charge.
+//
+// The suite in windowtest runs these against a naive oracle, for every store.
+//
+// # One key, step by step
+//
+// Limit 3 per 10 s, cost 1 unless said, times in seconds:
+//
+//	t=0    allowed  remaining 2              entries 0
+//	t=4    allowed  remaining 1              entries 0 4
+//	t=8    allowed  remaining 0              entries 0 4 8; a unit again in 2 s
+//	t=9    denied   retry after 1 s          unchanged: denied is free
+//	t=9    cost 2: denied, retry after 5 s   two units fit when 0 and 4 are gone
+//	t=9    cost 4: never                     4 is more than 3
+//	t=10   allowed  remaining 0              the entry of t=0 counts until, not at, 10
+//
+// A fixed window would have admitted three at t=9 and three more at t=10.
+package window
