@@ -1,0 +1,89 @@
+package tier
+
+import "fmt"
+
+// A Subject is somebody who calls. It is immutable once added to a Directory.
+type Subject struct {
+	ID       string
+	Tier     string
+	Disabled bool // known, but no longer a customer
+}
+
+// Directory is one generation of tiers and subjects. Build it with
+// [NewDirectory] and Add; after that it is read-only and safe for concurrent
+// use. Rules without a directory know no subject.
+type Directory struct {
+	tiers       []string
+	defaultTier string
+	byDigest    map[string]*Subject
+	byID        map[string]*Subject
+}
+
+// NewDirectory returns a directory without subjects. defaultTier is the tier of
+// whoever has none, and must be one of tiers.
+func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
+	d := &Directory{
+		tiers:       tiers,
+		defaultTier: defaultTier,
+		byDigest:    make(map[string]*Subject),
+		byID:        make(map[string]*Subject),
+	}
+	if !d.HasTier(defaultTier) {
+		return nil, fmt.Errorf("the default tier %q is not one of %q", defaultTier, tiers)
+	}
+	return d, nil
+}
+
+// Add puts in a subject with the digests of its API keys. A subject without a
+// tier gets the default one. It refuses an id or a digest that is there already
+// and a tier that is not, and then adds nothing.
+func (d *Directory) Add(s Subject, digests ...string) error {
+	if s.ID == "" {
+		return fmt.Errorf("a subject needs an id")
+	}
+	if s.Tier == "" {
+		s.Tier = d.defaultTier
+	}
+	if !d.HasTier(s.Tier) {
+		return fmt.Errorf("subject %q: unknown tier %q, expected one of %q", s.ID, s.Tier, d.tiers)
+	}
+	if d.byID[s.ID] != nil {
+		return fmt.Errorf("subject %q: a second subject with this id", s.ID)
+	}
+	for _, digest := range digests {
+		if other := d.byDigest[digest]; other != nil {
+			return fmt.Errorf("subject %q: one of its keys also belongs to %q", s.ID, other.ID)
+		}
+	}
+	d.byID[s.ID] = &s
+	for _, digest := range digests {
+		d.byDigest[digest] = &s
+	}
+	return nil
+}
+
+// ByDigest returns the subject of the API key with this digest, or nil. A
+// disabled subject is returned as such.
+func (d *Directory) ByDigest(digest string) *Subject { return d.byDigest[digest] }
+
+// ByID returns the subject with this id, or nil.
+func (d *Directory) ByID(id string) *Subject { return d.byID[id] }
+
+// DefaultTier is the tier of a subject without one and of an unknown key.
+func (d *Directory) DefaultTier() string { return d.defaultTier }
+
+// Tiers returns the names that rules may use, in the order of the source.
+func (d *Directory) Tiers() []string { return d.tiers }
+
+// Subjects returns how many subjects there are.
+func (d *Directory) Subjects() int { return len(d.byID) }
+
+// HasTier reports whether rules may use this name.
+func (d *Directory) HasTier(tier string) bool {
+	for _, t := range d.tiers {
+		if t == tier {
+			return true
+		}
+	}
+	return false
+}

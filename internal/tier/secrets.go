@@ -1,0 +1,59 @@
+package tier
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"sync"
+)
+
+// DigestLen is the length of a digest as text.
+const DigestLen = 2 * sha256.Size
+
+// Secrets digests what must not be kept. It is safe for concurrent use; the
+// zero value is not usable, [NewSecrets] makes one.
+type Secrets struct {
+	keys   map[string]bool
+	hashes sync.Pool
+}
+
+// NewSecrets returns Secrets for descriptor entries with the given keys. secret
+// keys the digest; empty means plain SHA-256.
+func NewSecrets(keys []string, secret []byte) *Secrets {
+	s := &Secrets{keys: make(map[string]bool, len(keys))}
+	for _, k := range keys {
+		s.keys[k] = true
+	}
+	s.hashes.New = func() any {
+		if len(secret) == 0 {
+			return sha256.New()
+		}
+		return hmac.New(sha256.New, secret)
+	}
+	return s
+}
+
+// Is reports whether entries with this key hold secrets.
+func (s *Secrets) Is(key string) bool { return s.keys[key] }
+
+// Digest returns the digest of an API key as 64 lower-case hex digits.
+func (s *Secrets) Digest(apiKey string) string {
+	h := s.hashes.Get().(hash.Hash)
+	defer s.hashes.Put(h)
+	h.Reset()
+	h.Write([]byte(apiKey))
+	var sum [sha256.Size]byte
+	var text [DigestLen]byte
+	hex.Encode(text[:], h.Sum(sum[:0]))
+	return string(text[:])
+}
+
+// Value returns what may be kept of an entry: its digest if the key holds
+// secrets, else the value itself.
+func (s *Secrets) Value(key, value string) string {
+	if s.keys[key] {
+		return s.Digest(value)
+	}
+	return value
+}
