@@ -37,8 +37,8 @@ func NewRuleID(domain string, path []Node) RuleID {
 //	{tag}:rule:identity[,identity...]
 //
 // The braces make tag the hash tag of Redis Cluster, so that keys with one tag
-// share a slot. An empty tag is written as "%", which no escaped byte is: Redis
-// would hash the whole key where the braces are empty.
+// share a slot. Where tag is empty the rule takes its place, so that rules
+// without identity spread over the slots; the "|" in it tells it from any tag.
 //
 // Whatever bytes the parts hold, two different inputs never give one key: all
 // but letters, digits and "-_.@" are written as %XX, and a part longer than 128
@@ -46,7 +46,7 @@ func NewRuleID(domain string, path []Node) RuleID {
 func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 	dst = append(dst, '{')
 	if tag == "" {
-		dst = append(dst, '%')
+		dst = append(dst, rule...)
 	} else {
 		dst = appendPart(dst, tag)
 	}

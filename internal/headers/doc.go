@@ -1,0 +1,22 @@
+// Package headers renders a verdict as the header fields and the body that the
+// client sees. It is pure and allocates no more than the strings it returns.
+//
+// # Styles
+//
+//   - ratelimit: RateLimit and RateLimit-Policy, the structured fields of
+//     draft-ietf-httpapi-ratelimit-headers-10. The policy lists every limit of
+//     the request, RateLimit the one that speaks for it.
+//   - draft03: RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of
+//     draft-ietf-httpapi-ratelimit-headers-03.
+//   - x-ratelimit: the same three as X-RateLimit-*, reset in seconds from now.
+//   - x-ratelimit-epoch: with the reset as seconds since 1970.
+//
+// Styles combine, and none is fine. Retry-After (RFC 9110 §10.2.3) is always
+// there on a denial: whole seconds, rounded up, at least 1.
+//
+// # Safe values
+//
+// Envoy checks neither names nor values: a CR or LF would split the response for
+// HTTP/1 clients. Everything is checked here once more before it leaves, although
+// it is made of numbers and checked names, and what fails is left out.
+package headers

@@ -1,0 +1,173 @@
+package headers
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/slidegate/slidegate/internal/policy"
+)
+
+// A Style is one family of header fields.
+type Style string
+
+// The styles.
+const (
+	StyleRateLimit       Style = "ratelimit"
+	StyleDraft03         Style = "draft03"
+	StyleXRateLimit      Style = "x-ratelimit"
+	StyleXRateLimitEpoch Style = "x-ratelimit-epoch"
+)
+
+// ContentType of the body that [AppendProblem] writes.
+const ContentType = "application/problem+json"
+
+// A Header is one field. Names are lower case, as HTTP/2 has them.
+type Header struct{ Name, Value string }
+
+// maxPolicies bounds the items of RateLimit-Policy: a request with hundreds of
+// descriptors must not make a header that clients refuse.
+const maxPolicies = 16
+
+// Renderer renders verdicts in a set of styles. It is immutable and safe for
+// concurrent use.
+type Renderer struct {
+	rateLimit, draft03, x, epoch bool
+}
+
+// NewRenderer returns a renderer for the given styles.
+func NewRenderer(styles ...Style) (*Renderer, error) {
+	r := new(Renderer)
+	for _, s := range styles {
+		switch s {
+		case StyleRateLimit:
+			r.rateLimit = true
+		case StyleDraft03:
+			r.draft03 = true
+		case StyleXRateLimit:
+			r.x = true
+		case StyleXRateLimitEpoch:
+			r.x, r.epoch = true, true
+		default:
+			return nil, fmt.Errorf("unknown header style %q", s)
+		}
+	}
+	return r, nil
+}
+
+// Append appends the fields for v to dst. There are none where nothing limits
+// the request. now is used for epoch resets alone.
+func (r *Renderer) Append(dst []Header, v *policy.Verdict, now time.Time) []Header {
+	if v.Decisive < 0 {
+		return dst
+	}
+	s := &v.Limits[v.Decisive]
+	reset := Seconds(s.Reset())
+	if r.rateLimit {
+		dst = appendChecked(dst, "ratelimit-policy", string(appendPolicies(make([]byte, 0, 48), v)))
+		dst = appendChecked(dst, "ratelimit", string(appendRateLimit(make([]byte, 0, 48), s, reset)))
+	}
+	if r.draft03 {
+		dst = appendChecked(dst, "ratelimit-limit", string(appendQuota(make([]byte, 0, 48), v)))
+		dst = appendChecked(dst, "ratelimit-remaining", strconv.FormatUint(s.Decision.Remaining, 10))
+		dst = appendChecked(dst, "ratelimit-reset", strconv.FormatInt(reset, 10))
+	}
+	if r.x {
+		if r.epoch {
+			// The first whole second at which the wait is over.
+			reset = ceilUnix(now.Add(s.Reset()))
+		}
+		dst = appendChecked(dst, "x-ratelimit-limit", strconv.FormatUint(s.Limit.Hits, 10))
+		dst = appendChecked(dst, "x-ratelimit-remaining", strconv.FormatUint(s.Decision.Remaining, 10))
+		dst = appendChecked(dst, "x-ratelimit-reset", strconv.FormatInt(reset, 10))
+	}
+	if !v.Allowed {
+		dst = appendChecked(dst, "retry-after", strconv.FormatInt(RetryAfter(s), 10))
+	}
+	return dst
+}
+
+// RetryAfter returns the value of Retry-After for the limit that denied: whole
+// seconds, at least 1.
+func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Reset())) }
+
+// Seconds rounds d up to whole seconds and never below zero. Envoy cuts off
+// fractions, which would send clients back too early.
+func Seconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// appendRateLimit writes "name";r=remaining;t=reset.
+func appendRateLimit(b []byte, s *policy.LimitStatus, reset int64) []byte {
+	b = appendName(b, s.Limit.Policy)
+	b = append(b, ";r="...)
+	b = strconv.AppendUint(b, s.Decision.Remaining, 10)
+	b = append(b, ";t="...)
+	return strconv.AppendInt(b, reset, 10)
+}
+
+// appendPolicies writes "name";q=limit;w=window for every limit of v.
+func appendPolicies(b []byte, v *policy.Verdict) []byte {
+	for i := range v.Limits[:min(len(v.Limits), maxPolicies)] {
+		l := &v.Limits[i].Limit
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = appendName(b, l.Policy)
+		b = append(b, ";q="...)
+		b = strconv.AppendUint(b, l.Hits, 10)
+		b = appendWindow(b, l.Window)
+	}
+	return b
+}
+
+// appendQuota writes the deciding limit and then every limit with its window.
+func appendQuota(b []byte, v *policy.Verdict) []byte {
+	b = strconv.AppendUint(b, v.Limits[v.Decisive].Limit.Hits, 10)
+	for i := range v.Limits[:min(len(v.Limits), maxPolicies)] {
+		l := &v.Limits[i].Limit
+		b = append(b, ", "...)
+		b = strconv.AppendUint(b, l.Hits, 10)
+		b = appendWindow(b, l.Window)
+	}
+	return b
+}
+
+// appendWindow writes ;w=seconds, or nothing for a window that is not a whole
+// number of seconds: the parameter is optional and an integer.
+func appendWindow(b []byte, window time.Duration) []byte {
+	if window%time.Second != 0 {
+		return b
+	}
+	b = append(b, ";w="...)
+	return strconv.AppendInt(b, int64(window/time.Second), 10)
+}
+
+// appendName writes a structured-field string. Names have no character that
+// would need an escape; see policy.ValidName.
+func appendName(b []byte, name string) []byte {
+	b = append(b, '"')
+	b = append(b, name...)
+	return append(b, '"')
+}
+
+// appendChecked appends a field unless its name or value could break a response.
+func appendChecked(dst []Header, name, value string) []Header {
+	if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+		return dst
+	}
+	return append(dst, Header{name, value})
+}
+
+func ceilUnix(t time.Time) int64 {
+	s := t.Unix()
+	if t.Nanosecond() > 0 {
+		s++
+	}
+	return s
+}

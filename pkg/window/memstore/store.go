@@ -1,0 +1,225 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+const (
+	// DefaultSweepInterval is the time that sweeping every shard once takes.
+	DefaultSweepInterval = 10 * time.Second
+
+	// shardCount is 64 so that a set of shards is one word.
+	shardCount = 64
+
+	// inlineChecks is how many checks a group may have before deciding it
+	// allocates. Few requests have more.
+	inlineChecks = 4
+
+	// minShrink is the number of logs from which on a shard's map is worth being
+	// built anew when most of them have gone: a map never shrinks by itself.
+	minShrink = 1024
+)
+
+// Options change what a store does. The zero value is usable.
+type Options struct {
+	// Clock tells the time since some fixed instant; parts of a microsecond are
+	// cut off. It is called under locks and must not call the store. Nil means
+	// the monotonic clock of the process.
+	Clock func() time.Duration
+	// SweepInterval is the time in which every shard is swept once. Zero means
+	// DefaultSweepInterval; below zero nothing is swept, and logs stay for ever.
+	SweepInterval time.Duration
+}
+
+// Store keeps logs in memory. Create it with New; its methods are safe for
+// concurrent use.
+type Store struct {
+	clock  func() time.Duration
+	seed   maphash.Seed
+	shards [shardCount]shard
+
+	closing sync.Once
+	done    chan struct{} // closed by Close
+	sweeper sync.WaitGroup
+}
+
+var _ window.Store = (*Store)(nil)
+
+// A shard is a part of the logs behind one mutex.
+type shard struct {
+	mu   sync.Mutex
+	logs map[window.LogID]*log
+	peak int // most logs at once since the map was built
+
+	_ [40]byte // keeps two shards off one cache line
+}
+
+// New returns an empty store and starts its sweeper, which runs until Close.
+func New(o Options) *Store {
+	s := &Store{
+		clock: o.Clock,
+		seed:  maphash.MakeSeed(),
+		done:  make(chan struct{}),
+	}
+	if s.clock == nil {
+		start := time.Now()
+		s.clock = func() time.Duration { return time.Since(start) }
+	}
+	for i := range s.shards {
+		s.shards[i].logs = make(map[window.LogID]*log)
+	}
+
+	interval := o.SweepInterval
+	if interval == 0 {
+		interval = DefaultSweepInterval
+	}
+	if interval > 0 {
+		s.sweeper.Go(func() { s.sweep(max(interval/shardCount, 1)) })
+	}
+	return s
+}
+
+// Close ends the sweeper and waits for it. Closing twice is harmless. It never
+// returns an error.
+func (s *Store) Close() error {
+	s.closing.Do(func() { close(s.done) })
+	s.sweeper.Wait()
+	return nil
+}
+
+// Len returns the number of logs, those included that have expired and were not
+// swept yet. It locks one shard after the other.
+func (s *Store) Len() int {
+	n := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		n += len(sh.logs)
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// Take implements [window.Store]. It waits for nothing but short locks; a ctx
+// that is done already is an error, and nothing is charged.
+func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	if err := window.Validate(checks, decisions); err != nil {
+		return fmt.Errorf("memstore: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("memstore: %w", err)
+	}
+	if len(checks) == 1 {
+		s.takeOne(&checks[0], &decisions[0])
+		return nil
+	}
+	folded, answer := window.Fold(checks)
+	if answer == nil {
+		s.takeGroup(checks, decisions)
+		return nil
+	}
+	answers := make([]window.Decision, len(folded))
+	s.takeGroup(folded, answers)
+	for i, j := range answer {
+		decisions[i] = answers[j]
+	}
+	return nil
+}
+
+// takeOne is takeGroup for the most frequent group: one check.
+func (s *Store) takeOne(c *window.Check, d *window.Decision) {
+	id := c.Log()
+	sh := &s.shards[s.shardOf(id)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+
+	l := sh.logs[id]
+	v := l.view(s.clock().Microseconds(), id.Window)
+	*d = l.decide(v, c)
+	if d.Allowed {
+		sh.charge(l, v, c, d)
+	}
+}
+
+// takeGroup decides checks that name every log once.
+func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
+	type asked struct {
+		shard *shard
+		log   *log // nil if there is none yet
+		view  view
+	}
+	var inline [inlineChecks]asked
+	group := inline[:]
+	if len(checks) > inlineChecks {
+		group = make([]asked, len(checks))
+	}
+
+	var touched uint64 // a bit for every shard
+	for i := range checks {
+		k := s.shardOf(checks[i].Log())
+		group[i].shard = &s.shards[k]
+		touched |= 1 << k
+	}
+	s.lock(touched)
+	defer s.unlock(touched)
+
+	// The clock is read under the locks, so that it is not behind what another
+	// group has just recorded.
+	now := s.clock().Microseconds()
+	for i := range checks {
+		c, a := &checks[i], &group[i]
+		a.log = a.shard.logs[c.Log()]
+		a.view = a.log.view(now, c.Limit.Window)
+		decisions[i] = a.log.decide(a.view, c)
+	}
+	if !window.Allowed(decisions) {
+		return
+	}
+	for i := range checks {
+		a := &group[i]
+		a.shard.charge(a.log, a.view, &checks[i], &decisions[i])
+	}
+}
+
+// charge records an allowed check in its log, which is created if it is nil.
+func (sh *shard) charge(l *log, v view, c *window.Check, d *window.Decision) {
+	if l == nil && c.Cost > 0 {
+		l = &log{}
+		id := c.Log()
+		id.Key = strings.Clone(id.Key) // the key may be cut from a much longer message
+		sh.logs[id] = l
+		sh.peak = max(sh.peak, len(sh.logs))
+	}
+	l.charge(v, c, d)
+}
+
+// shardOf returns the index of the shard that holds a log.
+func (s *Store) shardOf(id window.LogID) uint {
+	// Windows of one key are spread too: the multiplier is 2^64 divided by the
+	// golden ratio, which moves any difference into the high bits used below.
+	const golden = 0x9e3779b97f4a7c15
+	h := maphash.String(s.seed, id.Key) + uint64(id.Window)*golden
+	return uint(h >> (64 - 6))
+}
+
+// lock locks a set of shards in index order. Every group does, so that no two
+// can wait for each other.
+func (s *Store) lock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Lock()
+	}
+}
+
+func (s *Store) unlock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Unlock()
+	}
+}
