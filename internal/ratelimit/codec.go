@@ -202,6 +202,9 @@ func (m *message) next() (f field, err error) {
 	if n < 0 {
 		return f, fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
 	}
+	if !num.IsValid() {
+		return f, fmt.Errorf("%w: there is no field number %d", errMalformed, num)
+	}
 	m.skip(n)
 	f.tag = protowire.EncodeTag(num, wire)
 	switch wire {

@@ -136,7 +136,6 @@ var unitLengths = map[typev3.RateLimitUnit]time.Duration{
 	typev3.RateLimitUnit_MINUTE: time.Minute,
 	typev3.RateLimitUnit_HOUR:   time.Hour,
 	typev3.RateLimitUnit_DAY:    24 * time.Hour,
-	typev3.RateLimitUnit_WEEK:   7 * 24 * time.Hour,
 	typev3.RateLimitUnit_MONTH:  30 * 24 * time.Hour,
 	typev3.RateLimitUnit_YEAR:   365 * 24 * time.Hour,
 }

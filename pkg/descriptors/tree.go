@@ -9,16 +9,6 @@ type Entry struct{ Key, Value string }
 // A Descriptor is an ordered list of entries.
 type Descriptor []Entry
 
-// Value returns the value of the first entry with that key.
-func (d Descriptor) Value(key string) (string, bool) {
-	for i := range d {
-		if d[i].Key == key {
-			return d[i].Value, true
-		}
-	}
-	return "", false
-}
-
 // A Node of a rule's path: a key, and a value unless AnyValue.
 type Node struct {
 	Key      string

@@ -1,0 +1,223 @@
+package headers
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// status is one limit of a verdict, of a rule whose only limit it is.
+func status(name string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
+	return policy.LimitStatus{
+		Rule:     &policy.Rule{Name: name},
+		Limit:    policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Policy: name},
+		Cost:     1,
+		Decision: d,
+	}
+}
+
+// verdict has the given limits, one descriptor each; the first decides.
+func verdict(limits ...policy.LimitStatus) *policy.Verdict {
+	v := &policy.Verdict{Allowed: true, Limits: limits, Decisive: -1}
+	for i := range limits {
+		limits[i].Descriptor = i
+		v.Strictest = append(v.Strictest, i)
+		v.Decisive = 0
+		v.Allowed = v.Allowed && limits[i].Decision.Allowed
+	}
+	return v
+}
+
+var (
+	half = status("per-key", 100, time.Minute,
+		window.Decision{Allowed: true, Remaining: 50, ResetAfter: 30*time.Second + time.Microsecond})
+	last = status("per-key", 100, time.Minute,
+		window.Decision{Allowed: true, Remaining: 0, UnitAfter: 1500 * time.Millisecond, ResetAfter: time.Minute})
+	denied = status("per-key", 100, time.Minute,
+		window.Decision{RetryAfter: 12300 * time.Millisecond, UnitAfter: 12300 * time.Millisecond, ResetAfter: time.Minute})
+	never = status("per-key", 100, time.Minute, window.Decision{Never: true, Remaining: 7})
+	daily = status("daily", 9500, 24*time.Hour, window.Decision{Allowed: true, Remaining: 9000, ResetAfter: time.Hour})
+	quick = status("quick", 5, 250*time.Millisecond, window.Decision{Allowed: true, Remaining: 4, ResetAfter: time.Millisecond})
+)
+
+func TestAppend(t *testing.T) {
+	now := time.Unix(1_000_000, 300_000_000)
+	tests := []struct {
+		name   string
+		styles []Style
+		v      *policy.Verdict
+		want   []Header
+	}{
+		{"nothing limits the request", []Style{StyleRateLimit, StyleDraft03}, verdict(), nil},
+		{"ratelimit, allowed", []Style{StyleRateLimit}, verdict(half), []Header{
+			{"ratelimit-policy", `"per-key";q=100;w=60`}, {"ratelimit", `"per-key";r=50;t=31`},
+		}},
+		{"reset is the next unit where nothing remains", []Style{StyleRateLimit}, verdict(last), []Header{
+			{"ratelimit-policy", `"per-key";q=100;w=60`}, {"ratelimit", `"per-key";r=0;t=2`},
+		}},
+		{"every limit is a policy, one speaks", []Style{StyleRateLimit}, verdict(half, daily), []Header{
+			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`}, {"ratelimit", `"per-key";r=50;t=31`},
+		}},
+		{"a window below a second has no w", []Style{StyleRateLimit, StyleDraft03}, verdict(quick), []Header{
+			{"ratelimit-policy", `"quick";q=5`}, {"ratelimit", `"quick";r=4;t=1`},
+			{"ratelimit-limit", "5, 5"}, {"ratelimit-remaining", "4"}, {"ratelimit-reset", "1"},
+		}},
+		{"draft03", []Style{StyleDraft03}, verdict(half, daily), []Header{
+			{"ratelimit-limit", "100, 100;w=60, 9500;w=86400"}, {"ratelimit-remaining", "50"}, {"ratelimit-reset", "31"},
+		}},
+		{"x-ratelimit", []Style{StyleXRateLimit}, verdict(half), []Header{
+			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "31"},
+		}},
+		{"epoch is the first whole second after the wait", []Style{StyleXRateLimitEpoch}, verdict(half), []Header{
+			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "50"}, {"x-ratelimit-reset", "1000031"},
+		}},
+		{"retry-after whatever the style", nil, verdict(denied), []Header{{"retry-after", "13"}}},
+		{"denied", []Style{StyleRateLimit}, verdict(denied, daily), []Header{
+			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`}, {"ratelimit", `"per-key";r=0;t=13`},
+			{"retry-after", "13"},
+		}},
+		{"a cost that never fits waits a window", nil, verdict(never), []Header{{"retry-after", "60"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := NewRenderer(tt.styles...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, r.Append(nil, tt.v, now)); diff != "" {
+				t.Errorf("Append (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestUnknownStyle(t *testing.T) {
+	if _, err := NewRenderer("x-rate-limit"); err == nil || !strings.Contains(err.Error(), "x-rate-limit") {
+		t.Errorf("NewRenderer = %v, want an error that names the style", err)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		-time.Hour: 0, 0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, 59300 * time.Millisecond: 60,
+	} {
+		if got := Seconds(d); got != want {
+			t.Errorf("Seconds(%v) = %d, want %d", d, got, want)
+		}
+	}
+}
+
+// TestStructuredFields reads the fields with a parser of RFC 9651.
+func TestStructuredFields(t *testing.T) {
+	r, err := NewRenderer(StyleRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range r.Append(nil, verdict(half, daily, quick), time.Time{}) {
+		list, err := httpsfv.UnmarshalList([]string{h.Value})
+		if err != nil {
+			t.Errorf("%s: %s: %v", h.Name, h.Value, err)
+			continue
+		}
+		first := list[0].(httpsfv.Item)
+		if first.Value != "per-key" {
+			t.Errorf("%s: first item %v, want the string per-key", h.Name, first.Value)
+		}
+		for _, name := range first.Params.Names() {
+			if p, _ := first.Params.Get(name); !isInt(p) {
+				t.Errorf("%s: parameter %s is %T, want an integer", h.Name, name, p)
+			}
+		}
+	}
+}
+
+func isInt(v any) bool { _, ok := v.(int64); return ok }
+
+// TestUnsafeValuesAreLeftOut gives names that configuration refuses, as a bug
+// elsewhere would.
+func TestUnsafeValuesAreLeftOut(t *testing.T) {
+	r, err := NewRenderer(StyleRateLimit, StyleXRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
+		evil := half
+		evil.Limit.Policy = name
+		for _, h := range r.Append(nil, verdict(evil), time.Time{}) {
+			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
+				t.Errorf("name %q: field %s: %q left the house", name, h.Name, h.Value)
+			}
+			if strings.HasPrefix(h.Name, "ratelimit") {
+				t.Errorf("name %q: field %s was sent as %q, want it left out", name, h.Name, h.Value)
+			}
+		}
+	}
+}
+
+func TestPoliciesAreBounded(t *testing.T) {
+	r, err := NewRenderer(StyleRateLimit, StyleDraft03)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many []policy.LimitStatus
+	for range 200 {
+		many = append(many, half)
+	}
+	for _, h := range r.Append(nil, verdict(many...), time.Time{}) {
+		if len(h.Value) > 1024 {
+			t.Errorf("%s has %d bytes for 200 limits, want a bound", h.Name, len(h.Value))
+		}
+	}
+}
+
+func TestAppendProblem(t *testing.T) {
+	tests := []struct {
+		name   string
+		v      *policy.Verdict
+		detail string
+		retry  float64
+	}{
+		{"denied", verdict(denied), "No room under rule per-key: 100 hits in any 1m0s; try again in 13 s.", 13},
+		{"never", verdict(never), "A request of cost 1 can never pass rule per-key: 100 hits in any 1m0s.", 60},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got map[string]any
+			if err := json.Unmarshal(AppendProblem(nil, tt.v), &got); err != nil {
+				t.Fatalf("the body is not JSON: %v", err)
+			}
+			want := map[string]any{
+				"type": quotaExceeded, "title": "Too Many Requests", "status": 429.0, "detail": tt.detail,
+				"rule": "per-key", "limit": 100.0, "window": 60.0, "retry_after": tt.retry,
+				"violated-policies": []any{"per-key"},
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("problem (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	r, err := NewRenderer(StyleRateLimit)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied), "three": verdict(half, daily, quick)} {
+		b.Run(name, func(b *testing.B) {
+			var dst []Header
+			now := time.Now()
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = r.Append(dst[:0], v, now)
+			}
+		})
+	}
+}

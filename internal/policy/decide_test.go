@@ -1,0 +1,551 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+var secrets = tier.NewSecrets([]string{"api_key"}, nil)
+
+// spend is a store that remembers what it was asked and answers from a script.
+type spend struct {
+	checks []window.Check
+	calls  int
+	answer func(window.Check) window.Decision
+	err    error
+}
+
+func (s *spend) Take(_ context.Context, checks []window.Check, decisions []window.Decision) error {
+	s.calls++
+	s.checks = append(s.checks[:0], checks...)
+	for i, c := range checks {
+		decisions[i] = window.Decision{Allowed: true, Remaining: c.Limit.Hits - 1, ResetAfter: c.Limit.Window}
+		if s.answer != nil {
+			decisions[i] = s.answer(c)
+		}
+	}
+	return s.err
+}
+
+func (*spend) Close() error { return nil }
+
+// counts is a policy.Meters that keeps everything.
+type counts map[string]int
+
+type count struct {
+	c    counts
+	name string
+}
+
+func (c counts) Meter(domain, rule string) Meter { return count{c, domain + "/" + rule} }
+func (c counts) UnknownDomain()                  { c["unknown domain"]++ }
+func (c count) Count(o Outcome)                  { c.c[c.name+" "+o.String()]++ }
+
+func anyOf(key string) descriptors.Node { return descriptors.Node{Key: key, AnyValue: true} }
+
+func one(key, value string) descriptors.Node { return descriptors.Node{Key: key, Value: value} }
+
+func per(hits uint64, w time.Duration) []Limit {
+	return []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}
+}
+
+// directory knows acme (starter, two keys), hobby (free) and gone (disabled).
+func directory(t *testing.T) *tier.Directory {
+	t.Helper()
+	d, err := tier.NewDirectory([]string{"free", "starter"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []struct {
+		s    tier.Subject
+		keys []string
+	}{
+		{tier.Subject{ID: "acme", Tier: "starter"}, []string{"acme-key", "acme-new-key"}},
+		{tier.Subject{ID: "hobby"}, []string{"hobby-key"}},
+		{tier.Subject{ID: "gone", Tier: "starter", Disabled: true}, []string{"gone-key"}},
+	} {
+		var digests []string
+		for _, k := range s.keys {
+			digests = append(digests, secrets.Digest(k))
+		}
+		if err := d.Add(s.s, digests...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func testRules(t *testing.T, who Identity) *Rules {
+	t.Helper()
+	rs := NewRules(who)
+	for _, r := range []Rule{
+		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Name: "per-address", Limits: per(50, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, Name: "per-key", ByTier: map[string][]Limit{
+			"free": per(100, time.Minute),
+			"starter": {
+				{Limit: window.Limit{Hits: 500, Window: time.Second}},
+				{Limit: window.Limit{Hits: 3000, Window: time.Minute}},
+			},
+		}, Limits: per(7, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "search"), anyOf("api_key")}, Name: "search", Limits: per(20, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "global")}, Name: "global", Limits: per(9, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "mine")}, Name: "mine", Subject: "api_key", Limits: per(8, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{one("api_key", "vip-key")}, Name: "vip", Limits: per(6, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("consumer")}, Name: "per-consumer", ByTier: map[string][]Limit{
+			"free": per(1, time.Minute), "starter": per(2, time.Minute),
+		}},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("open")}, Name: "open"},
+	} {
+		if who.Tiers == nil {
+			if len(r.ByTier) > 0 && r.Limits == nil {
+				continue
+			}
+			r.ByTier = nil
+		}
+		if err := rs.Add(r); err != nil {
+			t.Fatalf("Add(%s): %v", r.Name, err)
+		}
+	}
+	return rs
+}
+
+func newDecider(t *testing.T, rs *Rules, s window.Store) (*Decider, counts) {
+	t.Helper()
+	c := counts{}
+	return NewDecider(rs, Options{Store: s, Meters: c, Log: zap.NewNop()}), c
+}
+
+// d reads "route=search api_key=k": a descriptor of cost 1, digested as an
+// adapter would.
+func d(text string) Descriptor {
+	var out Descriptor
+	out.Cost = 1
+	for _, e := range strings.Fields(text) {
+		k, v, _ := strings.Cut(e, "=")
+		out.Entries = append(out.Entries, descriptors.Entry{Key: k, Value: secrets.Value(k, v)})
+	}
+	return out
+}
+
+func request(ds ...string) *Request {
+	r := &Request{Domain: "edge"}
+	for _, text := range ds {
+		r.Descriptors = append(r.Descriptors, d(text))
+	}
+	return r
+}
+
+func TestWhoseLogAndWhichLimit(t *testing.T) {
+	digest := secrets.Digest("made-up")
+	tests := []struct {
+		name string
+		who  Identity
+		req  *Request
+		want []string // "key hits/window"
+		tier string   // of the last limit
+	}{
+		{"an address", Identity{}, request("remote_address=192.0.2.7"), []string{
+			"{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
+		}, ""},
+		{"an address mapped into IPv6 is the same", Identity{}, request("remote_address=::ffff:192.0.2.7"), []string{
+			"{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
+		}, ""},
+		{"a known key counts for its subject, in both windows of its tier", Identity{}, request("api_key=acme-key"), []string{
+			"{id.acme}:edge|api_key:id.acme 500/1s",
+			"{id.acme}:edge|api_key:id.acme 3000/1m0s",
+		}, "starter"},
+		{"a second key of the subject shares the log", Identity{}, request("api_key=acme-new-key"), []string{
+			"{id.acme}:edge|api_key:id.acme 500/1s",
+			"{id.acme}:edge|api_key:id.acme 3000/1m0s",
+		}, "starter"},
+		{"a subject without a tier has the default one", Identity{}, request("api_key=hobby-key"), []string{
+			"{id.hobby}:edge|api_key:id.hobby 100/1m0s",
+		}, "free"},
+		{"a made-up key counts for its address", Identity{}, request("api_key=made-up", "remote_address=192.0.2.7"), []string{
+			"{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s",
+			"{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
+		}, ""},
+		{"the masked address will do", Identity{}, request("api_key=made-up", "masked_remote_address=2001:db8::/64"), []string{
+			"{addr.2001%3Adb8%3A%3A%2F64}:edge|api_key:addr.2001%3Adb8%3A%3A%2F64 100/1m0s",
+		}, "free"},
+		{"without an address all made-up keys share one", Identity{}, request("api_key=made-up"), []string{
+			"{addr.}:edge|api_key:addr. 100/1m0s",
+		}, "free"},
+		{"a disabled subject is a stranger", Identity{}, request("api_key=gone-key"), []string{
+			"{addr.}:edge|api_key:addr. 100/1m0s",
+		}, "free"},
+		{"each unknown key by setting", Identity{EachUnknownKey: true}, request("api_key=made-up"), []string{
+			"{key." + digest + "}:edge|api_key:key." + digest + " 100/1m0s",
+		}, "free"},
+		{"a key below a route, without by_tier", Identity{}, request("route=search api_key=acme-key"), []string{
+			"{id.acme}:edge|route=search/api_key:id.acme 20/1h0m0s",
+		}, "starter"},
+		{"a rule without identity has one log", Identity{}, request("route=global"), []string{
+			"{edge|route=global}:edge|route=global 9/1h0m0s",
+		}, ""},
+		{"the subject may be in another descriptor", Identity{}, request("route=mine", "api_key=hobby-key"), []string{
+			"{id.hobby}:edge|route=mine:id.hobby 8/1h0m0s",
+			"{id.hobby}:edge|api_key:id.hobby 100/1m0s",
+		}, "free"},
+		{"or missing", Identity{}, request("route=mine"), []string{
+			"{addr.}:edge|route=mine:addr. 8/1h0m0s",
+		}, "free"},
+		{"a rule for one key is found by its digest, and is one log", Identity{}, request("api_key=vip-key", "remote_address=192.0.2.7"), []string{
+			"{edge|api_key=" + secrets.Digest("vip-key") + "}:edge|api_key=" + secrets.Digest("vip-key") + " 6/1h0m0s",
+			"{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
+		}, ""},
+		{"an entry that is no secret names the subject by id", Identity{}, request("consumer=acme"), []string{
+			"{acme}:edge|consumer:acme 2/1m0s",
+		}, "starter"},
+		{"an id that nobody has gets the default tier", Identity{}, request("consumer=nobody"), []string{
+			"{nobody}:edge|consumer:nobody 1/1m0s",
+		}, "free"},
+		{"no rule, a rule without limits, no entries", Identity{}, request("nothing=1", "open=1", ""), nil, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.who.Secrets, tt.who.Tiers = secrets, directory(t)
+			store := new(spend)
+			decider, _ := newDecider(t, testRules(t, tt.who), store)
+			var v Verdict
+			if err := decider.Decide(t.Context(), tt.req, &v); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range store.checks {
+				got = append(got, fmt.Sprintf("%s %d/%v", c.Key, c.Limit.Hits, c.Limit.Window))
+			}
+			if g, w := strings.Join(got, "\n"), strings.Join(tt.want, "\n"); g != w {
+				t.Errorf("checks:\n%s\nwant:\n%s", g, w)
+			}
+			if n := len(v.Limits); n > 0 && v.Limits[n-1].Tier != tt.tier {
+				t.Errorf("tier of the last limit = %q, want %q", v.Limits[n-1].Tier, tt.tier)
+			}
+			if wantCalls := min(1, len(tt.want)); store.calls != wantCalls {
+				t.Errorf("%d store calls, want %d", store.calls, wantCalls)
+			}
+		})
+	}
+}
+
+func TestWithoutTiersEveryKeyIsItsOwn(t *testing.T) {
+	store := new(spend)
+	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets}), store)
+	var v Verdict
+	if err := decider.Decide(t.Context(), request("api_key=acme-key"), &v); err != nil {
+		t.Fatal(err)
+	}
+	want := "{key." + secrets.Digest("acme-key") + "}:edge|api_key:key." + secrets.Digest("acme-key")
+	if got := store.checks[0].Key; got != want {
+		t.Errorf("key = %q, want %q", got, want)
+	}
+	if v.Limits[0].Tier != "" || v.Limits[0].Limit.Hits != 7 {
+		t.Errorf("limit = %+v, want the rule's own and no tier", v.Limits[0])
+	}
+}
+
+func TestAPIKeysReachNothing(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	store := &spend{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
+	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
+	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core)})
+	var v Verdict
+	for _, key := range []string{"acme-key", "made-up", "vip-key"} {
+		if err := decider.Decide(t.Context(), request("api_key="+key, "route=search api_key="+key), &v); err != nil {
+			t.Fatal(err)
+		}
+		everything := fmt.Sprintf("%v %+v %+v", logs.All(), store.checks, v)
+		for _, r := range rs.All() {
+			everything += fmt.Sprintf("%s %s %v", r.Name, r.ID(), r.Path)
+		}
+		if strings.Contains(everything, key) {
+			t.Errorf("the key %s shows in %s", key, everything)
+		}
+	}
+	if logs.Len() != 3 {
+		t.Errorf("%d log lines, want one for each denial", logs.Len())
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	allowed := func(remaining uint64) window.Decision {
+		return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: time.Second}
+	}
+	denied := func(retry time.Duration) window.Decision { return window.Decision{RetryAfter: retry} }
+	tests := []struct {
+		name      string
+		decisions map[uint64]window.Decision // by limit
+		req       *Request
+		allowed   bool
+		strictest []int
+		decisive  int
+		counts    counts
+	}{
+		{
+			"the smallest share speaks",
+			map[uint64]window.Decision{50: allowed(20), 100: allowed(30)},
+			request("remote_address=a", "api_key=hobby-key"),
+			true, []int{0, 1}, 1,
+			counts{"edge/per-address allowed": 1, "edge/per-key allowed": 1},
+		},
+		{
+			"one denies, the other is not charged",
+			map[uint64]window.Decision{50: allowed(1), 100: denied(time.Second)},
+			request("remote_address=a", "api_key=hobby-key"),
+			false, []int{0, 1}, 1,
+			counts{"edge/per-address not_charged": 1, "edge/per-key denied": 1},
+		},
+		{
+			"of two that deny the longer wait speaks",
+			map[uint64]window.Decision{50: denied(3 * time.Second), 100: denied(2 * time.Second)},
+			request("remote_address=a", "api_key=hobby-key"),
+			false, []int{0, 1}, 0,
+			counts{"edge/per-address denied": 1, "edge/per-key denied": 1},
+		},
+		{
+			"what can never pass outwaits everything",
+			map[uint64]window.Decision{50: denied(time.Hour), 100: {Never: true}},
+			request("remote_address=a", "api_key=hobby-key"),
+			false, []int{0, 1}, 1,
+			counts{"edge/per-address denied": 1, "edge/per-key denied": 1},
+		},
+		{
+			"of two windows of one rule the denying one is its status",
+			map[uint64]window.Decision{500: allowed(1), 3000: denied(time.Second)},
+			request("api_key=acme-key", "nothing=1"),
+			false, []int{1, -1}, 1,
+			counts{"edge/per-key denied": 1, "edge/ no_rule": 1},
+		},
+		{
+			"nothing limits the request",
+			nil, request("nothing=1"), true, []int{-1}, -1,
+			counts{"edge/ no_rule": 1},
+		},
+		{
+			"a domain without rules",
+			nil, &Request{Domain: "other", Descriptors: []Descriptor{d("api_key=x"), d("a=b")}}, true, []int{-1, -1}, -1,
+			counts{"unknown domain": 1},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			store := &spend{answer: func(c window.Check) window.Decision { return tt.decisions[c.Limit.Hits] }}
+			decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
+			var v Verdict
+			if err := decider.Decide(t.Context(), tt.req, &v); err != nil {
+				t.Fatal(err)
+			}
+			if v.Allowed != tt.allowed || v.Decisive != tt.decisive || fmt.Sprint(v.Strictest) != fmt.Sprint(tt.strictest) {
+				t.Errorf("verdict allowed %v decisive %d strictest %v, want %v %d %v",
+					v.Allowed, v.Decisive, v.Strictest, tt.allowed, tt.decisive, tt.strictest)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(tt.counts) {
+				t.Errorf("counts = %v, want %v", got, tt.counts)
+			}
+		})
+	}
+}
+
+// TestVerdictIsReused decides a large request and then small ones with the same
+// verdict: nothing of the first may show.
+func TestVerdictIsReused(t *testing.T) {
+	store := new(spend)
+	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
+	var v Verdict
+	for _, req := range []*Request{
+		request("api_key=acme-key", "remote_address=a", "route=global"),
+		request("remote_address=b"),
+		request("nothing=1"),
+		{Domain: "other"},
+	} {
+		var fresh Verdict
+		for _, to := range []*Verdict{&v, &fresh} {
+			if err := decider.Decide(t.Context(), req, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := fmt.Sprintf("%v %+v %v %v", v.Allowed, v.Limits, v.Strictest, v.Decisive),
+			fmt.Sprintf("%v %+v %v %v", fresh.Allowed, fresh.Limits, fresh.Strictest, fresh.Decisive); got != want {
+			t.Errorf("reused verdict = %s, want %s", got, want)
+		}
+	}
+}
+
+func TestOverride(t *testing.T) {
+	store := new(spend)
+	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
+	limit := &window.Limit{Hits: 600, Window: time.Minute}
+	req := request("api_key=acme-key", "plan=x region=eu")
+	req.Descriptors[0].Override, req.Descriptors[1].Override = limit, limit
+	var v Verdict
+	if err := decider.Decide(t.Context(), req, &v); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"{id.acme}:edge|:api_key,id.acme", "{eu}:edge|:plan,x,region,eu"}
+	for i, c := range store.checks {
+		if c.Key != want[i] || c.Limit != *limit {
+			t.Errorf("check %d = %+v, want the key %s and the limit that was sent", i, c, want[i])
+		}
+	}
+	if want := (counts{"edge/per-key allowed": 1, "edge/override allowed": 1}); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("counts = %v, want %v", got, want)
+	}
+}
+
+func TestRefundChargesNothing(t *testing.T) {
+	store := new(spend)
+	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
+	req := request("api_key=acme-key")
+	req.Descriptors[0].Refund = true
+	var v Verdict
+	if err := decider.Decide(t.Context(), req, &v); err != nil || !v.Allowed || store.calls != 0 {
+		t.Errorf("Decide = %v, allowed %v after %d store calls, want allowed without a call", err, v.Allowed, store.calls)
+	}
+}
+
+func TestStoreError(t *testing.T) {
+	boom := errors.New("boom")
+	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), &spend{err: boom})
+	var v Verdict
+	if err := decider.Decide(t.Context(), request("api_key=acme-key", "remote_address=a"), &v); !errors.Is(err, boom) {
+		t.Errorf("Decide = %v, want the store's error", err)
+	}
+	if want := (counts{"edge/per-key error": 1, "edge/per-address error": 1}); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("counts = %v, want %v", got, want)
+	}
+}
+
+// stuck waits for its context.
+type stuck struct{ spend }
+
+func (*stuck) Take(ctx context.Context, _ []window.Check, _ []window.Decision) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestStoreTimeout(t *testing.T) {
+	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
+	decider := NewDecider(rs, Options{Store: new(stuck), Meters: counts{}, Log: zap.NewNop(), StoreTimeout: time.Millisecond})
+	var v Verdict
+	if err := decider.Decide(t.Context(), request("api_key=acme-key"), &v); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Decide = %v, want the deadline", err)
+	}
+}
+
+func TestReset(t *testing.T) {
+	limit := Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}
+	tests := []struct {
+		name string
+		d    window.Decision
+		want time.Duration
+	}{
+		{"something remains", window.Decision{Allowed: true, Remaining: 1, ResetAfter: 40 * time.Second}, 40 * time.Second},
+		{"nothing remains", window.Decision{Allowed: true, UnitAfter: 3 * time.Second, ResetAfter: time.Minute}, 3 * time.Second},
+		{"denied", window.Decision{RetryAfter: 5 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}, 5 * time.Second},
+		{"never", window.Decision{Never: true, Remaining: 10}, time.Minute},
+	}
+	for _, tt := range tests {
+		if got := (&LimitStatus{Limit: limit, Decision: tt.d}).Reset(); got != tt.want {
+			t.Errorf("%s: Reset = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAddRefuses(t *testing.T) {
+	api := []descriptors.Node{anyOf("api_key")}
+	tests := []struct {
+		name string
+		rule Rule
+		want string
+	}{
+		{"no domain", Rule{Path: api, Limits: per(1, time.Second)}, "a domain needs a name"},
+		{"bad name", Rule{Domain: "d", Path: api, Name: "a b", Limits: per(1, time.Second)}, `name "a b": only letters`},
+		{"bad window", Rule{Domain: "d", Path: api, Limits: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
+		{"a window twice", Rule{Domain: "d", Path: api, Limits: append(per(1, time.Second), per(2, time.Second)...)}, "two limits for the same window of 1s"},
+		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},
+		{"a tier without a limit", Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"free": per(1, time.Second)}}, `by_tier: tier "starter" has no limit here and the rule has none of its own`},
+		{"no path", Rule{Domain: "d", Limits: per(1, time.Second)}, "a rule needs at least one descriptor key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := NewRules(Identity{Secrets: secrets, Tiers: directory(t)}).Add(tt.rule)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Add = %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if err := NewRules(Identity{Secrets: secrets}).Add(Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"free": per(1, time.Second)}}); err == nil {
+		t.Error("by_tier without tiers is accepted")
+	}
+}
+
+func TestNames(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	two := append(per(1, time.Second), per(2, 36*time.Hour)...)
+	for _, tt := range []struct {
+		path []descriptors.Node
+		want string
+		hdrs []string
+	}{
+		{[]descriptors.Node{anyOf("remote_address")}, "remote_address", []string{"remote_address-1s", "remote_address-36h"}},
+		{[]descriptors.Node{one("route", "/v1/search"), anyOf("user")}, "route.-v1-search.user", nil},
+		{[]descriptors.Node{one("api_key", "k")}, "api_key", nil},
+		{[]descriptors.Node{one("é", strings.Repeat("x", 100))}, "--." + strings.Repeat("x", 61), nil},
+	} {
+		if err := rs.Add(Rule{Domain: "d", Path: tt.path, Limits: two}); err != nil {
+			t.Fatal(err)
+		}
+		r := rs.All()[len(rs.All())-1]
+		if r.Name != tt.want || !ValidName(r.Name) {
+			t.Errorf("name of %v = %q, want %q", tt.path, r.Name, tt.want)
+		}
+		for i, want := range tt.hdrs {
+			if got := r.Limits[i].Policy; got != want {
+				t.Errorf("limit %d of %s is called %q, want %q", i, r.Name, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	dir, err := tier.NewDirectory([]string{"free"}, "free")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := dir.Add(tier.Subject{ID: "hobby"}, secrets.Digest("hobby-key")); err != nil {
+		b.Fatal(err)
+	}
+	rs := NewRules(Identity{Secrets: secrets, Tiers: dir})
+	for _, r := range []Rule{
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string][]Limit{"free": per(100, time.Minute)}},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Limits: per(100, time.Minute)},
+	} {
+		if err := rs.Add(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop()})
+	for name, req := range map[string]*Request{"one": request("api_key=hobby-key"), "two": request("api_key=hobby-key", "remote_address=192.0.2.1")} {
+		b.Run(name, func(b *testing.B) {
+			var v Verdict
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := decider.Decide(b.Context(), req, &v); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
