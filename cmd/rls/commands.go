@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+type versionCmd struct{}
+
+// Run prints the version.
+func (versionCmd) Run() error {
+	fmt.Println("slidegate", version)
+	return nil
+}
+
+type validateCmd struct {
+	Path []string `arg:"" optional:"" help:"Rules files or directories to check instead of the setting rules.path." name:"PATH"`
+}
+
+// Run loads everything as serving would and reports what is wrong.
+func (v validateCmd) Run(c *cli) error {
+	s, err := config.LoadSettings(c.Config, os.Environ())
+	if err != nil {
+		return err
+	}
+	paths := v.Path
+	if len(paths) == 0 {
+		paths = []string{s.Rules.Path}
+	}
+	var broken []error
+	for _, path := range paths {
+		s.Rules.Path = path
+		g, err := config.Load(s)
+		if err != nil {
+			broken = append(broken, err)
+			continue
+		}
+		for _, w := range g.Warnings {
+			fmt.Fprintf(os.Stderr, "warning: %s\n", w)
+		}
+		fmt.Printf("%s: %d rules in domains %s are valid\n",
+			strings.Join(g.Files, ", "), len(g.Rules.All()), strings.Join(g.Rules.Domains(), ", "))
+	}
+	if len(broken) > 0 {
+		return fmt.Errorf("the configuration is not valid:\n%w", errors.Join(broken...))
+	}
+	return nil
+}
+
+type digestCmd struct{}
+
+// Run reads keys from standard input, so that they stay out of the shell's
+// history and the process list.
+func (digestCmd) Run(c *cli) error {
+	s, err := config.LoadSettings(c.Config, os.Environ())
+	if err != nil {
+		return err
+	}
+	secrets := tier.NewSecrets(s.Secrets.Entries, s.Secrets.Key.Reveal())
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		if in.Text() != "" {
+			fmt.Println(secrets.Digest(in.Text()))
+		}
+	}
+	if err := in.Err(); err != nil {
+		return fmt.Errorf("reading keys from standard input: %w", err)
+	}
+	return nil
+}
+
+type healthcheckCmd struct {
+	Timeout time.Duration `default:"1s" help:"How long to wait for the answer."`
+}
+
+// Run asks the gRPC health service at the first address of grpc.address.
+func (h healthcheckCmd) Run(c *cli) error {
+	s, err := config.LoadSettings(c.Config, os.Environ())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
+	defer cancel()
+	address := s.GRPC.Address[0]
+	if strings.HasPrefix(address, ":") {
+		address = "localhost" + address
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("healthcheck: %s: %w", address, err)
+	}
+	defer conn.Close()
+	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
+	if err != nil {
+		return fmt.Errorf("healthcheck: %s: %w", address, err)
+	}
+	if out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("healthcheck: %s says %s", address, out.GetStatus())
+	}
+	return nil
+}

@@ -1,0 +1,503 @@
+package config
+
+import (
+	_ "embed"
+	"encoding"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Settings say how the service runs. Times are of type [time.Duration] and have
+// microsecond resolution or better where that matters. The zero value is not
+// usable; [Default] and [LoadSettings] make one. It is a plain value: safe for
+// concurrent use as long as nobody writes to it, and safe to print, since what
+// is secret in it hides itself.
+type Settings struct {
+	GRPC    GRPC    `yaml:"grpc"`
+	HTTP    HTTP    `yaml:"http"`
+	Admin   Admin   `yaml:"admin"`
+	Rules   Rules   `yaml:"rules"`
+	Tiers   Tiers   `yaml:"tiers"`
+	Reload  Reload  `yaml:"reload"`
+	Store   Store   `yaml:"store"`
+	Headers Headers `yaml:"headers"`
+	Secrets Secrets `yaml:"secrets"`
+	Drain   Drain   `yaml:"drain"`
+	Log     Log     `yaml:"log"`
+}
+
+// GRPC is the listener that Envoy calls.
+type GRPC struct {
+	Address              []string      `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
+	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message that is read; a larger one is answered RESOURCE_EXHAUSTED"`
+	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
+	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; one that pings more often is disconnected"`
+	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives before the client is asked for a new one, so that load spreads over new instances; 0s: for ever"`
+}
+
+// HTTP is the listener for people and probes.
+type HTTP struct {
+	Address string `yaml:"address" doc:"/healthcheck and /json: host:port; empty: off"`
+}
+
+// Admin is the listener for operators.
+type Admin struct {
+	Address string `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
+}
+
+// Rules says where the rules are.
+type Rules struct {
+	Path string `yaml:"path" doc:"a rules file, or a directory of *.yaml and *.yml; empty: the built-in example"`
+}
+
+// The sources of tiers.
+const (
+	TiersNone = "none"
+	TiersFile = "file"
+)
+
+// What becomes of API keys that the tiers do not know.
+const (
+	UnknownKeyShared = "shared"
+	UnknownKeyEach   = "each"
+)
+
+// Tiers says where tiers and subjects come from.
+type Tiers struct {
+	Source     string `yaml:"source" doc:"where tiers come from: none or file"`
+	Path       string `yaml:"path" doc:"the tiers file; empty: the built-in example"`
+	UnknownKey string `yaml:"unknown_key" doc:"API keys that are not in the tiers: shared (one log per client address) or each (a log of its own)"`
+}
+
+// Reload says how changes of files are noticed.
+type Reload struct {
+	Interval time.Duration `yaml:"interval" doc:"how often rules and tiers are looked at, beside events of the file system; 0s: events only"`
+}
+
+// The stores.
+const (
+	StoreMemory = "memory"
+	StoreRedis  = "redis"
+)
+
+// Store says where logs are kept.
+type Store struct {
+	Type    string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
+	Redis   Redis         `yaml:"redis"`
+}
+
+// Redis is the redis store.
+type Redis struct {
+	URL       URL    `yaml:"url" doc:"redis://user:password@host:port/db, rediss:// for TLS, unix:///path"`
+	PoolSize  int    `yaml:"pool_size" doc:"connections; 0: 10 for each CPU"`
+	KeyPrefix string `yaml:"key_prefix" doc:"what every key in Redis begins with"`
+}
+
+// The header styles.
+const (
+	StyleRateLimit       = "ratelimit"
+	StyleDraft03         = "draft03"
+	StyleXRateLimit      = "x-ratelimit"
+	StyleXRateLimitEpoch = "x-ratelimit-epoch"
+)
+
+// Headers says what is put on answers.
+type Headers struct {
+	Styles []string `yaml:"styles" doc:"headers on answers, any of: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-Limit, -Remaining, -Reset), x-ratelimit (X-RateLimit-*, reset in seconds), x-ratelimit-epoch (the same, reset as a Unix time); Retry-After is on every denial"`
+}
+
+// Secrets says which descriptor entries hold API keys and how they are digested.
+type Secrets struct {
+	Entries []string `yaml:"entries" doc:"descriptor keys whose values are API keys; they are digested before anything can log or store them"`
+	Key     Secret   `yaml:"key" doc:"secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
+	KeyFile string   `yaml:"key_file" doc:"a file that holds secrets.key; only one of the two may be given"`
+}
+
+// Drain says how the service stops.
+type Drain struct {
+	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long everything is still answered"`
+	Timeout    time.Duration `yaml:"timeout" doc:"after that: how long calls in flight may take"`
+	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay; only where other instances take over, since Envoy lets everything pass when its only instance says so"`
+}
+
+// Log is the service's own log.
+type Log struct {
+	Level  string `yaml:"level" doc:"debug, info, warn or error"`
+	Format string `yaml:"format" doc:"json or console"`
+}
+
+// Default returns the settings of a service that was told nothing: memory store
+// and built-in rules. It is the only place that knows defaults.
+func Default() Settings {
+	return Settings{
+		GRPC: GRPC{
+			Address:              []string{":8081"},
+			SocketMode:           0o660,
+			MaxMessageBytes:      256 << 10,
+			MaxConcurrentStreams: 4096,
+			KeepaliveMinTime:     10 * time.Second,
+		},
+		HTTP:    HTTP{Address: ":8080"},
+		Admin:   Admin{Address: "127.0.0.1:6070"},
+		Tiers:   Tiers{Source: TiersFile, UnknownKey: UnknownKeyShared},
+		Reload:  Reload{Interval: 5 * time.Second},
+		Store:   Store{Type: StoreMemory, Timeout: 15 * time.Millisecond, Redis: Redis{URL: "redis://127.0.0.1:6379/0", KeyPrefix: "slidegate:"}},
+		Headers: Headers{Styles: []string{StyleRateLimit}},
+		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
+		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
+		Log:     Log{Level: "info", Format: "json"},
+	}
+}
+
+//go:embed settings.full.yaml
+var fullExample []byte
+
+// FullExample returns a commented settings file that sets every setting to its
+// default.
+func FullExample() []byte { return slices.Clone(fullExample) }
+
+// EnvPrefix begins the name of every environment variable of the service.
+const EnvPrefix = "SLIDEGATE_"
+
+// EnvConfig names the settings file. The command reads it, not [LoadSettings].
+const EnvConfig = EnvPrefix + "CONFIG"
+
+// A Setting describes one setting for documentation.
+type Setting struct {
+	Path    string // store.redis.url
+	Env     string // SLIDEGATE_STORE_REDIS_URL
+	Default string // as text; lists separated by commas
+	Doc     string
+}
+
+// Describe returns every setting in the order of [Settings].
+func Describe() []Setting {
+	d := Default()
+	var all []Setting
+	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) {
+		all = append(all, Setting{Path: path, Env: envName(path), Default: textOf(v), Doc: f.Tag.Get("doc")})
+	})
+	return all
+}
+
+// eachSetting calls back for every setting below v, in order.
+func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		path := prefix + f.Tag.Get("yaml")
+		if f.Type.Kind() == reflect.Struct {
+			eachSetting(v.Field(i), path+".", visit)
+			continue
+		}
+		visit(path, f, v.Field(i))
+	}
+}
+
+func envName(path string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+func textOf(v reflect.Value) string {
+	if list, ok := v.Interface().([]string); ok {
+		return strings.Join(list, ",")
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// LoadSettings returns the defaults, overridden by the file at path unless path
+// is empty, overridden by the environment (as [os.Environ] returns it). The error
+// is [Problems]: everything that is wrong with either. It reads secrets.key_file
+// into Secrets.Key.
+//
+// A variable that begins with [EnvPrefix] and is no setting is a problem, but for
+// [EnvConfig] and for those that Kubernetes sets in every pod of a namespace
+// that has a service named slidegate.
+func LoadSettings(path string, environ []string) (Settings, error) {
+	var data []byte
+	r := new(report)
+	if path != "" {
+		var err error
+		if data, err = readFile(path, maxSettingsFile); err != nil {
+			r.addf(path, 0, "", "%s", err)
+		}
+	}
+	return loadSettings(r, path, data, environ)
+}
+
+func loadSettings(r *report, file string, data []byte, environ []string) (Settings, error) {
+	l := &settingsLoader{report: r, settings: Default(), places: make(map[string]place)}
+	if file != "" {
+		r.file(file)
+	}
+	r.file(environment)
+	if len(data) > 0 {
+		l.readFile(file, data)
+	}
+	l.readEnviron(environ)
+	l.validate()
+	if err := r.err(); err != nil {
+		return Settings{}, err
+	}
+	return l.settings, nil
+}
+
+type settingsLoader struct {
+	report   *report
+	settings Settings
+	places   map[string]place // where a setting that is not default was given
+	bad      map[string]bool  // settings whose value could not be read
+}
+
+// place is where the value of a setting comes from.
+type place struct {
+	file string
+	line int
+	path string
+}
+
+func (l *settingsLoader) readFile(file string, data []byte) {
+	docs, problem := parse(file, data)
+	if problem != nil {
+		l.report.add(*problem)
+		return
+	}
+	if len(docs) > 1 {
+		l.report.addf(file, docs[1].Line, "", "a settings file holds one YAML document, this is another")
+		return
+	}
+	if len(docs) == 0 || root(docs[0]) == nil {
+		return // all comments: everything at its default
+	}
+	d := &decoder{file: file, report: l.report, lines: make(map[string]int)}
+	d.decode(root(docs[0]), reflect.ValueOf(&l.settings).Elem(), nil)
+	for path, line := range d.lines {
+		l.places[path] = place{file, line, path}
+	}
+}
+
+// kubernetes matches what Kubernetes sets for a service whose name begins with
+// slidegate. The ports of it hold URLs, which tells them from a mistyped setting.
+var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
+
+func (l *settingsLoader) readEnviron(environ []string) {
+	type target struct {
+		path  string
+		value reflect.Value
+	}
+	targets := make(map[string]target)
+	names := []string{EnvConfig}
+	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
+		targets[envName(path)] = target{path, v}
+		names = append(names, envName(path))
+	})
+	for _, variable := range environ {
+		name, text, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig {
+			continue
+		}
+		t, ok := targets[name]
+		if !ok {
+			if !kubernetes.MatchString(variable) {
+				l.report.addf(environment, 0, quoteless(name), "unknown variable%s", didYouMean(name, names))
+			}
+			continue
+		}
+		l.places[t.path] = place{file: environment, path: name}
+		if err := setText(t.value, text); err != nil {
+			l.report.addf(environment, 0, name, "%s", err)
+			// Not judged a second time.
+			delete(l.places, t.path)
+			if l.bad == nil {
+				l.bad = make(map[string]bool)
+			}
+			l.bad[t.path] = true
+		}
+	}
+}
+
+// problem reports what is wrong with the value of a setting, at the place where
+// it was given.
+func (l *settingsLoader) problem(path, format string, args ...any) {
+	if l.bad[path] {
+		return
+	}
+	at, ok := l.places[path]
+	if !ok {
+		at = place{path: path}
+	}
+	l.report.addf(at.file, at.line, at.path, format, args...)
+}
+
+func (l *settingsLoader) oneOf(path, got string, names ...string) {
+	if !slices.Contains(names, got) {
+		l.problem(path, "%s is not one of %s%s", quote(got), strings.Join(names, ", "), didYouMean(got, names))
+	}
+}
+
+func (l *settingsLoader) between(path string, got, least, most int) {
+	if got < least || got > most {
+		l.problem(path, "%d is not between %d and %d", got, least, most)
+	}
+}
+
+func (l *settingsLoader) timeBetween(path string, got, least, most time.Duration) {
+	if got < least || got > most {
+		l.problem(path, "%v is not between %v and %v", got, least, most)
+	}
+}
+
+// zeroOrBetween is timeBetween for a setting that zero switches off.
+func (l *settingsLoader) zeroOrBetween(path string, got, least, most time.Duration) {
+	if got != 0 && (got < least || got > most) {
+		l.problem(path, "%v is not 0 and not between %v and %v", got, least, most)
+	}
+}
+
+// Bounds of settings. They are wide: they catch a wrong unit, not a bold choice.
+const (
+	minMessageBytes = 1 << 10  // a request with a few descriptors
+	maxMessageBytes = 64 << 20 // held in memory for every call in flight
+	maxPoolSize     = 10_000   // Redis's own default for all of its clients
+	maxKeyPrefix    = 64       // it is stored with every key
+	minSecret       = 16       // 128 bits: cannot be guessed
+	maxStoreTimeout = 10 * time.Second
+	maxSetTime      = 24 * time.Hour
+)
+
+func (l *settingsLoader) validate() {
+	s := &l.settings
+	l.listeners()
+	l.between("grpc.max_message_bytes", s.GRPC.MaxMessageBytes, minMessageBytes, maxMessageBytes)
+	l.between("grpc.max_concurrent_streams", s.GRPC.MaxConcurrentStreams, 1, 1<<20)
+	l.timeBetween("grpc.keepalive_min_time", s.GRPC.KeepaliveMinTime, time.Millisecond, maxSetTime)
+	l.zeroOrBetween("grpc.max_connection_age", s.GRPC.MaxConnectionAge, time.Second, 400*day)
+
+	l.zeroOrBetween("reload.interval", s.Reload.Interval, 10*time.Millisecond, maxSetTime)
+
+	switch s.Tiers.Source {
+	case "redis", "postgres", "http":
+		l.problem("tiers.source", "%q is not supported yet: use file or none", s.Tiers.Source)
+	default:
+		l.oneOf("tiers.source", s.Tiers.Source, TiersNone, TiersFile)
+	}
+	l.oneOf("tiers.unknown_key", s.Tiers.UnknownKey, UnknownKeyShared, UnknownKeyEach)
+
+	l.oneOf("store.type", s.Store.Type, StoreMemory, StoreRedis)
+	l.timeBetween("store.timeout", s.Store.Timeout, time.Millisecond, maxStoreTimeout)
+	if message := s.Store.Redis.URL.check(); message != "" {
+		l.problem("store.redis.url", "%s", message)
+	}
+	l.between("store.redis.pool_size", s.Store.Redis.PoolSize, 0, maxPoolSize)
+	if p := s.Store.Redis.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
+		l.problem("store.redis.key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", quote(p), maxKeyPrefix)
+	}
+
+	l.styles()
+	l.secrets()
+
+	l.timeBetween("drain.delay", s.Drain.Delay, 0, maxSetTime)
+	l.timeBetween("drain.timeout", s.Drain.Timeout, time.Millisecond, maxSetTime)
+	l.oneOf("log.level", s.Log.Level, "debug", "info", "warn", "error")
+	l.oneOf("log.format", s.Log.Format, "json", "console")
+}
+
+// notInKeyPrefix says what a key prefix must not hold: braces would move Redis
+// Cluster's hash tag, and the rest would make keys hard to find with SCAN.
+func notInKeyPrefix(c rune) bool {
+	return c <= ' ' || c > '~' || strings.ContainsRune("{}*?[]\\", c)
+}
+
+func (l *settingsLoader) listeners() {
+	s := &l.settings
+	if len(s.GRPC.Address) == 0 {
+		l.problem("grpc.address", "at least one address is needed")
+	}
+	for i, a := range s.GRPC.Address {
+		if message := checkAddress(a, true); message != "" {
+			l.problem("grpc.address", "%s", message)
+		} else if slices.Contains(s.GRPC.Address[:i], a) {
+			l.problem("grpc.address", "%s stands there twice", quote(a))
+		}
+	}
+	for _, a := range []struct{ path, address string }{
+		{"http.address", s.HTTP.Address},
+		{"admin.address", s.Admin.Address},
+	} {
+		if a.address == "" {
+			continue
+		}
+		if message := checkAddress(a.address, false); message != "" {
+			l.problem(a.path, "%s", message)
+		} else if slices.Contains(s.GRPC.Address, a.address) {
+			l.problem(a.path, "%s is also grpc.address", quote(a.address))
+		}
+	}
+	if s.HTTP.Address != "" && s.HTTP.Address == s.Admin.Address {
+		l.problem("admin.address", "%s is also http.address", quote(s.Admin.Address))
+	}
+}
+
+func (l *settingsLoader) styles() {
+	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
+	styles := l.settings.Headers.Styles
+	for i, s := range styles {
+		if slices.Contains(styles[:i], s) {
+			l.problem("headers.styles", "%s stands there twice", quote(s))
+			continue
+		}
+		l.oneOf("headers.styles", s, known...)
+	}
+	if slices.Contains(styles, StyleXRateLimit) && slices.Contains(styles, StyleXRateLimitEpoch) {
+		l.problem("headers.styles", "%s and %s exclude each other: they use the same headers", StyleXRateLimit, StyleXRateLimitEpoch)
+	}
+}
+
+func (l *settingsLoader) secrets() {
+	s := &l.settings.Secrets
+	for i, e := range s.Entries {
+		switch {
+		case e == "":
+			l.problem("secrets.entries", "a descriptor key cannot be empty")
+		case slices.Contains(s.Entries[:i], e):
+			l.problem("secrets.entries", "%s stands there twice", quote(e))
+		}
+	}
+	switch {
+	case s.Key != "" && s.KeyFile != "":
+		l.problem("secrets.key_file", "secrets.key is given too: only one of the two may be")
+	case s.Key != "" && len(s.Key) < minSecret:
+		l.problem("secrets.key", "the secret has less than %d bytes", minSecret)
+	case s.KeyFile != "":
+		key, err := readSecret(s.KeyFile)
+		if err != nil {
+			l.problem("secrets.key_file", "%s: %s", quoteless(s.KeyFile), err)
+		}
+		s.Key = key
+	}
+}
+
+// readSecret reads a secret of enough length from a file, without the newline
+// that editors end a file with.
+func readSecret(file string) (Secret, error) {
+	data, err := readFile(file, maxSecretFile)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if len(text) < minSecret {
+		return "", fmt.Errorf("the secret has less than %d bytes", minSecret)
+	}
+	return Secret(text), nil
+}
+
+var (
+	_ encoding.TextUnmarshaler = (*Secret)(nil)
+	_ encoding.TextUnmarshaler = (*URL)(nil)
+	_ encoding.TextUnmarshaler = (*FileMode)(nil)
+)

@@ -1,0 +1,277 @@
+package config
+
+import (
+	"encoding/hex"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// tiersDoc is a tiers file.
+type tiersDoc struct {
+	Tiers    field[[]field[string]] `yaml:"tiers,required"`
+	Default  field[string]          `yaml:"default,required"`
+	Subjects list                   `yaml:"subjects"`
+}
+
+// subject is one item of subjects.
+type subject struct {
+	ID       field[string]       `yaml:"id,required"`
+	Tier     field[string]       `yaml:"tier"`
+	Keys     []field[subjectKey] `yaml:"keys"`
+	Disabled bool                `yaml:"disabled"`
+}
+
+type subjectKey struct {
+	SHA256 field[string] `yaml:"sha256"`
+	Plain  field[Secret] `yaml:"plain"`
+}
+
+// judgeKey repeats no key that is not nearly one of ours: an API key that was
+// written without its "plain:" would be a key here.
+func (*subjectKey) judgeKey(key string) string {
+	names := []string{"sha256", "plain"}
+	if nearest(key, names) == "" {
+		return "unknown key, expected sha256 or plain"
+	}
+	return ""
+}
+
+// tiersReader turns a tiers file into a directory.
+type tiersReader struct {
+	report  *report
+	warn    *report
+	secrets *tier.Secrets
+	file    string
+
+	names     []string // of the tiers; nil if they could not be read
+	directory *tier.Directory
+	lines     []subjectLine // of the subjects added
+	byID      map[string]int
+	plain     int // keys in plain text
+}
+
+// subjectLine is where a subject stands.
+type subjectLine struct {
+	id   string
+	line int
+}
+
+// read reads the file. directory is nil if there is no telling what the tiers
+// are.
+func (t *tiersReader) read(src source) {
+	t.report.file(src.name)
+	t.warn.file(src.name)
+	if head, items, ok := splitSubjects(src.data); ok {
+		// Whatever it finds is void if it turns out that the file had to be read
+		// as a whole.
+		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name}
+		trial.document(head, func(d *decoder) { ok = trial.items(d, src.data, items) })
+		if ok {
+			t.report.join(trial.report)
+			t.warn.join(trial.warn)
+			trial.report, trial.warn = t.report, t.warn
+			*t = trial
+			return
+		}
+	}
+	t.whole(src)
+}
+
+// whole reads the file as one tree.
+func (t *tiersReader) whole(src source) {
+	t.file = src.name
+	if len(src.data) > maxTree {
+		t.report.addf(src.name, 0, "", "larger than %d MiB, and its subjects are not a block list, one item after the other at one indentation", maxTree>>20)
+		return
+	}
+	t.document(src.data, nil)
+}
+
+// maxTree is the largest tiers file that is read as one tree of nodes, which
+// takes some 15 times its size.
+const maxTree = 32 << 20
+
+// document reads the whole file, or with subjects all but its subjects.
+func (t *tiersReader) document(data []byte, subjects func(*decoder)) {
+	docs, problem := parse(t.file, data)
+	switch {
+	case problem != nil:
+		t.report.add(*problem)
+		return
+	case len(docs) > 1:
+		t.report.addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is another")
+		return
+	case len(docs) == 0 || root(docs[0]) == nil:
+		t.report.addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
+		return
+	}
+	d := &decoder{file: t.file, report: t.report}
+	var doc tiersDoc
+	d.decode(root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
+	t.tiers(d, &doc)
+	if subjects != nil {
+		subjects(d)
+	} else if doc.Subjects.node != nil {
+		for i, n := range doc.Subjects.node.Content {
+			var s field[subject]
+			at := &path{parent: doc.Subjects.path, index: i, item: n}
+			s.readLocated(d, n, at)
+			t.subject(d, &s)
+		}
+	}
+	if t.plain > 0 {
+		t.warn.addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
+	}
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// tiers reads the names and makes the directory.
+func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
+	names := make([]string, 0, len(doc.Tiers.value))
+	for i := range doc.Tiers.value {
+		f := &doc.Tiers.value[i]
+		switch {
+		case f.bad:
+		case f.value == "":
+			d.problem(f.spot, "a tier needs a name")
+		case slices.Contains(names, f.value):
+			d.problem(f.spot, "tier %s stands there twice", quote(f.value))
+		default:
+			names = append(names, f.value)
+		}
+	}
+	if doc.Tiers.set && !doc.Tiers.bad && len(doc.Tiers.value) == 0 {
+		d.problem(doc.Tiers.spot, "at least one tier is needed")
+	}
+	if len(names) == 0 {
+		return
+	}
+	t.names = names
+	fallback := doc.Default.value
+	if !slices.Contains(names, fallback) {
+		if doc.Default.set && !doc.Default.bad {
+			d.problem(doc.Default.spot, "unknown tier %s, expected one of %s%s", quote(fallback), strings.Join(names, ", "), didYouMean(fallback, names))
+		}
+		// Only so that the rest can be judged.
+		fallback = names[0]
+	}
+	// Neither name nor default can be wrong here.
+	t.directory, _ = tier.NewDirectory(names, fallback)
+}
+
+// subject adds one subject that was read from nodes.
+func (t *tiersReader) subject(d *decoder, f *field[subject]) {
+	s := &f.value
+	if s.ID.set && !s.ID.bad && s.ID.value == "" {
+		d.problem(s.ID.spot, "a subject needs an id")
+	}
+	if s.Tier.set && !s.Tier.bad && s.Tier.value == "" {
+		d.problem(s.Tier.spot, "a tier needs a name; leave the key out for the default tier")
+	}
+	digests := make([]string, 0, len(s.Keys))
+	spots := make([]spot, 0, len(s.Keys))
+	for i := range s.Keys {
+		if digest, ok := t.digest(d, &s.Keys[i]); ok {
+			digests = append(digests, digest)
+			spots = append(spots, s.Keys[i].spot)
+		}
+	}
+	t.add(d, tier.Subject{ID: s.ID.value, Tier: s.Tier.value, Disabled: s.Disabled}, digests, subjectSpots{
+		id: s.ID.spot, tier: s.Tier.spot, keys: spots,
+	})
+}
+
+// digest reads one key. A message never repeats a plain one.
+func (t *tiersReader) digest(d *decoder, f *field[subjectKey]) (string, bool) {
+	k := &f.value
+	switch {
+	case f.bad:
+	case k.SHA256.set && k.Plain.set:
+		d.problem(f.spot, "both sha256 and plain: give one of the two")
+	case k.Plain.set && k.Plain.value == "":
+		d.problem(k.Plain.spot, "an API key cannot be empty")
+	case k.Plain.set:
+		t.plain++
+		return t.secrets.Digest(string(k.Plain.value)), true
+	case !k.SHA256.set:
+		d.problem(f.spot, "neither sha256 nor plain: give one of the two")
+	case len(k.SHA256.value) == tier.DigestLen && !isDigest(k.SHA256.value):
+		d.problem(k.SHA256.spot, "a sha256 is %d hex digits, this has other characters", tier.DigestLen)
+	case !isDigest(k.SHA256.value):
+		d.problem(k.SHA256.spot, "a sha256 is %d hex digits, this is %s", tier.DigestLen, counted(len(k.SHA256.value), "character"))
+	default:
+		return strings.ToLower(k.SHA256.value), true
+	}
+	return "", false
+}
+
+func isDigest(text string) bool {
+	if len(text) != tier.DigestLen {
+		return false
+	}
+	var sum [tier.DigestLen / 2]byte
+	_, err := hex.Decode(sum[:], []byte(text))
+	return err == nil
+}
+
+// subjectSpots says where the parts of a subject stand.
+type subjectSpots struct {
+	id, tier spot
+	keys     []spot
+}
+
+// add puts a subject into the directory and reports why it cannot be there. It
+// reports all reasons; the directory would tell the first.
+func (t *tiersReader) add(d *decoder, s tier.Subject, digests []string, at subjectSpots) {
+	if t.directory == nil {
+		return
+	}
+	ok := s.ID != ""
+	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
+		d.problem(at.tier, "unknown tier %s, expected one of %s%s", quote(s.Tier), strings.Join(t.names, ", "), didYouMean(s.Tier, t.names))
+		ok = false
+	}
+	if ok && t.directory.ByID(s.ID) != nil {
+		d.problem(at.id, "a second subject %s, the first is on line %d", quote(s.ID), t.line(s.ID))
+		ok = false
+	}
+	for i, digest := range digests {
+		if other := t.directory.ByDigest(digest); other != nil {
+			d.problem(at.keys[i], "this key also belongs to subject %s on line %d", quote(other.ID), t.line(other.ID))
+			ok = false
+		} else if first := slices.Index(digests[:i], digest); first >= 0 {
+			d.problem(at.keys[i], "the same key as on line %d", at.keys[first].line)
+			ok = false
+		}
+	}
+	if !ok {
+		return
+	}
+	if err := t.directory.Add(s, digests...); err != nil {
+		d.problem(at.id, "%s", err)
+		return
+	}
+	t.lines = append(t.lines, subjectLine{s.ID, at.id.line})
+}
+
+// line returns where a subject stands. The index is made for the first question:
+// good files ask none.
+func (t *tiersReader) line(id string) int {
+	if t.byID == nil {
+		t.byID = make(map[string]int)
+	}
+	for _, l := range t.lines[len(t.byID):] {
+		t.byID[l.id] = l.line
+	}
+	return t.byID[id]
+}

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// hidden is what a secret looks like wherever it is printed.
+const hidden = "***"
+
+// A Secret is a text that must not be printed: every verb of fmt and every
+// encoder shows "***" for it, or nothing if it is empty. [Secret.Reveal] returns
+// the text.
+type Secret string
+
+// Reveal returns the secret itself, or nil if there is none.
+func (s Secret) Reveal() []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
+}
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString hides the secret.
+func (s Secret) GoString() string { return strconv.Quote(s.String()) }
+
+// Format hides the secret from every verb, also from those that make no sense
+// for a text, which would print it in their complaint.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
+
+// MarshalText hides the secret.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText takes the text as it is and never fails.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = Secret(text)
+	return nil
+}
+
+// URL is the address of a server and may hold its password, which is never
+// printed. [URL.Reveal] returns the whole text.
+type URL string
+
+// Reveal returns the URL with its password.
+func (u URL) Reveal() string { return string(u) }
+
+// String returns the URL with *** for a password. Of a text that is no URL it
+// shows nothing: a password with a "/" in it could be anywhere.
+func (u URL) String() string {
+	if u == "" {
+		return ""
+	}
+	parsed, err := url.Parse(string(u))
+	if err != nil || parsed.Scheme == "" || parsed.Opaque != "" {
+		return hidden
+	}
+	var b strings.Builder
+	b.WriteString(parsed.Scheme + "://")
+	if parsed.User != nil {
+		b.WriteString(url.User(parsed.User.Username()).String())
+		if _, ok := parsed.User.Password(); ok {
+			b.WriteString(":" + hidden)
+		}
+		b.WriteString("@")
+	}
+	b.WriteString(parsed.Host + parsed.EscapedPath())
+	if parsed.RawQuery != "" {
+		b.WriteString("?" + hidden)
+	}
+	return b.String()
+}
+
+// GoString hides the password.
+func (u URL) GoString() string { return strconv.Quote(u.String()) }
+
+// Format hides the password from every verb.
+func (u URL) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(u.String())) }
+
+// MarshalText hides the password.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText takes the text as it is and never fails.
+func (u *URL) UnmarshalText(text []byte) error {
+	*u = URL(text)
+	return nil
+}
+
+// check says what is wrong with the URL of a Redis server, without repeating it.
+func (u URL) check() string {
+	const forms = "expected redis://host:port/db, rediss://host:port/db or unix:///path"
+	parsed, err := url.Parse(string(u))
+	if err != nil || parsed.Opaque != "" {
+		return "not a URL (characters such as / and # in a password are written as %2F and %23): " + forms
+	}
+	switch parsed.Scheme {
+	case "redis", "rediss":
+		if parsed.Hostname() == "" {
+			return "the URL has no host: " + forms
+		}
+		if db := strings.Trim(parsed.Path, "/"); db != "" {
+			if _, err := strconv.ParseUint(db, 10, 16); err != nil {
+				return "the part behind the host must be the number of a database: " + forms
+			}
+		}
+	case "unix":
+		if !filepath.IsAbs(parsed.Path) || parsed.Host != "" {
+			return "the path of a unix socket is absolute, so there are three slashes: unix:///path"
+		}
+	case "redis-sentinel", "redis-cluster":
+		return parsed.Scheme + ":// is not supported yet: " + forms
+	default:
+		return "unknown scheme: " + forms
+	}
+	return ""
+}
+
+// FileMode is the permission bits of a file. As text it is octal with a leading
+// zero.
+type FileMode fs.FileMode
+
+// String returns four octal digits.
+func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
+
+// UnmarshalText reads octal digits that begin with 0, so that a mode that some
+// tool turned into a decimal number is not taken for another one.
+func (m *FileMode) UnmarshalText(text []byte) error {
+	digits := strings.TrimPrefix(string(text), "0o")
+	bits, err := strconv.ParseUint(digits, 8, 32)
+	if err != nil || text[0] != '0' || bits > 0o777 {
+		return fmt.Errorf("%s is not a file mode: write it in octal with a leading 0, such as 0660", quote(string(text)))
+	}
+	*m = FileMode(bits)
+	return nil
+}
+
+// maxSocketPath is what fits into the kernel's struct sockaddr_un, with the byte
+// that ends it.
+const maxSocketPath = 107
+
+// checkAddress says what is wrong with the address of a listener.
+func checkAddress(address string, socket bool) string {
+	expected := "expected host:port"
+	if socket {
+		expected += " or unix:///path"
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		path, slashes := strings.CutPrefix(path, "//")
+		switch {
+		case !socket:
+			return fmt.Sprintf("%s: a unix socket is not possible here: %s", quote(address), expected)
+		case !slashes || !filepath.IsAbs(path) || len(path) == 1:
+			return fmt.Sprintf("%s: the path of a unix socket is absolute, so there are three slashes: unix:///path", quote(address))
+		case len(path) > maxSocketPath:
+			return fmt.Sprintf("%s: the path of a unix socket has at most %d bytes", quote(address), maxSocketPath)
+		}
+		return ""
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || strings.ContainsAny(host, " /") {
+		message := fmt.Sprintf("%s is not an address: %s", quote(address), expected)
+		if address == "off" || address == "none" {
+			message += `; "" turns it off`
+		}
+		return message
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Sprintf("%s: the port is a number up to 65535", quote(address))
+	}
+	return ""
+}

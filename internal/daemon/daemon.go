@@ -1,0 +1,288 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// Options of [Run] that are not settings.
+type Options struct {
+	Version string
+	// Log is required.
+	Log *zap.Logger
+	// Reload asks for a reload whenever something arrives. Nil: only the files do.
+	Reload <-chan struct{}
+	// Ready is called once every listener is open and about to be served. Nil:
+	// nobody is told.
+	Ready func(Running)
+}
+
+// Running says what a process does once it is ready.
+type Running struct {
+	GRPC        []string // host:port or unix:///path, as bound
+	HTTP, Admin string   // empty: off
+	Rules       *policy.Rules
+}
+
+// Run serves until ctx ends and the drain is over, or until a part of it fails.
+// It returns nil only in the first case.
+func Run(ctx context.Context, s config.Settings, o Options) error {
+	gs := &generations{settings: s, log: o.Log}
+	// Before the first load, so that no change is missed between the two.
+	watch := config.NewWatcher(config.WatchOptions{
+		Paths:    s.WatchPaths(),
+		Interval: s.Reload.Interval,
+		OnChange: gs.reload,
+		OnWarning: func(err error) {
+			o.Log.Warn("files are watched by looking at them every now and then", zap.Error(err))
+		},
+	})
+	generation, err := config.Load(s)
+	if err != nil {
+		return err
+	}
+	render, err := headers.NewRenderer(styles(s)...)
+	if err != nil {
+		return fmt.Errorf("headers.styles: %w", err)
+	}
+	ls, err := openListeners(s)
+	if err != nil {
+		return err
+	}
+	defer ls.close()
+	store, err := openStore(s)
+	if err != nil {
+		return err
+	}
+
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry, o.Version)
+	options := policy.Options{
+		Store:        store,
+		Meters:       m,
+		StoreSeconds: m.StoreSeconds,
+		StoreTimeout: s.Store.Timeout,
+		Log:          o.Log.WithOptions(zap.WrapCore(sampled)),
+	}
+	if embedded, ok := store.(*memstore.Store); ok {
+		options.StoreTimeout = 0 // it never waits, and a timer costs as much as a decision
+		metrics.Logs(registry, embedded.Len)
+	}
+	decider := policy.NewDecider(generation.Rules, options)
+	service := ratelimit.NewService(decider, generation.Secrets, render)
+	server, health := newGRPC(s.GRPC, service, m, o.Log)
+	gs.decider, gs.metrics = decider, m
+
+	var g run.Group
+	for _, l := range ls.grpc {
+		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
+	}
+	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes)))
+	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}))
+	addContext(&g, ctx, watch.Run)
+	addContext(&g, ctx, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
+	addContext(&g, ctx, func(inner context.Context) error {
+		select {
+		case <-ctx.Done():
+			drain(inner, s.Drain, server, health, o.Log)
+		case <-inner.Done(): // another part failed
+		}
+		return nil
+	})
+
+	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type),
+		zap.Strings("grpc", ls.addresses()), zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
+	if s.Secrets.Key == "" && s.Tiers.Source != config.TiersNone {
+		o.Log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
+	}
+	gs.start(generation)
+	if o.Ready != nil {
+		o.Ready(Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules})
+	}
+	err = g.Run()
+	if closeErr := store.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
+	}
+	o.Log.Info("stopped")
+	return err
+}
+
+func styles(s config.Settings) []headers.Style {
+	var all []headers.Style
+	for _, style := range s.Headers.Styles {
+		all = append(all, headers.Style(style))
+	}
+	return all
+}
+
+// listeners is every open listener; http and admin are nil where they are off.
+type listeners struct {
+	grpc        []net.Listener
+	http, admin net.Listener
+}
+
+func openListeners(s config.Settings) (ls listeners, err error) {
+	defer func() {
+		if err != nil {
+			ls.close()
+		}
+	}()
+	for _, a := range s.GRPC.Address {
+		l, err := listen("grpc.address", a, fs.FileMode(s.GRPC.SocketMode))
+		if err != nil {
+			return ls, err
+		}
+		ls.grpc = append(ls.grpc, l)
+	}
+	if s.HTTP.Address != "" {
+		if ls.http, err = listen("http.address", s.HTTP.Address, 0); err != nil {
+			return ls, err
+		}
+	}
+	if s.Admin.Address != "" {
+		if ls.admin, err = listen("admin.address", s.Admin.Address, 0); err != nil {
+			return ls, err
+		}
+	}
+	return ls, nil
+}
+
+// close closes what is open. Servers close theirs themselves; twice is harmless.
+func (ls listeners) close() {
+	for _, l := range append(ls.grpc, ls.http, ls.admin) {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+func (ls listeners) addresses() []string {
+	var all []string
+	for _, l := range ls.grpc {
+		all = append(all, address(l))
+	}
+	return all
+}
+
+func address(l net.Listener) string {
+	switch l := l.(type) {
+	case nil:
+		return ""
+	case unixListener:
+		return unixScheme + l.path
+	default:
+		return l.Addr().String()
+	}
+}
+
+func httpHandler(service *ratelimit.Service, maxBytes int64) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/json", service.JSONHandler(maxBytes))
+	// Liveness: 200 while the process can answer, whatever the store does.
+	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "OK")
+	})
+	return mux
+}
+
+// Timeouts of the HTTP servers: generous for a profile of half a minute, but
+// nobody holds a connection for ever.
+const (
+	httpReadTimeout  = 10 * time.Second
+	httpWriteTimeout = 2 * time.Minute
+	httpIdleTimeout  = 2 * time.Minute
+)
+
+func addHTTP(g *run.Group, l net.Listener, h http.Handler) {
+	if l == nil {
+		return
+	}
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: httpReadTimeout,
+		ReadTimeout:       httpReadTimeout,
+		WriteTimeout:      httpWriteTimeout,
+		IdleTimeout:       httpIdleTimeout,
+	}
+	g.Add(func() error { return server.Serve(l) }, func(error) { _ = server.Close() })
+}
+
+// addContext runs a part that stops when its context ends.
+func addContext(g *run.Group, ctx context.Context, part func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	g.Add(func() error { return part(ctx) }, func(error) { cancel() })
+}
+
+// forward calls trigger whenever something arrives.
+func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-from:
+			trigger()
+		}
+	}
+}
+
+// drain answers everything for a while, then lets calls in flight finish. It
+// ends at once when ctx does.
+func drain(ctx context.Context, s config.Drain, server *grpc.Server, h *health.Server, log *zap.Logger) {
+	delay, timeout := s.Delay, s.Timeout
+	log.Info("draining", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
+		zap.Bool("not_serving", s.NotServing))
+	if s.NotServing {
+		h.Shutdown()
+	}
+	wait(ctx, delay)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		server.GracefulStop()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		log.Warn("calls were still in flight at the end of drain.timeout and are cut off")
+		server.Stop()
+		<-finished
+	}
+}
+
+// wait returns after d or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// sampled lets ten denials a second through to the log and then every
+// hundredth.
+func sampled(core zapcore.Core) zapcore.Core {
+	return zapcore.NewSamplerWithOptions(core, time.Second, 10, 100)
+}

@@ -1,0 +1,23 @@
+// Package daemon wires the service and runs it: [Run] opens every listener,
+// serves, reloads, and drains.
+//
+// # Life of a process
+//
+//  1. The configuration is loaded; anything wrong with it is an error of Run and
+//     nothing was served.
+//  2. Every listener is opened. A port in use is an error of Run too.
+//  3. All servers run. When one of them fails, all stop, and Run returns why.
+//  4. When the context ends, the drain begins: for drain.delay everything is
+//     still answered, so that proxies that have not heard yet lose nothing; then
+//     GOAWAY is sent and calls in flight finish, at most for drain.timeout.
+//
+// Health stays SERVING through the drain unless drain.not_serving is set. A lone
+// instance that says NOT_SERVING makes Envoy send it nothing more and let every
+// request pass.
+//
+// # Reload
+//
+// Rules and tiers are read again when their files change and on [Reload]. The new
+// generation replaces the old one at once; a broken one is refused, and the last
+// good one stays.
+package daemon

@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
+)
+
+// generations keeps the active generation of rules and tiers and replaces it.
+type generations struct {
+	settings config.Settings
+	decider  *policy.Decider
+	metrics  *metrics.Metrics
+	log      *zap.Logger
+
+	mu      sync.Mutex
+	active  *config.Generation
+	loaded  time.Time
+	refused error // of the last reload; nil if it was taken
+}
+
+// start makes g the first generation.
+func (gs *generations) start(g *config.Generation) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.take(g)
+	gs.log.Info("rules active", gs.fields(g)...)
+}
+
+func (gs *generations) take(g *config.Generation) {
+	gs.active, gs.loaded, gs.refused = g, time.Now(), nil
+	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
+	for _, w := range g.Warnings {
+		gs.log.Warn("configuration", zap.String("problem", w.String()))
+	}
+}
+
+func (gs *generations) fields(g *config.Generation) []zap.Field {
+	f := []zap.Field{
+		zap.String("generation", g.Digest),
+		zap.Strings("domains", g.Rules.Domains()),
+		zap.Int("rules", len(g.Rules.All())),
+	}
+	if t := g.Rules.Tiers(); t != nil {
+		f = append(f, zap.Int("subjects", t.Subjects()))
+	}
+	return f
+}
+
+// reload reads the files again. A broken generation changes nothing but what
+// metrics, log and /rlconfig say. Reading takes time on large files, so requests
+// for the pages are not held up by it; only one caller reloads, the watcher.
+func (gs *generations) reload() {
+	g, err := config.Load(gs.settings)
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if err != nil {
+		gs.refused = err
+		gs.metrics.Refused()
+		gs.log.Error("configuration refused, the last good one stays active",
+			zap.String("generation", gs.active.Digest), zap.String("problems", err.Error()))
+		return
+	}
+	if g.Digest == gs.active.Digest && gs.refused == nil {
+		return // touched, not changed
+	}
+	gs.decider.Swap(g.Rules)
+	gs.take(g)
+	gs.log.Info("rules reloaded", gs.fields(g)...)
+}
+
+// page writes the state of the configuration as text.
+func (gs *generations) page(w http.ResponseWriter, _ *http.Request) {
+	gs.mu.Lock()
+	g, loaded, refused := gs.active, gs.loaded, gs.refused
+	gs.mu.Unlock()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "# generation %s, loaded %s\n", g.Digest, loaded.UTC().Format(time.RFC3339))
+	for _, f := range g.Files {
+		fmt.Fprintf(w, "# from %s\n", f)
+	}
+	if refused != nil {
+		fmt.Fprintf(w, "# BROKEN: the files have changed since and were refused:\n#   %s\n",
+			strings.ReplaceAll(refused.Error(), "\n", "\n#   "))
+	}
+	for _, line := range describe(g.Rules) {
+		fmt.Fprintln(w, line)
+	}
+}
+
+// describe writes one line a rule: its id, its name and its limits.
+func describe(rules *policy.Rules) []string {
+	var lines []string
+	for _, r := range rules.All() {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s  name=%s", r.ID(), r.Name)
+		if len(r.Limits) > 0 {
+			fmt.Fprintf(&b, "  %s", describeLimits(r.Limits))
+		}
+		tiers := make([]string, 0, len(r.ByTier))
+		for t := range r.ByTier {
+			tiers = append(tiers, t)
+		}
+		sort.Strings(tiers)
+		for _, t := range tiers {
+			fmt.Fprintf(&b, "  %s: %s", t, describeLimits(r.ByTier[t]))
+		}
+		lines = append(lines, b.String())
+	}
+	return lines
+}
+
+func describeLimits(limits []policy.Limit) string {
+	parts := make([]string, len(limits))
+	for i, l := range limits {
+		parts[i] = fmt.Sprintf("%d per %s", l.Hits, l.Window)
+	}
+	return strings.Join(parts, " and ")
+}
+
+// Describe writes one line a rule: its id, its name and its limits.
+func (r Running) Describe() []string { return describe(r.Rules) }

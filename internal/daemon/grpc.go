@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/ratelimit"
+)
+
+// healthNames are the services that health checks may ask for: the whole server,
+// the name that the reference service uses, and the full name.
+var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName}
+
+// newGRPC returns the server with every service registered and serving.
+func newGRPC(s config.GRPC, service *ratelimit.Service, m *metrics.Metrics, log *zap.Logger) (*grpc.Server, *health.Server) {
+	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
+		grpc.ChainUnaryInterceptor(observe(m), recoverPanics(m, log)),
+		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)), //nolint:gosec // settings bound it to a million
+		// Envoy pings idle connections too; the default would answer its third
+		// ping with GOAWAY too_many_pings.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             s.KeepaliveMinTime,
+			PermitWithoutStream: true,
+		}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
+	)
+	rlsv3.RegisterRateLimitServiceServer(server, service)
+	h := health.NewServer()
+	for _, name := range healthNames {
+		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
+	}
+	healthv1.RegisterHealthServer(server, h)
+	reflection.Register(server)
+	return server, h
+}
+
+// observe measures every call, whatever becomes of it.
+func observe(m *metrics.Metrics) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		start := time.Now()
+		out, err := handler(ctx, in)
+		m.RPC(info.FullMethod, status.Code(err).String()).Observe(time.Since(start).Seconds())
+		return out, err
+	}
+}
+
+// recoverPanics turns a panic into INTERNAL, counts it and logs where it was.
+// What was being handled is not logged: it may hold a key.
+func recoverPanics(m *metrics.Metrics, log *zap.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				m.Panicked()
+				log.Error("a call panicked; this is a bug, please report it",
+					zap.String("method", info.FullMethod), zap.ByteString("stack", debug.Stack()))
+				out, err = nil, status.Error(codes.Internal, "internal error")
+			}
+		}()
+		return handler(ctx, in)
+	}
+}

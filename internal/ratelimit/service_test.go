@@ -1,0 +1,414 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// uncounted is a policy.Meters that counts nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
+func (uncounted) UnknownDomain()                    {}
+func (uncounted) Count(policy.Outcome)              {}
+
+// testService is a service on the embedded store with a clock of its own: 3 per 10 s
+// for an API key of the tier free, 2 per minute on the login route.
+type testService struct {
+	*Service
+	now time.Duration
+}
+
+func newService(t testing.TB, store window.Store) *testService {
+	t.Helper()
+	b := new(testService)
+	if store == nil {
+		m := memstore.New(memstore.Options{Clock: func() time.Duration { return b.now }})
+		t.Cleanup(func() { _ = m.Close() })
+		store = m
+	}
+	secrets := tier.NewSecrets([]string{"api_key"}, nil)
+	dir, err := tier.NewDirectory([]string{"free"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Add(tier.Subject{ID: "hobby"}, secrets.Digest("demo-free")); err != nil {
+		t.Fatal(err)
+	}
+	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
+	limit := func(hits uint64, w time.Duration) []policy.Limit {
+		return []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}
+	}
+	for _, r := range []policy.Rule{
+		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string][]policy.Limit{"free": limit(3, 10*time.Second)}},
+		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Limits: limit(2, time.Minute)},
+		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Limits: limit(math.MaxUint32, 90*time.Second)},
+	} {
+		if err := rules.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	render, err := headers.NewRenderer(headers.StyleRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decider := policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	b.Service = NewService(decider, secrets, render)
+	return b
+}
+
+// fromJSON reads a RateLimitRequest from protobuf JSON.
+func fromJSON(t testing.TB, text string) *rlsv3.RateLimitRequest {
+	t.Helper()
+	m := new(rlsv3.RateLimitRequest)
+	if err := protojson.Unmarshal([]byte(text), m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+const byKey = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
+
+func TestEveryField(t *testing.T) {
+	s := newService(t, nil)
+	s.now = time.Hour
+	steps := []struct {
+		at   time.Duration
+		in   string
+		want string
+	}{
+		{0, byKey, `{"overallCode":"OK","statuses":[{"code":"OK",
+			"currentLimit":{"name":"per-key","requestsPerUnit":3,"unit":"SECOND","unitMultiplier":10},
+			"limitRemaining":2,"durationUntilReset":"10s"}],
+			"responseHeadersToAdd":[{"key":"ratelimit-policy","value":"\"per-key\";q=3;w=10"},{"key":"ratelimit","value":"\"per-key\";r=2;t=10"}],
+			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":2}}`},
+		{2500 * time.Millisecond, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":2,"descriptors"`, 1), `{"overallCode":"OK","statuses":[{"code":"OK",
+			"currentLimit":{"name":"per-key","requestsPerUnit":3,"unit":"SECOND","unitMultiplier":10},
+			"limitRemaining":0,"durationUntilReset":"8s"}],
+			"responseHeadersToAdd":[{"key":"ratelimit-policy","value":"\"per-key\";q=3;w=10"},{"key":"ratelimit","value":"\"per-key\";r=0;t=8"}],
+			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":0}}`},
+		{3 * time.Second, `{"domain":"edge","descriptors":[
+			{"entries":[{"key":"route","value":"login"}]},
+			{"entries":[{"key":"nobody","value":"1"}]},
+			{"entries":[{"key":"api_key","value":"demo-free"}]}]}`, `{"overallCode":"OVER_LIMIT","statuses":[
+			{"code":"OK","currentLimit":{"name":"login","requestsPerUnit":2,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"0s"},
+			{"code":"OK"},
+			{"code":"OVER_LIMIT","currentLimit":{"name":"per-key","requestsPerUnit":3,"unit":"SECOND","unitMultiplier":10},"durationUntilReset":"7s"}],
+			"responseHeadersToAdd":[{"key":"ratelimit-policy","value":"\"login\";q=2;w=60, \"per-key\";q=3;w=10"},{"key":"ratelimit","value":"\"per-key\";r=0;t=7"},
+				{"key":"retry-after","value":"7"},{"key":"content-type","value":"application/problem+json"}],
+			"rawBody":"BODY",
+			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":0,"retry_after":7}}`},
+	}
+	for _, step := range steps {
+		s.now = time.Hour + step.at
+		got, err := s.ShouldRateLimit(t.Context(), fromJSON(t, step.in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := new(rlsv3.RateLimitResponse)
+		if err := protojson.Unmarshal([]byte(strings.Replace(step.want, `"rawBody":"BODY",`, "", 1)), want); err != nil {
+			t.Fatal(err)
+		}
+		if got.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+			if !json.Valid(got.GetRawBody()) {
+				t.Errorf("at %v the body is %q, want JSON", step.at, got.GetRawBody())
+			}
+			got.RawBody = nil // headers.TestAppendProblem reads it
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
+		}
+	}
+}
+
+func TestUnitOf(t *testing.T) {
+	const day = 24 * time.Hour
+	tests := []struct {
+		w          time.Duration
+		unit       rlsv3.RateLimitResponse_RateLimit_Unit
+		multiplier uint32
+	}{
+		{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND, 1},
+		{90 * time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND, 90},
+		{10 * time.Minute, rlsv3.RateLimitResponse_RateLimit_MINUTE, 10},
+		{4 * time.Hour, rlsv3.RateLimitResponse_RateLimit_HOUR, 4},
+		{day, rlsv3.RateLimitResponse_RateLimit_DAY, 1},
+		{7 * day, rlsv3.RateLimitResponse_RateLimit_WEEK, 1},
+		{30 * day, rlsv3.RateLimitResponse_RateLimit_MONTH, 1},
+		{365 * day, rlsv3.RateLimitResponse_RateLimit_YEAR, 1},
+		{400 * day, rlsv3.RateLimitResponse_RateLimit_DAY, 400},
+		{1500 * time.Millisecond, rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1},
+	}
+	for _, tt := range tests {
+		unit, multiplier := unitOf(tt.w)
+		if unit != tt.unit || multiplier != tt.multiplier {
+			t.Errorf("unitOf(%v) = %v x %d, want %v x %d", tt.w, unit, multiplier, tt.unit, tt.multiplier)
+		}
+	}
+}
+
+func TestCost(t *testing.T) {
+	u64 := wrapperspb.UInt64
+	tests := []struct {
+		name    string
+		request uint32
+		own     *wrapperspb.UInt64Value
+		want    uint64
+	}{
+		{"none is one", 0, nil, 1},
+		{"the request's", 5, nil, 5},
+		{"the descriptor's", 5, u64(2), 2},
+		{"a present zero only asks", 5, u64(0), 0},
+		{"what NaN becomes", 0, u64(1 << 63), 1 << 63},
+		{"the largest", math.MaxUint32, nil, math.MaxUint32},
+	}
+	for _, tt := range tests {
+		got := cost(&rlsv3.RateLimitRequest{HitsAddend: tt.request}, &ratelimitcommonv3.RateLimitDescriptor{HitsAddend: tt.own})
+		if got != tt.want {
+			t.Errorf("%s: cost = %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestOverride(t *testing.T) {
+	tests := []struct {
+		name string
+		in   *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride
+		want *window.Limit
+	}{
+		{"none", nil, nil},
+		{"a minute", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 600, Unit: typev3.RateLimitUnit_MINUTE}, &window.Limit{Hits: 600, Window: time.Minute}},
+		{"ten minutes", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_MINUTE, UnitMultiplier: wrapperspb.UInt32(10)}, &window.Limit{Hits: 1, Window: 10 * time.Minute}},
+		{"zero denies", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{Unit: typev3.RateLimitUnit_DAY}, &window.Limit{Window: 24 * time.Hour}},
+		{"unknown unit", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}, nil},
+		{"a number that is no unit", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 99}, nil},
+		{"longer than any window", &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(math.MaxUint32)}, nil},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, override(tt.in)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	s := newService(t, nil)
+	many := &rlsv3.RateLimitRequest{Domain: "edge"}
+	for range maxDescriptors + 1 {
+		many.Descriptors = append(many.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{})
+	}
+	for name, in := range map[string]*rlsv3.RateLimitRequest{
+		"no domain":            fromJSON(t, `{"descriptors":[{}]}`),
+		"no descriptors":       fromJSON(t, `{"domain":"edge"}`),
+		"nothing":              {},
+		"too many descriptors": many,
+	} {
+		if _, err := s.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: error = %v, want INVALID_ARGUMENT", name, err)
+		}
+	}
+}
+
+func TestStrangeRequestsAreAnswered(t *testing.T) {
+	s := newService(t, nil)
+	tests := []struct {
+		name string
+		in   string
+		want rlsv3.RateLimitResponse_Code
+	}{
+		{"unknown domain", `{"domain":"other","descriptors":[{"entries":[{"key":"a","value":"b"}]}]}`, rlsv3.RateLimitResponse_OK},
+		{"a descriptor without entries", `{"domain":"edge","descriptors":[{}]}`, rlsv3.RateLimitResponse_OK},
+		{"what NaN becomes is above every limit", `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}],"hitsAddend":"9223372036854775808"}]}`, rlsv3.RateLimitResponse_OVER_LIMIT},
+		{"a value of 100,000 bytes", `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"` + strings.Repeat("x", 100_000) + `"}]}]}`, rlsv3.RateLimitResponse_OK},
+		{"the same descriptor four times is one log", `{"domain":"edge","descriptors":[` + strings.Repeat(`{"entries":[{"key":"api_key","value":"demo-free"}]},`, 3) +
+			`{"entries":[{"key":"api_key","value":"demo-free"}]}]}`, rlsv3.RateLimitResponse_OVER_LIMIT},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := fromJSON(t, tt.in)
+			got, err := s.ShouldRateLimit(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.GetOverallCode() != tt.want {
+				t.Errorf("overall code = %v, want %v", got.GetOverallCode(), tt.want)
+			}
+			if len(got.GetStatuses()) != len(in.GetDescriptors()) {
+				t.Errorf("%d statuses for %d descriptors", len(got.GetStatuses()), len(in.GetDescriptors()))
+			}
+		})
+	}
+}
+
+func TestNumbersSaturate(t *testing.T) {
+	s := newService(t, nil)
+	got, err := s.ShouldRateLimit(t.Context(), fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}],"hitsAddend":"0"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := got.GetStatuses()[0]
+	if st.GetLimitRemaining() != math.MaxUint32 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32 {
+		t.Errorf("status = %v, want the largest uint32", st)
+	}
+	if saturate(math.MaxUint64) != math.MaxUint32 {
+		t.Error("a larger number does not saturate")
+	}
+}
+
+// broken is a store that cannot decide.
+type broken struct{ err error }
+
+func (b broken) Take(context.Context, []window.Check, []window.Decision) error { return b.err }
+func (broken) Close() error                                                    { return nil }
+
+func TestStoreErrors(t *testing.T) {
+	for err, want := range map[error]codes.Code{
+		errors.New("dial tcp 10.0.0.1:6379: refused"): codes.Unavailable,
+		context.DeadlineExceeded:                      codes.Unavailable,
+		window.ErrBadCheck:                            codes.Internal,
+	} {
+		out, got := newService(t, broken{err}).ShouldRateLimit(t.Context(), fromJSON(t, byKey))
+		if out != nil || status.Code(got) != want {
+			t.Errorf("store error %v: answer %v, %v, want %v", err, out, got, want)
+		}
+		if strings.Contains(status.Convert(got).Message(), "10.0.0.1") {
+			t.Errorf("the address of the store shows in %v", got)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	s := newService(t, nil)
+	h := s.JSONHandler(1 << 10)
+	post := func(method, body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/json", strings.NewReader(body)))
+		return w
+	}
+	for range 3 {
+		if w := post(http.MethodPost, byKey); w.Code != http.StatusOK || w.Header().Get("ratelimit") == "" {
+			t.Fatalf("within the limit: %d %v, want 200 with headers", w.Code, w.Header())
+		}
+	}
+	w := post(http.MethodPost, byKey)
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("retry-after") != "10" {
+		t.Errorf("above the limit: %d, retry-after %q, want 429 and 10", w.Code, w.Header().Get("retry-after"))
+	}
+	if got := w.Header().Values("content-type"); len(got) != 1 || got[0] != "application/json" {
+		t.Errorf("content-type = %q, want application/json alone", got)
+	}
+	out := new(rlsv3.RateLimitResponse)
+	if err := protojson.Unmarshal(w.Body.Bytes(), out); err != nil || out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("body = %s (%v), want a RateLimitResponse", w.Body, err)
+	}
+	for name, tt := range map[string]struct {
+		method, body string
+		want         int
+	}{
+		"GET":            {http.MethodGet, "", http.StatusMethodNotAllowed},
+		"not JSON":       {http.MethodPost, "{", http.StatusBadRequest},
+		"unknown field":  {http.MethodPost, `{"domian":"edge"}`, http.StatusBadRequest},
+		"no descriptors": {http.MethodPost, `{"domain":"edge"}`, http.StatusBadRequest},
+		"too large":      {http.MethodPost, `{"domain":"` + strings.Repeat("x", 2<<10) + `"}`, http.StatusRequestEntityTooLarge},
+	} {
+		if w := post(tt.method, tt.body); w.Code != tt.want {
+			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
+		}
+	}
+	w = httptest.NewRecorder()
+	newService(t, broken{errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("store gone: %d, want 503", w.Code)
+	}
+}
+
+// FuzzShouldRateLimit sends arbitrary messages through the codec and the handler.
+// Whatever comes, the answer is OK, OVER_LIMIT or a named error, has a status for
+// each descriptor, can be written, and holds nothing that breaks a response.
+func FuzzShouldRateLimit(f *testing.F) {
+	for _, m := range []*rlsv3.RateLimitRequest{full(), fromJSON(f, byKey), {}} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	s := newService(f, nil)
+	codec := NewCodec()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		in, err := unmarshal(b)
+		if err != nil {
+			return
+		}
+		out, err := s.ShouldRateLimit(t.Context(), in)
+		if err != nil {
+			if c := status.Code(err); c != codes.InvalidArgument {
+				t.Fatalf("error = %v, want INVALID_ARGUMENT", err)
+			}
+			return
+		}
+		if c := out.GetOverallCode(); c != rlsv3.RateLimitResponse_OK && c != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("overall code = %v", c)
+		}
+		if len(out.GetStatuses()) != len(in.GetDescriptors()) {
+			t.Errorf("%d statuses for %d descriptors", len(out.GetStatuses()), len(in.GetDescriptors()))
+		}
+		if _, err := codec.Marshal(out); err != nil {
+			t.Errorf("the answer cannot be written: %v", err)
+		}
+		for _, h := range out.GetResponseHeadersToAdd() {
+			if strings.ContainsAny(h.GetKey()+h.GetValue(), "\r\n\x00") || h.GetValue() == "" {
+				t.Errorf("header %q: %q", h.GetKey(), h.GetValue())
+			}
+		}
+	})
+}
+
+func BenchmarkShouldRateLimit(b *testing.B) {
+	s := newService(b, nil)
+	for name, in := range map[string]*rlsv3.RateLimitRequest{
+		"allowed": fromJSON(b, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]}]}`),
+		"denied":  fromJSON(b, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":9,"descriptors"`, 1)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			codec := NewCodec()
+			b.ReportAllocs()
+			for b.Loop() {
+				s.now += time.Second
+				out, err := s.ShouldRateLimit(b.Context(), in)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := codec.Marshal(out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package tier
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestDigest(t *testing.T) {
+	plain := NewSecrets([]string{"api_key"}, nil)
+	sum := sha256.Sum256([]byte("demo-free"))
+	if got, want := plain.Digest("demo-free"), hex.EncodeToString(sum[:]); got != want {
+		t.Errorf("without a secret: Digest = %s, want plain SHA-256 %s", got, want)
+	}
+	keyed := NewSecrets([]string{"api_key"}, []byte("pepper-pepper-pepper"))
+	mac := hmac.New(sha256.New, []byte("pepper-pepper-pepper"))
+	mac.Write([]byte("demo-free"))
+	for range 2 { // the second time with a pooled hash
+		if got, want := keyed.Digest("demo-free"), hex.EncodeToString(mac.Sum(nil)); got != want {
+			t.Errorf("with a secret: Digest = %s, want HMAC-SHA-256 %s", got, want)
+		}
+	}
+	if got := plain.Value("route", "search"); got != "search" {
+		t.Errorf("Value of an entry that is no secret = %q, want it unchanged", got)
+	}
+	if got := plain.Value("api_key", "demo-free"); got != plain.Digest("demo-free") {
+		t.Errorf("Value of a secret = %q, want its digest", got)
+	}
+}
+
+func TestDigestConcurrently(t *testing.T) {
+	s := NewSecrets(nil, []byte("pepper-pepper-pepper"))
+	want := s.Digest("k")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				if got := s.Digest("k"); got != want {
+					t.Errorf("Digest = %s, want %s", got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestDirectory(t *testing.T) {
+	d, err := NewDirectory([]string{"free", "starter"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Add(Subject{ID: "acme", Tier: "starter"}, "d1", "d2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Add(Subject{ID: "hobby"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, digest := range []string{"d1", "d2"} {
+		if s := d.ByDigest(digest); s == nil || s.ID != "acme" || s.Tier != "starter" {
+			t.Errorf("ByDigest(%s) = %+v, want acme", digest, s)
+		}
+	}
+	if s := d.ByID("hobby"); s == nil || s.Tier != "free" {
+		t.Errorf("ByID(hobby) = %+v, want the default tier", s)
+	}
+	if d.ByDigest("d3") != nil || d.ByID("nobody") != nil {
+		t.Error("a subject that was not added is there")
+	}
+	if d.Subjects() != 2 {
+		t.Errorf("Subjects = %d, want 2", d.Subjects())
+	}
+	for name, err := range map[string]error{
+		"a subject needs an id":      d.Add(Subject{}),
+		"a second subject":           d.Add(Subject{ID: "acme"}),
+		`unknown tier "gold"`:        d.Add(Subject{ID: "x", Tier: "gold"}),
+		`also belongs to "acme"`:     d.Add(Subject{ID: "y"}, "d9", "d1"),
+		`default tier "gold" is not`: second(NewDirectory([]string{"free"}, "gold")),
+	} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("error = %v, want %q", err, name)
+		}
+	}
+	if d.ByID("y") != nil || d.ByDigest("d9") != nil {
+		t.Error("a refused subject was added in part")
+	}
+}
+
+func second(_ *Directory, err error) error { return err }
+
+func BenchmarkLookup(b *testing.B) {
+	d, err := NewDirectory([]string{"free"}, "free")
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := NewSecrets([]string{"api_key"}, []byte("pepper-pepper-pepper"))
+	for i := range 100_000 {
+		if err := d.Add(Subject{ID: fmt.Sprint(i)}, s.Digest(fmt.Sprint("key-", i))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("digest", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s.Digest("key-777")
+		}
+	})
+	digest := s.Digest("key-777")
+	b.Run("lookup", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if d.ByDigest(digest) == nil {
+				b.Fatal("gone")
+			}
+		}
+	})
+}

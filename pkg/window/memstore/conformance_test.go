@@ -1,0 +1,23 @@
+package memstore_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestContract(t *testing.T) {
+	windowtest.Run(t, windowtest.Options{Steps: 30_000}, func(t *testing.T) windowtest.Harness {
+		var now atomic.Int64
+		s := memstore.New(memstore.Options{Clock: func() time.Duration { return time.Duration(now.Load()) }})
+		t.Cleanup(func() { s.Close() })
+		return windowtest.Harness{Store: s, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
+	})
+}

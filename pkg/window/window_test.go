@@ -1,0 +1,201 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func ask(key string, w time.Duration, hits, cost uint64) Check {
+	return Check{Key: key, Limit: Limit{Hits: hits, Window: w}, Cost: cost}
+}
+
+func TestLimitValid(t *testing.T) {
+	for _, tt := range []struct {
+		limit Limit
+		want  string // part of the error; empty for none
+	}{
+		{Limit{Hits: 1, Window: time.Second}, ""},
+		{Limit{Hits: 0, Window: time.Second}, ""},
+		{Limit{Hits: MaxHits, Window: time.Second}, ""},
+		{Limit{Hits: 1, Window: MinWindow}, ""},
+		{Limit{Hits: 1, Window: MaxWindow}, ""},
+		{Limit{Hits: 1, Window: MinWindow + time.Microsecond}, ""},
+		{Limit{}, "shorter than"},
+		{Limit{Hits: 1, Window: MinWindow - time.Microsecond}, "shorter than"},
+		{Limit{Hits: 1, Window: -time.Second}, "shorter than"},
+		{Limit{Hits: 1, Window: math.MinInt64}, "shorter than"},
+		{Limit{Hits: 1, Window: MaxWindow + time.Microsecond}, "longer than"},
+		{Limit{Hits: 1, Window: math.MaxInt64}, "longer than"},
+		{Limit{Hits: 1, Window: time.Second + 1}, "not a whole number of microseconds"},
+		{Limit{Hits: 1, Window: time.Second - 1}, "not a whole number of microseconds"},
+		{Limit{Hits: MaxHits + 1, Window: time.Second}, "above 4294967295"},
+		{Limit{Hits: math.MaxUint64, Window: time.Second}, "above 4294967295"},
+	} {
+		err := tt.limit.Valid()
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%+v: got error %v, want none", tt.limit, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: got error %v, want one with %q", tt.limit, err, tt.want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := ask("k", time.Second, 1, 1)
+	for _, tt := range []struct {
+		name      string
+		checks    []Check
+		decisions int
+		want      string // the error; empty for none
+	}{
+		{"nothing", nil, 0, ""},
+		{"one", []Check{good}, 1, ""},
+		{"any bytes in the key and any cost", []Check{ask("\x00\xff:{}", time.Second, 0, math.MaxUint64)}, 1, ""},
+		{"the same log twice", []Check{good, good}, 2, ""},
+		{"too few decisions", []Check{good, good}, 1, "window: bad check: 2 checks, but room for 1 decisions"},
+		{"too many decisions", nil, 1, "window: bad check: 0 checks, but room for 1 decisions"},
+		{"no key", []Check{good, ask("", time.Second, 1, 1)}, 2, "window: bad check: check 1 has no key"},
+		{"no limit", []Check{good, good, {Key: "k"}}, 3, "window: bad check: check 2: window 0s is shorter than 10ms"},
+		{"the first of two", []Check{{Key: "k"}, {}}, 2, "window: bad check: check 0: window 0s is shorter than 10ms"},
+	} {
+		err := Validate(tt.checks, make([]Decision, tt.decisions))
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%s: got error %v, want none", tt.name, err)
+			}
+			continue
+		}
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got error %v, want %q", tt.name, err, tt.want)
+		}
+		if !errors.Is(err, ErrBadCheck) {
+			t.Errorf("%s: got error %v, want one that wraps %q", tt.name, err, ErrBadCheck)
+		}
+	}
+}
+
+func TestFold(t *testing.T) {
+	const s, m = time.Second, time.Minute
+	for _, tt := range []struct {
+		name   string
+		checks []Check
+		folded []Check // nil: the checks themselves
+		answer []int
+	}{
+		{"none", nil, nil, nil},
+		{"one", []Check{ask("a", s, 5, 1)}, nil, nil},
+		{"different keys", []Check{ask("a", s, 5, 1), ask("b", s, 5, 1)}, nil, nil},
+		{"different windows", []Check{ask("a", s, 5, 1), ask("a", m, 5, 1)}, nil, nil},
+		{"twice", []Check{ask("a", s, 5, 1), ask("a", s, 5, 2)}, []Check{ask("a", s, 5, 3)}, []int{0, 0}},
+		{"the smallest limit holds, first", []Check{ask("a", s, 3, 1), ask("a", s, 5, 1)}, []Check{ask("a", s, 3, 2)}, []int{0, 0}},
+		{"the smallest limit holds, last", []Check{ask("a", s, 5, 1), ask("a", s, 3, 1)}, []Check{ask("a", s, 3, 2)}, []int{0, 0}},
+		{"cost zero", []Check{ask("a", s, 5, 0), ask("a", s, 5, 0)}, []Check{ask("a", s, 5, 0)}, []int{0, 0}},
+		{"the sum saturates", []Check{ask("a", s, 5, math.MaxUint64), ask("a", s, 5, 2)}, []Check{ask("a", s, 5, math.MaxUint64)}, []int{0, 0}},
+		{
+			"between others",
+			[]Check{ask("a", s, 9, 1), ask("b", s, 9, 1), ask("a", m, 9, 1), ask("b", s, 8, 2), ask("c", s, 9, 1), ask("a", s, 7, 3), ask("b", s, 9, 4)},
+			[]Check{ask("a", s, 7, 4), ask("b", s, 8, 7), ask("a", m, 9, 1), ask("c", s, 9, 1)},
+			[]int{0, 1, 2, 1, 3, 0, 1},
+		},
+	} {
+		before := append([]Check(nil), tt.checks...)
+		folded, answer := Fold(tt.checks)
+		want := tt.folded
+		if want == nil {
+			want = tt.checks
+		}
+		if diff := cmp.Diff(want, folded); diff != "" {
+			t.Errorf("%s: checks (-want +got)\n%s", tt.name, diff)
+		}
+		if diff := cmp.Diff(tt.answer, answer); diff != "" {
+			t.Errorf("%s: answer (-want +got)\n%s", tt.name, diff)
+		}
+		if diff := cmp.Diff(before, tt.checks); diff != "" {
+			t.Errorf("%s: Fold changed its argument (-before +after)\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestFoldLargeGroups covers the way that groups take which are too large to
+// compare all pairs.
+func TestFoldLargeGroups(t *testing.T) {
+	for _, n := range []int{15, 16, 17, 18, 100} {
+		var checks []Check
+		for i := range n {
+			checks = append(checks, ask(fmt.Sprint(i), time.Second, 5, 1))
+		}
+		folded, answer := Fold(checks)
+		if answer != nil || len(folded) != n || &folded[0] != &checks[0] {
+			t.Errorf("%d different logs: got %d checks and answer %v, want the checks themselves and nil", n, len(folded), answer)
+		}
+
+		checks[n-1].Key = checks[0].Key
+		folded, answer = Fold(checks)
+		if len(folded) != n-1 || len(answer) != n || answer[n-1] != 0 || answer[n-2] != n-2 {
+			t.Errorf("%d checks, first and last the same log: got %d checks and answer %v", n, len(folded), answer)
+		}
+		if got := folded[0].Cost; got != 2 {
+			t.Errorf("%d checks, first and last the same log: got cost %d, want 2", n, got)
+		}
+	}
+}
+
+func TestFoldDoesNotAllocate(t *testing.T) {
+	checks := []Check{ask("a", time.Second, 1, 1), ask("a", time.Minute, 1, 1), ask("b", time.Second, 1, 1)}
+	if got := testing.AllocsPerRun(100, func() { Fold(checks) }); got != 0 {
+		t.Errorf("no log named twice: got %v allocations, want none", got)
+	}
+}
+
+func TestAddSaturating(t *testing.T) {
+	for _, tt := range []struct{ a, b, want uint64 }{
+		{0, 0, 0},
+		{1, 2, 3},
+		{math.MaxUint64, 0, math.MaxUint64},
+		{0, math.MaxUint64, math.MaxUint64},
+		{math.MaxUint64 - 1, 1, math.MaxUint64},
+		{math.MaxUint64, 1, math.MaxUint64},
+		{1, math.MaxUint64, math.MaxUint64},
+		{math.MaxUint64, math.MaxUint64, math.MaxUint64},
+		{1 << 63, 1 << 63, math.MaxUint64},
+	} {
+		if got := AddSaturating(tt.a, tt.b); got != tt.want {
+			t.Errorf("AddSaturating(%d, %d): got %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	yes, no := Decision{Allowed: true}, Decision{Remaining: 1}
+	for _, tt := range []struct {
+		decisions []Decision
+		want      bool
+	}{
+		{nil, true},
+		{[]Decision{yes}, true},
+		{[]Decision{no}, false},
+		{[]Decision{{Never: true}}, false},
+		{[]Decision{yes, yes, yes}, true},
+		{[]Decision{no, yes, yes}, false},
+		{[]Decision{yes, no, yes}, false},
+		{[]Decision{yes, yes, no}, false},
+	} {
+		if got := Allowed(tt.decisions); got != tt.want {
+			t.Errorf("Allowed(%+v): got %t, want %t", tt.decisions, got, tt.want)
+		}
+	}
+}
+
+func TestCheckLog(t *testing.T) {
+	if got, want := ask("k", time.Minute, 7, 3).Log(), (LogID{Key: "k", Window: time.Minute}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

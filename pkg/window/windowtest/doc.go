@@ -1,0 +1,29 @@
+// Package windowtest is the conformance suite of [window.Store]: what the
+// contract in package window says, as tests that every store runs.
+//
+//	func TestContract(t *testing.T) {
+//		windowtest.Run(t, windowtest.Options{}, func(t *testing.T) windowtest.Harness {
+//			...
+//		})
+//	}
+//
+// It has four parts:
+//
+//   - step tables: explicit times and the whole decision expected at each, the
+//     example of package window among them;
+//   - bad arguments, and contexts that are done already;
+//   - two generators of random histories, whose every decision is compared with
+//     a naive oracle: a slice of entries and loops over it. One makes dense
+//     histories of few entries in which almost every call is an edge; the other
+//     makes long logs with weights, changing limits, mass expiry and a clock
+//     that steps back;
+//   - concurrent callers, whose recorded history must keep the promise that no
+//     interval of a window's length holds more than the limit.
+//
+// A random history that fails prints its seed; set the environment variable
+// WINDOWTEST_SEED to it to run the same one again.
+//
+// The clock of a harness is not the real one, but a store may also have expiries
+// in real time. The suite therefore relies on the history of windows of at least
+// ten seconds only, and is done with a key long before they have passed.
+package windowtest

@@ -1,0 +1,433 @@
+package windowtest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A step is one call at one time and everything that it must answer.
+type step struct {
+	at     time.Duration
+	checks []window.Check
+	want   []window.Decision
+}
+
+const (
+	second = time.Second
+	micro  = time.Microsecond
+
+	// win is the window of most tables.
+	win = 10 * second
+)
+
+// ask makes a check on the log (key, win).
+func ask(key string, hits, cost uint64) window.Check { return askIn(win, key, hits, cost) }
+
+func askIn(w time.Duration, key string, hits, cost uint64) window.Check {
+	return window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: w}, Cost: cost}
+}
+
+func one(c window.Check) []window.Check               { return []window.Check{c} }
+func group(cs ...window.Check) []window.Check         { return cs }
+func answers(ds ...window.Decision) []window.Decision { return ds }
+
+// The four kinds of answer. Durations are waits: unit until one unit has room,
+// reset until the log is empty.
+func allowed(remaining uint64, reset time.Duration) window.Decision {
+	return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset}
+}
+
+func allowedLast(unit, reset time.Duration) window.Decision {
+	return window.Decision{Allowed: true, UnitAfter: unit, ResetAfter: reset}
+}
+
+func denied(remaining uint64, retry, unit, reset time.Duration) window.Decision {
+	return window.Decision{Remaining: remaining, RetryAfter: retry, UnitAfter: unit, ResetAfter: reset}
+}
+
+func never(remaining uint64, unit, reset time.Duration) window.Decision {
+	return window.Decision{Never: true, Remaining: remaining, UnitAfter: unit, ResetAfter: reset}
+}
+
+// tables are histories of one or a few logs. Keys need only differ within one.
+var tables = []struct {
+	name  string
+	steps []step
+}{
+	{"the example of package window", []step{
+		{0, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
+		{4 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))},
+		{8 * second, one(ask("k", 3, 1)), answers(allowedLast(2*second, 10*second))},
+		{9 * second, one(ask("k", 3, 1)), answers(denied(0, 1*second, 1*second, 9*second))},
+		{9 * second, one(ask("k", 3, 2)), answers(denied(0, 5*second, 1*second, 9*second))},
+		{9 * second, one(ask("k", 3, 4)), answers(never(0, 1*second, 9*second))},
+		{10 * second, one(ask("k", 3, 1)), answers(allowedLast(4*second, 10*second))},
+	}},
+	{"an entry counts until, but not at, its time plus the window", []step{
+		{5 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{15*second - micro, one(ask("k", 1, 1)), answers(denied(0, micro, micro, micro))},
+		{15 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{15*second + micro, one(ask("k", 1, 1)), answers(denied(0, 10*second-micro, 10*second-micro, 10*second-micro))},
+	}},
+	{"the edge of a log's oldest of several entries", []step{
+		{0, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
+		{0, one(ask("k", 3, 1)), answers(allowed(1, 10*second))},
+		{micro, one(ask("k", 3, 1)), answers(allowedLast(10*second-micro, 10*second))},
+		{10*second - micro, one(ask("k", 3, 1)), answers(denied(0, micro, micro, 2*micro))},
+		{10 * second, one(ask("k", 3, 2)), answers(allowedLast(micro, 10*second))},
+		{10 * second, one(ask("k", 3, 1)), answers(denied(0, micro, micro, 10*second))},
+	}},
+	{"weights", []step{
+		{0, one(ask("k", 10, 4)), answers(allowed(6, 10*second))},
+		{1 * second, one(ask("k", 10, 3)), answers(allowed(3, 10*second))},
+		{2 * second, one(ask("k", 10, 4)), answers(denied(3, 8*second, 0, 9*second))},
+		{2 * second, one(ask("k", 10, 3)), answers(allowedLast(8*second, 10*second))},
+		{3 * second, one(ask("k", 10, 4)), answers(denied(0, 7*second, 7*second, 9*second))},
+		{3 * second, one(ask("k", 10, 5)), answers(denied(0, 8*second, 7*second, 9*second))},
+		{3 * second, one(ask("k", 10, 7)), answers(denied(0, 8*second, 7*second, 9*second))},
+		{3 * second, one(ask("k", 10, 8)), answers(denied(0, 9*second, 7*second, 9*second))},
+	}},
+	{"cost zero asks for a unit and records nothing", []step{
+		{0, one(ask("k", 2, 0)), answers(allowed(2, 0))},
+		{0, one(ask("k", 2, 1)), answers(allowed(1, 10*second))},
+		{5 * second, one(ask("k", 2, 0)), answers(allowed(1, 5*second))},
+		{6 * second, one(ask("k", 2, 1)), answers(allowedLast(4*second, 10*second))},
+		{7 * second, one(ask("k", 2, 0)), answers(denied(0, 3*second, 3*second, 9*second))},
+		{10 * second, one(ask("k", 2, 0)), answers(allowed(1, 6*second))},
+		{16 * second, one(ask("k", 2, 0)), answers(allowed(2, 0))},
+	}},
+	{"cost equal to the limit", []step{
+		{0, one(ask("k", 5, 5)), answers(allowedLast(10*second, 10*second))},
+		{1 * second, one(ask("k", 5, 5)), answers(denied(0, 9*second, 9*second, 9*second))},
+		{10 * second, one(ask("k", 5, 5)), answers(allowedLast(10*second, 10*second))},
+		{20 * second, one(ask("k", 5, 1)), answers(allowed(4, 10*second))},
+		{25 * second, one(ask("k", 5, 5)), answers(denied(4, 5*second, 0, 5*second))},
+	}},
+	{"cost above the limit is never, and free", []step{
+		{0, one(ask("k", 2, 3)), answers(never(2, 0, 0))},
+		{0, one(ask("k", 2, math.MaxUint64)), answers(never(2, 0, 0))},
+		{0, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
+		{4 * second, one(ask("k", 2, 3)), answers(never(0, 6*second, 6*second))},
+		{4 * second, one(ask("k", 2, math.MaxUint64)), answers(never(0, 6*second, 6*second))},
+		{4 * second, one(ask("k", 2, 1<<53)), answers(never(0, 6*second, 6*second))},
+	}},
+	{"limit zero denies everything for ever", []step{
+		{0, one(ask("k", 0, 1)), answers(never(0, 0, 0))},
+		{0, one(ask("k", 0, 0)), answers(never(0, 0, 0))},
+		{1 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{2 * second, one(ask("k", 0, 1)), answers(never(0, 0, 9*second))},
+	}},
+	{"the largest limit", []step{
+		{0, one(ask("k", window.MaxHits, window.MaxHits)), answers(allowedLast(10*second, 10*second))},
+		{1 * second, one(ask("k", window.MaxHits, window.MaxHits)), answers(denied(0, 9*second, 9*second, 9*second))},
+		{1 * second, one(ask("k", window.MaxHits, window.MaxHits+1)), answers(never(0, 9*second, 9*second))},
+		{10 * second, one(ask("k", window.MaxHits, window.MaxHits-1)), answers(allowed(1, 10*second))},
+	}},
+	{"the longest window", []step{
+		{0, one(askIn(window.MaxWindow, "k", 1, 1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
+		{micro, one(askIn(window.MaxWindow, "k", 1, 1)), answers(denied(0, window.MaxWindow-micro, window.MaxWindow-micro, window.MaxWindow-micro))},
+		{window.MaxWindow - micro, one(askIn(window.MaxWindow, "k", 1, 1)), answers(denied(0, micro, micro, micro))},
+		{window.MaxWindow, one(askIn(window.MaxWindow, "k", 1, 1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
+	}},
+	{"hits of one microsecond expire together", []step{
+		{7 * second, one(ask("k", 4, 1)), answers(allowed(3, 10*second))},
+		{7 * second, one(ask("k", 4, 2)), answers(allowed(1, 10*second))},
+		{7 * second, one(ask("k", 4, 1)), answers(allowedLast(10*second, 10*second))},
+		{8 * second, one(ask("k", 4, 1)), answers(denied(0, 9*second, 9*second, 9*second))},
+		{8 * second, one(ask("k", 4, 4)), answers(denied(0, 9*second, 9*second, 9*second))},
+		{17 * second, one(ask("k", 4, 4)), answers(allowedLast(10*second, 10*second))},
+	}},
+	{"equal times after older entries have gone", []step{
+		{0, one(ask("k", 4, 2)), answers(allowed(2, 10*second))},
+		{5 * second, one(ask("k", 4, 1)), answers(allowed(1, 10*second))},
+		{12 * second, one(ask("k", 4, 1)), answers(allowed(2, 10*second))},
+		{12 * second, one(ask("k", 4, 1)), answers(allowed(1, 10*second))},
+		{12 * second, one(ask("k", 4, 1)), answers(allowedLast(3*second, 10*second))},
+		{12 * second, one(ask("k", 4, 2)), answers(denied(0, 10*second, 3*second, 10*second))},
+	}},
+	{"after exactly RetryAfter it fits, a microsecond earlier it does not", []step{
+		{0, one(ask("k", 6, 1)), answers(allowed(5, 10*second))},
+		{3 * second, one(ask("k", 6, 2)), answers(allowed(3, 10*second))},
+		{5 * second, one(ask("k", 6, 3)), answers(allowedLast(5*second, 10*second))},
+		{6 * second, one(ask("k", 6, 4)), answers(denied(0, 9*second, 4*second, 9*second))},
+		{15*second - micro, one(ask("k", 6, 4)), answers(denied(3, micro, 0, micro))},
+		{15 * second, one(ask("k", 6, 4)), answers(allowed(2, 10*second))},
+	}},
+	{"a log that has expired entirely is as new", []step{
+		{0, one(ask("k", 2, 1)), answers(allowed(1, 10*second))},
+		{1 * second, one(ask("k", 2, 1)), answers(allowedLast(9*second, 10*second))},
+		{11 * second, one(ask("k", 2, 0)), answers(allowed(2, 0))},
+		{50 * second, one(ask("k", 2, 3)), answers(never(2, 0, 0))},
+		{50 * second, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
+		{51 * second, one(ask("k", 2, 1)), answers(denied(0, 9*second, 9*second, 9*second))},
+	}},
+	{"a smaller limit counts at once, with the history kept", []step{
+		{0, one(ask("k", 10, 2)), answers(allowed(8, 10*second))},
+		{1 * second, one(ask("k", 10, 2)), answers(allowed(6, 10*second))},
+		{2 * second, one(ask("k", 10, 2)), answers(allowed(4, 10*second))},
+		{3 * second, one(ask("k", 10, 2)), answers(allowed(2, 10*second))},
+		// 8 are used. Under 3, a unit needs 6 of them gone, three units all 8.
+		{4 * second, one(ask("k", 3, 1)), answers(denied(0, 8*second, 8*second, 9*second))},
+		{4 * second, one(ask("k", 3, 0)), answers(denied(0, 8*second, 8*second, 9*second))},
+		{4 * second, one(ask("k", 3, 2)), answers(denied(0, 9*second, 8*second, 9*second))},
+		{4 * second, one(ask("k", 3, 3)), answers(denied(0, 9*second, 8*second, 9*second))},
+		{4 * second, one(ask("k", 3, 4)), answers(never(0, 8*second, 9*second))},
+		{12*second - micro, one(ask("k", 3, 1)), answers(denied(0, micro, micro, 1*second+micro))},
+		{12 * second, one(ask("k", 3, 1)), answers(allowedLast(1*second, 10*second))},
+	}},
+	{"a larger limit counts at once, with the history kept", []step{
+		{0, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
+		{1 * second, one(ask("k", 2, 1)), answers(denied(0, 9*second, 9*second, 9*second))},
+		{1 * second, one(ask("k", 5, 1)), answers(allowed(2, 10*second))},
+		{2 * second, one(ask("k", 5, 3)), answers(denied(2, 8*second, 0, 9*second))},
+		{2 * second, one(ask("k", 2, 1)), answers(denied(0, 8*second, 8*second, 9*second))},
+	}},
+	{"another window is another log", []step{
+		{0, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{1 * second, one(askIn(20*second, "k", 1, 1)), answers(allowedLast(20*second, 20*second))},
+		{10 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{10 * second, one(askIn(20*second, "k", 1, 1)), answers(denied(0, 11*second, 11*second, 11*second))},
+		{10 * second, one(askIn(20*second+micro, "k", 1, 0)), answers(allowed(1, 0))},
+	}},
+	{"several windows on one key: all are charged or none", []step{
+		{0, group(ask("k", 2, 1), askIn(60*second, "k", 3, 1)), answers(allowed(1, 10*second), allowed(2, 60*second))},
+		{1 * second, group(ask("k", 2, 1), askIn(60*second, "k", 3, 1)), answers(allowedLast(9*second, 10*second), allowed(1, 60*second))},
+		// The short one denies: the long one keeps its remaining unit.
+		{2 * second, group(ask("k", 2, 1), askIn(60*second, "k", 3, 1)), answers(denied(0, 8*second, 8*second, 9*second), allowed(1, 59*second))},
+		{10 * second, group(ask("k", 2, 1), askIn(60*second, "k", 3, 1)), answers(allowedLast(1*second, 10*second), allowedLast(50*second, 60*second))},
+		// Now the long one denies: the short one keeps its own.
+		{12 * second, group(ask("k", 2, 1), askIn(60*second, "k", 3, 1)), answers(allowed(1, 8*second), denied(0, 48*second, 48*second, 58*second))},
+		{12 * second, one(ask("k", 2, 1)), answers(allowedLast(8*second, 10*second))},
+	}},
+	{"several keys: all are charged or none", []step{
+		{0, group(ask("a", 3, 1), ask("b", 1, 1), ask("c", 3, 2)), answers(allowed(2, 10*second), allowedLast(10*second, 10*second), allowed(1, 10*second))},
+		{1 * second, group(ask("a", 3, 1), ask("b", 1, 1), ask("c", 3, 2)), answers(allowed(2, 9*second), denied(0, 9*second, 9*second, 9*second), denied(1, 9*second, 0, 9*second))},
+		{1 * second, group(ask("b", 1, 1), ask("a", 3, 1)), answers(denied(0, 9*second, 9*second, 9*second), allowed(2, 9*second))},
+		{1 * second, group(ask("a", 3, 1), ask("new", 3, 4)), answers(allowed(2, 9*second), never(3, 0, 0))},
+		{1 * second, one(ask("a", 3, 2)), answers(allowedLast(9*second, 10*second))},
+		{1 * second, one(ask("new", 3, 3)), answers(allowedLast(10*second, 10*second))},
+	}},
+	{"a denial of one check does not show in the waits of another", []step{
+		{0, group(ask("a", 1, 1), ask("b", 1, 1)), answers(allowedLast(10*second, 10*second), allowedLast(10*second, 10*second))},
+		{5 * second, group(ask("a", 1, 1), ask("c", 1, 1)), answers(denied(0, 5*second, 5*second, 5*second), allowed(1, 0))},
+		{5 * second, one(ask("c", 1, 0)), answers(allowed(1, 0))},
+	}},
+	{"cost zero in a group takes part in the decision", []step{
+		{0, group(ask("a", 1, 1), ask("b", 2, 0)), answers(allowedLast(10*second, 10*second), allowed(2, 0))},
+		{1 * second, group(ask("a", 1, 0), ask("b", 2, 1)), answers(denied(0, 9*second, 9*second, 9*second), allowed(2, 0))},
+		{1 * second, one(ask("b", 2, 0)), answers(allowed(2, 0))},
+		{2 * second, group(ask("c", 2, 0), ask("b", 2, 1)), answers(allowed(2, 0), allowed(1, 10*second))},
+		{2 * second, one(ask("c", 2, 2)), answers(allowedLast(10*second, 10*second))},
+	}},
+	{"denied is free, however often", []step{
+		{0, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{3 * second, one(ask("k", 1, 1)), answers(denied(0, 7*second, 7*second, 7*second))},
+		{6 * second, one(ask("k", 1, 1)), answers(denied(0, 4*second, 4*second, 4*second))},
+		{9 * second, one(ask("k", 1, 1)), answers(denied(0, 1*second, 1*second, 1*second))},
+		{10 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+	}},
+	{"a log named twice is decided as one", []step{
+		{0, group(ask("k", 3, 1), ask("k", 3, 1)), answers(allowed(1, 10*second), allowed(1, 10*second))},
+		// Each would fit alone, together they do not.
+		{1 * second, group(ask("k", 3, 1), ask("k", 3, 1)), answers(denied(1, 9*second, 0, 9*second), denied(1, 9*second, 0, 9*second))},
+		{1 * second, one(ask("k", 3, 0)), answers(allowed(1, 9*second))},
+		// The smallest limit holds.
+		{2 * second, group(ask("k", 9, 0), ask("k", 2, 1)), answers(denied(0, 8*second, 8*second, 8*second), denied(0, 8*second, 8*second, 8*second))},
+		{2 * second, group(ask("k", 9, 4), ask("k", 4, 1)), answers(never(2, 0, 8*second), never(2, 0, 8*second))},
+		// The sum saturates instead of wrapping to something that fits.
+		{2 * second, group(ask("k", 3, math.MaxUint64), ask("k", 3, 2)), answers(never(1, 0, 8*second), never(1, 0, 8*second))},
+		{2 * second, group(ask("k", 3, 1), ask("k", 3, 0)), answers(allowedLast(8*second, 10*second), allowedLast(8*second, 10*second))},
+	}},
+	{"a log named twice between others", []step{
+		{0, group(ask("a", 5, 1), ask("k", 3, 1), ask("b", 2, 1), ask("k", 4, 1), ask("a", 5, 2)), answers(
+			allowed(2, 10*second), allowed(1, 10*second), allowed(1, 10*second), allowed(1, 10*second), allowed(2, 10*second),
+		)},
+		{0, group(ask("k", 3, 1), ask("b", 2, 1), ask("k", 3, 1)), answers(
+			denied(1, 10*second, 0, 10*second), allowed(1, 10*second), denied(1, 10*second, 0, 10*second),
+		)},
+		{0, one(ask("b", 2, 1)), answers(allowedLast(10*second, 10*second))},
+	}},
+	{"a clock that is set back is held at the newest entry", []step{
+		{100 * second, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
+		{40 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))}, // recorded at 100
+		{40 * second, one(ask("k", 3, 2)), answers(denied(1, 10*second, 0, 10*second))},
+		{103 * second, one(ask("k", 3, 1)), answers(allowedLast(7*second, 10*second))},
+		{95 * second, one(ask("k", 3, 1)), answers(denied(0, 7*second, 7*second, 10*second))}, // seen from 103
+		{110*second - micro, one(ask("k", 3, 1)), answers(denied(0, micro, micro, 3*second+micro))},
+		{110 * second, one(ask("k", 3, 2)), answers(allowedLast(3*second, 10*second))},
+	}},
+	{"a clock that is set back holds each log by itself", []step{
+		{100 * second, one(ask("ahead", 2, 1)), answers(allowed(1, 10*second))},
+		{50 * second, group(ask("ahead", 2, 1), ask("fresh", 2, 1)), answers(allowedLast(10*second, 10*second), allowed(1, 10*second))},
+		{60 * second, group(ask("ahead", 2, 1), ask("fresh", 2, 1)), answers(denied(0, 10*second, 10*second, 10*second), allowed(2, 0))},
+		{60 * second, one(ask("fresh", 2, 2)), answers(allowedLast(10*second, 10*second))},
+	}},
+	{"an answer does not move the clock of a log", []step{
+		{10 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{15 * second, one(ask("k", 1, 1)), answers(denied(0, 5*second, 5*second, 5*second))},
+		{12 * second, one(ask("k", 1, 1)), answers(denied(0, 8*second, 8*second, 8*second))},
+		{25 * second, one(ask("k", 1, 0)), answers(allowed(1, 0))},
+		{19 * second, one(ask("k", 1, 1)), answers(denied(0, 1*second, 1*second, 1*second))},
+	}},
+	{"more checks than a small group", []step{
+		{
+			0, group(ask("a", 1, 1), ask("b", 2, 1), ask("c", 3, 1), ask("d", 4, 1), ask("e", 5, 1), ask("f", 6, 1)),
+			answers(allowedLast(10*second, 10*second), allowed(1, 10*second), allowed(2, 10*second), allowed(3, 10*second), allowed(4, 10*second), allowed(5, 10*second)),
+		},
+		{
+			1 * second, group(ask("f", 6, 1), ask("e", 5, 1), ask("d", 4, 1), ask("c", 3, 1), ask("b", 2, 1), ask("a", 1, 1)),
+			answers(allowed(5, 9*second), allowed(4, 9*second), allowed(3, 9*second), allowed(2, 9*second), allowed(1, 9*second), denied(0, 9*second, 9*second, 9*second)),
+		},
+	}},
+}
+
+func runSteps(t *testing.T, open func(*testing.T) Harness) {
+	for _, table := range tables {
+		t.Run(table.name, func(t *testing.T) {
+			h := open(t)
+			for i, s := range table.steps {
+				h.SetNow(s.at)
+				got := take(t, h.Store, s.checks)
+				if diff := cmp.Diff(s.want, got); diff != "" {
+					t.Fatalf("step %d at %v: Take(%+v): (-want +got)\n%s", i, s.at, s.checks, diff)
+				}
+			}
+		})
+	}
+}
+
+// take makes a call that must be decided. The decisions are dirty beforehand:
+// a store has to fill in every field.
+func take(t *testing.T, s window.Store, checks []window.Check) []window.Decision {
+	t.Helper()
+	got := make([]window.Decision, len(checks))
+	for i := range got {
+		got[i] = window.Decision{Allowed: true, Never: true, Remaining: 99, RetryAfter: 99, UnitAfter: 99, ResetAfter: 99}
+	}
+	if err := s.Take(t.Context(), checks, got); err != nil {
+		t.Fatalf("Take(%+v): got error %v", checks, err)
+	}
+	return got
+}
+
+// runKeys proves that a key is any bytes and that no two share a log.
+func runKeys(t *testing.T, h Harness) {
+	keys := []string{
+		"k", "K", " k", "k ", "k:", ":k", ":", "::", "k:10000000", "k:10000000:10000000",
+		"{k}", "{k}:a", "{k}:b", "{", "}", "{}", "{}k", "k{a}{b}",
+		"\x00", "k\x00", "\x00k", "\xff\xfe", "\xc3\x28", "ключ", "\r\n", "*1\r\n$4\r\nPING\r\n", "%d%s", "k\\x00",
+		string(make([]byte, 4096)),
+	}
+	h.SetNow(0)
+	for i, key := range keys {
+		hits := uint64(i + 1) // any other number means that a log is shared
+		for _, w := range []time.Duration{win, 2 * win} {
+			got := take(t, h.Store, one(askIn(w, key, hits, hits)))
+			if diff := cmp.Diff(answers(allowedLast(w, w)), got); diff != "" {
+				t.Errorf("key %q in %v: first charge: (-want +got)\n%s", key, w, diff)
+			}
+		}
+	}
+	for i, key := range keys {
+		got := take(t, h.Store, one(ask(key, uint64(i+2), 0)))
+		if diff := cmp.Diff(answers(allowed(1, win)), got); diff != "" {
+			t.Errorf("key %q: after all charges: (-want +got)\n%s", key, diff)
+		}
+	}
+}
+
+// runBadChecks proves that arguments outside the contract are refused by name,
+// and that a group with a bad check is not charged at all.
+func runBadChecks(t *testing.T, h Harness) {
+	good := ask("good", 2, 1)
+	h.SetNow(0)
+	for _, tt := range []struct {
+		name      string
+		checks    []window.Check
+		decisions int
+	}{
+		{"fewer decisions than checks", group(good, ask("other", 2, 1)), 1},
+		{"more decisions than checks", one(good), 2},
+		{"no decisions", one(good), 0},
+		{"empty key", group(good, ask("", 2, 1)), 2},
+		{"no window", group(good, askIn(0, "k", 2, 1)), 2},
+		{"negative window", group(good, askIn(-second, "k", 2, 1)), 2},
+		{"window too short", group(good, askIn(window.MinWindow-micro, "k", 2, 1)), 2},
+		{"window too long", group(good, askIn(window.MaxWindow+micro, "k", 2, 1)), 2},
+		{"window of a part of a microsecond", group(good, askIn(second+1, "k", 2, 1)), 2},
+		{"limit too large", group(good, ask("k", window.MaxHits+1, 1)), 2},
+	} {
+		err := h.Store.Take(t.Context(), tt.checks, make([]window.Decision, tt.decisions))
+		if !errors.Is(err, window.ErrBadCheck) {
+			t.Errorf("%s: got error %v, want one that wraps %q", tt.name, err, window.ErrBadCheck)
+		}
+	}
+	if diff := cmp.Diff(answers(allowed(2, 0)), take(t, h.Store, one(ask("good", 2, 0)))); diff != "" {
+		t.Errorf("after refused calls: (-want +got)\n%s", diff)
+	}
+
+	// The bounds themselves are good.
+	for _, w := range []time.Duration{window.MinWindow, window.MaxWindow} {
+		if diff := cmp.Diff(answers(allowed(1, w)), take(t, h.Store, one(askIn(w, "bound", 2, 1)))); diff != "" {
+			t.Errorf("window %v: (-want +got)\n%s", w, diff)
+		}
+	}
+}
+
+// runContext proves that a caller who has given up is not charged.
+func runContext(t *testing.T, h Harness) {
+	h.SetNow(0)
+	take(t, h.Store, one(ask("k", 5, 1)))
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	for _, tt := range []struct {
+		ctx  context.Context
+		want error
+	}{
+		{canceled, context.Canceled},
+		{late, context.DeadlineExceeded},
+	} {
+		err := h.Store.Take(tt.ctx, one(ask("k", 5, 1)), make([]window.Decision, 1))
+		if !errors.Is(err, tt.want) {
+			t.Errorf("a context that is done: got error %v, want one that wraps %q", err, tt.want)
+		}
+	}
+	if diff := cmp.Diff(answers(allowed(4, win)), take(t, h.Store, one(ask("k", 5, 0)))); diff != "" {
+		t.Errorf("after calls whose context was done: (-want +got)\n%s", diff)
+	}
+}
+
+// runArguments proves that the slices stay the caller's: the checks are only
+// read, neither is kept, and an empty group is allowed.
+func runArguments(t *testing.T, h Harness) {
+	h.SetNow(0)
+	if err := h.Store.Take(t.Context(), nil, nil); err != nil {
+		t.Errorf("an empty group: got error %v", err)
+	}
+
+	checks := group(ask("a", 5, 1), ask("b", 5, 2), ask("a", 4, 1))
+	before := slices.Clone(checks)
+	got := take(t, h.Store, checks)
+	if diff := cmp.Diff(before, checks); diff != "" {
+		t.Errorf("Take changed the checks: (-before +after)\n%s", diff)
+	}
+	for i := range checks {
+		checks[i] = ask("overwritten", 1, 1)
+		got[i] = window.Decision{}
+	}
+	want := answers(allowed(3, win), allowed(3, win))
+	if diff := cmp.Diff(want, take(t, h.Store, group(ask("a", 5, 0), ask("b", 5, 0)))); diff != "" {
+		t.Errorf("after the slices were overwritten: (-want +got)\n%s", diff)
+	}
+}

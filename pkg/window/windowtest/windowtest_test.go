@@ -1,0 +1,47 @@
+package windowtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// oracleStore makes a store of the oracle, so that the suite's own expectations
+// are checked against it.
+type oracleStore struct {
+	mu     sync.Mutex
+	clock  time.Duration
+	oracle *oracle
+}
+
+func (s *oracleStore) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	if err := window.Validate(checks, decisions); err != nil {
+		return fmt.Errorf("oracle: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("oracle: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copy(decisions, s.oracle.take(s.clock.Truncate(time.Microsecond), checks))
+	return nil
+}
+
+func (s *oracleStore) Close() error { return nil }
+
+func (s *oracleStore) setNow(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = now
+}
+
+func TestOracle(t *testing.T) {
+	Run(t, Options{Steps: 2000}, func(*testing.T) Harness {
+		s := &oracleStore{oracle: newOracle()}
+		return Harness{Store: s, SetNow: s.setNow}
+	})
+}

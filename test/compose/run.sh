@@ -1,0 +1,396 @@
+#!/usr/bin/env bash
+# The compose test: brings the unchanged docker-compose.yaml up, drives it from the host as a user would, breaks it, takes it down.
+# Prints one PASS or FAIL a check, and exits 1 if any failed. `make compose-test` calls it.
+#
+# By itself it needs Linux, root and about 2 GB of disk: it installs Debian's container engine where that is missing, starts a
+# daemon of its own on a temporary folder, and makes stand-ins for the images (images.sh says why, and what they cannot show). When
+# it ends, whichever way, the daemon is gone and the host's firewall and forwarding are as they were. What takes long to make is kept
+# in .tools/compose.
+#
+#   COMPOSE_TEST_ENGINE=running   use the engine that runs here, and the original images, instead. The stack then gets a project name
+#                                 of its own, so that no volume of yours is touched.
+
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+cache=$repo/.tools/compose
+engine=${COMPOSE_TEST_ENGINE:-own}
+work=
+docker=docker
+project=slidegate
+ready=
+started=$SECONDS
+passed=0
+failed=0
+
+say() { printf '%s\n' "$*"; }
+die() {
+	printf 'error: %s\n' "$*" >&2
+	exit 2
+}
+pass() {
+	passed=$((passed + 1))
+	printf 'PASS  %s\n' "$*"
+}
+# fail DESCRIPTION [DETAIL]
+fail() {
+	failed=$((failed + 1))
+	printf 'FAIL  %s\n' "$1"
+	[ -z "${2-}" ] || printf '%s\n' "$2" | sed 's/^/      /'
+}
+# equal DESCRIPTION GOT WANT
+equal() {
+	if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "got:  $2"$'\n'"want: $3"; fi
+}
+# matches DESCRIPTION GOT PATTERN, a regular expression for all of GOT
+matches() {
+	if [[ $2 =~ ^($3)$ ]]; then pass "$1"; else fail "$1" "got:  $2"$'\n'"want: $3"; fi
+}
+# run DESCRIPTION COMMAND...: passes when the command does, and shows the end of what it printed when not.
+run() {
+	local what=$1
+	shift
+	if "$@" >"$work/out" 2>&1; then pass "$what"; else fail "$what" "$(tail -25 "$work/out")"; fi
+}
+section() { printf '\n%s\n' "$*"; }
+
+# shellcheck source=test/compose/engine.sh
+. "$here/engine.sh"
+# shellcheck source=test/compose/images.sh
+. "$here/images.sh"
+
+compose() {
+	"$docker" compose --ansi never --progress plain --project-directory "$repo" --file "$repo/docker-compose.yaml" --project-name "$project" "$@"
+}
+# container SERVICE [NUMBER]: the id of one of its containers
+container() { compose ps --quiet "$1" | sed -n "${2:-1}p"; }
+inspect() { "$docker" inspect --format "$2" "$1"; }
+
+# tell prints what the stack knows about a failure, while there is a stack.
+tell() {
+	[ "$failed" -gt 0 ] || return 0
+	section "What the stack said last:"
+	compose ps --all 2>&1
+	compose logs --no-color --tail 30 2>&1
+}
+
+# finish is the one way out: it leaves nothing behind, whatever happened.
+finish() {
+	local status=$?
+	trap - EXIT
+	trap '' INT TERM HUP
+	# Before that, an engine that answers may be another one, with a stack of the same name.
+	if [ -n "$ready" ]; then
+		[ "$status" -eq 0 ] || failed=$((failed > 0 ? failed : 1))
+		tell
+		compose down --volumes --remove-orphans --timeout 20 >"$work/out" 2>&1 || fail "the stack is taken down" "$(tail -5 "$work/out")"
+	fi
+	if [ "$engine" = own ] && [ -n "$dockerd_pid" ]; then
+		section "The host"
+		stop_engine
+		equal "the daemon is gone; firewall, forwarding, links, mounts and cgroups are as before" "$(host_differences)" ""
+	fi
+	rm -rf --one-file-system "$work"
+	printf '\ncompose-test took %d s\n%d passed, %d failed\n' $((SECONDS - started)) "$passed" "$failed"
+	if [ "$status" -eq 0 ] && [ "$failed" -gt 0 ]; then status=1; fi
+	exit "$status"
+}
+
+# ---- Preparation
+
+needs() {
+	local tool
+	for tool; do command -v "$tool" >/dev/null || die "$tool is needed"; done
+}
+
+prepare() {
+	# The file decides, not what happens to be set here.
+	unset "${!COMPOSE_@}" "${!SLIDEGATE_@}" DOCKER_CONTEXT DOCKER_DEFAULT_PLATFORM
+	# A version that nothing has by default shows that the build argument arrives.
+	export SLIDEGATE_VERSION=0.0.0-composetest
+	base=http://127.0.0.1:10000
+
+	case $engine in
+	own)
+		[ "$(uname -s) $(id -u)" = "Linux 0" ] ||
+			die "this starts a container engine of its own, which needs Linux and root; with an engine of yours: COMPOSE_TEST_ENGINE=running"
+		needs go python3
+		install_engine
+		docker=$packaged_docker
+		build_compose
+		start_engine
+		load_images
+		;;
+	running)
+		project=slidegate-compose-test
+		needs docker jq curl
+		"$docker" info >/dev/null 2>&1 || die "no container engine answers (COMPOSE_TEST_ENGINE=running)"
+		"$docker" compose version >/dev/null 2>&1 || die "docker has no compose plugin"
+		compose pull --quiet envoy redis >"$work/out" 2>&1 || say "the images could not be pulled; using those that are here"
+		;;
+	*) die "COMPOSE_TEST_ENGINE is own or running, not $engine" ;;
+	esac
+	if curl -s -o /dev/null --max-time 2 "$base/"; then die "something already answers on $base"; fi
+	ready=yes
+	say "engine $("$docker" version --format '{{.Server.Version}}'), compose $("$docker" compose version --short), $([ "$engine" = own ] && echo "stand-in images" || echo "images as they are here")"
+}
+
+# ---- Requests
+
+# What curl prints for one request: status, then the headers that matter, then the time it took. The bars keep empty ones apart.
+fields='%{http_code}|%header{ratelimit}|%header{ratelimit-policy}|%header{retry-after}|%header{content-type}|%{time_total}\n'
+
+# ask PATH [CURL OPTION...]: one request. Its status is then in $code, two headers in $ratelimit and $retry_after, the body in $work/body.
+ask() {
+	local path=$1
+	shift
+	IFS='|' read -r code ratelimit _ retry_after _ < <(curl -sS --max-time 5 -o "$work/body" -w "$fields" "$@" "$base$path" 2>&1)
+}
+# ask_many KEY FIRST LAST: one request after another on one connection
+ask_many() { curl -sS --max-time 60 -o /dev/null -w "$fields" -H "x-api-key: $1" "$base/?n=[$2-$3]"; }
+# codes FILE: how many of each status, such as "100 x 200, 30 x 429"
+codes() { cut -d'|' -f1 "$1" | sort | uniq -c | awk '{printf "%s%d x %s", (NR > 1 ? ", " : ""), $1, $2}'; }
+# unlimited FILE: how many passed without a RateLimit header, which is how a request looks that Envoy let pass because rls failed
+unlimited() { grep -c '^200||' "$1"; }
+slowest_ms() { cut -d'|' -f6 "$1" | sort -n | tail -1 | awk '{printf "%d", $1 * 1000}'; }
+
+now() { date +%s.%N; }
+# sleep_until TIME, seconds since 1970 with a fraction
+sleep_until() { sleep "$(awk -v t="$1" -v n="$(now)" 'BEGIN {d = t - n; print (d > 0 ? d : 0)}')"; }
+after() { awk -v t="$1" -v d="$2" 'BEGIN {printf "%.3f", t + d}'; }
+
+# eventually SECONDS COMMAND...: tries until it succeeds
+eventually() {
+	local deadline=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $deadline ] || return 1
+		sleep 0.2
+	done
+}
+limited() {
+	ask / -H 'x-api-key: demo-pro'
+	[ "$code" = 200 ] && [ -n "$ratelimit" ]
+}
+
+# envoy_admin PATH: Envoy's admin interface listens inside its container only, where there is bash and no HTTP client.
+envoy_admin() {
+	compose exec -T envoy bash -c "exec 3<>/dev/tcp/127.0.0.1/9901 && printf 'GET $1 HTTP/1.0\r\n\r\n' >&3 && cat <&3"
+}
+# rls_hosts STATISTIC: one line per rls instance that Envoy knows
+rls_hosts() { envoy_admin /clusters | tr -d '\r' | sed -nE "s/^rls::[0-9.]+:8081::$1::(.*)/\1/p"; }
+two_healthy_hosts() { [ "$(rls_hosts health_flags)" = healthy$'\n'healthy ]; }
+
+# ---- Checks
+
+check_file() {
+	section "The file and the images"
+	run "docker-compose.yaml is valid" compose config --quiet
+	equal "no image is taken as latest" "$(compose config --images | grep -cE '(^[^:]+|:latest)$')" 0
+	run "the images build" compose build
+	local image=slidegate/rls:$SLIDEGATE_VERSION
+	equal "rls is built with the version that it was given" "$("$docker" run --rm --network none "$image" version 2>&1)" "slidegate $SLIDEGATE_VERSION"
+	equal "its image says who it is" \
+		"$(inspect "$image" '{{index .Config.Labels "org.opencontainers.image.title"}} {{index .Config.Labels "org.opencontainers.image.version"}} {{.Config.User}} {{.Config.Entrypoint}} {{.Config.Healthcheck.Test}}')" \
+		"Slidegate $SLIDEGATE_VERSION 65532:65532 [/rls] [CMD /rls healthcheck]"
+}
+
+check_start() {
+	section "Start"
+	if ! compose up --detach --no-build --wait --wait-timeout 120 >"$work/out" 2>&1; then
+		fail "everything starts and is healthy" "$(tail -15 "$work/out")"
+		exit 1
+	fi
+	pass "everything starts and is healthy"
+	run "rls healthcheck passes where it runs" compose exec -T rls /rls healthcheck
+	if compose exec -T --env SLIDEGATE_GRPC_ADDRESS=127.0.0.1:9 rls /rls healthcheck >"$work/out" 2>&1; then
+		fail "rls healthcheck fails where nothing serves" "it passed"
+	else
+		pass "rls healthcheck fails where nothing serves"
+	fi
+}
+
+# published prints every port that can be reached from the host.
+published() {
+	local id
+	for id in $(compose ps --quiet); do
+		"$docker" inspect "$id" | jq -r '.[].NetworkSettings.Ports | to_entries[] | .key as $port | .value // [] | .[] | "\(.HostIp):\(.HostPort) \($port)"'
+	done
+}
+
+check_isolation() {
+	section "Rights and networks"
+	local service id pid status
+	for service in envoy rls redis app; do
+		id=$(container "$service")
+		equal "$service: read-only, no capabilities, no new privileges" \
+			"$(inspect "$id" '{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}} {{.HostConfig.SecurityOpt}} {{.HostConfig.Privileged}}')" \
+			"true [ALL] [no-new-privileges:true] false"
+		# And what the kernel says of its first process, which is what counts. Not to be seen where the engine is on another machine.
+		pid=$(inspect "$id" '{{.State.Pid}}')
+		grep -qs "$id" "/proc/$pid/cgroup" || continue
+		status=$(awk '$1 ~ /^(Uid|CapEff|CapPrm|NoNewPrivs|Seccomp):$/ {printf "%s%s ", $1, $2}' "/proc/$pid/status")
+		matches "$service: not root, no capability in effect, cannot gain any, under seccomp" "$status" \
+			'Uid:[1-9][0-9]* CapPrm:0+ CapEff:0+ NoNewPrivs:1 Seccomp:2 '
+		matches "$service: its root file system is mounted read-only" "$(awk '$5 == "/" {print $6}' "/proc/$pid/mountinfo")" 'ro(,.*)?'
+	done
+
+	equal "published on loopback alone, and Envoy's port alone" "$(published)" "127.0.0.1:10000 10000/tcp"
+	equal "on Redis's network there are Redis and rls" \
+		"$("$docker" network inspect "${project}_store" --format '{{.Internal}}{{range .Containers}} {{.Name}}{{end}}' | xargs -n1 | sort | xargs)" \
+		"$project-redis-1 $project-rls-1 true"
+	local address
+	address=$(inspect "$(container redis)" "{{(index .NetworkSettings.Networks \"${project}_store\").IPAddress}}")
+	if compose exec -T envoy getent hosts redis >"$work/out" 2>&1 ||
+		compose exec -T envoy timeout 2 bash -c "exec 3<>/dev/tcp/$address/6379" >>"$work/out" 2>&1; then
+		fail "Envoy reaches Redis neither by name nor by address" "$(cat "$work/out")"
+	else
+		pass "Envoy reaches Redis neither by name nor by address"
+	fi
+}
+
+check_limits() {
+	section "Limits"
+	ask /hello
+	equal "a request without a key passes, limited by its address" "$code ${ratelimit%%;*}" '200 "per-address"'
+	equal "the application answers, and sees what was asked" "$(jq -r '.method + " " + .path' "$work/body")" "GET /hello"
+	ask /hello -H 'x-tier: pro' -H 'x-consumer-id: root' -H 'x-api-key: demo-starter' -H 'x-api-key: demo-pro'
+	equal "what only Envoy may say is taken away, and of two keys the counted one is left" \
+		"$(jq -c '[.headers["X-Tier"], .headers["X-Consumer-Id"], .headers["X-Api-Key"]]' "$work/body")" '[null,null,["demo-starter"]]'
+
+	# The burst of a free key: 100 a minute, one request after another, so that it is known which ones pass.
+	ask_many demo-free 1 130 >"$work/burst"
+	equal "of 130 requests of a free key exactly 100 pass" "$(codes "$work/burst")" "100 x 200, 30 x 429"
+	equal "they are the first 100" "$(head -100 "$work/burst" | cut -d'|' -f1 | sort -u)" 200
+	equal "none passed because rls could not answer" "$(unlimited "$work/burst")" 0
+	matches "an answer says what is left" "$(sed -n 100p "$work/burst" | cut -d'|' -f2,3)" '"per-key[^"]*";r=0;t=[0-9]+\|"per-key[^"]*";q=100;w=60, .*'
+	equal "every denial has Retry-After, and a problem as its body" \
+		"$(tail -30 "$work/burst" | awk -F'|' '$4 !~ /^[1-9][0-9]?$/ || $4 > 60 || $5 != "application/problem+json"' | head -3)" ""
+
+	local sent
+	sent=$(now)
+	ask / -H 'x-api-key: demo-free'
+	local wait=$retry_after answered
+	answered=$(now)
+	equal "the problem names the rule, the limit and the wait" \
+		"$(jq -r '"\(.status) \(.rule) \(.limit) \(.window) \(.retry_after)"' "$work/body")" "429 per-key 100 60 $wait"
+	ask / -H 'x-api-key: demo-starter'
+	equal "another key is not disturbed" "$code" 200
+	ask /login
+	local first=$code i
+	for ((i = 2; i <= 10; i++)); do ask /login; done
+	ask /login
+	equal "a route has a limit of its own: the 11th login from one address is denied" "$first $code" "200 429"
+	ask / -H 'x-api-key: demo-starter'
+	equal "and the rest of that address's requests are not" "$code" 200
+
+	# Retry-After is whole seconds, rounded up: before the last of them the request is still denied, after it it passes.
+	sleep_until "$(after "$sent" "$(awk -v w="$wait" 'BEGIN {print w - 1.4}')")"
+	ask / -H 'x-api-key: demo-free'
+	equal "Retry-After is true ($wait s): still denied before" "$code" 429
+	sleep_until "$(after "$answered" "$wait")"
+	ask / -H 'x-api-key: demo-free'
+	equal "Retry-After is true: allowed after" "$code" 200
+}
+
+check_replicas() {
+	section "Two instances of rls on one Redis"
+	run "a second instance starts" compose up --detach --no-build --no-recreate --scale rls=2 --wait --wait-timeout 60
+	if eventually 30 two_healthy_hosts; then
+		pass "Envoy finds it"
+	else
+		fail "Envoy finds it" "$(rls_hosts health_flags)"
+		return
+	fi
+	local before
+	before=$(rls_hosts rq_success | xargs)
+	# Twenty clients at once, each request with a key that nobody has: those share one log per address, of the default tier.
+	seq 130 | xargs -P 20 -I{} curl -sS --max-time 10 -o /dev/null -w "$fields" -H 'x-api-key: made-up-{}' "$base/" >"$work/burst"
+	equal "of 130 concurrent requests with made-up keys exactly 100 pass" "$(codes "$work/burst")" "100 x 200, 30 x 429"
+	equal "none passed because rls could not answer" "$(unlimited "$work/burst")" 0
+	# Both instances answered more than the health checks of this while.
+	local each
+	each=$(paste -d' ' <(xargs -n1 <<<"$before") <(rls_hosts rq_success) | awk '{print ($2 - $1 >= 20 ? "yes" : "no: " $2 - $1)}' | xargs)
+	equal "both instances were asked" "$each" "yes yes"
+}
+
+check_store_gone() {
+	section "Redis goes away"
+	run "Redis is stopped" compose stop redis
+	ask_many made-up-again 1 20 >"$work/burst"
+	equal "requests pass, and say nothing of limits" "$(codes "$work/burst"), $(unlimited "$work/burst") unlimited" "20 x 200, 20 unlimited"
+	local slow
+	slow=$(slowest_ms "$work/burst")
+	if [ "$slow" -lt 250 ]; then pass "none of them waits (the slowest took $slow ms)"; else fail "none of them waits" "the slowest took $slow ms"; fi
+	run "rls is still healthy, so that nothing restarts it" compose exec -T rls /rls healthcheck
+	run "Redis is started" compose up --detach --no-build --no-recreate --scale rls=2 --wait --wait-timeout 60
+	if eventually 15 limited; then pass "limits are back by themselves"; else fail "limits are back by themselves" "$code|$ratelimit"; fi
+	ask / -H 'x-api-key: made-up-once-more'
+	equal "and what was counted before is still counted" "$code" 429
+
+	run "Redis hangs" compose pause redis
+	ask_many demo-starter 1 10 >"$work/burst"
+	equal "requests pass, and say nothing of limits" "$(codes "$work/burst"), $(unlimited "$work/burst") unlimited" "10 x 200, 10 unlimited"
+	slow=$(slowest_ms "$work/burst")
+	if [ "$slow" -lt 250 ]; then pass "none of them waits for long (the slowest took $slow ms)"; else fail "none of them waits for long" "the slowest took $slow ms"; fi
+	run "Redis goes on" compose unpause redis
+	if eventually 15 limited; then pass "limits are back by themselves"; else fail "limits are back by themselves" "$code|$ratelimit"; fi
+}
+
+check_rls_gone() {
+	section "rls goes away"
+	run "both instances are stopped" compose stop rls
+	ask_many demo-starter 1 20 >"$work/burst"
+	equal "requests pass, and say nothing of limits" "$(codes "$work/burst"), $(unlimited "$work/burst") unlimited" "20 x 200, 20 unlimited"
+	run "they are started" compose up --detach --no-build --no-recreate --scale rls=2 --wait --wait-timeout 60
+	if eventually 15 limited; then pass "limits are back by themselves"; else fail "limits are back by themselves" "$code|$ratelimit"; fi
+}
+
+check_logs() {
+	section "Logs"
+	# Envoy writes its access log out every ten seconds.
+	sleep 11
+	compose logs --no-color --no-log-prefix envoy 2>/dev/null | grep '^{' >"$work/access"
+	equal "every line of the access log is JSON" "$(jq -c . "$work/access" | wc -l)" "$(wc -l <"$work/access")"
+	equal "a denial is logged with its rule, its tier and its wait" \
+		"$(jq -r 'select(.status == 429 and .rule == "per-key") | "\(.flags) \(.tier) \(.limit) \(.remaining) \(.retry_after > 0)"' "$work/access" | sort -u)" \
+		"RL free 100 0 true"
+	equal "a request that no rule decided has null for it" "$(jq -r 'select(.status == 200 and .rule == null) | "\(.tier) \(.retry_after)"' "$work/access" | sort -u)" "null null"
+	# A made-up key is as much of a secret as a true one. (The ids of subjects may be logged; a key is the value of a header.)
+	equal "no API key is in any log" "$(compose logs --no-color 2>/dev/null | grep -cE 'made-up-|demo-(free|starter|pro)')" 0
+}
+
+check_end() {
+	tell
+	section "The end"
+	run "the stack is taken down" compose down --volumes --timeout 20
+	equal "no container, network or volume of it is left" "$(
+		label=label=com.docker.compose.project=$project
+		"$docker" ps --all --quiet --filter "$label"
+		"$docker" network ls --quiet --filter "$label"
+		"$docker" volume ls --quiet --filter "$label"
+	)" ""
+}
+
+main() {
+	work=$(mktemp -d "${TMPDIR:-/tmp}/slidegate-compose.XXXXXX")
+	cgroup=$(basename "$work")
+	trap finish EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+	mkdir -p "$cache"
+	prepare
+	check_file
+	[ "$failed" -eq 0 ] || exit 1
+	check_start
+	check_isolation
+	check_limits
+	check_replicas
+	check_store_gone
+	check_rls_gone
+	check_logs
+	check_end
+}
+
+main

@@ -1,0 +1,6 @@
+# Stands in for golang: the host's tool chain at the original's place.
+FROM debian:bookworm-slim
+ENV GOPATH=/go GOTOOLCHAIN=local PATH=/go/bin:/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+COPY go /usr/local/go
+COPY ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+WORKDIR /go

@@ -1,0 +1,104 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/slidegate/slidegate/"
+
+// layers orders the packages: each may import those that come later, never the
+// other way round. Packages on one line do not import each other.
+var layers = [][]string{
+	{"cmd/rls"},
+	{"internal/daemon"},
+	{"internal/config", "internal/ratelimit", "internal/admin", "internal/metrics"},
+	{"internal/headers"},
+	{"internal/policy"},
+	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
+	{"pkg/descriptors", "pkg/window"},
+}
+
+// only says who may import what: a prefix of import paths and the packages that
+// may have it.
+var only = []struct {
+	prefix, why string
+	packages    []string
+}{
+	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/daemon"}},
+	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier", "internal/daemon"}},
+	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
+	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config"}},
+	{"github.com/alecthomas/kong", "the command line ends at the command", []string{"cmd/rls"}},
+}
+
+// goPackage is what go list says of one package.
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+// TestImports holds the code to the directions of docs/architecture.md.
+func TestImports(t *testing.T) {
+	depth := make(map[string]int)
+	for i, layer := range layers {
+		for _, p := range layer {
+			depth[p] = i
+		}
+	}
+	packages := list(t)
+	for p := range depth {
+		if _, ok := packages[p]; !ok {
+			t.Errorf("%s is in a layer but is no package", p)
+		}
+	}
+	for name, p := range packages {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" {
+			continue
+		}
+		level, ok := depth[name]
+		if !ok {
+			t.Errorf("%s is in no layer: decide where it belongs", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if inner, ok := strings.CutPrefix(imported, module); ok {
+				if below, ok := depth[inner]; !ok || below <= level {
+					t.Errorf("%s imports %s, which is not below it", name, inner)
+				}
+				continue
+			}
+			for _, o := range only {
+				if strings.HasPrefix(imported, o.prefix) && !slices.Contains(o.packages, name) {
+					t.Errorf("%s imports %s: %s", name, imported, o.why)
+				}
+			}
+			if strings.HasPrefix(name, "pkg/") && strings.Contains(imported, ".") && name != "pkg/window/redisstore" {
+				t.Errorf("%s imports %s: pkg/ stands on the standard library alone", name, imported)
+			}
+		}
+	}
+}
+
+func list(t *testing.T) map[string]goPackage {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	packages := make(map[string]goPackage)
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[strings.TrimPrefix(p.ImportPath, module)] = p
+	}
+}

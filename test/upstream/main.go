@@ -1,0 +1,156 @@
+// Command upstream is the application behind Envoy in the compose stack, the
+// demo and the tests. It answers every request with what it received: the
+// method, the path and the headers, as JSON.
+//
+// HTTP/1.1 and HTTP/2 without TLS share one port. What looks like a gRPC call
+// gets an empty message and status 0, whatever the method, so that calls through
+// Envoy can be tried without a service of their own.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxBody bounds how much of a request's body is read before it is answered.
+const maxBody = 1 << 20
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "upstream:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("upstream", flag.ContinueOnError)
+	listen := flags.String("listen", ":8080", "`address` to listen on")
+	check := flags.Bool("healthcheck", false, "ask the server at the -listen address whether it is well, and exit 0 or 1")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *check {
+		return probe(ctx, *listen)
+	}
+	return serve(ctx, *listen, out)
+}
+
+// serve answers on address until ctx ends, then lets running requests finish.
+// It prints the address that it listens on, which tells the port where 0 was
+// asked for.
+func serve(ctx context.Context, address string, out io.Writer) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	server := newServer()
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	fmt.Fprintf(out, "upstream: listening on %s\n", listener.Addr())
+
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return server.Shutdown(drain)
+}
+
+func newServer() *http.Server {
+	server := &http.Server{
+		Handler:           http.HandlerFunc(echo),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		Protocols:         new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server
+}
+
+// received is what a request looked like when it arrived here, behind Envoy.
+type received struct {
+	Method   string      `json:"method"`
+	Path     string      `json:"path"` // with the query, as on the request line
+	Protocol string      `json:"protocol"`
+	Host     string      `json:"host"`
+	Headers  http.Header `json:"headers"` // names in canonical form, every value of a repeated one
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	// Read to the end: an answer before the end of the body resets an HTTP/2 stream, which a client sees as an error.
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
+
+	// No ServeMux: it would answer //a/../b with a redirect and not with what it received.
+	if r.URL.Path == "/healthz" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "ok\n")
+		return
+	}
+	if isGRPC(r) {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status")
+		_, _ = w.Write(make([]byte, 5)) // a message prefix: not compressed, length 0
+		w.Header().Set("Grpc-Status", "0")
+		return
+	}
+
+	w.Header().Set("Content-Type", "application/json")
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(received{
+		Method:   r.Method,
+		Path:     r.RequestURI,
+		Protocol: r.Proto,
+		Host:     r.Host,
+		Headers:  r.Header,
+	})
+}
+
+func isGRPC(r *http.Request) bool {
+	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+}
+
+// probe is the container's health check: the image has no shell and no curl.
+func probe(ctx context.Context, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", request.URL, response.Status)
+	}
+	return nil
+}
