@@ -310,10 +310,14 @@ func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier m
 		byTier[e.key] = limits
 	}
 	if !given && !rl.bad {
+		var without []string
 		for _, t := range r.tiers {
 			if _, ok := byTier[t]; !ok {
-				r.decoder.problem(v.ByTier.spot, "tier %s has no limit here, and the rule has none for all", quote(t))
+				without = append(without, t)
 			}
+		}
+		if len(without) > 0 {
+			r.decoder.problem(v.ByTier.spot, "no limit for %s, and the rule has none of its own for other tiers", strings.Join(without, ", "))
 		}
 	}
 	return all, byTier

@@ -122,7 +122,7 @@ func describe(rules *policy.Rules) []string {
 func describeLimits(limits []policy.Limit) string {
 	parts := make([]string, len(limits))
 	for i, l := range limits {
-		parts[i] = fmt.Sprintf("%d per %s", l.Hits, l.Window)
+		parts[i] = fmt.Sprintf("%d per %s", l.Hits, policy.FormatWindow(l.Window))
 	}
 	return strings.Join(parts, " and ")
 }

@@ -184,8 +184,8 @@ func TestAppendProblem(t *testing.T) {
 		detail string
 		retry  float64
 	}{
-		{"denied", verdict(denied), "No room under rule per-key: 100 hits in any 1m0s; try again in 13 s.", 13},
-		{"never", verdict(never), "A request of cost 1 can never pass rule per-key: 100 hits in any 1m0s.", 60},
+		{"denied", verdict(denied), "No room under rule per-key: 100 hits in any 1m; try again in 13 s.", 13},
+		{"never", verdict(never), "A request of cost 1 can never pass rule per-key: 100 hits in any 1m.", 60},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func AppendProblem(dst []byte, v *policy.Verdict) []byte {
 	dst = append(dst, ": "...)
 	dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
 	dst = append(dst, " hits in any "...)
-	dst = append(dst, s.Limit.Window.String()...)
+	dst = append(dst, policy.FormatWindow(s.Limit.Window)...)
 	if !s.Decision.Never {
 		dst = append(dst, "; try again in "...)
 		dst = strconv.AppendInt(dst, RetryAfter(s), 10)

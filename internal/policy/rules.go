@@ -285,14 +285,14 @@ func named(rule string, limits []Limit) []Limit {
 	for i := range limits {
 		limits[i].Policy = rule
 		if len(limits) > 1 {
-			limits[i].Policy += "-" + shortDuration(limits[i].Window)
+			limits[i].Policy += "-" + FormatWindow(limits[i].Window)
 		}
 	}
 	return limits
 }
 
-// shortDuration writes a window the way a rules file would: 1m, 24h as 1d.
-func shortDuration(d time.Duration) string {
+// FormatWindow writes a window the way a rules file would: 10s, 1m, 1d.
+func FormatWindow(d time.Duration) string {
 	for _, u := range []struct {
 		length time.Duration
 		name   string

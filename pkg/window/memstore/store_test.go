@@ -319,3 +319,42 @@ func TestPartsOfAMicrosecondAreCutOff(t *testing.T) {
 		t.Errorf("a nanosecond before expiry: (-want +got)\n%s", diff)
 	}
 }
+
+// TestGroupsDoNotWaitForEachOther lets groups that touch the same two shards in
+// both orders meet, for shards all over the set. If shards were locked in another
+// order for some groups, this would never end.
+func TestGroupsDoNotWaitForEachOther(t *testing.T) {
+	s := New(Options{SweepInterval: -1})
+	defer s.Close()
+	var keys [shardCount]string // one for each shard
+	for i, missing := 0, shardCount; missing > 0; i++ {
+		key := fmt.Sprint(i)
+		if k := s.shardOf(window.LogID{Key: key, Window: win}); keys[k] == "" {
+			keys[k] = key
+			missing--
+		}
+	}
+
+	const callers, rounds = 8, 20
+	var wg sync.WaitGroup
+	begin := make(chan struct{})
+	for n := range callers {
+		wg.Go(func() {
+			<-begin
+			d := make([]window.Decision, 2)
+			for range rounds {
+				for i, key := range keys {
+					group := []window.Check{check(key, 5, 1), check(keys[(i+shardCount/2)%shardCount], 5, 1)}
+					if n%2 == 1 {
+						group[0], group[1] = group[1], group[0]
+					}
+					if err := s.Take(t.Context(), group, d); err != nil {
+						t.Errorf("got error %v", err)
+					}
+				}
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+}

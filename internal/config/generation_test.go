@@ -1,0 +1,461 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// describe writes rules the way a test can compare them.
+func describe(rules *policy.Rules) []string {
+	var lines []string
+	limits := func(ls []policy.Limit) string {
+		var parts []string
+		for _, l := range ls {
+			parts = append(parts, fmt.Sprintf("%d/%v", l.Hits, l.Window))
+		}
+		return strings.Join(parts, "+")
+	}
+	for _, r := range rules.All() {
+		var path []string
+		for _, n := range r.Path {
+			path = append(path, n.String())
+		}
+		line := fmt.Sprintf("%s: %s: %s: %s", r.Domain, strings.Join(path, " > "), r.Name, limits(r.Limits))
+		var tiers []string
+		for t, ls := range r.ByTier {
+			tiers = append(tiers, t+" "+limits(ls))
+		}
+		slices.Sort(tiers)
+		if len(tiers) > 0 {
+			line += " (" + strings.Join(tiers, ", ") + ")"
+		}
+		if r.Subject != "" {
+			line += " by " + r.Subject
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestBuiltInExample(t *testing.T) {
+	g, err := Load(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"edge: remote_address: per-address: 50000/1m0s",
+		"edge: api_key: per-key:  (free 100/1m0s, pro 500/1s+20000/1m0s, starter 3000/1m0s) by api_key",
+		"edge: route=search > api_key: search-per-key: 9500/24h0m0s by api_key",
+		"edge: route=login > remote_address: login-per-address: 10/1m0s",
+	}
+	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	d := g.Rules.Tiers()
+	if diff := cmp.Diff([]string{"free", "starter", "pro"}, d.Tiers()); diff != "" {
+		t.Errorf("tiers (-want +got):\n%s", diff)
+	}
+	if got, want := d.DefaultTier(), "free"; got != want {
+		t.Errorf("default tier: got %q, want %q", got, want)
+	}
+	for _, c := range []struct {
+		key  string
+		want *tier.Subject
+	}{
+		{"demo-starter", &tier.Subject{ID: "acme", Tier: "starter"}},
+		{"demo-free", &tier.Subject{ID: "hobby", Tier: "free"}},
+		{"demo-pro", &tier.Subject{ID: "bigco", Tier: "pro"}},
+		{"demo-disabled", &tier.Subject{ID: "gone", Tier: "free", Disabled: true}},
+		{"made-up", nil},
+	} {
+		if diff := cmp.Diff(c.want, d.ByDigest(g.Secrets.Digest(c.key))); diff != "" {
+			t.Errorf("subject of %q (-want +got):\n%s", c.key, diff)
+		}
+	}
+	if len(g.Files) != 0 {
+		t.Errorf("files: got %q, want none", g.Files)
+	}
+	wantWarnings := []Problem{{File: builtInTiers, Message: "4 API keys in plain text: write their sha256 (rls digest) outside of examples"}}
+	if diff := cmp.Diff(wantWarnings, g.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
+	s := Default()
+	s.Rules.Path = "testdata/good/rules-reference.yaml"
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"mongo_cps: database=users: database.users: 500/1s",
+		"mongo_cps: database=default: database.default: 500/1s",
+		"mongo_cps: remote_address=50.0.0.5: remote_address.50.0.0.5: ",
+		"mongo_cps: remote_address: remote_address: 0/8760h0m0s",
+		"mongo_cps: port=80: port.80: 1000/168h0m0s",
+		"mongo_cps: secure=true: secure.true: 16/720h0m0s",
+		"mongo_cps: 404: 404: 1000/24h0m0s",
+	}
+	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	wantWarnings := []Problem{
+		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: leave the key out if that is meant"},
+	}
+	if diff := cmp.Diff(wantWarnings, g.Warnings[len(g.Warnings)-1:]); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnchorsAndMergeKeys(t *testing.T) {
+	s := Default()
+	s.Rules.Path = "testdata/good/rules-anchors.yaml"
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"d: a: a: 10/1h0m0s", "d: b: b: 10/1h0m0s", "d: c: c: 20/1h0m0s", "d: d: d: 5/1h0m0s"}
+	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestBothNotationsMayBeMixed(t *testing.T) {
+	s := Default()
+	s.Rules.Path = "testdata/good/rules-tiers.yaml"
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"d: route=search > tenant: route.search.tenant: 10/1h0m0s (pro 5/36h0m0s+20000/1m0s) by api_key"}
+	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestRulesDirectory(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "b.yaml", "domain: b\n")
+	put(t, dir, "a.yml", "domain: a\n")
+	put(t, dir, ".hidden.yaml", "not even rules")
+	put(t, dir, "notes.txt", "not even rules")
+	if err := os.MkdirAll(filepath.Join(dir, "more.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := Default()
+	s.Rules.Path = dir
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, g.Rules.Domains()); diff != "" {
+		t.Errorf("domains (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yaml")}, g.Files); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+
+	put(t, dir, "c.yaml", "\ndomain: a\n")
+	put(t, dir, "d.yaml", "domain: []\n")
+	_, err = Load(s)
+	want := fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place\n%[1]s/d.yaml:1: domain: expected a text, got a list\n", dir)
+	if got := problemsOf(t, err); got != want {
+		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
+	}
+}
+
+func TestMissingFilesAreAllTold(t *testing.T) {
+	dir := t.TempDir()
+	s := Default()
+	s.Rules.Path = dir
+	s.Tiers.Path = filepath.Join(dir, "tiers.txt")
+	_, err := Load(s)
+	want := fmt.Sprintf("%[1]s/tiers.txt: no such file or directory\n%[1]s: the directory holds no *.yaml or *.yml file\n", dir)
+	if got := problemsOf(t, err); got != want {
+		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
+	}
+}
+
+func TestFilesThatAreTooLarge(t *testing.T) {
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, maxRulesFile+1); err != nil {
+		t.Fatal(err)
+	}
+	s := Default()
+	s.Rules.Path = large
+	_, err := Load(s)
+	if got, want := problemsOf(t, err), large+": larger than 4 MiB\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	// All on one line: it would have to be read as one tree.
+	flow := write(t, "tiers.yaml", "{tiers: [free, starter, pro], default: free, subjects: ["+strings.Repeat(" ", maxTree)+"]}")
+	s = Default()
+	s.Tiers.Path = flow
+	_, err = Load(s)
+	if got, want := problemsOf(t, err), flow+": larger than 32 MiB, and its subjects are not a block list, one item after the other at one indentation\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestBrokenTiersDoNotBlameTheRules: what by_tier says cannot be judged when the
+// tiers are not known.
+func TestBrokenTiersDoNotBlameTheRules(t *testing.T) {
+	s := Default()
+	s.Tiers.Path = write(t, "tiers.yaml", "tiers: free\ndefault: free\n")
+	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      by_tier: {gold: {window: 1x, requests: 1}}\n")
+	_, err := Load(s)
+	want := s.Tiers.Path + ":1: tiers: expected a list, got a text\n" +
+		s.Rules.Path + ":5: descriptors[k].rate_limit.by_tier.gold.window: \"1x\" is not a time: write it like 500ms, 10s, 1h30m, 7d or 1w\n"
+	if got := problemsOf(t, err); got != want {
+		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	s := Default()
+	s.Rules.Path = write(t, "rules.yaml", `domain: d
+descriptors:
+  - key: api_key
+    value: hush
+    rate_limit: {name: twice, unit: hour, requests_per_unit: 1}
+  - key: route
+    value: ""
+    rate_limit: {name: twice, unit: hour, requests_per_unit: 1}
+`)
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"built-in tiers.yaml: 4 API keys in plain text: write their sha256 (rls digest) outside of examples",
+		s.Rules.Path + ":4: descriptors[api_key=***].value: an API key in plain text: give it a subject in the tiers file, and a rule for its tier",
+		s.Rules.Path + ":7: descriptors[route].value: an empty value means any value: leave the key out if that is meant",
+		s.Rules.Path + ":8: descriptors[route].rate_limit.name: the rule on line 5 has the same name: headers and metrics cannot tell them apart",
+	}
+	var got []string
+	for _, w := range g.Warnings {
+		got = append(got, w.String())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestDigestNamesTheContent(t *testing.T) {
+	digest := func(rules string) string {
+		s := Default()
+		s.Rules.Path = write(t, "rules.yaml", rules)
+		g, err := Load(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Digest
+	}
+	a, again, b := digest("domain: a\n"), digest("domain: a\n"), digest("domain: b\n")
+	if a != again {
+		t.Errorf("the same content in another file: got %s and %s, want the same", a, again)
+	}
+	if a == b {
+		t.Errorf("other content: got %s twice, want another", a)
+	}
+	if got, want := len(a), 2*digestLen; got != want {
+		t.Errorf("length of %s: got %d, want %d", a, got, want)
+	}
+}
+
+func TestTiersSourceNone(t *testing.T) {
+	s := Default()
+	s.Tiers.Source = TiersNone
+	s.Tiers.Path = "nowhere"
+	s.Rules.Path = "testdata/good/rules-reference.yaml"
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Rules.Tiers() != nil {
+		t.Error("got a directory of tiers, want none")
+	}
+}
+
+func TestManyProblemsAreCounted(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("tiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
+	for i := range maxProblems + 5 {
+		fmt.Fprintf(&b, "  - id: s%d\n    tier: gold\n", i)
+	}
+	s := Default()
+	s.Tiers.Path = write(t, "tiers.yaml", b.String())
+	_, err := Load(s)
+	lines := strings.Split(strings.TrimSpace(problemsOf(t, err)), "\n")
+	if got, want := len(lines), maxProblems+1; got != want {
+		t.Fatalf("lines: got %d, want %d", got, want)
+	}
+	if got, want := lines[maxProblems], "and 5 more problems"; got != want {
+		t.Errorf("last line: got %q, want %q", got, want)
+	}
+}
+
+// FuzzRules reads any bytes as a rules file: problems or a generation, never a
+// panic.
+func FuzzRules(f *testing.F) {
+	seed(f, "rules-")
+	f.Add(exampleRules)
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := loader{settings: Default(), rules: []source{{"fuzz.yaml", data}}, tiers: &source{builtInTiers, exampleTiers}}
+		g, err := l.generation()
+		if err != nil {
+			checkProblems(t, err)
+			return
+		}
+		if len(g.Rules.Domains()) == 0 {
+			t.Error("a generation without a domain")
+		}
+		for _, r := range g.Rules.All() {
+			if !policy.ValidName(r.Name) {
+				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
+			}
+			for _, l := range r.Limits {
+				if err := l.Valid(); err != nil {
+					t.Errorf("rule %s: %v", r.ID(), err)
+				}
+			}
+		}
+	})
+}
+
+// readTiers reads a tiers file, as a whole or by items where that is possible.
+func readTiers(data []byte, whole bool) (*tiersReader, *report, *report) {
+	r, warn := new(report), new(report)
+	t := &tiersReader{report: r, warn: warn, secrets: tier.NewSecrets(nil, nil)}
+	if src := (source{"fuzz.yaml", data}); whole {
+		t.whole(src)
+	} else {
+		t.read(src)
+	}
+	return t, r, warn
+}
+
+// FuzzTiers reads any bytes as a tiers file, by items and as a whole, which must
+// give the same.
+func FuzzTiers(f *testing.F) {
+	seed(f, "tiers-")
+	f.Add(exampleTiers)
+	f.Add(subjectsFile(3))
+	f.Add([]byte("tiers: [a]\ndefault: a\nsubjects:\n- id: x\n  keys:\n  - plain: \"a # b\"\n# c\n- id: 'it''s'\nother: 1\n"))
+	f.Add([]byte("subjects:\n  - id: a\n      tier: x\n  - id: b\n    keys:\n    - plain: a\n     - plain: b\ntiers: [x]\ndefault: x\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, aReport, aWarn := readTiers(data, false)
+		b, bReport, bWarn := readTiers(data, true)
+		if diff := cmp.Diff(bReport.sorted(), aReport.sorted()); diff != "" {
+			t.Fatalf("problems by items differ (-whole +items):\n%s", diff)
+		}
+		if diff := cmp.Diff(bWarn.sorted(), aWarn.sorted()); diff != "" {
+			t.Errorf("warnings by items differ (-whole +items):\n%s", diff)
+		}
+		if (a.directory == nil) != (b.directory == nil) {
+			t.Fatalf("directory by items: %v, as a whole: %v", a.directory, b.directory)
+		}
+		if err := aReport.err(); err != nil {
+			checkProblems(t, err)
+			return
+		}
+		if a.directory == nil {
+			t.Fatal("no problem and no directory")
+		}
+		if diff := cmp.Diff(b.directory, a.directory, cmp.AllowUnexported(tier.Directory{})); diff != "" {
+			t.Errorf("directory by items differs (-whole +items):\n%s", diff)
+		}
+	})
+}
+
+// subjectsFile returns a tiers file with n subjects of the usual shape.
+func subjectsFile(n int) []byte {
+	var b bytes.Buffer
+	b.WriteString("# made by a program\ntiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - id: customer-%d\n    tier: starter\n    keys:\n      - sha256: %064x\n", i, i)
+	}
+	return b.Bytes()
+}
+
+// TestSubjectsAreReadByItems guards the fast way: without it the other tests
+// would still pass, and a million subjects take gigabytes.
+func TestSubjectsAreReadByItems(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"usual", string(subjectsFile(2)), true},
+		{"built in", string(exampleTiers), true},
+		{"quoted and flow", "tiers: [a]\nsubjects: # all\n- {id: 'x y', keys: [{plain: \"#\\\"[\"}]}\n- id: user@example.com\n# end\ndefault: a\n", true},
+		{"block text", "tiers: [a]\nsubjects:\n- id: |\n    x\n", false},
+		{"anchor", "tiers: [a]\nsubjects:\n- id: &a x\n", false},
+		{"quote over lines", "tiers: [a]\nsubjects:\n- id: 'x\n- id: y'\n", false},
+		{"carriage return", "tiers: [a]\r\nsubjects:\r\n- id: x\r\n", false},
+		{"flow", "{tiers: [a], subjects: [{id: x}]}\n", false},
+	} {
+		if _, _, got := splitSubjects([]byte(c.text)); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+	text := subjectsFile(2)
+	_, items, _ := splitSubjects(text)
+	for _, i := range items {
+		if _, ok := readPlain(text[i.start:i.end]); !ok {
+			t.Errorf("got no plain subject for\n%s", text[i.start:i.end])
+		}
+	}
+}
+
+// BenchmarkTiers reads 100,000 subjects: in the usual shape, in a shape that
+// only the library reads, and as one tree.
+func BenchmarkTiers(b *testing.B) {
+	const subjects = 100_000
+	usual := subjectsFile(subjects)
+	quoted := bytes.ReplaceAll(usual, []byte("tier: starter"), []byte(`tier: "starter"`))
+	for _, c := range []struct {
+		name  string
+		data  []byte
+		whole bool
+	}{{"usual", usual, false}, {"quoted", quoted, false}, {"whole", usual, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(int64(len(c.data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				t, r, _ := readTiers(c.data, c.whole)
+				if err := r.err(); err != nil {
+					b.Fatal(err)
+				}
+				if got := t.directory.Subjects(); got != subjects {
+					b.Fatalf("subjects: got %d, want %d", got, subjects)
+				}
+			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/subjects*1e6, "s/1Msubjects")
+		})
+	}
+}
+
+// put writes a file into a directory.
+func put(t testing.TB, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

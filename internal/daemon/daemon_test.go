@@ -1,0 +1,395 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// service is a Run in this process.
+type service struct {
+	Running
+	t      *testing.T
+	stop   context.CancelFunc
+	logs   *observer.ObservedLogs
+	reload chan struct{}
+	done   chan error
+}
+
+// settings are the defaults on free ports, without a delay before the drain.
+func settings(t *testing.T) config.Settings {
+	t.Helper()
+	s := config.Default()
+	s.GRPC.Address = []string{"127.0.0.1:0"}
+	s.HTTP.Address = "127.0.0.1:0"
+	s.Admin.Address = "127.0.0.1:0"
+	s.Drain.Delay = 0
+	return s
+}
+
+func start(t *testing.T, s config.Settings) *service {
+	t.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &service{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
+	ready := make(chan Running, 1)
+	go func() {
+		r.done <- Run(ctx, s, Options{
+			Version: "test", Log: zap.New(core), Reload: r.reload,
+			Ready: func(running Running) { ready <- running },
+		})
+	}()
+	select {
+	case r.Running = <-ready:
+	case err := <-r.done:
+		cancel()
+		t.Fatalf("Run: %v", err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-r.done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return r
+}
+
+// waitFor polls until ok or until the test has waited far too long.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: waited in vain", what)
+		}
+	}
+}
+
+func (r *service) waitLog(message string) {
+	r.t.Helper()
+	waitFor(r.t, "log line "+message, func() bool { return r.logs.FilterMessage(message).Len() > 0 })
+}
+
+func dial(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (r *service) ask(text string) (*rlsv3.RateLimitResponse, error) {
+	r.t.Helper()
+	in := new(rlsv3.RateLimitRequest)
+	if err := protojson.Unmarshal([]byte(text), in); err != nil {
+		r.t.Fatal(err)
+	}
+	return rlsv3.NewRateLimitServiceClient(dial(r.t, r.GRPC[0])).ShouldRateLimit(r.t.Context(), in)
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+const demo = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
+
+func TestServesTheBuiltInExample(t *testing.T) {
+	r := start(t, settings(t))
+	for i := range 101 {
+		out, err := r.ask(demo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := rlsv3.RateLimitResponse_OK
+		if i == 100 {
+			want = rlsv3.RateLimitResponse_OVER_LIMIT
+		}
+		if out.GetOverallCode() != want {
+			t.Fatalf("request %d: %v, want %v", i+1, out.GetOverallCode(), want)
+		}
+	}
+	for _, tt := range []struct{ url, want string }{
+		{r.HTTP + "/healthcheck", "OK"},
+		{r.Admin + "/", "/metrics"},
+		{r.Admin + "/rlconfig", "edge|api_key  name=per-key"},
+		{r.Admin + "/debug/pprof/", "goroutine"},
+		{r.Admin + "/metrics", `slidegate_decisions_total{domain="edge",outcome="denied",rule="per-key"} 1`},
+		{r.Admin + "/metrics", `slidegate_build_info{go=`},
+		{r.Admin + "/metrics", "slidegate_store_seconds_count 101"},
+		{r.Admin + "/metrics", `slidegate_rpc_seconds_count{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 101`},
+		{r.Admin + "/metrics", "slidegate_config_broken 0"},
+	} {
+		if code, body := get(t, "http://"+tt.url); code != http.StatusOK || !strings.Contains(body, tt.want) {
+			t.Errorf("GET %s = %d, want 200 and %q in\n%s", tt.url, code, tt.want, body)
+		}
+	}
+}
+
+func TestHealthNames(t *testing.T) {
+	r := start(t, settings(t))
+	client := healthv1.NewHealthClient(dial(t, r.GRPC[0]))
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		out, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: name})
+		if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q = %v, %v, want SERVING", name, out.GetStatus(), err)
+		}
+	}
+}
+
+func TestDrainAnswersEverythingFirst(t *testing.T) {
+	for _, notServing := range []bool{false, true} {
+		s := settings(t)
+		s.Drain.Delay = 300 * time.Millisecond
+		s.Drain.NotServing = notServing
+		r := start(t, s)
+		client := healthv1.NewHealthClient(dial(t, r.GRPC[0]))
+		if _, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		r.waitLog("draining")
+		if _, err := r.ask(demo); err != nil {
+			t.Errorf("not_serving=%v: a new call during the delay: %v", notServing, err)
+		}
+		want := healthv1.HealthCheckResponse_SERVING
+		if notServing {
+			want = healthv1.HealthCheckResponse_NOT_SERVING
+		}
+		if out, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil || out.GetStatus() != want {
+			t.Errorf("not_serving=%v: health during the delay = %v, %v, want %v", notServing, out.GetStatus(), err, want)
+		}
+		r.waitLog("stopped")
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for setting, put := range map[string]func(*config.Settings, string){
+		"grpc.address":  func(s *config.Settings, a string) { s.GRPC.Address = []string{a} },
+		"http.address":  func(s *config.Settings, a string) { s.HTTP.Address = a },
+		"admin.address": func(s *config.Settings, a string) { s.Admin.Address = a },
+	} {
+		s := settings(t)
+		put(&s, taken.Addr().String())
+		err := Run(t.Context(), s, Options{Log: zap.NewNop()})
+		want := setting + ": " + taken.Addr().String() + " is in use"
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Run = %v, want one line with %q", err, want)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "grpc.sock")
+	// What a killed process leaves behind.
+	dead, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = dead.Close()
+
+	s := settings(t)
+	s.GRPC.Address = []string{"unix://" + path, "127.0.0.1:0"}
+	s.GRPC.SocketMode = 0o600
+	r := start(t, s)
+	if r.GRPC[0] != "unix://"+path || len(r.GRPC) != 2 {
+		t.Errorf("listens on %v, want the socket and a port", r.GRPC)
+	}
+	if _, err := r.ask(demo); err != nil {
+		t.Errorf("over the socket: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v, want mode 0600", info.Mode(), err)
+	}
+	second := settings(t)
+	second.GRPC.Address = s.GRPC.Address[:1]
+	if err := Run(t.Context(), second, Options{Log: zap.NewNop()}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second process on the socket: %v, want that it is in use", err)
+	}
+	if _, err := r.ask(demo); err != nil {
+		t.Errorf("the first after the second gave up: %v", err)
+	}
+	r.stop()
+	r.waitLog("stopped")
+	waitFor(t, "the socket file to go", func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
+
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), second, Options{Log: zap.NewNop()}); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("a file in the way: %v, want it refused", err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
+		t.Errorf("the file in the way is %q, %v, want it untouched", b, err)
+	}
+}
+
+const rule = `domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {name: NAME, unit: minute, requests_per_unit: LIMIT}
+`
+
+func writeRules(t *testing.T, path, name, limit string) {
+	t.Helper()
+	text := strings.NewReplacer("NAME", name, "LIMIT", limit).Replace(rule)
+	fresh := path + ".new"
+	if err := errors.Join(os.WriteFile(fresh, []byte(text), 0o600), os.Rename(fresh, path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReload(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	writeRules(t, path, "first", "2")
+	s := settings(t)
+	s.Rules.Path = path
+	r := start(t, s)
+	config := func() string { _, body := get(t, "http://"+r.Admin+"/rlconfig"); return body }
+
+	if out, err := r.ask(demo); err != nil || out.GetStatuses()[0].GetLimitRemaining() != 1 {
+		t.Fatalf("first generation: %v, %v", out, err)
+	}
+	writeRules(t, path, "second", "5")
+	waitFor(t, "the second generation", func() bool { return strings.Contains(config(), "name=second") })
+	out, err := r.ask(demo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := out.GetStatuses()[0]; st.GetCurrentLimit().GetName() != "second" || st.GetLimitRemaining() != 3 {
+		t.Errorf("second generation: %v, want 3 of 5 remaining: the history is kept", st)
+	}
+
+	writeRules(t, path, "third", "many")
+	waitFor(t, "the broken generation to show", func() bool { return strings.Contains(config(), "BROKEN") })
+	if body := config(); !strings.Contains(body, "name=second") || !strings.Contains(body, "rules.yaml:4") {
+		t.Errorf("/rlconfig = %s, want the second generation, and the line of the problem", body)
+	}
+	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_config_broken 1") {
+		t.Error("slidegate_config_broken is not 1")
+	}
+	if out, err := r.ask(demo); err != nil || out.GetStatuses()[0].GetLimitRemaining() != 2 {
+		t.Errorf("with broken files: %v, %v, want the last good generation", out, err)
+	}
+
+	writeRules(t, path, "fourth", "5")
+	waitFor(t, "the fourth generation", func() bool { return strings.Contains(config(), "name=fourth") })
+	if strings.Contains(config(), "BROKEN") {
+		t.Error("/rlconfig still says BROKEN")
+	}
+	r.reload <- struct{}{} // unchanged: nothing happens, and nothing breaks
+	if _, err := r.ask(demo); err != nil {
+		t.Errorf("after a reload without a change: %v", err)
+	}
+}
+
+func TestRedisUnreachable(t *testing.T) {
+	// A port that was free a moment ago: nobody answers there.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	s := settings(t)
+	s.Store.Type = config.StoreRedis
+	s.Store.Redis.URL = config.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
+	r := start(t, s)
+	_, err = r.ask(demo)
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("ShouldRateLimit = %v, want UNAVAILABLE", err)
+	}
+	if code, _ := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK {
+		t.Errorf("/healthcheck = %d, want 200: the process can answer", code)
+	}
+	for _, e := range r.logs.All() {
+		for k, v := range e.ContextMap() {
+			if s, ok := v.(string); ok && strings.Contains(s, "hunter2") {
+				t.Errorf("log line %q shows the password in %s", e.Message, k)
+			}
+		}
+	}
+}
+
+func TestPanicsStayWithTheirCall(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := metrics.New(registry, "test")
+	core, logs := observer.New(zapcore.DebugLevel)
+	call := recoverPanics(m, zap.New(core))
+	out, err := call(t.Context(), "a secret", &grpc.UnaryServerInfo{FullMethod: "/s/M"},
+		func(context.Context, any) (any, error) { panic("a secret") })
+	if out != nil || status.Code(err) != codes.Internal {
+		t.Errorf("call = %v, %v, want INTERNAL", out, err)
+	}
+	if got := counter(t, registry, "slidegate_panics_total"); got != 1 {
+		t.Errorf("slidegate_panics_total = %v, want 1", got)
+	}
+	if logs.Len() != 1 || strings.Contains(logs.All()[0].Message, "a secret") {
+		t.Errorf("logs = %v, want one line without what was being handled", logs.All())
+	}
+}
+
+func counter(t *testing.T, g prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
