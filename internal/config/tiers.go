@@ -69,8 +69,8 @@ func (t *tiersReader) read(src source) {
 		// Whatever it finds is void if it turns out that the file had to be read
 		// as a whole.
 		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name}
-		trial.document(head, func(d *decoder) { ok = trial.items(d, src.data, items) })
-		if ok {
+		parsed := trial.document(head, func(d *decoder) { ok = trial.items(d, src.data, items) })
+		if parsed && ok {
 			t.report.join(trial.report)
 			t.warn.join(trial.warn)
 			trial.report, trial.warn = t.report, t.warn
@@ -95,19 +95,20 @@ func (t *tiersReader) whole(src source) {
 // takes some 15 times its size.
 const maxTree = 32 << 20
 
-// document reads the whole file, or with subjects all but its subjects.
-func (t *tiersReader) document(data []byte, subjects func(*decoder)) {
+// document reads the whole file, or with subjects all but its subjects. parsed is
+// false if it is not one YAML document, which is reported.
+func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed bool) {
 	docs, problem := parse(t.file, data)
 	switch {
 	case problem != nil:
 		t.report.add(*problem)
-		return
+		return false
 	case len(docs) > 1:
 		t.report.addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is another")
-		return
+		return false
 	case len(docs) == 0 || root(docs[0]) == nil:
 		t.report.addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
-		return
+		return false
 	}
 	d := &decoder{file: t.file, report: t.report}
 	var doc tiersDoc
@@ -126,6 +127,7 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) {
 	if t.plain > 0 {
 		t.warn.addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
 	}
+	return true
 }
 
 func counted(n int, what string) string {

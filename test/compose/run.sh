@@ -176,7 +176,7 @@ limited() {
 
 # envoy_admin PATH: Envoy's admin interface listens inside its container only, where there is bash and no HTTP client.
 envoy_admin() {
-	compose exec -T envoy bash -c "exec 3<>/dev/tcp/127.0.0.1/9901 && printf 'GET $1 HTTP/1.0\r\n\r\n' >&3 && cat <&3"
+	compose exec -T envoy bash -c "exec 3<>/dev/tcp/127.0.0.1/9901 && printf 'GET $1 HTTP/1.1\r\nhost:envoy\r\nconnection:close\r\n\r\n' >&3 && cat <&3"
 }
 # rls_hosts STATISTIC: one line per rls instance that Envoy knows
 rls_hosts() { envoy_admin /clusters | tr -d '\r' | sed -nE "s/^rls::[0-9.]+:8081::$1::(.*)/\1/p"; }

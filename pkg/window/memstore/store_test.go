@@ -3,6 +3,7 @@ package memstore
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -320,12 +321,11 @@ func TestPartsOfAMicrosecondAreCutOff(t *testing.T) {
 	}
 }
 
-// TestGroupsDoNotWaitForEachOther lets groups that touch the same two shards in
-// both orders meet, for shards all over the set. If shards were locked in another
-// order for some groups, this would never end.
-func TestGroupsDoNotWaitForEachOther(t *testing.T) {
-	s := New(Options{SweepInterval: -1})
-	defer s.Close()
+// TestShardsAreLockedInOrder proves what keeps two groups from waiting for each
+// other for ever. A group that has to wait for its higher shard must hold its
+// lower one by then, in whatever order its checks come.
+func TestShardsAreLockedInOrder(t *testing.T) {
+	s, _ := newStore(t)
 	var keys [shardCount]string // one for each shard
 	for i, missing := 0, shardCount; missing > 0; i++ {
 		key := fmt.Sprint(i)
@@ -335,26 +335,28 @@ func TestGroupsDoNotWaitForEachOther(t *testing.T) {
 		}
 	}
 
-	const callers, rounds = 8, 20
-	var wg sync.WaitGroup
-	begin := make(chan struct{})
-	for n := range callers {
-		wg.Go(func() {
-			<-begin
-			d := make([]window.Decision, 2)
-			for range rounds {
-				for i, key := range keys {
-					group := []window.Check{check(key, 5, 1), check(keys[(i+shardCount/2)%shardCount], 5, 1)}
-					if n%2 == 1 {
-						group[0], group[1] = group[1], group[0]
-					}
-					if err := s.Take(t.Context(), group, d); err != nil {
-						t.Errorf("got error %v", err)
-					}
+	for _, pair := range [][2]int{{0, 1}, {0, 63}, {1, 2}, {7, 40}, {31, 32}, {62, 63}} {
+		low, high := pair[0], pair[1]
+		for _, order := range [][2]int{{low, high}, {high, low}} {
+			s.shards[high].mu.Lock()
+			var group sync.WaitGroup
+			group.Go(func() {
+				checks := []window.Check{check(keys[order[0]], 99, 1), check(keys[order[1]], 99, 1)}
+				if err := s.Take(t.Context(), checks, make([]window.Decision, 2)); err != nil {
+					t.Errorf("got error %v", err)
 				}
+			})
+			deadline := time.Now().Add(10 * time.Second)
+			for s.shards[low].mu.TryLock() {
+				s.shards[low].mu.Unlock()
+				if time.Now().After(deadline) {
+					t.Errorf("shards %v: waiting for %d, the group does not hold %d", order, high, low)
+					break
+				}
+				runtime.Gosched()
 			}
-		})
+			s.shards[high].mu.Unlock()
+			group.Wait()
+		}
 	}
-	close(begin)
-	wg.Wait()
 }
