@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -352,6 +353,70 @@ func readTiers(data []byte, whole bool) (*tiersReader, *report, *report) {
 	return t, r, warn
 }
 
+// sameByItems reads a tiers file by items and as a whole, which must give the
+// same, and returns the problems.
+func sameByItems(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, data []byte,
+) error {
+	t.Helper()
+	a, aReport, aWarn := readTiers(data, false)
+	b, bReport, bWarn := readTiers(data, true)
+	if diff := cmp.Diff(bReport.sorted(), aReport.sorted()); diff != "" {
+		t.Fatalf("%s\nproblems by items differ (-whole +items):\n%s", data, diff)
+	}
+	if diff := cmp.Diff(bWarn.sorted(), aWarn.sorted()); diff != "" {
+		t.Fatalf("%s\nwarnings by items differ (-whole +items):\n%s", data, diff)
+	}
+	if (a.directory == nil) != (b.directory == nil) {
+		t.Fatalf("%s\ndirectory by items: %v, as a whole: %v", data, a.directory, b.directory)
+	}
+	if err := aReport.err(); err != nil {
+		return err
+	}
+	if a.directory == nil {
+		t.Fatalf("%s\nno problem and no directory", data)
+	}
+	if diff := cmp.Diff(b.directory, a.directory, cmp.AllowUnexported(tier.Directory{})); diff != "" {
+		t.Fatalf("%s\ndirectory by items differs (-whole +items):\n%s", data, diff)
+	}
+	return nil
+}
+
+// TestSubjectsByItemsAreThoseOfTheWhole makes files from lines that are good
+// and lines that are trouble, at all indentations.
+func TestSubjectsByItemsAreThoseOfTheWhole(t *testing.T) {
+	digest := strings.Repeat("0a", tier.DigestLen/2)
+	lines := []string{
+		"- id: a", "- id: b", "  id: c", "- id: 'q'", "- id: x y", "- id: null", "- id: 5", "- id:", "id: b # c",
+		"  tier: pro", "  tier: free", "tier: gold", "  disabled: true", "  disabled: yes",
+		"  keys:", "    - plain: x", "    - sha256: " + digest, "  - sha256: " + strings.ToUpper(digest), "- plain: 'y'",
+		"  keys: [{plain: z}]", "- {id: f, tier: pro}", "- {id: g,", "}", "]", "- [", "-", "- - id: n", "-id: m",
+		"# comment", "  # comment", "", " ", "text", "'open", "\"open", "x: |", "x: >-", "- &a x", "- *a", "<<: {id: m}",
+		"? k", ": v", "- ! t", "subjects:", "subjects: []", "default: free", "other: 1", "---", "...", "--- x", "%YAML 1.2", "\t", "- id: \u2028",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		b.WriteString("tiers: [free, pro]\n")
+		if rapid.Bool().Draw(t, "default first") {
+			b.WriteString("default: free\n")
+		}
+		b.WriteString("subjects:\n")
+		for range rapid.IntRange(0, 8).Draw(t, "lines") {
+			// Mostly as written, so that many files are nearly good.
+			if rapid.IntRange(0, 3).Draw(t, "shift") == 0 {
+				b.WriteString(strings.Repeat(" ", rapid.IntRange(0, 5).Draw(t, "indent")))
+			}
+			b.WriteString(rapid.SampledFrom(lines).Draw(t, "line"))
+			if rapid.IntRange(0, 30).Draw(t, "end") > 0 {
+				b.WriteString("\n")
+			}
+		}
+		_ = sameByItems(t, []byte(b.String()))
+	})
+}
+
 // FuzzTiers reads any bytes as a tiers file, by items and as a whole, which must
 // give the same.
 func FuzzTiers(f *testing.F) {
@@ -361,26 +426,8 @@ func FuzzTiers(f *testing.F) {
 	f.Add([]byte("tiers: [a]\ndefault: a\nsubjects:\n- id: x\n  keys:\n  - plain: \"a # b\"\n# c\n- id: 'it''s'\nother: 1\n"))
 	f.Add([]byte("subjects:\n  - id: a\n      tier: x\n  - id: b\n    keys:\n    - plain: a\n     - plain: b\ntiers: [x]\ndefault: x\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		a, aReport, aWarn := readTiers(data, false)
-		b, bReport, bWarn := readTiers(data, true)
-		if diff := cmp.Diff(bReport.sorted(), aReport.sorted()); diff != "" {
-			t.Fatalf("problems by items differ (-whole +items):\n%s", diff)
-		}
-		if diff := cmp.Diff(bWarn.sorted(), aWarn.sorted()); diff != "" {
-			t.Errorf("warnings by items differ (-whole +items):\n%s", diff)
-		}
-		if (a.directory == nil) != (b.directory == nil) {
-			t.Fatalf("directory by items: %v, as a whole: %v", a.directory, b.directory)
-		}
-		if err := aReport.err(); err != nil {
+		if err := sameByItems(t, data); err != nil {
 			checkProblems(t, err)
-			return
-		}
-		if a.directory == nil {
-			t.Fatal("no problem and no directory")
-		}
-		if diff := cmp.Diff(b.directory, a.directory, cmp.AllowUnexported(tier.Directory{})); diff != "" {
-			t.Errorf("directory by items differs (-whole +items):\n%s", diff)
 		}
 	})
 }

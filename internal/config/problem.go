@@ -164,6 +164,21 @@ func label(text string) string {
 	return text
 }
 
+// maxNames is how many names a message lists.
+const maxNames = 10
+
+// some lists names for a message.
+func some(names []string) string {
+	list := make([]string, 0, maxNames)
+	for _, n := range names {
+		if len(list) == maxNames {
+			return strings.Join(list, ", ") + ", ..."
+		}
+		list = append(list, label(n))
+	}
+	return strings.Join(list, ", ")
+}
+
 // didYouMean returns `, did you mean "x"?` for the candidate nearest to name, or
 // nothing if none is near.
 func didYouMean(name string, candidates []string) string {

@@ -301,7 +301,7 @@ func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier m
 	for i := range v.ByTier.value {
 		e := &v.ByTier.value[i]
 		if r.tiersKnown && !slices.Contains(r.tiers, e.key) {
-			r.decoder.problem(e.spot, "unknown tier %s, expected one of %s%s", quote(e.key), strings.Join(r.tiers, ", "), didYouMean(e.key, r.tiers))
+			r.decoder.problem(e.spot, "unknown tier %s, expected one of %s%s", quote(e.key), some(r.tiers), didYouMean(e.key, r.tiers))
 		}
 		limits, some := r.someLimits(&e.value.value, e.value.spot, e.value.bad)
 		if !some && !e.value.bad {
@@ -317,7 +317,7 @@ func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier m
 			}
 		}
 		if len(without) > 0 {
-			r.decoder.problem(v.ByTier.spot, "no limit for %s, and the rule has none of its own for other tiers", strings.Join(without, ", "))
+			r.decoder.problem(v.ByTier.spot, "no limit for %s, and the rule has none of its own for other tiers", some(without))
 		}
 	}
 	return all, byTier

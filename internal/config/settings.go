@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// Settings say how the service runs. Times are of type [time.Duration] and have
-// microsecond resolution or better where that matters. The zero value is not
-// usable; [Default] and [LoadSettings] make one. It is a plain value: safe for
-// concurrent use as long as nobody writes to it, and safe to print, since what
-// is secret in it hides itself.
+// Settings say how the service runs. The zero value is not usable; [Default] and
+// [LoadSettings] make one, and only the latter checks it. It is a plain value:
+// safe for concurrent use as long as nobody writes to it, and safe to print,
+// since what is secret in it hides itself.
 type Settings struct {
 	GRPC    GRPC    `yaml:"grpc"`
 	HTTP    HTTP    `yaml:"http"`

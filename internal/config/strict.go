@@ -159,7 +159,7 @@ func (d *decoder) itemLabel(p *path) string {
 	if p.label != "" {
 		return label(p.label)
 	}
-	id, key, value := "", "", ""
+	id, key, value, secret := "", "", "", false
 	if n := follow(p.item); n != nil && n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			v := follow(n.Content[i+1])
@@ -171,6 +171,7 @@ func (d *decoder) itemLabel(p *path) string {
 				id = v.Value
 			case "key":
 				key = v.Value
+				secret = secret || d.hides != nil && d.hides(key)
 			case "value":
 				value = v.Value
 			}
@@ -183,7 +184,7 @@ func (d *decoder) itemLabel(p *path) string {
 		return strconv.Itoa(p.index)
 	case value == "":
 		return label(key)
-	case d.hides != nil && d.hides(key):
+	case secret:
 		return label(key) + "=***"
 	}
 	return label(key) + "=" + label(value)

@@ -137,13 +137,17 @@ func counted(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
+// maxTiers bounds the names, which are searched one by one. A tier is something
+// that is sold, so there are a handful; thousands are subjects in the wrong place.
+const maxTiers = 1000
+
 // tiers reads the names and makes the directory.
 func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
 	names := make([]string, 0, len(doc.Tiers.value))
 	for i := range doc.Tiers.value {
 		f := &doc.Tiers.value[i]
 		switch {
-		case f.bad:
+		case f.bad, len(names) > maxTiers:
 		case f.value == "":
 			d.problem(f.spot, "a tier needs a name")
 		case slices.Contains(names, f.value):
@@ -155,6 +159,10 @@ func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
 	if doc.Tiers.set && !doc.Tiers.bad && len(doc.Tiers.value) == 0 {
 		d.problem(doc.Tiers.spot, "at least one tier is needed")
 	}
+	if len(names) > maxTiers {
+		d.problem(doc.Tiers.spot, "more than %d tiers", maxTiers)
+		return
+	}
 	if len(names) == 0 {
 		return
 	}
@@ -162,7 +170,7 @@ func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
 	fallback := doc.Default.value
 	if !slices.Contains(names, fallback) {
 		if doc.Default.set && !doc.Default.bad {
-			d.problem(doc.Default.spot, "unknown tier %s, expected one of %s%s", quote(fallback), strings.Join(names, ", "), didYouMean(fallback, names))
+			d.problem(doc.Default.spot, "unknown tier %s, expected one of %s%s", quote(fallback), some(names), didYouMean(fallback, names))
 		}
 		// Only so that the rest can be judged.
 		fallback = names[0]
@@ -240,7 +248,7 @@ func (t *tiersReader) add(d *decoder, s tier.Subject, digests []string, at subje
 	}
 	ok := s.ID != ""
 	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
-		d.problem(at.tier, "unknown tier %s, expected one of %s%s", quote(s.Tier), strings.Join(t.names, ", "), didYouMean(s.Tier, t.names))
+		d.problem(at.tier, "unknown tier %s, expected one of %s%s", quote(s.Tier), some(t.names), didYouMean(s.Tier, t.names))
 		ok = false
 	}
 	if ok && t.directory.ByID(s.ID) != nil {
