@@ -77,12 +77,14 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 
 	registry := prometheus.NewRegistry()
 	m := metrics.New(registry, o.Version)
+	// Changes of state are few, unless a store flaps.
+	sampledLog := o.Log.WithOptions(zap.WrapCore(sampled))
 	options := policy.Options{
-		Store:        store,
+		Store:        &reporting{Store: store, log: sampledLog, metrics: m},
 		Meters:       m,
 		StoreSeconds: m.StoreSeconds,
 		StoreTimeout: s.Store.Timeout,
-		Log:          o.Log.WithOptions(zap.WrapCore(sampled)),
+		Log:          sampledLog,
 	}
 	if embedded, ok := store.(*memstore.Store); ok {
 		options.StoreTimeout = 0 // it never waits, and a timer costs as much as a decision
@@ -97,8 +99,8 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes)))
-	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}))
+	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes)), o.Log)
+	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}), o.Log)
 	addContext(&g, ctx, watch.Run)
 	addContext(&g, ctx, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
 	addContext(&g, ctx, func(inner context.Context) error {
@@ -213,7 +215,7 @@ const (
 	httpIdleTimeout  = 2 * time.Minute
 )
 
-func addHTTP(g *run.Group, l net.Listener, h http.Handler) {
+func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 	if l == nil {
 		return
 	}
@@ -223,6 +225,7 @@ func addHTTP(g *run.Group, l net.Listener, h http.Handler) {
 		ReadTimeout:       httpReadTimeout,
 		WriteTimeout:      httpWriteTimeout,
 		IdleTimeout:       httpIdleTimeout,
+		ErrorLog:          zap.NewStdLog(log),
 	}
 	g.Add(func() error { return server.Serve(l) }, func(error) { _ = server.Close() })
 }
@@ -281,8 +284,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sampled lets ten denials a second through to the log and then every
-// hundredth.
+// sampled lets ten lines of one message a second through to the log and then
+// every hundredth: denials are many.
 func sampled(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Second, 10, 100)
 }

@@ -349,8 +349,17 @@ func TestRedisUnreachable(t *testing.T) {
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("ShouldRateLimit = %v, want UNAVAILABLE", err)
 	}
+	if _, err := r.ask(demo); err == nil {
+		t.Error("a second call was decided")
+	}
+	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_down 1") {
+		t.Error("slidegate_store_down is not 1")
+	}
 	if code, _ := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK {
 		t.Errorf("/healthcheck = %d, want 200: the process can answer", code)
+	}
+	if n := r.logs.FilterMessageSnippet("the store cannot decide").Len(); n != 1 {
+		t.Errorf("%d log lines say that the store cannot decide, want one", n)
 	}
 	for _, e := range r.logs.All() {
 		for k, v := range e.ContextMap() {

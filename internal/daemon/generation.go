@@ -103,8 +103,11 @@ func describe(rules *policy.Rules) []string {
 	for _, r := range rules.All() {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s  name=%s", r.ID(), r.Name)
-		if len(r.Limits) > 0 {
+		switch {
+		case len(r.Limits) > 0:
 			fmt.Fprintf(&b, "  %s", describeLimits(r.Limits))
+		case len(r.ByTier) == 0:
+			b.WriteString("  no limit")
 		}
 		tiers := make([]string, 0, len(r.ByTier))
 		for t := range r.ByTier {

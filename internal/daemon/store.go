@@ -1,12 +1,17 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -26,6 +31,32 @@ func openStore(s config.Settings) (window.Store, error) {
 	default:
 		return nil, fmt.Errorf("store.type: unknown store %q", s.Store.Type)
 	}
+}
+
+// reporting says once when its store stops deciding, and once when it decides
+// again. A caller that gave up says nothing about the store.
+type reporting struct {
+	window.Store
+	log     *zap.Logger
+	metrics *metrics.Metrics
+	down    atomic.Bool
+}
+
+// Take implements window.Store.
+func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	err := r.Store.Take(ctx, checks, decisions)
+	switch {
+	case err == nil:
+		if r.down.Load() && r.down.CompareAndSwap(true, false) {
+			r.metrics.StoreDown(false)
+			r.log.Info("the store decides again")
+		}
+	case errors.Is(err, context.Canceled), errors.Is(err, window.ErrBadCheck):
+	case r.down.CompareAndSwap(false, true):
+		r.metrics.StoreDown(true)
+		r.log.Warn("the store cannot decide; Envoy gets UNAVAILABLE", zap.Error(err))
+	}
+	return err
 }
 
 // closing closes the client that its store only borrows.

@@ -16,6 +16,7 @@ type Metrics struct {
 	decisions      *prometheus.CounterVec
 	unknownDomains prometheus.Counter
 	storeSeconds   prometheus.Histogram
+	storeDown      prometheus.Gauge
 	rpcSeconds     *prometheus.HistogramVec
 	panics         prometheus.Counter
 	reloads        *prometheus.CounterVec
@@ -51,6 +52,10 @@ func New(registry prometheus.Registerer, version string) *Metrics {
 			Help:    "Time of one store call, which decides all limits of a request.",
 			Buckets: latencies,
 		}),
+		storeDown: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "slidegate_store_down",
+			Help: "1 while the last call to the store could not decide.",
+		}),
 		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
 			Help:    "Time of one gRPC call in the service, by method and status code.",
@@ -84,7 +89,7 @@ func New(registry prometheus.Registerer, version string) *Metrics {
 		m.reloads.WithLabelValues(result)
 	}
 	registry.MustRegister(
-		m.decisions, m.unknownDomains, m.storeSeconds, m.rpcSeconds, m.panics,
+		m.decisions, m.unknownDomains, m.storeSeconds, m.storeDown, m.rpcSeconds, m.panics,
 		m.reloads, m.configLoaded, m.configBroken, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -126,6 +131,15 @@ func (m *Metrics) UnknownDomain() { m.unknownDomains.Inc() }
 
 // StoreSeconds observes one store call.
 func (m *Metrics) StoreSeconds(seconds float64) { m.storeSeconds.Observe(seconds) }
+
+// StoreDown records whether the store decides.
+func (m *Metrics) StoreDown(down bool) {
+	if down {
+		m.storeDown.Set(1)
+	} else {
+		m.storeDown.Set(0)
+	}
+}
 
 // RPC returns the histogram of one method and status code.
 func (m *Metrics) RPC(method, code string) prometheus.Observer {

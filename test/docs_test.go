@@ -1,0 +1,137 @@
+package test
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+var update = flag.Bool("update", false, "write the generated parts of docs/")
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestSettingsTable holds the table of docs/configure.md to the code.
+func TestSettingsTable(t *testing.T) {
+	const (
+		page  = "docs/configure.md"
+		begin = "<!-- settings: written by `go test ./test -run TestSettingsTable -update` -->\n"
+		end   = "<!-- end of settings -->"
+	)
+	var table strings.Builder
+	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
+	for _, s := range config.Describe() {
+		if s.Default != "" {
+			s.Default = "`" + s.Default + "`"
+		}
+		fmt.Fprintf(&table, "| `%s` | `%s` | %s | %s |\n", s.Path, s.Env, s.Default, s.Doc)
+	}
+	text := read(t, page)
+	before, rest, ok := strings.Cut(text, begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has lost its markers", page)
+	}
+	if got == table.String() {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s does not say what the code does; run: go test ./test -run TestSettingsTable -update", page)
+	}
+	if err := os.WriteFile(filepath.Join("..", page), []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pages returns every page of the project's documentation.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && len(name) > 2 && strings.HasPrefix(name, ".") {
+			return fs.SkipDir // tools and git, not ours
+		}
+		if strings.HasSuffix(path, ".md") {
+			all = append(all, strings.TrimPrefix(path, "../"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestLinks follows every relative link of the documentation.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			if _, err := os.Stat(filepath.Join("..", filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			}
+		}
+	}
+}
+
+// TestPromises finds the test that the README names beside each promise.
+func TestPromises(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "grep", "-rhoE", `^func (Test|Fuzz)[A-Za-z0-9_]+`, "--include=*_test.go", "..").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := strings.Fields(strings.ReplaceAll(string(out), "func ", ""))
+	_, table, _ := strings.Cut(read(t, "README.md"), "| promise | shown by |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
+	if len(rows) < 8 {
+		t.Fatalf("the README makes %d promises, want the table", len(rows))
+	}
+	name := regexp.MustCompile("`((Test|Fuzz)[A-Za-z0-9_]+)`")
+	for _, row := range rows {
+		tests := name.FindAllStringSubmatch(row, -1)
+		if len(tests) == 0 {
+			t.Errorf("no test beside the promise %s", row)
+		}
+		for _, m := range tests {
+			if !slices.Contains(have, m[1]) {
+				t.Errorf("the README names %s, which is no test", m[1])
+			}
+		}
+	}
+}
+
+// TestDependencies holds docs/dependencies.md to go.mod.
+func TestDependencies(t *testing.T) {
+	var required []string
+	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
+		required = append(required, m[1])
+	}
+	var documented []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
+		documented = append(documented, m[1])
+	}
+	slices.Sort(required)
+	slices.Sort(documented)
+	if !slices.Equal(required, documented) {
+		t.Errorf("docs/dependencies.md has %v\ngo.mod requires           %v", documented, required)
+	}
+}
