@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -296,7 +297,10 @@ func FuzzSettings(f *testing.F) {
 func checkProblems(t *testing.T, err error) {
 	t.Helper()
 	got := problemsOf(t, err)
-	ps := err.(Problems)
+	var ps Problems
+	if !errors.As(err, &ps) {
+		t.Fatalf("%T is not Problems", err)
+	}
 	if lines := strings.Count(got, "\n"); lines != len(ps) {
 		t.Errorf("%d problems in %d lines: %q", len(ps), lines, got)
 	}

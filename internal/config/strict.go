@@ -579,10 +579,10 @@ var (
 
 // nameOfType says what is expected.
 func nameOfType(t reflect.Type) string {
-	switch {
-	case t == durationType:
+	switch t {
+	case durationType:
 		return "a time"
-	case t == stringsType:
+	case stringsType:
 		return "a list"
 	}
 	switch t.Kind() {

@@ -101,9 +101,9 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	}
 	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes)), o.Log)
 	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}), o.Log)
-	addContext(&g, ctx, watch.Run)
-	addContext(&g, ctx, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
-	addContext(&g, ctx, func(inner context.Context) error {
+	addContext(ctx, &g, watch.Run)
+	addContext(ctx, &g, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
+	addContext(ctx, &g, func(inner context.Context) error {
 		select {
 		case <-ctx.Done():
 			drain(inner, s.Drain, server, health, o.Log)
@@ -231,7 +231,7 @@ func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 }
 
 // addContext runs a part that stops when its context ends.
-func addContext(g *run.Group, ctx context.Context, part func(context.Context) error) {
+func addContext(ctx context.Context, g *run.Group, part func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	g.Add(func() error { return part(ctx) }, func(error) { cancel() })
 }

@@ -30,7 +30,7 @@ func newGRPC(s config.GRPC, service *ratelimit.Service, m *metrics.Metrics, log 
 		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
 		grpc.ChainUnaryInterceptor(observe(m), recoverPanics(m, log)),
 		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
-		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)), //nolint:gosec // settings bound it to a million
+		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)),
 		// Envoy pings idle connections too; the default would answer its third
 		// ping with GOAWAY too_many_pings.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{

@@ -66,8 +66,11 @@ func TestAppend(t *testing.T) {
 			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`}, {"ratelimit", `"per-key";r=50;t=31`},
 		}},
 		{"a window below a second has no w", []Style{StyleRateLimit, StyleDraft03}, verdict(quick), []Header{
-			{"ratelimit-policy", `"quick";q=5`}, {"ratelimit", `"quick";r=4;t=1`},
-			{"ratelimit-limit", "5, 5"}, {"ratelimit-remaining", "4"}, {"ratelimit-reset", "1"},
+			{"ratelimit-policy", `"quick";q=5`},
+			{"ratelimit", `"quick";r=4;t=1`},
+			{"ratelimit-limit", "5, 5"},
+			{"ratelimit-remaining", "4"},
+			{"ratelimit-reset", "1"},
 		}},
 		{"draft03", []Style{StyleDraft03}, verdict(half, daily), []Header{
 			{"ratelimit-limit", "100, 100;w=60, 9500;w=86400"}, {"ratelimit-remaining", "50"}, {"ratelimit-reset", "31"},
@@ -80,7 +83,8 @@ func TestAppend(t *testing.T) {
 		}},
 		{"retry-after whatever the style", nil, verdict(denied), []Header{{"retry-after", "13"}}},
 		{"denied", []Style{StyleRateLimit}, verdict(denied, daily), []Header{
-			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`}, {"ratelimit", `"per-key";r=0;t=13`},
+			{"ratelimit-policy", `"per-key";q=100;w=60, "daily";q=9500;w=86400`},
+			{"ratelimit", `"per-key";r=0;t=13`},
 			{"retry-after", "13"},
 		}},
 		{"a cost that never fits waits a window", nil, verdict(never), []Header{{"retry-after", "60"}}},

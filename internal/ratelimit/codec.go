@@ -83,7 +83,7 @@ func decodeRequest(in message, m *rlsv3.RateLimitRequest) error {
 			m.Descriptors = append(m.Descriptors, d)
 			err = decodeDescriptor(f.sub, d)
 		case requestHitsAddend:
-			m.HitsAddend = uint32(f.number) //nolint:gosec // proto.Unmarshal cuts off the same bits
+			m.HitsAddend = uint32(f.number)
 		}
 		if err != nil {
 			return err
@@ -147,16 +147,16 @@ func decodeOverride(in message, o *ratelimitcommonv3.RateLimitDescriptor_RateLim
 		}
 		switch f.tag {
 		case overrideRequestsPerUnit:
-			o.RequestsPerUnit = uint32(f.number) //nolint:gosec // proto.Unmarshal cuts off the same bits
+			o.RequestsPerUnit = uint32(f.number)
 		case overrideUnit:
-			o.Unit = typev3.RateLimitUnit(f.number) //nolint:gosec // as above
+			o.Unit = typev3.RateLimitUnit(f.number)
 		case overrideUnitMultiplier:
 			if o.UnitMultiplier == nil {
 				o.UnitMultiplier = new(wrapperspb.UInt32Value)
 			}
 			var v uint64
 			v, err = decodeWrapper(f.sub, uint64(o.UnitMultiplier.Value))
-			o.UnitMultiplier.Value = uint32(v) //nolint:gosec // as above
+			o.UnitMultiplier.Value = uint32(v)
 		}
 		if err != nil {
 			return err

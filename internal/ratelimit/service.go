@@ -233,7 +233,7 @@ var windowUnits = []struct {
 func unitOf(w time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
 	for _, u := range windowUnits {
 		if w%u.length == 0 {
-			return u.unit, uint32(w / u.length) //nolint:gosec // window.MaxWindow is 34,560,000 s
+			return u.unit, uint32(w / u.length)
 		}
 	}
 	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1

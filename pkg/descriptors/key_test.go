@@ -49,7 +49,9 @@ func TestLongPartsAreDigested(t *testing.T) {
 func TestRuleIDsDiffer(t *testing.T) {
 	paths := [][]Node{
 		path("a"), path("a="), path("a=b"), path("a", "b"), path("a=b", "c"), path("a", "b=c"),
-		{{Key: "a=b", AnyValue: true}}, {{Key: "a/b", AnyValue: true}}, {{Key: "a", Value: "b/c"}},
+		{{Key: "a=b", AnyValue: true}},
+		{{Key: "a/b", AnyValue: true}},
+		{{Key: "a", Value: "b/c"}},
 	}
 	seen := map[RuleID][]Node{}
 	for _, p := range paths {

@@ -174,6 +174,16 @@ var tables = []struct {
 		{12 * second, one(ask("k", 6, 6)), answers(denied(3, 3*second, 0, 3*second))},
 		{12 * second, one(ask("k", 2, 1)), answers(denied(0, 2*second, 2*second, 3*second))},
 	}},
+	{"a wait where more entries have gone than are left", []step{
+		{0, one(ask("k", 6, 1)), answers(allowed(5, 10*second))},
+		{1 * second, one(ask("k", 6, 1)), answers(allowed(4, 10*second))},
+		{2 * second, one(ask("k", 6, 1)), answers(allowed(3, 10*second))},
+		{3 * second, one(ask("k", 6, 1)), answers(allowed(2, 10*second))},
+		{8 * second, one(ask("k", 6, 1)), answers(allowed(1, 10*second))},
+		{9 * second, one(ask("k", 6, 1)), answers(allowedLast(1*second, 10*second))},
+		{14 * second, one(ask("k", 6, 5)), answers(denied(4, 4*second, 0, 5*second))},
+		{14 * second, one(ask("k", 6, 6)), answers(denied(4, 5*second, 0, 5*second))},
+	}},
 	{"a log that grows after its oldest entries have gone", []step{
 		{0, one(ask("k", 9, 1)), answers(allowed(8, 10*second))},
 		{1 * second, one(ask("k", 9, 1)), answers(allowed(7, 10*second))},
