@@ -14,17 +14,18 @@
 //
 // # The contract of every store
 //
-//  1. Exact. A check has room if used + cost <= limit. Entries are charged only
-//     where there is room, so no half-open interval of length W ever holds more
-//     than the limit, whatever the concurrency.
+//  1. Exact. A check has room if used + cost <= limit, where cost 0 needs the
+//     room of 1. Entries are charged only where there is room, so no half-open
+//     interval of length W ever holds more than the limit, whatever the
+//     concurrency.
 //  2. All or nothing. If every check of a group has room, every one is charged,
 //     at one instant per log. If one has none, none is charged.
 //  3. Denied is free. A denied group leaves every log as it was.
 //  4. A limit is an argument, not state. Another limit on the same key counts at
 //     the next call, with the history kept. Another window length is another log.
 //  5. The clock is the store's, in whole microseconds, and never runs backwards
-//     within a log: a clock that is set back is held at the log's newest entry
-//     until it has caught up.
+//     within a log: a clock that is set back is held at the log's newest entry,
+//     even an expired one, until it has caught up.
 //  6. Cost 0 is a check: it asks whether anything remains, so it is denied when
 //     nothing does, and it records nothing.
 //  7. A cost above the limit can never have room, however long the caller waits.

@@ -94,9 +94,11 @@ type Store interface {
 	// none; see the package comment for the whole contract. decisions must be as
 	// long as checks and is filled in the same order; the store keeps neither.
 	//
-	// Take blocks no longer than ctx allows. A denial is not an error. On an
-	// error the content of decisions is undefined, and whether the group was
-	// charged is unknown unless the error wraps [ErrBadCheck].
+	// Take blocks no longer than ctx allows; with a ctx that is done already it
+	// charges nothing and returns its error. A denial is not an error, and neither
+	// is a group without checks. On an error the content of decisions is
+	// undefined, and whether the group was charged is unknown unless the error
+	// wraps [ErrBadCheck] or the store says otherwise.
 	Take(ctx context.Context, checks []Check, decisions []Decision) error
 	// Close frees what the store holds. Take must not be called after it.
 	Close() error
