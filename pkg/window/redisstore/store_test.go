@@ -590,7 +590,7 @@ func TestClose(t *testing.T) {
 // FuzzReply proves that no reply can make the store panic.
 func FuzzReply(f *testing.F) {
 	f.Add(int64(1), int64(2), "x", uint8(5))
-	f.Fuzz(func(t *testing.T, a, b int64, s string, n uint8) {
+	f.Fuzz(func(_ *testing.T, a, b int64, s string, n uint8) {
 		var reply []any
 		for i := range int(n % 12) {
 			switch {
