@@ -113,6 +113,9 @@ func (l *loader) generation() (*Generation, error) {
 	tiers := tiersReader{report: &l.report, warn: &l.warn, secrets: secrets}
 	if l.tiers != nil {
 		tiers.read(*l.tiers)
+		if l.tiers.name == builtInTiers && s.Rules.Path != "" {
+			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
+		}
 	}
 	rules := rulesReader{
 		report:  &l.report,

@@ -112,15 +112,15 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return nil
 	})
 
+	if o.Ready != nil {
+		o.Ready(Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules})
+	}
 	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type),
 		zap.Strings("grpc", ls.addresses()), zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
 	if s.Secrets.Key == "" && s.Tiers.Source != config.TiersNone {
 		o.Log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
 	}
 	gs.start(generation)
-	if o.Ready != nil {
-		o.Ready(Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules})
-	}
 	err = g.Run()
 	if closeErr := store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
