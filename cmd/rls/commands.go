@@ -95,9 +95,15 @@ func (h healthcheckCmd) Run(c *cli) error {
 	defer cancel()
 	address := s.GRPC.Address[0]
 	if strings.HasPrefix(address, ":") {
-		address = "localhost" + address
+		address = "127.0.0.1" + address
 	}
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	target := address
+	if !strings.HasPrefix(address, "unix:") {
+		// Dialled as it is, within the deadline: gRPC's own resolver would ask DNS
+		// first, which a container without a way out waits for.
+		target = "passthrough:///" + address
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("healthcheck: %s: %w", address, err)
 	}

@@ -366,7 +366,17 @@ func (r *rulesReader) limit(l *limit, at spot, bad bool) (window.Limit, bool) {
 	d := r.decoder
 	unit, inUnit := l.Unit.set, l.RequestsPerUnit.set
 	win, requests := l.Window.set, l.Requests.set
-	if l.Unit.bad || l.RequestsPerUnit.bad || l.Window.bad || l.Requests.bad {
+	if l.Unit.bad || l.Window.bad {
+		return window.Limit{}, false
+	}
+	if l.RequestsPerUnit.bad || l.Requests.bad {
+		// The length beside a bad number is judged all the same.
+		switch {
+		case unit && !win && !requests:
+			r.perUnit(l)
+		case win && !unit && !inUnit:
+			r.perWindow(l)
+		}
 		return window.Limit{}, false
 	}
 	switch {

@@ -122,7 +122,7 @@ type Secrets struct {
 type Drain struct {
 	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long everything is still answered"`
 	Timeout    time.Duration `yaml:"timeout" doc:"after that: how long calls in flight may take"`
-	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay; only where other instances take over, since Envoy lets everything pass when its only instance says so"`
+	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay; only where other instances take over, since a lone one that says so can make Envoy let everything pass"`
 }
 
 // Log is the service's own log.
@@ -420,7 +420,7 @@ func (l *settingsLoader) listeners() {
 	for i, a := range s.GRPC.Address {
 		if message := checkAddress(a, true); message != "" {
 			l.problem("grpc.address", "%s", message)
-		} else if slices.Contains(s.GRPC.Address[:i], a) {
+		} else if takenBy(s.GRPC.Address[:i], a) {
 			l.problem("grpc.address", "%s stands there twice", quote(a))
 		}
 	}
@@ -433,13 +433,19 @@ func (l *settingsLoader) listeners() {
 		}
 		if message := checkAddress(a.address, false); message != "" {
 			l.problem(a.path, "%s", message)
-		} else if slices.Contains(s.GRPC.Address, a.address) {
+		} else if takenBy(s.GRPC.Address, a.address) {
 			l.problem(a.path, "%s is also grpc.address", quote(a.address))
 		}
 	}
-	if s.HTTP.Address != "" && s.HTTP.Address == s.Admin.Address {
+	if s.HTTP.Address != "" && takenBy([]string{s.HTTP.Address}, s.Admin.Address) {
 		l.problem("admin.address", "%s is also http.address", quote(s.Admin.Address))
 	}
+}
+
+// takenBy reports whether one of others is this very address. Port 0 is never
+// taken: every listener that asks for it gets a port of its own.
+func takenBy(others []string, address string) bool {
+	return slices.Contains(others, address) && !strings.HasSuffix(address, ":0")
 }
 
 func (l *settingsLoader) styles() {

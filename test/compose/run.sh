@@ -82,7 +82,7 @@ finish() {
 	trap '' INT TERM HUP
 	# Before that, an engine that answers may be another one, with a stack of the same name.
 	if [ -n "$ready" ]; then
-		[ "$status" -eq 0 ] || failed=$((failed > 0 ? failed : 1))
+		if [ "$status" -gt 1 ]; then fail "the test ran to its end" "it was ended, with status $status"; fi
 		tell
 		compose down --volumes --remove-orphans --timeout 20 >"$work/out" 2>&1 || fail "the stack is taken down" "$(tail -5 "$work/out")"
 	fi
