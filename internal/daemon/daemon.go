@@ -70,7 +70,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return err
 	}
 	defer ls.close()
-	store, err := openStore(s)
+	store, err := openStore(s, o.Log)
 	if err != nil {
 		return err
 	}
@@ -213,6 +213,7 @@ const (
 	httpReadTimeout  = 10 * time.Second
 	httpWriteTimeout = 2 * time.Minute
 	httpIdleTimeout  = 2 * time.Minute
+	httpStopTimeout  = time.Second
 )
 
 func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
@@ -227,7 +228,14 @@ func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 		IdleTimeout:       httpIdleTimeout,
 		ErrorLog:          zap.NewStdLog(log),
 	}
-	g.Add(func() error { return server.Serve(l) }, func(error) { _ = server.Close() })
+	g.Add(func() error { return server.Serve(l) }, func(error) {
+		// Requests in flight are short; a profile that is being taken is cut off.
+		ctx, cancel := context.WithTimeout(context.Background(), httpStopTimeout)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+	})
 }
 
 // addContext runs a part that stops when its context ends.
@@ -252,7 +260,7 @@ func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 // ends at once when ctx does.
 func drain(ctx context.Context, s config.Drain, server *grpc.Server, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
-	log.Info("draining", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
+	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
 		zap.Bool("not_serving", s.NotServing))
 	if s.NotServing {
 		h.Shutdown()

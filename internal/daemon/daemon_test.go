@@ -27,6 +27,9 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -193,7 +196,7 @@ func TestDrainAnswersEverythingFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.stop()
-		r.waitLog("draining")
+		r.waitLog("draining; another signal ends it at once")
 		if _, err := r.ask(demo); err != nil {
 			t.Errorf("not_serving=%v: a new call during the delay: %v", notServing, err)
 		}
@@ -275,6 +278,113 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
+// TestSocketOfASuccessor closes a listener after another process has taken its
+// place: the file is the other's now.
+func TestSocketOfASuccessor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "grpc.sock")
+	old, err := listen("grpc.address", "unix://"+path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := listen("grpc.address", "unix://"+path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = old.Close() // a second time, as a server and its owner do
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the successor's socket: %v", err)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket after its owner closed it: %v, want none", err)
+	}
+}
+
+// TestSocketThatCannotBeAsked meets a socket that refuses the question itself.
+func TestSocketThatCannotBeAsked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "grpc.sock")
+	other, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if l, err := listen("grpc.address", "unix://"+path, 0o600); err == nil || !strings.Contains(err.Error(), "cannot tell") {
+		t.Errorf("listen = %v, %v, want it refused", l, err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the other's socket: %v", err)
+	}
+}
+
+// TestReporting counts what is the store's failure and what is not.
+func TestReporting(t *testing.T) {
+	gone := errors.New("gone")
+	tests := []struct {
+		name string
+		errs []error
+		want []string // log lines
+	}{
+		{"a few failures", []error{gone, gone, nil, gone, gone}, nil},
+		{"down and up", []error{gone, gone, gone, gone, nil, nil}, []string{
+			"the store cannot decide; Envoy gets UNAVAILABLE", "the store decides again",
+		}},
+		{"one log", []error{redisstore.ErrBadLog}, []string{"a check cannot be decided"}},
+	}
+	for _, tt := range tests {
+		core, logs := observer.New(zapcore.DebugLevel)
+		s := &scripted{errs: tt.errs}
+		r := &reporting{Store: s, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), "")}
+		for range tt.errs {
+			_ = r.Take(t.Context(), nil, nil)
+		}
+		var got []string
+		for _, e := range logs.All() {
+			got = append(got, e.Message)
+		}
+		if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
+			t.Errorf("%s: log %q, want %q", tt.name, got, tt.want)
+		}
+	}
+
+	core, logs := observer.New(zapcore.DebugLevel)
+	r := &reporting{Store: &scripted{}, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), "")}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	slow, cancel := context.WithTimeoutCause(t.Context(), 0, policy.ErrStoreTimeout)
+	defer cancel()
+	<-slow.Done()
+	for ctx, want := range map[context.Context]int{impatient: 0, slow: 1} {
+		for range downAfter {
+			_ = r.Take(ctx, nil, nil)
+		}
+		if ctx == slow && logs.Len() != want {
+			t.Errorf("%d lines after store.timeout passed, want %d", logs.Len(), want)
+		}
+	}
+	if logs.Len() != 1 {
+		t.Errorf("%d lines, want none for a caller that gave up", logs.Len())
+	}
+}
+
+// scripted is a store that fails as it is told, then by its context.
+type scripted struct{ errs []error }
+
+func (s *scripted) Take(ctx context.Context, _ []window.Check, _ []window.Decision) error {
+	if len(s.errs) == 0 {
+		return ctx.Err()
+	}
+	err := s.errs[0]
+	s.errs = s.errs[1:]
+	return err
+}
+
+func (*scripted) Close() error { return nil }
+
 const rule = `domain: edge
 descriptors:
   - key: api_key
@@ -345,12 +455,10 @@ func TestRedisUnreachable(t *testing.T) {
 	s.Store.Type = config.StoreRedis
 	s.Store.Redis.URL = config.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
 	r := start(t, s)
-	_, err = r.ask(demo)
-	if status.Code(err) != codes.Unavailable {
-		t.Errorf("ShouldRateLimit = %v, want UNAVAILABLE", err)
-	}
-	if _, err := r.ask(demo); err == nil {
-		t.Error("a second call was decided")
+	for range downAfter + 2 {
+		if _, err := r.ask(demo); status.Code(err) != codes.Unavailable {
+			t.Errorf("ShouldRateLimit = %v, want UNAVAILABLE", err)
+		}
 	}
 	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_down 1") {
 		t.Error("slidegate_store_down is not 1")

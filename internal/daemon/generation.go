@@ -71,7 +71,8 @@ func (gs *generations) reload() {
 		return
 	}
 	if g.Digest == gs.active.Digest && gs.refused == nil {
-		return // touched, not changed
+		gs.log.Info("files looked at again, nothing has changed", zap.String("generation", g.Digest))
+		return
 	}
 	gs.decider.Swap(g.Rules)
 	gs.take(g)
@@ -97,12 +98,12 @@ func (gs *generations) page(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// describe writes one line a rule: its id, its name and its limits.
+// describe writes one line a rule: its path, its name and its limits.
 func describe(rules *policy.Rules) []string {
 	var lines []string
 	for _, r := range rules.All() {
 		var b strings.Builder
-		fmt.Fprintf(&b, "%s  name=%s", r.ID(), r.Name)
+		fmt.Fprintf(&b, "%s  name=%s", r, r.Name)
 		switch {
 		case len(r.Limits) > 0:
 			fmt.Fprintf(&b, "  %s", describeLimits(r.Limits))
@@ -130,5 +131,5 @@ func describeLimits(limits []policy.Limit) string {
 	return strings.Join(parts, " and ")
 }
 
-// Describe writes one line a rule: its id, its name and its limits.
+// Describe writes one line a rule: its path, its name and its limits.
 func (r Running) Describe() []string { return describe(r.Rules) }

@@ -34,16 +34,21 @@ func listen(setting, address string, mode fs.FileMode) (net.Listener, error) {
 	return l, nil
 }
 
-// unixListener removes its file when it is closed.
+// unixListener removes its file when it is closed, unless another process has put
+// its own there since.
 type unixListener struct {
 	net.Listener
 	path string
+	file fs.FileInfo
 }
 
 func (l unixListener) Close() error {
 	err := l.Listener.Close()
-	if rmErr := os.Remove(l.path); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
-		err = errors.Join(err, rmErr)
+	now, statErr := os.Lstat(l.path)
+	// The time as well: the file system gives the number of a removed file to the
+	// next one.
+	if statErr == nil && os.SameFile(now, l.file) && now.ModTime().Equal(l.file.ModTime()) {
+		err = errors.Join(err, os.Remove(l.path))
 	}
 	return err
 }
@@ -64,14 +69,15 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 		return nil, err
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // the name it knows is about to change
-	if err := errors.Join(os.Chmod(fresh, mode), os.Rename(fresh, path)); err != nil {
+	file, err := os.Lstat(fresh)
+	if err := errors.Join(err, os.Chmod(fresh, mode), os.Rename(fresh, path)); err != nil {
 		return nil, errors.Join(err, l.Close(), os.Remove(fresh))
 	}
-	return unixListener{l, path}, nil
+	return unixListener{l, path, file}, nil
 }
 
-// checkStale refuses a path that a living process listens on, or that is no
-// socket at all.
+// checkStale refuses a path that a living process listens on, one of which that
+// cannot be told, and one that is no socket at all.
 func checkStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,9 +90,13 @@ func checkStale(path string) error {
 		return fmt.Errorf("%s exists and is not a socket", path)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
-	if err != nil {
-		return nil // nobody answers: left behind by a process that is gone
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return syscall.EADDRINUSE
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return nil // nobody listens: left behind by a process that is gone
+	default:
+		return fmt.Errorf("cannot tell whether another process listens on it: %w", err)
 	}
-	_ = c.Close()
-	return syscall.EADDRINUSE
 }

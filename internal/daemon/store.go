@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -12,17 +13,19 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 // openStore returns the store of the settings. Redis need not be there yet.
-func openStore(s config.Settings) (window.Store, error) {
+func openStore(s config.Settings, log *zap.Logger) (window.Store, error) {
 	switch s.Store.Type {
 	case config.StoreMemory:
 		return memstore.New(memstore.Options{}), nil
 	case config.StoreRedis:
+		redis.SetLogger(redisLog{log})
 		client, err := redisClient(s)
 		if err != nil {
 			return nil, err
@@ -33,13 +36,18 @@ func openStore(s config.Settings) (window.Store, error) {
 	}
 }
 
+// downAfter is how many failures in a row make a store count as down: more than
+// what a moment of overload gives, few enough to be told at once.
+const downAfter = 3
+
 // reporting says once when its store stops deciding, and once when it decides
-// again. A caller that gave up says nothing about the store.
+// again.
 type reporting struct {
 	window.Store
-	log     *zap.Logger
-	metrics *metrics.Metrics
-	down    atomic.Bool
+	log      *zap.Logger // sampled: single logs can be broken, and a store can flap
+	metrics  *metrics.Metrics
+	failures atomic.Int32 // in a row
+	down     atomic.Bool
 }
 
 // Take implements window.Store.
@@ -47,16 +55,32 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 	err := r.Store.Take(ctx, checks, decisions)
 	switch {
 	case err == nil:
+		if r.failures.Load() != 0 {
+			r.failures.Store(0)
+		}
 		if r.down.Load() && r.down.CompareAndSwap(true, false) {
 			r.metrics.StoreDown(false)
 			r.log.Info("the store decides again")
 		}
-	case errors.Is(err, context.Canceled), errors.Is(err, window.ErrBadCheck):
-	case r.down.CompareAndSwap(false, true):
+	case errors.Is(err, redisstore.ErrBadLog), errors.Is(err, window.ErrBadCheck):
+		// One log or one request, not the store.
+		r.log.Error("a check cannot be decided", zap.Error(err))
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), policy.ErrStoreTimeout):
+		// The caller gave up first, which says nothing about the store.
+	case r.failures.Add(1) >= downAfter && r.down.CompareAndSwap(false, true):
 		r.metrics.StoreDown(true)
 		r.log.Warn("the store cannot decide; Envoy gets UNAVAILABLE", zap.Error(err))
 	}
 	return err
+}
+
+// redisLog takes what go-redis would print on standard error by itself: details
+// of single connections, whose sum is what reporting says.
+type redisLog struct{ log *zap.Logger }
+
+// Printf implements the logger of go-redis.
+func (l redisLog) Printf(_ context.Context, format string, v ...any) {
+	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
 }
 
 // closing closes the client that its store only borrows.
@@ -72,6 +96,10 @@ func (c closing) Close() error {
 	return c.client.Close()
 }
 
+// dialTimeout bounds a connection that is being made, while no caller waits for
+// it longer than for a decision.
+const dialTimeout = 250 * time.Millisecond
+
 // redisClient makes a client whose every wait ends within store.timeout.
 func redisClient(s config.Settings) (*redis.Client, error) {
 	o, err := redis.ParseURL(s.Store.Redis.URL.Reveal())
@@ -84,8 +112,11 @@ func redisClient(s config.Settings) (*redis.Client, error) {
 	o.MaxRetries = -1
 	// The caller's deadline ends a call, wherever it waits.
 	o.ContextTimeoutEnabled = true
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
-	// One try to connect: the next request is the retry.
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
+	// A connection may take longer than the one request that asked for it waits:
+	// given up each time, a slow moment would never get one. The next requests
+	// have it then. One try: the next request is the retry.
+	o.DialTimeout = max(dialTimeout, timeout)
 	o.DialerRetries = 1
 	o.PoolSize = s.Store.Redis.PoolSize // zero: ten per CPU
 	// Connecting costs a round trip less without CLIENT SETINFO, and without the

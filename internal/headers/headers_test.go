@@ -189,7 +189,7 @@ func TestAppendProblem(t *testing.T) {
 		retry  float64
 	}{
 		{"denied", verdict(denied), "No room under rule per-key: 100 hits in any 1m; try again in 13 s.", 13},
-		{"never", verdict(never), "A request of cost 1 can never pass rule per-key: 100 hits in any 1m.", 60},
+		{"never", verdict(never), "This request asks for more than there ever is under rule per-key: 100 hits in any 1m.", 60},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

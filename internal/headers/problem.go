@@ -17,9 +17,7 @@ func AppendProblem(dst []byte, v *policy.Verdict) []byte {
 	s := &v.Limits[v.Decisive]
 	dst = append(dst, `{"type":"`+quotaExceeded+`","title":"Too Many Requests","status":429,"detail":"`...)
 	if s.Decision.Never {
-		dst = append(dst, "A request of cost "...)
-		dst = strconv.AppendUint(dst, s.Cost, 10)
-		dst = append(dst, " can never pass rule "...)
+		dst = append(dst, "This request asks for more than there ever is under rule "...)
 	} else {
 		dst = append(dst, "No room under rule "...)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -13,7 +14,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Request is what an adapter asks. The Decider keeps nothing of it.
+// A Request is what an adapter asks. The Decider keeps nothing of it, but brings
+// addresses in it into their one form.
 type Request struct {
 	Domain      string
 	Descriptors []Descriptor
@@ -111,6 +113,10 @@ func (v *Verdict) reset(descriptors int) {
 	}
 }
 
+// ErrStoreTimeout is the cause of a context that ended because the store took
+// longer than Options.StoreTimeout, and not because the caller gave up.
+var ErrStoreTimeout = errors.New("the store took longer than store.timeout")
+
 // Options of a [Decider]. Store, Meters and Log are required.
 type Options struct {
 	Store  window.Store
@@ -165,6 +171,13 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 		return nil
 	}
 	for i := range req.Descriptors {
+		// Before anything is matched: one client must not have two names.
+		for j := range req.Descriptors[i].Entries {
+			e := &req.Descriptors[i].Entries[j]
+			e.Value = canonical(*e)
+		}
+	}
+	for i := range req.Descriptors {
 		rules.addChecks(dom, req, i, v)
 	}
 	if len(v.checks) == 0 {
@@ -193,7 +206,7 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 	}
 	if d.opts.StoreTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.opts.StoreTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, d.opts.StoreTimeout, ErrStoreTimeout)
 		defer cancel()
 	}
 	start := time.Now()
@@ -278,7 +291,7 @@ func (rs *Rules) subjectOf(rule *Rule, req *Request, entries descriptors.Descrip
 // key, or by id where the entry is no secret.
 func (rs *Rules) identify(e descriptors.Entry, req *Request) subject {
 	if !rs.secrets.Is(e.Key) {
-		s := subject{log: canonical(e)}
+		s := subject{log: "id." + e.Value}
 		if rs.tiers != nil {
 			s.tier = rs.tiers.DefaultTier()
 			if known := rs.tiers.ByID(e.Value); known != nil && !known.Disabled {
@@ -329,7 +342,7 @@ func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descripto
 		case part.secret:
 			value = rs.identify(entries[part.entry], req).log
 		default:
-			value = canonical(entries[part.entry])
+			value = entries[part.entry].Value
 		}
 		v.identity = append(v.identity, value)
 	}
@@ -346,7 +359,7 @@ func (rs *Rules) overrideKey(dom *domain, req *Request, entries descriptors.Desc
 	v.identity = v.identity[:0]
 	tag := ""
 	for _, e := range entries {
-		value := canonical(e)
+		value := e.Value
 		if rs.secrets.Is(e.Key) {
 			value = rs.identify(e, req).log
 			tag = value
@@ -373,9 +386,9 @@ func clientAddress(req *Request) string {
 		for _, e := range req.Descriptors[i].Entries {
 			switch e.Key {
 			case keyAddress:
-				return canonical(e)
+				return e.Value
 			case keyMaskedAddress:
-				masked = canonical(e)
+				masked = e.Value
 			}
 		}
 	}

@@ -207,10 +207,10 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 			"{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
 		}, ""},
 		{"an entry that is no secret names the subject by id", Identity{}, request("consumer=acme"), []string{
-			"{acme}:edge|consumer:acme 2/1m0s",
+			"{id.acme}:edge|consumer:id.acme 2/1m0s",
 		}, "starter"},
 		{"an id that nobody has gets the default tier", Identity{}, request("consumer=nobody"), []string{
-			"{nobody}:edge|consumer:nobody 1/1m0s",
+			"{id.nobody}:edge|consumer:id.nobody 1/1m0s",
 		}, "free"},
 		{"no rule, a rule without limits, no entries", Identity{}, request("nothing=1", "open=1", ""), nil, ""},
 	}
@@ -237,6 +237,53 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 				t.Errorf("%d store calls, want %d", store.calls, wantCalls)
 			}
 		})
+	}
+}
+
+// TestNamesOfSubjectsAndStrangersDiffer asks for a consumer whose id looks like
+// somebody's address.
+func TestNamesOfSubjectsAndStrangersDiffer(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
+	if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Subject: "consumer", Limits: per(1, time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	store := new(spend)
+	decider, _ := newDecider(t, rs, store)
+	var v Verdict
+	seen := make(map[string]string)
+	for _, consumer := range []string{"", "consumer=addr.192.0.2.7", "consumer=192.0.2.7", "consumer=id.acme", "consumer=acme"} {
+		if err := decider.Decide(t.Context(), request("route=a", "remote_address=192.0.2.7", consumer), &v); err != nil {
+			t.Fatal(err)
+		}
+		key := store.checks[0].Key
+		if other, ok := seen[key]; ok {
+			t.Errorf("%q and %q share the log %s", consumer, other, key)
+		}
+		seen[key] = consumer
+	}
+}
+
+func TestAddressesAreMatchedInTheirOneForm(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	for i, path := range [][]descriptors.Node{
+		{one("remote_address", "::ffff:10.0.0.9")}, {one("masked_remote_address", "10.0.0.0/24")}, {anyOf("remote_address")},
+	} {
+		if err := rs.Add(Rule{Domain: "edge", Path: path, Limits: per(uint64(i+1), time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := new(spend)
+	decider, _ := newDecider(t, rs, store)
+	for text, want := range map[string]uint64{
+		"remote_address=10.0.0.9": 1, "remote_address=::ffff:10.0.0.9": 1, "masked_remote_address=::ffff:10.0.0.0/120": 2, "remote_address=10.0.0.8": 3,
+	} {
+		var v Verdict
+		if err := decider.Decide(t.Context(), request(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Limits[0].Limit.Hits; got != want {
+			t.Errorf("%s has the limit %d, want %d", text, got, want)
+		}
 	}
 }
 
@@ -456,6 +503,11 @@ func TestStoreTimeout(t *testing.T) {
 	if err := decider.Decide(t.Context(), request("api_key=acme-key"), &v); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Decide = %v, want the deadline", err)
 	}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := decider.Decide(impatient, request("api_key=acme-key"), &v); !errors.Is(err, context.Canceled) {
+		t.Errorf("Decide = %v, want that the caller gave up", err)
+	}
 }
 
 func TestReset(t *testing.T) {
@@ -486,6 +538,7 @@ func TestAddRefuses(t *testing.T) {
 	}{
 		{"no domain", Rule{Path: api, Limits: per(1, time.Second)}, "a domain needs a name"},
 		{"bad name", Rule{Domain: "d", Path: api, Name: "a b", Limits: per(1, time.Second)}, `name "a b": only letters`},
+		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Limits: per(1, time.Second)}, `name "override" is what limits`},
 		{"bad window", Rule{Domain: "d", Path: api, Limits: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
 		{"a window twice", Rule{Domain: "d", Path: api, Limits: append(per(1, time.Second), per(2, time.Second)...)}, "two limits for the same window of 1s"},
 		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},

@@ -42,6 +42,7 @@ type Rule struct {
 	ByTier map[string][]Limit
 
 	id         descriptors.RuleID
+	label      string
 	identity   []identityPart
 	subject    int  // index of the subject's entry in the path; -1: elsewhere or none
 	hasSubject bool // there is a subject: in the path, or by key in the request
@@ -56,6 +57,10 @@ type identityPart struct {
 
 // ID names the rule; see [descriptors.RuleID].
 func (r *Rule) ID() descriptors.RuleID { return r.id }
+
+// String returns the rule's domain and path for people: like its id, but without
+// the digests of API keys.
+func (r *Rule) String() string { return r.label }
 
 // limits returns the limits of a tier.
 func (r *Rule) limits(tierName string) []Limit {
@@ -113,7 +118,7 @@ func (rs *Rules) AddDomain(name string) error {
 	}
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
-			Domain: name, Name: "override", id: descriptors.NewRuleID(name, nil), subject: -1,
+			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1,
 		}}
 	}
 	return nil
@@ -128,16 +133,21 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	r.Path = slices.Clone(r.Path)
 	for i, n := range r.Path {
-		// The tree sees digests, so a rule for one API key is kept by its digest.
-		if !n.AnyValue {
-			r.Path[i].Value = rs.secrets.Value(n.Key, n.Value)
+		if n.AnyValue {
+			continue
 		}
+		// The tree sees digests, and addresses in their one form, so a rule for one
+		// API key or address is kept by these.
+		r.Path[i].Value = rs.secrets.Value(n.Key, canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
 	}
+	r.label = labelOf(rs.secrets, r.Domain, r.Path)
 	r.id = descriptors.NewRuleID(r.Domain, r.Path)
 	if r.Name == "" {
 		r.Name = nameOf(rs.secrets, r.Path)
 	} else if !ValidName(r.Name) {
 		return fmt.Errorf("name %q: only letters, digits and \"_.-\" are allowed, and at most %d of them", r.Name, maxName)
+	} else if r.Name == overrideName {
+		return fmt.Errorf("name %q is what limits that come with a request are called", r.Name)
 	}
 	if err := rs.checkLimits(&r); err != nil {
 		return err
@@ -241,6 +251,22 @@ func (rs *Rules) Domains() []string {
 
 // Tiers returns the directory, or nil where no subject is known.
 func (rs *Rules) Tiers() *tier.Directory { return rs.tiers }
+
+// labelOf writes domain|key=value/key for people.
+func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
+	parts := make([]string, len(path))
+	for i, n := range path {
+		if !n.AnyValue && secrets.Is(n.Key) {
+			n.Value = "***"
+		}
+		parts[i] = n.String()
+	}
+	return domain + "|" + strings.Join(parts, "/")
+}
+
+// overrideName is what limits that come with a descriptor are called where no
+// rule matches.
+const overrideName = "override"
 
 const maxName = 64
 
