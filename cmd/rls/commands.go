@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,38 +27,50 @@ func (versionCmd) Run() error {
 }
 
 type validateCmd struct {
-	Path []string `arg:"" optional:"" help:"Rules files or directories to check instead of the setting rules.path." name:"PATH"`
+	Path []string `arg:"" optional:"" help:"Rules files or directories to check instead of the setting rules.path, each by itself." name:"PATH"`
 }
 
 // Run loads everything as serving would and reports what is wrong.
 func (v validateCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
-	if err != nil {
-		return err
-	}
+	s, settingsErr := config.LoadSettings(c.Config, os.Environ())
 	paths := v.Path
 	if len(paths) == 0 {
 		paths = []string{s.Rules.Path}
 	}
-	var broken []error
+	problems := []error{settingsErr}
+	var told, good []string
 	for _, path := range paths {
 		s.Rules.Path = path
 		g, err := config.Load(s)
 		if err != nil {
-			broken = append(broken, err)
+			problems = append(problems, err)
 			continue
 		}
 		for _, w := range g.Warnings {
-			fmt.Fprintf(os.Stderr, "warning: %s\n", w)
+			// Those of the tiers file come with every path.
+			if !slices.Contains(told, w.String()) {
+				told = append(told, w.String())
+				fmt.Fprintf(os.Stderr, "warning: %s\n", w)
+			}
 		}
-		fmt.Printf("%s: %d rules in domains %s are valid\n",
-			strings.Join(g.Files, ", "), len(g.Rules.All()), strings.Join(g.Rules.Domains(), ", "))
+		if path == "" {
+			path = "the built-in example"
+		}
+		good = append(good, fmt.Sprintf("%s: %d rules in the domains %s are valid\n",
+			path, len(g.Rules.All()), strings.Join(g.Rules.Domains(), ", ")))
 	}
-	if len(broken) > 0 {
-		return fmt.Errorf("the configuration is not valid:\n%w", errors.Join(broken...))
+	if err := errors.Join(problems...); err != nil {
+		return invalid(err)
 	}
+	fmt.Print(strings.Join(good, ""))
 	return nil
 }
+
+// invalid puts problems on lines of their own, where editors find their places.
+func invalid(err error) error { return fmt.Errorf("the configuration is not valid:\n%w", err) }
+
+// maxKeyBytes is far above what any header can carry.
+const maxKeyBytes = 1 << 20
 
 type digestCmd struct{}
 
@@ -70,6 +83,7 @@ func (digestCmd) Run(c *cli) error {
 	}
 	secrets := tier.NewSecrets(s.Secrets.Entries, s.Secrets.Key.Reveal())
 	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, maxKeyBytes)
 	for in.Scan() {
 		if in.Text() != "" {
 			fmt.Println(secrets.Digest(in.Text()))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +27,10 @@ type serveCmd struct{}
 func (serveCmd) Run(c *cli) error {
 	s, err := config.LoadSettings(c.Config, os.Environ())
 	if err != nil {
-		return err
+		// Everything that is wrong at once: what can be read of the settings is
+		// enough to look at rules and tiers as well.
+		_, loadErr := config.Load(s)
+		return invalid(errors.Join(err, loadErr))
 	}
 	log, err := newLogger(s.Log)
 	if err != nil {
@@ -61,7 +65,11 @@ func (serveCmd) Run(c *cli) error {
 	if s.Log.Format == logConsole {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, s, r) }
 	}
-	return daemon.Run(ctx, s, o)
+	err = daemon.Run(ctx, s, o)
+	if problems := (config.Problems)(nil); errors.As(err, &problems) {
+		return invalid(err)
+	}
+	return err
 }
 
 // newLogger logs to standard error.

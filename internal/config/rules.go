@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 
@@ -150,6 +151,8 @@ func (r *rulesReader) document(file string, n *yaml.Node) {
 	case !doc.value.Domain.set, doc.value.Domain.bad:
 	case r.domain == "":
 		r.decoder.problem(at, "a domain needs a name")
+	case strings.ContainsFunc(r.domain, unicode.IsControl):
+		r.decoder.problem(at, "a domain cannot hold control characters")
 	case again:
 		r.decoder.problem(at, "a second domain %s, the first is in %s: a domain stands in one place", quote(r.domain), other)
 	default:
@@ -209,6 +212,13 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		r.decoder.problem(e.Key.spot, "a descriptor key cannot be empty")
 		ok = false
 	}
+	if strings.ContainsFunc(key, unicode.IsControl) {
+		r.decoder.problem(e.Key.spot, "a descriptor key cannot hold control characters")
+		ok = false
+	}
+	if looksSecret(key) && !r.secrets.Is(key) {
+		r.warning(e.Key.spot, "if this holds API keys, add %s to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject", quote(key))
+	}
 	if strings.HasSuffix(key, "*") {
 		r.decoder.problem(e.Key.spot, "wildcards (*) are not supported yet")
 		ok = false
@@ -224,6 +234,17 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		r.warning(e.Value.spot, "an API key in plain text: give it a subject in the tiers file, and a rule for its tier")
 	}
 	return n, ok
+}
+
+// looksSecret guesses from its key whether an entry holds API keys.
+func looksSecret(key string) bool {
+	key = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(key))
+	for _, word := range []string{"apikey", "authorization", "secret", "password", "accesstoken", "bearer"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *rulesReader) warning(s spot, format string, args ...any) {

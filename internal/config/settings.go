@@ -33,7 +33,7 @@ type Settings struct {
 type GRPC struct {
 	Address              []string      `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
-	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message that is read; a larger one is answered RESOURCE_EXHAUSTED"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message that is read; a larger one is answered RESOURCE_EXHAUSTED, and Envoy lets the request pass: keep it above the largest header that Envoy takes, times the descriptors that hold it"`
 	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
 	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; one that pings more often is disconnected"`
 	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives before the client is asked for a new one, so that load spreads over new instances; 0s: for ever"`
@@ -138,7 +138,7 @@ func Default() Settings {
 		GRPC: GRPC{
 			Address:              []string{":8081"},
 			SocketMode:           0o660,
-			MaxMessageBytes:      256 << 10,
+			MaxMessageBytes:      4 << 20,
 			MaxConcurrentStreams: 4096,
 			KeepaliveMinTime:     10 * time.Second,
 		},
@@ -211,8 +211,9 @@ func textOf(v reflect.Value) string {
 
 // LoadSettings returns the defaults, overridden by the file at path unless path
 // is empty, overridden by the environment (as [os.Environ] returns it). The error
-// is [Problems]: everything that is wrong with either. It reads secrets.key_file
-// into Secrets.Key.
+// is [Problems]: everything that is wrong with either; the settings are then what
+// could be read, good for nothing but finding more problems with [Load]. It reads
+// secrets.key_file into Secrets.Key.
 //
 // A variable that begins with [EnvPrefix] and is no setting is a problem, but for
 // [EnvConfig] and for those that Kubernetes sets in every pod of a namespace
@@ -240,10 +241,7 @@ func loadSettings(r *report, file string, data []byte, environ []string) (Settin
 	}
 	l.readEnviron(environ)
 	l.validate()
-	if err := r.err(); err != nil {
-		return Settings{}, err
-	}
-	return l.settings, nil
+	return l.settings, r.err()
 }
 
 type settingsLoader struct {

@@ -147,8 +147,9 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 }
 
 // maxSocketPath is what fits into the kernel's struct sockaddr_un, with the byte
-// that ends it.
-const maxSocketPath = 107
+// that ends it, less what the service appends for the moment in which it makes
+// the socket: a dot and a process id.
+const maxSocketPath = 107 - len(".4194304")
 
 // checkAddress says what is wrong with the address of a listener.
 func checkAddress(address string, socket bool) string {

@@ -54,7 +54,7 @@ func New(registry prometheus.Registerer, version string) *Metrics {
 		}),
 		storeDown: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_store_down",
-			Help: "1 while the last call to the store could not decide.",
+			Help: "1 from the third call in a row that the store could not decide until the next that it could.",
 		}),
 		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",

@@ -108,7 +108,7 @@ prepare() {
 	# The file decides, not what happens to be set here.
 	unset "${!COMPOSE_@}" "${!SLIDEGATE_@}" DOCKER_CONTEXT DOCKER_DEFAULT_PLATFORM
 	# A version that nothing has by default shows that the build argument arrives.
-	export SLIDEGATE_VERSION=0.0.0-composetest
+	export RLS_VERSION=0.0.0-composetest
 	base=http://127.0.0.1:10000
 
 	case $engine in
@@ -189,11 +189,11 @@ check_file() {
 	run "docker-compose.yaml is valid" compose config --quiet
 	equal "no image is taken as latest" "$(compose config --images | grep -cE '(^[^:]+|:latest)$')" 0
 	run "the images build" compose build
-	local image=slidegate/rls:$SLIDEGATE_VERSION
-	equal "rls is built with the version that it was given" "$("$docker" run --rm --network none "$image" version 2>&1)" "slidegate $SLIDEGATE_VERSION"
+	local image=slidegate/rls:$RLS_VERSION
+	equal "rls is built with the version that it was given" "$("$docker" run --rm --network none "$image" version 2>&1)" "slidegate $RLS_VERSION"
 	equal "its image says who it is" \
 		"$(inspect "$image" '{{index .Config.Labels "org.opencontainers.image.title"}} {{index .Config.Labels "org.opencontainers.image.version"}} {{.Config.User}} {{.Config.Entrypoint}} {{.Config.Healthcheck.Test}}')" \
-		"Slidegate $SLIDEGATE_VERSION 65532:65532 [/rls] [CMD /rls healthcheck]"
+		"Slidegate $RLS_VERSION 65532:65532 [/rls] [CMD /rls healthcheck]"
 }
 
 check_start() {

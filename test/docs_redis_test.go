@@ -1,0 +1,66 @@
+package test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestRedisUserOfTheDocs runs the store as the user that docs/operate.md makes:
+// its rights must be enough, and none more than what the script calls.
+func TestRedisUserOfTheDocs(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^ACL SETUSER rls .*$`).FindString(read(t, "docs/operate.md"))
+	if line == "" {
+		t.Fatal("docs/operate.md has no line ACL SETUSER rls")
+	}
+	var acl []any
+	granted := make(map[string]bool)
+	for _, word := range strings.Fields(strings.ReplaceAll(line, ">PASSWORD", ">pw")) {
+		acl = append(acl, word)
+		if command, ok := strings.CutPrefix(word, "+"); ok {
+			granted[command] = true
+		}
+	}
+	needed := map[string]bool{"select": true, "eval": true, "evalsha": true}
+	for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(read(t, "pkg/window/redisstore/take.lua"), -1) {
+		needed[strings.ToLower(m[1])] = true
+	}
+	if fmt.Sprint(needed) != fmt.Sprint(granted) {
+		t.Errorf("docs/operate.md grants %v\nthe store needs        %v", granted, needed)
+	}
+
+	address := servers.Redis(t)
+	admin := redis.NewClient(&redis.Options{Addr: address})
+	defer admin.Close()
+	if err := admin.Do(t.Context(), acl...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{
+		Addr: address, Username: "rls", Password: "pw", MaxRetries: -1, DisableIdentity: true,
+	})
+	defer client.Close()
+	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:"})
+	take := func(cost uint64) window.Decision {
+		t.Helper()
+		var d [1]window.Decision
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Hour}, Cost: cost}
+		if err := store.Take(t.Context(), []window.Check{c}, d[:]); err != nil {
+			t.Fatalf("cost %d: %v", cost, err)
+		}
+		return d[0]
+	}
+	// A first charge, further ones, a denial that frees more than the oldest entry.
+	for i, want := range []bool{true, true, true, false} {
+		if got := take([]uint64{1, 1, 1, 3}[i]).Allowed; got != want {
+			t.Errorf("call %d: allowed %v, want %v", i+1, got, want)
+		}
+	}
+}
