@@ -1,0 +1,280 @@
+package test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestAValueThatIsNotUTF8IsLimited sends bytes that Go's own gRPC codec refuses
+// before any handler runs, upon which Envoy lets the request pass every limit.
+func TestAValueThatIsNotUTF8IsLimited(t *testing.T) {
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		s := setup{rules: strings.ReplaceAll(perKey, "100", "3"), env: settings}.start(t)
+		for _, value := range []string{"k\xff", "k\xfe", "\xc3\x28", "\xed\xa0\x80", "k"} {
+			for i := range 4 {
+				want := http.StatusOK
+				if i == 3 {
+					want = http.StatusTooManyRequests
+				}
+				if got, _ := send(t, s.envoy.Addr(), get11("/", "x-api-key: "+value)); got.status != want {
+					t.Errorf("x-api-key: %q: request %d of a limit of 3: got %d, want %d", value, i+1, got.status, want)
+				}
+			}
+		}
+		s.mustHaveDecided()
+	})
+}
+
+// evasion has a limit on keys and on logins. Addresses are only limited there.
+const evasion = `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, window: 1h, requests: 2}
+  - key: route
+    value: login
+    descriptors:
+      - key: remote_address
+        rate_limit: {name: login-per-address, window: 1h, requests: 2}
+`
+
+// TestTheKeyThatCountsIsTheKeyThatIsServed repeats, renames and empties the
+// header of the key.
+func TestTheKeyThatCountsIsTheKeyThatIsServed(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: evasion}.start(t)
+	for _, tt := range []struct {
+		name   string
+		lines  []string
+		served []string // x-api-key as the application sees it
+		counts string   // the key that is charged
+	}{
+		{"twice", []string{"x-api-key: a", "x-api-key: b"}, []string{"a"}, "a"},
+		{"in capitals too", []string{"x-api-key: c", "X-API-KEY: d"}, []string{"c"}, "c"},
+		{"the first one empty", []string{"x-api-key:", "x-api-key: e"}, []string{""}, ""},
+	} {
+		for i := range 3 {
+			got, _ := send(t, s.envoy.Addr(), get11("/", tt.lines...))
+			if i == 2 {
+				if got.status != http.StatusTooManyRequests {
+					t.Errorf("%s: request 3 of a limit of 2: got %d, want 429", tt.name, got.status)
+				}
+				continue
+			}
+			if diff := cmp.Diff(tt.served, s.app.last(t).Header.Values("X-Api-Key")); got.status != http.StatusOK || diff != "" {
+				t.Errorf("%s: got %d, the application got x-api-key (-want +got):\n%s", tt.name, got.status, diff)
+			}
+		}
+		if diff := cmp.Diff([]uint32{0}, s.peek("api_key="+tt.counts)); diff != "" {
+			t.Errorf("%s: remaining of key %q (-want +got):\n%s", tt.name, tt.counts, diff)
+		}
+	}
+	for _, key := range []string{"b", "d", "e"} {
+		if diff := cmp.Diff([]uint32{2}, s.peek("api_key="+key)); diff != "" {
+			t.Errorf("key %s, which was not served, is charged (-want +got):\n%s", key, diff)
+		}
+	}
+
+	before := len(s.app.received())
+	if got, _ := send(t, s.envoy.Addr(), get11("/", "x_api_key: f")); got.status != http.StatusBadRequest {
+		t.Errorf("a header that some applications take for x-api-key: got %d, want 400", got.status)
+	}
+	if n := len(s.app.received()); n != before {
+		t.Error("the application got a header that some applications take for x-api-key")
+	}
+	s.mustHaveDecided()
+}
+
+// TestClientsCannotSayWhoTheyAre sends what only trusted proxies may.
+func TestClientsCannotSayWhoTheyAre(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: evasion}.start(t)
+	c := s.from("127.0.0.1")
+	got := c.get("/", "X-Tier", "pro", "X-Consumer-Id", "bigco", "x-api-key", "k")
+	if got.status != http.StatusOK {
+		t.Fatalf("got %d, want 200", got.status)
+	}
+	for _, name := range []string{"X-Tier", "X-Consumer-Id"} {
+		if v := s.app.last(t).Header.Values(name); len(v) > 0 {
+			t.Errorf("the application got %s: %q, want it removed", name, v)
+		}
+	}
+	c.want(200, 1, "/login", "X-Forwarded-For", "192.0.2.1")
+	c.want(200, 1, "/login", "X-Forwarded-For", "192.0.2.2", "X-Real-IP", "192.0.2.2")
+	c.want(429, 1, "/login", "X-Forwarded-For", "192.0.2.3")
+	c.want(429, 1, "/login", "X-Forwarded-For", "192.0.2.4, 127.0.0.1", "X-Envoy-External-Address", "192.0.2.4")
+	s.mustHaveDecided()
+}
+
+// TestEverySpellingOfAPathIsLimited asks for the login page in many ways, each
+// from an address of its own.
+func TestEverySpellingOfAPathIsLimited(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: evasion}.start(t)
+	for i, path := range []string{
+		"//login", "/%6cogin", "/%6Cogin", "/./login", "/x/../login", "/login/", "/login?next=/", "///login//x", "/login/../login", "/x/%2e%2e/login",
+	} {
+		source := "127.0.1." + string(rune('1'+i/10)) + string(rune('0'+i%10))
+		c := s.from(source)
+		c.want(200, 2, "/login")
+		got, err := c.try(t.Context(), path)
+		if err != nil || got.status != http.StatusTooManyRequests {
+			t.Errorf("%s after the limit for /login: got %d, %v, want 429", path, got.status, err)
+		}
+	}
+	for _, path := range []string{"/login%2f", "/login%2Fx", "/x%2f..%2flogin", "/login%5c"} {
+		before := len(s.app.received())
+		got, _ := send(t, s.envoy.Addr(), get11(path))
+		if got.status != http.StatusBadRequest || len(s.app.received()) != before {
+			t.Errorf("%s: got %d, want 400 without asking the application", path, got.status)
+		}
+	}
+	s.mustHaveDecided()
+}
+
+// TestNothingOfARequestComesBack looks for what a client has sent in the bytes of
+// the answer.
+func TestNothingOfARequestComesBack(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {window: 1h, requests: 1}
+  - key: remote_address
+`}.start(t)
+	for _, value := range []string{"planted%0d%0aset-cookie:x=1", `planted";q=1,"`, "planted\xff\xfe", "planted\tvalue", "planted" + strings.Repeat("x", 8000)} {
+		for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+			got, raw := send(t, s.envoy.Addr(), get11("/planted/path", "x-api-key: "+value, "x-planted: planted"))
+			if got.status != want {
+				t.Errorf("%.40q: request %d: got %d, want %d", value, i+1, got.status, want)
+			}
+			if strings.Contains(raw, "planted") || strings.Contains(raw, "set-cookie") {
+				t.Errorf("%.40q: what was sent came back:\n%s", value, raw)
+			}
+		}
+	}
+	s.mustHaveDecided()
+}
+
+// TestNamesThatWouldBreakAResponse gives rules names that Envoy would pass on as
+// they are. None gets as far as being served.
+func TestNamesThatWouldBreakAResponse(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{`"a\r\nset-cookie: x=1"`, `"a\nb"`, `"a\0b"`, `"a\x7f"`, `'a"b'`, `a;q=1`, `"a b"`, "é"} {
+		o := rulesIn(t, "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {name: "+name+", unit: minute, requests_per_unit: 1}\n")
+		got := run(t, o, "", "validate")
+		if want := "rules.yaml:4: "; got.code != 1 || !strings.Contains(got.stderr, want) || !strings.Contains(got.stderr, "name") {
+			t.Errorf("rls validate with name %s: got exit code %d and %q, want 1 and %q with the name", name, got.code, got.stderr, want)
+		}
+		if strings.ContainsAny(strings.ReplaceAll(got.stderr, "\n", ""), "\r\x00\x7f") {
+			t.Errorf("rls validate with name %s: the message %q holds what it warns of", name, got.stderr)
+		}
+		if got := run(t, o, "", "serve"); got.code != 1 {
+			t.Errorf("rls serve with name %s: got exit code %d, want 1", name, got.code)
+		}
+	}
+
+	// A value may hold anything, and the rule has its name from it.
+	s := setup{rules: `
+domain: edge
+descriptors:
+  - key: route
+    value: "b\r\nset-cookie: x=1"
+    rate_limit: {window: 1h, requests: 1}
+`}.serve(t)
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		got, out := postJSON(t, s.HTTP(), question(1, "route=b\r\nset-cookie: x=1"))
+		if got.status != want || len(out.GetResponseHeadersToAdd()) == 0 {
+			t.Errorf("got %d with %v, want %d with header fields", got.status, out.GetResponseHeadersToAdd(), want)
+		}
+		for _, h := range out.GetResponseHeadersToAdd() {
+			if strings.ContainsAny(h.GetKey()+h.GetValue(), "\r\n\x00") {
+				t.Errorf("header field %q: %q would break a response", h.GetKey(), h.GetValue())
+			}
+		}
+		if name := out.GetStatuses()[0].GetCurrentLimit().GetName(); strings.ContainsAny(name, "\r\n\x00\"") {
+			t.Errorf("name of the limit: %q would break a response", name)
+		}
+	}
+}
+
+// TestAnAPIKeyIsNowhere plants keys and looks for them, and for their digests, in
+// everything that is shown, logged or kept.
+func TestAnAPIKeyIsNowhere(t *testing.T) {
+	const (
+		known   = "acme-planted-0123456789"
+		unknown = "stranger-planted-9876543210"
+		address = "127.77.66.55"
+	)
+	t.Parallel()
+	redisAddr := servers.Redis(t)
+	for _, source := range []string{"file", "none"} {
+		t.Run("tiers="+source, func(t *testing.T) {
+			t.Parallel()
+			env := onRedis(redisAddr)
+			env[envTiersSource] = source
+			env[envLogLevel] = "debug"
+			env["SLIDEGATE_STORE_REDIS_KEY_PREFIX"] = source + ":"
+			s := setup{
+				rules: strings.ReplaceAll(evasion, "requests: 2", "requests: 1"),
+				tiers: strings.ReplaceAll(tiersOf("free"), "acme-old-key", known),
+				env:   env,
+			}.start(t)
+			c := s.from(address)
+			for _, key := range []string{known, unknown} {
+				c.get("/", "x-api-key", key)
+				c.get("/login?key="+key, "x-api-key", key)
+				if got := c.get("/", "x-api-key", key); got.status != http.StatusTooManyRequests {
+					t.Fatalf("key %s: got %d, want 429", key, got.status)
+				}
+				// Not through Envoy: the port for people must be as silent.
+				postJSON(t, s.rls.HTTP(), question(1, "api_key="+key, "remote_address="+address))
+			}
+			eventually(t, "denials in the log", func() bool { return strings.Contains(s.rls.Output(), `"msg":"denied"`) })
+			if _, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["flags"] == "RL" }); err != nil {
+				t.Fatal(err)
+			}
+			dump := dumpRedis(t, redisAddr, source+":")
+			if !strings.Contains(dump, source+":{") {
+				t.Fatalf("Redis holds no log:\n%s", dump)
+			}
+			metrics := page(t, s.rls.Admin()+"/metrics")
+			if want := `slidegate_decisions_total{domain="edge",outcome="denied",rule="per-key"} `; !strings.Contains(metrics, want) {
+				t.Errorf("/metrics does not have %s", want)
+			}
+			digests := strings.Fields(run(t, servers.RLSOptions{}, known+"\n"+unknown+"\n", "digest").stdout)
+			if len(digests) != 2 || len(digests[0]) != 64 {
+				t.Fatalf("rls digest: got %q, want two digests", digests)
+			}
+			for where, text := range map[string]string{
+				"/metrics":     metrics,
+				"/rlconfig":    page(t, s.rls.Admin()+"/rlconfig"),
+				"rls's log":    s.rls.Output(),
+				"Redis":        dump,
+				"Envoy's logs": s.envoy.Output(),
+			} {
+				secrets := map[string]string{"the known key": known, "the unknown key": unknown}
+				if where != "Redis" {
+					// A log in Redis is named by the digest of an unknown key, and that of an
+					// address by the address.
+					secrets["the digest of the known key"] = digests[0]
+					secrets["the digest of the unknown key"] = digests[1]
+				}
+				if where != "Redis" && where != "Envoy's logs" {
+					secrets["the address"] = address
+				}
+				for what, secret := range secrets {
+					if i := strings.Index(text, secret); i >= 0 {
+						t.Errorf("%s has %s: …%s…", where, what, text[max(0, i-80):min(len(text), i+len(secret)+20)])
+					}
+				}
+			}
+		})
+	}
+}

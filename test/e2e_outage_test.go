@@ -1,0 +1,245 @@
+package test
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestEnvoyAcceptsTheFiles shows the files of envoy/ to Envoy as they are.
+func TestEnvoyAcceptsTheFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../envoy/*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("configurations: got %v, %v, want at least two", files, err)
+	}
+	for _, file := range files {
+		servers.EnvoyAccepts(t, file)
+	}
+}
+
+// TestOverAUnixSocket runs the sidecar's configuration, where the address comes
+// from a header of the gateway.
+func TestOverAUnixSocket(t *testing.T) {
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // the name of t.TempDir may be too long for a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		})
+		env := maps.Clone(settings)
+		env[envGRPCAddress] = "unix://" + filepath.Join(dir, "grpc.sock")
+		s := setup{rules: threeKinds, env: env, config: sidecarConfig}.start(t)
+		c := s.from("127.0.0.1")
+
+		c.want(200, 3, "/", "x-api-key", "k")
+		c.want(429, 1, "/", "x-api-key", "k")
+		for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+			c.want(200, 2, "/login", "X-Forwarded-For", address)
+			c.want(429, 1, "/login", "X-Forwarded-For", "203.0.113.9, "+address)
+		}
+		s.mustHaveDecided()
+	})
+}
+
+// TestEnvoyFailsOpen kills rls: requests pass without limits and without a word
+// about them. The limits are back when rls is, without anything done to Envoy.
+func TestEnvoyFailsOpen(t *testing.T) {
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		s := setup{rules: strings.ReplaceAll(perKey, "100", "2"), env: settings}.start(t)
+		c := s.from("127.0.0.1")
+		c.want(200, 2, "/", "x-api-key", "k")
+		c.want(429, 1, "/", "x-api-key", "k")
+
+		s.rls.Kill()
+		for range 5 {
+			got := c.get("/", "x-api-key", "k")
+			if got.status != http.StatusOK {
+				t.Errorf("without rls: got %d, want 200", got.status)
+			}
+			if v := got.header.Values("RateLimit"); len(v) > 0 {
+				t.Errorf("without rls: got RateLimit %q, want none", v)
+			}
+		}
+		for name, want := range map[string]uint64{"error": 5, "failure_mode_allowed": 5} {
+			if n := s.stat("cluster.upstream.ratelimit." + name); n != want {
+				t.Errorf("Envoy's counter %s: got %d, want %d", name, n, want)
+			}
+		}
+
+		if err := s.rls.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the limits to be back", func() bool {
+			return c.get("/", "x-api-key", "k").header.Get("RateLimit") != ""
+		})
+		// The embedded store has begun anew, Redis has not. Two have passed in either.
+		for range 2 {
+			c.get("/", "x-api-key", "k")
+		}
+		c.want(429, 1, "/", "x-api-key", "k")
+		if settings[envStoreType] == "redis" {
+			if left := s.peek("api_key=k"); left[0] != 0 {
+				t.Errorf("remaining: got %d, want 0: Redis has kept the history", left[0])
+			}
+		}
+		failed := s.stat("cluster.upstream.ratelimit.error")
+		c.want(429, 1, "/", "x-api-key", "k")
+		if n := s.stat("cluster.upstream.ratelimit.error"); n != failed {
+			t.Errorf("Envoy's counter error: got %d more, want no more once rls is back", n-failed)
+		}
+	})
+}
+
+// limiter asks an rls as Envoy does.
+func limiter(t *testing.T, rls *servers.RLSServer) func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {
+	t.Helper()
+	client := rlsv3.NewRateLimitServiceClient(connect(t, rls.GRPC()))
+	return func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return client.ShouldRateLimit(ctx, question(1, descriptors...))
+	}
+}
+
+// remaining returns what is left of the first descriptor.
+func remaining(out *rlsv3.RateLimitResponse) uint32 { return out.GetStatuses()[0].GetLimitRemaining() }
+
+// TestRedisRestarts loses Redis between two requests, once by a crash and once by
+// a freeze, and gets it back.
+func TestRedisRestarts(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t)
+	env := onRedis(server.Addr())
+	// Long enough for a slow machine to answer in, where Redis is well.
+	env[envStoreTimeout] = "300ms"
+	rls := setup{rules: perKey, env: env}.serve(t)
+	ask := limiter(t, rls)
+	// A decision that Redis is too slow for is one more charge or error, which
+	// settled waits out.
+	settled := func(what string) *rlsv3.RateLimitResponse {
+		t.Helper()
+		var out *rlsv3.RateLimitResponse
+		eventually(t, what, func() (ok bool) {
+			var err error
+			out, err = ask("api_key=k")
+			return err == nil
+		})
+		return out
+	}
+	unavailable := func(state string) {
+		t.Helper()
+		start := time.Now()
+		_, err := ask("api_key=k")
+		took := time.Since(start)
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("Redis %s: got %v, want UNAVAILABLE", state, err)
+		}
+		// store.timeout is 300 ms. The rest is for a machine that does other things:
+		// what must not happen is an answer that hangs, retries or waits for TCP.
+		if took > 3*time.Second {
+			t.Errorf("Redis %s: the answer took %v, want about 300ms", state, took)
+		}
+		if text := status.Convert(err).Message(); strings.Contains(text, server.Addr()) {
+			t.Errorf("Redis %s: the message %q names its address", state, text)
+		}
+		health, err := healthv1.NewHealthClient(connect(t, rls.GRPC())).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health with Redis %s: got %v, %v, want SERVING", state, health.GetStatus(), err)
+		}
+		page(t, rls.HTTP()+"/healthcheck")
+	}
+	down := func(want, when string) {
+		t.Helper()
+		if got := metric(t, rls, "slidegate_store_down"); got != want {
+			t.Errorf("slidegate_store_down %s: got %q, want %s", when, got, want)
+		}
+	}
+
+	settled("the first decision")
+	server.Stop()
+	// One failure may be a moment of overload, three in a row are an outage.
+	for range 3 {
+		unavailable("gone")
+	}
+	down("1", "with Redis gone")
+	server.Start()
+	if got := remaining(settled("a decision after the restart")); got != 99 {
+		t.Errorf("remaining after a restart of Redis: got %d, want 99: what it kept is lost", got)
+	}
+	down("0", "after the restart")
+
+	server.Pause()
+	for range 3 {
+		unavailable("frozen")
+	}
+	down("1", "with Redis frozen")
+	server.Resume()
+	settled("a decision after the freeze")
+	down("0", "after the freeze")
+	if v := metric(t, rls, `slidegate_rpc_seconds_count{code="Unknown",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`); v != "" {
+		t.Errorf("%s calls were answered UNKNOWN, want none", v)
+	}
+}
+
+// TestAScriptFlushIsInvisible makes Redis forget the script between requests.
+func TestAScriptFlushIsInvisible(t *testing.T) {
+	t.Parallel()
+	addr := servers.Redis(t)
+	rls := setup{rules: perKey, env: onRedis(addr)}.serve(t)
+	ask := limiter(t, rls)
+	admin := redisAt(t, addr)
+	for i := range 5 {
+		out, err := ask("api_key=k")
+		if err != nil || remaining(out) != uint32(99-i) {
+			t.Errorf("request %d: got %v, %v, want %d remaining", i+1, out, err, 99-i)
+		}
+		if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func redisAt(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// dumpRedis returns every key that begins with prefix, with its value as Redis
+// would save it.
+func dumpRedis(t *testing.T, addr, prefix string) string {
+	t.Helper()
+	c := redisAt(t, addr)
+	keys, err := c.Keys(t.Context(), prefix+"*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, key := range keys {
+		value, err := c.Dump(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString(key + " " + value + "\n")
+	}
+	return all.String()
+}

@@ -1,0 +1,456 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// result is how a command of rls ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// run runs a command of rls that ends by itself.
+func run(t *testing.T, o servers.RLSOptions, stdin string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd, err := o.Command(ctx, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	exit := new(exec.ExitError)
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// rulesIn are options with a rules file of the given text.
+func rulesIn(t *testing.T, rules string) servers.RLSOptions {
+	t.Helper()
+	return servers.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
+}
+
+func fileOf(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestReloadUnderLoad changes the rules again and again while they are in use.
+func TestReloadUnderLoad(t *testing.T) {
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		const many = 1_000_000
+		rules := func(limit int) string { return strings.ReplaceAll(perKey, "100", strconv.Itoa(limit)) }
+		rls := setup{rules: rules(many), env: settings}.serve(t)
+		calls, stop := load(t, rls)
+
+		var last uint32
+		for i := range 5 {
+			before, sofar := generation(t, rls), calls.Load()
+			if err := rls.WriteRules(rules(many + i + 1)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the new generation", func() bool { return generation(t, rls) != before })
+			// The load has gone on under the new rules.
+			eventually(t, "calls after the reload", func() bool { return calls.Load() > sofar+20 })
+			out, err := limiter(t, rls)("api_key=k0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()
+			if last != uint32(many+i+1) {
+				t.Errorf("generation %d: got a limit of %d, want %d", i+2, last, many+i+1)
+			}
+		}
+		good := generation(t, rls)
+		if err := rls.WriteRules("domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {unit: fortnight, requests_per_unit: -1}\n"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the broken file to be noticed", func() bool { return metric(t, rls, "slidegate_config_broken") == "1" })
+		if got := generation(t, rls); got != good {
+			t.Errorf("active generation with a broken file: got %s, want %s", got, good)
+		}
+		shown := page(t, rls.Admin()+"/rlconfig")
+		for _, want := range []string{"BROKEN", "rules.yaml:4", "fortnight", "-1", "1000005 per 1h"} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("/rlconfig does not have %q:\n%s", want, shown)
+			}
+		}
+		refusals := 0
+		for _, line := range rls.Logs() {
+			if line["level"] == "error" && strings.Contains(line["problems"].(string), "fortnight") {
+				refusals++
+			}
+		}
+		if refusals == 0 {
+			t.Errorf("no log line tells of the broken file:\n%s", rls.Output())
+		}
+		out, err := limiter(t, rls)("api_key=k0")
+		if err != nil || out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() != last {
+			t.Errorf("with a broken file: got %v, %v, want the limit of %d", out, err, last)
+		}
+		if err := rls.WriteRules(rules(many + 100)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the repaired file to be taken", func() bool { return metric(t, rls, "slidegate_config_broken") == "0" })
+
+		if err := stop(); err != nil {
+			t.Errorf("a call failed during the reloads: %v", err)
+		}
+	})
+}
+
+// load sends calls without a pause, over several connections, until one of them
+// is not allowed or stop is called. stop returns what went wrong.
+func load(t *testing.T, rls *servers.RLSServer) (calls *atomic.Int64, stop func() error) {
+	t.Helper()
+	calls = new(atomic.Int64)
+	ended := make(chan struct{})
+	errs := make([]error, 4)
+	var wg sync.WaitGroup
+	for i := range errs {
+		ask := limiter(t, rls)
+		wg.Go(func() {
+			for errs[i] == nil {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				calls.Add(1)
+				// Every generation allows it, so a denial is as wrong as an error.
+				out, err := ask("api_key=k" + strconv.Itoa(i))
+				if err == nil && out.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+					err = errors.New(out.GetOverallCode().String())
+				}
+				errs[i] = err
+			}
+		})
+	}
+	stop = sync.OnceValue(func() error {
+		close(ended)
+		wg.Wait()
+		return errors.Join(errs...)
+	})
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Logf("the load: %v", err) // why a test that waits for it has failed
+		}
+	})
+	return calls, stop
+}
+
+// TestSIGHUPReloads sends the signal where the files have not changed since they
+// were refused: only the signal makes them be read again.
+func TestSIGHUPReloads(t *testing.T) {
+	t.Parallel()
+	rls := setup{rules: perKey, env: map[string]string{"SLIDEGATE_RELOAD_INTERVAL": "24h"}}.serve(t)
+	const refused = `slidegate_config_reloads_total{result="refused"}`
+	if err := rls.WriteRules("domain: []\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the broken file to be refused", func() bool { return metric(t, rls, refused) != "0" })
+	before := metric(t, rls, refused)
+	if err := rls.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the broken file to be refused again", func() bool { return metric(t, rls, refused) != before })
+}
+
+// TestSIGTERMLetsCallsFinish stops rls while a call waits for Redis. With a drain
+// delay of zero nothing but that call keeps the process alive.
+func TestSIGTERMLetsCallsFinish(t *testing.T) {
+	t.Parallel()
+	redis := servers.StartRedis(t)
+	rls := setup{rules: perKey, env: onRedis(redis.Addr())}.serve(t)
+	ask := limiter(t, rls)
+	if _, err := ask("api_key=k"); err != nil {
+		t.Fatal(err)
+	}
+	calls := func() string { return metric(t, rls, "slidegate_store_seconds_count") }
+	redis.Pause()
+	type answered struct {
+		out *rlsv3.RateLimitResponse
+		err error
+	}
+	answer := make(chan answered, 1)
+	go func() {
+		out, err := ask("api_key=k")
+		answer <- answered{out, err}
+	}()
+	// The call is on its way when the kernel holds bytes that the frozen Redis does
+	// not read.
+	eventually(t, "the call to wait for Redis", func() bool { return unread(t, redis.Addr()) > 0 })
+	if got := calls(); got != "1" {
+		t.Fatalf("store calls that have ended: got %s, want 1: the second must be in flight", got)
+	}
+	if err := rls.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the listener to be closed", func() bool {
+		conn, err := net.Dial("tcp", rls.GRPC())
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	})
+	select {
+	case <-rls.Exited():
+		t.Error("rls has ended before its last call")
+	default:
+	}
+	redis.Resume()
+	if got := <-answer; got.err != nil || remaining(got.out) != 98 {
+		t.Errorf("the call in flight: got %v, %v, want 98 remaining", got.out, got.err)
+	}
+	if code, err := rls.Wait(); code != 0 || err != nil {
+		t.Errorf("exit code: got %d, %v, want 0", code, err)
+	}
+}
+
+// unread returns how many bytes wait to be read by whoever listens on addr, as
+// the kernel says.
+func unread(t *testing.T, addr string) int {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := ":" + strings.ToUpper(hex4(n))
+	total := 0
+	for line := range strings.Lines(string(table)) {
+		// sl local_address rem_address st tx_queue:rx_queue …; 01 is established
+		f := strings.Fields(line)
+		if len(f) < 5 || !strings.HasSuffix(f[1], local) || f[3] != "01" {
+			continue
+		}
+		_, received, _ := strings.Cut(f[4], ":")
+		queued, err := strconv.ParseInt(received, 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += int(queued)
+	}
+	return total
+}
+
+func hex4(n int) string {
+	s := strconv.FormatInt(int64(n), 16)
+	return strings.Repeat("0", 4-len(s)) + s
+}
+
+// TestSIGTERMAnswersDuringTheDelay sends calls after the signal, over an old and
+// over a new connection, and then a second signal, which ends rls at once.
+func TestSIGTERMAnswersDuringTheDelay(t *testing.T) {
+	t.Parallel()
+	// Far longer than the test: only the second signal can end it.
+	rls := setup{rules: perKey, env: map[string]string{envDrainDelay: "10m"}}.serve(t)
+	old := limiter(t, rls)
+	if _, err := old("api_key=k"); err != nil {
+		t.Fatal(err)
+	}
+	if err := rls.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the drain", func() bool { return strings.Contains(rls.Output(), `"msg":"draining`) })
+	for i := range 20 {
+		for name, ask := range map[string]func(...string) (*rlsv3.RateLimitResponse, error){"old": old, "new": limiter(t, rls)} {
+			if _, err := ask("api_key=k"); err != nil {
+				t.Errorf("call %d over an %s connection while draining: %v", i+1, name, err)
+			}
+		}
+	}
+	if err := rls.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	// As of a process that does not catch the signal.
+	if code, err := rls.Wait(); code != -1 || err == nil || !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("after a second signal: got exit code %d, %v, want that the signal ended it", code, err)
+	}
+}
+
+// TestStopAfterTheDelay waits for the whole drain.
+func TestStopAfterTheDelay(t *testing.T) {
+	t.Parallel()
+	const delay = 500 * time.Millisecond
+	rls := setup{rules: perKey, env: map[string]string{envDrainDelay: delay.String()}}.serve(t)
+	start := time.Now()
+	code, err := rls.Stop()
+	if code != 0 || err != nil {
+		t.Errorf("exit code: got %d, %v, want 0", code, err)
+	}
+	if took := time.Since(start); took < delay {
+		t.Errorf("rls ended after %v, want it to serve for %v first", took, delay)
+	}
+	for _, message := range []string{"starting", "rules active", "draining", "stopped"} {
+		if n := strings.Count(rls.Output(), `"msg":"`+message); n != 1 {
+			t.Errorf("log lines %q: got %d, want 1", message, n)
+		}
+	}
+}
+
+// TestAPortInUse wants one line that says which setting to change.
+func TestAPortInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for env, setting := range map[string]string{
+		envGRPCAddress: "grpc.address", envHTTPAddress: "http.address", envAdminAddress: "admin.address",
+	} {
+		got := run(t, servers.RLSOptions{Env: map[string]string{env: taken.Addr().String()}}, "", "serve")
+		want := "rls: " + setting + ": " + taken.Addr().String() + " is in use"
+		if got.code != 1 || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
+			t.Errorf("%s in use: got exit code %d, %q and %q, want 1 and one line %q…", setting, got.code, got.stdout, got.stderr, want)
+		}
+	}
+}
+
+// TestABadStart lists every problem at once, in serve as in validate.
+func TestABadStart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, rules, tiers string
+		env                map[string]string
+		want               []string // one in each line
+	}{
+		{
+			name: "rules",
+			rules: `domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {unit: minutes, requests_per_unit: 5}
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: -5}
+  - key: route
+    valeu: search
+`,
+			want: []string{"rules.yaml:4: ", "rules.yaml:6: ", "rules.yaml:8: "},
+		},
+		{
+			name:  "tiers and rules",
+			rules: "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {unit: minutes, requests_per_unit: 5}\n",
+			tiers: "tiers: [free]\ndefault: gold\nsubjects:\n  - id: a\n    tier: silver\n",
+			want:  []string{"rules.yaml:4: ", "tiers.yaml:2: ", "tiers.yaml:5: "},
+		},
+		{
+			name: "settings",
+			env: map[string]string{
+				envStoreType: "memroy", envStoreTimeout: "soon", "SLIDEGATE_GRPC_PORT": ":1", envLogLevel: "loud",
+			},
+			want: []string{"SLIDEGATE_GRPC_PORT", envStoreType, envStoreTimeout, envLogLevel},
+		},
+		{
+			name:  "settings and rules",
+			rules: "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: {unit: minutes, requests_per_unit: 5}\n",
+			env:   map[string]string{envLogLevel: "loud"},
+			want:  []string{envLogLevel, "rules.yaml:4: "},
+		},
+		{
+			name: "a file that is not there",
+			env:  map[string]string{envRulesPath: "/nowhere/rules.yaml"},
+			want: []string{"/nowhere/rules.yaml"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := servers.RLSOptions{Env: maps.Clone(tt.env)}
+			if o.Env == nil {
+				o.Env = make(map[string]string)
+			}
+			if tt.rules != "" {
+				o.Env[envRulesPath] = fileOf(t, "rules.yaml", tt.rules)
+			}
+			if tt.tiers != "" {
+				o.Env[envTiersPath] = fileOf(t, "tiers.yaml", tt.tiers)
+			}
+			for _, command := range []string{"serve", "validate"} {
+				got := run(t, o, "", command)
+				if got.code != 1 || got.stdout != "" {
+					t.Errorf("rls %s: got exit code %d and %q on standard output, want 1 and nothing", command, got.code, got.stdout)
+				}
+				problems := strings.TrimPrefix(got.stderr, "rls: the configuration is not valid:\n")
+				for _, want := range tt.want {
+					if strings.Count(problems, want) != 1 {
+						t.Errorf("rls %s: standard error does not have %q once:\n%s", command, want, got.stderr)
+					}
+				}
+				if n := strings.Count(problems, "\n"); n != len(tt.want) {
+					t.Errorf("rls %s: got %d problems, want %d:\n%s", command, n, len(tt.want), got.stderr)
+				}
+			}
+		})
+	}
+}
+
+// TestCommands runs the commands that do not serve.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	var o servers.RLSOptions
+	if got := run(t, o, "", "version"); got.code != 0 || !strings.HasPrefix(got.stdout, "slidegate ") {
+		t.Errorf("rls version: got exit code %d and %q, want 0 and slidegate …", got.code, got.stdout)
+	}
+	// The digest of the example in internal/config/example/tiers.yaml.
+	if got := run(t, o, "demo-free\n\nx\n", "digest"); got.code != 0 || got.stdout != ""+
+		"e1f4fdb94683a17c8a5d9e6dc6cca27c4a2f827dbe26ede139c17a61127b1f4f\n"+
+		"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n" {
+		t.Errorf("rls digest: got exit code %d and %q, want the SHA-256 of both keys", got.code, got.stdout)
+	}
+	keyed := servers.RLSOptions{Env: map[string]string{"SLIDEGATE_SECRETS_KEY": "0123456789abcdef"}}
+	if got := run(t, keyed, "x\n", "digest"); got.code != 0 || len(got.stdout) != 65 || strings.HasPrefix(got.stdout, "2d71") {
+		t.Errorf("rls digest with a secret: got exit code %d and %q, want another digest", got.code, got.stdout)
+	}
+	for _, path := range []string{"../internal/config/example/rules.yaml"} {
+		if got := run(t, o, "", "validate", path); got.code != 0 || !strings.Contains(got.stdout, "valid") {
+			t.Errorf("rls validate %s: got exit code %d, %q, %q, want 0", path, got.code, got.stdout, got.stderr)
+		}
+	}
+	if got := run(t, o, "", "nonsense"); got.code == 0 || !strings.Contains(got.stderr, "nonsense") {
+		t.Errorf("rls nonsense: got exit code %d and %q, want an error that names it", got.code, got.stderr)
+	}
+
+	rls := setup{rules: perKey}.serve(t)
+	probe := servers.RLSOptions{Env: map[string]string{envGRPCAddress: rls.GRPC()}}
+	if got := run(t, probe, "", "healthcheck"); got.code != 0 || got.stderr != "" {
+		t.Errorf("rls healthcheck of a running one: got exit code %d and %q, want 0", got.code, got.stderr)
+	}
+	rls.Kill()
+	if got := run(t, probe, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, rls.GRPC()) {
+		t.Errorf("rls healthcheck of one that is gone: got exit code %d and %q, want 1 and its address", got.code, got.stderr)
+	}
+}

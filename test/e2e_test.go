@@ -1,0 +1,461 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+
+const (
+	edgeConfig    = "../envoy/ratelimit.yaml"
+	sidecarConfig = "../envoy/sidecar-uds.yaml"
+
+	// patience is how long a condition may take to become true. It decides how
+	// long a broken test takes to fail, never how long a good one takes.
+	patience = 30 * time.Second
+)
+
+// patientEnvoy gives rls all the time that it wants: on a busy machine an answer
+// may take longer than the 50 ms of the files, and Envoy would then let a request
+// pass that a test counts. It is the only thing in the files that the tests
+// change beside addresses.
+var patientEnvoy = map[string]string{"timeout: 0.05s": "timeout: 10s"}
+
+// Settings of rls that tests need.
+const (
+	envStoreType    = "SLIDEGATE_STORE_TYPE"
+	envStoreTimeout = "SLIDEGATE_STORE_TIMEOUT"
+	envRedisURL     = "SLIDEGATE_STORE_REDIS_URL"
+	envTiersSource  = "SLIDEGATE_TIERS_SOURCE"
+	envGRPCAddress  = "SLIDEGATE_GRPC_ADDRESS"
+	envHTTPAddress  = "SLIDEGATE_HTTP_ADDRESS"
+	envAdminAddress = "SLIDEGATE_ADMIN_ADDRESS"
+	envStyles       = "SLIDEGATE_HEADERS_STYLES"
+	envDrainDelay   = "SLIDEGATE_DRAIN_DELAY"
+	envLogLevel     = "SLIDEGATE_LOG_LEVEL"
+	envRulesPath    = "SLIDEGATE_RULES_PATH"
+	envTiersPath    = "SLIDEGATE_TIERS_PATH"
+)
+
+// onRedis are the settings for a redis-server. The store gets all the time that
+// it wants, for the reason of patientEnvoy.
+func onRedis(addr string) map[string]string {
+	return map[string]string{envStoreType: "redis", envRedisURL: "redis://" + addr, envStoreTimeout: "10s"}
+}
+
+// eachStore runs a test on every store. settings select the store.
+func eachStore(t *testing.T, f func(t *testing.T, settings map[string]string)) {
+	t.Parallel()
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		f(t, map[string]string{envStoreType: "memory"})
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		f(t, onRedis(servers.Redis(t)))
+	})
+}
+
+// setup is what a stack is made of.
+type setup struct {
+	rules string
+	tiers string // empty: no tiers, every key has its own log
+	env   map[string]string
+	// config is Envoy's; empty: edgeConfig.
+	config string
+	// upstream is the application; empty: one that records.
+	upstream string
+}
+
+// stack is an application, rls and Envoy in front of both.
+type stack struct {
+	t     *testing.T
+	app   *application
+	rls   *servers.RLSServer
+	envoy *servers.EnvoyServer
+}
+
+// serve starts rls with the rules of s.
+func (s setup) serve(t *testing.T) *servers.RLSServer {
+	t.Helper()
+	env := maps.Clone(s.env)
+	if env == nil {
+		env = make(map[string]string)
+	}
+	if s.tiers == "" && env[envTiersSource] == "" {
+		env[envTiersSource] = "none"
+	}
+	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env})
+}
+
+// start starts the whole stack.
+func (s setup) start(t *testing.T) *stack {
+	t.Helper()
+	st := &stack{t: t, app: newApplication(t), rls: s.serve(t)}
+	if s.upstream == "" {
+		s.upstream = st.app.addr
+	}
+	if s.config == "" {
+		s.config = edgeConfig
+	}
+	st.envoy = servers.Envoy(t, servers.EnvoyOptions{
+		Config:   s.config,
+		Upstream: s.upstream,
+		RLS:      strings.TrimPrefix(st.rls.GRPC(), "unix://"),
+		Replace:  patientEnvoy,
+	})
+	return st
+}
+
+// stat returns one of Envoy's counters.
+func (s *stack) stat(name string) uint64 {
+	s.t.Helper()
+	n, err := s.envoy.Stat(name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// mustHaveDecided fails the test if Envoy let a request pass because rls did not
+// answer: what the test has counted would then mean nothing.
+func (s *stack) mustHaveDecided() {
+	s.t.Helper()
+	if n := s.stat("cluster.upstream.ratelimit.error"); n != 0 {
+		s.t.Errorf("Envoy got no decision for %d requests, want one for each", n)
+	}
+}
+
+// get sends a request from 127.0.0.1; see client.get.
+func (s *stack) get(path string, header ...string) answer {
+	s.t.Helper()
+	return s.from("127.0.0.1").get(path, header...)
+}
+
+// from returns a client that calls from an address of the loopback network.
+func (s *stack) from(address string) *client {
+	s.t.Helper()
+	return newClient(s.t, s.envoy.URL(), address)
+}
+
+// want sends n requests and expects one status for all of them.
+func (c *client) want(status, n int, path string, header ...string) {
+	c.t.Helper()
+	for i := range n {
+		if got := c.get(path, header...); got.status != status {
+			c.t.Errorf("request %d of %d for %s %q: got %d, want %d (%v)", i+1, n, path, header, got.status, status, got.header)
+		}
+	}
+}
+
+// peek asks how much remains of each descriptor, without spending.
+func (s *stack) peek(descriptors ...string) []uint32 {
+	s.t.Helper()
+	_, out := postJSON(s.t, s.rls.HTTP(), question(0, descriptors...))
+	var remaining []uint32
+	for _, st := range out.GetStatuses() {
+		remaining = append(remaining, st.GetLimitRemaining())
+	}
+	return remaining
+}
+
+// question is a request of the domain edge. A descriptor is written as
+// "key=value,key=value".
+func question(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
+	in := &rlsv3.RateLimitRequest{Domain: "edge"}
+	for _, text := range descriptors {
+		d := &ratelimitcommonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(cost)}
+		for entry := range strings.SplitSeq(text, ",") {
+			key, value, _ := strings.Cut(entry, "=")
+			d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+		}
+		in.Descriptors = append(in.Descriptors, d)
+	}
+	return in
+}
+
+// postJSON asks the port for people.
+func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rlsv3.RateLimitResponse) {
+	t.Helper()
+	body, err := protojson.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := newClient(t, url, "127.0.0.1").do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(rlsv3.RateLimitResponse)
+	if err := protojson.Unmarshal([]byte(got.body), out); err != nil {
+		t.Fatalf("/json: %d %s: %v", got.status, got.body, err)
+	}
+	return got, out
+}
+
+// connect returns a connection to a gRPC server.
+func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// page returns a page of an rls or of Envoy.
+func page(t *testing.T, url string) string {
+	t.Helper()
+	base, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	got := newClient(t, "http://"+base, "127.0.0.1").get("/" + path)
+	if got.status != http.StatusOK {
+		t.Fatalf("GET %s: got %d, want 200", url, got.status)
+	}
+	return got.body
+}
+
+// metric returns the value of one line of the metrics page.
+func metric(t *testing.T, rls *servers.RLSServer, name string) string {
+	t.Helper()
+	for line := range strings.Lines(page(t, rls.Admin()+"/metrics")) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// generation returns the digest of the active rules and tiers.
+func generation(t *testing.T, rls *servers.RLSServer) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(page(t, rls.Admin()+"/rlconfig"), "# generation ")
+	digest, _, ok2 := strings.Cut(rest, ",")
+	if !ok || !ok2 {
+		t.Fatal("/rlconfig does not say which generation is active")
+	}
+	return digest
+}
+
+// answer is a response as the client saw it.
+type answer struct {
+	status  int
+	header  http.Header
+	trailer http.Header
+	body    string
+	// sent is before the first byte of the request, received after the last one of
+	// the response: the decision was in between.
+	sent, received time.Time
+}
+
+// client speaks HTTP/1.1 from one address over connections of its own.
+type client struct {
+	t    *testing.T
+	url  string
+	http *http.Client
+}
+
+func newClient(t *testing.T, url, address string) *client {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &client{t: t, url: url, http: &http.Client{Transport: transport, Timeout: patience}}
+}
+
+// try sends a request with header fields given as name, value, name, value.
+func (c *client) try(ctx context.Context, path string, header ...string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	return c.do(req)
+}
+
+func (c *client) do(req *http.Request) (answer, error) {
+	got := answer{sent: time.Now()}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return got, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	got.received = time.Now()
+	got.status, got.header, got.trailer, got.body = resp.StatusCode, resp.Header, resp.Trailer, string(body)
+	return got, err
+}
+
+// get is try for a request that must be answered.
+func (c *client) get(path string, header ...string) answer {
+	c.t.Helper()
+	got, err := c.try(c.t.Context(), path, header...)
+	if err != nil {
+		c.t.Fatalf("GET %s: %v", path, err)
+	}
+	return got
+}
+
+// crowd runs n goroutines, each with clients of its own, and waits for them.
+func crowd(t *testing.T, n int, each func(i int) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() { errs[i] = each(i) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send writes bytes to a server as they are and returns the answer, and its
+// bytes as they came.
+func send(t *testing.T, addr, request string) (answer, string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	var raw bytes.Buffer
+	resp, err := http.ReadResponse(bufio.NewReader(io.TeeReader(conn, &raw)), nil)
+	if err != nil {
+		t.Fatalf("%q: %v after %q", request, err, raw.String())
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{status: resp.StatusCode, header: resp.Header, body: string(body)}, raw.String()
+}
+
+// get11 is the text of a request with the given lines as its header.
+func get11(path string, lines ...string) string {
+	lines = append([]string{"GET " + path + " HTTP/1.1", "Host: api.example", "Connection: close"}, lines...)
+	return strings.Join(lines, "\r\n") + "\r\n\r\n"
+}
+
+// Of the application.
+const (
+	appBody        = `{"from":"the application"}`
+	appContentType = "application/vnd.example+json; charset=utf-8"
+)
+
+// application is the service behind Envoy. It remembers what it received.
+type application struct {
+	addr string
+
+	mu       sync.Mutex
+	requests []*http.Request
+}
+
+// newApplication serves HTTP/1.1 until the test ends.
+func newApplication(t *testing.T) *application {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &application{addr: listener.Addr().String()}
+	server := &http.Server{Handler: a}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("application: %v", err)
+		}
+	})
+	return a
+}
+
+// ServeHTTP answers with fields that rls must leave alone, and with rate-limit
+// fields of its own, which Envoy takes away.
+func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	a.requests = append(a.requests, r.Clone(context.WithoutCancel(r.Context())))
+	a.mu.Unlock()
+	w.Header().Set("Content-Type", appContentType)
+	w.Header().Set("RateLimit", `"application";r=1`)
+	w.Header().Set("RateLimit-Policy", `"application";q=1`)
+	w.Header().Set("X-Application", "yes")
+	fmt.Fprint(w, appBody)
+}
+
+// received returns what has reached the application.
+func (a *application) received() []*http.Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]*http.Request(nil), a.requests...)
+}
+
+// last returns the newest request.
+func (a *application) last(t *testing.T) *http.Request {
+	t.Helper()
+	all := a.received()
+	if len(all) == 0 {
+		t.Fatal("nothing has reached the application")
+	}
+	return all[len(all)-1]
+}
+
+// eventually polls until ok or until the test has waited far too long.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for !ok() {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			t.Fatalf("waited %v in vain for %s", patience, what)
+		}
+	}
+}
+
+// waitUntil blocks until a point in time. It is for tests whose subject is time
+// itself: a window has to pass, and no condition could be waited for instead.
+func waitUntil(at time.Time) {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	<-timer.C
+}
