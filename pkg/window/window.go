@@ -58,17 +58,27 @@ type Check struct {
 	// the store adds the window, so one key may carry several windows.
 	Key   string
 	Limit Limit
-	// Cost is the number of hits to spend. Zero only asks.
+	// Cost is the number of hits to spend. Zero only asks. Of a [Refund] it is the
+	// number of hits to give back.
 	Cost uint64
+	// Mode says what the check means to its group. The zero value is [Enforce].
+	Mode Mode
+	// Precision is what times are rounded up to a multiple of, from 0 to the
+	// window. Zero is exact; parts of the unit in which the log keeps time count
+	// as a whole one. [Precision] chooses one for a limit. A log holds no more
+	// than window/Precision + 2 entries, and a hit may count up to a Precision
+	// too long, never too short.
+	Precision time.Duration
 }
 
 // Log returns the log that c asks.
 func (c Check) Log() LogID { return LogID{c.Key, c.Limit.Window} }
 
 // A Decision answers one check. Whether anything was charged depends on the
-// whole group: it was if every decision of the group is allowed.
+// whole group and the modes of its checks: see [GroupAllowed] and [Mode.Charged].
 type Decision struct {
-	// Allowed says that this check has room for its cost.
+	// Allowed says that this check had room for its cost, whatever its mode and
+	// the rest of the group. Of a [Refund] it is always true.
 	Allowed bool
 	// Never says that the cost is above the limit (or the limit is zero), so
 	// that no wait will help. Allowed is then false and RetryAfter zero.
@@ -77,8 +87,9 @@ type Decision struct {
 	// the charge if there was one.
 	Remaining uint64
 	// RetryAfter is the exact wait until this cost has room if nobody else
-	// spends. Zero if Allowed or Never. A denial by another check of the group
-	// does not show here.
+	// spends; for a cost that [Always] recorded, until it would have room again.
+	// Zero if Allowed or Never. A denial by another check of the group does not
+	// show here.
 	RetryAfter time.Duration
 	// UnitAfter is the wait until one unit can be spent; zero while something
 	// remains, and where the limit is zero.
@@ -104,7 +115,8 @@ type Store interface {
 	Close() error
 }
 
-// Allowed reports whether every decision is: whether the group was charged.
+// Allowed reports whether every decision is: of a group whose checks all are
+// [Enforce], whether it was charged. [GroupAllowed] is for groups of all modes.
 func Allowed(decisions []Decision) bool {
 	for i := range decisions {
 		if !decisions[i].Allowed {
@@ -127,45 +139,93 @@ func Validate(checks []Check, decisions []Decision) error {
 		if err := checks[i].Limit.Valid(); err != nil {
 			return fmt.Errorf("%w: check %d: %w", ErrBadCheck, i, err)
 		}
+		if err := checks[i].validTerms(); err != nil {
+			return fmt.Errorf("%w: check %d: %w", ErrBadCheck, i, err)
+		}
+	}
+	if i, j, mixed := mixesModes(checks); mixed {
+		return fmt.Errorf("%w: checks %d and %d name one log with modes %v and %v", ErrBadCheck, i, j, checks[i].Mode, checks[j].Mode)
+	}
+	return unsupported(checks)
+}
+
+// validTerms reports what is wrong with a check's mode or precision, or nil.
+func (c *Check) validTerms() error {
+	switch {
+	case c.Mode > Refund:
+		return fmt.Errorf("%v is no mode", c.Mode)
+	case c.Precision < 0:
+		return fmt.Errorf("precision %v is below zero", c.Precision)
+	case c.Precision > c.Limit.Window:
+		return fmt.Errorf("precision %v is longer than the window %v", c.Precision, c.Limit.Window)
 	}
 	return nil
 }
 
-// Fold makes a group name each log once. Checks of the same log become one
-// check with their summed cost, saturating, and the smallest of their limits;
-// all of them get its decision. Fold returns checks itself and nil if no log is
-// named twice, which is the usual case and allocates nothing. Otherwise it
-// returns the folded checks and, for each original check, the index of the
-// folded one that answers it.
+// unsupported refuses what the stores do not do yet, so that they cannot ignore
+// it in silence.
+func unsupported(checks []Check) error {
+	for i := range checks {
+		switch c := &checks[i]; {
+		case c.Mode != Enforce:
+			return fmt.Errorf("%w: check %d: mode %v is not supported by this store yet", ErrBadCheck, i, c.Mode)
+		case c.Precision != 0:
+			return fmt.Errorf("%w: check %d: precision %v is not supported by this store yet", ErrBadCheck, i, c.Precision)
+		}
+	}
+	return nil
+}
+
+// Fold makes a group name each log once for each mode. Checks of the same log
+// and mode become one check with their summed cost, saturating, the smallest of
+// their limits and the finest of their precisions; all of them get its decision.
+// Which modes of one log may stand beside each other, and in what order a store
+// takes them, is said in the package comment.
+//
+// Fold returns checks itself and nil if no log is named twice with one mode,
+// which is the usual case and allocates nothing. Otherwise it returns the folded
+// checks and, for each original check, the index of the folded one that answers
+// it.
 func Fold(checks []Check) (folded []Check, answer []int) {
 	if !namesTwice(checks) {
 		return checks, nil
 	}
-	at := make(map[LogID]int, len(checks))
+	at := make(map[named]int, len(checks))
 	answer = make([]int, len(checks))
 	for i, c := range checks {
-		j, ok := at[c.Log()]
+		id := named{c.Log(), c.Mode}
+		j, ok := at[id]
 		if !ok {
 			j = len(folded)
-			at[c.Log()] = j
+			at[id] = j
 			folded = append(folded, c)
 		} else {
 			f := &folded[j]
 			f.Cost = AddSaturating(f.Cost, c.Cost)
 			f.Limit.Hits = min(f.Limit.Hits, c.Limit.Hits)
+			f.Precision = min(f.Precision, c.Precision)
 		}
 		answer[i] = j
 	}
 	return folded, answer
 }
 
-// namesTwice compares all pairs where that is cheaper than a map: requests
-// rarely have more than a handful of checks.
+// named is what Fold folds by.
+type named struct {
+	log  LogID
+	mode Mode
+}
+
+// smallGroup is the size up to which comparing all pairs of a group is cheaper
+// than a map. Requests rarely have more than a handful of checks.
+const smallGroup = 16
+
+// namesTwice reports whether two checks have the same log and mode.
 func namesTwice(checks []Check) bool {
-	if len(checks) > 16 {
-		seen := make(map[LogID]struct{}, len(checks))
+	if len(checks) > smallGroup {
+		seen := make(map[named]struct{}, len(checks))
 		for i := range checks {
-			id := checks[i].Log()
+			id := named{checks[i].Log(), checks[i].Mode}
 			if _, ok := seen[id]; ok {
 				return true
 			}
@@ -175,12 +235,46 @@ func namesTwice(checks []Check) bool {
 	}
 	for i := 1; i < len(checks); i++ {
 		for j := range i {
-			if checks[i].Limit.Window == checks[j].Limit.Window && checks[i].Key == checks[j].Key {
+			if checks[i].Mode == checks[j].Mode && sameLog(&checks[i], &checks[j]) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+func sameLog(a, b *Check) bool { return a.Limit.Window == b.Limit.Window && a.Key == b.Key }
+
+// mixesModes finds two checks of one log whose modes must not stand beside each
+// other: whether both are charged would depend on the order in which they are
+// judged.
+func mixesModes(checks []Check) (i, j int, mixed bool) {
+	if allEnforce(checks) {
+		return 0, 0, false // the usual case
+	}
+	first := make(map[LogID]int, len(checks)) // the first check of a log that is judged with the group
+	for i := range checks {
+		c := &checks[i]
+		if c.Mode.Unconditional() {
+			continue
+		}
+		j, ok := first[c.Log()]
+		if !ok {
+			first[c.Log()] = i
+		} else if checks[j].Mode != c.Mode {
+			return j, i, true
+		}
+	}
+	return 0, 0, false
+}
+
+func allEnforce(checks []Check) bool {
+	for i := range checks {
+		if checks[i].Mode != Enforce {
+			return false
+		}
+	}
+	return true
 }
 
 // AddSaturating returns a+b, or the largest uint64 where that overflows.

@@ -1,0 +1,268 @@
+package window
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+)
+
+// Charge records the check's cost, whether or not it has room; what a log cannot
+// hold (2^32-1 in all) is not recorded. Cost 0 records nothing. A charge drops
+// what has expired and brings the view up to date. It changes the log's bytes in
+// place, or moves them: [View.Log].
+func (v *View) Charge(c *Check) {
+	cost := min(c.Cost, maxUsed-v.used)
+	if cost == 0 {
+		return
+	}
+	t, kept := v.stamp(c.Precision), v.total-v.live
+	if kept > 0 && t <= v.newest {
+		// Slots are in the order of their times. The newest takes the cost even if
+		// it is ahead, because it was rounded up further with another precision.
+		v.reshape(kept, c)
+	} else {
+		v.reshape(kept+1, c)
+		v.push(t)
+	}
+	v.used += cost
+	putSum(v.log, v.slot(v.total-1), v.before+uint32(v.used))
+	v.touch()
+}
+
+// Refund gives the check's cost back, newest first and never more than is used:
+// a slot that is given back entirely goes, the one that is given back in part
+// stays where it is with what is left. A refund of something drops what has
+// expired, like a charge; one of nothing writes nothing.
+func (v *View) Refund(c *Check) {
+	give := min(c.Cost, v.used)
+	if give == 0 {
+		return
+	}
+	v.used -= give
+	kept := 0
+	if v.used > 0 {
+		last := v.reach(v.used)
+		kept = last + 1 - v.live
+		v.cut(last)
+	} else {
+		v.total = v.live
+	}
+	v.reshape(kept, c)
+	v.touch()
+}
+
+// cut removes all slots after the one at last, which keeps what is still used.
+func (v *View) cut(last int) {
+	from := v.slot(last)
+	v.total = last + 1
+	to := v.slot(last) // of a ring, the newest slot is in the header
+	copySlot(v.log, to, from)
+	putSum(v.log, to, v.before+uint32(v.used))
+	v.newest = timeAt(v.log, to, v.ref)
+	if v.ring {
+		// The new newest slot is not in the circle any more, nor what came after it.
+		v.putCount()
+		v.putCopies(int(v.skip), min(int(v.copies), int(v.skip)+v.total-1))
+	} else {
+		v.log = v.log[:to+slotBytes]
+	}
+}
+
+// stamp returns the time of a charge now, in units: rounded up to a multiple of
+// the precision, which is a whole number of units and at least one.
+func (v *View) stamp(precision time.Duration) int64 {
+	micros := min(ceilMicros(precision), v.win)
+	if micros <= 1 && v.unit == 1 {
+		return v.now
+	}
+	units := max((micros+v.unit-1)/v.unit, 1)
+	step := units * v.unit
+	return (v.now + step - 1) / step * units
+}
+
+// ceilMicros returns a duration in microseconds, rounded up; zero for negative
+// ones.
+func ceilMicros(d time.Duration) int64 {
+	return (max(d, 0) + time.Microsecond - 1).Microseconds()
+}
+
+// most returns how many slots a log needs at most under the check's limit and
+// precision: one for each hit, one for each multiple of the precision in a
+// window. Debt or an earlier check may have made more.
+func (v *View) most(c *Check) int {
+	most := min(c.Limit.Hits, maxUsed)
+	if p := ceilMicros(c.Precision); p > 1 {
+		most = min(most, uint64(v.win/p)+2)
+	}
+	return int(most)
+}
+
+// reshape drops the expired slots and makes room for need slots in all. It keeps
+// the log in place where its shape is right:
+//
+//   - A small log becomes a ring when it needs more than maxSmall slots.
+//   - A ring becomes a small log when it needs no more than smallAgain slots.
+//   - A ring that is full is moved to a larger one, and a ring of which three
+//     quarters are unused to a smaller one. Either has a quarter to spare.
+//
+// Whoever moves n slots has pushed or dropped a good part of n since they were
+// moved last, so the cost of moving is O(1) for each charge in the long run.
+func (v *View) reshape(need int, c *Check) {
+	switch {
+	case len(v.log) == 0:
+		v.log = newSmall(need)
+		v.log[0] = kindOf(v.unit, false)
+	case v.ring && need <= smallAgain:
+		v.moveToSmall(need)
+	case v.ring && (need-1 > v.capacity || need-1 <= v.capacity/4):
+		v.moveToRing(spare(need-1, v.most(c)-1))
+	case v.ring:
+		v.dropFromRing()
+	case need > maxSmall:
+		v.moveToRing(spare(need-1, v.most(c)-1))
+	default:
+		v.dropFromSmall(need)
+	}
+}
+
+// spare returns how many slots to make room for where need are needed: a quarter
+// more, but no more than there can be. Where there are more already, that bound
+// is not one.
+func spare(need, most int) int {
+	n := need + max(need/4, 1)
+	if need <= most {
+		n = min(n, most)
+	}
+	return n
+}
+
+// newSmall returns an empty small log with capacity for need slots and a few
+// more: what the allocator gives anyway.
+func newSmall(need int) []byte {
+	slots := min(need+need/4, maxSmall)
+	return slices.Grow([]byte(nil), atSmall+slots*slotBytes)[:atSmall]
+}
+
+// dropFromSmall removes the expired slots of a small log in place, and sees that
+// the bytes have capacity for need slots.
+func (v *View) dropFromSmall(need int) {
+	kept := v.log[v.slot(v.live):v.slot(v.total)]
+	if size := atSmall + need*slotBytes; size > cap(v.log) {
+		moved := newSmall(need)
+		copy(moved, v.log)
+		v.log = moved
+	}
+	v.log = v.log[:atSmall+len(kept)]
+	copy(v.log[atSmall:], kept)
+	v.dropped()
+}
+
+// dropFromRing removes the expired slots of a ring in place: its head moves.
+func (v *View) dropFromRing() {
+	if v.live == 0 {
+		return
+	}
+	skip := int(v.skip) + v.live
+	v.head += v.live
+	if v.head >= v.capacity {
+		v.head -= v.capacity
+	}
+	binary.BigEndian.PutUint32(v.log[atHead:], uint32(v.head))
+	v.dropped()
+	v.putCount()
+	if skip < int(v.copies) {
+		v.putCopies(skip, int(v.copies))
+	} else {
+		v.copyNext()
+	}
+}
+
+// dropped makes the first live slot the oldest one.
+func (v *View) dropped() {
+	v.total -= v.live
+	v.live = 0
+	v.base = v.before
+	binary.BigEndian.PutUint32(v.log[atBase:], v.base)
+}
+
+// copyNext copies the slots that expire next into the header of a ring.
+func (v *View) copyNext() {
+	n := min(v.total-1, maxCopies)
+	for i := range n {
+		copySlot(v.log, atCopy+i*slotBytes, v.slot(i))
+	}
+	v.putCopies(0, n)
+}
+
+// moveToSmall makes a ring a small log, without its expired slots.
+func (v *View) moveToSmall(need int) {
+	small := newSmall(need)
+	copy(small, v.log)
+	if v.live < v.total {
+		newest := atSmall + (v.total-1-v.live)*slotBytes
+		small = small[:newest+slotBytes]
+		v.moveSlots(small[atSmall:newest], small[newest:])
+	}
+	v.log = small
+	v.log[0] = kindOf(v.unit, false)
+	v.ring = false
+	v.head, v.capacity, v.skip, v.copies = 0, 0, 0, 0
+	v.dropped()
+}
+
+// moveToRing makes a log a ring of another capacity, without its expired slots,
+// of which at least two are left.
+func (v *View) moveToRing(capacity int) {
+	ring := make([]byte, atRing+capacity*slotBytes)
+	copy(ring, v.log[:atSmall])
+	older := (v.total - 1 - v.live) * slotBytes
+	v.moveSlots(ring[atRing:atRing+older], ring[atNewest:])
+	v.log = ring
+	v.log[0] = kindOf(v.unit, true)
+	v.ring = true
+	v.head, v.capacity = 0, capacity
+	binary.BigEndian.PutUint32(v.log[atCap:], uint32(capacity))
+	v.dropped()
+	v.putCount()
+	v.copyNext()
+}
+
+// moveSlots copies the live slots but for the newest to older, which has the
+// right length, and the newest one to newest. There must be a live one.
+func (v *View) moveSlots(older, newest []byte) {
+	if len(older) > 0 {
+		n := copy(older, v.log[v.slot(v.live):])
+		copy(older[n:], v.log[min(atRing, len(v.log)):]) // the circle's end was reached
+	}
+	copy(newest, v.log[v.slot(v.total-1):][:slotBytes])
+}
+
+// push appends a slot without a sum, for which there is room.
+func (v *View) push(t int64) {
+	v.total++
+	if v.ring {
+		// The newest slot so far moves from the header into the circle.
+		into := v.slot(v.total - 2)
+		copySlot(v.log, into, atNewest)
+		v.putCount()
+	} else {
+		v.log = v.log[:v.slot(v.total)]
+	}
+	putSlot(v.log, v.slot(v.total-1), t, 0)
+	v.newest = t
+}
+
+// touch sets the log's clock to now.
+func (v *View) touch() {
+	v.setClock(v.now)
+	binary.BigEndian.PutUint64(v.log[atClock:], uint64(v.now))
+}
+
+// putCount writes the number of slots in a ring's circle.
+func (v *View) putCount() { binary.BigEndian.PutUint32(v.log[atCount:], uint32(v.total-1)) }
+
+// putCopies writes how many copies a ring's header has and how many are used up.
+func (v *View) putCopies(skip, copies int) {
+	v.skip, v.copies = uint8(skip), uint8(copies)
+	v.log[atSkip], v.log[atCopies] = v.skip, v.copies
+}

@@ -1,0 +1,234 @@
+package window
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ErrNotLog is wrapped by every error of [Decode].
+var ErrNotLog = errors.New("window: not a log")
+
+// Contents are what the bytes of a log say, for whoever has nothing else: an
+// operator, or a store that loads what it finds. Times are since the instant
+// that the store's clock counts from: 1970 for Redis.
+type Contents struct {
+	Ring bool
+	// Unit is the unit of times: a microsecond, or a millisecond for windows
+	// above six days.
+	Unit time.Duration
+	// Clock is the time of the last write. The log is never looked at as of an
+	// earlier time.
+	Clock time.Duration
+	// ExpirySecond is the second at which Redis drops the key; zero elsewhere.
+	ExpirySecond uint64
+	// Base is the running sum just before the oldest entry, modulo 2^32.
+	Base uint32
+	// Capacity is the number of entries that there is room for.
+	Capacity int
+	// Bytes is the length of the log.
+	Bytes int
+	// Entries are oldest first. Some may have expired: the bytes do not tell the
+	// window.
+	Entries []Entry
+}
+
+// An Entry is what was charged at one instant.
+type Entry struct {
+	At   time.Duration // rounded up to the unit and the precision
+	Cost uint32        // at least 1
+}
+
+// Decode reads a log strictly. It takes any bytes without panic and returns an
+// error that wraps [ErrNotLog] and says what is wrong, unless everything that a
+// log means is as a log would have it. The expiry and the unused parts of a ring
+// are not judged. Decode keeps nothing of b. No bytes at all are not a log: they
+// stand for one that nothing was charged to.
+func Decode(b []byte) (Contents, error) {
+	if err := checkHeader(b); err != nil {
+		return Contents{}, err
+	}
+	unit := int64(1)
+	if b[0]&kindCoarse != 0 {
+		unit = coarse
+	}
+	var f frame
+	if !f.read(b, unit) {
+		return Contents{}, notLog("the header contradicts itself")
+	}
+	if err := checkCopies(b, &f); err != nil {
+		return Contents{}, err
+	}
+	entries, err := readEntries(b, &f)
+	if err != nil {
+		return Contents{}, err
+	}
+	capacity := maxSmall
+	if f.ring {
+		capacity = f.capacity + 1 // and the newest
+	}
+	return Contents{
+		Ring:         f.ring,
+		Unit:         time.Duration(f.unit) * time.Microsecond,
+		Clock:        time.Duration(f.clock) * time.Microsecond,
+		ExpirySecond: expirySecond(b),
+		Base:         f.base,
+		Capacity:     capacity,
+		Bytes:        len(b),
+		Entries:      entries,
+	}, nil
+}
+
+// expirySecond reads five bytes.
+func expirySecond(b []byte) uint64 {
+	return uint64(b[atExpiry])<<32 | uint64(binary.BigEndian.Uint32(b[atExpiry+1:]))
+}
+
+func notLog(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrNotLog, fmt.Sprintf(format, args...))
+}
+
+// checkHeader says what readFrame only knows to be wrong.
+func checkHeader(b []byte) error {
+	if len(b) == 0 {
+		return notLog("no bytes")
+	}
+	kind := b[0]
+	if kind&^(kindRing|kindCoarse) != kindSmall {
+		return notLog("kind 0x%02x is unknown to this version", kind)
+	}
+	if len(b) < atSmall {
+		return notLog("%d bytes are too short for a header of %d", len(b), atSmall)
+	}
+	if clock := binary.BigEndian.Uint64(b[atClock:]); clock > maxClock {
+		return notLog("clock %d is above %d", clock, uint64(maxClock))
+	}
+	if kind&kindRing != 0 {
+		return checkRing(b)
+	}
+	switch slots := len(b) - atSmall; {
+	case slots%slotBytes != 0:
+		return notLog("%d bytes after the header are not whole slots of %d", slots, slotBytes)
+	case slots > maxSmall*slotBytes:
+		return notLog("%d slots are more than the %d of a small log", slots/slotBytes, maxSmall)
+	}
+	return nil
+}
+
+// checkRing is checkHeader for the part that only rings have.
+func checkRing(b []byte) error {
+	if len(b) < atRing {
+		return notLog("%d bytes are too short for a ring's header of %d", len(b), atRing)
+	}
+	var (
+		head     = int(binary.BigEndian.Uint32(b[atHead:]))
+		count    = int(binary.BigEndian.Uint32(b[atCount:]))
+		capacity = int(binary.BigEndian.Uint32(b[atCap:]))
+		skip     = int(b[atSkip])
+		copies   = int(b[atCopies])
+	)
+	switch {
+	case len(b) != atRing+capacity*slotBytes:
+		return notLog("%d bytes, want %d for a ring of %d slots", len(b), atRing+capacity*slotBytes, capacity)
+	case head >= capacity:
+		return notLog("head %d is outside a ring of %d slots", head, capacity)
+	case count > capacity:
+		return notLog("%d slots are more than a ring of %d has", count, capacity)
+	case copies > maxCopies:
+		return notLog("%d copies are more than a header's %d", copies, maxCopies)
+	case skip >= copies:
+		return notLog("all %d copies are used up (%d)", copies, skip)
+	case copies-skip > count:
+		return notLog("%d copies of %d slots", copies-skip, count)
+	}
+	return nil
+}
+
+// checkCopies compares the copies in a ring's header with the slots.
+func checkCopies(b []byte, f *frame) error {
+	for i := range int(f.copies - f.skip) {
+		own := b[f.slot(i):][:slotBytes]
+		if !bytes.Equal(own, b[atCopy+(int(f.skip)+i)*slotBytes:][:slotBytes]) {
+			return notLog("the copy of slot %d differs from the slot", i)
+		}
+	}
+	return nil
+}
+
+// readEntries returns what the slots say, oldest first.
+func readEntries(b []byte, f *frame) ([]Entry, error) {
+	var (
+		entries = make([]Entry, 0, f.total)
+		unit    = time.Duration(f.unit) * time.Microsecond
+		sum     = f.base
+		used    uint64
+	)
+	for i := range f.total {
+		at := f.slot(i)
+		e := Entry{
+			At:   time.Duration(timeAt(b, at, f.ref)) * unit,
+			Cost: sumAt(b, at) - sum,
+		}
+		sum += e.Cost
+		used += uint64(e.Cost)
+		switch {
+		case e.Cost == 0:
+			return nil, notLog("slot %d has no cost", i)
+		case used > maxUsed:
+			return nil, notLog("the sums wrap within the log at slot %d", i)
+		case i > 0 && e.At <= entries[i-1].At:
+			return nil, notLog("slot %d is not later than the one before", i)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// Used returns the cost of all entries, expired or not. It does not exceed
+// 2^32-1.
+func (c Contents) Used() uint64 {
+	var used uint64
+	for _, e := range c.Entries {
+		used += uint64(e.Cost)
+	}
+	return used
+}
+
+// String describes a log for an operator, one entry a line. Times are relative
+// to the log's clock.
+func (c Contents) String() string {
+	var b strings.Builder
+	kind := "small log"
+	if c.Ring {
+		kind = "ring"
+	}
+	fmt.Fprintf(&b, "%s, %d bytes, times in %v\n", kind, c.Bytes, c.Unit)
+	fmt.Fprintf(&b, "clock    %v (%v)\n", c.Clock, date(c.Clock))
+	if c.ExpirySecond != 0 {
+		fmt.Fprintf(&b, "expiry   %d s\n", c.ExpirySecond)
+	}
+	fmt.Fprintf(&b, "entries  %d of %d, cost %d, sums from %d\n", len(c.Entries), c.Capacity, c.Used(), c.Base)
+	for _, e := range c.Entries {
+		fmt.Fprintf(&b, "  %s  %d\n", relative(e.At-c.Clock), e.Cost)
+	}
+	return b.String()
+}
+
+// date returns the date that a clock shows if it counts from 1970.
+func date(clock time.Duration) string {
+	return time.Unix(0, int64(clock)).UTC().Format(time.RFC3339Nano)
+}
+
+// relative always has a sign, so that a column of them reads well.
+func relative(d time.Duration) string {
+	if d > 0 {
+		return "+" + d.String()
+	}
+	if d == 0 {
+		return "-0s"
+	}
+	return d.String()
+}

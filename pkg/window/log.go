@@ -1,0 +1,212 @@
+package window
+
+import "time"
+
+// A View is what a log looks like to one check at one instant. [View.Look] fills
+// it in; the zero value is of no use before that. It refers to the log's bytes,
+// so it is good until anybody else writes them. A View is not safe for
+// concurrent use.
+type View struct {
+	frame
+	log     []byte
+	now     int64  // microseconds, held at the log's clock
+	win     int64  // microseconds
+	newest  int64  // time of the newest slot, in units, if there is one
+	live    int    // the first slot that still counts; those before it have expired
+	used    uint64 // cost of the slots that count
+	before  uint32 // running sum just before the first slot that counts
+	foreign bool
+}
+
+// Look looks at a log at the time clock (microseconds since some fixed instant,
+// at least 0), for a window. Nil is a log that nothing was charged to. Look
+// writes nothing and does not allocate.
+//
+// Any bytes are taken without panic. If they are not a log of such a window, the
+// view is of an empty log and [View.Foreign] reports it. Bytes that only look
+// like a log give wrong answers; [Decode] tells.
+func (v *View) Look(log []byte, clock int64, win time.Duration) {
+	v.log = log
+	v.now = min(max(clock, 0), maxClock)
+	v.win = win.Microseconds()
+	v.live, v.used, v.foreign = 0, 0, false
+	if len(log) == 0 {
+		v.none(win)
+		return
+	}
+	if !v.read(log, unitOf(win)) {
+		v.none(win)
+		v.foreign = true
+		return
+	}
+	// Held: a clock that is set back must neither reorder the log nor open a hole
+	// in it. The log's clock is the true one of its last write, not the newest
+	// slot's time: that is rounded up, and would let others expire too early.
+	v.now = max(v.now, v.clock)
+	v.before = v.base
+	if v.total > 0 {
+		v.prune()
+	}
+}
+
+// none makes v the view of a log that nothing was charged to.
+func (v *View) none(win time.Duration) {
+	v.frame = frame{unit: unitOf(win)}
+	v.log = nil
+	v.before = 0
+}
+
+// prune finds the first slot that counts. It is cheap where little or everything
+// has expired, and takes O(log n) steps otherwise.
+func (v *View) prune() {
+	var (
+		last = v.slot(v.total - 1)
+		sum  = sumAt(v.log, last)
+		edge = floorDiv(v.now-v.win, v.unit) // a slot of this time does not count any more
+	)
+	v.newest = timeAt(v.log, last, v.ref)
+	switch {
+	case v.newest <= edge:
+		v.live = v.total
+		v.before = sum
+		return
+	case timeAt(v.log, v.slot(0), v.ref) > edge:
+	default:
+		v.live = v.gallop(edge)
+		v.before = sumAt(v.log, v.slot(v.live-1))
+	}
+	v.used = uint64(sum - v.before)
+}
+
+// gallop finds the first slot that counts, where the first slot does not and the
+// last one does: few have expired, as a rule, so it looks at the slots 1, 2, 4, 8
+// and so on before it bisects.
+func (v *View) gallop(edge int64) int {
+	expired, counts := 0, 1
+	for counts < v.total-1 && timeAt(v.log, v.slot(counts), v.ref) <= edge {
+		expired, counts = counts, 2*counts
+	}
+	counts = min(counts, v.total-1)
+	for counts-expired > 1 {
+		middle := int(uint(expired+counts) / 2)
+		if timeAt(v.log, v.slot(middle), v.ref) <= edge {
+			expired = middle
+		} else {
+			counts = middle
+		}
+	}
+	return counts
+}
+
+// reach returns the first live slot at which the cost of all live slots up to
+// and with it is at least cost. The cost is at least 1 and at most what is used.
+func (v *View) reach(cost uint64) int {
+	low, high := v.live, v.total-1
+	if v.upTo(low) >= cost {
+		return low // the usual case: a unit at the limit
+	}
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		if v.upTo(middle) >= cost {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return high
+}
+
+// upTo returns the cost of all live slots up to and with slot i.
+func (v *View) upTo(i int) uint64 { return uint64(sumAt(v.log, v.slot(i)) - v.before) }
+
+// until returns the wait until a slot of time t, in units, expires.
+func (v *View) until(t int64) time.Duration {
+	return time.Duration(t*v.unit+v.win-v.now) * time.Microsecond
+}
+
+// Log returns the log's bytes, which [View.Charge] and [View.Refund] may have
+// moved. It is nil if nothing was ever recorded.
+func (v *View) Log() []byte { return v.log }
+
+// Foreign reports whether the bytes that were looked at are not a log of the
+// window. A charge then starts a new log and leaves those bytes alone.
+func (v *View) Foreign() bool { return v.foreign }
+
+// Used returns the cost of all entries that count. It is above the limit where
+// there is debt, or where the limit was lowered.
+func (v *View) Used() uint64 { return v.used }
+
+// Idle reports whether nothing counts any more: a store may forget the log.
+func (v *View) Idle() bool { return v.used == 0 }
+
+// Room reports whether a cost fits under a limit now. Cost 0 needs the room of 1,
+// as every cost does.
+func (v *View) Room(limit, cost uint64) bool {
+	return v.used < limit && cost <= limit-v.used
+}
+
+// Answer answers a check as the log stands now: after [View.Charge] or
+// [View.Refund], if there was one. allowed is what [View.Room] said before it,
+// true for a refund. Every field of d is filled in.
+func (v *View) Answer(c *Check, allowed bool, d *Decision) {
+	limit, need := c.Limit.Hits, max(c.Cost, 1)
+	*d = Decision{Allowed: allowed, Remaining: limit - min(v.used, limit)}
+	if v.used > 0 {
+		d.ResetAfter = v.until(v.newest)
+	}
+	if d.Remaining == 0 && limit > 0 {
+		d.UnitAfter = v.wait(limit, 1)
+	}
+	switch {
+	case allowed:
+	case need > limit:
+		d.Never = true
+	case need == 1:
+		d.RetryAfter = d.UnitAfter
+	default:
+		d.RetryAfter = v.wait(limit, need)
+	}
+}
+
+// wait returns the wait until a cost fits, where it does not and the limit is at
+// least as large.
+func (v *View) wait(limit, cost uint64) time.Duration {
+	if v.used+cost <= limit {
+		return 0
+	}
+	i := v.reach(v.used + cost - limit)
+	return v.until(timeAt(v.log, v.slot(i), v.ref))
+}
+
+// floorDiv returns a/b rounded down, for b > 0. Go rounds towards zero.
+func floorDiv(a, b int64) int64 {
+	if b == 1 {
+		return a
+	}
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// Take decides a group of a single check on a log, records what is to be
+// recorded, and answers in d: [View.Look], then the rest. It returns the log's
+// bytes, which are written in place and may have moved.
+func Take(log []byte, clock int64, c *Check, d *Decision) []byte {
+	var v View
+	v.Look(log, clock, c.Limit.Window)
+	room := true
+	if c.Mode == Refund {
+		v.Refund(c)
+	} else {
+		var group Verdict
+		room = v.Room(c.Limit.Hits, c.Cost)
+		group.Add(c.Mode, room)
+		if c.Mode.Charged(group.Allowed(), room) {
+			v.Charge(c)
+		}
+	}
+	v.Answer(c, room, d)
+	return v.log
+}
