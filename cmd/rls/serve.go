@@ -66,7 +66,7 @@ func (serveCmd) Run(c *cli) error {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, s, r) }
 	}
 	err = daemon.Run(ctx, s, o)
-	if problems := (config.Problems)(nil); errors.As(err, &problems) {
+	if problems := config.Problems(nil); errors.As(err, &problems) {
 		return invalid(err)
 	}
 	return err

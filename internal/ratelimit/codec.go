@@ -15,7 +15,8 @@ import (
 )
 
 // Codec is the protobuf codec, but for RateLimitRequest, which it reads itself
-// and without refusing strings that are not UTF-8. Install it with
+// and without refusing strings that are not UTF-8, and for the answers of
+// [Service], which are encoded already. Install it with
 // grpc.ForceServerCodecV2. It is stateless and safe for concurrent use.
 type Codec struct{ proto encoding.CodecV2 }
 
@@ -26,7 +27,12 @@ func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 func (c Codec) Name() string { return c.proto.Name() }
 
 // Marshal implements encoding.CodecV2.
-func (c Codec) Marshal(v any) (mem.BufferSlice, error) { return c.proto.Marshal(v) }
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if answer, ok := v.(encoded); ok {
+		return mem.BufferSlice{mem.SliceBuffer(answer)}, nil
+	}
+	return c.proto.Marshal(v)
+}
 
 // Unmarshal implements encoding.CodecV2. Strings are copied out of data.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -45,26 +51,26 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 // A field that arrives with another wire type than its own is skipped like an
 // unknown one, as proto.Unmarshal does.
 const (
-	varint = uint64(protowire.VarintType)
-	bytes  = uint64(protowire.BytesType)
+	asVarint = uint64(protowire.VarintType)
+	asBytes  = uint64(protowire.BytesType)
 
-	requestDomain      = 1<<3 | bytes
-	requestDescriptors = 2<<3 | bytes
-	requestHitsAddend  = 3<<3 | varint
+	requestDomain      = 1<<3 | asBytes
+	requestDescriptors = 2<<3 | asBytes
+	requestHitsAddend  = 3<<3 | asVarint
 
-	descriptorEntries    = 1<<3 | bytes
-	descriptorLimit      = 2<<3 | bytes
-	descriptorHitsAddend = 3<<3 | bytes
-	descriptorIsNegative = 4<<3 | varint
+	descriptorEntries    = 1<<3 | asBytes
+	descriptorLimit      = 2<<3 | asBytes
+	descriptorHitsAddend = 3<<3 | asBytes
+	descriptorIsNegative = 4<<3 | asVarint
 
-	entryKey   = 1<<3 | bytes
-	entryValue = 2<<3 | bytes
+	entryKey   = 1<<3 | asBytes
+	entryValue = 2<<3 | asBytes
 
-	overrideRequestsPerUnit = 1<<3 | varint
-	overrideUnit            = 2<<3 | varint
-	overrideUnitMultiplier  = 3<<3 | bytes
+	overrideRequestsPerUnit = 1<<3 | asVarint
+	overrideUnit            = 2<<3 | asVarint
+	overrideUnitMultiplier  = 3<<3 | asBytes
 
-	wrapperValue = 1<<3 | varint
+	wrapperValue = 1<<3 | asVarint
 )
 
 // decodeRequest reads a RateLimitRequest as proto.Unmarshal would, but takes

@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -95,14 +97,24 @@ func TestCodecLeavesOtherMessagesAlone(t *testing.T) {
 	if c.Name() != "proto" {
 		t.Errorf("Name = %q, want proto: clients ask for it", c.Name())
 	}
-	want := wrapperspb.String("x")
-	b, err := c.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
+	answer := &rlsv3.RateLimitResponse{
+		OverallCode:         rlsv3.RateLimitResponse_OVER_LIMIT,
+		RequestHeadersToAdd: []*corev3.HeaderValue{{Key: "k", RawValue: []byte("v\xff")}},
+		Quota:               &rlsv3.RateLimitResponse_Quota{Requests: 7, Id: "q"},
 	}
-	got := new(wrapperspb.StringValue)
-	if err := c.Unmarshal(b, got); err != nil || !proto.Equal(got, want) {
-		t.Errorf("round trip = %v, %v, want %v", got, err, want)
+	answer.ProtoReflect().SetUnknown(protoreflect.RawFields{0xf8, 0x07, 1}) // field 127
+	for _, want := range []proto.Message{wrapperspb.String("x"), answer} {
+		b, err := c.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := want.ProtoReflect().New().Interface()
+		if err := c.Unmarshal(b, got); err != nil || !proto.Equal(got, want) {
+			t.Errorf("round trip = %v, %v, want %v", got, err, want)
+		}
+	}
+	if _, err := c.Marshal("no message"); err == nil {
+		t.Error("Marshal of a string: got no error")
 	}
 }
 

@@ -3,19 +3,17 @@ package ratelimit
 import (
 	"context"
 	"errors"
-	"math"
+	"slices"
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -55,12 +53,58 @@ type call struct {
 	entries []descriptors.Entry
 	verdict policy.Verdict
 	headers []headers.Header
+	answer  []byte
+}
+
+// Register adds the service to a gRPC server, which must have been made with
+// [Codec]. Its answers leave as they were encoded; rlsv3's own registration
+// would decode every one of them only to encode it again.
+func (s *Service) Register(server grpc.ServiceRegistrar) {
+	desc := rlsv3.RateLimitService_ServiceDesc
+	desc.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}}
+	server.RegisterService(&desc, s)
+}
+
+// shouldRateLimit is what gRPC calls.
+//
+//nolint:revive // gRPC gives the order of the arguments
+func shouldRateLimit(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	s := service.(*Service)
+	in := new(rlsv3.RateLimitRequest)
+	if err := decode(in); err != nil {
+		return nil, err
+	}
+	handle := func(ctx context.Context, in any) (any, error) {
+		b, err := s.answer(ctx, in.(*rlsv3.RateLimitRequest))
+		if err != nil {
+			return nil, err
+		}
+		return encoded(b), nil
+	}
+	if intercept == nil {
+		return handle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
+	return intercept(ctx, in, info, handle)
 }
 
 // ShouldRateLimit answers OK or OVER_LIMIT. Errors are INVALID_ARGUMENT for a
 // request without a domain or descriptors, and UNAVAILABLE where the store could
-// not decide in time.
+// not decide, or not in time.
 func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	b, err := s.answer(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out := new(rlsv3.RateLimitResponse)
+	if err := proto.Unmarshal(b, out); err != nil {
+		return nil, status.Error(codes.Internal, "the answer is not a message")
+	}
+	return out, nil
+}
+
+// answer returns the encoded answer.
+func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byte, error) {
 	switch n := len(in.GetDescriptors()); {
 	case in.GetDomain() == "":
 		return nil, status.Error(codes.InvalidArgument, "the request has no domain")
@@ -76,7 +120,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 		return nil, storeStatus(err)
 	}
 	c.headers = s.headers.Append(c.headers[:0], &c.verdict, time.Now())
-	return answer(&c.verdict, c.headers), nil
+	c.answer = appendAnswer(c.answer[:0], &c.verdict, c.headers)
+	return slices.Clone(c.answer), nil
 }
 
 // storeStatus is what Envoy sees of a store that could not decide. The text of
@@ -85,7 +130,7 @@ func storeStatus(err error) error {
 	if errors.Is(err, window.ErrBadCheck) {
 		return status.Error(codes.Internal, "the request made a check that no store accepts")
 	}
-	return status.Error(codes.Unavailable, "the store could not decide in time")
+	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
 // read turns the message into plain values. No API key is left in them.
@@ -155,110 +200,4 @@ func override(o *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride) *windo
 		Hits:   uint64(o.GetRequestsPerUnit()),
 		Window: length * time.Duration(multiplier),
 	}
-}
-
-// answer builds the response for v.
-func answer(v *policy.Verdict, fields []headers.Header) *rlsv3.RateLimitResponse {
-	out := &rlsv3.RateLimitResponse{
-		OverallCode: code(v.Allowed),
-		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(v.Strictest)),
-	}
-	for i, at := range v.Strictest {
-		if at < 0 {
-			out.Statuses[i] = &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
-		} else {
-			out.Statuses[i] = descriptorStatus(&v.Limits[at])
-		}
-	}
-	if len(fields) > 0 || !v.Allowed {
-		out.ResponseHeadersToAdd = make([]*corev3.HeaderValue, 0, len(fields)+1)
-		for _, f := range fields {
-			out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, &corev3.HeaderValue{Key: f.Name, Value: f.Value})
-		}
-	}
-	if !v.Allowed {
-		// Never on an allowed answer: Envoy would join it with the upstream's.
-		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd,
-			&corev3.HeaderValue{Key: "content-type", Value: headers.ContentType})
-		out.RawBody = headers.AppendProblem(nil, v)
-	}
-	if v.Decisive >= 0 {
-		out.DynamicMetadata = metadata(v)
-	}
-	return out
-}
-
-func code(allowed bool) rlsv3.RateLimitResponse_Code {
-	if allowed {
-		return rlsv3.RateLimitResponse_OK
-	}
-	return rlsv3.RateLimitResponse_OVER_LIMIT
-}
-
-func descriptorStatus(s *policy.LimitStatus) *rlsv3.RateLimitResponse_DescriptorStatus {
-	unit, multiplier := unitOf(s.Limit.Window)
-	limit := &rlsv3.RateLimitResponse_RateLimit{
-		Name:            s.Rule.Name,
-		RequestsPerUnit: saturate(s.Limit.Hits),
-		Unit:            unit,
-	}
-	if multiplier > 1 {
-		limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
-	}
-	return &rlsv3.RateLimitResponse_DescriptorStatus{
-		Code:               code(s.Decision.Allowed),
-		CurrentLimit:       limit,
-		LimitRemaining:     saturate(s.Decision.Remaining),
-		DurationUntilReset: &durationpb.Duration{Seconds: headers.Seconds(s.Reset())},
-	}
-}
-
-// windowUnits are the units of an answer, the longest first.
-var windowUnits = []struct {
-	length time.Duration
-	unit   rlsv3.RateLimitResponse_RateLimit_Unit
-}{
-	{365 * 24 * time.Hour, rlsv3.RateLimitResponse_RateLimit_YEAR},
-	{30 * 24 * time.Hour, rlsv3.RateLimitResponse_RateLimit_MONTH},
-	{7 * 24 * time.Hour, rlsv3.RateLimitResponse_RateLimit_WEEK},
-	{24 * time.Hour, rlsv3.RateLimitResponse_RateLimit_DAY},
-	{time.Hour, rlsv3.RateLimitResponse_RateLimit_HOUR},
-	{time.Minute, rlsv3.RateLimitResponse_RateLimit_MINUTE},
-	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND},
-}
-
-// unitOf writes a window as a multiple of the longest unit that divides it. A
-// window that is not a whole number of seconds has no unit: Envoy then leaves
-// the window out of its own headers, which is better than a wrong one.
-func unitOf(w time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
-	for _, u := range windowUnits {
-		if w%u.length == 0 {
-			return u.unit, uint32(w / u.length)
-		}
-	}
-	return rlsv3.RateLimitResponse_RateLimit_UNKNOWN, 1
-}
-
-func saturate(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) }
-
-// metadata is what access logs and later filters read. Texts are strings and
-// never empty, because Envoy's metadata action drops a descriptor for an empty
-// or absent one.
-func metadata(v *policy.Verdict) *structpb.Struct {
-	s := &v.Limits[v.Decisive]
-	fields := map[string]*structpb.Value{
-		"rule":      structpb.NewStringValue(s.Rule.Name),
-		"limit":     structpb.NewNumberValue(float64(s.Limit.Hits)),
-		"remaining": structpb.NewNumberValue(float64(s.Decision.Remaining)),
-	}
-	if s.Tier != "" {
-		fields["tier"] = structpb.NewStringValue(s.Tier)
-	}
-	if s.Subject != "" {
-		fields["subject"] = structpb.NewStringValue(s.Subject)
-	}
-	if !v.Allowed {
-		fields["retry_after"] = structpb.NewNumberValue(float64(headers.RetryAfter(s)))
-	}
-	return &structpb.Struct{Fields: fields}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,8 +17,12 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -303,6 +308,52 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
+// TestRegister asks through gRPC, and compares with the answer that a call of Go
+// gets.
+func TestRegister(t *testing.T) {
+	ours := newService(t, nil)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(NewCodec()))
+	ours.Register(server)
+	stock := grpc.NewServer()
+	rlsv3.RegisterRateLimitServiceServer(stock, ours)
+	if diff := cmp.Diff(stock.GetServiceInfo(), server.GetServiceInfo()); diff != "" {
+		t.Errorf("the service is not the one that rlsv3 registers (-want +got):\n%s", diff)
+	}
+
+	l := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := rlsv3.NewRateLimitServiceClient(conn)
+	for i := range 5 { // three are allowed
+		other := newService(t, nil)
+		for range i {
+			if _, err := other.ShouldRateLimit(t.Context(), fromJSON(t, byKey)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := other.ShouldRateLimit(t.Context(), fromJSON(t, byKey))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.ShouldRateLimit(t.Context(), fromJSON(t, byKey))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("answer %d (-want +got):\n%s", i+1, diff)
+		}
+	}
+	if _, err := client.ShouldRateLimit(t.Context(), new(rlsv3.RateLimitRequest)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("without a domain: error = %v, want INVALID_ARGUMENT", err)
+	}
+}
+
 func TestJSON(t *testing.T) {
 	s := newService(t, nil)
 	h := s.JSONHandler(1 << 10)
@@ -390,18 +441,28 @@ func FuzzShouldRateLimit(f *testing.F) {
 	})
 }
 
+// BenchmarkShouldRateLimit goes from the bytes of a request to the bytes of the
+// answer.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	s := newService(b, nil)
+	codec := NewCodec()
 	for name, in := range map[string]*rlsv3.RateLimitRequest{
 		"allowed": fromJSON(b, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]}]}`),
 		"denied":  fromJSON(b, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":9,"descriptors"`, 1)),
+		"three": fromJSON(b, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]},
+			{"entries":[{"key":"huge","value":"2"}]},{"entries":[{"key":"huge","value":"3"}]}]}`),
 	} {
+		raw, err := proto.Marshal(in)
+		if err != nil {
+			b.Fatal(err)
+		}
+		data := mem.BufferSlice{mem.SliceBuffer(raw)}
+		decode := func(m any) error { return codec.Unmarshal(data, m) }
 		b.Run(name, func(b *testing.B) {
-			codec := NewCodec()
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += time.Second
-				out, err := s.ShouldRateLimit(b.Context(), in)
+				out, err := shouldRateLimit(s.Service, b.Context(), decode, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// What generates the load. Envoy, too, asks over few connections with many
+// streams each.
+const (
+	h2load      = "h2load"
+	connections = 8
+	streams     = 32
+)
+
+// A load is what h2load saw of one measurement.
+type load struct {
+	rate      float64 // requests a second
+	total     int
+	succeeded int
+	status2xx int
+	data      int // bytes of response bodies
+}
+
+// runLoad sends n requests with the body in file.
+func runLoad(ctx context.Context, address, file string, n int) (load, error) {
+	cmd := exec.CommandContext(ctx, h2load,
+		"-c", strconv.Itoa(connections), "-m", strconv.Itoa(streams), "-n", strconv.Itoa(n), "-d", file,
+		"-H", "content-type: application/grpc", "-H", "te: trailers",
+		"http://"+address+rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return load{}, fmt.Errorf("%s: %w\n%s", h2load, err, out)
+	}
+	l, err := parseLoad(string(out))
+	if err != nil {
+		return load{}, fmt.Errorf("%s: %w\n%s", h2load, err, out)
+	}
+	return l, nil
+}
+
+var (
+	loadRate     = regexp.MustCompile(`(?m)^finished in [^,]+, ([0-9.]+) req/s`)
+	loadRequests = regexp.MustCompile(`(?m)^requests: (\d+) total, \d+ started, \d+ done, (\d+) succeeded`)
+	loadStatus   = regexp.MustCompile(`(?m)^status codes: (\d+) 2xx`)
+	loadTraffic  = regexp.MustCompile(`(?m)^traffic: .* \((\d+)\) data$`)
+)
+
+func parseLoad(text string) (load, error) {
+	var l load
+	for _, p := range []struct {
+		pattern *regexp.Regexp
+		values  []any
+	}{
+		{loadRate, []any{&l.rate}},
+		{loadRequests, []any{&l.total, &l.succeeded}},
+		{loadStatus, []any{&l.status2xx}},
+		{loadTraffic, []any{&l.data}},
+	} {
+		m := p.pattern.FindStringSubmatch(text)
+		if m == nil {
+			return l, fmt.Errorf("its output has no line %q", p.pattern)
+		}
+		for i, v := range p.values {
+			if _, err := fmt.Sscan(m[i+1], v); err != nil {
+				return l, err
+			}
+		}
+	}
+	return l, nil
+}
+
+// check reports what shows that not every request was answered with a message of
+// about size bytes. gRPC reports errors in trailers, under the same status 200:
+// only the missing bodies tell. Sizes differ by the digits of the numbers in them.
+func (l load) check(n, size int) error {
+	frame := size + len(messagePrefix(0))
+	switch {
+	case l.total != n || l.succeeded != n || l.status2xx != n:
+		return fmt.Errorf("of %d requests %d succeeded, %d with a status 2xx", n, l.succeeded, l.status2xx)
+	case l.data < n*frame*9/10 || l.data > n*frame*11/10:
+		return fmt.Errorf("the answers have %d bytes, want about %d times %d", l.data, n, frame)
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A reading is what servers say of themselves at one moment.
+type reading struct {
+	cpu       float64            // CPU seconds of the server
+	redisCPU  float64            // and of Redis
+	decisions map[string]float64 // decided descriptors by outcome
+}
+
+// read asks a target, and its Redis if it has one.
+func (b *bench) read(ctx context.Context, t target) (reading, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.metrics, http.NoBody)
+	if err != nil {
+		return reading{}, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return reading{}, err
+	}
+	defer resp.Body.Close()
+	r, err := parseMetrics(resp.Body)
+	if err != nil {
+		return reading{}, fmt.Errorf("%s: %w", t.metrics, err)
+	}
+	if t.redis != "" {
+		if r.redisCPU, err = redisCPU(ctx, t.redis); err != nil {
+			return reading{}, fmt.Errorf("redis: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// parseMetrics reads the few metrics that matter here from the text format.
+func parseMetrics(in io.Reader) (reading, error) {
+	r := reading{cpu: -1, decisions: make(map[string]float64)}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		at := strings.LastIndexByte(lines.Text(), ' ')
+		if at < 0 || strings.HasPrefix(lines.Text(), "#") {
+			continue
+		}
+		series := lines.Text()[:at]
+		name, labels, _ := strings.Cut(series, "{")
+		if name != "process_cpu_seconds_total" && name != "slidegate_decisions_total" {
+			continue
+		}
+		value, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
+		if err != nil {
+			return r, err
+		}
+		if name == "process_cpu_seconds_total" {
+			r.cpu = value
+			continue
+		}
+		_, rest, _ := strings.Cut(labels, `outcome="`)
+		outcome, _, _ := strings.Cut(rest, `"`)
+		r.decisions[outcome] += value
+	}
+	if err := lines.Err(); err != nil {
+		return r, err
+	}
+	if r.cpu < 0 {
+		return r, errors.New("there is no process_cpu_seconds_total")
+	}
+	return r, nil
+}
+
+// startRedis starts a redis-server that keeps nothing on disk and returns its
+// address.
+func startRedis(ctx context.Context, dir string) (address string, stop func(), err error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return "", nil, errors.New("redis-server is not in PATH: install it (Debian: apt-get install redis-server), or measure with -only memory")
+	}
+	// Redis cannot be asked which port it took, so a free one is found first.
+	l, err := net.Listen("tcp", anyPort)
+	if err != nil {
+		return "", nil, err
+	}
+	address = l.Addr().String()
+	if err := l.Close(); err != nil {
+		return "", nil, err
+	}
+	_, port, _ := net.SplitHostPort(address)
+	cmd := exec.CommandContext(ctx, path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ends is of no interest, only that it has
+		close(exited)
+	}()
+	stop = func() {
+		_ = cmd.Process.Kill() // an error: it has ended already
+		<-exited
+	}
+	deadline := time.After(10 * time.Second)
+	for {
+		if _, err = redisCPU(ctx, address); err == nil {
+			return address, stop, nil
+		}
+		select {
+		case <-exited:
+			return "", nil, errors.New("redis-server ended by itself")
+		case <-deadline:
+			stop()
+			return "", nil, fmt.Errorf("redis-server does not answer: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// redisCPU asks Redis for the CPU seconds that it has used.
+func redisCPU(ctx context.Context, address string) (float64, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(conn, "INFO cpu\r\nQUIT\r\n"); err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		return 0, err
+	}
+	return parseRedisCPU(string(text))
+}
+
+func parseRedisCPU(text string) (float64, error) {
+	total, found := 0.0, 0
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name != "used_cpu_sys" && name != "used_cpu_user" {
+			continue
+		}
+		seconds, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, err
+		}
+		total += seconds
+		found++
+	}
+	if found != 2 {
+		return 0, fmt.Errorf("INFO cpu says %q", text)
+	}
+	return total, nil
+}
