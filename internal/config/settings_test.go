@@ -280,7 +280,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\n<<: *a"), "SLIDEGATE_GRPC_SOCKET_MODE=")
 	f.Fuzz(func(t *testing.T, data []byte, variable string) {
 		if strings.Contains(string(data)+variable, "key_file") || strings.Contains(variable, "KEY_FILE") {
-			t.Skip("would read other files")
+			return // would read other files; TestSecretKeyFile has these
 		}
 		s, err := loadSettings(new(report), "fuzz.yaml", data, []string{variable})
 		if err != nil {
