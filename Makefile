@@ -8,7 +8,7 @@ SHELL       := /bin/bash
 # Tools and their versions. They live in .tools, which git ignores.
 TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
-GOVULNCHECK    := v1.9.0
+GOVULNCHECK    := v1.1.4
 ENVOY          := 1.40.0
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
