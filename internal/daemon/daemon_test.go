@@ -185,6 +185,18 @@ func TestHealthNames(t *testing.T) {
 	}
 }
 
+func TestMessagesAreBounded(t *testing.T) {
+	s := settings(t)
+	s.GRPC.MaxMessageBytes = 1 << 20
+	r := start(t, s)
+	for size, want := range map[int]codes.Code{1 << 19: codes.OK, 1 << 21: codes.ResourceExhausted} {
+		_, err := r.ask(strings.Replace(demo, "demo-free", strings.Repeat("x", size), 1))
+		if status.Code(err) != want {
+			t.Errorf("a key of %d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
 func TestDrainAnswersEverythingFirst(t *testing.T) {
 	for _, notServing := range []bool{false, true} {
 		s := settings(t)
