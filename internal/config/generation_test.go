@@ -505,3 +505,39 @@ func put(t testing.TB, dir, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+// TestNamesMadeFromPathsCanBeTheSame warns where headers and metrics could not
+// tell two rules apart.
+func TestNamesMadeFromPathsCanBeTheSame(t *testing.T) {
+	s := Default()
+	s.Tiers.Source = TiersNone
+	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(s.Rules.Path, []byte(`domain: d
+descriptors:
+  - key: a b
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: a-b
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: x-api-key
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: customer_apikey
+    rate_limit: {unit: second, requests_per_unit: 1}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range g.Warnings {
+		got = append(got, fmt.Sprintf("%d: %s", w.Line, w.Message))
+	}
+	want := []string{
+		"6: the rule on line 4 has the same name, a-b: give one of them another",
+		`9: if this holds API keys, add "customer_apikey" to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}

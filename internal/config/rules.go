@@ -279,7 +279,25 @@ func (r *rulesReader) rule(path []descriptors.Node, f *field[descriptorEntry], p
 	}
 	if err := r.rules.Add(rule); err != nil {
 		r.decoder.problem(at, "%s", err)
+		return
 	}
+	r.checkSameName(rule.Name != "", at)
+}
+
+// checkSameName warns if the rule that was just added is called like another of
+// its domain: a name made from a path can be another rule's, too. Names that the
+// file gives are judged by checkName.
+func (r *rulesReader) checkSameName(given bool, at spot) {
+	all := r.rules.All()
+	name := all[len(all)-1].Name
+	if given {
+		return
+	}
+	if first, again := r.names[name]; again {
+		r.warning(at, "the rule on line %d has the same name, %s: give one of them another", first.line, name)
+		return
+	}
+	r.names[name] = at
 }
 
 func (r *rulesReader) checkName(rl *field[rateLimit]) {

@@ -99,7 +99,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes)), o.Log)
+	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
 	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}), o.Log)
 	addContext(ctx, &g, watch.Run)
 	addContext(ctx, &g, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
@@ -197,14 +197,27 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, maxBytes int64) http.Handler {
+func httpHandler(service *ratelimit.Service, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/json", service.JSONHandler(maxBytes))
+	mux.Handle("/json", recoverHTTP(service.JSONHandler(maxBytes), m, log))
 	// Liveness: 200 while the process can answer, whatever the store does.
 	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "OK")
 	})
 	return mux
+}
+
+// recoverHTTP is recoverPanics for a request over HTTP.
+func recoverHTTP(h http.Handler, m *metrics.Metrics, log *zap.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if recover() != nil {
+				panicked(m, log, r.URL.Path)
+				http.Error(w, "internal error", http.StatusInternalServerError)
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Timeouts of the HTTP servers: generous for a profile of half a minute, but

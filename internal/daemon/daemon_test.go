@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -503,8 +505,19 @@ func TestPanicsStayWithTheirCall(t *testing.T) {
 	if got := counter(t, registry, "slidegate_panics_total"); got != 1 {
 		t.Errorf("slidegate_panics_total = %v, want 1", got)
 	}
-	if logs.Len() != 1 || strings.Contains(logs.All()[0].Message, "a secret") {
-		t.Errorf("logs = %v, want one line without what was being handled", logs.All())
+	w := httptest.NewRecorder()
+	recoverHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") }), m, zap.New(core)).
+		ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", nil))
+	if w.Code != http.StatusInternalServerError || counter(t, registry, "slidegate_panics_total") != 2 {
+		t.Errorf("over HTTP: %d, want 500, counted", w.Code)
+	}
+	for _, line := range logs.All() {
+		if strings.Contains(fmt.Sprint(line.Message, line.ContextMap()), "a secret") {
+			t.Errorf("the line %v shows what was being handled", line)
+		}
+	}
+	if logs.Len() != 2 {
+		t.Errorf("%d log lines, want one for each panic", logs.Len())
 	}
 }
 

@@ -67,15 +67,20 @@ func observe(m *metrics.Metrics) grpc.UnaryServerInterceptor {
 	}
 }
 
-// recoverPanics turns a panic into INTERNAL, counts it and logs where it was.
-// What was being handled is not logged: it may hold a key.
+// panicked counts a panic and logs where it was. What was being handled is not
+// logged: it may hold a key.
+func panicked(m *metrics.Metrics, log *zap.Logger, method string) {
+	m.Panicked()
+	log.Error("a call panicked; this is a bug, please report it",
+		zap.String("method", method), zap.ByteString("stack", debug.Stack()))
+}
+
+// recoverPanics turns a panic into INTERNAL, and says so.
 func recoverPanics(m *metrics.Metrics, log *zap.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
 		defer func() {
-			if p := recover(); p != nil {
-				m.Panicked()
-				log.Error("a call panicked; this is a bug, please report it",
-					zap.String("method", info.FullMethod), zap.ByteString("stack", debug.Stack()))
+			if recover() != nil {
+				panicked(m, log, info.FullMethod)
 				out, err = nil, status.Error(codes.Internal, "internal error")
 			}
 		}()
