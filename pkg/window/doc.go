@@ -84,10 +84,11 @@
 //
 // # Not yet
 //
-// The stores keep plain logs still, and points 11 and 12 and the modes are the
-// packed log's. Until they use it, [Validate] refuses every mode but [Enforce]
-// and every precision but zero, and limits of 0 and [MaxHits] are asked of the
-// store like any other.
+// memstore keeps packed logs; redisstore keeps sorted sets still, which are exact
+// to the microsecond whatever the window. Until it follows, the stores do not
+// have the modes, the precision of point 12, nor point 11: [Validate] refuses
+// every mode but [Enforce] and every precision but zero, and limits of 0 and
+// [MaxHits] are asked of the log like any other.
 //
 // The suite in windowtest runs the rest against a naive oracle, for every store.
 //

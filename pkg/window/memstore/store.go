@@ -24,7 +24,7 @@ const (
 	// allocates. Few requests have more.
 	inlineChecks = 4
 
-	// minShrink is the number of logs from which on a shard's map is worth being
+	// minShrink is the number of logs from which on a table's map is worth being
 	// built anew when most of them have gone: a map never shrinks by itself.
 	minShrink = 1024
 )
@@ -32,8 +32,8 @@ const (
 // Options change what a store does. The zero value is usable.
 type Options struct {
 	// Clock tells the time since some fixed instant; parts of a microsecond are
-	// cut off. It is called under locks and must not call the store. Nil means
-	// the monotonic clock of the process.
+	// cut off, and a time below zero counts as zero. It is called under locks and
+	// must not call the store. Nil means the monotonic clock of the process.
 	Clock func() time.Duration
 	// SweepInterval is the time in which every shard is swept once. Zero means
 	// DefaultSweepInterval; below zero nothing is swept, and logs stay for ever.
@@ -56,11 +56,23 @@ var _ window.Store = (*Store)(nil)
 
 // A shard is a part of the logs behind one mutex.
 type shard struct {
-	mu   sync.Mutex
-	logs map[window.LogID]*log
-	peak int // most logs at once since the map was built
+	mu     sync.Mutex
+	tables map[time.Duration]*table // by window; none is empty
 
-	_ [40]byte // keeps two shards off one cache line
+	_ [48]byte // keeps two shards off one cache line
+}
+
+// A table holds a shard's logs of one window, by key. There are few windows and
+// many keys: a map by key alone is smaller than one by window.LogID, and faster.
+type table struct {
+	logs map[string]*log
+	peak int // most logs at once since the map was built
+}
+
+// A log holds the packed bytes of one window.LogID, at least one slot of them.
+// It is behind a pointer so that bytes which move need no write to the map.
+type log struct {
+	packed []byte
 }
 
 // New returns an empty store and starts its sweeper, which runs until Close.
@@ -75,7 +87,7 @@ func New(o Options) *Store {
 		s.clock = func() time.Duration { return time.Since(start) }
 	}
 	for i := range s.shards {
-		s.shards[i].logs = make(map[window.LogID]*log)
+		s.shards[i].tables = make(map[time.Duration]*table)
 	}
 
 	interval := o.SweepInterval
@@ -103,7 +115,9 @@ func (s *Store) Len() int {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		n += len(sh.logs)
+		for _, t := range sh.tables {
+			n += len(t.logs)
+		}
 		sh.mu.Unlock()
 	}
 	return n
@@ -142,21 +156,17 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 
-	l := sh.logs[id]
-	v := l.view(s.clock().Microseconds(), id.Window)
-	*d = l.decide(v, c)
-	if d.Allowed {
-		sh.charge(l, v, c, d)
+	a := asked{shard: sh}
+	a.look(id, s.clock().Microseconds())
+	a.room = a.view.Room(c.Limit.Hits, c.Cost)
+	if a.room {
+		a.charge(c)
 	}
+	a.view.Answer(c, a.room, d)
 }
 
 // takeGroup decides checks that name every log once.
 func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
-	type asked struct {
-		shard *shard
-		log   *log // nil if there is none yet
-		view  view
-	}
 	var inline [inlineChecks]asked
 	group := inline[:]
 	if len(checks) > inlineChecks {
@@ -175,31 +185,71 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
 	// The clock is read under the locks, so that it is not behind what another
 	// group has just recorded.
 	now := s.clock().Microseconds()
+	allowed := true
 	for i := range checks {
 		c, a := &checks[i], &group[i]
-		a.log = a.shard.logs[c.Log()]
-		a.view = a.log.view(now, c.Limit.Window)
-		decisions[i] = a.log.decide(a.view, c)
-	}
-	if !window.Allowed(decisions) {
-		return
+		a.look(c.Log(), now)
+		a.room = a.view.Room(c.Limit.Hits, c.Cost)
+		allowed = allowed && a.room
 	}
 	for i := range checks {
-		a := &group[i]
-		a.shard.charge(a.log, a.view, &checks[i], &decisions[i])
+		c, a := &checks[i], &group[i]
+		if allowed {
+			a.charge(c)
+		}
+		a.view.Answer(c, a.room, &decisions[i])
 	}
 }
 
-// charge records an allowed check in its log, which is created if it is nil.
-func (sh *shard) charge(l *log, v view, c *window.Check, d *window.Decision) {
-	if l == nil && c.Cost > 0 {
-		l = &log{}
-		id := c.Log()
-		id.Key = strings.Clone(id.Key) // the key may be cut from a much longer message
-		sh.logs[id] = l
-		sh.peak = max(sh.peak, len(sh.logs))
+// asked is what deciding one check needs.
+type asked struct {
+	shard *shard
+	log   *log // nil if there is none yet
+	view  window.View
+	room  bool
+}
+
+// look finds the log and looks at it at the time clock, in microseconds.
+func (a *asked) look(id window.LogID, clock int64) {
+	var packed []byte
+	if a.log = a.shard.find(id); a.log != nil {
+		packed = a.log.packed
 	}
-	l.charge(v, c, d)
+	a.view.Look(packed, clock, id.Window)
+}
+
+// charge records a check, in a new log if there is none. Cost 0 records nothing
+// and makes none.
+func (a *asked) charge(c *window.Check) {
+	if c.Cost == 0 {
+		return
+	}
+	a.view.Charge(c)
+	if a.log == nil {
+		a.log = a.shard.add(c.Log())
+	}
+	a.log.packed = a.view.Log()
+}
+
+// find returns a log, or nil if there is none.
+func (sh *shard) find(id window.LogID) *log {
+	if t := sh.tables[id.Window]; t != nil {
+		return t.logs[id.Key]
+	}
+	return nil
+}
+
+// add makes a log that is not there yet.
+func (sh *shard) add(id window.LogID) *log {
+	t := sh.tables[id.Window]
+	if t == nil {
+		t = &table{logs: make(map[string]*log)}
+		sh.tables[id.Window] = t
+	}
+	l := &log{}
+	t.logs[strings.Clone(id.Key)] = l // the key may be cut from a much longer message
+	t.peak = max(t.peak, len(t.logs))
+	return l
 }
 
 // shardOf returns the index of the shard that holds a log.

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"runtime"
@@ -72,6 +73,11 @@ func TestSweep(t *testing.T) {
 			t.Errorf("logs after sweeping at %v: got %d, want %d", step.at, got, step.want)
 		}
 	}
+	for i := range s.shards {
+		if got := len(s.shards[i].tables); got != 0 {
+			t.Errorf("shard %d: got %d tables without logs, want none", i, got)
+		}
+	}
 	if got := take(t, s, check("a", 5, 1))[0].Remaining; got != 4 {
 		t.Errorf("a log that was swept and came back: remaining %d, want 4", got)
 	}
@@ -119,8 +125,10 @@ func TestSweepBuildsMapsAnew(t *testing.T) {
 		t.Errorf("logs after sweeping: got %d, want 1", got)
 	}
 	for i := range s.shards {
-		if got := s.shards[i].peak; got > 1 {
-			t.Errorf("shard %d: peak %d after sweeping, want its map built anew", i, got)
+		for _, table := range s.shards[i].tables {
+			if got := table.peak; got > 1 {
+				t.Errorf("shard %d: peak %d after sweeping, want its map built anew", i, got)
+			}
 		}
 	}
 	if take(t, s, check("late", 1, 1))[0].Allowed {
@@ -185,18 +193,45 @@ func TestLogsAreMadeByChargesOnly(t *testing.T) {
 	}
 }
 
-// ringOf returns the size of a log's ring.
-func ringOf(t *testing.T, s *Store, c window.Check) int {
+// packedOf returns a log's bytes.
+func packedOf(t *testing.T, s *Store, c window.Check) []byte {
 	t.Helper()
-	l := s.shards[s.shardOf(c.Log())].logs[c.Log()]
+	l := s.shards[s.shardOf(c.Log())].find(c.Log())
 	if l == nil {
 		t.Fatalf("no log for %+v", c)
 	}
-	return len(l.ring)
+	return l.packed
 }
 
-// TestRingFollowsUse proves that a burst holds its memory only while it counts.
-func TestRingFollowsUse(t *testing.T) {
+// TestBytes proves that what the store keeps is the packed log of what it was
+// asked, and nothing else: package window's own arithmetic makes the same bytes.
+func TestBytes(t *testing.T) {
+	for _, w := range []time.Duration{win, 7 * 24 * time.Hour} { // microseconds, milliseconds
+		t.Run(w.String(), func(t *testing.T) {
+			s, now := newStore(t)
+			c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: w}}
+			var want []byte
+			for i := range 500 {
+				*now += w / time.Duration(1+i%150)
+				c.Cost = uint64(i % 4)
+				var answer window.Decision
+				want = window.Take(want, now.Microseconds(), &c, &answer)
+				if diff := cmp.Diff([]window.Decision{answer}, take(t, s, c)); diff != "" {
+					t.Fatalf("call %d: (-want +got)\n%s", i, diff)
+				}
+				if want == nil { // so far nothing was charged
+					continue
+				}
+				if got := packedOf(t, s, c); !bytes.Equal(want, got) {
+					t.Fatalf("call %d: bytes\n\t%x, want\n\t%x", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestBytesFollowUse proves that a burst holds its memory only while it counts.
+func TestBytesFollowUse(t *testing.T) {
 	s, now := newStore(t)
 	c := check("k", 1<<20, 1)
 	const burst = 10_000
@@ -204,44 +239,40 @@ func TestRingFollowsUse(t *testing.T) {
 		*now = time.Duration(i) * time.Microsecond
 		take(t, s, c)
 	}
-	if got := ringOf(t, s, c); got < burst || got > 2*burst {
-		t.Errorf("ring for %d entries: got %d", burst, got)
+	if got := cap(packedOf(t, s, c)); got < 9*burst || got > 12*burst {
+		t.Errorf("bytes for %d slots: got %d, want 9 to 12 a slot", burst, got)
 	}
 	*now = 9 * time.Second
-	for range 10 { // one entry: the same instant
+	for range 10 { // one slot: the same instant
 		take(t, s, c)
 	}
 	*now = win + burst*time.Microsecond
 	if got, want := take(t, s, c)[0].Remaining, uint64(1<<20-11); got != want {
 		t.Errorf("remaining after the burst: got %d, want %d", got, want)
 	}
-	if got := ringOf(t, s, c); got > 4 {
-		t.Errorf("ring for 2 entries after the burst: got %d, want at most 4", got)
+	if got := cap(packedOf(t, s, c)); got > 48 {
+		t.Errorf("bytes for 2 slots after the burst: got %d, want at most 48", got)
 	}
 }
 
-// TestRingSteady proves that a log in a steady state neither grows nor moves.
-func TestRingSteady(t *testing.T) {
+// TestBytesSteady proves that a log in a steady state neither grows nor moves.
+func TestBytesSteady(t *testing.T) {
 	s, now := newStore(t)
 	c := check("k", 100, 1)
+	var first *byte // where the bytes are
 	for i := range 10_000 {
 		*now = time.Duration(i) * win / 100
 		if d := take(t, s, c)[0]; !d.Allowed {
 			t.Fatalf("hit %d at the limit's own pace: got %+v", i, d)
 		}
-	}
-	if got := ringOf(t, s, c); got != 128 {
-		t.Errorf("ring of a log with 100 entries: got %d, want 128", got)
-	}
-}
-
-func TestRingFor(t *testing.T) {
-	for _, tt := range []struct{ n, want int }{
-		{0, 4}, {1, 4}, {4, 4}, {5, 8}, {8, 8}, {9, 16}, {1000, 1024}, {1024, 1024}, {1025, 2048},
-	} {
-		if got := ringFor(tt.n); got != tt.want {
-			t.Errorf("ringFor(%d): got %d, want %d", tt.n, got, tt.want)
+		if at := &packedOf(t, s, c)[0]; i == 99 {
+			first = at
+		} else if i > 99 && at != first {
+			t.Fatalf("hit %d: the log has moved", i)
 		}
+	}
+	if got, want := len(packedOf(t, s, c)), 131+99*9; got != want {
+		t.Errorf("bytes of a log with 100 slots: got %d, want %d", got, want)
 	}
 }
 
@@ -273,7 +304,7 @@ func TestNoAllocations(t *testing.T) {
 		name string
 		hits uint64
 	}{
-		{"allowed", window.MaxHits},
+		{"allowed", 1 << 20},
 		{"denied", 1},
 	} {
 		for n := 1; n <= inlineChecks; n++ {
@@ -289,7 +320,7 @@ func TestNoAllocations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 300 { // rings have their size now
+			for range 300 { // logs have their size now
 				run()
 			}
 			if got := testing.AllocsPerRun(300, run); got != 0 {
@@ -318,6 +349,92 @@ func TestPartsOfAMicrosecondAreCutOff(t *testing.T) {
 	want := []window.Decision{{RetryAfter: time.Microsecond, UnitAfter: time.Microsecond, ResetAfter: time.Microsecond}}
 	if diff := cmp.Diff(want, take(t, s, check("k", 1, 1))); diff != "" {
 		t.Errorf("a nanosecond before expiry: (-want +got)\n%s", diff)
+	}
+}
+
+// TestLongWindowsCountInMilliseconds proves what the contract's point 12 says of
+// windows above six days: an entry counts until the next whole millisecond, and
+// the clock itself is not rounded.
+func TestLongWindowsCountInMilliseconds(t *testing.T) {
+	const (
+		us   = time.Microsecond
+		six  = 6 * 24 * time.Hour
+		long = six + us
+	)
+	for _, tt := range []struct {
+		window, late time.Duration
+	}{
+		{six, 0},
+		{long, 999 * us},
+	} {
+		s, now := newStore(t)
+		c := check("k", 1, 1)
+		c.Limit.Window = tt.window
+		*now = 5*time.Second + us
+		whole := tt.window + tt.late
+		for _, step := range []struct {
+			at   time.Duration
+			want window.Decision
+		}{
+			{*now, window.Decision{Allowed: true, UnitAfter: whole, ResetAfter: whole}},
+			{*now + us, window.Decision{RetryAfter: whole - us, UnitAfter: whole - us, ResetAfter: whole - us}},
+			{*now + whole - us, window.Decision{RetryAfter: us, UnitAfter: us, ResetAfter: us}},
+		} {
+			*now = step.at
+			if diff := cmp.Diff([]window.Decision{step.want}, take(t, s, c)); diff != "" {
+				t.Errorf("window %v at %v: (-want +got)\n%s", tt.window, step.at, diff)
+			}
+			s.sweepAll()
+			if got := s.Len(); got != 1 {
+				t.Errorf("window %v: logs after sweeping at %v: got %d, want 1", tt.window, step.at, got)
+			}
+		}
+		*now += us
+		s.sweepAll()
+		if got := s.Len(); got != 0 {
+			t.Errorf("window %v: logs after sweeping at %v: got %d, want none", tt.window, *now, got)
+		}
+		if !take(t, s, c)[0].Allowed {
+			t.Errorf("window %v: denied after it has passed", tt.window)
+		}
+	}
+}
+
+// TestTimeBelowZero proves that a clock which starts below zero stands still
+// until zero.
+func TestTimeBelowZero(t *testing.T) {
+	s, now := newStore(t)
+	*now = -win
+	take(t, s, check("k", 1, 1))
+	*now = 0
+	want := []window.Decision{{RetryAfter: win, UnitAfter: win, ResetAfter: win}}
+	if diff := cmp.Diff(want, take(t, s, check("k", 1, 1))); diff != "" {
+		t.Errorf("at zero: (-want +got)\n%s", diff)
+	}
+}
+
+// TestClockIsReadUnderTheLocks proves that no call decides at a time at which
+// another call or the sweeper has been since.
+func TestClockIsReadUnderTheLocks(t *testing.T) {
+	checks := []window.Check{check("a", 9, 1), check("b", 9, 1), check("c", 9, 1)}
+	for n := 1; n <= len(checks); n++ {
+		var s *Store
+		read := 0
+		s = New(Options{SweepInterval: -1, Clock: func() time.Duration {
+			read++
+			for _, c := range checks[:n] {
+				if mu := &s.shards[s.shardOf(c.Log())].mu; mu.TryLock() {
+					mu.Unlock()
+					t.Errorf("%d checks: the shard of %s is not locked while the clock is read", n, c.Key)
+				}
+			}
+			return 0
+		}})
+		take(t, s, checks[:n]...)
+		if read != 1 {
+			t.Errorf("%d checks: the clock was read %d times, want once", n, read)
+		}
+		s.Close()
 	}
 }
 

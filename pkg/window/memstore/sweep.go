@@ -3,6 +3,8 @@ package memstore
 import (
 	"maps"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // sweep visits one shard per tick until the store is closed, so that no lock is
@@ -25,13 +27,23 @@ func (s *Store) sweep(every time.Duration) {
 func (sh *shard) sweep(clock int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for id, l := range sh.logs {
-		if l.gone(clock, id.Window) {
-			delete(sh.logs, id)
+	for win, t := range sh.tables {
+		t.sweep(clock, win)
+		if len(t.logs) == 0 {
+			delete(sh.tables, win)
 		}
 	}
-	if sh.peak >= minShrink && len(sh.logs) <= sh.peak/4 {
-		sh.logs = maps.Collect(maps.All(sh.logs))
-		sh.peak = len(sh.logs)
+}
+
+func (t *table) sweep(clock int64, win time.Duration) {
+	var v window.View
+	for key, l := range t.logs {
+		if v.Look(l.packed, clock, win); v.Idle() {
+			delete(t.logs, key)
+		}
+	}
+	if t.peak >= minShrink && len(t.logs) <= t.peak/4 {
+		t.logs = maps.Collect(maps.All(t.logs))
+		t.peak = len(t.logs)
 	}
 }

@@ -1,0 +1,62 @@
+package memstore_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// TestMemory measures what a key costs, everything but the bytes of the key
+// itself included: the map, the log's header, and its slots. docs/operate.md has
+// the numbers.
+func TestMemory(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		keys int
+		hits int
+		most int
+	}{
+		{"one hit", 100_000, 1, 120},
+		{"ten hits", 25_000, 10, 220},
+		{"a full log of 100", 25_000, 100, 1100},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const keyBytes = 16 // a size that the allocator has
+			before := heap()
+			var now time.Duration
+			s := memstore.New(memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1})
+			defer s.Close()
+
+			d := make([]window.Decision, 1)
+			c := []window.Check{{Limit: window.Limit{Hits: 100, Window: time.Minute}, Cost: 1}}
+			for key := range tt.keys {
+				c[0].Key = fmt.Sprintf("%0*d", keyBytes, key)
+				for range tt.hits {
+					now += time.Microsecond
+					if err := s.Take(t.Context(), c, d); err != nil || !d[0].Allowed {
+						t.Fatalf("got %+v, error %v, want allowed", d, err)
+					}
+				}
+			}
+			got := int(heap()-before)/tt.keys - keyBytes
+			runtime.KeepAlive(s)
+			t.Logf("%d bytes for each of %d keys, and the key", got, tt.keys)
+			if got > tt.most {
+				t.Errorf("got %d bytes for each of %d keys, want at most %d", got, tt.keys, tt.most)
+			}
+		})
+	}
+}
+
+// heap returns the bytes in use after a collection.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what the first one's finalizers held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
