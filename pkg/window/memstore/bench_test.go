@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,5 +66,113 @@ func BenchmarkTake(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+// naive is what one writes first: a log of times behind a mutex of its own, in a
+// map that is safe for concurrent use. It takes single checks of cost 1.
+type naive struct{ logs sync.Map }
+
+type naiveLog struct {
+	mu    sync.Mutex
+	times []time.Time
+}
+
+func (n *naive) take(c *window.Check) bool {
+	v, ok := n.logs.Load(c.Log())
+	if !ok {
+		v, _ = n.logs.LoadOrStore(c.Log(), new(naiveLog))
+	}
+	l := v.(*naiveLog)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	expired := 0
+	for expired < len(l.times) && !l.times[expired].After(now.Add(-c.Limit.Window)) {
+		expired++
+	}
+	l.times = append(l.times[:0], l.times[expired:]...)
+	if uint64(len(l.times)) >= c.Limit.Hits {
+		return false
+	}
+	l.times = append(l.times, now)
+	return true
+}
+
+// BenchmarkBesideNaive compares the store, without and with bounds, with a
+// sync.Map and a mutex for each key: single checks, most of them denied, on a
+// hundred thousand keys. One iteration is one decision of each.
+func BenchmarkBesideNaive(b *testing.B) {
+	const keys = 100_000
+	checks := make([][]window.Check, keys)
+	for i := range checks {
+		checks[i] = []window.Check{{Key: fmt.Sprintf("a-key-of-some-length:%d", i), Limit: window.Limit{Hits: 10, Window: time.Minute}, Cost: 1}}
+	}
+	open := memstore.New(memstore.Options{})
+	defer open.Close()
+	bounded := memstore.New(memstore.Options{MaxKeys: 1_000_000, MaxBytes: 256 << 20})
+	defer bounded.Close()
+	other := new(naive)
+	for _, tt := range []struct {
+		name string
+		take func(i int, d []window.Decision)
+	}{
+		{"memstore", func(i int, d []window.Decision) { _ = open.Take(b.Context(), checks[i], d) }},
+		{"memstore-bounded", func(i int, d []window.Decision) { _ = bounded.Take(b.Context(), checks[i], d) }},
+		{"sync.Map", func(i int, _ []window.Decision) { other.take(&checks[i][0]) }},
+	} {
+		d := make([]window.Decision, 1)
+		for i := range 12 * keys {
+			tt.take(i%keys, d)
+		}
+		b.Run(tt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			var start atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				d := make([]window.Decision, 1)
+				for i := int(start.Add(7919)); pb.Next(); i++ {
+					tt.take(i%keys, d)
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mdecisions/s")
+		})
+	}
+}
+
+// BenchmarkFull measures a store without room: each new key takes the place of
+// another one, or is refused.
+func BenchmarkFull(b *testing.B) {
+	for _, outcome := range []struct {
+		name string
+		hits uint64
+	}{
+		{"another goes", 100},
+		{"refused", 1},
+	} {
+		b.Run(outcome.name, func(b *testing.B) {
+			s := memstore.New(memstore.Options{MaxKeys: 1_000_000, SweepInterval: -1})
+			defer s.Close()
+			c := []window.Check{{Limit: window.Limit{Hits: outcome.hits, Window: time.Hour}, Cost: 1}}
+			d := make([]window.Decision, 1)
+			for i := range 1_100_000 {
+				c[0].Key = fmt.Sprint("old", i)
+				_ = s.Take(b.Context(), c, d)
+			}
+			names := make([]string, 1<<20)
+			for i := range names {
+				names[i] = fmt.Sprint("new", i)
+			}
+			var longest time.Duration
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				c[0].Key = names[i%len(names)]
+				i++
+				start := time.Now()
+				_ = s.Take(b.Context(), c, d)
+				longest = max(longest, time.Since(start))
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "longest-us")
+		})
 	}
 }

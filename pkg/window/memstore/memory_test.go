@@ -43,6 +43,9 @@ func TestMemory(t *testing.T) {
 				}
 			}
 			got := int(heap()-before)/tt.keys - keyBytes
+			if counted := int(s.Stats().Bytes)/tt.keys - keyBytes; counted < got*9/10 || counted > got*11/10 {
+				t.Errorf("the store counts %d bytes for each key, want %d within a tenth", counted, got)
+			}
 			runtime.KeepAlive(s)
 			t.Logf("%d bytes for each of %d keys, and the key", got, tt.keys)
 			if got > tt.most {

@@ -2,10 +2,11 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"math/bits"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,18 +17,24 @@ const (
 	// DefaultSweepInterval is the time that sweeping every shard once takes.
 	DefaultSweepInterval = 10 * time.Second
 
-	// A set of shards is the bits of one word, so there are 64.
-	shardBits  = 6
-	shardCount = 1 << shardBits
+	// A set of shards is the bits of one word, so there are 64 at most.
+	maxShardBits = 6
+
+	// Shards are fewer where a share of the bounds would be less than this: keys
+	// do not spread evenly over shards, and one log must fit into one of them.
+	minShardKeys  = 256
+	minShardBytes = 1 << 20
 
 	// inlineChecks is how many checks a group may have before deciding it
 	// allocates. Few requests have more.
 	inlineChecks = 4
-
-	// minShrink is the number of logs from which on a table's map is worth being
-	// built anew when most of them have gone: a map never shrinks by itself.
-	minShrink = 1024
 )
+
+// ErrFull is the error of a [Store.Take] that would need more memory than
+// [Options.MaxKeys] or [Options.MaxBytes] allow, where no log can go because each
+// of them denies somebody now. Nothing was charged. Calls that need no more
+// memory than there is are decided as ever.
+var ErrFull = errors.New("memstore: full of logs that all limit somebody now: allow more keys or bytes")
 
 // Options change what a store does. The zero value is usable.
 type Options struct {
@@ -36,16 +43,25 @@ type Options struct {
 	// must not call the store. Nil means the monotonic clock of the process.
 	Clock func() time.Duration
 	// SweepInterval is the time in which every shard is swept once. Zero means
-	// DefaultSweepInterval; below zero nothing is swept, and logs stay for ever.
+	// DefaultSweepInterval; below zero nothing is swept, and logs stay for ever
+	// unless MaxKeys or MaxBytes says otherwise.
 	SweepInterval time.Duration
+	// MaxKeys is how many logs the store holds at most: one for each key and
+	// window length. Zero or less: any number. See the package comment for what
+	// happens when it is reached, and how it is shared out.
+	MaxKeys int
+	// MaxBytes is how much memory the logs take at most: names, histories and the
+	// structures around them, as the store counts them. Zero or less: any number.
+	MaxBytes int64
 }
 
-// Store keeps logs in memory. Create it with New; its methods are safe for
-// concurrent use.
+// Store keeps logs in memory. Create it with New or Load; its methods are safe
+// for concurrent use.
 type Store struct {
 	clock  func() time.Duration
 	seed   maphash.Seed
-	shards [shardCount]shard
+	bits   int // there are 2^bits shards
+	shards []shard
 
 	closing sync.Once
 	done    chan struct{} // closed by Close
@@ -54,50 +70,64 @@ type Store struct {
 
 var _ window.Store = (*Store)(nil)
 
-// A shard is a part of the logs behind one mutex.
-type shard struct {
-	mu     sync.Mutex
-	tables map[time.Duration]*table // by window; none is empty
-
-	_ [48]byte // keeps two shards off one cache line
-}
-
-// A table holds a shard's logs of one window, by key. There are few windows and
-// many keys: a map by key alone is smaller than one by window.LogID, and faster.
-type table struct {
-	logs map[string]*log
-	peak int // most logs at once since the map was built
-}
-
-// A log holds the packed bytes of one window.LogID, at least one slot of them.
-// It is behind a pointer so that bytes which move need no write to the map.
-type log struct {
-	packed []byte
-}
-
 // New returns an empty store and starts its sweeper, which runs until Close.
 func New(o Options) *Store {
+	s := newStore(o)
+	s.start(o)
+	return s
+}
+
+// newStore returns an empty store without a sweeper.
+func newStore(o Options) *Store {
 	s := &Store{
 		clock: o.Clock,
 		seed:  maphash.MakeSeed(),
+		bits:  maxShardBits,
 		done:  make(chan struct{}),
 	}
 	if s.clock == nil {
 		start := time.Now()
 		s.clock = func() time.Duration { return time.Since(start) }
 	}
-	for i := range s.shards {
-		s.shards[i].tables = make(map[time.Duration]*table)
+	keys, size := int64(o.MaxKeys), o.MaxBytes
+	for s.bits > 0 && (keys > 0 && keys>>s.bits < minShardKeys || size > 0 && size>>s.bits < minShardBytes) {
+		s.bits--
 	}
+	s.shards = make([]shard, 1<<s.bits)
+	for i := range s.shards {
+		s.shards[i].table = newTable()
+		s.shards[i].limits = limits{
+			keys:  share(keys, i, len(s.shards)),
+			bytes: share(size, i, len(s.shards)),
+		}
+		s.shards[i].usual = s.shards[i].limits.usual()
+	}
+	return s
+}
 
+// share returns the i-th of n equal parts of a bound, the first of which are
+// larger where it does not divide.
+func share(bound int64, i, n int) int64 {
+	if bound <= 0 {
+		return math.MaxInt64
+	}
+	part := bound / int64(n)
+	if int64(i) < bound%int64(n) {
+		part++
+	}
+	return part
+}
+
+// start starts the sweeper.
+func (s *Store) start(o Options) {
 	interval := o.SweepInterval
 	if interval == 0 {
 		interval = DefaultSweepInterval
 	}
 	if interval > 0 {
-		s.sweeper.Go(func() { s.sweep(max(interval/shardCount, 1)) })
+		every := max(interval/time.Duration(len(s.shards)), 1)
+		s.sweeper.Go(func() { s.sweep(every) })
 	}
-	return s
 }
 
 // Close ends the sweeper and waits for it. Closing twice is harmless. It never
@@ -108,23 +138,41 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Len returns the number of logs, those included that have expired and were not
-// swept yet. It locks one shard after the other.
-func (s *Store) Len() int {
-	n := 0
+// Stats say how full a store is.
+type Stats struct {
+	// Logs is the number of logs, those included that have expired and were not
+	// swept yet.
+	Logs int
+	// Bytes is the memory that they take, as [Options.MaxBytes] counts it.
+	Bytes int64
+	// Evicted is how many logs were dropped to make room although something in
+	// them still counted.
+	Evicted uint64
+	// Refused is how many calls of Take ended with [ErrFull].
+	Refused uint64
+}
+
+// Stats returns how full the store is. It locks one shard after the other.
+func (s *Store) Stats() Stats {
+	var sum Stats
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		for _, t := range sh.tables {
-			n += len(t.logs)
-		}
+		sum.Logs += sh.logs
+		sum.Bytes += sh.bytes
+		sum.Evicted += sh.evicted
+		sum.Refused += sh.refused
 		sh.mu.Unlock()
 	}
-	return n
+	return sum
 }
 
+// Len returns the number of logs, as [Stats] has it.
+func (s *Store) Len() int { return s.Stats().Logs }
+
 // Take implements [window.Store]. It waits for nothing but short locks; a ctx
-// that is done already is an error, and nothing is charged.
+// that is done already is an error, and nothing is charged. The only other error
+// of checks that keep the contract is [ErrFull], of a store that has bounds.
 func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("memstore: %w", err)
@@ -133,16 +181,16 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 		return fmt.Errorf("memstore: %w", err)
 	}
 	if len(checks) == 1 {
-		s.takeOne(&checks[0], &decisions[0])
-		return nil
+		return s.takeOne(&checks[0], &decisions[0])
 	}
 	folded, answer := window.Fold(checks)
 	if answer == nil {
-		s.takeGroup(checks, decisions)
-		return nil
+		return s.takeGroup(checks, decisions)
 	}
 	answers := make([]window.Decision, len(folded))
-	s.takeGroup(folded, answers)
+	if err := s.takeGroup(folded, answers); err != nil {
+		return err
+	}
 	for i, j := range answer {
 		decisions[i] = answers[j]
 	}
@@ -150,34 +198,55 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 }
 
 // takeOne is takeGroup for the most frequent group: one check.
-func (s *Store) takeOne(c *window.Check, d *window.Decision) {
-	id := c.Log()
-	sh := &s.shards[s.shardOf(id)]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
+	if answer, ok := window.WithoutLog(c); ok {
+		*d = answer
+		return nil
+	}
+	var group [1]asked // its own log is not dropped to make room
+	a := &group[0]
+	s.place(a, c)
+	a.shard.mu.Lock()
+	defer a.shard.mu.Unlock()
 
-	a := asked{shard: sh}
-	a.look(id, s.clock().Microseconds())
-	a.room = a.view.Room(c.Limit.Hits, c.Cost)
-	if a.room {
-		a.charge(c)
+	now := s.clock().Microseconds()
+	a.look(c, now)
+	var verdict window.Verdict
+	a.judge(c, &verdict)
+	a.charged = c.Mode.Charged(verdict.Allowed(), a.room)
+	if a.charged {
+		if !a.fits(c) && !a.shard.makeRoom(a.need(c, now), now, group[:]) {
+			return ErrFull
+		}
+		a.record(c, now)
 	}
 	a.view.Answer(c, a.room, d)
+	return nil
 }
 
-// takeGroup decides checks that name every log once.
-func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
+// takeGroup decides checks of which no two have the same log and mode.
+func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) error {
 	var inline [inlineChecks]asked
 	group := inline[:]
 	if len(checks) > inlineChecks {
 		group = make([]asked, len(checks))
 	}
+	group = group[:len(checks)]
 
-	var touched uint64 // a bit for every shard
+	var (
+		verdict       window.Verdict
+		touched       uint64 // a bit for every shard
+		unconditional bool
+	)
 	for i := range checks {
-		k := s.shardOf(checks[i].Log())
-		group[i].shard = &s.shards[k]
-		touched |= 1 << k
+		c := &checks[i]
+		if answer, ok := window.WithoutLog(c); ok {
+			decisions[i] = answer
+			verdict.Add(c.Mode, answer.Allowed)
+			continue
+		}
+		touched |= 1 << s.place(&group[i], c)
+		unconditional = unconditional || c.Mode.Unconditional()
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -185,80 +254,132 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
 	// The clock is read under the locks, so that it is not behind what another
 	// group has just recorded.
 	now := s.clock().Microseconds()
-	allowed := true
+	if unconditional {
+		// What is recorded first is recorded before the verdict is known, and could
+		// not be taken back: room is made for everything.
+		for i := range checks {
+			if c, a := &checks[i], &group[i]; a.shard != nil {
+				a.look(c, now)
+				a.charged = true
+			}
+		}
+		if !s.makeRoom(checks, group, touched, now) {
+			return ErrFull
+		}
+		recordFirst(window.Refund, checks, group, now, &verdict)
+		recordFirst(window.Always, checks, group, now, &verdict)
+	}
 	for i := range checks {
-		c, a := &checks[i], &group[i]
-		a.look(c.Log(), now)
-		a.room = a.view.Room(c.Limit.Hits, c.Cost)
-		allowed = allowed && a.room
+		if c, a := &checks[i], &group[i]; a.shard != nil && !c.Mode.Unconditional() {
+			a.look(c, now)
+			a.judge(c, &verdict)
+		}
+	}
+	allowed := verdict.Allowed()
+	for i := range checks {
+		group[i].charged = checks[i].Mode.Charged(allowed, group[i].room)
+	}
+	if !unconditional && !s.makeRoom(checks, group, touched, now) {
+		return ErrFull
+	}
+	for i := range checks {
+		if c, a := &checks[i], &group[i]; a.shard != nil && a.charged && !c.Mode.Unconditional() {
+			a.record(c, now)
+		}
 	}
 	for i := range checks {
 		c, a := &checks[i], &group[i]
-		if allowed {
-			a.charge(c)
+		if a.shard == nil {
+			continue
+		}
+		if unconditional {
+			a.look(c, now) // another check of the group may have written to the log
 		}
 		a.view.Answer(c, a.room, &decisions[i])
+	}
+	return nil
+}
+
+// recordFirst records the checks of a mode that is recorded whatever becomes of
+// the group.
+func recordFirst(m window.Mode, checks []window.Check, group []asked, now int64, verdict *window.Verdict) {
+	for i := range checks {
+		if c, a := &checks[i], &group[i]; c.Mode == m && a.shard != nil {
+			a.look(c, now)
+			a.judge(c, verdict)
+			a.record(c, now)
+		}
 	}
 }
 
 // asked is what deciding one check needs.
 type asked struct {
-	shard *shard
-	log   *log // nil if there is none yet
-	view  window.View
-	room  bool
+	shard   *shard // nil if the check needs no log
+	log     *log   // nil if there is none yet
+	hash    uint32
+	room    bool
+	charged bool
+	view    window.View
 }
 
-// look finds the log and looks at it at the time clock, in microseconds.
-func (a *asked) look(id window.LogID, clock int64) {
+// place finds the shard of a check's log and returns its index.
+func (s *Store) place(a *asked, c *window.Check) uint {
+	i, hash := s.shardOf(c.Log())
+	a.shard, a.hash = &s.shards[i], hash
+	return i
+}
+
+// look finds the log and looks at it at the time now, in microseconds.
+func (a *asked) look(c *window.Check, now int64) {
 	var packed []byte
-	if a.log = a.shard.find(id); a.log != nil {
+	if a.log = a.shard.find(c.Log(), a.hash); a.log != nil {
 		packed = a.log.packed
 	}
-	a.view.Look(packed, clock, id.Window)
+	a.view.Look(packed, now, c.Limit.Window)
 }
 
-// charge records a check, in a new log if there is none. Cost 0 records nothing
-// and makes none.
-func (a *asked) charge(c *window.Check) {
-	if c.Cost == 0 {
+// judge sees whether the check has room, and tells its group.
+func (a *asked) judge(c *window.Check, group *window.Verdict) {
+	a.room = c.Mode == window.Refund || a.view.Room(c.Limit.Hits, c.Cost)
+	group.Add(c.Mode, a.room)
+	if a.log != nil && a.log.limit != uint32(c.Limit.Hits) {
+		a.log.limit = uint32(c.Limit.Hits)
+	}
+}
+
+// record charges a check, or gives its cost back. Where nothing is recorded no
+// log is made.
+func (a *asked) record(c *window.Check, now int64) {
+	switch {
+	case c.Cost == 0:
+		return
+	case c.Mode == window.Refund:
+		a.view.Refund(c)
+	default:
+		a.view.Charge(c)
+	}
+	packed := a.view.Log()
+	if a.log != nil {
+		a.shard.keep(a.log, packed)
 		return
 	}
-	a.view.Charge(c)
-	if a.log == nil {
-		a.log = a.shard.add(c.Log())
+	if packed == nil {
+		return
 	}
-	a.log.packed = a.view.Log()
+	a.log = a.shard.add(c.Log(), a.hash)
+	a.log.limit = uint32(c.Limit.Hits)
+	a.shard.keep(a.log, packed)
+	a.shard.offerNew(a.log, now)
 }
 
-// find returns a log, or nil if there is none.
-func (sh *shard) find(id window.LogID) *log {
-	if t := sh.tables[id.Window]; t != nil {
-		return t.logs[id.Key]
-	}
-	return nil
-}
-
-// add makes a log that is not there yet.
-func (sh *shard) add(id window.LogID) *log {
-	t := sh.tables[id.Window]
-	if t == nil {
-		t = &table{logs: make(map[string]*log)}
-		sh.tables[id.Window] = t
-	}
-	l := &log{}
-	t.logs[strings.Clone(id.Key)] = l // the key may be cut from a much longer message
-	t.peak = max(t.peak, len(t.logs))
-	return l
-}
-
-// shardOf returns the index of the shard that holds a log.
-func (s *Store) shardOf(id window.LogID) uint {
+// shardOf returns the index of the shard that holds a log, and the log's hash
+// within it.
+func (s *Store) shardOf(id window.LogID) (uint, uint32) {
 	// Windows of one key are spread too: the multiplier is 2^64 divided by the
 	// golden ratio, which moves any difference into the high bits used below.
 	const golden = 0x9e3779b97f4a7c15
 	h := maphash.String(s.seed, id.Key) + uint64(id.Window)*golden
-	return uint(h >> (64 - shardBits))
+	return uint(h >> (64 - s.bits)), uint32(h >> (32 - maxShardBits))
 }
 
 // lock locks a set of shards in index order. Every group does, so that no two

@@ -15,7 +15,10 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-const win = 10 * time.Second
+const (
+	win        = 10 * time.Second
+	shardCount = 1 << maxShardBits
+)
 
 func check(key string, hits, cost uint64) window.Check {
 	return window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: win}, Cost: cost}
@@ -30,11 +33,17 @@ func take(t testing.TB, s *Store, checks ...window.Check) []window.Decision {
 	return got
 }
 
-// newStore returns a store without a sweeper and the variable that is its clock.
-func newStore(t testing.TB) (*Store, *time.Duration) {
+// testStore returns a store without a sweeper and the variable that is its clock.
+func testStore(t testing.TB) (*Store, *time.Duration) {
+	t.Helper()
+	return boundedStore(t, 0, 0)
+}
+
+// boundedStore is testStore with bounds.
+func boundedStore(t testing.TB, keys int, size int64) (*Store, *time.Duration) {
 	t.Helper()
 	now := new(time.Duration)
-	s := New(Options{Clock: func() time.Duration { return *now }, SweepInterval: -1})
+	s := New(Options{Clock: func() time.Duration { return *now }, SweepInterval: -1, MaxKeys: keys, MaxBytes: size})
 	t.Cleanup(func() { s.Close() })
 	return s, now
 }
@@ -42,12 +51,12 @@ func newStore(t testing.TB) (*Store, *time.Duration) {
 // sweepAll sweeps every shard at the store's time.
 func (s *Store) sweepAll() {
 	for i := range s.shards {
-		s.shards[i].sweep(s.clock().Microseconds())
+		s.sweepShard(&s.shards[i])
 	}
 }
 
 func TestSweep(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	long := check("long", 5, 1)
 	long.Limit.Window = time.Hour
 	take(t, s, check("a", 5, 1), check("b", 5, 1), long)
@@ -73,10 +82,8 @@ func TestSweep(t *testing.T) {
 			t.Errorf("logs after sweeping at %v: got %d, want %d", step.at, got, step.want)
 		}
 	}
-	for i := range s.shards {
-		if got := len(s.shards[i].tables); got != 0 {
-			t.Errorf("shard %d: got %d tables without logs, want none", i, got)
-		}
+	if got := s.Stats(); got != (Stats{}) {
+		t.Errorf("with nothing in it: got %+v, want zeros", got)
 	}
 	if got := take(t, s, check("a", 5, 1))[0].Remaining; got != 4 {
 		t.Errorf("a log that was swept and came back: remaining %d, want 4", got)
@@ -85,7 +92,7 @@ func TestSweep(t *testing.T) {
 
 // TestSweepKeepsWhatCounts proves that a sweep is not seen by those who ask.
 func TestSweepKeepsWhatCounts(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	for i := range 50 {
 		*now = time.Duration(i) * time.Second
 		take(t, s, check("k", 100, 2))
@@ -98,7 +105,7 @@ func TestSweepKeepsWhatCounts(t *testing.T) {
 
 // TestSweepWithClockSetBack proves that a log ahead of the clock is kept.
 func TestSweepWithClockSetBack(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	*now = time.Hour
 	take(t, s, check("k", 1, 1))
 	*now = time.Second
@@ -108,9 +115,10 @@ func TestSweepWithClockSetBack(t *testing.T) {
 	}
 }
 
-func TestSweepBuildsMapsAnew(t *testing.T) {
-	s, now := newStore(t)
-	const logs = minShrink * shardCount * 2
+// TestBucketsFollowLogs proves that what a burst of keys has taken is given back.
+func TestBucketsFollowLogs(t *testing.T) {
+	s, now := testStore(t)
+	const logs = 600 << maxShardBits
 	for i := range logs {
 		take(t, s, check(fmt.Sprint(i), 1, 1))
 	}
@@ -125,10 +133,8 @@ func TestSweepBuildsMapsAnew(t *testing.T) {
 		t.Errorf("logs after sweeping: got %d, want 1", got)
 	}
 	for i := range s.shards {
-		for _, table := range s.shards[i].tables {
-			if got := table.peak; got > 1 {
-				t.Errorf("shard %d: peak %d after sweeping, want its map built anew", i, got)
-			}
+		if sh := &s.shards[i]; sh.buckets != segmentBuckets || len(sh.segments) != 1 {
+			t.Errorf("shard %d: %d buckets in %d segments after sweeping, want %d in 1", i, sh.buckets, len(sh.segments), segmentBuckets)
 		}
 	}
 	if take(t, s, check("late", 1, 1))[0].Allowed {
@@ -179,7 +185,7 @@ func TestClose(t *testing.T) {
 
 // TestLogsAreMadeByChargesOnly proves that asking and denying take no memory.
 func TestLogsAreMadeByChargesOnly(t *testing.T) {
-	s, _ := newStore(t)
+	s, _ := testStore(t)
 	take(t, s, check("asked", 5, 0))
 	take(t, s, check("never", 5, 6))
 	take(t, s, check("zero", 0, 1))
@@ -196,7 +202,8 @@ func TestLogsAreMadeByChargesOnly(t *testing.T) {
 // packedOf returns a log's bytes.
 func packedOf(t *testing.T, s *Store, c window.Check) []byte {
 	t.Helper()
-	l := s.shards[s.shardOf(c.Log())].find(c.Log())
+	i, hash := s.shardOf(c.Log())
+	l := s.shards[i].find(c.Log(), hash)
 	if l == nil {
 		t.Fatalf("no log for %+v", c)
 	}
@@ -208,7 +215,7 @@ func packedOf(t *testing.T, s *Store, c window.Check) []byte {
 func TestBytes(t *testing.T) {
 	for _, w := range []time.Duration{win, 7 * 24 * time.Hour} { // microseconds, milliseconds
 		t.Run(w.String(), func(t *testing.T) {
-			s, now := newStore(t)
+			s, now := testStore(t)
 			c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: w}}
 			var want []byte
 			for i := range 500 {
@@ -232,7 +239,7 @@ func TestBytes(t *testing.T) {
 
 // TestBytesFollowUse proves that a burst holds its memory only while it counts.
 func TestBytesFollowUse(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	c := check("k", 1<<20, 1)
 	const burst = 10_000
 	for i := range burst {
@@ -257,7 +264,7 @@ func TestBytesFollowUse(t *testing.T) {
 
 // TestBytesSteady proves that a log in a steady state neither grows nor moves.
 func TestBytesSteady(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	c := check("k", 100, 1)
 	var first *byte // where the bytes are
 	for i := range 10_000 {
@@ -278,12 +285,14 @@ func TestBytesSteady(t *testing.T) {
 
 // TestKeysSpread proves that keys, and the windows of one key, use all shards.
 func TestKeysSpread(t *testing.T) {
-	s, _ := newStore(t)
+	s, _ := testStore(t)
 	byKey, byWindow := make(map[uint]int), make(map[uint]int)
 	const per = 200
 	for i := range per * shardCount {
-		byKey[s.shardOf(window.LogID{Key: fmt.Sprint(i), Window: win})]++
-		byWindow[s.shardOf(window.LogID{Key: "k", Window: window.MinWindow + time.Duration(i)*time.Second})]++
+		shard, _ := s.shardOf(window.LogID{Key: fmt.Sprint(i), Window: win})
+		byKey[shard]++
+		shard, _ = s.shardOf(window.LogID{Key: "k", Window: window.MinWindow + time.Duration(i)*time.Second})
+		byWindow[shard]++
 	}
 	for name, counts := range map[string]map[uint]int{"keys": byKey, "windows": byWindow} {
 		for k := range uint(shardCount) {
@@ -295,7 +304,7 @@ func TestKeysSpread(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	var checks []window.Check
 	for i := range inlineChecks {
 		checks = append(checks, check(fmt.Sprint(i), 100, 1))
@@ -331,7 +340,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func TestErrorNamesTheStore(t *testing.T) {
-	s, _ := newStore(t)
+	s, _ := testStore(t)
 	err := s.Take(t.Context(), []window.Check{check("", 1, 1)}, make([]window.Decision, 1))
 	if want := "memstore: window: bad check: check 0 has no key"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %q", err, want)
@@ -342,7 +351,7 @@ func TestErrorNamesTheStore(t *testing.T) {
 }
 
 func TestPartsOfAMicrosecondAreCutOff(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	*now = time.Microsecond + 999
 	take(t, s, check("k", 1, 1))
 	*now = win + time.Microsecond - 1
@@ -367,7 +376,7 @@ func TestLongWindowsCountInMilliseconds(t *testing.T) {
 		{six, 0},
 		{long, 999 * us},
 	} {
-		s, now := newStore(t)
+		s, now := testStore(t)
 		c := check("k", 1, 1)
 		c.Limit.Window = tt.window
 		*now = 5*time.Second + us
@@ -403,7 +412,7 @@ func TestLongWindowsCountInMilliseconds(t *testing.T) {
 // TestTimeBelowZero proves that a clock which starts below zero stands still
 // until zero.
 func TestTimeBelowZero(t *testing.T) {
-	s, now := newStore(t)
+	s, now := testStore(t)
 	*now = -win
 	take(t, s, check("k", 1, 1))
 	*now = 0
@@ -411,6 +420,11 @@ func TestTimeBelowZero(t *testing.T) {
 	if diff := cmp.Diff(want, take(t, s, check("k", 1, 1))); diff != "" {
 		t.Errorf("at zero: (-want +got)\n%s", diff)
 	}
+}
+
+func muOf(s *Store, c window.Check) *sync.Mutex {
+	i, _ := s.shardOf(c.Log())
+	return &s.shards[i].mu
 }
 
 // TestClockIsReadUnderTheLocks proves that no call decides at a time at which
@@ -423,7 +437,7 @@ func TestClockIsReadUnderTheLocks(t *testing.T) {
 		s = New(Options{SweepInterval: -1, Clock: func() time.Duration {
 			read++
 			for _, c := range checks[:n] {
-				if mu := &s.shards[s.shardOf(c.Log())].mu; mu.TryLock() {
+				if mu := muOf(s, c); mu.TryLock() {
 					mu.Unlock()
 					t.Errorf("%d checks: the shard of %s is not locked while the clock is read", n, c.Key)
 				}
@@ -442,11 +456,11 @@ func TestClockIsReadUnderTheLocks(t *testing.T) {
 // other for ever. A group that has to wait for its higher shard must hold its
 // lower one by then, in whatever order its checks come.
 func TestShardsAreLockedInOrder(t *testing.T) {
-	s, _ := newStore(t)
+	s, _ := testStore(t)
 	var keys [shardCount]string // one for each shard
 	for i, missing := 0, shardCount; missing > 0; i++ {
 		key := fmt.Sprint(i)
-		if k := s.shardOf(window.LogID{Key: key, Window: win}); keys[k] == "" {
+		if k, _ := s.shardOf(window.LogID{Key: key, Window: win}); keys[k] == "" {
 			keys[k] = key
 			missing--
 		}

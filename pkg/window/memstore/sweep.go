@@ -1,49 +1,54 @@
 package memstore
 
 import (
-	"maps"
+	"runtime"
 	"time"
-
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// sweep visits one shard per tick until the store is closed, so that no lock is
-// held for longer than a shard takes.
+// sweepPiece is how much is swept while a lock is held: about 256 logs.
+const sweepPiece = 256 * (logEffort + bucketEffort)
+
+// sweep visits one shard per tick until the store is closed.
 func (s *Store) sweep(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for i := 0; ; i = (i + 1) % shardCount {
+	for i := 0; ; i = (i + 1) % len(s.shards) {
 		select {
 		case <-s.done:
 			return
 		case <-tick.C:
-			s.shards[i].sweep(s.clock().Microseconds())
+			s.sweepShard(&s.shards[i])
 		}
 	}
 }
 
-// sweep drops the logs in which nothing counts any more at the time clock, in
-// microseconds.
-func (sh *shard) sweep(clock int64) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for win, t := range sh.tables {
-		t.sweep(clock, win)
-		if len(t.logs) == 0 {
-			delete(sh.tables, win)
-		}
-	}
+// sweepShard moves the hand of a shard over all of its buckets, and then gives
+// back those that are not needed any more: a bucket that goes gives its logs to
+// one that the hand has been at. Both are done in pieces, between which others
+// have their turn.
+func (s *Store) sweepShard(sh *shard) {
+	swept := 0
+	s.inPieces(sh, func() (done bool) {
+		swept += sh.visit(sweepPiece, s.clock().Microseconds(), nil, sh.near())
+		return swept >= sh.buckets
+	})
+	s.inPieces(sh, func() (done bool) { return sh.shrink(sweepPiece / logEffort) })
 }
 
-func (t *table) sweep(clock int64, win time.Duration) {
-	var v window.View
-	for key, l := range t.logs {
-		if v.Look(l.packed, clock, win); v.Idle() {
-			delete(t.logs, key)
+// inPieces calls f under a shard's lock until it is done or the store is closed.
+func (s *Store) inPieces(sh *shard, f func() (done bool)) {
+	for {
+		sh.mu.Lock()
+		done := f()
+		sh.mu.Unlock()
+		select {
+		case <-s.done:
+			return
+		default:
 		}
-	}
-	if t.peak >= minShrink && len(t.logs) <= t.peak/4 {
-		t.logs = maps.Collect(maps.All(t.logs))
-		t.peak = len(t.logs)
+		if done {
+			return
+		}
+		runtime.Gosched() // so that whoever waits for the lock gets it
 	}
 }

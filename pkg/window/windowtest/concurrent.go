@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -181,6 +183,122 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 	for _, c := range group(ask("a", large, 0), askIn(2*win, "a", large, 0), ask("c", large, 0)) {
 		if got, want := take(t, h.Store, one(c))[0].Remaining, uint64(large-small); got != want {
 			t.Errorf("log %s/%v: remaining %d, want %d: a group was charged in part", c.Key, c.Limit.Window, got, want)
+		}
+	}
+}
+
+// runConcurrentModes lets callers meet in all modes while the clock stands
+// still. What the logs must hold then is known exactly, whoever came first.
+func runConcurrentModes(t *testing.T, h Harness) {
+	const (
+		each  = 10
+		calls = callers * each
+	)
+	h.SetNow(0)
+	// all makes every call and returns how often each check of it had room, and
+	// in the last place how often the group was allowed.
+	all := func(checks ...window.Check) []int64 {
+		counts := make([]atomic.Int64, len(checks)+1)
+		concurrently(func(int) {
+			for range each {
+				got := try(t, h.Store, checks)
+				for i := range got {
+					if got[i].Allowed {
+						counts[i].Add(1)
+					}
+				}
+				if got != nil && window.GroupAllowed(checks, got) {
+					counts[len(checks)].Add(1)
+				}
+			}
+		})
+		had := make([]int64, len(counts))
+		for i := range counts {
+			had[i] = counts[i].Load()
+		}
+		return had
+	}
+	used := func(key string) uint64 {
+		t.Helper()
+		return most - take(t, h.Store, one(ask(key, most, 0)))[0].Remaining
+	}
+	expect := func(what string, got, want any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", what, diff)
+		}
+	}
+
+	expect("always, with room", all(always(ask("debt", 50, 1))), []int64{50, 50})
+	expect("always, charged", used("debt"), uint64(calls))
+	expect("refunds", all(giveBack(ask("debt", 50, 1)), giveBack(ask("none", 50, 1)), ask("asked", 2*calls, 1)), []int64{calls, calls, calls, calls})
+	expect("after as many refunds as charges", used("debt"), uint64(0))
+	expect("what was asked beside refunds", used("asked"), uint64(calls))
+
+	// A refund and its charge in either order, where there is room enough.
+	take(t, h.Store, one(ask("both", most, calls)))
+	concurrently(func(n int) {
+		for i := range each {
+			both := group(ask("both", most, 3), giveBack(ask("both", most, 3)))
+			try(t, h.Store, one(both[(n+i)%2]))
+			try(t, h.Store, one(both[(n+i+1)%2]))
+		}
+	})
+	expect("after equal charges and refunds", used("both"), uint64(calls))
+
+	// Refunds of more than there is.
+	concurrently(func(int) {
+		for range each {
+			try(t, h.Store, one(giveBack(ask("both", most, 3))))
+		}
+	})
+	expect("after more refunds than charges", used("both"), uint64(0))
+
+	expect("a group of modes, with room", all(
+		orElse(ask("a", 70, 1)), orElse(ask("b", 200, 1)), ask("c", 150, 1), observe(ask("d", 100, 1)), always(ask("e", 2*calls, 1)),
+	), []int64{
+		70,    // charged while it has room
+		calls, // is charged 150 times only
+		150,   // ends it
+		100,
+		calls,
+		150,
+	})
+	for _, log := range []struct {
+		key  string
+		want uint64
+	}{{"a", 70}, {"b", 150}, {"c", 150}, {"d", 100}, {"e", calls}} {
+		expect("a group of modes, charged to "+log.key, used(log.key), log.want)
+	}
+}
+
+// runConcurrentSwaps lets callers give a unit of a full log back and spend it
+// again in one call. Nobody can come in between, so each is allowed. The newest
+// unit goes first, so that one unit alone is as young as the last call.
+func runConcurrentSwaps(t *testing.T, h Harness) {
+	const limit = 20
+	h.SetNow(0)
+	take(t, h.Store, one(ask("k", limit, limit)))
+	for i := range time.Duration(4) {
+		now := i * win / 4
+		h.SetNow(now)
+		concurrently(func(n int) {
+			for j := range 5 {
+				swap := group(giveBack(ask("k", limit, 1)), ask("k", limit, 1))
+				if (n+j)%2 == 0 {
+					swap[0], swap[1] = swap[1], swap[0]
+				}
+				if got := try(t, h.Store, swap); got != nil && !window.Allowed(got) {
+					t.Errorf("swap at %v: got %+v, want both allowed", now, got)
+				}
+				if got := try(t, h.Store, one(ask("k", limit, 1))); got != nil && got[0].Allowed {
+					t.Errorf("at %v: a full log had room between the halves of a swap", now)
+				}
+			}
+		})
+		want := answers(denied(0, win-now, win-now, win))
+		if diff := cmp.Diff(want, take(t, h.Store, one(ask("k", limit, 1)))); diff != "" {
+			t.Errorf("after the swaps at %v: (-want +got)\n%s", now, diff)
 		}
 	}
 }

@@ -9,111 +9,266 @@ import (
 
 // An oracle decides as the contract says, by looping over everything that was
 // ever charged. It shares no idea with the stores: no running sums, no search,
-// no pruning.
+// no pruning, no bytes, no units. It does not call what package window decides
+// with, either.
 type oracle struct {
-	logs map[window.LogID][]spent
+	epoch time.Duration // added to every time, see Harness
+	logs  map[window.LogID]*ledger
+}
+
+// A ledger is what has happened to one log.
+type ledger struct {
+	win   time.Duration
+	wrote time.Duration // time of the last charge or refund of something
+	spent []spent       // oldest first
 }
 
 type spent struct {
-	at   time.Duration
-	cost uint64
+	at   time.Duration // rounded up
+	cost uint64        // less what was given back
 }
 
-func newOracle() *oracle { return &oracle{logs: make(map[window.LogID][]spent)} }
+func newOracle(epoch time.Duration) *oracle {
+	return &oracle{epoch: epoch, logs: make(map[window.LogID]*ledger)}
+}
+
+// ledger returns a log's ledger, new if need be.
+func (o *oracle) ledger(id window.LogID) *ledger {
+	l := o.logs[id]
+	if l == nil {
+		l = &ledger{win: id.Window}
+		o.logs[id] = l
+	}
+	return l
+}
 
 // take decides one group at the time clock.
 func (o *oracle) take(clock time.Duration, checks []window.Check) []window.Decision {
-	type ask struct {
-		now   time.Duration
-		cost  uint64
-		limit uint64
-	}
-	asks := make([]ask, len(checks))
-	group := true
+	clock += o.epoch
+	var (
+		asks = make([]window.Check, len(checks)) // with all of the same log and mode
+		room = make([]bool, len(checks))
+	)
 	for i, c := range checks {
-		a := ask{now: o.now(c.Log(), clock), limit: math.MaxUint64}
-		// Whoever names the same log is decided together.
-		for _, other := range checks {
-			if other.Log() == c.Log() {
-				if a.cost+other.Cost < a.cost {
-					a.cost = math.MaxUint64
-				} else {
-					a.cost += other.Cost
-				}
-				a.limit = min(a.limit, other.Limit.Hits)
+		asks[i] = together(checks, c)
+	}
+
+	// Refunds, in the order of the group.
+	for i, c := range asks {
+		if c.Mode == window.Refund {
+			room[i] = true
+			if isFirst(checks, i) && c.Limit.Hits != window.MaxHits {
+				o.ledger(c.Log()).refund(clock, c.Cost)
 			}
 		}
-		asks[i] = a
-		group = group && o.hasRoom(c.Log(), a.now, a.cost, a.limit)
+	}
+	// What is always charged: judged, then charged, one after the other.
+	for i, c := range asks {
+		if c.Mode == window.Always && isFirst(checks, i) {
+			l := o.ledger(c.Log())
+			has := l.hasRoom(clock, c)
+			if c.Limit.Hits != window.MaxHits {
+				l.charge(clock, c)
+			}
+			for j := range checks {
+				if sameAsk(checks[i], checks[j]) {
+					room[j] = has
+				}
+			}
+		}
+	}
+	// The others are judged together.
+	for i, c := range asks {
+		if c.Mode != window.Refund && c.Mode != window.Always {
+			room[i] = o.ledger(c.Log()).hasRoom(clock, c)
+		}
+	}
+	allowed := verdict(asks, room)
+	for i, c := range asks {
+		if !allowed || !room[i] || c.Mode == window.Refund || c.Mode == window.Always || c.Limit.Hits == window.MaxHits {
+			continue
+		}
+		if isFirst(checks, i) {
+			o.ledger(c.Log()).charge(clock, c)
+		}
 	}
 
 	decisions := make([]window.Decision, len(checks))
-	charged := make(map[window.LogID]bool)
-	for i, c := range checks {
-		// Room is judged before the charge, everything else after it.
-		decisions[i].Allowed = o.hasRoom(c.Log(), asks[i].now, asks[i].cost, asks[i].limit)
-		decisions[i].Never = asks[i].limit == 0 || asks[i].cost > asks[i].limit
-	}
-	if group {
-		for i, c := range checks {
-			if id := c.Log(); !charged[id] && asks[i].cost > 0 {
-				o.logs[id] = append(o.logs[id], spent{asks[i].now, asks[i].cost})
-				charged[id] = true
-			}
-		}
-	}
-	for i, c := range checks {
-		a, d := asks[i], &decisions[i]
-		if used := o.used(c.Log(), a.now); used < a.limit {
-			d.Remaining = a.limit - used
-		}
-		if !d.Allowed && !d.Never {
-			d.RetryAfter = o.wait(c.Log(), a.now, a.cost, a.limit)
-		}
-		if d.Remaining == 0 && a.limit > 0 {
-			d.UnitAfter = o.wait(c.Log(), a.now, 1, a.limit)
-		}
-		for _, e := range o.logs[c.Log()] {
-			d.ResetAfter = max(d.ResetAfter, e.at+c.Limit.Window-a.now)
-		}
+	for i, c := range asks {
+		decisions[i] = o.ledger(c.Log()).answer(clock, c, room[i])
 	}
 	return decisions
 }
 
-// now is the clock, held at the newest entry.
-func (o *oracle) now(id window.LogID, clock time.Duration) time.Duration {
-	if entries := o.logs[id]; len(entries) > 0 {
-		return max(clock, entries[len(entries)-1].at)
+// sameAsk reports whether two checks of a group are decided as one.
+func sameAsk(a, b window.Check) bool { return a.Mode == b.Mode && a.Log() == b.Log() }
+
+// isFirst reports whether no check before i is decided as one with it.
+func isFirst(checks []window.Check, i int) bool {
+	for j := range i {
+		if sameAsk(checks[i], checks[j]) {
+			return false
+		}
 	}
-	return clock
+	return true
 }
 
-// used is the cost of the entries in (now-W, now].
-func (o *oracle) used(id window.LogID, now time.Duration) uint64 {
+// together returns c with the cost, the limit and the precision of all checks
+// that are decided as one with it.
+func together(checks []window.Check, c window.Check) window.Check {
+	c.Cost = 0
+	for _, other := range checks {
+		if !sameAsk(c, other) {
+			continue
+		}
+		if other.Cost > math.MaxUint64-c.Cost {
+			c.Cost = math.MaxUint64
+		} else {
+			c.Cost += other.Cost
+		}
+		c.Limit.Hits = min(c.Limit.Hits, other.Limit.Hits)
+		c.Precision = min(c.Precision, other.Precision)
+	}
+	return c
+}
+
+// verdict reports whether a group is allowed.
+func verdict(asks []window.Check, room []bool) bool {
+	some, roomy := false, false // of mode Any
+	for i, c := range asks {
+		switch c.Mode {
+		case window.Enforce, window.Always:
+			if !room[i] {
+				return false
+			}
+		case window.Any:
+			some = true
+			roomy = roomy || room[i]
+		}
+	}
+	return roomy || !some
+}
+
+// now is the clock, held at the last charge or refund.
+func (l *ledger) now(clock time.Duration) time.Duration { return max(clock, l.wrote) }
+
+// used is the cost of the entries that have not expired.
+func (l *ledger) used(clock time.Duration) uint64 {
 	var used uint64
-	for _, e := range o.logs[id] {
-		if e.at > now-id.Window && e.at <= now {
+	for _, e := range l.spent {
+		if l.now(clock) < e.at+l.win {
 			used += e.cost
 		}
 	}
 	return used
 }
 
-// hasRoom reports whether a cost can be spent at now. Cost 0 asks for a unit.
-func (o *oracle) hasRoom(id window.LogID, now time.Duration, cost, limit uint64) bool {
-	used := o.used(id, now)
-	return used < limit && cost <= limit-used
+// fits reports whether a cost fits beside what is used. Cost 0 asks for a unit.
+func fits(used, cost, limit uint64) bool { return used < limit && cost <= limit-used }
+
+func (l *ledger) hasRoom(clock time.Duration, c window.Check) bool {
+	switch c.Limit.Hits {
+	case window.MaxHits:
+		return true // unlimited
+	case 0:
+		return false
+	}
+	return fits(l.used(clock), c.Cost, c.Limit.Hits)
+}
+
+// charge records a cost, up to what a log can hold.
+func (l *ledger) charge(clock time.Duration, c window.Check) {
+	now := l.now(clock)
+	cost := min(c.Cost, math.MaxUint32-l.used(clock))
+	if cost == 0 {
+		return
+	}
+	at := now
+	if rest := now % l.step(c.Precision); rest != 0 {
+		at += l.step(c.Precision) - rest
+	}
+	for _, e := range l.spent {
+		if now < e.at+l.win {
+			at = max(at, e.at) // the newest may have been rounded up further
+		}
+	}
+	l.spent = append(l.spent, spent{at, cost})
+	l.wrote = now
+}
+
+// step is what times are rounded up to a multiple of.
+func (l *ledger) step(precision time.Duration) time.Duration {
+	unit := time.Microsecond
+	if l.win > 6*24*time.Hour {
+		unit = time.Millisecond
+	}
+	// First to whole microseconds, of which there are no more than in the window;
+	// then to whole units.
+	for _, whole := range []time.Duration{time.Microsecond, unit} {
+		if rest := precision % whole; rest != 0 {
+			precision += whole - rest
+		}
+	}
+	return max(precision, unit)
+}
+
+// refund takes the cost back from the newest entries, as far as there are any.
+func (l *ledger) refund(clock time.Duration, cost uint64) {
+	now := l.now(clock)
+	for i := len(l.spent) - 1; i >= 0; i-- {
+		e := &l.spent[i]
+		if back := min(cost, e.cost); back > 0 && now < e.at+l.win {
+			e.cost -= back
+			cost -= back
+			l.wrote = now
+		}
+	}
+	// An entry of nothing is none: what is charged next need not be as late.
+	kept := l.spent[:0]
+	for _, e := range l.spent {
+		if e.cost > 0 {
+			kept = append(kept, e)
+		}
+	}
+	l.spent = kept
+}
+
+// answer answers a check as of after the call.
+func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.Decision {
+	limit := c.Limit.Hits
+	switch {
+	case limit == window.MaxHits:
+		return window.Decision{Allowed: true, Remaining: window.MaxHits}
+	case limit == 0 && c.Mode != window.Always && c.Mode != window.Refund:
+		return window.Decision{Never: true}
+	}
+
+	d := window.Decision{Allowed: room}
+	if used := l.used(clock); used < limit {
+		d.Remaining = limit - used
+	}
+	d.Never = !room && (limit == 0 || c.Cost > limit)
+	if !room && !d.Never {
+		d.RetryAfter = l.wait(clock, c.Cost, limit)
+	}
+	if d.Remaining == 0 && limit > 0 {
+		d.UnitAfter = l.wait(clock, 1, limit)
+	}
+	for _, e := range l.spent {
+		d.ResetAfter = max(d.ResetAfter, e.at+l.win-l.now(clock))
+	}
+	return d
 }
 
 // wait lets one entry after the other expire until the cost has room. Entries
 // are in the order of their times, because time does not run backwards here.
-func (o *oracle) wait(id window.LogID, now time.Duration, cost, limit uint64) time.Duration {
-	used := o.used(id, now)
-	for _, e := range o.logs[id] {
-		if e.at > now-id.Window {
+func (l *ledger) wait(clock time.Duration, cost, limit uint64) time.Duration {
+	now, used := l.now(clock), l.used(clock)
+	for _, e := range l.spent {
+		if now < e.at+l.win {
 			used -= e.cost
-			if used < limit && cost <= limit-used {
-				return e.at + id.Window - now
+			if fits(used, cost, limit) {
+				return e.at + l.win - now
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package windowtest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -15,15 +16,21 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// seedVariable names the environment variable that repeats a failed run.
-const seedVariable = "WINDOWTEST_SEED"
+const (
+	// seedVariable names the environment variable that repeats a failed history.
+	seedVariable = "WINDOWTEST_SEED"
+	// perHarness is the number of random calls after which another store is
+	// opened, so that long runs do not fill the memory.
+	perHarness = 100_000
+)
 
 // A generator makes random histories.
 type generator struct {
 	// steps is the number of calls of one history. Each has its own keys.
 	steps int
-	// start returns the source of one history's calls.
-	start func(r *rand.Rand) caller
+	// start returns the source of one history's calls and the time at which it
+	// begins.
+	start func(r *rand.Rand, h *Harness) (caller, time.Duration)
 }
 
 // A caller chooses the next call of a history: its time and its checks.
@@ -33,12 +40,11 @@ type caller interface {
 
 // A history is what has happened on some keys that nobody else uses.
 type history struct {
-	oracle  *oracle
-	prefix  string // of every key
-	now     time.Duration
-	last    []window.Decision // of the call before
-	calls   []call            // for the message of a failure
-	charged int               // number of calls that were charged
+	oracle *oracle
+	prefix string // of every key
+	now    time.Duration
+	last   []window.Decision // of the call before
+	calls  []call            // for the message of a failure
 }
 
 // A call is what was asked and what the oracle answered.
@@ -48,8 +54,14 @@ type call struct {
 	want   []window.Decision
 }
 
+// A tally counts what histories have met.
+type tally struct {
+	calls, allowed int
+	roomy, full    [window.Refund + 1]int // checks of each mode with and without room
+}
+
 // runRandom compares every decision of random histories with the oracle's.
-func runRandom(t *testing.T, h Harness, g generator, steps int) {
+func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps int) {
 	seed := rand.Uint64()
 	if s := os.Getenv(seedVariable); s != "" {
 		var err error
@@ -57,39 +69,78 @@ func runRandom(t *testing.T, h Harness, g generator, steps int) {
 			t.Fatalf("%s: %v", seedVariable, err)
 		}
 	}
-	r := rand.New(rand.NewPCG(seed, 0))
-
-	calls, charged := 0, 0
-	for n := 0; calls < steps; n++ {
-		past := &history{oracle: newOracle(), prefix: fmt.Sprintf("{%d}:", n)}
-		c := g.start(r)
-		for range g.steps {
-			if !past.step(t, h, r, c) {
-				t.Fatalf("history %d of seed %d; repeat with %s=%d", n, seed, seedVariable, seed)
+	var met tally
+	for met.calls < steps && !t.Failed() {
+		// Each history has a seed of its own, so that one can be repeated alone.
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			h := open(t)
+			for end := min(met.calls+perHarness, steps); met.calls < end; seed++ {
+				if !runHistory(t, &h, g, seed, &met) {
+					t.Fatalf("repeat this history with %s=%d", seedVariable, seed)
+				}
 			}
-		}
-		calls += g.steps
-		charged += past.charged
+		})
 	}
-	// A generator that only makes denials, or none, would prove little. A few
-	// histories may well be so.
-	const enough = 20
-	if share := float64(charged) / float64(calls); calls >= enough*g.steps && (share < 0.15 || share > 0.85) {
-		t.Errorf("of %d calls %d were charged: the generator is lopsided", calls, charged)
+	if t.Failed() {
+		return
+	}
+	t.Logf("%d calls, %d groups allowed; checks by mode with room %v, without %v", met.calls, met.allowed, met.roomy, met.full)
+	const enough = 20 // histories
+	if met.calls >= enough*g.steps {
+		met.judge(t)
 	}
 }
 
+// judge reports a generator that proves little: one that only makes denials, or
+// none, or does not try everything. In a few histories that may well be so.
+func (m *tally) judge(t *testing.T) {
+	if share := float64(m.allowed) / float64(m.calls); share < 0.15 || share > 0.85 {
+		t.Errorf("of %d groups %d were allowed: the generator is lopsided", m.calls, m.allowed)
+	}
+	for mode := window.Enforce; mode <= window.Refund; mode++ {
+		if m.roomy[mode] == 0 || m.full[mode] == 0 && mode != window.Refund {
+			t.Errorf("mode %v: %d checks with room and %d without: the generator misses something", mode, m.roomy[mode], m.full[mode])
+		}
+	}
+}
+
+// runHistory runs one history and reports whether the store and the oracle agree
+// on it.
+func runHistory(t *testing.T, h *Harness, g generator, seed uint64, met *tally) bool {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 0))
+	past := &history{oracle: newOracle(h.Epoch), prefix: fmt.Sprintf("{%d}:", seed)}
+	var c caller
+	c, past.now = g.start(r, h)
+	for range g.steps {
+		if !past.step(t, h, r, c) {
+			return false
+		}
+	}
+	for _, c := range past.calls {
+		met.calls++
+		if window.GroupAllowed(c.checks, c.want) {
+			met.allowed++
+		}
+		for i, ch := range c.checks {
+			if c.want[i].Allowed {
+				met.roomy[ch.Mode]++
+			} else {
+				met.full[ch.Mode]++
+			}
+		}
+	}
+	return true
+}
+
 // step makes one call and reports whether the store and the oracle agree.
-func (p *history) step(t *testing.T, h Harness, r *rand.Rand, c caller) bool {
+func (p *history) step(t *testing.T, h *Harness, r *rand.Rand, c caller) bool {
 	t.Helper()
 	at, checks := c.next(r, p)
-	p.now = max(at, 0)
+	p.now = min(max(at, 0), lastClock-h.Epoch).Truncate(micro)
 	h.SetNow(p.now)
 	got := take(t, h.Store, checks)
 	p.last = p.oracle.take(p.now, checks)
-	if window.Allowed(p.last) {
-		p.charged++
-	}
 	p.calls = append(p.calls, call{p.now, checks, p.last})
 	if !slices.Equal(p.last, got) {
 		t.Errorf("%v\nthe last decision differs: (-want +got)\n%s", p, cmp.Diff(p.last, got))
@@ -105,24 +156,51 @@ func (p *history) String() string {
 	for _, c := range p.calls[max(0, len(p.calls)-most):] {
 		fmt.Fprintf(&b, "%v:", c.at)
 		for i, ch := range c.checks {
-			verb := "denied"
+			verb := "no room"
 			if c.want[i].Allowed {
-				verb = "allowed"
+				verb = "room"
 			}
-			fmt.Fprintf(&b, "  %q/%v cost %d of %d %s", ch.Key, ch.Limit.Window, ch.Cost, ch.Limit.Hits, verb)
+			fmt.Fprintf(&b, "  %v %q/%v cost %d of %d", ch.Mode, ch.Key, ch.Limit.Window, ch.Cost, ch.Limit.Hits)
+			if ch.Precision != 0 {
+				fmt.Fprintf(&b, " precision %v", ch.Precision)
+			}
+			fmt.Fprintf(&b, ": %s", verb)
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
 }
 
+// entries returns what is left of a log's entries, expired or not, oldest first.
+func (p *history) entries(id window.LogID) []spent { return p.oracle.ledger(id).spent }
+
+// expiry returns the time at which an entry of a log expires.
+func (p *history) expiry(e spent, id window.LogID) time.Duration {
+	return e.at + id.Window - p.oracle.epoch
+}
+
+// live returns the entries that have not expired.
+func (p *history) live(id window.LogID) []spent {
+	entries := p.entries(id)
+	for len(entries) > 0 && p.expiry(entries[0], id) <= p.now {
+		entries = entries[1:]
+	}
+	return entries
+}
+
+// much returns a large part of what a log has used, or more.
+func (p *history) much(r *rand.Rand, id window.LogID) uint64 {
+	used := p.oracle.ledger(id).used(p.now + p.oracle.epoch)
+	return pick(r, used, used+1, used/2, used-used/8, used-used/32)
+}
+
 // edge returns the instant at which something changes, or the microsecond
 // before or after it: an entry's expiry, or the end of a wait that was promised.
 func (p *history) edge(r *rand.Rand, id window.LogID) time.Duration {
 	edge := p.now
-	entries := p.oracle.logs[id]
+	entries := p.entries(id)
 	if len(entries) > 0 && r.IntN(2) == 0 {
-		edge = entries[r.IntN(len(entries))].at + id.Window
+		edge = p.expiry(entries[r.IntN(len(entries))], id)
 	} else if len(p.last) > 0 {
 		d := p.last[r.IntN(len(p.last))]
 		edge += pick(r, d.RetryAfter, d.UnitAfter, d.ResetAfter)
@@ -134,83 +212,222 @@ func (p *history) edge(r *rand.Rand, id window.LogID) time.Duration {
 // listed.
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// dense makes short histories of few entries, where almost every call is at an
-// edge: tiny limits on a coarse grid of times, a few logs that are often named
-// together or twice, and limits that differ from call to call.
-var dense = generator{
-	steps: 60,
-	start: func(*rand.Rand) caller { return denseCaller{} },
+// upTo returns a time from zero to below d.
+func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+
+// begin picks the time at which a history of a window begins: any, or so that
+// within a window the clock passes a multiple of 2^40 microseconds, or
+// milliseconds where the window is longer than six days. That is where times of
+// five bytes wrap.
+func begin(r *rand.Rand, h *Harness, w time.Duration) time.Duration {
+	wrap := time.Duration(1<<40) * micro
+	if w > sixDays {
+		wrap = (1 << 40) * milli
+	}
+	before := pick(r, w/2, w/3, micro)
+	return pick(r, 0, upTo(r, year), h.aligned(wrap, before)-before)
 }
 
-type denseCaller struct{}
-
-func (denseCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	checks := make([]window.Check, pick(r, 1, 1, 1, 2, 2, 3, 6))
-	for i := range checks {
-		key := past.prefix + pick(r, "a", "a", "b", "c")
-		hits := pick[uint64](r, 0, 1, 2, 3, 3, 4, 5)
-		cost := pick[uint64](r, 0, 1, 1, 1, 2, 3, hits, hits+1)
-		checks[i] = askIn(pick(r, win, win, 2*win), key, hits, cost)
+// dense makes short histories of few entries, where almost every call is at an
+// edge: tiny limits on a coarse grid of times, a few logs that are often named
+// together or twice, in all modes, and limits and precisions that differ from
+// call to call.
+func dense(shortWindows bool) generator {
+	windows := []time.Duration{
+		win, win, win, win + 7*micro,
+		sixDays - micro, sixDays, sixDays + micro, sixDays + milli, window.MaxWindow,
 	}
+	if shortWindows {
+		windows = append(windows, window.MinWindow, window.MinWindow+micro)
+	}
+	return generator{
+		steps: 60,
+		start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
+			w := pick(r, windows...)
+			other := 2 * w
+			if other > window.MaxWindow {
+				other = w / 2
+			}
+			d := &denseCaller{
+				win: w, other: other,
+				grid:   pick(r, w/10, w/10, w/10, micro, milli, milli/3),
+				limits: []uint64{0, 1, 2, 3, 3, 4, 5},
+			}
+			if r.IntN(4) == 0 {
+				d.limits = []uint64{7, 12, 13, 14, 15, 25}
+			}
+			return d, begin(r, h, w)
+		},
+	}
+}
+
+type denseCaller struct {
+	win, other time.Duration
+	grid       time.Duration
+	limits     []uint64
+}
+
+func (d *denseCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
+	checks := make([]window.Check, pick(r, 1, 1, 1, 1, 2, 2, 3, 6))
+	usual := pick(r, window.Enforce, window.Enforce, window.Any, window.Observe)
+	for i := range checks {
+		checks[i] = d.check(r, past.prefix+pick(r, "a", "a", "b", "c"))
+		c := &checks[i]
+		c.Mode = pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
+		for _, other := range checks[:i] {
+			if other.Log() == c.Log() && other.Mode != window.Always && other.Mode != window.Refund {
+				c.Mode = other.Mode // any other is refused
+			}
+		}
+		switch r.IntN(16) {
+		case 0:
+			c.Mode = window.Always
+			if r.IntN(12) == 0 {
+				c.Cost = math.MaxUint32 - r.Uint64N(6) // a debt that does not fit twice
+			}
+		case 1, 2, 3:
+			c.Mode = window.Refund
+			if r.IntN(4) == 0 {
+				c.Cost = past.much(r, c.Log())
+			}
+		}
+	}
+
 	at := past.now
 	switch r.IntN(10) {
 	case 0, 1, 2: // the same instant
 	case 3, 4, 5:
-		at += time.Duration(r.IntN(4)) * second
+		at += time.Duration(r.IntN(4)) * d.grid
 	case 6:
-		at -= time.Duration(r.IntN(15)) * second
+		at -= time.Duration(r.IntN(15)) * d.grid
 	case 7:
-		at += pick(r, win, 2*win, win-micro, win/2)
+		at += pick(r, d.win, 2*d.win, d.win-micro, d.win/2, 9*d.win)
 	default:
 		at = max(at, past.edge(r, checks[0].Log()))
 	}
 	return at, checks
 }
 
-// long makes histories of logs with many entries: larger limits that change now
-// and then, weights, bursts at one instant, times on a grid of the window's
-// 80th so that many entries expire together, partial and full expiry, and a
-// clock that steps back.
+// check returns a check of one of the windows without a mode.
+func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
+	hits := pick(r, d.limits...)
+	if r.IntN(50) == 0 {
+		hits = pick[uint64](r, window.MaxHits, window.MaxHits-1)
+	}
+	c := askIn(pick(r, d.win, d.win, d.other).Truncate(micro), key, hits, pick(r, 0, 1, 1, 1, 2, 3, hits, hits+1))
+	if r.IntN(100) == 0 {
+		c.Cost = pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
+	}
+	w := c.Limit.Window
+	c.Precision = pick(r, 0, 0, 0, 0, w/10, w/3, w, micro, 1500*time.Nanosecond, 7*micro, milli+1)
+	return c
+}
+
+// long makes histories of logs with many entries: larger limits and precisions
+// that change now and then, weights, bursts at one instant, times on a grid of
+// the window so that many entries expire together, partial and full expiry,
+// refunds of one and of almost all, debt, and a clock that steps back and passes
+// where times wrap. Sums begin a little before they wrap, too.
 var long = generator{
-	steps: 500,
-	start: func(r *rand.Rand) caller {
-		return &longCaller{limit: pick[uint64](r, 40, 200, 1000), heavy: pick[uint64](r, 1, 3, 40)}
+	steps: 1000,
+	start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
+		w := pick(r, win, win, time.Hour, day, sixDays, sixDays+milli, 31*day, window.MaxWindow)
+		l := &longCaller{
+			win:     w,
+			other:   4 * w,
+			grid:    w / pick[time.Duration](r, 80, 400, 2000),
+			limit:   pick[uint64](r, 40, 200, 1000),
+			heavy:   pick[uint64](r, 1, 1, 3, 40),
+			mode:    pick(r, window.Enforce, window.Enforce, window.Enforce, window.Any, window.Observe),
+			prelude: pick(r, 0, 2),
+		}
+		if l.other > window.MaxWindow {
+			l.other = w / 4
+		}
+		return l, begin(r, h, w)
 	},
 }
 
 type longCaller struct {
-	limit uint64
-	heavy uint64 // the largest usual cost
+	win, other time.Duration
+	grid       time.Duration
+	limit      uint64
+	heavy      uint64 // the largest usual cost
+	mode       window.Mode
+	precision  time.Duration
+	prelude    int // calls that are left of it
 }
 
 func (l *longCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
-	const grid = win / 80 // and its eighth too is whole microseconds
-	if r.IntN(40) == 0 {
-		l.limit = pick(r, l.limit/2+1, l.limit*2, l.limit+1, l.limit/10+1)
-		l.limit = min(max(l.limit, 8), 3000)
-	}
 	a, b := past.prefix+"a", past.prefix+"b"
-	cost := 1 + r.Uint64N(l.heavy)
-	if r.IntN(20) == 0 {
-		cost = pick(r, 0, l.limit, l.limit/2, l.limit+1, r.Uint64N(l.limit+1))
+	if l.prelude > 0 {
+		// Almost 2^32 is spent, and expires.
+		l.prelude--
+		if l.prelude == 1 {
+			const hits = window.MaxHits - 1
+			return past.now, one(askIn(l.win, a, hits, hits-r.Uint64N(4*l.limit)))
+		}
+		return past.now + l.win + milli, one(askIn(l.win, a, l.limit, 1))
 	}
-	checks := one(ask(a, l.limit, cost))
-	if r.IntN(4) == 0 {
-		checks = append(checks, askIn(4*win, a, 3*l.limit, cost), ask(b, l.limit/2, r.Uint64N(3)))
+	if r.IntN(50) == 0 {
+		l.limit = pick(r, l.limit/2+1, l.limit*2, l.limit*2, l.limit+1, l.limit/10+1)
+		l.limit = min(max(l.limit, 8), 3000)
+		l.precision = pick(r, 0, 0, 0, l.win/50, l.win/1000, l.win/7, l.win)
 	}
-
-	at := past.now
-	switch r.IntN(100) {
-	case 0: // about half of the log expires
-		at += win / 2
-	case 1: // all of it
-		at += win + time.Duration(r.IntN(2))*win
+	main := askIn(l.win, a, l.limit, 1+r.Uint64N(l.heavy))
+	main.Mode, main.Precision = l.mode, l.precision
+	switch r.IntN(60) {
+	case 0:
+		main.Mode, main.Cost = window.Refund, pick(r, 1, 1, l.heavy, l.limit/10+1, r.Uint64N(30), past.much(r, main.Log()))
+	case 1:
+		main.Mode, main.Cost = window.Always, pick(r, 1, l.heavy, r.Uint64N(9), l.limit)
 	case 2, 3:
-		at -= time.Duration(r.IntN(80)) * grid
-	case 4, 5, 6, 7, 8, 9:
-		at = max(at, past.edge(r, checks[0].Log()))
-	default:
-		at += pick(r, 0, 0, 0, grid, grid/8, micro)
+		main.Cost = pick(r, 0, l.limit, l.limit/2, l.limit+1, r.Uint64N(l.limit+1))
 	}
-	return at, checks
+	checks := one(main)
+	if r.IntN(4) == 0 {
+		checks = append(checks, l.company(r, a, b, main)...)
+	}
+	return l.at(r, past, main.Log()), checks
+}
+
+// company returns what is asked together with the main check.
+func (l *longCaller) company(r *rand.Rand, a, b string, main window.Check) []window.Check {
+	longer, beside := askIn(l.other, a, 3*l.limit, main.Cost), askIn(l.win, b, l.limit/2, r.Uint64N(3))
+	longer.Mode = pick(r, l.mode, window.Enforce, window.Observe)
+	longer.Precision = pick(r, 0, l.other/500)
+	beside.Mode = pick(r, l.mode, window.Any, window.Always, window.Refund)
+	checks := group(longer, beside)
+	if r.IntN(4) == 0 {
+		back := askIn(l.win, a, l.limit, r.Uint64N(3)) // of the main log, in the same call
+		back.Mode = window.Refund
+		checks = append(checks, back)
+	}
+	return checks
+}
+
+// at returns the time of the next call.
+func (l *longCaller) at(r *rand.Rand, past *history, id window.LogID) time.Duration {
+	at := past.now
+	switch r.IntN(200) {
+	case 0: // about half of the log expires
+		at += l.win / 2
+	case 1: // all of it
+		at += l.win + pick(r, 0, l.win, 3*l.win)
+	case 2: // all but the newest few entries
+		if entries := past.live(id); len(entries) > 3 {
+			at = max(at, past.expiry(entries[len(entries)-1-r.IntN(len(entries)/3)], id)-upTo(r, 2*micro))
+		}
+	case 3, 4, 5, 6, 7: // some of the oldest
+		if entries := past.live(id); len(entries) > 0 {
+			at = max(at, past.expiry(entries[r.IntN(min(len(entries), 20))], id)-upTo(r, 2*micro))
+		}
+	case 8, 9, 10, 11:
+		at -= time.Duration(r.IntN(80)) * l.grid
+	case 12, 13, 14, 15, 16, 17, 18, 19, 20, 21:
+		at = max(at, past.edge(r, id))
+	default:
+		at += pick(r, 0, 0, l.grid, l.grid, l.grid/8, micro)
+	}
+	return at
 }

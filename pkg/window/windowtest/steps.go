@@ -1,8 +1,6 @@
 package windowtest
 
 import (
-	"context"
-	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -21,11 +19,20 @@ type step struct {
 }
 
 const (
-	second = time.Second
 	micro  = time.Microsecond
+	milli  = time.Millisecond
+	second = time.Second
+	day    = 24 * time.Hour
+	year   = 365 * day
+
+	// sixDays is the longest window whose times are exact to the microsecond.
+	sixDays = 6 * day
 
 	// win is the window of most tables.
 	win = 10 * second
+
+	// most is the largest limit that is one: MaxHits is unlimited.
+	most = window.MaxHits - 1
 )
 
 // ask makes a check on the log (key, win).
@@ -39,7 +46,17 @@ func one(c window.Check) []window.Check               { return []window.Check{c}
 func group(cs ...window.Check) []window.Check         { return cs }
 func answers(ds ...window.Decision) []window.Decision { return ds }
 
-// The four kinds of answer. Durations are waits: unit until one unit has room,
+func in(m window.Mode, c window.Check) window.Check {
+	c.Mode = m
+	return c
+}
+
+func precise(p time.Duration, c window.Check) window.Check {
+	c.Precision = p
+	return c
+}
+
+// The kinds of answer. Durations are waits: unit until one unit has room,
 // reset until the log is empty.
 func allowed(remaining uint64, reset time.Duration) window.Decision {
 	return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset}
@@ -57,11 +74,19 @@ func never(remaining uint64, unit, reset time.Duration) window.Decision {
 	return window.Decision{Never: true, Remaining: remaining, UnitAfter: unit, ResetAfter: reset}
 }
 
-// tables are histories of one or a few logs. Keys need only differ within one.
-var tables = []struct {
+// unlimited is the answer under a limit of MaxHits.
+func unlimited() window.Decision {
+	return window.Decision{Allowed: true, Remaining: window.MaxHits}
+}
+
+// A table is a history of one or a few logs. Keys need only differ within one.
+type table struct {
 	name  string
 	steps []step
-}{
+}
+
+// tables are of checks that enforce exact limits.
+var tables = []table{
 	{"the example of package window", []step{
 		{0, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
 		{4 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))},
@@ -119,23 +144,38 @@ var tables = []struct {
 		{4 * second, one(ask("k", 2, math.MaxUint64)), answers(never(0, 6*second, 6*second))},
 		{4 * second, one(ask("k", 2, 1<<53)), answers(never(0, 6*second, 6*second))},
 	}},
-	{"limit zero denies everything for ever", []step{
+	{"limit zero denies everything for ever, and asks no log", []step{
 		{0, one(ask("k", 0, 1)), answers(never(0, 0, 0))},
 		{0, one(ask("k", 0, 0)), answers(never(0, 0, 0))},
 		{1 * second, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
-		{2 * second, one(ask("k", 0, 1)), answers(never(0, 0, 9*second))},
+		{2 * second, one(ask("k", 0, 1)), answers(never(0, 0, 0))},
+		{2 * second, group(ask("k", 0, 1), ask("a", 1, 1)), answers(never(0, 0, 0), allowed(1, 0))},
+		{2 * second, one(ask("a", 1, 0)), answers(allowed(1, 0))},
+		{3 * second, one(ask("k", 2, 1)), answers(allowedLast(8*second, 10*second))},
 	}},
-	{"the largest limit", []step{
-		{0, one(ask("k", window.MaxHits, window.MaxHits)), answers(allowedLast(10*second, 10*second))},
-		{1 * second, one(ask("k", window.MaxHits, window.MaxHits)), answers(denied(0, 9*second, 9*second, 9*second))},
-		{1 * second, one(ask("k", window.MaxHits, window.MaxHits+1)), answers(never(0, 9*second, 9*second))},
-		{10 * second, one(ask("k", window.MaxHits, window.MaxHits-1)), answers(allowed(1, 10*second))},
+	{"the largest limit is none, and stores nothing", []step{
+		{0, one(ask("k", window.MaxHits, 1)), answers(unlimited())},
+		{0, one(ask("k", window.MaxHits, math.MaxUint64)), answers(unlimited())},
+		{0, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},
+		{1 * second, one(ask("k", window.MaxHits, 5)), answers(unlimited())},
+		{1 * second, group(ask("k", window.MaxHits, 5), ask("a", 2, 1)), answers(unlimited(), allowed(1, 10*second))},
+		{1 * second, group(ask("a", 2, 1), ask("k", window.MaxHits, 5), ask("b", 2, 3)), answers(allowed(1, 10*second), unlimited(), never(2, 0, 0))},
+		// With another limit on the same log it is not the smallest.
+		{2 * second, group(ask("k", window.MaxHits, 1), ask("k", 2, 1)), answers(denied(1, 8*second, 0, 8*second), denied(1, 8*second, 0, 8*second))},
+		{10 * second, one(ask("k", 1, 0)), answers(allowed(1, 0))},
 	}},
-	{"the longest window", []step{
-		{0, one(askIn(window.MaxWindow, "k", 1, 1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
-		{micro, one(askIn(window.MaxWindow, "k", 1, 1)), answers(denied(0, window.MaxWindow-micro, window.MaxWindow-micro, window.MaxWindow-micro))},
-		{window.MaxWindow - micro, one(askIn(window.MaxWindow, "k", 1, 1)), answers(denied(0, micro, micro, micro))},
-		{window.MaxWindow, one(askIn(window.MaxWindow, "k", 1, 1)), answers(allowedLast(window.MaxWindow, window.MaxWindow))},
+	{"the largest limit that is one", []step{
+		{0, one(ask("k", most, most)), answers(allowedLast(10*second, 10*second))},
+		{1 * second, one(ask("k", most, most)), answers(denied(0, 9*second, 9*second, 9*second))},
+		{1 * second, one(ask("k", most, most+1)), answers(never(0, 9*second, 9*second))},
+		{10 * second, one(ask("k", most, most-1)), answers(allowed(1, 10*second))},
+		{11 * second, one(ask("k", window.MaxHits, 1)), answers(unlimited())},
+		{11 * second, one(ask("k", 7, 1)), answers(denied(0, 9*second, 9*second, 9*second))},
+		// Sums go round.
+		{20 * second, one(ask("k", most, most)), answers(allowedLast(10*second, 10*second))},
+		{25 * second, one(ask("k", most, 1)), answers(denied(0, 5*second, 5*second, 5*second))},
+		{30 * second, one(ask("k", 7, 4)), answers(allowed(3, 10*second))},
+		{30 * second, one(ask("k", 7, 4)), answers(denied(3, 10*second, 0, 10*second))},
 	}},
 	{"hits of one microsecond expire together", []step{
 		{7 * second, one(ask("k", 4, 1)), answers(allowed(3, 10*second))},
@@ -294,7 +334,7 @@ var tables = []struct {
 		)},
 		{0, one(ask("b", 2, 1)), answers(allowedLast(10*second, 10*second))},
 	}},
-	{"a clock that is set back is held at the newest entry", []step{
+	{"a clock that is set back is held at the last charge", []step{
 		{100 * second, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
 		{40 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))}, // recorded at 100
 		{40 * second, one(ask("k", 3, 2)), answers(denied(1, 10*second, 0, 10*second))},
@@ -316,6 +356,15 @@ var tables = []struct {
 		{25 * second, one(ask("k", 1, 0)), answers(allowed(1, 0))},
 		{19 * second, one(ask("k", 1, 1)), answers(denied(0, 1*second, 1*second, 1*second))},
 	}},
+	{"a clock that is set back is held at a charge that has expired", []step{
+		{100 * second, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
+		{300 * second, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
+		{310 * second, one(ask("k", 2, 0)), answers(allowed(2, 0))},
+		{50 * second, one(ask("k", 2, 0)), answers(denied(0, 10*second, 10*second, 10*second))}, // seen from 300
+		{310*second + micro, one(ask("k", 2, 1)), answers(allowed(1, 10*second))},
+		{50 * second, one(ask("k", 2, 1)), answers(allowedLast(10*second, 10*second))}, // recorded at 310
+		{320 * second, one(ask("k", 2, 1)), answers(denied(0, micro, micro, micro))},
+	}},
 	{"more checks than a small group", []step{
 		{
 			0, group(ask("a", 1, 1), ask("b", 2, 1), ask("c", 3, 1), ask("d", 4, 1), ask("e", 5, 1), ask("f", 6, 1)),
@@ -329,17 +378,26 @@ var tables = []struct {
 }
 
 func runSteps(t *testing.T, open func(*testing.T) Harness) {
-	for _, table := range tables {
+	for _, table := range slices.Concat(tables, modeTables) {
+		t.Run(table.name, func(t *testing.T) { runTable(t, open(t), 0, table.steps) })
+	}
+	for _, table := range precisionTables {
 		t.Run(table.name, func(t *testing.T) {
 			h := open(t)
-			for i, s := range table.steps {
-				h.SetNow(s.at)
-				got := take(t, h.Store, s.checks)
-				if diff := cmp.Diff(s.want, got); diff != "" {
-					t.Fatalf("step %d at %v: Take(%+v): (-want +got)\n%s", i, s.at, s.checks, diff)
-				}
-			}
+			runTable(t, h, h.aligned(table.align, 0), table.steps)
 		})
+	}
+}
+
+// runTable makes the calls of a table, whose times are relative to origin.
+func runTable(t *testing.T, h Harness, origin time.Duration, steps []step) {
+	t.Helper()
+	for i, s := range steps {
+		h.SetNow(origin + s.at)
+		got := take(t, h.Store, s.checks)
+		if diff := cmp.Diff(s.want, got); diff != "" {
+			t.Fatalf("step %d at %v: Take(%+v): (-want +got)\n%s", i, s.at, s.checks, diff)
+		}
 	}
 }
 
@@ -355,118 +413,4 @@ func take(t *testing.T, s window.Store, checks []window.Check) []window.Decision
 		t.Fatalf("Take(%+v): got error %v", checks, err)
 	}
 	return got
-}
-
-// runKeys proves that a key is any bytes and that no two share a log.
-func runKeys(t *testing.T, h Harness) {
-	keys := []string{
-		"k", "K", " k", "k ", "k:", ":k", ":", "::", "k:10000000", "k:10000000:10000000",
-		"{k}", "{k}:a", "{k}:b", "{", "}", "{}", "{}k", "k{a}{b}",
-		"\x00", "k\x00", "\x00k", "\xff\xfe", "\xc3\x28", "ключ", "\r\n", "*1\r\n$4\r\nPING\r\n", "%d%s", "k\\x00",
-		string(make([]byte, 4096)),
-	}
-	h.SetNow(0)
-	for i, key := range keys {
-		hits := uint64(i + 1) // any other number means that a log is shared
-		for _, w := range []time.Duration{win, 2 * win} {
-			got := take(t, h.Store, one(askIn(w, key, hits, hits)))
-			if diff := cmp.Diff(answers(allowedLast(w, w)), got); diff != "" {
-				t.Errorf("key %q in %v: first charge: (-want +got)\n%s", key, w, diff)
-			}
-		}
-	}
-	for i, key := range keys {
-		got := take(t, h.Store, one(ask(key, uint64(i+2), 0)))
-		if diff := cmp.Diff(answers(allowed(1, win)), got); diff != "" {
-			t.Errorf("key %q: after all charges: (-want +got)\n%s", key, diff)
-		}
-	}
-}
-
-// runBadChecks proves that arguments outside the contract are refused by name,
-// and that a group with a bad check is not charged at all.
-func runBadChecks(t *testing.T, h Harness) {
-	good := ask("good", 2, 1)
-	h.SetNow(0)
-	for _, tt := range []struct {
-		name      string
-		checks    []window.Check
-		decisions int
-	}{
-		{"fewer decisions than checks", group(good, ask("other", 2, 1)), 1},
-		{"more decisions than checks", one(good), 2},
-		{"no decisions", one(good), 0},
-		{"empty key", group(good, ask("", 2, 1)), 2},
-		{"no window", group(good, askIn(0, "k", 2, 1)), 2},
-		{"negative window", group(good, askIn(-second, "k", 2, 1)), 2},
-		{"window too short", group(good, askIn(window.MinWindow-micro, "k", 2, 1)), 2},
-		{"window too long", group(good, askIn(window.MaxWindow+micro, "k", 2, 1)), 2},
-		{"window of a part of a microsecond", group(good, askIn(second+1, "k", 2, 1)), 2},
-		{"limit too large", group(good, ask("k", window.MaxHits+1, 1)), 2},
-	} {
-		err := h.Store.Take(t.Context(), tt.checks, make([]window.Decision, tt.decisions))
-		if !errors.Is(err, window.ErrBadCheck) {
-			t.Errorf("%s: got error %v, want one that wraps %q", tt.name, err, window.ErrBadCheck)
-		}
-	}
-	if diff := cmp.Diff(answers(allowed(2, 0)), take(t, h.Store, one(ask("good", 2, 0)))); diff != "" {
-		t.Errorf("after refused calls: (-want +got)\n%s", diff)
-	}
-
-	// The bounds themselves are good.
-	for _, w := range []time.Duration{window.MinWindow, window.MaxWindow} {
-		if diff := cmp.Diff(answers(allowed(1, w)), take(t, h.Store, one(askIn(w, "bound", 2, 1)))); diff != "" {
-			t.Errorf("window %v: (-want +got)\n%s", w, diff)
-		}
-	}
-}
-
-// runContext proves that a caller who has given up is not charged.
-func runContext(t *testing.T, h Harness) {
-	h.SetNow(0)
-	take(t, h.Store, one(ask("k", 5, 1)))
-
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
-	defer cancel()
-	for _, tt := range []struct {
-		ctx  context.Context
-		want error
-	}{
-		{canceled, context.Canceled},
-		{late, context.DeadlineExceeded},
-	} {
-		err := h.Store.Take(tt.ctx, one(ask("k", 5, 1)), make([]window.Decision, 1))
-		if !errors.Is(err, tt.want) {
-			t.Errorf("a context that is done: got error %v, want one that wraps %q", err, tt.want)
-		}
-	}
-	if diff := cmp.Diff(answers(allowed(4, win)), take(t, h.Store, one(ask("k", 5, 0)))); diff != "" {
-		t.Errorf("after calls whose context was done: (-want +got)\n%s", diff)
-	}
-}
-
-// runArguments proves that the slices stay the caller's: the checks are only
-// read, neither is kept, and an empty group is allowed.
-func runArguments(t *testing.T, h Harness) {
-	h.SetNow(0)
-	if err := h.Store.Take(t.Context(), nil, nil); err != nil {
-		t.Errorf("an empty group: got error %v", err)
-	}
-
-	checks := group(ask("a", 5, 1), ask("b", 5, 2), ask("a", 4, 1))
-	before := slices.Clone(checks)
-	got := take(t, h.Store, checks)
-	if diff := cmp.Diff(before, checks); diff != "" {
-		t.Errorf("Take changed the checks: (-before +after)\n%s", diff)
-	}
-	for i := range checks {
-		checks[i] = ask("overwritten", 1, 1)
-		got[i] = window.Decision{}
-	}
-	want := answers(allowed(3, win), allowed(3, win))
-	if diff := cmp.Diff(want, take(t, h.Store, group(ask("a", 5, 0), ask("b", 5, 0)))); diff != "" {
-		t.Errorf("after the slices were overwritten: (-want +got)\n%s", diff)
-	}
 }

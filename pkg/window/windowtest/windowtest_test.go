@@ -40,8 +40,8 @@ func (s *oracleStore) setNow(now time.Duration) {
 }
 
 func TestOracle(t *testing.T) {
-	Run(t, Options{Steps: 2000}, func(*testing.T) Harness {
-		s := &oracleStore{oracle: newOracle()}
+	Run(t, Options{Steps: 2000, ShortWindows: true}, func(*testing.T) Harness {
+		s := &oracleStore{oracle: newOracle(0)}
 		return Harness{Store: s, SetNow: s.setNow}
 	})
 }

@@ -1,0 +1,350 @@
+package memstore
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// # The snapshot
+//
+// Numbers are big-endian.
+//
+//	magic     19  "slidegate-memstore\n"
+//	version    1  1
+//	clock      8  the store's clock when Save began, microseconds
+//	wall       8  the time of day then, microseconds since 1970
+//	logs          each:
+//	  key      4  its length, at least 1
+//	  packed   4  its length
+//	  window   8  microseconds
+//	  limit    4  of the last check
+//	  key
+//	  packed      package window's bytes
+//	end        4  0, where a key's length would be
+//	count      8  of logs
+//	clock      8  the store's clock when Save ended
+//	checksum   4  CRC-32C of everything before
+const (
+	snapshotMagic   = "slidegate-memstore\n"
+	snapshotVersion = 1
+
+	logHeaderBytes = 4 + 4 + 8 + 4
+	trailerBytes   = 8 + 8 + 4
+
+	// maxSnapshotClock is the largest clock that is believed, in microseconds: 71
+	// years. A log's clock cannot go beyond 142.
+	maxSnapshotClock = 1 << 51
+	// maxSnapshotWall is the same for the time of day: the year 2255.
+	maxSnapshotWall = 1 << 53
+)
+
+// ErrBadSnapshot is wrapped by the errors of [Load] that are about what it read:
+// the bytes are not a snapshot, or not a whole one, or one of another version.
+var ErrBadSnapshot = errors.New("memstore: not a good snapshot")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Save writes all logs in which something still counts, for [Load]. It may be
+// called while the store is used, and after Close. It holds the lock of one shard
+// at a time, while it copies that shard's logs. Every log is as of some instant
+// of the call, so a group that is charged meanwhile may be saved in part: for a
+// whole, let no call run beside it.
+func (s *Store) Save(w io.Writer) error { return s.save(w, time.Now()) }
+
+func (s *Store) save(w io.Writer, wall time.Time) error {
+	sum := crc32.New(castagnoli)
+	out := io.MultiWriter(w, sum)
+
+	b := append([]byte(snapshotMagic), snapshotVersion)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.clockMicros()))
+	b = binary.BigEndian.AppendUint64(b, uint64(max(wall.UnixMicro(), 0)))
+	var count uint64
+	for i := range s.shards {
+		var n uint64
+		b, n = s.shards[i].appendTo(b, s.clock().Microseconds())
+		count += n
+		if _, err := out.Write(b); err != nil {
+			return fmt.Errorf("memstore: saving: %w", err)
+		}
+		b = b[:0]
+	}
+	b = binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint64(b, count)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.clockMicros()))
+	if _, err := out.Write(b); err != nil {
+		return fmt.Errorf("memstore: saving: %w", err)
+	}
+	if _, err := w.Write(sum.Sum(nil)); err != nil {
+		return fmt.Errorf("memstore: saving: %w", err)
+	}
+	return nil
+}
+
+// clockMicros is the store's clock as logs have it.
+func (s *Store) clockMicros() int64 { return max(s.clock().Microseconds(), 0) }
+
+// appendTo appends the logs of a shard in which something counts, and returns how
+// many there are.
+func (sh *shard) appendTo(b []byte, now int64) ([]byte, uint64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var (
+		v     window.View
+		count uint64
+	)
+	for i := range sh.buckets {
+		for l := *sh.bucket(i); l != nil; l = l.next {
+			if v.Look(l.packed, now, l.window); v.Idle() {
+				continue
+			}
+			b = binary.BigEndian.AppendUint32(b, uint32(len(l.key)))
+			b = binary.BigEndian.AppendUint32(b, uint32(len(l.packed)))
+			b = binary.BigEndian.AppendUint64(b, uint64(l.window.Microseconds()))
+			b = binary.BigEndian.AppendUint32(b, l.limit)
+			b = append(b, l.key...)
+			b = append(b, l.packed...)
+			count++
+		}
+	}
+	return b, count
+}
+
+// Loaded says what became of the logs of a snapshot.
+type Loaded struct {
+	// Logs is the number of logs that were taken.
+	Logs int
+	// Expired is the number of those in which nothing counts any more.
+	Expired int
+	// Dropped is the number of those for which there was no room: the bounds of
+	// the store are smaller than those of the one that was saved. What comes first
+	// is taken.
+	Dropped int
+}
+
+// Load returns a store that goes on where the one that was saved stopped, and
+// starts its sweeper. Where there is an error there is no store. It takes any
+// bytes without panic, and never more memory than about what it reads.
+//
+// Time goes on too: the store's clock is the saved one, and the time of day that
+// has passed since the save is added, none if the time of day was set back. So a
+// clock that was set back while nothing ran makes limits hold longer, by as much;
+// one that was set forward lets logs expire early. Later changes of the time of
+// day have no effect. [Options.Clock], if there is one, says how time goes on
+// after the call; where it starts does not matter.
+func Load(r io.Reader, o Options) (*Store, Loaded, error) { return load(r, o, time.Now()) }
+
+func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {
+	s := newStore(o)
+	l := loader{
+		in:    bufio.NewReaderSize(r, 1<<16),
+		store: s,
+		wall:  min(max(wall.UnixMicro(), 0), maxSnapshotWall),
+	}
+	if err := l.read(); err != nil {
+		return nil, Loaded{}, err
+	}
+	after, source := l.now(), s.clock
+	begin := source()
+	s.clock = func() time.Duration { return after + source() - begin }
+	s.start(o)
+	return s, l.loaded, nil
+}
+
+// loader reads a snapshot into a store that nobody else has yet.
+type loader struct {
+	in     *bufio.Reader
+	sum    uint32
+	store  *Store
+	wall   int64 // now
+	loaded Loaded
+
+	saved struct {
+		begin, wall, end int64 // microseconds
+	}
+	newest int64 // clock of any log
+	key    []byte
+	packed []byte
+}
+
+func badSnapshot(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrBadSnapshot, fmt.Errorf(format, args...))
+}
+
+// next reads n bytes into b, of which the old content goes. What is not there
+// takes no memory: n may be a lie.
+func (l *loader) next(b []byte, n int) ([]byte, error) {
+	const piece = 1 << 16
+	b = b[:0]
+	for len(b) < n {
+		from := len(b)
+		b = append(b, make([]byte, min(n-from, piece))...)
+		if _, err := io.ReadFull(l.in, b[from:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return b, badSnapshot("it is torn: it ends before its end")
+		} else if err != nil {
+			return b, fmt.Errorf("memstore: loading: %w", err)
+		}
+	}
+	l.sum = crc32.Update(l.sum, castagnoli, b)
+	return b, nil
+}
+
+func (l *loader) read() error {
+	if err := l.readHeader(); err != nil {
+		return err
+	}
+	var count uint64
+	for ; ; count++ {
+		if more, err := l.readLog(); err != nil {
+			return err
+		} else if !more {
+			break
+		}
+	}
+	return l.readTrailer(count)
+}
+
+func (l *loader) readHeader() error {
+	b, err := l.next(l.packed, len(snapshotMagic)+1)
+	l.packed = b
+	switch {
+	case err != nil:
+		return err
+	case string(b[:len(snapshotMagic)]) != snapshotMagic:
+		return badSnapshot("it is something else")
+	case b[len(snapshotMagic)] != snapshotVersion:
+		return badSnapshot("its version is %d, and this program reads %d only", b[len(snapshotMagic)], snapshotVersion)
+	}
+	if b, err = l.next(b, 16); err != nil {
+		return err
+	}
+	begin, wall := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
+	if begin > maxSnapshotClock || wall > maxSnapshotWall {
+		return badSnapshot("its clock of %d us or its time of day of %d us cannot be", begin, wall)
+	}
+	l.saved.begin, l.saved.wall = int64(begin), int64(wall)
+	l.saved.end = l.saved.begin // until the trailer says more
+	return nil
+}
+
+// now is the clock of the store that is loaded.
+func (l *loader) now() time.Duration {
+	// After so long nothing counts: more would only bring the clock nearer to its
+	// end.
+	const most = 2 * window.MaxWindow
+	passed := l.wall - l.saved.wall - (l.saved.end - l.saved.begin)
+	return time.Duration(l.saved.end+min(max(passed, 0), most.Microseconds())) * time.Microsecond
+}
+
+// readLog reads a log, or reports false for the end of them.
+func (l *loader) readLog() (bool, error) {
+	b, err := l.next(l.packed, 4)
+	l.packed = b
+	if err != nil {
+		return false, err
+	}
+	keyBytes := binary.BigEndian.Uint32(b)
+	if keyBytes == 0 {
+		return false, nil
+	}
+	if b, err = l.next(b, logHeaderBytes-4); err != nil {
+		return false, err
+	}
+	var (
+		packedBytes = binary.BigEndian.Uint32(b)
+		micros      = binary.BigEndian.Uint64(b[4:])
+		limit       = binary.BigEndian.Uint32(b[12:])
+	)
+	if micros > uint64(window.MaxWindow.Microseconds()) {
+		return false, badSnapshot("a window of %d us cannot be", micros)
+	}
+	length := time.Duration(micros) * time.Microsecond
+	if err := (window.Limit{Hits: uint64(limit), Window: length}).Valid(); err != nil {
+		return false, badSnapshot("%w", err)
+	}
+	if l.key, err = l.next(l.key, int(keyBytes)); err != nil {
+		return false, err
+	}
+	if l.packed, err = l.next(l.packed, int(packedBytes)); err != nil {
+		return false, err
+	}
+	if err := l.judge(length); err != nil {
+		return false, err
+	}
+	return true, l.take(window.LogID{Key: string(l.key), Window: length}, limit)
+}
+
+// judge says what is wrong with the bytes of a log.
+func (l *loader) judge(length time.Duration) error {
+	contents, err := window.Decode(l.packed)
+	if err != nil {
+		return badSnapshot("%w", err)
+	}
+	var v window.View
+	if v.Look(l.packed, 0, length); v.Foreign() {
+		return badSnapshot("a log in units of %v cannot be of a window of %v", contents.Unit, length)
+	}
+	if n := len(contents.Entries); n > 0 && contents.Entries[n-1].At > contents.Clock+length+contents.Unit {
+		return badSnapshot("an entry of a log is later than can be")
+	}
+	l.newest = max(l.newest, contents.Clock.Microseconds())
+	return nil
+}
+
+// take puts a log into the store, if it still counts and there is room.
+func (l *loader) take(id window.LogID, limit uint32) error {
+	i, hash := l.store.shardOf(id)
+	sh := &l.store.shards[i]
+	if sh.find(id, hash) != nil {
+		return badSnapshot("a log is there twice")
+	}
+	var v window.View
+	if v.Look(l.packed, l.now().Microseconds(), id.Window); v.Idle() {
+		l.loaded.Expired++
+		return nil
+	}
+	size := need{1, logBytes + int64(len(id.Key)+len(l.packed))}
+	if !sh.within(sh.limits, size) {
+		l.loaded.Dropped++
+		return nil
+	}
+	kept := sh.add(id, hash)
+	kept.limit = limit
+	sh.keep(kept, append(make([]byte, 0, len(l.packed)), l.packed...))
+	l.loaded.Logs++
+	return nil
+}
+
+func (l *loader) readTrailer(count uint64) error {
+	b, err := l.next(l.packed, trailerBytes-4)
+	if err != nil {
+		return err
+	}
+	saved, end := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
+	want := l.sum
+	if b, err = l.next(b, 4); err != nil {
+		return err
+	}
+	switch got := binary.BigEndian.Uint32(b); {
+	case got != want:
+		return badSnapshot("its checksum is %08x, and that of its content %08x", got, want)
+	case saved != count:
+		return badSnapshot("it has %d logs and says %d", count, saved)
+	case end > maxSnapshotClock || int64(end) < l.saved.begin:
+		return badSnapshot("it ends at %d us and begins at %d us", end, l.saved.begin)
+	case l.newest > int64(end)+window.MaxWindow.Microseconds():
+		// A log is ahead of the store's clock if Options.Clock was set back.
+		return badSnapshot("a log is as of %d us, and the store as of %d us", l.newest, end)
+	}
+	if _, err := l.in.ReadByte(); !errors.Is(err, io.EOF) {
+		return badSnapshot("it goes on after its end")
+	}
+	l.saved.end = int64(end)
+	return nil
+}

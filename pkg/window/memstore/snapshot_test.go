@@ -1,0 +1,429 @@
+package memstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// wall is a time of day at which stores are saved.
+var wall = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func saved(t testing.TB, s *Store) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.save(&b, wall); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// loadAt loads a snapshot at a time of day, into a store whose clock source
+// starts anywhere and is moved by the test.
+func loadAt(t testing.TB, b []byte, at time.Time, keys int) (*Store, *time.Duration, Loaded) {
+	t.Helper()
+	source := new(time.Duration)
+	*source = 77 * time.Hour
+	s, loaded, err := load(bytes.NewReader(b), Options{
+		Clock: func() time.Duration { return *source }, SweepInterval: -1, MaxKeys: keys,
+	}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	verify(t, s)
+	return s, source, loaded
+}
+
+// TestSnapshot saves and loads a store again and again while it is used, beside
+// one that is not interrupted: both answer alike.
+func TestSnapshot(t *testing.T) {
+	s, now := testStore(t)
+	twin, twinNow := testStore(t)
+	r := rand.New(rand.NewPCG(9, 10))
+	windows := []time.Duration{win, time.Minute, 7 * 24 * time.Hour}
+	passed := time.Duration(0)
+	for round := range 6 {
+		for range 5000 {
+			pace := time.Duration(r.Int64N(int64(5 * time.Millisecond))).Truncate(time.Microsecond)
+			*now += pace
+			*twinNow += pace
+			c := check(fmt.Sprint("k", r.IntN(60)), uint64(1+r.IntN(60)), uint64(r.IntN(4)))
+			c.Limit.Window = windows[r.IntN(len(windows))]
+			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
+			if c.Limit.Window == win {
+				c.Precision = time.Duration(r.IntN(3)) * time.Millisecond
+			}
+			if diff := cmp.Diff(take(t, twin, c), take(t, s, c)); diff != "" {
+				t.Fatalf("round %d, at %v: (-not interrupted +loaded)\n%s", round, *twinNow, diff)
+			}
+		}
+		passed = time.Duration(round) * time.Second
+		*twinNow += passed
+		counts := s.Len()
+		b := saved(t, s)
+		var loaded Loaded
+		s, now, loaded = loadAt(t, b, wall.Add(passed), 0)
+		if got := s.Len(); got != loaded.Logs || loaded.Dropped != 0 || got < 30 || got+loaded.Expired > counts {
+			t.Errorf("round %d: loaded %+v of %d, %d are there", round, loaded, counts, got)
+		}
+	}
+}
+
+// TestSnapshotTime proves how time goes on.
+func TestSnapshotTime(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		later time.Duration // on the clock on the wall
+		wait  time.Duration // of a log that was used up 4 s before; zero: it has expired
+	}{
+		{"at once", 0, 6 * time.Second},
+		{"after a second", time.Second, 5 * time.Second},
+		{"a microsecond before it expires", 6*time.Second - time.Microsecond, time.Microsecond},
+		{"when it has expired", 6 * time.Second, 0},
+		{"set back: time stood still", -time.Hour, 6 * time.Second},
+		{"before 1970", -100 * 365 * 24 * time.Hour, 6 * time.Second},
+		{"after a century", 100 * 365 * 24 * time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, now := testStore(t)
+			*now = time.Minute
+			take(t, s, check("k", 1, 1))
+			*now += 4 * time.Second
+			b := saved(t, s)
+			for range 2 { // the same file may be loaded twice
+				s, source, loaded := loadAt(t, b, wall.Add(tt.later), 0)
+				want := Loaded{Logs: 1}
+				if tt.wait == 0 {
+					want = Loaded{Expired: 1}
+				}
+				if loaded != want {
+					t.Errorf("got %+v, want %+v", loaded, want)
+				}
+				if err := loads(t, saved(t, s)); err != nil {
+					t.Errorf("saved again: %v", err)
+				}
+				if d := take(t, s, check("k", 1, 1))[0]; d.RetryAfter != tt.wait || d.Allowed != (tt.wait == 0) {
+					t.Errorf("got %+v, want a wait of %v", d, tt.wait)
+				}
+				if tt.wait == 0 {
+					continue
+				}
+				*source += tt.wait - time.Microsecond
+				if take(t, s, check("k", 1, 1))[0].Allowed {
+					t.Error("a microsecond early: got allowed")
+				}
+				*source += time.Microsecond
+				if !take(t, s, check("k", 1, 1))[0].Allowed {
+					t.Error("in time: got denied")
+				}
+			}
+		})
+	}
+}
+
+// TestSaveTakesTime proves that what passes during Save is not counted twice.
+func TestSaveTakesTime(t *testing.T) {
+	s, now := testStore(t)
+	take(t, s, check("k", 1, 1))
+	var b bytes.Buffer
+	slow := writerFunc(func(p []byte) (int, error) {
+		if b.Len() == 0 {
+			*now = 3 * time.Second
+		}
+		return b.Write(p)
+	})
+	if err := s.save(slow, wall); err != nil {
+		t.Fatal(err)
+	}
+	s, _, _ = loadAt(t, b.Bytes(), wall.Add(5*time.Second), 0)
+	if got := take(t, s, check("k", 1, 1))[0].RetryAfter; got != 5*time.Second {
+		t.Errorf("five seconds after Save began: retry after %v, want 5s", got)
+	}
+	s, _, _ = loadAt(t, b.Bytes(), wall.Add(time.Second), 0)
+	if got := take(t, s, check("k", 1, 1))[0].RetryAfter; got != 7*time.Second {
+		t.Errorf("less than Save took: retry after %v, want 7s, as when it ended", got)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestLoadGoesOnLimiting proves that what a log must know for making room is kept.
+func TestLoadGoesOnLimiting(t *testing.T) {
+	s, _ := testStore(t)
+	take(t, s, check("full", 2, 2))
+	s, _, _ = loadAt(t, saved(t, s), wall, 1)
+	if _, ok := tryTake(t, s, check("new", 2, 1)); ok {
+		t.Error("a loaded log at its limit was dropped for a new one")
+	}
+	s, _ = testStore(t)
+	take(t, s, check("half", 4, 2))
+	s, _, _ = loadAt(t, saved(t, s), wall, 1)
+	if _, ok := tryTake(t, s, check("new", 2, 1)); !ok {
+		t.Error("a loaded log below its limit was not dropped for a new one")
+	}
+}
+
+// TestSaveLeavesOutWhatExpired also shows that an empty store can be kept.
+func TestSaveLeavesOutWhatExpired(t *testing.T) {
+	s, now := testStore(t)
+	empty := saved(t, s)
+	take(t, s, check("k", 1, 1))
+	*now = win
+	if got := saved(t, s); len(got) != len(empty) {
+		t.Errorf("a snapshot of expired logs: got %d bytes, want %d", len(got), len(empty))
+	}
+	s, _, loaded := loadAt(t, empty, wall, 0)
+	if got := s.Len(); got != 0 || loaded != (Loaded{}) {
+		t.Errorf("an empty snapshot: got %+v and %d logs", loaded, got)
+	}
+}
+
+func TestLoadRespectsBounds(t *testing.T) {
+	s, _ := testStore(t)
+	for i := range 100 {
+		take(t, s, check(fmt.Sprint(i), 5, 5))
+	}
+	b := saved(t, s)
+	s, _, loaded := loadAt(t, b, wall, 30)
+	if want := (Loaded{Logs: 30, Dropped: 70}); loaded != want || s.Len() != 30 {
+		t.Errorf("got %+v and %d logs, want %+v", loaded, s.Len(), want)
+	}
+}
+
+// sample is a snapshot with logs of all kinds.
+func sample(t testing.TB) []byte {
+	s, now := testStore(t)
+	*now = time.Minute
+	for i := range 20 {
+		*now += time.Millisecond
+		c := check("ring", 100, 1)
+		take(t, s, c)
+		c.Limit.Window = 7 * 24 * time.Hour
+		take(t, s, c, check(fmt.Sprint("small", i%3), 50, uint64(i+1)))
+	}
+	return saved(t, s)
+}
+
+// loads reports what Load says, and holds it to what it promises of errors.
+func loads(t testing.TB, b []byte) error {
+	t.Helper()
+	s, _, err := load(bytes.NewReader(b), Options{SweepInterval: -1}, wall)
+	if err == nil {
+		s.Close()
+		return nil
+	}
+	if s != nil || !errors.Is(err, ErrBadSnapshot) {
+		t.Errorf("got a store: %t, and error %v, want one that wraps %q and no store", s != nil, err, ErrBadSnapshot)
+	}
+	return err
+}
+
+// TestTornSnapshots cuts a snapshot at every place and changes it at every place.
+func TestTornSnapshots(t *testing.T) {
+	good := sample(t)
+	if err := loads(t, good); err != nil {
+		t.Fatal(err)
+	}
+	for n := range good {
+		if err := loads(t, good[:n]); err == nil || !strings.Contains(err.Error(), "torn") {
+			t.Fatalf("the first %d of %d bytes: got error %v, want that it is torn", n, len(good), err)
+		}
+		for _, flip := range []byte{1, 0x80} {
+			bad := bytes.Clone(good)
+			bad[n] ^= flip
+			if loads(t, bad) == nil {
+				t.Fatalf("byte %d of %d changed by %02x: loaded", n, len(good), flip)
+			}
+		}
+	}
+	if err := loads(t, append(bytes.Clone(good), 0)); err == nil || !strings.Contains(err.Error(), "goes on after its end") {
+		t.Errorf("a byte too many: got error %v", err)
+	}
+}
+
+// A record of a snapshot that is written by hand.
+type record struct {
+	key    string
+	micros uint64
+	limit  uint32
+	packed []byte
+}
+
+// craft writes a snapshot with a good checksum and whatever else.
+func craft(version byte, clock, day uint64, records []record, count int, end uint64) []byte {
+	b := append([]byte(snapshotMagic), version)
+	b = binary.BigEndian.AppendUint64(b, clock)
+	b = binary.BigEndian.AppendUint64(b, day)
+	for _, r := range records {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.key)))
+		b = binary.BigEndian.AppendUint32(b, uint32(len(r.packed)))
+		b = binary.BigEndian.AppendUint64(b, r.micros)
+		b = binary.BigEndian.AppendUint32(b, r.limit)
+		b = append(append(b, r.key...), r.packed...)
+	}
+	b = binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint64(b, uint64(count))
+	b = binary.BigEndian.AppendUint64(b, end)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// TestForeignSnapshots has right checksums and wrong contents.
+func TestForeignSnapshots(t *testing.T) {
+	day := uint64(wall.UnixMicro())
+	logAt := func(clock int64, w time.Duration) []byte {
+		c := check("", 5, 1)
+		c.Limit.Window = w
+		var d window.Decision
+		return window.Take(nil, clock, &c, &d)
+	}
+	const us = 10_000_000
+	good := record{"k", us, 5, logAt(1000, win)}
+	with := func(change func(*record)) []record {
+		r := good
+		change(&r)
+		return []record{r}
+	}
+	late := logAt(1000, win)
+	late[len(late)-8] += 2 // the time of its slot, by 33 s
+	empty := logAt(1000, win)[:18]
+	for _, tt := range []struct {
+		name string
+		file []byte
+		want string // in the error; empty: it is good
+	}{
+		{"good", craft(1, 1000, day, []record{good}, 1, 2000), ""},
+		{"newer", craft(2, 1000, day, nil, 0, 1000), "its version is 2, and this program reads 1 only"},
+		{"version zero", craft(0, 1000, day, nil, 0, 1000), "version"},
+		{"something else", []byte("REDIS0011" + strings.Repeat("x", 100)), "something else"},
+		{"nothing", nil, "torn"},
+		{"counts less", craft(1, 1000, day, []record{good}, 0, 2000), "it has 1 logs and says 0"},
+		{"counts more", craft(1, 1000, day, []record{good}, 2, 2000), "it has 1 logs and says 2"},
+		{"twice", craft(1, 1000, day, []record{good, good}, 2, 2000), "twice"},
+		{"clock", craft(1, 1<<60, day, nil, 0, 1<<60), "cannot be"},
+		{"time of day", craft(1, 1000, 1<<60, nil, 0, 1000), "cannot be"},
+		{"ends before it begins", craft(1, 1000, day, nil, 0, 999), "ends at 999"},
+		{"ends too late", craft(1, 1000, day, nil, 0, 1<<52), "ends at"},
+		{"a log of the far future", craft(1, 1000, day, with(func(r *record) { r.packed = logAt(1<<50, win) }), 1, 2000), "a log is as of"},
+		{"no log", craft(1, 1000, day, with(func(r *record) { r.packed = []byte("log") }), 1, 2000), "not a log"},
+		{"no bytes", craft(1, 1000, day, with(func(r *record) { r.packed = nil }), 1, 2000), "not a log"},
+		{"an entry of the future", craft(1, 1000, day, with(func(r *record) { r.packed = late }), 1, 2000), "later than can be"},
+		{"a log without entries", craft(1, 1000, day, with(func(r *record) { r.packed = empty }), 1, 2000), ""},
+		{"another unit", craft(1, 1000, day, with(func(r *record) { r.packed = logAt(1000, 7*24*time.Hour) }), 1, 2000), "in units of 1ms cannot be of a window of 10s"},
+		{"a window too short", craft(1, 1000, day, with(func(r *record) { r.micros = 1 }), 1, 2000), "shorter"},
+		{"a window too long", craft(1, 1000, day, with(func(r *record) { r.micros = 1 << 62 }), 1, 2000), "cannot be"},
+	} {
+		err := loads(t, tt.file)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: got error %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestSaveAndLoadTellOfBrokenFiles(t *testing.T) {
+	s, _ := testStore(t)
+	take(t, s, check("k", 1, 1))
+	good := saved(t, s)
+	broken := errors.New("the disk is gone")
+	for n := range good {
+		left := n
+		err := s.save(writerFunc(func(p []byte) (int, error) {
+			if len(p) > left {
+				return left, broken
+			}
+			left -= len(p)
+			return len(p), nil
+		}), wall)
+		if !errors.Is(err, broken) {
+			t.Fatalf("Save to a file of %d bytes: got error %v, want %q", n, err, broken)
+		}
+		_, _, err = load(io.MultiReader(bytes.NewReader(good[:n]), iotest.ErrReader(broken)), Options{}, wall)
+		if !errors.Is(err, broken) || errors.Is(err, ErrBadSnapshot) {
+			t.Fatalf("Load of a file that breaks after %d bytes: got error %v, want %q", n, err, broken)
+		}
+	}
+}
+
+// TestLengthsAreNotBelieved loads a file that says it has gigabytes.
+func TestLengthsAreNotBelieved(t *testing.T) {
+	b := append([]byte(snapshotMagic), 1)
+	b = append(b, make([]byte, 16)...)
+	for _, lengths := range [][2]uint32{{1<<32 - 1, 10}, {1, 1<<32 - 1}} {
+		lie := binary.BigEndian.AppendUint32(bytes.Clone(b), lengths[0])
+		lie = binary.BigEndian.AppendUint32(lie, lengths[1])
+		lie = binary.BigEndian.AppendUint64(lie, 10_000_000)
+		lie = append(lie, make([]byte, 100)...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if loads(t, lie) == nil {
+			t.Error("loaded")
+		}
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+			t.Errorf("lengths %d: loading takes %d bytes", lengths, got)
+		}
+	}
+}
+
+// FuzzLoad takes any bytes, as they are and as a file with a right checksum. What
+// can be loaded can be used, saved and loaded again.
+func FuzzLoad(f *testing.F) {
+	good := sample(f)
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Add([]byte(snapshotMagic))
+	f.Add(craft(1, 0, 0, nil, 0, 0))
+	f.Add(craft(1, 1000, 1, []record{{"k", 10_000_000, 5, good[:20]}}, 1, 2000))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_ = loads(t, b)
+		if len(b) < 4 {
+			return
+		}
+		b = binary.BigEndian.AppendUint32(bytes.Clone(b[:len(b)-4]), crc32.Checksum(b[:len(b)-4], crc32.MakeTable(crc32.Castagnoli)))
+		if loads(t, b) != nil {
+			return
+		}
+		s, _, loaded := loadAt(t, b, wall, 0)
+		if got := s.Len(); got != loaded.Logs {
+			t.Errorf("%d logs, said %d", got, loaded.Logs)
+		}
+		for i := range s.shards {
+			for l := range s.shards[i].all() {
+				c := window.Check{Key: l.key, Limit: window.Limit{Hits: uint64(l.limit), Window: l.window}, Cost: 1, Mode: window.Observe}
+				take(t, s, c)
+			}
+		}
+		s.sweepAll()
+		verify(t, s)
+		if err := loads(t, saved(t, s)); err != nil {
+			t.Errorf("saved again: %v", err)
+		}
+	})
+}
+
+// all returns the logs of a shard, which must not change meanwhile.
+func (sh *shard) all() map[*log]struct{} {
+	all := make(map[*log]struct{})
+	for b := range sh.buckets {
+		for l := *sh.bucket(b); l != nil; l = l.next {
+			all[l] = struct{}{}
+		}
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package memstore
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A log holds the packed bytes of one window.LogID, at least one slot of them.
+// It is 64 bytes, a size that the allocator has: of what a key costs beside its
+// name and its history, that is all but a pointer.
+type log struct {
+	next   *log // in its bucket
+	key    string
+	window time.Duration
+	packed []byte
+	limit  uint32 // of the last check: whether the log denies anybody depends on it
+	hash   uint32
+}
+
+// segmentBuckets is how many buckets are made at once, and the fewest there are.
+const segmentBuckets = 64
+
+// A table finds logs by their id. It is a hash table that grows and shrinks by
+// one bucket at a time (linear hashing), so that no call ever waits while all
+// logs are moved; that can be walked in pieces, bucket by bucket; and that gives
+// memory back. The map of the language does none of these but the first.
+//
+// A log with hash h is in bucket h mod 2^k, where 2^k is the smallest power of
+// two that is not below the number of buckets; or, if that bucket is not there
+// yet, in h mod 2^(k-1). So bucket n, when it is made, takes what belongs to it
+// from one other bucket, and gives it back to the same when it goes.
+type table struct {
+	segments []*[segmentBuckets]*log
+	buckets  int
+	mask     uint32 // 2^k - 1
+	logs     int
+}
+
+func newTable() table {
+	return table{
+		segments: []*[segmentBuckets]*log{new([segmentBuckets]*log)},
+		buckets:  segmentBuckets,
+		mask:     segmentBuckets - 1,
+	}
+}
+
+// bucket returns the first log of bucket i, to be read or replaced.
+func (t *table) bucket(i int) **log {
+	return &t.segments[i/segmentBuckets][i%segmentBuckets]
+}
+
+// at returns the bucket of a hash.
+func (t *table) at(hash uint32) **log {
+	i := hash & t.mask
+	if int(i) >= t.buckets {
+		i &= t.mask >> 1
+	}
+	return t.bucket(int(i))
+}
+
+// find returns a log, or nil if there is none.
+func (t *table) find(id window.LogID, hash uint32) *log {
+	for l := *t.at(hash); l != nil; l = l.next {
+		if l.hash == hash && l.window == id.Window && l.key == id.Key {
+			return l
+		}
+	}
+	return nil
+}
+
+// insert makes a log that is not there yet, without bytes.
+func (t *table) insert(id window.LogID, hash uint32) *log {
+	first := t.at(hash)
+	l := &log{
+		next:   *first,
+		key:    strings.Clone(id.Key), // which may be cut from a much longer message
+		window: id.Window,
+		hash:   hash,
+	}
+	*first = l
+	t.logs++
+	return l
+}
+
+// unlink takes the log at link out of the table.
+func (t *table) unlink(link **log) {
+	l := *link
+	*link = l.next
+	l.next = nil
+	t.logs--
+}
+
+// crowded reports whether there are more logs than buckets, so that split is due.
+func (t *table) crowded() bool { return t.logs > t.buckets && t.buckets < math.MaxInt32 }
+
+// split makes one more bucket, and returns the one whose logs it may have taken.
+func (t *table) split() (from int) {
+	if t.buckets%segmentBuckets == 0 {
+		t.segments = append(t.segments, new([segmentBuckets]*log))
+	}
+	last := uint32(t.buckets)
+	t.buckets++
+	if last > t.mask {
+		t.mask = t.mask<<1 | 1
+	}
+	from = int(last & (t.mask >> 1))
+	into := t.bucket(int(last))
+	for link := t.bucket(from); *link != nil; {
+		l := *link
+		if l.hash&t.mask != last {
+			link = &l.next
+			continue
+		}
+		*link = l.next
+		l.next, *into = *into, l
+	}
+	return from
+}
+
+// sparse reports whether there are more than twice as many buckets as logs, so
+// that merge is due.
+func (t *table) sparse() bool { return t.buckets > segmentBuckets && t.buckets > 2*t.logs }
+
+// merge removes the last bucket.
+func (t *table) merge() {
+	t.buckets--
+	last := uint32(t.buckets)
+	from := t.bucket(int(last))
+	into := t.bucket(int(last & (t.mask >> 1)))
+	for *into != nil {
+		into = &(*into).next
+	}
+	*into, *from = *from, nil
+	if last == t.mask>>1+1 {
+		t.mask >>= 1
+	}
+	if t.buckets%segmentBuckets == 0 {
+		t.segments[len(t.segments)-1] = nil
+		t.segments = t.segments[:len(t.segments)-1]
+	}
+}
