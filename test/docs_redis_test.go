@@ -29,7 +29,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 			granted[command] = true
 		}
 	}
-	needed := map[string]bool{"select": true, "eval": true, "evalsha": true}
+	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true}
 	for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(read(t, "pkg/window/redisstore/take.lua"), -1) {
 		needed[strings.ToLower(m[1])] = true
 	}
@@ -57,10 +57,24 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		}
 		return d[0]
 	}
+	if err := store.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	// A first charge, further ones, a denial that frees more than the oldest entry.
 	for i, want := range []bool{true, true, true, false} {
 		if got := take([]uint64{1, 1, 1, 3}[i]).Allowed; got != want {
 			t.Errorf("call %d: allowed %v, want %v", i+1, got, want)
+		}
+	}
+	// A value that is not ours, and a log that becomes a ring.
+	if err := admin.Set(t.Context(), "slidegate:k:3600000000", "foreign", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 30 {
+		var d [1]window.Decision
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: 1}
+		if err := store.Take(t.Context(), []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(99-i) {
+			t.Fatalf("call %d: %+v, %v", i+1, d[0], err)
 		}
 	}
 }

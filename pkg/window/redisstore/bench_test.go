@@ -36,7 +36,7 @@ func BenchmarkTake(b *testing.B) {
 			limit window.Limit
 			allow bool
 		}{
-			{"allowed", window.Limit{Hits: window.MaxHits, Window: 10 * time.Second}, true},
+			{"allowed", window.Limit{Hits: window.MaxHits - 1, Window: 10 * time.Second}, true},
 			{"denied", window.Limit{Hits: 5, Window: time.Hour}, false},
 		} {
 			name := fmt.Sprintf("checks=%d/%s", size, outcome.name)
@@ -71,6 +71,23 @@ func BenchmarkTake(b *testing.B) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// BenchmarkTakeAll measures batches of 16 requests of one check, by one caller; an
+// operation is a batch.
+func BenchmarkTakeAll(b *testing.B) {
+	const size = 16
+	s := redisstore.New(newClient(b, servers.Redis(b)), redisstore.Options{})
+	var calls []redisstore.Call
+	for i := range size {
+		calls = append(calls, call(check(fmt.Sprint(i), 1_000_000_000, 1)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.TakeAll(b.Context(), calls); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -13,7 +14,13 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(hammerVariable); addr != "" {
+		hammer(addr) // one of the processes of TestProcesses
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newClient returns a client as the package comment asks for.
 func newClient(t testing.TB, addr string) *redis.Client {
@@ -43,6 +50,7 @@ func TestContract(t *testing.T) {
 		return windowtest.Harness{
 			Store:  redisstore.NewWithClock(t, client, redisstore.Options{Prefix: fmt.Sprintf("test%d:", n)}, clockKey),
 			SetNow: func(now time.Duration) { setClock(t, client, clockKey, now) },
+			Epoch:  epoch,
 		}
 	})
 }

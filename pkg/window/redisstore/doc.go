@@ -1,45 +1,61 @@
 // Package redisstore keeps logs in Redis, for many processes that share limits.
 //
-// It implements the contract of [window.Store] with one Lua script, take.lua:
-// one call of it decides a whole group and charges all of its logs or none. It
-// needs Redis 6.2 or later, or Valkey.
+// It implements the contract of [window.Store] with one Lua script, take.lua,
+// which is package window's arithmetic on the packed log once more: one call of
+// it decides a whole group, or several independent ones. It needs Redis 6.2 or
+// later, or Valkey.
 //
 // # Keys
 //
-// The log of a check is the sorted set
+// The log of a check is the string
 //
 //	<prefix><key>:<window in microseconds>
 //
 // where prefix is [Options.Prefix] and key is the check's, byte by byte. A hash
 // tag in the check's key therefore keeps its meaning, as long as the prefix has
 // no braces. The windows of one key differ after the last colon only, so no two
-// logs share a name. On a cluster all logs of a group must be on one slot;
-// a group that is not is refused by Redis as a whole, uncharged.
+// logs share a name. On a cluster all logs of a call must be on one slot; a call
+// whose logs are not is refused by Redis as a whole, uncharged.
 //
-// A member is "sum:cost": the cost that was charged at the time that is its
-// score, in microseconds, and the running sum of all costs so far, modulo 2^52.
-// Limit 5 per 10 s:
+// # Bytes
 //
-//	charge 2 at t=0    score 0         0000000000000002:2
-//	charge 1 at t=4    score 4000000   0000000000000003:1
-//	charge 1 at t=4    score 4000000   0000000000000004:2   replaces the one before
-//	ask 3 at t=7       used 4 = 4-2+2; two too many; the first frees 2: wait 3 s
-//	charge 3 at t=10   score 10000000  0000000000000007:3   the first is removed
+// The bytes are those of package window (docs/window.md has a picture, and
+// [window.Decode] reads them): 18 and 9 for every instant of up to 13, then 131
+// and 9 for every instant of which there is room. Three things are Redis's own:
 //
-// What is spent is a subtraction of the newest and the oldest live member, and
-// the wait for a cost is found by bisecting ranks. A denied group only reads. A
-// value under one of our keys that is not a log is an error that wraps
-// [ErrBadLog], and nothing is charged.
+//   - The expiry, bytes 13 to 17, is the second of the server's clock at which
+//     the key goes. It is set again only when the newest entry needs more, and
+//     then to a quarter of the window more than needed, at least a second.
+//   - A ring is read and written in parts: a call at the limit reads its first
+//     136 bytes and writes 50.
+//   - A value that is not a log is thrown away: see below.
+//
+// A check whose answer no log can change ([window.WithoutLog]) is answered
+// without Redis. A denial writes nothing.
+//
+// # Foreign values
+//
+// A value under one of our keys that is not a log of the window (another type,
+// another version or unit, torn bytes) is removed when it is found, the decision
+// goes on as if there had been none, and [Options.Foreign] is told. That a ring
+// is longer or shorter than it says shows only where the script reads or writes
+// behind its header, so a few denials may come before, and a usage report may be
+// denied once although it is recorded. Bytes that only look like a log may give
+// wrong numbers. They never give an error.
 //
 // # Time
 //
 // The clock is the server's, by TIME inside the script, so the clocks of the
-// callers do not matter. Within a log it never runs backwards, whatever a
-// failover or an operator does to it: it is held at the log's newest entry.
+// callers do not matter. All groups of one call are decided at one instant.
+// Within a log the clock never runs backwards, whatever a failover or an
+// operator does to it: it is held at the log's last write.
 //
-// A charge sets the key to expire one second after its window has passed. The
-// second is slack between two clocks of the server: key expiry counts
-// milliseconds, and not from the instant that TIME tells.
+// # Several requests at once
+//
+// [Store.TakeAll] decides up to [MaxCalls] requests in one call of the script, in
+// order, each with the contract of Take. That costs Redis and the network much
+// less than as many calls: who has requests waiting should send them together.
+// They share a fate in one respect: an error is one of all.
 //
 // # The client
 //
@@ -54,13 +70,15 @@
 //
 // The one thing that is sent twice is a script that the server does not know:
 // EVALSHA answers NOSCRIPT before anything has run, and EVAL follows with the
-// script's text.
+// script's text. [Store.Load] makes it known beforehand, on all masters of a
+// cluster.
 //
 // # Errors
 //
 // An error means that the answer is not known, and unless it wraps
-// [window.ErrBadCheck] or [ErrBadLog] it is not known either whether the group
-// was charged: the script may have run though its reply was lost. It was charged
-// as a whole or not at all. Errors never contain a check's key, which may stand
-// for a person; they say which check of the group it was.
+// [window.ErrBadCheck] it is not known either whether a group was charged: the
+// script may have run though its reply was lost. It was charged as a whole or
+// not at all. Where Redis refuses the script's first write (no memory, a
+// replica, too few replicas), nothing was. Errors never contain a check's key,
+// which may stand for a person.
 package redisstore

@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,22 +17,9 @@ import (
 //go:embed take.lua
 var takeScript string
 
-// What the script takes and answers for each check.
-const (
-	argsPerCheck  = 3
-	replyPerCheck = 5
-
-	outcomeDenied  = 0
-	outcomeAllowed = 1
-	outcomeNever   = 2
-)
-
-// ErrBadLog is wrapped by the error of a Take that found something else than a
-// log under one of its keys. Nothing was charged.
-var ErrBadLog = errors.New("the value is not a log")
-
-// badLogReply begins the script's error for it.
-const badLogReply = "BADLOG "
+// MaxCalls is how many calls [Store.TakeAll] takes at most: Redis does nothing
+// else while it decides them.
+const MaxCalls = 64
 
 // A Client sends one command and waits for its reply. Every client of go-redis
 // is one: *redis.Client, *redis.ClusterClient, redis.UniversalClient. The
@@ -49,14 +34,20 @@ type Options struct {
 	// apart. It may be empty. Braces in it would take the place of a hash tag in
 	// the keys.
 	Prefix string
+	// Foreign, if not nil, is told of every value under a key of the store that
+	// is not a log of the given window and was therefore thrown away. It is
+	// called in Take, by several callers at once, so it should be quick. It is
+	// not told the key, which may stand for a person.
+	Foreign func(win time.Duration)
 }
 
 // Store keeps logs in Redis. Create it with New; its methods are safe for
 // concurrent use.
 type Store struct {
-	client Client
-	prefix string
-	script script
+	client  Client
+	prefix  string
+	foreign func(win time.Duration)
+	script  script
 }
 
 var _ window.Store = (*Store)(nil)
@@ -70,43 +61,101 @@ func newScript(text string) script {
 }
 
 // New returns a store on a client, which stays the caller's to close. It sends
-// nothing: an unreachable server shows at the first Take.
+// nothing: an unreachable server shows at the first Load or Take.
 func New(client Client, o Options) *Store {
-	return &Store{client: client, prefix: o.Prefix, script: newScript(takeScript)}
+	s := &Store{client: client, prefix: o.Prefix, foreign: o.Foreign, script: newScript(takeScript)}
+	if s.foreign == nil {
+		s.foreign = func(time.Duration) {}
+	}
+	return s
+}
+
+// Load makes the script known to the server, or to every master of a cluster, so
+// that the first call need not bring it. Nothing depends on it: a server that
+// does not know the script is told by the first call.
+func (s *Store) Load(ctx context.Context) error {
+	load := func(ctx context.Context, to Client) error {
+		cmd := redis.NewStringCmd(ctx, "script", "load", s.script.text)
+		if err := to.Process(ctx, cmd); err != nil {
+			return err
+		}
+		if got := cmd.Val(); got != s.script.sha {
+			return fmt.Errorf("the server calls the script %.40q, want %q", got, s.script.sha)
+		}
+		return nil
+	}
+	var err error
+	if cluster, ok := s.client.(masters); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return load(ctx, c) })
+	} else {
+		err = load(ctx, s.client)
+	}
+	if err != nil {
+		return fmt.Errorf("redisstore: loading the script: %w", explain(ctx, err))
+	}
+	return nil
+}
+
+// masters is a client of several servers, like *redis.ClusterClient.
+type masters interface {
+	ForEachMaster(ctx context.Context, f func(ctx context.Context, client *redis.Client) error) error
 }
 
 // Close implements [window.Store]. The store holds nothing of its own, so it
 // does nothing and returns nil; closing the client is up to its owner.
 func (s *Store) Close() error { return nil }
 
-// Take implements [window.Store] with one call to Redis. A ctx that is done
-// already is an error before anything is sent. If ctx ends while Redis is
-// asked, the group may be charged or not; the error then wraps the context's.
+// Take implements [window.Store] with one call to Redis, or with none if no check
+// needs a log. A ctx that is done already is an error before anything is sent. If
+// ctx ends while Redis is asked, the group may be charged or not; the error then
+// wraps the context's.
 func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	if err := window.Validate(checks, decisions); err != nil {
-		return fmt.Errorf("redisstore: %w", err)
+	one := [1]Call{{checks, decisions}}
+	return s.TakeAll(ctx, one[:])
+}
+
+// A Call is what [Store.Take] takes: one request.
+type Call struct {
+	Checks    []window.Check
+	Decisions []window.Decision // as long as Checks; filled in
+}
+
+// TakeAll decides several requests with one call to Redis. They are decided in
+// order and independently of each other, each with the contract of Take, so a
+// later one counts what an earlier one has charged. At most [MaxCalls] are
+// taken. On a cluster the logs of all calls must be on one slot.
+//
+// An error is one of all calls: each may be charged or not, as a whole. If it
+// wraps [window.ErrBadCheck], nothing was charged in any.
+func (s *Store) TakeAll(ctx context.Context, calls []Call) error {
+	if len(calls) > MaxCalls {
+		return fmt.Errorf("redisstore: %w: %d calls at once, at most %d", window.ErrBadCheck, len(calls), MaxCalls)
 	}
-	if len(checks) == 0 {
-		return nil
+	for i := range calls {
+		if err := window.Validate(calls[i].Checks, calls[i].Decisions); err != nil {
+			if len(calls) > 1 {
+				return fmt.Errorf("redisstore: call %d: %w", i, err)
+			}
+			return fmt.Errorf("redisstore: %w", err)
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redisstore: %w", err)
 	}
 
-	folded, answer := window.Fold(checks)
-	reply, err := s.run(ctx, folded)
+	var b batch
+	for i := range calls {
+		b.add(&calls[i])
+	}
+	if len(b.asked) == 0 {
+		return b.answer("", s.foreign)
+	}
+	reply, err := s.run(ctx, &b)
 	if err != nil {
-		return s.explain(ctx, err, checks, answer)
+		return fmt.Errorf("redisstore: %w", explain(ctx, err))
 	}
-	if answer == nil {
-		return decode(reply, decisions)
-	}
-	answers := make([]window.Decision, len(folded))
-	if err := decode(reply, answers); err != nil {
-		return err
-	}
-	for i, j := range answer {
-		decisions[i] = answers[j]
+	if err := b.answer(reply, s.foreign); err != nil {
+		return fmt.Errorf("redisstore: %w", err)
 	}
 	return nil
 }
@@ -120,22 +169,12 @@ type once struct{ *redis.Cmd }
 // NoRetry implements [redis.Cmder].
 func (once) NoRetry() bool { return true }
 
-// run runs the script for checks that name every log once.
-func (s *Store) run(ctx context.Context, checks []window.Check) (any, error) {
+// run runs the script for a batch.
+func (s *Store) run(ctx context.Context, b *batch) (any, error) {
 	// Everything but the first two words is the same for EVALSHA and EVAL.
-	const head = 3
-	args := make([]any, head, head+len(checks)*(1+argsPerCheck))
-	args[0], args[1], args[2] = "evalsha", s.script.sha, len(checks)
-	for i := range checks {
-		args = append(args, s.key(checks[i].Log()))
-	}
-	for i := range checks {
-		c := &checks[i]
-		// A cost above the limit is "never", by however much: so cut, it is a
-		// number that a double in the script holds exactly.
-		cost := min(c.Cost, c.Limit.Hits+1)
-		args = append(args, c.Limit.Window.Microseconds(), c.Limit.Hits, cost)
-	}
+	args := make([]any, 3, 3+2*len(b.asked))
+	args[0], args[1], args[2] = "evalsha", s.script.sha, len(b.asked)
+	args = b.arguments(args, s.prefix)
 
 	reply, err := s.send(ctx, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -155,78 +194,17 @@ func (s *Store) send(ctx context.Context, args []any) (any, error) {
 	return cmd.Result()
 }
 
-// key returns the name of a log's sorted set.
-func (s *Store) key(id window.LogID) string {
-	b := make([]byte, 0, len(s.prefix)+len(id.Key)+len(":34560000000000"))
-	b = append(b, s.prefix...)
-	b = append(b, id.Key...)
-	b = append(b, ':')
-	b = strconv.AppendInt(b, id.Window.Microseconds(), 10)
-	return string(b)
-}
-
-// explain turns an error of the client into one for the caller.
-func (s *Store) explain(ctx context.Context, err error, checks []window.Check, answer []int) error {
-	if text, ok := strings.CutPrefix(err.Error(), badLogReply); ok {
-		number, why, _ := strings.Cut(text, " ")
-		if n, convErr := strconv.Atoi(number); convErr == nil {
-			// The script numbers the folded checks from 1; the caller knows its own.
-			i := n - 1
-			for at, j := range answer {
-				if j == i {
-					i = at
-					break
-				}
-			}
-			if i >= 0 && i < len(checks) {
-				return fmt.Errorf("redisstore: check %d, window %v, prefix %q: %w: %s", i, checks[i].Limit.Window, s.prefix, ErrBadLog, why)
-			}
-		}
-		return fmt.Errorf("redisstore: prefix %q: %w: %s", s.prefix, ErrBadLog, text)
-	}
-	// A socket's deadline is the context's and may be noticed first; it should
-	// not depend on a race whether the error is recognised.
+// explain adds the context's error to one of the client if the context has ended.
+// A socket's deadline is the context's and may be noticed first; it should not
+// depend on a race whether the error is recognised.
+func explain(ctx context.Context, err error) error {
 	deadline, ok := ctx.Deadline()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 	case ctx.Err() != nil:
-		return fmt.Errorf("redisstore: %w: %w", ctx.Err(), err)
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	case ok && !time.Now().Before(deadline):
-		return fmt.Errorf("redisstore: %w: %w", context.DeadlineExceeded, err)
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
-	return fmt.Errorf("redisstore: %w", err)
-}
-
-// decode reads the script's reply strictly: anything but the numbers that
-// take.lua promises is an error.
-func decode(reply any, decisions []window.Decision) error {
-	values, ok := reply.([]any)
-	if !ok {
-		return fmt.Errorf("redisstore: reply is %T, want an array of %d integers", reply, len(decisions)*replyPerCheck)
-	}
-	if got := len(values); got != len(decisions)*replyPerCheck {
-		return fmt.Errorf("redisstore: reply has %d values, want %d integers for each of %d checks", got, replyPerCheck, len(decisions))
-	}
-	for i := range decisions {
-		var n [replyPerCheck]int64
-		for j := range n {
-			v, ok := values[i*replyPerCheck+j].(int64)
-			if !ok || v < 0 {
-				return fmt.Errorf("redisstore: value %d of the reply to check %d is %T, want an integer of at least 0", j, i, values[i*replyPerCheck+j])
-			}
-			n[j] = v
-		}
-		if n[0] > outcomeNever {
-			return fmt.Errorf("redisstore: the outcome of check %d is %d, want %d, %d or %d", i, n[0], outcomeDenied, outcomeAllowed, outcomeNever)
-		}
-		decisions[i] = window.Decision{
-			Allowed:    n[0] == outcomeAllowed,
-			Never:      n[0] == outcomeNever,
-			Remaining:  uint64(n[1]),
-			RetryAfter: time.Duration(n[2]) * time.Microsecond,
-			UnitAfter:  time.Duration(n[3]) * time.Microsecond,
-			ResetAfter: time.Duration(n[4]) * time.Microsecond,
-		}
-	}
-	return nil
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -23,7 +21,6 @@ import (
 
 const (
 	win     = 10 * time.Second
-	slack   = time.Second // how long a key outlives its window
 	timeout = 30 * time.Second
 )
 
@@ -97,216 +94,6 @@ func TestServerTime(t *testing.T) {
 	})
 }
 
-// TestLayout pins what is kept: operators see it, and a rolling upgrade has to
-// read what the version before has written.
-func TestLayout(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	s := redisstore.NewWithClock(t, client, redisstore.Options{Prefix: "p:"}, "clock")
-	type z = redis.Z
-	at := func(d time.Duration) float64 { return float64((epoch + d).Microseconds()) }
-
-	for i, step := range []struct {
-		at   time.Duration
-		cost uint64
-		hits uint64
-		want []z
-	}{
-		{0, 2, 5, []z{{Score: at(0), Member: "0000000000000002:2"}}},
-		{4 * time.Second, 1, 5, []z{{Score: at(0), Member: "0000000000000002:2"}, {Score: at(4 * time.Second), Member: "0000000000000003:1"}}},
-		{4 * time.Second, 1, 5, []z{{Score: at(0), Member: "0000000000000002:2"}, {Score: at(4 * time.Second), Member: "0000000000000004:2"}}},
-		{7 * time.Second, 3, 5, []z{{Score: at(0), Member: "0000000000000002:2"}, {Score: at(4 * time.Second), Member: "0000000000000004:2"}}},
-		// Asking at the edge removes nothing; charging does.
-		{10 * time.Second, 0, 5, []z{{Score: at(0), Member: "0000000000000002:2"}, {Score: at(4 * time.Second), Member: "0000000000000004:2"}}},
-		{10 * time.Second, 3, 5, []z{{Score: at(4 * time.Second), Member: "0000000000000004:2"}, {Score: at(10 * time.Second), Member: "0000000000000007:3"}}},
-		{60 * time.Second, window.MaxHits, window.MaxHits, []z{{Score: at(60 * time.Second), Member: "0000004294967302:4294967295"}}},
-	} {
-		setClock(t, client, "clock", step.at)
-		take(t, s, check("{tag}:k", step.hits, step.cost))
-		got, err := client.ZRangeWithScores(t.Context(), "p:{tag}:k:10000000", 0, -1).Result()
-		if err != nil {
-			t.Fatalf("step %d: %v", i, err)
-		}
-		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("step %d: the log: (-want +got)\n%s", i, diff)
-		}
-	}
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil || len(keys) != 2 { // the log and the clock
-		t.Errorf("keys: got %q, %v, want one log and the clock", keys, err)
-	}
-}
-
-// TestRunningSumWraps proves that the sum's modulus does not show.
-func TestRunningSumWraps(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	s := redisstore.NewWithClock(t, client, redisstore.Options{}, "clock")
-	setClock(t, client, "clock", 0)
-	const sums = 1 << 52
-	if err := client.ZAdd(t.Context(), "k:10000000",
-		redis.Z{Score: float64((epoch - time.Second).Microseconds()), Member: fmt.Sprintf("%016d:2", sums-3)},
-	).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for i, step := range []struct {
-		at   time.Duration
-		c    window.Check
-		want window.Decision
-	}{
-		{0, check("k", 20, 2), window.Decision{Allowed: true, Remaining: 16, ResetAfter: win}},
-		{1 * time.Second, check("k", 20, 4), window.Decision{Allowed: true, Remaining: 12, ResetAfter: win}},
-		{2 * time.Second, check("k", 20, 12), window.Decision{Allowed: true, UnitAfter: 7 * time.Second, ResetAfter: win}},
-		{3 * time.Second, check("k", 20, 4), window.Decision{RetryAfter: 7 * time.Second, UnitAfter: 6 * time.Second, ResetAfter: 9 * time.Second}},
-		{3 * time.Second, check("k", 20, 5), window.Decision{RetryAfter: 8 * time.Second, UnitAfter: 6 * time.Second, ResetAfter: 9 * time.Second}},
-		{11 * time.Second, check("k", 20, 0), window.Decision{Allowed: true, Remaining: 8, ResetAfter: 1 * time.Second}},
-	} {
-		setClock(t, client, "clock", step.at)
-		if diff := cmp.Diff(step.want, take(t, s, step.c)[0]); diff != "" {
-			t.Errorf("step %d: (-want +got)\n%s", i, diff)
-		}
-	}
-}
-
-// TestExpiry proves that a key lives as long as its newest entry counts, and
-// little longer.
-func TestExpiry(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	s := redisstore.NewWithClock(t, client, redisstore.Options{}, "clock")
-	ttl := func() time.Duration {
-		t.Helper()
-		d, err := client.PTTL(t.Context(), "k:10000000").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	// The time since the charge is unknown but bounded by the call before.
-	charge := func(at time.Duration, want time.Duration) {
-		t.Helper()
-		setClock(t, client, "clock", at)
-		start := time.Now()
-		take(t, s, check("k", 100, 1))
-		got := ttl()
-		if least := want - time.Since(start) - time.Millisecond; got < least || got > want {
-			t.Errorf("life of the key after a charge at %v: got %v, want %v to %v", at, got, least, want)
-		}
-	}
-
-	charge(100*time.Second, win+slack)
-	charge(105*time.Second, win+slack)
-	// The clock was set back by 65 s: the entries count until 115 by a clock
-	// that says 40 now.
-	charge(40*time.Second, 65*time.Second+win+slack)
-	charge(50*time.Second, 55*time.Second+win+slack)
-
-	// Asking and denying do not keep a log alive.
-	if err := client.PExpire(t.Context(), "k:10000000", 5*time.Second).Err(); err != nil {
-		t.Fatal(err)
-	}
-	take(t, s, check("k", 100, 0))
-	take(t, s, check("k", 2, 1))
-	if got := ttl(); got > 5*time.Second {
-		t.Errorf("life of the key after asking and a denial: got %v, want at most 5s", got)
-	}
-}
-
-// TestDeniedWritesNothing proves it by the server's own count of changes.
-func TestDeniedWritesNothing(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	s := redisstore.NewWithClock(t, client, redisstore.Options{}, "clock")
-	setClock(t, client, "clock", 0)
-	take(t, s, check("full", 2, 2), check("free", 5, 1))
-	setClock(t, client, "clock", 5*time.Second)
-	take(t, s, check("free", 5, 1))
-	setClock(t, client, "clock", 10*time.Second-time.Microsecond)
-
-	changes := func() string {
-		t.Helper()
-		info, err := client.Info(t.Context(), "persistence").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(info, "rdb_changes_since_last_save:")
-		n, _, ok := strings.Cut(rest, "\r\n")
-		if !ok {
-			t.Fatal("INFO persistence does not tell rdb_changes_since_last_save")
-		}
-		return n
-	}
-	before := changes()
-	if window.Allowed(take(t, s, check("free", 5, 1), check("full", 2, 1), check("new", 1, 1))) {
-		t.Fatal("the group was allowed")
-	}
-	take(t, s, check("new", 1, 2))
-	take(t, s, check("new", 1, 0), check("free", 5, 0))
-	if got := changes(); got != before {
-		t.Errorf("changes after denials and questions: got %s, want %s as before", got, before)
-	}
-}
-
-// TestBadLog proves that a foreign value under one of our keys is named as what
-// it is, and that nothing is charged.
-func TestBadLog(t *testing.T) {
-	client := newClient(t, servers.Redis(t))
-	s := redisstore.NewWithClock(t, client, redisstore.Options{Prefix: "p:"}, "clock")
-	setClock(t, client, "clock", 0)
-	const key = "p:secret-subject:10000000"
-	now := float64(epoch.Microseconds())
-	zadd := func(members ...redis.Z) func(context.Context) error {
-		return func(ctx context.Context) error { return client.ZAdd(ctx, key, members...).Err() }
-	}
-
-	for _, tt := range []struct {
-		name string
-		put  func(context.Context) error
-		cost uint64
-		want string
-	}{
-		{"a string", func(ctx context.Context) error { return client.Set(ctx, key, "7", 0).Err() }, 1, "WRONGTYPE"},
-		{"a hash", func(ctx context.Context) error { return client.HSet(ctx, key, "a", "b").Err() }, 1, "WRONGTYPE"},
-		{"a member of another form", zadd(redis.Z{Score: now, Member: "hello"}), 1, "newest member"},
-		{"a member with more", zadd(redis.Z{Score: now, Member: "1:1:1"}), 1, "newest member"},
-		{"a score that is infinite", zadd(redis.Z{Score: math.Inf(1), Member: "1:1"}), 1, "newest member"},
-		{"a score that is no whole number", zadd(redis.Z{Score: now + 0.5, Member: "1:1"}), 1, "newest member"},
-		{"a score that is no time", zadd(redis.Z{Score: 1e300, Member: "1:1"}), 1, "newest member"},
-		{"a bad oldest member", zadd(redis.Z{Score: now - 1, Member: "x"}, redis.Z{Score: now, Member: "1:1"}), 1, "oldest member"},
-		{"a bad member between", zadd(
-			redis.Z{Score: now - 4, Member: "1:1"}, redis.Z{Score: now - 3, Member: "x"},
-			redis.Z{Score: now - 2, Member: "y"}, redis.Z{Score: now - 1, Member: "z"},
-			redis.Z{Score: now, Member: "5:1"},
-		), 3, "a member"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			ctx := t.Context()
-			if err := client.Del(ctx, key).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if err := tt.put(ctx); err != nil {
-				t.Fatal(err)
-			}
-			before := client.Dump(ctx, key).Val()
-			checks := []window.Check{check("good", 5, 1), check("good", 5, 1), check("secret-subject", 5, tt.cost)}
-			err := s.Take(ctx, checks, make([]window.Decision, len(checks)))
-			if !errors.Is(err, redisstore.ErrBadLog) {
-				t.Fatalf("got error %v, want one that wraps %q", err, redisstore.ErrBadLog)
-			}
-			for _, want := range []string{"redisstore: check 2,", `"p:"`, win.String(), tt.want} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error: got %q, want it to contain %q", err, want)
-				}
-			}
-			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("error: got %q, want it without the check's key", err)
-			}
-			if got := client.Dump(ctx, key).Val(); got != before {
-				t.Errorf("the foreign value was changed")
-			}
-			if got := take(t, s, check("good", 5, 0))[0].Remaining; got != 5 {
-				t.Errorf("the other log of the group: remaining %d, want 5", got)
-			}
-		})
-	}
-}
-
 // TestScriptIsLoadedAgain proves that a server which has forgotten the script
 // is no reason for an error or a second charge.
 func TestScriptIsLoadedAgain(t *testing.T) {
@@ -341,6 +128,34 @@ func TestScriptIsLoadedAgain(t *testing.T) {
 		if got := counted.n.Load(); got != step.wantCommands {
 			t.Errorf("step %d, %s: %d commands, want %d", i, step.name, got, step.wantCommands)
 		}
+	}
+}
+
+// TestScriptFlushWhileCalled proves that callers do not notice that the server
+// forgets the script again and again.
+func TestScriptFlushWhileCalled(t *testing.T) {
+	const callers, calls = 8, 200
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{})
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			d := make([]window.Decision, 1)
+			for range calls {
+				if err := s.Take(t.Context(), []window.Check{check("k", 10_000, 1)}, d); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 50 {
+		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	if got, want := take(t, s, check("k", 10_000, 0))[0].Remaining, uint64(10_000-callers*calls); got != want {
+		t.Errorf("remaining: got %d, want %d: a call was charged twice, or not", got, want)
 	}
 }
 
@@ -394,7 +209,7 @@ func TestDeadline(t *testing.T) {
 	if got := time.Since(start); got > 2*time.Second { // go-redis alone would wait 5 s
 		t.Errorf("a server that is frozen: the call took %v", got)
 	}
-	if errors.Is(err, window.ErrBadCheck) || errors.Is(err, redisstore.ErrBadLog) {
+	if errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("a server that is frozen: got error %v, which says that nothing was charged", err)
 	}
 
@@ -489,59 +304,6 @@ func startProxy(t *testing.T, backend string) *proxy {
 	return p
 }
 
-// A replier is a Client whose every reply is the same.
-type replier struct{ reply any }
-
-func (r replier) Process(_ context.Context, cmd redis.Cmder) error {
-	cmd.(interface{ SetVal(any) }).SetVal(r.reply)
-	return nil
-}
-
-// TestStrictReply proves that a reply of another shape is an error that names
-// what was expected.
-func TestStrictReply(t *testing.T) {
-	good := []any{int64(1), int64(2), int64(3), int64(4), int64(5)}
-	with := func(i int, v any) []any {
-		out := append([]any(nil), good...)
-		out[i] = v
-		return out
-	}
-	for _, tt := range []struct {
-		name  string
-		reply any
-		want  string // empty: a good reply
-	}{
-		{"good", good, ""},
-		{"nil", nil, "want an array of 5 integers"},
-		{"a status", "OK", "want an array of 5 integers"},
-		{"an integer", int64(1), "want an array of 5 integers"},
-		{"empty", []any{}, "want 5 integers for each of 1 checks"},
-		{"too short", good[:4], "want 5 integers for each of 1 checks"},
-		{"too long", append(with(0, int64(1)), int64(1)), "want 5 integers for each of 1 checks"},
-		{"a string in it", with(1, "2"), "value 1 of the reply to check 0 is string, want an integer"},
-		{"a nil in it", with(4, nil), "value 4 of the reply to check 0 is <nil>, want an integer"},
-		{"an error in it", with(2, errors.New("oops")), "want an integer"},
-		{"a negative number", with(3, int64(-1)), "want an integer of at least 0"},
-		{"an unknown outcome", with(0, int64(3)), "the outcome of check 0 is 3, want 0, 1 or 2"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := redisstore.New(replier{tt.reply}, redisstore.Options{})
-			got := make([]window.Decision, 1)
-			err := s.Take(t.Context(), []window.Check{check("k", 1, 1)}, got)
-			if tt.want == "" {
-				want := window.Decision{Allowed: true, Remaining: 2, RetryAfter: 3 * time.Microsecond, UnitAfter: 4 * time.Microsecond, ResetAfter: 5 * time.Microsecond}
-				if err != nil || got[0] != want {
-					t.Errorf("got %+v, %v, want %+v", got[0], err, want)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "redisstore: ") {
-				t.Errorf("got error %v, want one with %q", err, tt.want)
-			}
-		})
-	}
-}
-
 // failing is a Client whose every command fails.
 type failing struct{ err error }
 
@@ -550,27 +312,172 @@ func (f failing) Process(_ context.Context, cmd redis.Cmder) error {
 	return f.err
 }
 
-// TestErrors proves that errors of the client are wrapped and those of the
-// script explained.
+// TestErrors proves that errors of the client are wrapped.
 func TestErrors(t *testing.T) {
 	boom := errors.New("boom")
 	for _, tt := range []struct {
-		err    error
-		wantIs error
-		want   string
+		err  error
+		want string
 	}{
-		{boom, boom, "redisstore: boom"},
-		{context.DeadlineExceeded, context.DeadlineExceeded, "redisstore: context deadline exceeded"},
-		{errors.New("BADLOG 2 why not"), redisstore.ErrBadLog, `redisstore: check 2, window 10s, prefix "p:": the value is not a log: why not`},
-		{errors.New("BADLOG 9 why not"), redisstore.ErrBadLog, `redisstore: prefix "p:": the value is not a log: 9 why not`},
-		{errors.New("BADLOG x"), redisstore.ErrBadLog, `redisstore: prefix "p:": the value is not a log: x`},
+		{boom, "redisstore: boom"},
+		{context.DeadlineExceeded, "redisstore: context deadline exceeded"},
 	} {
 		s := redisstore.New(failing{tt.err}, redisstore.Options{Prefix: "p:"})
-		err := s.Take(t.Context(), []window.Check{check("a", 1, 1), check("a", 1, 1), check("b", 1, 1)}, make([]window.Decision, 3))
-		if !errors.Is(err, tt.wantIs) || err.Error() != tt.want {
+		err := s.Take(t.Context(), []window.Check{check("a", 1, 1), check("b", 1, 1)}, make([]window.Decision, 2))
+		if !errors.Is(err, tt.err) || err.Error() != tt.want {
 			t.Errorf("client's error %q: got %q, want %q", tt.err, err, tt.want)
 		}
+		if err := s.Load(t.Context()); !errors.Is(err, tt.err) || !strings.HasPrefix(err.Error(), "redisstore: loading the script: ") {
+			t.Errorf("client's error %q: Load: got %q", tt.err, err)
+		}
 	}
+}
+
+// TestCancelledMeanwhile proves that an error of the client says why, if the
+// caller has given up meanwhile.
+func TestCancelledMeanwhile(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	boom := errors.New("boom")
+	s := redisstore.New(cancelling{failing{boom}, cancel}, redisstore.Options{})
+	err := s.Take(ctx, []window.Check{check("a", 1, 1)}, make([]window.Decision, 1))
+	if !errors.Is(err, boom) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want one that wraps %q and %q", err, boom, context.Canceled)
+	}
+}
+
+// cancelling is a Client that cancels the caller's context.
+type cancelling struct {
+	redisstore.Client
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Process(ctx context.Context, cmd redis.Cmder) error {
+	c.cancel()
+	return c.Client.Process(ctx, cmd)
+}
+
+// TestErrorsOfTheScript proves that what the server refuses within the script is
+// an error, that nothing of the group was charged then, and that no value is
+// thrown away for it.
+func TestErrorsOfTheScript(t *testing.T) {
+	admin := newClient(t, servers.Redis(t))
+	foreign := func(time.Duration) { t.Error("a value was thrown away") }
+	s := redisstore.New(admin, redisstore.Options{Foreign: foreign})
+	ring := check("ring", 100, 1)
+	for range 30 {
+		take(t, s, check("small", 100, 1), ring)
+	}
+	remaining := func() string {
+		t.Helper()
+		got := take(t, s, check("small", 100, 0), check("ring", 100, 0), check("new", 100, 0))
+		return fmt.Sprint(got[0].Remaining, got[1].Remaining, got[2].Remaining)
+	}
+	const want = "70 70 100"
+
+	t.Run("out of memory", func(t *testing.T) {
+		limit := func(bytes string) {
+			t.Helper()
+			if err := admin.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		limit("1")
+		defer limit("0")
+		for _, c := range []window.Check{check("new", 100, 1), check("small", 100, 1), ring} {
+			err := s.Take(t.Context(), []window.Check{check("small", 100, 1), c, ring}, make([]window.Decision, 3))
+			if err == nil || !strings.Contains(err.Error(), "OOM") {
+				t.Errorf("%s: got error %v, want OOM", c.Key, err)
+			}
+		}
+		if got := take(t, s, check("ring", 20, 1))[0]; got.Allowed || got.RetryAfter <= 0 {
+			t.Errorf("a denial, which writes nothing: got %+v", got)
+		}
+	})
+	if got := remaining(); got != want {
+		t.Errorf("after out of memory: remaining %s, want %s", got, want)
+	}
+
+	t.Run("not permitted", func(t *testing.T) {
+		ctx := t.Context()
+		if err := admin.Do(ctx, "ACL", "SETUSER", "poor", "on", ">pw", "~small:*", "~new:*", "+@all").Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "poor", Password: "pw", MaxRetries: -1})
+		defer client.Close()
+		poor := redisstore.New(client, redisstore.Options{Foreign: foreign})
+		take(t, poor, check("small", 100, 0))
+		for _, group := range [][]window.Check{{check("small", 100, 1), ring}, {ring}} {
+			if err := poor.Take(ctx, group, make([]window.Decision, len(group))); err == nil {
+				t.Error("a key that is not permitted: got no error")
+			}
+		}
+		// A user who may not read at all is refused within the script.
+		if err := admin.Do(ctx, "ACL", "SETUSER", "poor", "-getrange").Err(); err != nil {
+			t.Fatal(err)
+		}
+		err := poor.Take(ctx, []window.Check{check("small", 100, 1)}, make([]window.Decision, 1))
+		if err == nil {
+			t.Error("a command that is not permitted: got no error")
+		}
+	})
+	if got := remaining(); got != want {
+		t.Errorf("after what is not permitted: remaining %s, want %s", got, want)
+	}
+}
+
+// TestLoad proves that a loaded script need not be sent again.
+func TestLoad(t *testing.T) {
+	counted := &counter{Client: newClient(t, servers.Redis(t))}
+	s := redisstore.New(counted, redisstore.Options{})
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, check("k", 10, 1))
+	if got := counted.n.Load(); got != 2 {
+		t.Errorf("Load and a call took %d commands, want 2", got)
+	}
+	wrong := redisstore.New(saying("0123"), redisstore.Options{})
+	if err := wrong.Load(t.Context()); err == nil || !strings.Contains(err.Error(), `calls the script "0123"`) {
+		t.Errorf("a server that names the script otherwise: got error %v", err)
+	}
+}
+
+// TestLoadCluster proves that every master of a cluster is told.
+func TestLoadCluster(t *testing.T) {
+	nodes := []*redis.Client{newClient(t, servers.Redis(t)), newClient(t, servers.Redis(t))}
+	if err := redisstore.New(several{failing{errors.New("not asked")}, nodes}, redisstore.Options{}).Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, node := range nodes {
+		counted := &counter{Client: node}
+		take(t, redisstore.New(counted, redisstore.Options{}), check("k", 10, 1))
+		if got := counted.n.Load(); got != 1 {
+			t.Errorf("node %d: the first call took %d commands, want 1", i, got)
+		}
+	}
+}
+
+// several is a client of several servers, as *redis.ClusterClient is.
+type several struct {
+	redisstore.Client
+	nodes []*redis.Client
+}
+
+func (s several) ForEachMaster(ctx context.Context, f func(ctx context.Context, client *redis.Client) error) error {
+	for _, n := range s.nodes {
+		if err := f(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saying is a Client whose every reply is a text.
+type saying string
+
+func (s saying) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.(interface{ SetVal(string) }).SetVal(string(s))
+	return nil
 }
 
 // TestClose proves that the client stays the caller's.
@@ -585,24 +492,4 @@ func TestClose(t *testing.T) {
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("the client after Close: got error %v", err)
 	}
-}
-
-// FuzzReply proves that no reply can make the store panic.
-func FuzzReply(f *testing.F) {
-	f.Add(int64(1), int64(2), "x", uint8(5))
-	f.Fuzz(func(_ *testing.T, a, b int64, s string, n uint8) {
-		var reply []any
-		for i := range int(n % 12) {
-			switch {
-			case i%3 == 0:
-				reply = append(reply, a)
-			case i%5 == 0 && s != "":
-				reply = append(reply, s)
-			default:
-				reply = append(reply, b)
-			}
-		}
-		_ = redisstore.Decode(reply, make([]window.Decision, 1))
-		_ = redisstore.Decode(any(s), make([]window.Decision, 1))
-	})
 }

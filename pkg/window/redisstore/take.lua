@@ -1,201 +1,447 @@
--- take.lua decides one group of checks and charges all of its logs or none.
--- Redis runs a script alone from start to end, so nobody sees half a group; a
--- MULTI could not do it, because what is written depends on what was read.
+-- take.lua decides requests. Each is a group of checks: what it charges, it
+-- charges at one instant. Redis runs a script alone from start to end, so nobody
+-- sees half a group.
 --
--- KEYS[i]       the log of check i, a sorted set; no key occurs twice
--- ARGV[3i-2]    its window in microseconds
--- ARGV[3i-1]    the limit, at most 2^32-1
--- ARGV[3i]      the cost, at most 2^32: above the limit it is "never" anyway
+-- KEYS[i]   the log of check i: a string of bytes, laid out as layout.go of
+--           package window says. One log may be named by several checks.
+-- ARGV[i]   check i, packed as '>BBI2I6I6I4I5I4':
+--             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund
+--             group   1 for the last check of a group, 0 for others. The last one
+--                     also tells of checks that need no log: +2 if one denies the
+--                     group, +4 if there are any's, +8 if one of them has room
+--             unit    of the times in the log, in microseconds: 1 or 1,000
+--             window  in microseconds
+--             step    that times are rounded up to: whole units, at least one
+--             limit   at most 2^32-1
+--             cost    at most 2^32: no log holds more
+--             most    slots that the log needs at most
+-- The checks of a group that are recorded whatever becomes of it come first,
+-- refunds before always. Several groups may follow each other; they are decided
+-- in order, as if each had come alone.
 --
--- Reply: one flat array of integers, five for each check:
---   1 outcome   0 denied, 1 allowed, 2 never
---   2 remaining hits
---   3 microseconds until the cost has room       (RetryAfter)
---   4 microseconds until one unit has room       (UnitAfter)
---   5 microseconds until the log is empty        (ResetAfter)
--- or the error "BADLOG i why" if the value at KEYS[i] is not a log; then nothing
--- was written.
+-- Reply: one string, for every check '>BI4I7I7I7':
+--   outcome    0 denied, 1 allowed, 2 never; +4 if the value under the key was
+--              not a log and was thrown away
+--   remaining  hits
+--   retry      microseconds until the cost has room
+--   unit       microseconds until one unit has room
+--   reset      microseconds until the log is empty
 --
--- A log has one member for every microsecond at which something was charged:
---   score    the time in microseconds; a double holds it exactly until the year 2255
---   member   "sum:cost", sum being the running sum of all costs up to and with
---            this one, modulo 2^52 and padded with zeros to 16 digits
--- The cost of any run of members is then one subtraction, and the member whose
--- expiry frees a cost is found by bisecting ranks, in O(log n) steps.
+-- Where log.go and charge.go say why, this translation only says what. The same
+-- test vectors hold for both, byte by byte. Two things are Redis's own: the
+-- expiry of keys, and that a ring is read and written in parts. Formats of
+-- struct.pack are '>BI8I4I5' for the header of every log (kind, clock, base,
+-- expiry), '>I5I4' for a slot (time, sum), and '>I5I4I4I4I4BB' for what follows
+-- in a ring's header (newest slot, head, count, capacity, skip, copies). Kinds are
+-- 144 for a small log and 145 for a ring, 2 more if the unit is a millisecond.
 --
--- All reads come before the first write. An error of a read leaves the logs as
--- they were, and denying only reads.
---
--- Numbers become strings with %.0f: Lua's own conversion writes 1.7e+15.
-
-local SUMS = 4503599627370496 -- 2^52: a sum and any difference of two are exact
-local MAX_TIME = 2 ^ 53       -- what a double counts one by one
-local SLACK_MS = 1000         -- how much longer than its window a key may live
+-- Why it is one long loop: each function, each table and each variable that a
+-- function shares is made anew by every call of the script, and an eighth of a
+-- microsecond more for each decision adds up. So functions share nothing, and
+-- numbers of a log are local variables.
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
--- parse turns a reply of ZRANGE WITHSCORES for one rank into time, sum and cost;
--- nil if the member is not one of ours.
-local function parse(reply)
-  local sum, cost = string.match(reply[1] or '', '^(%d+):(%d+)$')
-  local at = tonumber(reply[2])
-  if not sum or not at or at % 1 ~= 0 or at > MAX_TIME then
-    return nil
-  end
-  return at, tonumber(sum), tonumber(cost)
-end
-
-local function bad_log(i, why)
-  return redis.error_reply(string.format('BADLOG %d %s', i, why))
-end
-
--- freed returns the time of the first live member at which the running sum,
--- counted from the first live member, reaches cost; nil if a member on the way
--- is not one of ours. cost is from 1 to log.used.
-local function freed(log, cost)
-  if log.first_cost >= cost then
-    return log.first_at -- the usual case: a unit at the limit
-  end
-  -- The member of rank low is too early, the one of rank high is late enough.
-  local low = redis.call('ZCOUNT', log.key, '-inf', log.edge)
-  local high = redis.call('ZCARD', log.key) - 1
-  local high_at = log.newest_at
-  while high - low > 1 do
-    local middle = math.floor((low + high) / 2)
-    local at, sum = parse(redis.call('ZRANGE', log.key, middle, middle, 'WITHSCORES'))
-    if not at then
-      return nil
-    end
-    if (sum - log.base) % SUMS >= cost then
-      high, high_at = middle, at
-    else
-      low = middle
-    end
-  end
-  return high_at
-end
-
--- Step 1: read every log and see whether its check has room.
-local logs = {}
-local charge = true -- as long as every check has room
-
-for i, key in ipairs(KEYS) do
-  local log = {
-    key = key,
-    window = tonumber(ARGV[3 * i - 2]),
-    limit = tonumber(ARGV[3 * i - 1]),
-    cost = tonumber(ARGV[3 * i]),
-    now = clock,
-    used = 0,
-    sum = 0,  -- running sum of the newest member
-    base = 0, -- running sum just before the first live member
-  }
-
-  local newest = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if newest.err then
-    if string.find(newest.err, 'WRONGTYPE', 1, true) then
-      return bad_log(i, newest.err)
-    end
-    return newest
+-- search finds a slot in O(log n) steps where what is at hand does not tell it:
+-- with an edge the first slot later than that; with a cost the first one at which
+-- the cost of all slots from start on, up to and with it, is at least that. It
+-- begins at slot start; before is the running sum just before that one. It
+-- returns the slot, its time, and the running sum just before it, or nil if the
+-- value is shorter than its header says.
+local function search(key, bytes, unit, total, start, before, edge, cost)
+  local held = struct.unpack('>I8', bytes, 2)
+  local ref = (held - held % unit) / unit
+  local head, count, capacity, skip, copies
+  local ring = string.byte(bytes) % 2 == 1
+  if ring then
+    head, count, capacity, skip, copies = struct.unpack('>I4I4I4BB', bytes, 28)
   end
 
-  if newest[1] then
-    local at, sum, cost = parse(newest)
-    if not at then
-      return bad_log(i, 'the newest member is not time, sum and cost')
-    end
-    log.member, log.newest_at, log.newest_cost, log.sum, log.base = newest[1], at, cost, sum, sum
-
-    -- The clock is held at the newest entry: a failover to a server whose clock
-    -- is behind must neither reorder the log nor open a hole in it.
-    log.now = math.max(clock, at)
-
-    -- An entry counts until, but not at, its time plus the window, so the first
-    -- live one is the first above the edge.
-    log.edge = string.format('%.0f', log.now - log.window)
-    local first = redis.call('ZRANGEBYSCORE', key, '(' .. log.edge, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if first[1] then
-      local first_at, first_sum, first_cost = parse(first)
-      if not first_at then
-        return bad_log(i, 'the oldest member is not time, sum and cost')
-      end
-      log.first_at, log.first_cost = first_at, first_cost
-      log.base = (first_sum - first_cost) % SUMS
-      log.used = (sum - log.base) % SUMS
-    end
-  end
-
-  log.need = math.max(log.cost, 1) -- cost 0 asks whether anything remains
-  log.room = log.used + log.need <= log.limit
-  charge = charge and log.room
-  logs[i] = log
-end
-
--- Step 2: answer, still without writing.
-local reply = {}
-
-for i, log in ipairs(logs) do
-  local outcome = log.room and 1 or log.need > log.limit and 2 or 0
-  local used = log.used
-  if charge then
-    used = used + log.cost
-  end
-  local remaining = math.max(log.limit - used, 0)
-
-  local retry, unit, reset = 0, 0, 0
-  if outcome == 0 then
-    local at = freed(log, log.used + log.need - log.limit)
-    if not at then
-      return bad_log(i, 'a member is not time, sum and cost')
-    end
-    retry = at + log.window - log.now
-  end
-
-  if remaining == 0 and log.limit > 0 then
-    local at = log.now -- of an empty log that this charge fills to the limit
-    if log.used > 0 then
-      at = freed(log, used + 1 - log.limit)
-      if not at then
-        return bad_log(i, 'a member is not time, sum and cost')
-      end
-    end
-    unit = at + log.window - log.now
-  end
-
-  if charge and log.cost > 0 then
-    reset = log.window
-  elseif log.used > 0 then
-    reset = log.newest_at + log.window - log.now
-  end
-
-  local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] = outcome, remaining, retry, unit, reset
-end
-
--- Step 3: record all or none. Only a charge removes what has expired.
-if charge then
-  for _, log in ipairs(logs) do
-    if log.cost > 0 then
-      local cost = log.cost
-      if log.member then
-        redis.call('ZREMRANGEBYSCORE', log.key, '-inf', log.edge)
-        if log.newest_at == log.now then
-          -- One member for each microsecond: the newest is replaced.
-          redis.call('ZREM', log.key, log.member)
-          cost = cost + log.newest_cost
+  -- passed tells whether slot i is the one or a later one, its time and its sum;
+  -- nil if the slot is not there.
+  local function passed(i)
+    local from, at = bytes, 19 + 9 * i
+    if ring then
+      if i == count then
+        at = 19
+      elseif i < copies - skip then
+        at = 42 + 9 * (skip + i)
+      else
+        local place = 131 + 9 * ((head + i) % capacity)
+        from, at = redis.call('GETRANGE', key, string.format('%d', place), string.format('%d', place + 8)), 1
+        if #from < 9 then
+          return nil
         end
       end
-      local member = string.format('%016.0f:%.0f', (log.sum + log.cost) % SUMS, cost)
-      redis.call('ZADD', log.key, string.format('%.0f', log.now), member)
+    end
+    local low, sum = struct.unpack('>I5I4', from, at)
+    local t = ref + (low - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
+    if edge then
+      return t > edge, t, sum
+    end
+    return (sum - before) % 2 ^ 32 >= cost, t, sum
+  end
 
-      -- The key lives until the log's own time has passed the new entry. That may
-      -- be longer than the window if the clock was set back: a shorter life would
-      -- forget entries that still count.
-      local life_ms = math.ceil((log.now - clock + log.window) / 1000) + SLACK_MS
-      redis.call('PEXPIRE', log.key, string.format('%.0f', life_ms))
+  -- In ever longer steps from the first slot on, because it is near as a rule;
+  -- then by halves of what is between. Slot low is not passed, slot high is.
+  local low, low_sum = start - 1, before
+  local high, step = start, 1
+  local found, t, sum = passed(high)
+  while found == false and high < total - 1 do
+    low, low_sum = high, sum
+    high, step = math.min(high + step, total - 1), 2 * step
+    found, t, sum = passed(high)
+  end
+  while found ~= nil and high - low > 1 do
+    local middle = math.floor((low + high) / 2)
+    local middle_time, middle_sum
+    found, middle_time, middle_sum = passed(middle)
+    if found then
+      high, t = middle, middle_time
+    else
+      low, low_sum = middle, middle_sum
+    end
+  end
+  if found == nil then
+    return nil
+  end
+  return high, t, low_sum
+end
+
+-- run reads slots of a ring's circle that follow each other, the first at head;
+-- less than asked for if the value is shorter than its header says.
+local function run(key, head, capacity, slots)
+  local straight = math.min(slots, capacity - head)
+  if slots <= 0 then
+    return ''
+  end
+  local text = redis.call('GETRANGE', key, string.format('%d', 131 + 9 * head), string.format('%d', 130 + 9 * (head + straight)))
+  if slots > straight then
+    text = text .. redis.call('GETRANGE', key, '131', string.format('%d', 130 + 9 * (slots - straight)))
+  end
+  return text
+end
+
+local keys, args = KEYS, ARGV
+local n = #keys
+local replies = n > 1 and {}
+
+-- A single check is judged, charged and answered in one go. A group of several is
+-- gone through twice: forwards to judge, and then backwards to settle, which is to
+-- charge and to answer. Backwards, because those that come first were recorded
+-- when they were judged, and their answers count what the others charge.
+local i, from, last = 1, 1, 1 -- the check, the first and the last of its group
+local several, settling
+local denied, any, any_room   -- what the checks of the group add up to
+local rooms, seen             -- of a group of several: what was judged, and what was read
+local thrown                  -- the checks whose value was thrown away
+
+while i <= n do
+  local mode, group, unit, window, step, limit, cost, most = struct.unpack('>BBI2I6I6I4I5I4', args[i])
+  local key = keys[i]
+  if i == from and not settling then
+    denied, any, any_room = false, false, false
+    several = group == 0 or mode >= 3
+    settling = not several
+    if several then
+      rooms, seen = {}, {}
+    end
+  end
+
+  -- Read the log, unless it was when it was judged: all of a small one and one byte
+  -- more, or a ring's header. A value that is no log is torn.
+  local view = several and seen[i]
+  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', '135')
+  local size, torn = #bytes, false
+  local ring, expiry, now = false, 0, clock
+  local total, live = 0, 0      -- number of slots; the first that counts, from 0
+  local used, before = 0, 0     -- cost of those that count; running sum just before them
+  local first, newest = 0, 0    -- times in units of the first that counts and of the last
+  if view then
+    bytes, ring, expiry, now, total, live, used, before, first, newest = unpack(view)
+  elseif size >= 18 then
+    -- The header: how many slots there are, and of the oldest where they begin in
+    -- bytes and how many follow each other there: all, or the copies of a ring.
+    local kind, held, base, low, sum, at, copied
+    kind, held, base, expiry = struct.unpack('>BI8I4I5', bytes)
+    local small = unit == 1 and 144 or 146
+    torn = held > 2 ^ 52
+    if kind == small and size % 9 == 0 then
+      total, at = (size - 18) / 9, 19
+      copied = total
+      if total > 0 then
+        low, sum = struct.unpack('>I5I4', bytes, size - 8)
+      end
+    elseif kind == small + 1 and size == 136 then
+      local head, count, capacity, skip, copies
+      low, sum, head, count, capacity, skip, copies = struct.unpack('>I5I4I4I4I4BB', bytes, 19)
+      ring, total, at, copied = true, count + 1, 42 + 9 * skip, copies - skip
+      torn = torn or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
+    else
+      torn = true
+    end
+
+    -- The clock is held at the log's: set back, it must neither reorder the log nor
+    -- open a hole in it.
+    if held > clock then
+      now = held
+    end
+    before = base
+    if total > 0 and not torn then
+      -- The times. A slot of the time edge does not count any more. Five bytes tell
+      -- a time, because it is less than 2^39 units away from the log's clock.
+      local ref, edge = held, now - window
+      if unit > 1 then
+        ref, edge = (held - held % unit) / unit, math.floor(edge / unit)
+      end
+      newest = ref + (low - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
+      if newest <= edge then
+        live, before = total, sum
+      else
+        first = newest
+        while live < copied do
+          local slot_sum
+          low, slot_sum = struct.unpack('>I5I4', bytes, at + 9 * live)
+          local t = ref + (low - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
+          if t > edge then
+            first = t
+            break
+          end
+          live, before = live + 1, slot_sum
+        end
+        if live == copied and live < total - 1 then
+          live, first, before = search(key, bytes, unit, total, live, before, edge)
+          torn = not live
+        end
+        used = not torn and (sum - before) % 2 ^ 32
+      end
+    end
+  elseif bytes ~= '' then
+    torn = true
+    if type(bytes) == 'table' and not string.find(bytes.err, 'WRONGTYPE', 1, true) then
+      return bytes -- an error, but not about the value
+    end
+  end
+
+  -- Judge the check, and what its group adds up to.
+  local room = false
+  if several and settling then
+    room = rooms[i]
+  elseif not torn then
+    room = mode == 4 or used < limit and cost <= limit - used
+    if mode == 0 then
+      denied = denied or not room
+    elseif mode == 1 then
+      any, any_room = true, any_room or room
+    end
+    if group > 1 then -- there are checks without a log
+      denied = denied or group % 4 >= 2
+      any, any_room = any or group % 8 >= 4, any_room or group >= 8
+    end
+    if several then
+      rooms[i] = room
+      if mode < 3 then
+        if group > 0 then
+          last, settling = i, true -- all are judged
+        else
+          seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest}
+        end
+      end
+    end
+  end
+
+  -- What to record: a cost, or what a refund leaves.
+  local charge, refund = 0, false
+  if torn then
+    -- Nothing yet.
+  elseif mode < 3 then
+    if settling and room and not denied and (any_room or not any) then
+      charge = cost
+    end
+  elseif settling then
+    -- It was recorded when it was judged.
+  elseif mode == 3 then
+    charge = math.min(cost, 4294967295 - used)
+  elseif cost > 0 and used > 0 then
+    refund = true
+    used = math.max(used - cost, 0)
+    if used == 0 then
+      total = live
+    else
+      local last
+      last, newest = search(key, bytes, unit, total, live, before, nil, used)
+      torn = not last
+      total = not torn and last + 1
+    end
+  end
+
+  if (charge > 0 or refund) and not torn then
+    -- Write the log without the slots that have expired. need is how many it has
+    -- then, kept how many of them it has now.
+    local kept = total - live
+    local need = kept
+    used = used + charge
+    if charge > 0 then
+      local up = now + step - 1
+      local t = (up - up % step) / unit
+      -- Slots are in the order of their times: a newest one that is ahead takes it.
+      if kept == 0 or t > newest then
+        need, newest = kept + 1, t
+      end
+      if kept == 0 then
+        first = t
+      end
+    end
+    local sum = before + used -- packing takes it modulo 2^32
+
+    -- The key lives until the log's own time has passed its newest slot, which may
+    -- be long if the clock was set back. A quarter of the window more saves setting
+    -- that with each charge.
+    local life
+    local ends = newest * unit + window
+    if ends > expiry * 1000000 and need > 0 then
+      expiry = math.ceil(ends / 1000000) + math.ceil(window / 4000000)
+      life = math.ceil((expiry * 1000000 - clock) / 1000)
+    end
+
+    local kind = unit == 1 and 144 or 146
+    local whole -- the bytes, unless they are written in place
+    if not ring and need <= 13 and need > 0 then
+      -- A small log that stays one.
+      local older = string.sub(bytes, 19 + 9 * live, 9 + 9 * (live + need))
+      whole = struct.pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
+    elseif need == 0 then
+      whole = struct.pack('>BI8I4I5', kind, now, before, expiry)
+    else
+      local head, count, capacity, skip, copies
+      if ring then
+        head, count, capacity, skip, copies = struct.unpack('>I4I4I4BB', bytes, 28)
+        head = (head + live) % capacity
+      end
+
+      if ring and need > 6 and need - 1 <= capacity and need - 1 > capacity / 4 then
+        -- A ring that stays where it is: the header is written, with the next copies
+        -- if they are used up, and the slot that moves from there into the circle.
+        local fresh = ''
+        skip, copies = skip + live, math.min(copies, skip + total - 1) -- a refund may have taken slots that were copied
+        if skip >= copies then
+          skip, copies = 0, math.min(kept - 1, 10)
+          fresh = run(key, head, capacity, copies)
+        end
+        local header = struct.pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, head, need - 1, capacity, skip, copies)
+        -- The reply is the length of the value: one that is torn shows before
+        -- anything is written behind its end.
+        torn = redis.call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
+        if need > kept and not torn then
+          local place = 131 + 9 * ((head + kept - 1) % capacity)
+          redis.call('SETRANGE', key, string.format('%d', place), string.sub(bytes, 19, 27))
+        end
+        if life and not torn then
+          redis.call('PEXPIRE', key, life)
+        end
+      else
+        -- A log that moves. older are all slots but the newest.
+        local older
+        if not ring then
+          older = string.sub(bytes, 19 + 9 * live, 9 + 9 * (live + need))
+        else
+          older = run(key, head, capacity, kept - 1)
+          torn = #older < 9 * (kept - 1)
+          if need > kept and kept > 0 then
+            older = older .. string.sub(bytes, 19, 27)
+          end
+        end
+        if need <= 6 then
+          whole = struct.pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
+        else
+          -- Room for a quarter more, but not for more than there can be.
+          count = need - 1
+          capacity = count + math.max(math.floor(count / 4), 1)
+          if count < most then
+            capacity = math.min(capacity, most - 1)
+          end
+          copies = math.min(kept - 1, 10)
+          whole = struct.pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
+            .. string.sub(older, 1, 9 * copies) .. string.rep('\0', 90 - 9 * copies)
+            .. older .. string.rep('\0', 9 * (capacity - count))
+        end
+      end
+    end
+    if whole and not torn then
+      if life then
+        redis.call('SET', key, whole, 'PX', life)
+      else
+        redis.call('SET', key, whole, 'KEEPTTL')
+      end
+    end
+  end
+
+  if settling and not torn then
+    -- Answer as the log stands now.
+    local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
+    if used > 0 then
+      reset = newest * unit + window - now
+    end
+    if remaining <= 0 and limit > 0 then
+      local t = first -- each slot holds a unit at least
+      if remaining < 0 then
+        local slot
+        slot, t = search(key, bytes, unit, total, live, before, nil, 1 - remaining)
+        torn = not slot
+      end
+      unit_after = not torn and math.max(t * unit + window - now, 0)
+    end
+    if not room then
+      outcome = 0
+      if cost > limit or limit == 0 then
+        outcome = 2
+      elseif cost <= 1 then
+        retry = unit_after
+      elseif cost > remaining and not torn then
+        local slot, t = search(key, bytes, unit, total, live, before, nil, cost - remaining)
+        torn = not slot
+        retry = not torn and math.max(t * unit + window - now, 0)
+      end
+    end
+    if thrown and thrown[i] then
+      outcome = outcome + 4
+    end
+    if not torn then
+      if remaining < 0 then
+        remaining = 0
+      end
+      local reply = struct.pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
+      if n == 1 then
+        return reply
+      end
+      replies[i] = reply
+    end
+  end
+
+  if torn then
+    -- What is no log is thrown away, and the check asked again.
+    redis.call('UNLINK', key)
+    thrown = thrown or {}
+    thrown[i] = true
+    settling = several and settling
+    if several then
+      seen[i] = nil
+    end
+  else
+    if mode == 3 and not settling then
+      denied = denied or not room
+    end
+    if settling and i > from then
+      i = i - 1
+    elseif settling then
+      i, from, settling = last + 1, last + 1, false
+      last = i
+    elseif group > 0 then
+      last, settling = i, true
+    else
+      i = i + 1
     end
   end
 end
-
-return reply
+return table.concat(replies)

@@ -1,0 +1,202 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+func call(checks ...window.Check) redisstore.Call {
+	return redisstore.Call{Checks: checks, Decisions: make([]window.Decision, len(checks))}
+}
+
+// TestTakeAll proves that calls of one batch are independent: one is denied and
+// charges nothing, others are allowed, and later ones see what earlier ones
+// charged.
+func TestTakeAll(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	counted := &counter{Client: client}
+	s := redisstore.NewWithClock(t, counted, redisstore.Options{}, "clock")
+	setClock(t, client, "clock", 0)
+	take(t, s, check("warm", 1, 1))
+	counted.n.Store(0)
+
+	calls := []redisstore.Call{
+		call(check("a", 3, 2)),
+		call(check("a", 3, 2), check("b", 9, 1)), // denied by a, so b is not charged
+		call(check("b", 9, 1), check("b", 9, 2)), // folded
+		call(),
+		call(check("none", 0, 1)), // needs no log
+		call(check("a", 3, 1)),
+		call(check("b", 9, 0)),
+	}
+	if err := s.TakeAll(t.Context(), calls); err != nil {
+		t.Fatal(err)
+	}
+	full := window.Decision{Allowed: true, UnitAfter: win, ResetAfter: win}
+	six := window.Decision{Allowed: true, Remaining: 6, ResetAfter: win}
+	want := [][]window.Decision{
+		{{Allowed: true, Remaining: 1, ResetAfter: win}},
+		{{Remaining: 1, RetryAfter: win, ResetAfter: win}, {Allowed: true, Remaining: 9}},
+		{six, six},
+		{},
+		{{Never: true}},
+		{full},
+		{six},
+	}
+	for i := range calls {
+		if diff := cmp.Diff(want[i], calls[i].Decisions); diff != "" {
+			t.Errorf("call %d: (-want +got)\n%s", i, diff)
+		}
+	}
+	if got := counted.n.Load(); got != 1 {
+		t.Errorf("%d commands, want 1", got)
+	}
+}
+
+// TestTakeAllBounds proves what is refused, and that nothing is sent for it.
+func TestTakeAllBounds(t *testing.T) {
+	counted := &counter{Client: newClient(t, servers.Redis(t))}
+	s := redisstore.New(counted, redisstore.Options{})
+	many := make([]redisstore.Call, redisstore.MaxCalls+1)
+	for i := range many {
+		many[i] = call(check(fmt.Sprint(i), 1, 1))
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		ctx   context.Context
+		calls []redisstore.Call
+		is    error
+		want  string
+	}{
+		{t.Context(), many, window.ErrBadCheck, "65 calls at once, at most 64"},
+		{t.Context(), []redisstore.Call{call(check("a", 1, 1)), call(check("", 1, 1))}, window.ErrBadCheck, "call 1: "},
+		{t.Context(), []redisstore.Call{{Checks: []window.Check{check("a", 1, 1)}}}, window.ErrBadCheck, "room for 0 decisions"},
+		{done, many[:2], context.Canceled, "canceled"},
+	} {
+		err := s.TakeAll(tt.ctx, tt.calls)
+		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "redisstore: ") {
+			t.Errorf("got error %v, want one that wraps %q and has %q", err, tt.is, tt.want)
+		}
+	}
+	if err := s.TakeAll(t.Context(), nil); err != nil {
+		t.Errorf("no calls: %v", err)
+	}
+	if got := counted.n.Load(); got != 0 {
+		t.Errorf("%d commands were sent, want none", got)
+	}
+	if err := s.TakeAll(t.Context(), many[:redisstore.MaxCalls]); err != nil {
+		t.Errorf("%d calls: %v", redisstore.MaxCalls, err)
+	}
+	for i := range redisstore.MaxCalls {
+		if !many[i].Decisions[0].Allowed {
+			t.Errorf("call %d: got %+v", i, many[i].Decisions[0])
+		}
+	}
+}
+
+// TestWithoutLog proves that nothing is sent where no log is needed.
+func TestWithoutLog(t *testing.T) {
+	counted := &counter{Client: newClient(t, servers.Redis(t))}
+	s := redisstore.New(counted, redisstore.Options{})
+	got := take(t, s, check("a", 0, 1), check("b", window.MaxHits, 1), check("a", 0, 2))
+	want := []window.Decision{{Never: true}, {Allowed: true, Remaining: window.MaxHits}, {Never: true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if got := counted.n.Load(); got != 0 {
+		t.Errorf("%d commands were sent, want none", got)
+	}
+}
+
+// TestBatchesLikeMemory compares random batches of groups in all modes with the
+// embedded store: the same arithmetic, but in Go, and call by call.
+func TestBatchesLikeMemory(t *testing.T) {
+	const batches = 4000
+	client := newClient(t, servers.Redis(t))
+	var now time.Duration
+	memory := memstore.New(memstore.Options{Clock: func() time.Duration { return epoch + now }, SweepInterval: -1})
+	defer memory.Close()
+	s := redisstore.NewWithClock(t, client, redisstore.Options{Foreign: func(time.Duration) {
+		t.Error("a value was taken for foreign")
+	}}, "clock")
+
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	outcomes := make(map[string]int)
+	for n := range batches {
+		if n%200 == 0 {
+			// New keys: their expiry is real, unlike the clock.
+			client.FlushDB(t.Context())
+			now += 1000 * time.Hour
+		}
+		if r.IntN(3) > 0 {
+			now += []time.Duration{time.Microsecond, 100 * time.Microsecond, time.Second, 5 * time.Second, 11 * time.Second, -time.Second}[r.IntN(6)]
+		}
+		setClock(t, client, "clock", now)
+		calls := make([]redisstore.Call, 1+r.IntN(4))
+		for i := range calls {
+			calls[i] = randomCall(r)
+		}
+		if err := s.TakeAll(t.Context(), calls); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range calls {
+			want := make([]window.Decision, len(c.Checks))
+			if err := memory.Take(t.Context(), c.Checks, want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, c.Decisions); diff != "" {
+				t.Fatalf("seed %d, batch %d, call %d, %+v: (-memory +redis)\n%s", seed, n, i, c.Checks, diff)
+			}
+			for j := range want {
+				outcomes[fmt.Sprint(c.Checks[j].Mode, want[j].Allowed)]++
+			}
+		}
+	}
+	for _, m := range []window.Mode{window.Enforce, window.Any, window.Observe, window.Always} {
+		for _, allowed := range []bool{true, false} {
+			if n := outcomes[fmt.Sprint(m, allowed)]; n < batches/20 {
+				t.Errorf("only %d checks of mode %v with allowed %t", n, m, allowed)
+			}
+		}
+	}
+}
+
+// randomCall makes a group that Validate accepts, on few logs.
+func randomCall(r *rand.Rand) redisstore.Call {
+	for {
+		var checks []window.Check
+		for range 1 + r.IntN(4) {
+			c := window.Check{
+				Key:   string(rune('a' + r.IntN(3))),
+				Limit: window.Limit{Hits: []uint64{0, 1, 3, 10, 40, window.MaxHits}[r.IntN(6)], Window: []time.Duration{win, 10 * win, 7 * 24 * time.Hour}[r.IntN(3)]},
+				Cost:  uint64(r.IntN(5)),
+				Mode:  window.Mode(r.IntN(5)),
+			}
+			switch r.IntN(8) {
+			case 0:
+				c.Cost = uint64(r.IntN(50))
+			case 1:
+				c.Precision = 500 * time.Millisecond
+			}
+			checks = append(checks, c)
+		}
+		c := call(checks...)
+		if window.Validate(c.Checks, c.Decisions) == nil {
+			return c
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// logOf returns the bytes of a log with hits of cost 1, a millisecond apart, the
+// last of them at the epoch.
+func logOf(t testing.TB, hits int, l window.Limit) []byte {
+	t.Helper()
+	var log []byte
+	c := window.Check{Key: "k", Limit: l, Cost: 1}
+	for i := range hits {
+		var d window.Decision
+		log = window.Take(log, (epoch - time.Duration(hits-1-i)*time.Millisecond).Microseconds(), &c, &d)
+	}
+	return log
+}
+
+// TestForeign proves that a value which is not a log is thrown away, told of, and
+// then no different from none, whatever becomes of the group.
+func TestForeign(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	const (
+		key  = "p:secret-subject:10000000"
+		good = "p:good:10000000"
+	)
+	limit := window.Limit{Hits: 50, Window: win}
+	ring := logOf(t, 40, limit)
+	changed := func(at int, b byte) []byte {
+		out := append([]byte(nil), ring...)
+		out[at] = b
+		return out
+	}
+	set := func(value []byte) func(context.Context) error {
+		return func(ctx context.Context) error { return client.Set(ctx, key, value, 0).Err() }
+	}
+	for _, tt := range []struct {
+		name string
+		put  func(context.Context) error
+	}{
+		{"a number", set([]byte("7"))},
+		{"text as long as a log", set([]byte("0123456789abcdefghijklmnopq"))},
+		{"an unknown kind", set(append([]byte{0xa0}, logOf(t, 2, limit)[1:]...))},
+		{"text as long as a ring's header", set(make([]byte, 135))},
+		{"a list", func(ctx context.Context) error { return client.RPush(ctx, key, "a").Err() }},
+		{"a hash", func(ctx context.Context) error { return client.HSet(ctx, key, "a", "b").Err() }},
+		{"a sorted set, as before", func(ctx context.Context) error {
+			return client.ZAdd(ctx, key, redis.Z{Score: 1, Member: "0000000000000002:2"}).Err()
+		}},
+		{"a log of another unit", set(logOf(t, 2, window.Limit{Hits: 50, Window: 7 * 24 * time.Hour}))},
+		{"a ring of another unit", set(logOf(t, 40, window.Limit{Hits: 50, Window: 7 * 24 * time.Hour}))},
+		{"a header cut off", set(logOf(t, 2, limit)[:17])},
+		{"a slot cut off", set(logOf(t, 2, limit)[:30])},
+		{"a small log with too many slots", set(append(logOf(t, 13, limit), make([]byte, 9)...))},
+		{"a ring without a circle", set(ring[:131])},
+		{"a clock that is too far", set(changed(1, 0xff))},
+		{"a head outside", set(changed(29, 1))},
+		{"more slots than the capacity", set(changed(33, 1))},
+		{"no copies", set(changed(40, 0))},
+		{"copies used up", set(changed(39, 10))},
+		{"more copies than there is room for", set(changed(40, 12))},
+		{"more copies than slots", func(ctx context.Context) error {
+			out := changed(34, 3)
+			return client.Set(ctx, key, out, 0).Err()
+		}},
+	} {
+		for _, denied := range []bool{false, true} {
+			name := tt.name
+			if denied {
+				name += ", in a denied group"
+			}
+			t.Run(name, func(t *testing.T) {
+				ctx := t.Context()
+				var told []time.Duration
+				s := redisstore.NewWithClock(t, client, redisstore.Options{
+					Prefix: "p:", Foreign: func(win time.Duration) { told = append(told, win) },
+				}, "clock")
+				client.FlushDB(ctx)
+				setClock(t, client, "clock", 0)
+				if err := tt.put(ctx); err != nil {
+					t.Fatal(err)
+				}
+				limits := uint64(5)
+				if denied {
+					limits = 1
+				}
+				checks := []window.Check{check("secret-subject", 5, 2), check("good", limits, 2), check("secret-subject", 5, 1)}
+				got := take(t, s, checks...)
+				left := uint64(2)
+				if denied {
+					left = 5
+				}
+				want := window.Decision{Allowed: true, Remaining: left}
+				if !denied {
+					want.ResetAfter = win
+				}
+				if diff := cmp.Diff([]window.Decision{want, want}, []window.Decision{got[0], got[2]}); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+				if diff := cmp.Diff([]time.Duration{win}, told); diff != "" {
+					t.Errorf("told of: (-want +got)\n%s", diff)
+				}
+				value, err := client.Get(ctx, key).Bytes()
+				if denied {
+					if n := client.Exists(ctx, key, good).Val(); n != 0 {
+						t.Errorf("%d keys are there after a denied group, want none", n)
+					}
+				} else if _, decodeErr := window.Decode(value); err != nil || decodeErr != nil {
+					t.Errorf("the value after it: %v, %v", err, decodeErr)
+				}
+				// It is told once.
+				if got := take(t, s, check("secret-subject", 5, 1))[0]; !got.Allowed || got.Remaining != left-1 {
+					t.Errorf("the next call: got %+v, want %d to remain", got, left-1)
+				}
+				if len(told) != 1 {
+					t.Errorf("told of %d values, want 1", len(told))
+				}
+			})
+		}
+	}
+}
+
+// TestTornRing proves that a ring whose circle is cut off or too long is found out
+// where it is read or written, and thrown away then.
+func TestTornRing(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	const key = "k:10000000"
+	limit := window.Limit{Hits: 50, Window: win}
+	full := logOf(t, 40, window.Limit{Hits: 40, Window: win}) // with no room to spare
+	shrunk := append(logOf(t, 40, limit)[:140], 0)
+	for _, tt := range []struct {
+		name  string
+		value []byte
+		at    time.Duration
+		c     window.Check
+		want  window.Decision
+	}{
+		{"charge, cut off", shrunk, 0, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		{"charge, too long", append(logOf(t, 40, limit), 1), 0, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		// The first 20 have expired, so the circle is read.
+		{"look", shrunk, win - 20*time.Millisecond, check("k", 50, 0), window.Decision{Allowed: true, Remaining: 50}},
+		// The copies are used up, so the next ones are read.
+		{"charge, copies used up", shrunk, win - 29*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		{"wait", shrunk, 0, check("k", 40, 30), window.Decision{Allowed: true, Remaining: 10, ResetAfter: win}},
+		{"wait for one", shrunk, 0, check("k", 20, 1), window.Decision{Allowed: true, Remaining: 19, ResetAfter: win}},
+		{"refund", shrunk, 0, refunding(check("k", 50, 20)), window.Decision{Allowed: true, Remaining: 50}},
+		{"refund of less", append(logOf(t, 40, limit), 1), 0, refunding(check("k", 50, 2)), window.Decision{Allowed: true, Remaining: 50}},
+		{"shrink", shrunk, win - 8*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		{"grow", full[:140], time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		{"report", shrunk, 0, reporting(check("k", 20, 30)), window.Decision{Never: true, UnitAfter: win, ResetAfter: win}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			told := 0
+			s := redisstore.NewWithClock(t, client, redisstore.Options{Foreign: func(time.Duration) { told++ }}, "clock")
+			if err := client.Set(t.Context(), key, tt.value, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			setClock(t, client, "clock", tt.at)
+			if diff := cmp.Diff(tt.want, take(t, s, tt.c)[0]); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if told != 1 {
+				t.Errorf("told of %d values, want 1", told)
+			}
+			if value, err := client.Get(t.Context(), key).Bytes(); err == nil {
+				if _, err := window.Decode(value); err != nil {
+					t.Errorf("what is there now: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func refunding(c window.Check) window.Check {
+	c.Mode = window.Refund
+	return c
+}
+
+func reporting(c window.Check) window.Check {
+	c.Mode = window.Always
+	return c
+}

@@ -1,0 +1,292 @@
+package redisstore
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+const (
+	second = int64(1_000_000)
+	// start is when the logs of these tests begin.
+	start = 1_750_000_000 * second
+)
+
+// planted puts bytes under a check's key and asks it. There must be no error, and
+// never more than the limit to spend; and where the bytes are a log, or certainly
+// are none, all must be as package window has it.
+func planted(r *rig, value []byte, clock int64, c *window.Check) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	key := string(appendKey(nil, "", c.Log()))
+	if err := r.client.Set(ctx, key, value, 0).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	got := r.take(clock, c)
+	if got.decision.Remaining > c.Limit.Hits {
+		r.t.Fatalf("%x, %+v at %d: remaining %d", value, *c, clock, got.decision.Remaining)
+	}
+
+	var v window.View
+	v.Look(value, clock, c.Limit.Window)
+	foreign := v.Foreign()
+	_, err := window.Decode(value)
+	// A ring that is longer or shorter than it says shows in Redis only where it
+	// is read there: for Always, maybe after it was judged.
+	maybe := foreign && len(value) > 135 && value[0]&^2 == 0x91 && (!got.foreign || c.Mode == window.Always)
+	switch {
+	case maybe, !foreign && err != nil && len(value) > 0:
+		// It looks like a log. What it says may be wrong, but what is there after a
+		// charge must be looked at without an error again.
+		r.take(clock, c)
+		return
+	case foreign != got.foreign:
+		r.t.Fatalf("%x, %+v at %d: foreign %t, want %t", value, *c, clock, got.foreign, foreign)
+	}
+	before := value
+	if foreign {
+		before = nil
+	}
+	var want window.Decision
+	after := window.Take(append([]byte(nil), before...), clock, c, &want)
+	if diff := cmp.Diff(want, got.decision); diff != "" {
+		r.t.Fatalf("%x, %+v at %d: (-want +got)\n%s", value, *c, clock, diff)
+	}
+	if len(after) == 0 {
+		after = nil
+	}
+	wrote := got.log != nil && !bytes.Equal(got.log, value)
+	if wrote {
+		copy(after[atExpiry:atExpiry+5], got.log[atExpiry:]) // Redis's own
+	}
+	if len(value) > 0 && !bytes.Equal(after, got.log) {
+		r.t.Fatalf("%x, %+v at %d: the log is\n%x, want\n%x", value, *c, clock, got.log, after)
+	}
+}
+
+// randomLog makes a log with a past.
+func randomLog(r *rand.Rand, win time.Duration, clock *int64) []byte {
+	var log []byte
+	hits := []int{1, 5, 13, 14, 20, 40, 200}[r.IntN(7)]
+	step := max(win.Microseconds()/int64(hits)/int64(1+r.IntN(3)), 1)
+	for range 1 + r.IntN(2*hits) {
+		*clock += r.Int64N(step) * int64(r.IntN(3))
+		c := randomCheck(r, win)
+		c.Limit.Hits, c.Cost = 1000, uint64(1+r.IntN(3))
+		var d window.Decision
+		log = window.Take(log, *clock, c, &d)
+	}
+	return log
+}
+
+func randomCheck(r *rand.Rand, win time.Duration) *window.Check {
+	c := &window.Check{
+		Key:   "k",
+		Limit: window.Limit{Hits: []uint64{1, 3, 20, 100, 1000, 4294967294}[r.IntN(6)], Window: win},
+		Cost:  []uint64{0, 1, 1, 1, 2, 5, 30, 5_000_000_000}[r.IntN(8)],
+	}
+	if r.IntN(3) == 0 {
+		c.Mode = window.Mode(r.IntN(5))
+	}
+	if r.IntN(4) == 0 {
+		c.Precision = win / time.Duration(1+r.IntN(100))
+	}
+	return c
+}
+
+// damage changes a value a little, or a lot.
+func damage(r *rand.Rand, b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	b = append([]byte(nil), b...)
+	switch r.IntN(6) {
+	case 0:
+		return b
+	case 1:
+		return b[:r.IntN(len(b)+1)]
+	case 2:
+		return append(b, make([]byte, 1+r.IntN(20))...)
+	case 3:
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		b[0] = 0x90 + byte(r.IntN(4))
+	case 4: // the header is the most delicate part
+		b[r.IntN(min(len(b), 42))] = byte(r.Uint32())
+	default:
+		for range 1 + r.IntN(3) {
+			b[r.IntN(len(b))] ^= 1 << r.IntN(8)
+		}
+	}
+	return b
+}
+
+// TestPlanted plants logs, damaged logs and noise.
+func TestPlanted(t *testing.T) {
+	r := newRig(t)
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	for range 6000 {
+		win := []time.Duration{10 * time.Millisecond, 10 * time.Second, 6 * 24 * time.Hour, 7 * 24 * time.Hour, 400 * 24 * time.Hour}[rnd.IntN(5)]
+		clock := start
+		log := damage(rnd, randomLog(rnd, win, &clock))
+		clock += []int64{0, 1, -second, win.Microseconds() / 2, win.Microseconds(), 1000 * second}[rnd.IntN(6)]
+		planted(r, log, clock, randomCheck(rnd, win))
+	}
+}
+
+// TestShapes lets logs of many lengths lose all but a few slots, by time and by a
+// refund, so that every change of shape is met at its edge.
+func TestShapes(t *testing.T) {
+	r := newRig(t)
+	const win = 10 * time.Second
+	ask := func(hits, cost uint64, m window.Mode) *window.Check {
+		return &window.Check{Key: "k", Limit: window.Limit{Hits: hits, Window: win}, Cost: cost, Mode: m}
+	}
+	for _, fill := range []int{1, 6, 7, 12, 13, 14, 15, 20, 21, 22, 30, 31, 32, 60, 100} {
+		for keep := range min(fill, 30) + 1 {
+			var log []byte
+			for i := range fill {
+				var d window.Decision
+				log = window.Take(log, start+int64(i), ask(1000, 1, window.Enforce), &d)
+			}
+			at := start + win.Microseconds() + int64(fill-keep) - 1 // all but keep have expired
+			for _, limit := range []uint64{uint64(keep) + 1, uint64(keep) + 2, 1000} {
+				planted(r, log, at, ask(limit, 1, window.Enforce))
+			}
+			planted(r, log, start+int64(fill), ask(1000, uint64(fill-keep), window.Refund))
+			planted(r, log, at, ask(1000, 1, window.Refund))
+		}
+	}
+}
+
+// TestPrecisionBoundsShapes fills logs whose precision bounds their slots, and
+// compares the room that they have.
+func TestPrecisionBoundsShapes(t *testing.T) {
+	r := newRig(t)
+	const win = 10 * time.Second
+	for parts := 12; parts < 40; parts++ {
+		c := &window.Check{Key: "k", Limit: window.Limit{Hits: 1000, Window: win}, Cost: 1, Precision: win / time.Duration(parts)}
+		var log []byte
+		for i := range parts + 3 {
+			at := start + int64(i)*c.Precision.Microseconds()
+			planted(r, log, at, c)
+			var d window.Decision
+			log = window.Take(log, at, c, &d)
+		}
+	}
+}
+
+// FuzzPlanted is TestPlanted for bytes of the fuzzer's choice.
+func FuzzPlanted(f *testing.F) {
+	r := newRig(f)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i := range 40 {
+		win := []time.Duration{10 * time.Second, 7 * 24 * time.Hour}[i%2]
+		clock := start
+		log := randomLog(rnd, win, &clock)
+		c := randomCheck(rnd, win)
+		f.Add(log, clock, i%2 == 1, c.Limit.Hits, c.Cost, uint8(c.Mode), c.Precision.Microseconds())
+	}
+	f.Fuzz(func(t *testing.T, value []byte, clock int64, long bool, hits, cost uint64, mode uint8, precision int64) {
+		c := &window.Check{Key: "k", Limit: window.Limit{Hits: hits, Window: 10 * time.Second}, Cost: cost, Mode: window.Mode(mode)}
+		if long {
+			c.Limit.Window = 7 * 24 * time.Hour
+		}
+		if precision >= 0 && precision <= c.Limit.Window.Microseconds() {
+			c.Precision = time.Duration(precision) * time.Microsecond
+		}
+		if clock < 0 || clock > 1<<52 || window.Validate([]window.Check{*c}, make([]window.Decision, 1)) != nil {
+			return
+		}
+		planted(&rig{t: t, client: r.client, script: r.script}, value, clock, c)
+	})
+}
+
+// TestKey pins the names of keys, which a rolling upgrade has to find again.
+func TestKey(t *testing.T) {
+	for _, tt := range []struct {
+		prefix, key string
+		win         time.Duration
+		want        string
+	}{
+		{"", "k", 10 * time.Second, "k:10000000"},
+		{"p:", "{tag}:k\x00\xff", 400 * 24 * time.Hour, "p:{tag}:k\x00\xff:34560000000000"},
+	} {
+		if got := string(appendKey(nil, tt.prefix, window.LogID{Key: tt.key, Window: tt.win})); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// TestStrictReply proves that a reply of another shape is an error that says what
+// was expected.
+func TestStrictReply(t *testing.T) {
+	const good = "\x01\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
+	decision := window.Decision{Allowed: true, Remaining: 2, RetryAfter: 3 * time.Microsecond, UnitAfter: 4 * time.Microsecond, ResetAfter: 261 * time.Microsecond}
+	for _, tt := range []struct {
+		name    string
+		reply   any
+		foreign int
+		want    string // of the error; empty: none
+	}{
+		{"good", good + good, 0, ""},
+		{"foreign", "\x05" + good[1:] + good, 1, ""},
+		{"nil", nil, 0, "reply is <nil>, want a string of 52 bytes"},
+		{"an integer", int64(1), 0, "reply is int64"},
+		{"a list", []any{good, good}, 0, "reply is []interface {}"},
+		{"empty", "", 0, "reply has 0 bytes, want 26 for each of 2 checks"},
+		{"too short", good, 0, "reply has 26 bytes"},
+		{"too long", good + good + "x", 0, "reply has 53 bytes"},
+		{"an unknown outcome", good + "\x03" + good[1:], 0, "reply to check 1: the outcome is 3"},
+		{"an unknown foreign outcome", "\x07" + good[1:] + good, 0, "reply to check 0: the outcome is 7"},
+		{"a flag that is not known", good + "\x09" + good[1:], 0, "reply to check 1: the outcome is 9"},
+		{"a wait without end", good + good[:5] + "\xff" + good[6:], 0, "reply to check 1: a wait of "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got [2]window.Decision
+			c := &window.Check{Limit: window.Limit{Window: time.Second}}
+			b := batch{asked: []asked{{check: c, to: &got[0]}, {check: c, to: &got[1]}}}
+			foreign := 0
+			err := b.answer(tt.reply, func(time.Duration) { foreign++ })
+			if tt.want != "" {
+				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) {
+					t.Errorf("got error %v, want one with %q", err, tt.want)
+				}
+				return
+			}
+			if diff := cmp.Diff([2]window.Decision{decision, decision}, got); err != nil || diff != "" {
+				t.Errorf("error %v (-want +got)\n%s", err, diff)
+			}
+			if foreign != tt.foreign {
+				t.Errorf("told of %d foreign values, want %d", foreign, tt.foreign)
+			}
+		})
+	}
+}
+
+// FuzzReply proves that no reply can make the store panic.
+func FuzzReply(f *testing.F) {
+	f.Add("x", uint8(1))
+	f.Add(fmt.Sprintf("%052d", 0), uint8(2))
+	f.Fuzz(func(_ *testing.T, reply string, n uint8) {
+		decisions := make([]window.Decision, n)
+		b := batch{asked: make([]asked, n)}
+		for i := range b.asked {
+			b.asked[i] = asked{check: &window.Check{}, to: &decisions[i]}
+		}
+		_ = b.answer(reply, func(time.Duration) {})
+	})
+}

@@ -1,0 +1,200 @@
+package redisstore
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// A rig runs the script on single checks at times of the test's choice, whether
+// or not they need a log, and sees the bytes.
+type rig struct {
+	t      testing.TB
+	client *redis.Client
+	script script
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: servers.Redis(t), MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	r := &rig{t: t, client: client, script: withClock(t, "ARGV[#ARGV]")}
+	if err := client.ScriptLoad(t.Context(), r.script.text).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// seen is what a step of a rig has shown.
+type seen struct {
+	decision window.Decision
+	foreign  bool
+	log      []byte        // nil if there is none
+	ttl      time.Duration // as PTTL tells
+}
+
+// take decides a group of one check.
+func (r *rig) take(clock int64, c *window.Check) seen {
+	r.t.Helper()
+	var s seen
+	b := batch{asked: []asked{{check: c, to: &s.decision, group: groupEnds}}}
+	args := b.arguments([]any{"evalsha", r.script.sha, 1}, "")
+	key := args[3].(string)
+
+	pipe := r.client.Pipeline()
+	taken := pipe.Do(r.t.Context(), append(args, clock)...)
+	log := pipe.Get(r.t.Context(), key)
+	ttl := pipe.PTTL(r.t.Context(), key)
+	if _, err := pipe.Exec(r.t.Context()); err != nil && !errors.Is(err, redis.Nil) {
+		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
+	}
+	if err := b.answer(taken.Val(), func(time.Duration) { s.foreign = true }); err != nil {
+		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
+	}
+	if log.Err() == nil {
+		s.log = []byte(log.Val())
+	}
+	s.ttl = ttl.Val()
+	return s
+}
+
+// vector and vectorStep are what the file holds; package window's test says what
+// the fields mean.
+type vector struct {
+	Name   string       `json:"name"`
+	Window int64        `json:"window"`
+	Steps  []vectorStep `json:"steps"`
+}
+
+type vectorStep struct {
+	Clock     int64  `json:"t"`
+	Mode      string `json:"m"`
+	Cost      uint64 `json:"c"`
+	Limit     uint64 `json:"l"`
+	Precision int64  `json:"p"`
+
+	Outcome   int    `json:"o"`
+	Remaining uint64 `json:"n"`
+	Retry     int64  `json:"r"`
+	Unit      int64  `json:"u"`
+	Reset     int64  `json:"e"`
+	Log       string `json:"b"`
+}
+
+func (s *vectorStep) check(key string, win int64) *window.Check {
+	c := &window.Check{
+		Key:       key,
+		Limit:     window.Limit{Hits: s.Limit, Window: time.Duration(win) * time.Microsecond},
+		Cost:      s.Cost,
+		Precision: time.Duration(s.Precision) * time.Microsecond,
+	}
+	for m := window.Enforce; m <= window.Refund; m++ {
+		if m.String() == s.Mode {
+			c.Mode = m
+		}
+	}
+	return c
+}
+
+func (s *vectorStep) decision() window.Decision {
+	return window.Decision{
+		Allowed:    s.Outcome == 1,
+		Never:      s.Outcome == 2,
+		Remaining:  s.Remaining,
+		RetryAfter: time.Duration(s.Retry) * time.Microsecond,
+		UnitAfter:  time.Duration(s.Unit) * time.Microsecond,
+		ResetAfter: time.Duration(s.Reset) * time.Microsecond,
+	}
+}
+
+// readVectors calls f for every history of the file.
+func readVectors(t testing.TB, f func(v *vector)) {
+	t.Helper()
+	file, err := os.Open("../testdata/vectors.jsonl.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(z); ; {
+		var v vector
+		if err := dec.Decode(&v); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		f(&v)
+	}
+}
+
+const (
+	atExpiry    = 13 // five bytes of a log that only Redis has
+	vectorBytes = 144
+)
+
+// withoutExpiry returns a log as Go would have it.
+func withoutExpiry(log []byte) []byte {
+	log = append([]byte(nil), log...)
+	clear(log[atExpiry : atExpiry+5])
+	return log
+}
+
+// TestVectors proves that the script decides and writes what package window
+// does: all answers and all bytes of its test vectors.
+func TestVectors(t *testing.T) {
+	r := newRig(t)
+	histories, steps := 0, 0
+	readVectors(t, func(v *vector) {
+		key := fmt.Sprintf("v%d", histories)
+		histories++
+		want := "" // the log, as the vectors tell it
+		for i := range v.Steps {
+			s := &v.Steps[i]
+			steps++
+			got := r.take(s.Clock, s.check(key, v.Window))
+			if got.decision != s.decision() || got.foreign {
+				t.Fatalf("%s %s, step %d, %+v:\ngot  %+v, foreign %t\nwant %+v", v.Name, key, i, *s, got.decision, got.foreign, s.decision())
+			}
+			if s.Log != "" {
+				want = s.Log
+			}
+			if log := told(got.log); log != want {
+				t.Fatalf("%s %s, step %d, %+v: the log\ngot  %s\nwant %s", v.Name, key, i, *s, log, want)
+			}
+			if got.log != nil && got.ttl <= 0 {
+				t.Fatalf("%s %s, step %d: the key has no expiry: %v", v.Name, key, i, got.ttl)
+			}
+		}
+	})
+	if steps < 16_000 {
+		t.Errorf("%d steps in %d histories, want all 16,003", steps, histories)
+	}
+}
+
+// told tells a log as a vector does.
+func told(log []byte) string {
+	if log == nil {
+		return ""
+	}
+	log = withoutExpiry(log)
+	if len(log) <= vectorBytes {
+		return hex.EncodeToString(log)
+	}
+	digest := sha256.Sum256(log)
+	return "sha256:" + hex.EncodeToString(digest[:8])
+}
