@@ -63,13 +63,18 @@ vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## known vulnerabilities in w
 	  else echo "$$out"; exit $$status; fi
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (30s)
+fuzz: FUZZSTEPS ?= 10000000
+fuzz: test-servers ## long random runs against the oracle (FUZZSTEPS, 10 million), then every fuzz target for FUZZTIME (30s)
+	WINDOW_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window
+	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
+	WINDOWTEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
 	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; done; done
 
 .PHONY: bench
-bench: build test-servers ## throughput as ratios to a bare gRPC server, and allocations of the hot path
+bench: build test-servers ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
+	go run ./test/windowbench
 	go run ./test/bench -rls bin/rls
 
 .PHONY: compose-test

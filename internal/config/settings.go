@@ -88,7 +88,15 @@ const (
 type Store struct {
 	Type    string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
 	Timeout time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
+	Memory  Memory        `yaml:"memory"`
 	Redis   Redis         `yaml:"redis"`
+}
+
+// Memory is the memory store.
+type Memory struct {
+	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: logs that are held, one for each key and window; 0: any number"`
+	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: memory that the logs take, in bytes; 0: any number"`
+	Snapshot string `yaml:"snapshot" doc:"memory store: a file that the logs are written to at shutdown and read from at start, one for each process; empty: a restart forgets"`
 }
 
 // Redis is the redis store.
@@ -146,7 +154,7 @@ func Default() Settings {
 		Admin:   Admin{Address: "127.0.0.1:6070"},
 		Tiers:   Tiers{Source: TiersFile, UnknownKey: UnknownKeyShared},
 		Reload:  Reload{Interval: 5 * time.Second},
-		Store:   Store{Type: StoreMemory, Timeout: 15 * time.Millisecond, Redis: Redis{URL: "redis://127.0.0.1:6379/0", KeyPrefix: "slidegate:"}},
+		Store:   Store{Type: StoreMemory, Timeout: 15 * time.Millisecond, Memory: Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20}, Redis: Redis{URL: "redis://127.0.0.1:6379/0", KeyPrefix: "slidegate:"}},
 		Headers: Headers{Styles: []string{StyleRateLimit}},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
@@ -364,6 +372,9 @@ const (
 	maxKeyPrefix    = 64       // it is stored with every key
 	minSecret       = 16       // 128 bits: cannot be guessed
 	maxStoreTimeout = 10 * time.Second
+	minStoreBytes   = 1 << 20 // less is a number of megabytes, by mistake
+	maxStoreBytes   = 1 << 50
+	maxStoreKeys    = 1 << 40
 	maxSetTime      = 24 * time.Hour
 )
 
@@ -387,6 +398,12 @@ func (l *settingsLoader) validate() {
 
 	l.oneOf("store.type", s.Store.Type, StoreMemory, StoreRedis)
 	l.timeBetween("store.timeout", s.Store.Timeout, time.Millisecond, maxStoreTimeout)
+	if keys := s.Store.Memory.MaxKeys; keys > maxStoreKeys {
+		l.problem("store.memory.max_keys", "%d is above %d", keys, maxStoreKeys)
+	}
+	if size := s.Store.Memory.MaxBytes; size != 0 && (size < minStoreBytes || size > maxStoreBytes) {
+		l.problem("store.memory.max_bytes", "%d is not 0 and not between %d and %d bytes", size, minStoreBytes, maxStoreBytes)
+	}
 	if message := s.Store.Redis.URL.check(); message != "" {
 		l.problem("store.redis.url", "%s", message)
 	}

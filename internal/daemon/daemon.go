@@ -22,7 +22,6 @@ import (
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // Options of [Run] that are not settings.
@@ -70,15 +69,14 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return err
 	}
 	defer ls.close()
-	store, err := openStore(s, o.Log)
-	if err != nil {
-		return err
-	}
-
 	registry := prometheus.NewRegistry()
 	m := metrics.New(registry, o.Version)
 	// Changes of state are few, unless a store flaps.
 	sampledLog := o.Log.WithOptions(zap.WrapCore(sampled))
+	store, err := openStore(ctx, s, m, o.Log, sampledLog)
+	if err != nil {
+		return err
+	}
 	options := policy.Options{
 		Store:        &reporting{Store: store, log: sampledLog, metrics: m},
 		Meters:       m,
@@ -86,9 +84,9 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		StoreTimeout: s.Store.Timeout,
 		Log:          sampledLog,
 	}
-	if embedded, ok := store.(*memstore.Store); ok {
+	if embedded, ok := store.(*memoryStore); ok {
 		options.StoreTimeout = 0 // it never waits, and a timer costs as much as a decision
-		metrics.Logs(registry, embedded.Len)
+		metrics.Memory(registry, embedded.Stats)
 	}
 	decider := policy.NewDecider(generation.Rules, options)
 	service := ratelimit.NewService(decider, generation.Secrets, render)

@@ -31,7 +31,6 @@ import (
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -347,7 +346,7 @@ func TestReporting(t *testing.T) {
 		{"down and up", []error{gone, gone, gone, gone, nil, nil}, []string{
 			"the store cannot decide; Envoy gets UNAVAILABLE", "the store decides again",
 		}},
-		{"one log", []error{redisstore.ErrBadLog}, []string{"a check cannot be decided"}},
+		{"one request", []error{window.ErrBadCheck}, []string{"a check cannot be decided"}},
 	}
 	for _, tt := range tests {
 		core, logs := observer.New(zapcore.DebugLevel)

@@ -7,9 +7,12 @@
 //     nothing was served.
 //  2. Every listener is opened. A port in use is an error of Run too.
 //  3. All servers run. When one of them fails, all stop, and Run returns why.
+//     A memory store has read its snapshot by then.
 //  4. When the context ends, the drain begins: for drain.delay everything is
 //     still answered, so that proxies that have not heard yet lose nothing; then
 //     GOAWAY is sent and calls in flight finish, at most for drain.timeout.
+//  5. The store is closed. A memory store writes its snapshot: nothing is charged
+//     any more.
 //
 // Health stays SERVING through the drain unless drain.not_serving is set. A lone
 // instance that says NOT_SERVING makes Envoy send it nothing more and let every

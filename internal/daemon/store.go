@@ -19,21 +19,41 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// openStore returns the store of the settings. Redis need not be there yet.
-func openStore(s config.Settings, log *zap.Logger) (window.Store, error) {
+// openStore returns the store of the settings. Redis need not be there yet. What
+// a store tells of single logs goes to sampledLog.
+func openStore(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
 	switch s.Store.Type {
 	case config.StoreMemory:
-		return memstore.New(memstore.Options{}), nil
+		return openMemory(s.Store.Memory, log)
 	case config.StoreRedis:
-		redis.SetLogger(redisLog{log})
-		client, err := redisClient(s)
-		if err != nil {
-			return nil, err
-		}
-		return closing{redisstore.New(client, redisstore.Options{Prefix: s.Store.Redis.KeyPrefix}), client}, nil
+		return openRedis(ctx, s, m, log, sampledLog)
 	default:
 		return nil, fmt.Errorf("store.type: unknown store %q", s.Store.Type)
 	}
+}
+
+// openRedis returns a store in Redis.
+func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
+	redis.SetLogger(redisLog{log})
+	client, err := redisClient(s)
+	if err != nil {
+		return nil, err
+	}
+	prefix := s.Store.Redis.KeyPrefix
+	store := redisstore.New(client, redisstore.Options{
+		Prefix: prefix,
+		Foreign: func(win time.Duration) {
+			m.ForeignValue()
+			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
+				zap.String("prefix", prefix), zap.Duration("window", win))
+		},
+	})
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout+s.Store.Timeout)
+	defer cancel()
+	if err := store.Load(ctx); err != nil {
+		log.Info("the script is not loaded into Redis yet; the first call will do it", zap.Error(err))
+	}
+	return closing{store, client}, nil
 }
 
 // downAfter is how many failures in a row make a store count as down: more than
@@ -62,9 +82,12 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 			r.metrics.StoreDown(false)
 			r.log.Info("the store decides again")
 		}
-	case errors.Is(err, redisstore.ErrBadLog), errors.Is(err, window.ErrBadCheck):
-		// One log or one request, not the store.
+	case errors.Is(err, window.ErrBadCheck):
+		// One request, not the store.
 		r.log.Error("a check cannot be decided", zap.Error(err))
+	case errors.Is(err, memstore.ErrFull):
+		// It decides for all who have a log, and counts those whom it refuses.
+		r.log.Warn("the store is full: raise store.memory.max_keys or store.memory.max_bytes", zap.Error(err))
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), policy.ErrStoreTimeout):
 		// The caller gave up first, which says nothing about the store.
 	case r.failures.Add(1) >= downAfter && r.down.CompareAndSwap(false, true):

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // Metrics is every metric of one process. It is safe for concurrent use and
@@ -17,6 +18,7 @@ type Metrics struct {
 	unknownDomains prometheus.Counter
 	storeSeconds   prometheus.Histogram
 	storeDown      prometheus.Gauge
+	foreignValues  prometheus.Counter
 	rpcSeconds     *prometheus.HistogramVec
 	panics         prometheus.Counter
 	reloads        *prometheus.CounterVec
@@ -56,6 +58,10 @@ func New(registry prometheus.Registerer, version string) *Metrics {
 			Name: "slidegate_store_down",
 			Help: "1 from the third call in a row that the store could not decide until the next that it could.",
 		}),
+		foreignValues: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slidegate_store_foreign_values_total",
+			Help: "Values in Redis under a key of ours that were not a log, and were thrown away.",
+		}),
 		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
 			Help:    "Time of one gRPC call in the service, by method and status code.",
@@ -89,19 +95,31 @@ func New(registry prometheus.Registerer, version string) *Metrics {
 		m.reloads.WithLabelValues(result)
 	}
 	registry.MustRegister(
-		m.decisions, m.unknownDomains, m.storeSeconds, m.storeDown, m.rpcSeconds, m.panics,
+		m.decisions, m.unknownDomains, m.storeSeconds, m.storeDown, m.foreignValues, m.rpcSeconds, m.panics,
 		m.reloads, m.configLoaded, m.configBroken, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
 }
 
-// Logs registers a gauge of the logs that an embedded store holds.
-func Logs(registry prometheus.Registerer, count func() int) {
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "slidegate_store_logs",
-		Help: "Logs held by the embedded store.",
-	}, func() float64 { return float64(count()) }))
+// Memory registers what tells how full an embedded store is.
+func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
+	gauge := func(name, help string, value func(memstore.Stats) float64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return value(stats()) }))
+	}
+	counter := func(name, help string, value func(memstore.Stats) float64) {
+		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return value(stats()) }))
+	}
+	gauge("slidegate_store_memory_keys", "Logs held by the memory store, one for each key and window.",
+		func(s memstore.Stats) float64 { return float64(s.Logs) })
+	gauge("slidegate_store_memory_bytes", "Memory taken by the logs of the memory store.",
+		func(s memstore.Stats) float64 { return float64(s.Bytes) })
+	counter("slidegate_store_memory_evicted_total", "Logs dropped to make room although something in them still counted.",
+		func(s memstore.Stats) float64 { return float64(s.Evicted) })
+	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store was full of logs that all limited somebody.",
+		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
 // meter is the series of one rule, looked up once.
@@ -140,6 +158,9 @@ func (m *Metrics) StoreDown(down bool) {
 		m.storeDown.Set(0)
 	}
 }
+
+// ForeignValue counts a value in Redis that was not a log and was thrown away.
+func (m *Metrics) ForeignValue() { m.foreignValues.Inc() }
 
 // RPC returns the histogram of one method and status code.
 func (m *Metrics) RPC(method, code string) prometheus.Observer {

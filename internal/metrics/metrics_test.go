@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // all registers every metric and gives each a series.
@@ -18,7 +19,7 @@ func all(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	m := New(registry, "v0")
-	Logs(registry, func() int { return 7 })
+	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.RPC("/s/M", "OK").Observe(0.001)
 	return registry
@@ -78,6 +79,28 @@ func TestConfigState(t *testing.T) {
 	m.Loaded(2000)
 	if broken, at := testutil.ToFloat64(m.configBroken), testutil.ToFloat64(m.configLoaded); broken != 0 || at != 2000 {
 		t.Errorf("broken = %v, loaded at %v, want 0 and 2000", broken, at)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	Memory(registry, func() memstore.Stats { return memstore.Stats{Logs: 1, Bytes: 2, Evicted: 3, Refused: 4} })
+	want := `
+# HELP slidegate_store_memory_bytes Memory taken by the logs of the memory store.
+# TYPE slidegate_store_memory_bytes gauge
+slidegate_store_memory_bytes 2
+# HELP slidegate_store_memory_evicted_total Logs dropped to make room although something in them still counted.
+# TYPE slidegate_store_memory_evicted_total counter
+slidegate_store_memory_evicted_total 3
+# HELP slidegate_store_memory_keys Logs held by the memory store, one for each key and window.
+# TYPE slidegate_store_memory_keys gauge
+slidegate_store_memory_keys 1
+# HELP slidegate_store_memory_refused_total Store calls refused because the memory store was full of logs that all limited somebody.
+# TYPE slidegate_store_memory_refused_total counter
+slidegate_store_memory_refused_total 4
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }
 

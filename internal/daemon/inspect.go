@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// inspectTimeout bounds Inspect, which a person waits for and no request.
+const inspectTimeout = 5 * time.Second
+
+// Inspect writes what the log under a key of the settings' Redis holds to w. The
+// key is the whole name, as SCAN prints it. Of the entries, oldest first, at most
+// entries are written, the newest; below zero means all.
+func Inspect(ctx context.Context, s config.Settings, key string, entries int, w io.Writer) error {
+	if s.Store.Type != config.StoreRedis {
+		return fmt.Errorf("store.type is %s: its logs are in the memory of that process, and inspect reads Redis", s.Store.Type)
+	}
+	s.Store.Timeout = inspectTimeout
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	client, err := redisClient(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // nothing was written
+
+	pipe := client.Pipeline()
+	clock, life, value := pipe.Time(ctx), pipe.PTTL(ctx, key), pipe.Get(ctx, key)
+	_, err = pipe.Exec(ctx)
+	switch {
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("nothing is stored under %q: idle logs disappear, and names begin with store.redis.key_prefix, here %q", key, s.Store.Redis.KeyPrefix)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return fmt.Errorf("the value under %q is not a log: it is no string", key)
+	case err != nil:
+		return fmt.Errorf("asking Redis: %w", err)
+	}
+	log, err := window.Decode([]byte(value.Val()))
+	if err != nil {
+		return fmt.Errorf("the value under %q: %w", key, err)
+	}
+
+	fmt.Fprintf(w, "key      %s\n", key)
+	if win, ok := windowOf(key); ok {
+		now := max(time.Duration(clock.Val().UnixMicro())*time.Microsecond, log.Clock)
+		var used uint64
+		counting := 0
+		for _, e := range log.Entries {
+			if e.At > now-win {
+				used += uint64(e.Cost)
+				counting++
+			}
+		}
+		fmt.Fprintf(w, "window   %v, of which %d entries count now with a cost of %d\n", win, counting, used)
+	}
+	if life.Val() > 0 {
+		fmt.Fprintf(w, "expires  in %v\n", life.Val())
+	}
+	lines := strings.SplitAfter(log.String(), "\n")
+	head := len(lines) - 1 - len(log.Entries) // the last is empty
+	fmt.Fprint(w, strings.Join(lines[:head], ""))
+	older := 0
+	if entries >= 0 {
+		older = max(0, len(log.Entries)-entries)
+	}
+	if older > 0 {
+		fmt.Fprintf(w, "  ... %d older ones\n", older)
+	}
+	fmt.Fprint(w, strings.Join(lines[head+older:], ""))
+	return nil
+}
+
+// windowOf reads the window off the end of a log's name.
+func windowOf(key string) (time.Duration, bool) {
+	micros, err := strconv.ParseUint(key[strings.LastIndexByte(key, ':')+1:], 10, 63)
+	if err != nil {
+		return 0, false
+	}
+	win := time.Duration(micros) * time.Microsecond
+	return win, window.Limit{Window: win}.Valid() == nil
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestInspect reads what the store has written, and says what it cannot read.
+func TestInspect(t *testing.T) {
+	addr := servers.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	s := config.Default()
+	s.Store.Type = config.StoreRedis
+	s.Store.Redis.URL = config.URL("redis://" + addr)
+
+	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:"})
+	d := make([]window.Decision, 1)
+	for range 3 {
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 2}
+		if err := store.Take(t.Context(), []window.Check{c}, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Set(t.Context(), "text", "hello", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.LPush(t.Context(), "list", "hello").Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, tt := range []struct {
+		key     string
+		entries int
+		want    []string
+		wantErr string
+	}{
+		{"slidegate:k:60000000", 2, []string{
+			"key      slidegate:k:60000000\nwindow   1m0s, of which 3 entries count now with a cost of 6\nexpires  in 1m",
+			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
+		}, ""},
+		{"slidegate:k:60000000", -1, []string{"sums from 0\n  -"}, ""},
+		{"k:60000000", -1, nil, `nothing is stored under "k:60000000": idle logs disappear, and names begin with store.redis.key_prefix, here "slidegate:"`},
+		{"text", -1, nil, `the value under "text": window: not a log: kind 0x68`},
+		{"list", -1, nil, `the value under "list" is not a log: it is no string`},
+	} {
+		var out strings.Builder
+		err := Inspect(t.Context(), s, tt.key, tt.entries, &out)
+		if tt.wantErr == "" && err != nil || tt.wantErr != "" && !strings.Contains(fmt.Sprint(err), tt.wantErr) {
+			t.Errorf("%s: error %v, want %q", tt.key, err, tt.wantErr)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: got\n%s\nwithout %q", tt.key, out.String(), want)
+			}
+		}
+	}
+	s.Store.Type = config.StoreMemory
+	if err := Inspect(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {
+		t.Errorf("with the embedded store: %v, want a reason", err)
+	}
+}

@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// memoryStore is the memory store with the file that it is kept in while nothing
+// runs.
+type memoryStore struct {
+	*memstore.Store
+	snapshot string // empty: none
+	log      *zap.Logger
+}
+
+// openMemory returns the memory store as its snapshot has it, if there is one. A
+// bad snapshot is put aside and the store is empty; an error means that no
+// snapshot can be written to where the settings say, which is better known now
+// than at shutdown.
+func openMemory(s config.Memory, log *zap.Logger) (*memoryStore, error) {
+	o := memstore.Options{
+		MaxKeys:  int(min(s.MaxKeys, math.MaxInt)),
+		MaxBytes: int64(min(s.MaxBytes, math.MaxInt64)),
+	}
+	m := &memoryStore{snapshot: s.Snapshot, log: log}
+	if m.snapshot != "" {
+		if err := writable(m.snapshot); err != nil {
+			return nil, fmt.Errorf("store.memory.snapshot: %w", err)
+		}
+		m.load(o)
+	}
+	if m.Store == nil {
+		m.Store = memstore.New(o)
+	}
+	return m, nil
+}
+
+// writable reports why a file could not be replaced.
+func writable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
+	f, err := temporary(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// temporary makes a file beside another one, which only the user can read.
+func temporary(path string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+}
+
+// load reads the snapshot. It leaves the store nil if there is none to go on with.
+func (m *memoryStore) load(o memstore.Options) {
+	file := zap.String("file", m.snapshot)
+	f, err := os.Open(m.snapshot)
+	if errors.Is(err, fs.ErrNotExist) {
+		m.log.Info("there is no snapshot yet: the store is empty", file)
+		return
+	}
+	var loaded memstore.Loaded
+	if err == nil {
+		m.Store, loaded, err = memstore.Load(f, o)
+		_ = f.Close() // it was only read
+	}
+	if err != nil {
+		m.putAside(err)
+		return
+	}
+	fields := []zap.Field{file, zap.Int("logs", loaded.Logs), zap.Int("expired", loaded.Expired)}
+	if loaded.Dropped > 0 {
+		m.log.Warn("not all of the snapshot fits: raise store.memory.max_keys or store.memory.max_bytes",
+			append(fields, zap.Int("dropped", loaded.Dropped))...)
+		return
+	}
+	m.log.Info("snapshot loaded", fields...)
+}
+
+// putAside renames a snapshot that cannot be used, so that the next one does not
+// replace it.
+func (m *memoryStore) putAside(reason error) {
+	aside := m.snapshot + ".bad"
+	if err := os.Rename(m.snapshot, aside); err != nil {
+		m.log.Error("the snapshot is refused and the store is empty; the file could not be put aside, so no snapshot will be written: move it away and restart",
+			zap.String("file", m.snapshot), zap.NamedError("reason", reason), zap.Error(err))
+		m.snapshot = ""
+		return
+	}
+	m.log.Error("the snapshot is refused and the store is empty: every limit starts anew; look at the file that was put aside, and delete it",
+		zap.String("file", m.snapshot), zap.String("aside", aside), zap.NamedError("reason", reason))
+}
+
+// Close ends the store and writes its snapshot.
+func (m *memoryStore) Close() error {
+	err := m.Store.Close()
+	if err != nil || m.snapshot == "" {
+		return err
+	}
+	if err := m.save(); err != nil {
+		return fmt.Errorf("store.memory.snapshot: %w", err)
+	}
+	stats := m.Stats()
+	m.log.Info("snapshot written", zap.String("file", m.snapshot), zap.Int("logs", stats.Logs))
+	return nil
+}
+
+// save writes the snapshot to a new file, which then takes the name of the old
+// one: whatever happens meanwhile, that name has a whole snapshot.
+func (m *memoryStore) save() (err error) {
+	f, err := temporary(m.snapshot)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := m.Save(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), m.snapshot); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(m.snapshot))
+}
+
+// syncDir makes a change of names in a directory last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+func oneHit(key string) []window.Check {
+	return []window.Check{{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1}}
+}
+
+func openSnapshot(t *testing.T, path string) (*memoryStore, *observer.ObservedLogs) {
+	t.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	m, err := openMemory(config.Memory{Snapshot: path}, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, logs
+}
+
+func spend(t *testing.T, s window.Store, key string) bool {
+	t.Helper()
+	d := make([]window.Decision, 1)
+	if err := s.Take(t.Context(), oneHit(key), d); err != nil {
+		t.Fatal(err)
+	}
+	return d[0].Allowed
+}
+
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "logs")
+	for i := range 3 {
+		m, logs := openSnapshot(t, path)
+		if got := spend(t, m, "k"); got != (i == 0) {
+			t.Errorf("start %d: allowed %t", i+1, got)
+		}
+		want := "snapshot loaded"
+		if i == 0 {
+			want = "there is no snapshot yet: the store is empty"
+		}
+		if got := logs.All(); len(got) != 1 || got[0].Message != want || got[0].Level != zapcore.InfoLevel || got[0].ContextMap()["file"] != path {
+			t.Errorf("start %d: got %v, want the line %q", i+1, got, want)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != 0o600 {
+			t.Errorf("got mode %v, error %v, want 0600", info.Mode(), err)
+		}
+		if got := files(t, dir); !slices.Equal(got, []string{"logs"}) {
+			t.Errorf("files: got %v, want the snapshot alone", got)
+		}
+	}
+}
+
+func TestBadSnapshotIsPutAside(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "logs")
+	const text = "not a snapshot, but maybe dear to somebody"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, logs := openSnapshot(t, path)
+	got := logs.All()
+	if len(got) != 1 || got[0].Level != zapcore.ErrorLevel || !strings.Contains(got[0].Message, "put aside") ||
+		got[0].ContextMap()["file"] != path || got[0].ContextMap()["aside"] != path+".bad" {
+		t.Errorf("got %v, want one line that names both files", got)
+	}
+	if !spend(t, m, "k") {
+		t.Error("a store without a snapshot: got denied")
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path + ".bad"); err != nil || string(b) != text {
+		t.Errorf("what was put aside: got %q, error %v", b, err)
+	}
+	m, _ = openSnapshot(t, path)
+	defer m.Close()
+	if spend(t, m, "k") {
+		t.Error("after a restart: got allowed")
+	}
+}
+
+// TestBadSnapshotThatStays proves that a file which cannot be put aside is not
+// replaced at shutdown either.
+func TestBadSnapshotThatStays(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "logs")
+	if err := os.WriteFile(path, []byte("bad"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Where it would go is a directory with something in it.
+	if err := os.MkdirAll(filepath.Join(path+".bad", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, logs := openSnapshot(t, path)
+	if got := logs.All(); len(got) != 1 || !strings.Contains(got[0].Message, "no snapshot will be written") {
+		t.Errorf("got %v, want one line that says that none will be written", got)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "bad" {
+		t.Errorf("the file: got %q, error %v, want it as it was", b, err)
+	}
+}
+
+func TestSnapshotThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir:                             "store.memory.snapshot: " + dir + " is not a file",
+		filepath.Join(dir, "no", "dir"): "store.memory.snapshot: ",
+	} {
+		s := settings(t)
+		s.Store.Memory.Snapshot = path
+		err := Run(t.Context(), s, Options{Log: zap.NewNop()})
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Run = %v, want one line that begins with %q", err, want)
+		}
+	}
+	path := filepath.Join(dir, "sub", "logs")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := openSnapshot(t, path)
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "store.memory.snapshot: ") {
+		t.Errorf("Close = %v, want that the directory is gone", err)
+	}
+}
+
+func TestSnapshotThatDoesNotFit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "logs")
+	m, _ := openSnapshot(t, path)
+	for i := range 10 {
+		spend(t, m, fmt.Sprint(i))
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zapcore.DebugLevel)
+	small, err := openMemory(config.Memory{Snapshot: path, MaxKeys: 4}, zap.New(core))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	if got := logs.FilterLevelExact(zapcore.WarnLevel).All(); len(got) != 1 || got[0].ContextMap()["dropped"] != int64(6) || got[0].ContextMap()["logs"] != int64(4) {
+		t.Errorf("got %v, want one line that says 4 were loaded and 6 dropped", logs.All())
+	}
+}
+
+// TestFullStoreIsNotDown proves that a store which is full counts as one that
+// decides.
+func TestFullStoreIsNotDown(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	registry := prometheus.NewRegistry()
+	m, err := openMemory(config.Memory{MaxKeys: 1}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	r := &reporting{Store: m, log: zap.New(core), metrics: metrics.New(registry, "test")}
+	spend(t, r, "first")
+	for range 2 * downAfter {
+		if err := r.Take(context.Background(), oneHit("second"), make([]window.Decision, 1)); !errors.Is(err, memstore.ErrFull) {
+			t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
+		}
+	}
+	if r.down.Load() || r.failures.Load() != 0 {
+		t.Error("a full store counts as down")
+	}
+	if got := logs.FilterMessage("the store is full: raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 2*downAfter {
+		t.Errorf("got %v, want %d lines that say what to do", logs.All(), 2*downAfter)
+	}
+}

@@ -1,0 +1,151 @@
+package test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	envSnapshot = "SLIDEGATE_STORE_MEMORY_SNAPSHOT"
+	envMaxKeys  = "SLIDEGATE_STORE_MEMORY_MAX_KEYS"
+)
+
+// wantCode asks once.
+func wantCode(t *testing.T, rls *servers.RLSServer, descriptor string, want rlsv3.RateLimitResponse_Code) {
+	t.Helper()
+	out, err := limiter(t, rls)(descriptor)
+	if err != nil || out.GetOverallCode() != want {
+		t.Errorf("%s: got %v, error %v, want %v", descriptor, out.GetOverallCode(), err, want)
+	}
+}
+
+// restart stops rls and starts it again.
+func restart(t *testing.T, rls *servers.RLSServer) {
+	t.Helper()
+	if code, err := rls.Stop(); code != 0 || err != nil {
+		t.Fatalf("exit code: got %d, %v, want 0\n%s", code, err, rls.Output())
+	}
+	if err := rls.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRestartKeepsLogs spends a quota and restarts: with a snapshot it stays
+// spent. A crash loses what was spent since the last shutdown, and a torn file is
+// put aside with one line.
+func TestRestartKeepsLogs(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "logs")
+	rls := setup{rules: perKey, env: map[string]string{envSnapshot: file}}.serve(t)
+	ask := limiter(t, rls)
+	for range 100 {
+		if _, err := ask("api_key=secret-1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, rls, "api_key=secret-1", rlsv3.RateLimitResponse_OVER_LIMIT)
+	for range 2 {
+		restart(t, rls)
+		wantCode(t, rls, "api_key=secret-1", rlsv3.RateLimitResponse_OVER_LIMIT)
+	}
+
+	snapshot, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(snapshot, []byte("secret-1")) {
+		t.Error("the snapshot holds a plain API key")
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode of the snapshot: got %v, error %v, want 0600", info.Mode(), err)
+	}
+
+	wantCode(t, rls, "api_key=secret-2", rlsv3.RateLimitResponse_OK)
+	rls.Kill()
+	if err := rls.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := limiter(t, rls)("api_key=secret-2")
+	if err != nil || remaining(out) != 99 {
+		t.Errorf("a log that a crash has lost: got %v, error %v, want 99 remaining", out, err)
+	}
+	wantCode(t, rls, "api_key=secret-1", rlsv3.RateLimitResponse_OVER_LIMIT)
+
+	if code, err := rls.Stop(); code != 0 || err != nil {
+		t.Fatalf("exit code: got %d, %v, want 0", code, err)
+	}
+	if err := os.Truncate(file, 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := rls.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, rls, "api_key=secret-1", rlsv3.RateLimitResponse_OK)
+	var refusals []string
+	for _, line := range rls.Logs() {
+		if line["level"] == "error" {
+			refusals = append(refusals, line["msg"].(string)+" "+line["file"].(string)+" "+line["aside"].(string))
+		}
+	}
+	if len(refusals) != 1 || !strings.Contains(refusals[0], file+".bad") || !strings.Contains(refusals[0], "refused") {
+		t.Errorf("error lines: got %q, want one that names the file", refusals)
+	}
+	if info, err := os.Stat(file + ".bad"); err != nil || info.Size() != 100 {
+		t.Errorf("the torn file: got %v, error %v, want it put aside", info, err)
+	}
+	restart(t, rls)
+	out, err = limiter(t, rls)("api_key=secret-1")
+	if err != nil || remaining(out) != 98 {
+		t.Errorf("after the next restart: got %v, error %v, want 98 remaining", out, err)
+	}
+}
+
+// TestRestartForgets proves that nothing is kept unless the settings say so.
+func TestRestartForgets(t *testing.T) {
+	t.Parallel()
+	rls := setup{rules: perKey}.serve(t)
+	wantCode(t, rls, "api_key=k", rlsv3.RateLimitResponse_OK)
+	restart(t, rls)
+	out, err := limiter(t, rls)("api_key=k")
+	if err != nil || remaining(out) != 99 {
+		t.Errorf("got %v, error %v, want 99 remaining", out, err)
+	}
+}
+
+// TestMemoryIsBounded makes up keys: the store keeps its bound and says so, and
+// the customer who has used more than they keeps his log.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	rls := setup{rules: perKey, env: map[string]string{envMaxKeys: "100"}}.serve(t)
+	ask := limiter(t, rls)
+	for range 50 {
+		if _, err := ask("api_key=customer"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 1000 {
+		if _, err := ask("api_key=" + strings.Repeat("x", i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := ask("api_key=customer")
+	if err != nil || remaining(out) != 49 {
+		t.Errorf("the customer: got %v, error %v, want 49 remaining", out, err)
+	}
+	for name, want := range map[string]string{
+		"slidegate_store_memory_keys":          "97",
+		"slidegate_store_memory_evicted_total": "904",
+		"slidegate_store_memory_refused_total": "0",
+	} {
+		if got := metric(t, rls, name); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}

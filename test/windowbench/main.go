@@ -1,0 +1,153 @@
+// Command windowbench measures what a decision of pkg/window costs: Redis's CPU
+// and memory beside the common sorted set, and the embedded store beside a
+// sync.Map. "make bench" runs it:
+//
+//	go run ./test/windowbench [-rounds N] [-calls N] [-only REGEXP] [-redis BINARY]
+//
+// Absolute figures say more about a machine than about the code, so what counts
+// is the ratio to a baseline in the same round; the tables show the medians of
+// all rounds. Those of a row take turns to be first.
+//
+// # What is measured in Redis
+//
+// A redis-server of its own answers pipelined EVALSHA calls. "CPU" is what the
+// process used meanwhile (INFO cpu, user and system) by the number of decisions:
+// all that a decision takes of Redis's one core, with parsing and replies. It
+// does not count the time for which others had the machine. "Script" is what
+// INFO commandstats says of EVALSHA alone, in time that passed.
+//
+// The calls of our store are the ones that pkg/window/redisstore sends: they are
+// taken down once and then played, and every reply is given back to the store to
+// see that it was allowed, or denied, as the row says.
+//
+// The baselines are the Lua files in this folder. They are used nowhere else.
+//
+// # The past of a log
+//
+// A log of 100,000 hits over the last minutes is not waited for but planted:
+// pkg/window makes its bytes with any clock, and plant.lua fills sorted sets.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"slices"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "windowbench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	rounds int
+	calls  int
+	redis  string
+	only   *regexp.Regexp
+
+	// Tests make these smaller.
+	keys     int    // logs that are asked in turn
+	memstore int    // keys of the embedded store
+	large    uint64 // the largest limit that the sorted set is asked with
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	flags := flag.NewFlagSet("windowbench", flag.ContinueOnError)
+	o := options{keys: 32, memstore: 100_000, large: 100_000}
+	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the tables show medians")
+	flags.IntVar(&o.calls, "calls", 16_000, "decisions of one measurement in Redis")
+	flags.StringVar(&o.redis, "redis", "redis-server", "the `binary` of Redis, 6.2 or later, or of Valkey")
+	only := flags.String("only", "", "measure only rows whose name matches this `regexp`, such as cpu/full/100")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.rounds < 1 || o.calls < 1000:
+		return errors.New("-rounds must be at least 1 and -calls at least 1000")
+	}
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if _, err := exec.LookPath(o.redis); err != nil {
+		return fmt.Errorf("-redis: %w: install it (Debian: apt-get install redis-server)", err)
+	}
+	rows, version, err := measure(ctx, o, progress)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s/%s, %d CPUs shared by Redis and load, %s, %s; medians of %d rounds of %d calls\n",
+		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), version, o.rounds, o.calls)
+	writeTables(out, rows)
+	return nil
+}
+
+// measure does all of it. version says which Redis it was.
+func measure(ctx context.Context, o options, progress io.Writer) (measured []*row, version string, err error) {
+	b, err := newBench(ctx, o)
+	if err != nil {
+		return nil, "", err
+	}
+	defer b.close()
+	for _, r := range b.rows() {
+		if o.only.MatchString(r.name()) {
+			measured = append(measured, r)
+		}
+	}
+	if len(measured) == 0 {
+		return nil, "", fmt.Errorf("-only %s matches nothing", o.only)
+	}
+	for round := range o.rounds {
+		for _, r := range measured {
+			if err := b.round(ctx, r, round%2 == 1); err != nil {
+				return nil, "", fmt.Errorf("%s: %w", r.name(), err)
+			}
+			fmt.Fprintf(progress, "round %d  %s\n", round+1, r)
+		}
+	}
+	return measured, b.version, nil
+}
+
+// round measures a row once; backwards, the baseline comes first.
+func (b *bench) round(ctx context.Context, r *row, backwards bool) error {
+	sides := []struct {
+		measure probe
+		samples *[]sample
+	}{{r.ours, &r.our}, {r.base, &r.their}, {r.waits, &r.theirWaits}}
+	if backwards {
+		slices.Reverse(sides)
+	}
+	for _, s := range sides {
+		if s.measure == nil {
+			continue
+		}
+		taken, err := s.measure(ctx)
+		if err != nil {
+			return err
+		}
+		*s.samples = append(*s.samples, taken)
+		if err := b.client.FlushAll(ctx).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A sample is one measurement.
+type sample struct {
+	value float64
+	extra float64 // what else the topic shows
+}
+
+// A probe measures once. Redis is empty when it begins.
+type probe func(ctx context.Context) (sample, error)
+
+// A row is a line of a table: something of ours beside its baseline.
+type row struct {
+	topic  *topic
+	scene  string // its name within the topic
+	ours   probe
+	base   probe // nil: none
+	waits  probe // a baseline that answers as much as we do; nil: none
+	target target
+
+	our, their, theirWaits []sample // in the order of the rounds
+}
+
+// A target is a bound of a median. The zero value is none.
+type target struct {
+	ratio float64 // at most this part of the baseline
+	most  float64 // at most this, and no allocation
+	least float64 // at least this
+}
+
+func (r *row) name() string { return r.topic.name + "/" + r.scene }
+
+// A topic is a table.
+type topic struct {
+	name, title, unit string
+	base              string // what the baseline is
+	extra             string // what a sample's extra is; empty: it has none
+	own               bool   // extra is a figure of ours, not a ratio
+	waits             bool   // whether there is the baseline that tells waits
+	about             string
+}
+
+var (
+	cpuTopic = &topic{
+		name: "cpu", title: "Redis per decision", unit: "µs", base: "sorted set", extra: "script", waits: true,
+		about: "CPU of Redis for one decision, one EVALSHA each, 32 in a pipeline. *full*: every log holds as many hits as the limit says, one expires for each that comes, and that one is allowed (window: a millisecond for " +
+			"each hit, 32 logs asked once a millisecond; the limit is set a tenth higher, so that nothing is denied by jitter). *filling*: nothing expires; logs fill from nothing to the limit, at 100,000 from the half. " +
+			"*denied*: the log is full, nothing expires. Script is the ratio of the time within EVALSHA alone, and waits " +
+			"the ratio to the sorted set when it tells all that ours tells: how long to wait, and when the log is empty.",
+	}
+	batchTopic = &topic{
+		name: "batch", title: "16 independent decisions in one EVALSHA", unit: "µs", base: "sorted set, one call each", extra: "script", waits: true,
+		about: "CPU of Redis for each of the 16, against one sorted-set call for one decision. Scenes as above.",
+	}
+	groupTopic = &topic{
+		name: "group", title: "3 keys × 2 windows in one EVALSHA", unit: "µs", base: "6 sorted-set calls", extra: "script", waits: true,
+		about: "CPU of Redis for one request: limits of 10 and 100 on each of three keys, scene *full*. Six calls are not one decision: they charge some logs of a request that others deny.",
+	}
+	memoryTopic = &topic{
+		name: "memory", title: "Memory per recorded hit", unit: "bytes", base: "sorted set",
+		about: "MEMORY USAGE of a key whose log holds the limit, by hits. All were recorded by the scripts, call by call; with a precision they are spread over the window and planted but for the last.",
+	}
+	longestTopic = &topic{
+		name: "longest", title: "The longest single call", unit: "µs", base: "sorted set, all expire",
+		about: "Time within EVALSHA of the one call that finds 100,000 hits in such a state, against the sorted set's call that finds all of them expired. One call of each in every round.",
+	}
+	millionTopic = &topic{
+		name: "million", title: "A limit of 1,000,000", unit: "µs", base: "packed log, limit 10", extra: "script",
+		about: "CPU of Redis for one decision, scenes as in the first table, against our own log at limit 10.",
+	}
+	takeTopic = &topic{
+		name: "take", title: "In memory: the arithmetic on one log", unit: "ns of CPU", extra: "allocations", own: true,
+		about: "window.Take on the bytes of one log, on a clock that goes at the pace of the limit.",
+	}
+	parallelTopic = &topic{
+		name: "parallel", title: "In memory: many keys, all CPUs", unit: "decisions/s", base: "sync.Map, a mutex per key", extra: "our CPU, ns", own: true,
+		about: "Decisions by as many goroutines as CPUs on 100,000 keys in turn, on the real clock. The other store is a naive log: a list of times behind a mutex, in a sync.Map. Where others use the CPUs too, decisions a second fall and the CPU for each does not.",
+	}
+	bytesTopic = &topic{
+		name: "bytes", title: "In memory: bytes per key", unit: "bytes", base: "sync.Map, a mutex per key",
+		about: "Bytes of the heap for each key, without the 16 bytes of the key itself.",
+	}
+)
+
+// A limit is what is asked, and how precisely.
+type limit struct {
+	hits uint64
+	auto bool // precision as window.Precision says; otherwise zero
+}
+
+func (l limit) String() string {
+	switch {
+	case l.hits <= window.ExactHits:
+		return fmt.Sprint(l.hits)
+	case l.auto:
+		return fmt.Sprintf("%d/auto", l.hits)
+	}
+	return fmt.Sprintf("%d/0", l.hits)
+}
+
+// check asks a limit of a key. slack is added to the hits.
+func (l limit) check(key string, win time.Duration, slack uint64) window.Check {
+	c := window.Check{Key: key, Limit: window.Limit{Hits: l.hits, Window: win}, Cost: 1}
+	if l.auto {
+		c.Precision = window.Precision(c.Limit)
+	}
+	c.Limit.Hits += slack
+	return c
+}
+
+// scenes are the states in which a decision is measured, and its targets: one
+// EVALSHA for one decision, and for 16.
+var scenes = []struct {
+	name    string
+	one, of float64
+}{
+	{full, 0.80, 0.50},
+	{filling, 0.80, 0},
+	{denied, 0.65, 0.40},
+}
+
+const (
+	full    = "full"
+	filling = "filling"
+	denied  = "denied"
+)
+
+// rows are all there are.
+func (b *bench) rows() []*row {
+	var all []*row
+	add := func(t *topic, scene string, ours, base probe, target target) *row {
+		r := &row{topic: t, scene: scene, ours: ours, base: base, target: target}
+		all = append(all, r)
+		return r
+	}
+	set, withWaits := sortedSet{}, sortedSet{waits: true}
+	small, ring := limit{hits: 10}, limit{hits: 3_000}
+	limits := []limit{small, {hits: 100}, ring, {hits: b.large}, {hits: b.large, auto: true}}
+
+	for _, s := range scenes {
+		for _, l := range limits {
+			add(cpuTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 1), b.decisions(set, s.name, l, 1), target{ratio: s.one}).
+				waits = b.decisions(withWaits, s.name, l, 1)
+		}
+	}
+	for _, o := range []struct {
+		name, scene string
+		kind        kind
+	}{
+		{"two-counters/full/100", full, other{twoCountersScript}},
+		{"two-counters/denied/100", denied, other{twoCountersScript}},
+		{"empty-evalsha", full, other{emptyScript}},
+		{"time-getrange-set", full, other{getAndSetScript}},
+	} {
+		add(cpuTopic, o.name, b.decisions(o.kind, o.scene, limits[1], 1), b.decisions(set, o.scene, limits[1], 1), target{})
+	}
+	for _, s := range scenes {
+		for _, l := range []limit{small, ring} {
+			if s.of > 0 {
+				add(batchTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 16), b.decisions(set, s.name, l, 1), target{ratio: s.of}).
+					waits = b.decisions(withWaits, s.name, l, 1)
+			}
+		}
+	}
+	add(groupTopic, full, b.group(packed{}), b.group(set), target{ratio: 0.60}).
+		waits = b.group(withWaits)
+	for _, m := range []struct {
+		limit
+		most float64
+	}{{small, 0.65}, {limits[1], 0.50}, {limit{hits: 129}, 0.15}, {ring, 0.15}, {limits[3], 0.15}, {limits[4], 0.15}} {
+		add(memoryTopic, m.String(), b.memory(packed{}, m.limit), b.memory(set, m.limit), target{ratio: m.most})
+	}
+	for _, l := range limits[3:] {
+		for _, state := range []string{allExpire, halfExpires, grows, shrinks} {
+			bound := target{ratio: 0.30}
+			if !l.auto && (state == grows || state == shrinks) {
+				bound = target{} // it copies the log: what a precision is for
+			}
+			add(longestTopic, state+"/"+l.String(), b.longest(packed{}, state, l), b.longest(set, allExpire, l), bound)
+		}
+	}
+	for _, s := range []string{full, denied} {
+		for _, auto := range []bool{true, false} {
+			l := limit{hits: 10 * b.large, auto: auto}
+			add(millionTopic, s+"/"+l.String(), b.decisions(packed{}, s, l, 1), b.decisions(packed{}, s, small, 1), target{ratio: 1.3})
+		}
+	}
+	for _, l := range limits {
+		for _, s := range []string{full, denied} {
+			add(takeTopic, s+"/"+l.String(), b.take(s, l), nil, target{most: 30})
+		}
+	}
+	for _, s := range []string{"allowed", denied} {
+		add(parallelTopic, s, b.parallel(newStore, s), b.parallel(newNaive, s), target{least: 5e6})
+	}
+	add(bytesTopic, "one hit", b.bytes(newStore, 1), b.bytes(newNaive, 1), target{most: 200})
+	add(bytesTopic, "100 hits", b.bytes(newStore, 100), b.bytes(newNaive, 100), target{most: 1100})
+	return all
+}
