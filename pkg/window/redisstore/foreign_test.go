@@ -137,6 +137,8 @@ func TestTornRing(t *testing.T) {
 	const key = "k:10000000"
 	limit := window.Limit{Hits: 50, Window: win}
 	full := logOf(t, 40, window.Limit{Hits: 40, Window: win}) // with no room to spare
+	vast := append([]byte(nil), full...)
+	copy(vast[31:39], "\xff\xff\xff\xff\xff\xff\xff\xff") // count and capacity
 	shrunk := append(logOf(t, 40, limit)[:140], 0)
 	for _, tt := range []struct {
 		name  string
@@ -157,6 +159,7 @@ func TestTornRing(t *testing.T) {
 		{"refund of less", append(logOf(t, 40, limit), 1), 0, refunding(check("k", 50, 2)), window.Decision{Allowed: true, Remaining: 50}},
 		{"shrink", shrunk, win - 8*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
 		{"grow", full[:140], time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		{"a circle of 38 GB that is not there", vast, time.Millisecond, check("k", window.MaxHits-1, 1), window.Decision{Allowed: true, Remaining: window.MaxHits - 2, ResetAfter: win}},
 		{"report", shrunk, 0, reporting(check("k", 20, 30)), window.Decision{Never: true, UnitAfter: win, ResetAfter: win}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
@@ -166,6 +168,7 @@ func TestShapes(t *testing.T) {
 			for _, limit := range []uint64{uint64(keep) + 1, uint64(keep) + 2, 1000} {
 				planted(r, log, at, ask(limit, 1, window.Enforce))
 			}
+			planted(r, log, at, ask(uint64(keep), 1, window.Always)) // debt: more slots than the limit
 			planted(r, log, start+int64(fill), ask(1000, uint64(fill-keep), window.Refund))
 			planted(r, log, at, ask(1000, 1, window.Refund))
 		}
@@ -189,9 +192,19 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 	}
 }
 
+// fuzzVariable tells the fuzzer's worker processes the server's address. They
+// must not start one: it would outlive them and hold the fuzzer's pipes open.
+const fuzzVariable = "REDISSTORE_FUZZ"
+
 // FuzzPlanted is TestPlanted for bytes of the fuzzer's choice.
 func FuzzPlanted(f *testing.F) {
-	r := newRig(f)
+	addr := os.Getenv(fuzzVariable)
+	if addr == "" {
+		addr = servers.Redis(f)
+		f.Setenv(fuzzVariable, addr)
+	}
+	r := newRigOn(f, addr)
+	key := fmt.Sprint(os.Getpid()) // the workers share the server
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 40 {
 		win := []time.Duration{10 * time.Second, 7 * 24 * time.Hour}[i%2]
@@ -201,7 +214,7 @@ func FuzzPlanted(f *testing.F) {
 		f.Add(log, clock, i%2 == 1, c.Limit.Hits, c.Cost, uint8(c.Mode), c.Precision.Microseconds())
 	}
 	f.Fuzz(func(t *testing.T, value []byte, clock int64, long bool, hits, cost uint64, mode uint8, precision int64) {
-		c := &window.Check{Key: "k", Limit: window.Limit{Hits: hits, Window: 10 * time.Second}, Cost: cost, Mode: window.Mode(mode)}
+		c := &window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: 10 * time.Second}, Cost: cost, Mode: window.Mode(mode)}
 		if long {
 			c.Limit.Window = 7 * 24 * time.Hour
 		}

@@ -254,7 +254,7 @@ while i <= n do
   -- What to record: a cost, or what a refund leaves.
   local charge, refund = 0, false
   if torn then
-    -- Nothing yet.
+    -- It is thrown away below.
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
       charge = cost
@@ -302,7 +302,7 @@ while i <= n do
     local ends = newest * unit + window
     if ends > expiry * 1000000 and need > 0 then
       expiry = math.ceil(ends / 1000000) + math.ceil(window / 4000000)
-      life = math.ceil((expiry * 1000000 - clock) / 1000)
+      life = math.max(math.ceil((expiry * 1000000 - clock) / 1000), 1) -- bytes that only look like a log may have had their time
     end
 
     local kind = unit == 1 and 144 or 146
@@ -352,7 +352,9 @@ while i <= n do
             older = older .. string.sub(bytes, 19, 27)
           end
         end
-        if need <= 6 then
+        if torn then
+          -- What the header says is not to be relied on, least of all its lengths.
+        elseif need <= 6 then
           whole = struct.pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
         else
           -- Room for a quarter more, but not for more than there can be.

@@ -28,7 +28,13 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: servers.Redis(t), MaxRetries: -1})
+	return newRigOn(t, servers.Redis(t))
+}
+
+// newRigOn is newRig on a server that is there.
+func newRigOn(t testing.TB, addr string) *rig {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
 	r := &rig{t: t, client: client, script: withClock(t, "ARGV[#ARGV]")}
 	if err := client.ScriptLoad(t.Context(), r.script.text).Err(); err != nil {
