@@ -71,6 +71,10 @@ fuzz: test-servers ## long random runs against the oracle (FUZZSTEPS, 10 million
 	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; done; done
 
+.PHONY: mutants
+mutants: test-servers ## break the window engine in many ways, one at a time, and see that a test notices each
+	go run ./test/mutants
+
 .PHONY: bench
 bench: build test-servers ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...

@@ -124,6 +124,7 @@ local function run(key, head, capacity, slots)
 end
 
 local keys, args = KEYS, ARGV
+local call, pack, read = redis.call, struct.pack, struct.unpack
 local n = #keys
 local replies = n > 1 and {}
 
@@ -138,7 +139,7 @@ local rooms, seen             -- of a group of several: what was judged, and wha
 local thrown                  -- the checks whose value was thrown away
 
 while i <= n do
-  local mode, group, unit, window, step, limit, cost, most = struct.unpack('>BBI2I6I6I4I5I4', args[i])
+  local mode, group, unit, window, step, limit, cost, most = read('>BBI2I6I6I4I5I4', args[i])
   local key = keys[i]
   if i == from and not settling then
     denied, any, any_room = false, false, false
@@ -164,18 +165,18 @@ while i <= n do
     -- The header: how many slots there are, and of the oldest where they begin in
     -- bytes and how many follow each other there: all, or the copies of a ring.
     local kind, held, base, low, sum, at, copied
-    kind, held, base, expiry = struct.unpack('>BI8I4I5', bytes)
+    kind, held, base, expiry = read('>BI8I4I5', bytes)
     local small = unit == 1 and 144 or 146
     torn = held > 2 ^ 52
     if kind == small and size % 9 == 0 then
       total, at = (size - 18) / 9, 19
       copied = total
       if total > 0 then
-        low, sum = struct.unpack('>I5I4', bytes, size - 8)
+        low, sum = read('>I5I4', bytes, size - 8)
       end
     elseif kind == small + 1 and size == 136 then
       local head, count, capacity, skip, copies
-      low, sum, head, count, capacity, skip, copies = struct.unpack('>I5I4I4I4I4BB', bytes, 19)
+      low, sum, head, count, capacity, skip, copies = read('>I5I4I4I4I4BB', bytes, 19)
       ring, total, at, copied = true, count + 1, 42 + 9 * skip, copies - skip
       torn = torn or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
@@ -202,7 +203,7 @@ while i <= n do
         first = newest
         while live < copied do
           local slot_sum
-          low, slot_sum = struct.unpack('>I5I4', bytes, at + 9 * live)
+          low, slot_sum = read('>I5I4', bytes, at + 9 * live)
           local t = ref + (low - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
           if t > edge then
             first = t
@@ -310,13 +311,13 @@ while i <= n do
     if not ring and need <= 13 and need > 0 then
       -- A small log that stays one.
       local older = string.sub(bytes, 19 + 9 * live, 9 + 9 * (live + need))
-      whole = struct.pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
+      whole = pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
     elseif need == 0 then
-      whole = struct.pack('>BI8I4I5', kind, now, before, expiry)
+      whole = pack('>BI8I4I5', kind, now, before, expiry)
     else
       local head, count, capacity, skip, copies
       if ring then
-        head, count, capacity, skip, copies = struct.unpack('>I4I4I4BB', bytes, 28)
+        head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
         head = (head + live) % capacity
       end
 
@@ -329,16 +330,16 @@ while i <= n do
           skip, copies = 0, math.min(kept - 1, 10)
           fresh = run(key, head, capacity, copies)
         end
-        local header = struct.pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, head, need - 1, capacity, skip, copies)
+        local header = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, head, need - 1, capacity, skip, copies)
         -- The reply is the length of the value: one that is torn shows before
         -- anything is written behind its end.
-        torn = redis.call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
+        torn = call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
         if need > kept and not torn then
           local place = 131 + 9 * ((head + kept - 1) % capacity)
-          redis.call('SETRANGE', key, string.format('%d', place), string.sub(bytes, 19, 27))
+          call('SETRANGE', key, string.format('%d', place), string.sub(bytes, 19, 27))
         end
         if life and not torn then
-          redis.call('PEXPIRE', key, life)
+          call('PEXPIRE', key, life)
         end
       else
         -- A log that moves. older are all slots but the newest.
@@ -355,7 +356,7 @@ while i <= n do
         if torn then
           -- What the header says is not to be relied on, least of all its lengths.
         elseif need <= 6 then
-          whole = struct.pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
+          whole = pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
         else
           -- Room for a quarter more, but not for more than there can be.
           count = need - 1
@@ -364,7 +365,7 @@ while i <= n do
             capacity = math.min(capacity, most - 1)
           end
           copies = math.min(kept - 1, 10)
-          whole = struct.pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
+          whole = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
             .. string.sub(older, 1, 9 * copies) .. string.rep('\0', 90 - 9 * copies)
             .. older .. string.rep('\0', 9 * (capacity - count))
         end
@@ -372,9 +373,9 @@ while i <= n do
     end
     if whole and not torn then
       if life then
-        redis.call('SET', key, whole, 'PX', life)
+        call('SET', key, whole, 'PX', life)
       else
-        redis.call('SET', key, whole, 'KEEPTTL')
+        call('SET', key, whole, 'KEEPTTL')
       end
     end
   end
@@ -413,7 +414,7 @@ while i <= n do
       if remaining < 0 then
         remaining = 0
       end
-      local reply = struct.pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
+      local reply = pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
       if n == 1 then
         return reply
       end
@@ -423,7 +424,7 @@ while i <= n do
 
   if torn then
     -- What is no log is thrown away, and the check asked again.
-    redis.call('UNLINK', key)
+    call('UNLINK', key)
     thrown = thrown or {}
     thrown[i] = true
     settling = several and settling
