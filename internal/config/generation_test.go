@@ -31,10 +31,10 @@ func describe(rules *policy.Rules) []string {
 		for _, n := range r.Path {
 			path = append(path, n.String())
 		}
-		line := fmt.Sprintf("%s: %s: %s: %s", r.Domain, strings.Join(path, " > "), r.Name, limits(r.Limits))
+		line := fmt.Sprintf("%s: %s: %s: %s", r.Domain, strings.Join(path, " > "), r.Name, limits(r.Terms.Limits))
 		var tiers []string
 		for t, ls := range r.ByTier {
-			tiers = append(tiers, t+" "+limits(ls))
+			tiers = append(tiers, t+" "+limits(ls.Limits))
 		}
 		slices.Sort(tiers)
 		if len(tiers) > 0 {
@@ -331,7 +331,7 @@ func FuzzRules(f *testing.F) {
 			if !policy.ValidName(r.Name) {
 				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
 			}
-			for _, l := range r.Limits {
+			for _, l := range r.Terms.Limits {
 				if err := l.Valid(); err != nil {
 					t.Errorf("rule %s: %v", r.ID(), err)
 				}

@@ -265,7 +265,7 @@ func (r *rulesReader) rule(path []descriptors.Node, f *field[descriptorEntry], p
 	at := f.spot
 	if rl.set {
 		at = rl.spot
-		rule.Limits, rule.ByTier = r.limits(rl)
+		rule.Terms.Limits, rule.ByTier = r.limits(rl)
 		r.checkName(rl)
 		if rl.value.Subject.set && !rl.value.Subject.bad && rule.Subject == "" {
 			r.decoder.problem(rl.value.Subject.spot, "a subject is the key of a descriptor entry, it cannot be empty")
@@ -316,7 +316,7 @@ func (r *rulesReader) checkName(rl *field[rateLimit]) {
 
 // limits reads the limits of a rule. A problem is reported where the rule has
 // none, or leaves a tier without any.
-func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier map[string][]policy.Limit) {
+func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier map[string]policy.Terms) {
 	v := &rl.value
 	all, given := r.someLimits(&v.tierLimits, rl.spot, rl.bad)
 	if !given && !v.ByTier.set && !rl.bad {
@@ -336,7 +336,7 @@ func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier m
 		r.decoder.problem(v.ByTier.spot, "there are no tiers: tiers.source is none")
 		return all, nil
 	}
-	byTier = make(map[string][]policy.Limit, len(v.ByTier.value))
+	byTier = make(map[string]policy.Terms, len(v.ByTier.value))
 	for i := range v.ByTier.value {
 		e := &v.ByTier.value[i]
 		if r.tiersKnown && !slices.Contains(r.tiers, e.key) {
@@ -346,7 +346,7 @@ func (r *rulesReader) limits(rl *field[rateLimit]) (all []policy.Limit, byTier m
 		if !some && !e.value.bad {
 			r.decoder.problem(e.spot, "no limit: give unit and requests_per_unit, or window and requests, or limits")
 		}
-		byTier[e.key] = limits
+		byTier[e.key] = policy.Terms{Limits: limits}
 	}
 	if !given && !rl.bad {
 		var without []string

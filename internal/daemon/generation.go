@@ -105,8 +105,8 @@ func describe(rules *policy.Rules) []string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s  name=%s", r, r.Name)
 		switch {
-		case len(r.Limits) > 0:
-			fmt.Fprintf(&b, "  %s", describeLimits(r.Limits))
+		case len(r.Terms.Limits) > 0:
+			fmt.Fprintf(&b, "  %s", describeLimits(r.Terms.Limits))
 		case len(r.ByTier) == 0:
 			b.WriteString("  no limit")
 		}
@@ -116,7 +116,7 @@ func describe(rules *policy.Rules) []string {
 		}
 		sort.Strings(tiers)
 		for _, t := range tiers {
-			fmt.Fprintf(&b, "  %s: %s", t, describeLimits(r.ByTier[t]))
+			fmt.Fprintf(&b, "  %s: %s", t, describeLimits(r.ByTier[t].Limits))
 		}
 		lines = append(lines, b.String())
 	}

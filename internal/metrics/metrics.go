@@ -110,6 +110,9 @@ type meter [len(policy.Outcomes)]prometheus.Counter
 // Count implements policy.Meter.
 func (m *meter) Count(o policy.Outcome) { m[o].Inc() }
 
+// Detail implements policy.Meter.
+func (*meter) Detail([]byte, policy.Outcome) {}
+
 // Meter implements policy.Meters. Rules that share a name share a meter.
 func (m *Metrics) Meter(domain, rule string) policy.Meter {
 	m.mu.Lock()

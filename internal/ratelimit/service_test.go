@@ -41,6 +41,7 @@ type uncounted struct{}
 
 func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
 func (uncounted) UnknownDomain()                    {}
+func (uncounted) Detail([]byte, policy.Outcome)     {}
 func (uncounted) Count(policy.Outcome)              {}
 
 // testService is a service on the embedded store with a clock of its own: 3 per 10 s
@@ -67,13 +68,13 @@ func newService(t testing.TB, store window.Store) *testService {
 		t.Fatal(err)
 	}
 	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	limit := func(hits uint64, w time.Duration) []policy.Limit {
-		return []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}
+	limit := func(hits uint64, w time.Duration) policy.Terms {
+		return policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 	}
 	for _, r := range []policy.Rule{
-		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string][]policy.Limit{"free": limit(3, 10*time.Second)}},
-		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Limits: limit(2, time.Minute)},
-		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Limits: limit(math.MaxUint32, 90*time.Second)},
+		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second)}},
+		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(2, time.Minute)},
+		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Terms: limit(math.MaxUint32-1, 90*time.Second)},
 	} {
 		if err := rules.Add(r); err != nil {
 			t.Fatal(err)

@@ -197,9 +197,6 @@ func TestValidateModes(t *testing.T) {
 		{[]Check{precise(-1)}, "window: bad check: check 0: precision -1ns is below zero"},
 		{[]Check{precise(time.Second + 1)}, "window: bad check: check 0: precision 1.000000001s is longer than the window 1s"},
 		{[]Check{good, inMode(Observe, good)}, "window: bad check: checks 0 and 1 name one log with modes enforce and observe"},
-		{[]Check{good, inMode(Always, good)}, "window: bad check: check 1: mode always is not supported by this store yet"},
-		{[]Check{inMode(Any, good)}, "window: bad check: check 0: mode any is not supported by this store yet"},
-		{[]Check{precise(time.Second)}, "window: bad check: check 0: precision 1s is not supported by this store yet"},
 	} {
 		err := Validate(tt.checks, make([]Decision, len(tt.checks)))
 		if err == nil || err.Error() != tt.want {

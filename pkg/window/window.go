@@ -146,7 +146,7 @@ func Validate(checks []Check, decisions []Decision) error {
 	if i, j, mixed := mixesModes(checks); mixed {
 		return fmt.Errorf("%w: checks %d and %d name one log with modes %v and %v", ErrBadCheck, i, j, checks[i].Mode, checks[j].Mode)
 	}
-	return unsupported(checks)
+	return nil
 }
 
 // validTerms reports what is wrong with a check's mode or precision, or nil.
@@ -158,20 +158,6 @@ func (c *Check) validTerms() error {
 		return fmt.Errorf("precision %v is below zero", c.Precision)
 	case c.Precision > c.Limit.Window:
 		return fmt.Errorf("precision %v is longer than the window %v", c.Precision, c.Limit.Window)
-	}
-	return nil
-}
-
-// unsupported refuses what the stores do not do yet, so that they cannot ignore
-// it in silence.
-func unsupported(checks []Check) error {
-	for i := range checks {
-		switch c := &checks[i]; {
-		case c.Mode != Enforce:
-			return fmt.Errorf("%w: check %d: mode %v is not supported by this store yet", ErrBadCheck, i, c.Mode)
-		case c.Precision != 0:
-			return fmt.Errorf("%w: check %d: precision %v is not supported by this store yet", ErrBadCheck, i, c.Precision)
-		}
 	}
 	return nil
 }

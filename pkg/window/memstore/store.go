@@ -151,6 +151,10 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 
 // takeOne is takeGroup for the most frequent group: one check.
 func (s *Store) takeOne(c *window.Check, d *window.Decision) {
+	if answer, ok := window.WithoutLog(c); ok {
+		*d = answer
+		return
+	}
 	id := c.Log()
 	sh := &s.shards[s.shardOf(id)]
 	sh.mu.Lock()
@@ -158,14 +162,15 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) {
 
 	a := asked{shard: sh}
 	a.look(id, s.clock().Microseconds())
-	a.room = a.view.Room(c.Limit.Hits, c.Cost)
-	if a.room {
-		a.charge(c)
+	var group window.Verdict
+	a.judge(c, &group)
+	if c.Mode.Charged(group.Allowed(), a.room) {
+		a.record(c)
 	}
 	a.view.Answer(c, a.room, d)
 }
 
-// takeGroup decides checks that name every log once.
+// takeGroup decides checks of which no two have the same log and mode.
 func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
 	var inline [inlineChecks]asked
 	group := inline[:]
@@ -173,11 +178,22 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
 		group = make([]asked, len(checks))
 	}
 
-	var touched uint64 // a bit for every shard
+	var (
+		verdict       window.Verdict
+		touched       uint64 // a bit for every shard
+		unconditional bool
+	)
 	for i := range checks {
-		k := s.shardOf(checks[i].Log())
+		c := &checks[i]
+		if answer, ok := window.WithoutLog(c); ok {
+			decisions[i] = answer
+			verdict.Add(c.Mode, answer.Allowed)
+			continue
+		}
+		k := s.shardOf(c.Log())
 		group[i].shard = &s.shards[k]
 		touched |= 1 << k
+		unconditional = unconditional || c.Mode.Unconditional()
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -185,26 +201,50 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) {
 	// The clock is read under the locks, so that it is not behind what another
 	// group has just recorded.
 	now := s.clock().Microseconds()
-	allowed := true
+	if unconditional {
+		recordFirst(window.Refund, checks, group, now, &verdict)
+		recordFirst(window.Always, checks, group, now, &verdict)
+	}
 	for i := range checks {
-		c, a := &checks[i], &group[i]
-		a.look(c.Log(), now)
-		a.room = a.view.Room(c.Limit.Hits, c.Cost)
-		allowed = allowed && a.room
+		if c, a := &checks[i], &group[i]; a.shard != nil && !c.Mode.Unconditional() {
+			a.look(c.Log(), now)
+			a.judge(c, &verdict)
+		}
+	}
+	allowed := verdict.Allowed()
+	for i := range checks {
+		if c, a := &checks[i], &group[i]; a.shard != nil && !c.Mode.Unconditional() && c.Mode.Charged(allowed, a.room) {
+			a.record(c)
+		}
 	}
 	for i := range checks {
 		c, a := &checks[i], &group[i]
-		if allowed {
-			a.charge(c)
+		if a.shard == nil {
+			continue
+		}
+		if unconditional {
+			a.look(c.Log(), now) // another check of the group may have written to the log
 		}
 		a.view.Answer(c, a.room, &decisions[i])
 	}
 }
 
+// recordFirst records the checks of a mode that is recorded whatever becomes of
+// the group.
+func recordFirst(m window.Mode, checks []window.Check, group []asked, now int64, verdict *window.Verdict) {
+	for i := range checks {
+		if c, a := &checks[i], &group[i]; c.Mode == m && a.shard != nil {
+			a.look(c.Log(), now)
+			a.judge(c, verdict)
+			a.record(c)
+		}
+	}
+}
+
 // asked is what deciding one check needs.
 type asked struct {
-	shard *shard
-	log   *log // nil if there is none yet
+	shard *shard // nil if the check needs no log
+	log   *log   // nil if there is none yet
 	view  window.View
 	room  bool
 }
@@ -218,17 +258,31 @@ func (a *asked) look(id window.LogID, clock int64) {
 	a.view.Look(packed, clock, id.Window)
 }
 
-// charge records a check, in a new log if there is none. Cost 0 records nothing
-// and makes none.
-func (a *asked) charge(c *window.Check) {
-	if c.Cost == 0 {
+// judge sees whether the check has room, and tells its group.
+func (a *asked) judge(c *window.Check, group *window.Verdict) {
+	a.room = c.Mode == window.Refund || a.view.Room(c.Limit.Hits, c.Cost)
+	group.Add(c.Mode, a.room)
+}
+
+// record charges a check, or gives its cost back. Where nothing is recorded no
+// log is made.
+func (a *asked) record(c *window.Check) {
+	switch {
+	case c.Cost == 0:
 		return
+	case c.Mode == window.Refund:
+		a.view.Refund(c)
+	default:
+		a.view.Charge(c)
 	}
-	a.view.Charge(c)
+	packed := a.view.Log()
 	if a.log == nil {
+		if packed == nil {
+			return
+		}
 		a.log = a.shard.add(c.Log())
 	}
-	a.log.packed = a.view.Log()
+	a.log.packed = packed
 }
 
 // find returns a log, or nil if there is none.
