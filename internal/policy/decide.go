@@ -55,6 +55,12 @@ type LimitStatus struct {
 // Over reports whether the limit had no room and was meant to have it.
 func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed }
 
+// MayDeny reports whether the limit could have denied the request: it is neither
+// a refund nor only observed, nor an alternative of one that passes anyway.
+func (s *LimitStatus) MayDeny() bool {
+	return !s.Observed && s.Mode != window.Observe && s.Mode != window.Refund
+}
+
 // Reset is what a client should sleep on: the wait until this cost has room, if
 // it was denied; the wait until one more unit can be spent, if nothing remains;
 // else the wait until the window is empty. A cost that can never have room gets
@@ -133,6 +139,8 @@ type Match struct {
 	Unlimited bool
 	// Replaced: another rule that the request matched takes its place.
 	Replaced bool
+	// Overridden: a limit that came with the descriptor takes its place.
+	Overridden bool
 }
 
 // Metadata returns the merged metadata of the rules whose descriptors have room,
@@ -142,7 +150,7 @@ func (v *Verdict) Metadata() map[string]any {
 	var merged map[string]any
 	for i := range v.Matches {
 		m := &v.Matches[i]
-		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.Replaced {
+		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.Replaced || m.Overridden {
 			continue
 		}
 		if at := v.Strictest[i]; at >= 0 && v.Limits[at].Over() {
@@ -336,6 +344,7 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	status := LimitStatus{Rule: m.Rule, Descriptor: i}
 	if desc.Override != nil {
 		// It takes the place of the rule, with all that the rule says.
+		m.Overridden = true
 		if status.Rule == nil {
 			status.Rule = dom.override
 		}
@@ -627,7 +636,8 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 	if errors.Is(cause, window.ErrBadCheck) || ctx.Err() != nil {
 		return cause // a mistake of ours, or nobody waits for an answer
 	}
-	deny, report := false, false
+	var group window.Verdict
+	report := false
 	v.local, v.localAt = v.local[:0], v.localAt[:0]
 	for i := range v.Limits {
 		s := &v.Limits[i]
@@ -639,16 +649,19 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 		switch choice {
 		case StoreErrorAllow:
 		case StoreErrorDeny:
-			// Nobody knows for how long; a second is what a broken store deserves.
-			v.decisions[i] = window.Decision{RetryAfter: time.Second}
-			deny = deny || !s.Observed && s.Mode != window.Refund
+			if s.Mode != window.Refund { // which is lost, but nobody's fault
+				// Nobody knows for how long; a second is what a broken store deserves.
+				v.decisions[i] = window.Decision{RetryAfter: time.Second}
+			}
 		case StoreErrorLocal:
 			v.local = append(v.local, v.checks[i])
 			v.localAt = append(v.localAt, i)
 		default:
 			report = true
 		}
+		group.Add(s.Mode, v.decisions[i].Allowed)
 	}
+	deny := !group.Allowed()
 	if report && !deny {
 		return cause
 	}
@@ -700,13 +713,9 @@ func (v *Verdict) fold(shadow bool) {
 	if quota < 0 {
 		return
 	}
-	// If the best alternative has no room none has, and the group denies; one that
-	// was settled otherwise has nothing to say.
-	q := &v.Limits[quota]
-	if denies := q.Mode == window.Any && !q.Decision.Allowed; !denies && !q.Decision.Allowed {
-		return
-	}
-	if v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive]) {
+	// If the best alternative has no room none has, and the group denies. Where it
+	// was settled otherwise none of them has anything to say.
+	if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive])) {
 		v.Decisive = quota
 	}
 }

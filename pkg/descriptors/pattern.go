@@ -43,3 +43,22 @@ func (p *pattern) match(value string) bool {
 	}
 	return true
 }
+
+// Covers reports whether every value that fits the pattern narrow also fits wide,
+// so that narrow never gets a request if wide comes first. Where it reports false
+// they may still have values in common; see [Overlap].
+func Covers(wide, narrow string) bool {
+	// A star of narrow can only be matched by one of wide, since nothing else of
+	// wide holds a star: read as a value, narrow stands for all of its values.
+	p := compile(wide)
+	return p.match(narrow)
+}
+
+// Overlap reports whether some value fits both patterns: their beginnings and
+// their ends must agree as far as both have them, and between them the stars
+// have room for everything else.
+func Overlap(a, b string) bool {
+	p, q := compile(a), compile(b)
+	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&
+		(strings.HasSuffix(p.suffix, q.suffix) || strings.HasSuffix(q.suffix, p.suffix))
+}
