@@ -49,6 +49,7 @@ type LimitStatus struct {
 	Mode       window.Mode
 	Quota      bool // one of several alternatives, of which one must have room
 	Observed   bool // never denies
+	Unknown    bool // the store could not say, and the rule allows then: nobody knows what remains
 	Decision   window.Decision
 }
 
@@ -443,13 +444,13 @@ func observed(share float64, key string) bool {
 // a quota rule that is only observed or unlimited, or, where every rule is a
 // quota rule, a descriptor that nothing limits. The others cannot deny then.
 func (rs *Rules) settleQuota(v *Verdict) {
-	any, passes := false, false
+	quota, passes := false, false
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		any = any || s.Mode == window.Any
+		quota = quota || s.Mode == window.Any
 		passes = passes || s.Quota && s.Mode == window.Observe
 	}
-	if !any {
+	if !quota {
 		return
 	}
 	for i := range v.Matches {
@@ -645,9 +646,13 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 		if choice == StoreErrorLocal && d.opts.Local == nil {
 			choice = StoreErrorReported
 		}
+		if choice == StoreErrorReported && s.Observed {
+			choice = StoreErrorAllow // it must not deny, and a report may
+		}
 		v.decisions[i] = window.Decision{Allowed: true, Remaining: s.Limit.Hits}
 		switch choice {
 		case StoreErrorAllow:
+			s.Unknown = true
 		case StoreErrorDeny:
 			if s.Mode != window.Refund { // which is lost, but nobody's fault
 				// Nobody knows for how long; a second is what a broken store deserves.
@@ -688,8 +693,8 @@ func (v *Verdict) fold(shadow bool) {
 		s := &v.Limits[i]
 		s.Decision = v.decisions[i]
 		group.Add(s.Mode, s.Decision.Allowed)
-		if v.Degraded && s.Rule.OnStoreError == StoreErrorAllow {
-			continue // nobody knows what remains
+		if s.Unknown {
+			continue
 		}
 		if at := &v.Strictest[s.Descriptor]; *at < 0 || s.stricter(&v.Limits[*at]) {
 			*at = i

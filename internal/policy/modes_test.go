@@ -339,6 +339,10 @@ func TestOnStoreError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	watch := with(rule("watch", per(1, time.Minute), anyOf("watch")), func(r *Rule) { r.Domain, r.Terms.Observe = "edge", 1 })
+	if err := rs.Add(watch); err != nil {
+		t.Fatal(err)
+	}
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	defer local.Close()
 	decide := func(ctx context.Context, local window.Store, req *Request) (string, error) {
@@ -365,6 +369,8 @@ func TestOnStoreError(t *testing.T) {
 		{request("allow=x", "report=x"), local, ""},
 		{request("deny=x", "report=x"), local, "OVER over:0 ok:1 by deny in 1s"},
 		{request("allow=x", "local=y"), local, "OK none ok:0 by local"},
+		{request("watch=x"), local, "OK none"},
+		{request("watch=x", "report=x"), local, ""},
 	} {
 		got, err := decide(t.Context(), tt.local, tt.req)
 		if (tt.want == "") != errors.Is(err, boom) || tt.want != "" && got != tt.want {

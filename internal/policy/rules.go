@@ -45,7 +45,7 @@ func (t *Terms) empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
 type OnStoreError uint8
 
 const (
-	// StoreErrorReported: the adapter tells Envoy, whose own setting decides
+	// StoreErrorReported lets the adapter tell Envoy, whose own setting decides
 	// (failure_mode_deny).
 	StoreErrorReported OnStoreError = iota
 	// StoreErrorAllow lets the request pass.
@@ -260,7 +260,9 @@ func (rs *Rules) Add(r Rule) error {
 		return err
 	}
 	r.Terms.Limits = named(r.Name, r.Terms.Limits)
-	r.byTier = make(map[string]*Terms, len(r.ByTier))
+	if len(r.ByTier) > 0 {
+		r.byTier = make(map[string]*Terms, len(r.ByTier))
+	}
 	for t, terms := range r.ByTier {
 		terms.Limits = named(r.Name, terms.Limits)
 		r.byTier[t] = &terms

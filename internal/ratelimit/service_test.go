@@ -85,7 +85,7 @@ func newService(t testing.TB, store window.Store) *testService {
 		t.Fatal(err)
 	}
 	decider := policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	b.Service = NewService(decider, secrets, render)
+	b.Service = NewService(Options{Decider: decider, Secrets: secrets, Headers: render})
 	return b
 }
 
@@ -279,8 +279,8 @@ func TestNumbersSaturate(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := got.GetStatuses()[0]
-	if st.GetLimitRemaining() != math.MaxUint32 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32 {
-		t.Errorf("status = %v, want the largest uint32", st)
+	if st.GetLimitRemaining() != math.MaxUint32-1 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32-1 {
+		t.Errorf("status = %v, want the largest limit there is", st)
 	}
 	if saturate(math.MaxUint64) != math.MaxUint32 {
 		t.Error("a larger number does not saturate")
@@ -411,7 +411,26 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	s := newService(f, nil)
+	// Every kind of rule, on keys that a message can be mutated into.
+	kinds := setup{echo: true, styles: []headers.Style{headers.StyleRateLimit, headers.StyleDraft03, headers.StyleXRateLimitEpoch}, rules: []policy.Rule{
+		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
+		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),
+		perMinute("e", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("f", 1, func(r *policy.Rule) { r.Replaces = []string{"a"} }),
+	}}
+	for _, in := range []*rlsv3.RateLimitRequest{
+		ask(descriptor("a=x"), descriptor("route=x"), descriptor("f=x")),
+		ask(descriptor("b=x"), descriptor("c=x", costs(1<<63)), descriptor("d=x"), descriptor("api_key=acme-key")),
+		ask(descriptor("e=x"), descriptor("a=x", refund), descriptor("a=x", costs(0))),
+	} {
+		b, err := proto.Marshal(in)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	s, _ := kinds.serve(f)
 	codec := NewCodec()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in, err := unmarshal(b)
