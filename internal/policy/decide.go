@@ -393,7 +393,7 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	}
 	key := rs.ruleKey(rule, req, desc.Entries, subject, v)
 	status.Cost = rule.cost(desc.Cost)
-	status.Quota = rule.Quota || rs.quota && !rule.Always
+	status.Quota = rule.Quota || rs.quota
 	status.Observed = rs.shadow || observed(terms.Observe, key)
 	if rule.Always {
 		status.Mode = window.Always
