@@ -68,7 +68,7 @@ domain edge: 4 rules
   free  free  (FILE:15)
     limits nothing
 
-tiers that no rule names: free, starter
+tiers that no by_tier names: free, starter
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(out.String(), s.Rules.Path, "FILE")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -93,8 +93,8 @@ func TestExplainCommand(t *testing.T) {
 		{"by key", explainCmd{Descriptor: []string{"route=search,api_key=demo-pro"}, Hits: 5}, "cost  5, has room, 9495 remain"},
 		{"by tier", explainCmd{Descriptor: []string{"api_key=whoever"}, Tier: "pro", Hits: 1}, "rule per-key for tier pro: 500 per 1s"},
 		{"no such tier", explainCmd{Descriptor: []string{"api_key=x"}, Tier: "gold"}, `there is no tier "gold"`},
-		{"no such domain", explainCmd{Descriptor: []string{"api_key=x"}, Domain: "other"}, "every request is allowed"},
-		{"not a descriptor", explainCmd{Descriptor: []string{"api_key"}}, `--descriptor: entry 1 of "api_key" has no =`},
+		{"no such domain", explainCmd{Descriptor: []string{"api_key=x"}, Domain: "other"}, `the rules have no domain "other"`},
+		{"not a descriptor", explainCmd{Descriptor: []string{"api_key"}}, "--descriptor: entry 1 has no ="},
 	} {
 		g, err := config.Load(config.Default())
 		if err != nil {

@@ -119,7 +119,7 @@ func summarize(w io.Writer, c *checked) {
 		}
 	}
 	if t := c.Summary.TiersWithoutRule; len(t) > 0 {
-		fmt.Fprintf(w, "\ntiers that no rule names: %s\n", strings.Join(t, ", "))
+		fmt.Fprintf(w, "\ntiers that no by_tier names: %s\n", strings.Join(t, ", "))
 	}
 	if t := c.Summary.TiersWithoutSubject; len(t) > 0 {
 		fmt.Fprintf(w, "\ntiers that no subject has: %s\n", strings.Join(t, ", "))
@@ -134,6 +134,9 @@ func summarizeRule(w io.Writer, r *policy.RuleReview) {
 	fmt.Fprintln(w)
 	if r.Unreachable != "" {
 		fmt.Fprintf(w, "    UNREACHABLE: %s\n", r.Unreachable)
+	}
+	if len(r.Traits) > 0 {
+		fmt.Fprintf(w, "    %s\n", strings.Join(r.Traits, ", "))
 	}
 	if len(r.Terms) == 0 {
 		fmt.Fprintf(w, "    limits nothing\n")

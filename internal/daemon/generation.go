@@ -121,7 +121,7 @@ func describe(rules *policy.Rules) []string {
 			terms := r.ByTier[t]
 			parts = append(parts, t+": "+cmp.Or(describeTerms(&terms), "no limit"))
 		}
-		lines = append(lines, strings.Join(append(parts, describeFlags(r)...), "  "))
+		lines = append(lines, strings.Join(append(parts, r.Traits()...), "  "))
 	}
 	return lines
 }
@@ -144,35 +144,6 @@ func describeTerms(t *policy.Terms) string {
 		text += fmt.Sprintf(" (%.4g%% observed)", 100*t.Observe)
 	}
 	return text
-}
-
-// describeFlags tells what else a rule says, but not its words for those whom it
-// denies nor its metadata, which may be long.
-func describeFlags(r *policy.Rule) []string {
-	var parts []string
-	add := func(is bool, text string) {
-		if is {
-			parts = append(parts, text)
-		}
-	}
-	add(r.Quota, "quota")
-	add(slices.Contains(r.Share, true), "share_threshold")
-	add(r.Always, "charge=always")
-	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
-	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
-	add(r.OnStoreError != policy.StoreErrorReported, "on_store_error="+storeErrors[r.OnStoreError])
-	add(r.Detailed, "detailed_metric")
-	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
-	add(r.Denial != policy.Denial{}, "own denial")
-	add(len(r.Metadata) > 0, "metadata")
-	return parts
-}
-
-// storeErrors are the choices as a file writes them.
-var storeErrors = map[policy.OnStoreError]string{
-	policy.StoreErrorAllow: "allow",
-	policy.StoreErrorDeny:  "deny",
-	policy.StoreErrorLocal: "local",
 }
 
 // Describe writes one line a rule: its path, its name, its limits, and whatever

@@ -138,8 +138,8 @@ type Match struct {
 	Rule *Rule
 	// Unlimited: by the rule, or its terms for the tier.
 	Unlimited bool
-	// Replaced: another rule that the request matched takes its place.
-	Replaced bool
+	// ReplacedBy is another rule that the request matched, which takes its place.
+	ReplacedBy *Rule
 	// Overridden: a limit that came with the descriptor takes its place.
 	Overridden bool
 }
@@ -151,7 +151,7 @@ func (v *Verdict) Metadata() map[string]any {
 	var merged map[string]any
 	for i := range v.Matches {
 		m := &v.Matches[i]
-		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.Replaced || m.Overridden {
+		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.ReplacedBy != nil || m.Overridden {
 			continue
 		}
 		if at := v.Strictest[i]; at >= 0 && v.Limits[at].Over() {
@@ -275,7 +275,8 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 		return nil
 	}
 	rules.settleQuota(v)
-	if err := d.take(ctx, v); err != nil {
+	settleModes(v)
+	if err := d.take(ctx, v, rules.shadow); err != nil {
 		for i := range v.Limits {
 			// Once a descriptor, not once a window of its rule.
 			if i == 0 || v.Limits[i].Descriptor != v.Limits[i-1].Descriptor {
@@ -286,15 +287,17 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 			return err
 		}
 		v.fold(rules.shadow)
+		d.logDenial(req, v)
 		return nil
 	}
 	v.fold(rules.shadow)
 	d.record(rules, req, v)
+	d.logDenial(req, v)
 	return nil
 }
 
 // take makes the one store call of the request.
-func (d *Decider) take(ctx context.Context, v *Verdict) error {
+func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) error {
 	if n := len(v.checks); n <= cap(v.decisions) {
 		v.decisions = v.decisions[:n]
 	} else {
@@ -306,12 +309,51 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 		defer cancel()
 	}
 	start := time.Now()
-	err := d.opts.Store.Take(ctx, v.checks, v.decisions)
+	var err error
+	if shadow {
+		err = d.takeObserved(ctx, v)
+	} else {
+		err = d.opts.Store.Take(ctx, v.checks, v.decisions)
+	}
 	if d.opts.StoreSeconds != nil {
 		d.opts.StoreSeconds(time.Since(start).Seconds())
 	}
 	if err != nil {
 		return fmt.Errorf("the store could not decide: %w", err)
+	}
+	return nil
+}
+
+// takeObserved is take where every rule is only observed. What is charged whatever
+// comes of the request would deny it in the store, and keep the others from being
+// charged although the request passes: so those are asked apart. Nothing is denied,
+// so there is nothing to be all or nothing about.
+func (d *Decider) takeObserved(ctx context.Context, v *Verdict) error {
+	for _, unconditional := range []bool{true, false} {
+		v.local, v.localAt = v.local[:0], v.localAt[:0]
+		for i := range v.checks {
+			if v.checks[i].Mode.Unconditional() == unconditional {
+				v.local, v.localAt = append(v.local, v.checks[i]), append(v.localAt, i)
+			}
+		}
+		if err := v.takeSome(ctx, d.opts.Store); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeSome asks a store for the checks in v.local.
+func (v *Verdict) takeSome(ctx context.Context, store window.Store) error {
+	if len(v.local) == 0 {
+		return nil
+	}
+	decisions := make([]window.Decision, len(v.local))
+	if err := store.Take(ctx, v.local, decisions); err != nil {
+		return err
+	}
+	for i, at := range v.localAt {
+		v.decisions[at] = decisions[i]
 	}
 	return nil
 }
@@ -332,7 +374,7 @@ func (rs *Rules) match(dom *domain, req *Request, v *Verdict) {
 		for _, name := range v.Matches[i].Rule.Replaces {
 			for j := range v.Matches {
 				if r := v.Matches[j].Rule; r != nil && r.given == name && req.Descriptors[j].Override == nil {
-					v.Matches[j].Replaced = true
+					v.Matches[j].ReplacedBy = v.Matches[i].Rule
 				}
 			}
 		}
@@ -344,7 +386,8 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	desc, m := &req.Descriptors[i], &v.Matches[i]
 	status := LimitStatus{Rule: m.Rule, Descriptor: i}
 	if desc.Override != nil {
-		// It takes the place of the rule, with all that the rule says.
+		// It takes the place of the rule's limit. What the rule says of costs holds on;
+		// that it is observed or a quota rule does not, as in envoyproxy/ratelimit.
 		m.Overridden = true
 		if status.Rule == nil {
 			status.Rule = dom.override
@@ -354,8 +397,11 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 			Precision: window.Precision(*desc.Override),
 			Policy:    status.Rule.Name,
 		}
-		status.Cost = desc.Cost
-		status.Mode, status.Quota, status.Observed = window.Enforce, rs.quota, rs.shadow
+		status.Cost = status.Rule.cost(desc.Cost)
+		status.Quota, status.Observed = rs.quota, rs.shadow
+		if status.Rule.Always {
+			status.Mode = window.Always
+		}
 		key := rs.overrideKey(dom, req, desc.Entries, v)
 		rs.addCheck(v, status, key, desc.Refund)
 		return
@@ -364,7 +410,7 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	case m.Rule == nil:
 		dom.unruled.Count(OutcomeNoRule)
 		return
-	case m.Replaced:
+	case m.ReplacedBy != nil:
 		m.Rule.meter.Count(OutcomeReplaced)
 		return
 	}
@@ -468,6 +514,31 @@ func (rs *Rules) settleQuota(v *Verdict) {
 	for i := range v.Limits {
 		if v.Limits[i].Mode == window.Any {
 			v.Limits[i].Mode, v.checks[i].Mode = window.Observe, window.Observe
+		}
+	}
+}
+
+// settleModes gives all checks of one log the strictest of their modes: a store
+// refuses several. Only a rule whose tiers share a log and are not all observed
+// makes such checks.
+func settleModes(v *Verdict) {
+	same := true
+	for i := range v.checks {
+		same = same && v.checks[i].Mode == v.checks[0].Mode
+	}
+	if same {
+		return
+	}
+	for i := range v.checks {
+		c := &v.checks[i]
+		for j := range v.checks {
+			o := &v.checks[j]
+			// Modes are in the order of their strictness.
+			if o.Mode < c.Mode && !c.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == c.Log() {
+				c.Mode = o.Mode
+				s := &v.Limits[i]
+				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
+			}
 		}
 	}
 }
@@ -662,6 +733,7 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 			v.local = append(v.local, v.checks[i])
 			v.localAt = append(v.localAt, i)
 		default:
+			s.Unknown = true
 			report = true
 		}
 		group.Add(s.Mode, v.decisions[i].Allowed)
@@ -670,14 +742,12 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 	if report && !deny {
 		return cause
 	}
-	if len(v.local) > 0 && !deny {
-		decisions := make([]window.Decision, len(v.local))
-		if err := d.opts.Local.Take(ctx, v.local, decisions); err != nil {
-			return fmt.Errorf("%w; and nor could the local one: %w", cause, err)
+	if deny {
+		for _, at := range v.localAt {
+			v.Limits[at].Unknown = true // it was not asked
 		}
-		for i, at := range v.localAt {
-			v.decisions[at] = decisions[i]
-		}
+	} else if err := v.takeSome(ctx, d.opts.Local); err != nil {
+		return fmt.Errorf("%w; and nor could the local one: %w", cause, err)
 	}
 	v.Degraded = true
 	return nil
@@ -725,7 +795,7 @@ func (v *Verdict) fold(shadow bool) {
 	}
 }
 
-// record counts every rule once and logs a denial.
+// record counts every rule once.
 func (d *Decider) record(rules *Rules, req *Request, v *Verdict) {
 	for i, at := range v.Strictest {
 		if at < 0 {
@@ -739,6 +809,10 @@ func (d *Decider) record(rules *Rules, req *Request, v *Verdict) {
 			s.Rule.meter.Detail(v.detail, outcome)
 		}
 	}
+}
+
+// logDenial logs a denial at debug level.
+func (d *Decider) logDenial(req *Request, v *Verdict) {
 	if v.Allowed {
 		return
 	}
@@ -754,6 +828,7 @@ func (d *Decider) record(rules *Rules, req *Request, v *Verdict) {
 			zap.Uint64("cost", s.Cost),
 			zap.Duration("retry_after", s.Reset()),
 			zap.Bool("never", s.Decision.Never),
+			zap.Bool("degraded", v.Degraded),
 		)
 	}
 }

@@ -18,7 +18,7 @@ type Explanation struct {
 
 // Explain decides a request like [Decider.Decide], charges it, and tells why the
 // answer is what it is. Values of API keys are not in it. Its errors are those of
-// Decide.
+// Decide, and one for a domain without rules, which Decide allows.
 func (d *Decider) Explain(ctx context.Context, req *Request) (*Explanation, error) {
 	rules := d.rules.Load()
 	e := new(Explanation)
@@ -27,8 +27,7 @@ func (d *Decider) Explain(ctx context.Context, req *Request) (*Explanation, erro
 	}
 	dom := rules.domains[req.Domain]
 	if dom == nil {
-		e.addf("domain %q: no rules, so every request is allowed", req.Domain)
-		return e, nil
+		return nil, fmt.Errorf("the rules have no domain %q: every request for it is allowed", req.Domain)
 	}
 	v := &e.Verdict
 	for i := range req.Descriptors {
@@ -36,8 +35,8 @@ func (d *Decider) Explain(ctx context.Context, req *Request) (*Explanation, erro
 		rules.explainMatch(e, dom, &req.Descriptors[i])
 		m := &v.Matches[i]
 		switch {
-		case m.Replaced:
-			e.addf("  the rule %s is replaced by another one of this request", m.Rule.Name)
+		case m.ReplacedBy != nil:
+			e.addf("  the rule %s is replaced by the rule %s, which this request matches too", m.Rule.Name, m.ReplacedBy.Name)
 		case m.Unlimited:
 			e.addf("  the rule %s does not limit it: unlimited", m.Rule.Name)
 		case v.Strictest[i] < 0 && m.Rule != nil:
@@ -112,7 +111,7 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 	e.addf("    log   %s", key)
 	switch d := &s.Decision; {
 	case d.Never:
-		e.addf("    cost  %d, more than there ever is", s.Cost)
+		e.addf("    cost  %d, more than there ever is; Retry-After is the window", s.Cost)
 	case d.Allowed:
 		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
 	default:

@@ -41,7 +41,7 @@ func say(v *Verdict) string {
 	b.WriteString(map[bool]string{true: "OK", false: "OVER"}[v.Allowed])
 	for i, at := range v.Strictest {
 		switch m := v.Matches[i]; {
-		case m.Replaced:
+		case m.ReplacedBy != nil:
 			b.WriteString(" replaced")
 		case m.Unlimited:
 			b.WriteString(" unlimited")
@@ -207,6 +207,26 @@ func TestModes(t *testing.T) {
 			{0, request("f=c2 u=1"), "OVER over:0 by deep in 1m0s"},
 			{0, request("f=c2 u=2"), "OK ok:0 by deep"},
 		}, nil},
+		{"an override replaces the limit alone: cost and charge stay", nil, []Rule{with(with(b, always), func(r *Rule) { r.Factor = 3 })}, []ask{
+			{0, limited(request("b=x"), 10), "OK ok:7 by b"},
+			{0, limited(costs(request("b=x"), 3), 10), "OVER over:0 by b in 1m0s"},
+			{0, limited(costs(request("b=x"), 0), 10), "OVER over:0 by b in 1m0s"},
+		}, nil},
+		{"where all is observed, usage reports keep nobody from being charged", (*Rules).ObserveAll, []Rule{with(b, always), c}, []ask{
+			{0, costs(request("b=x"), 9), "OK ok:0 shadow b"},
+			{0, request("b=x", "c=x"), "OK ok:0 ok:2 shadow b"},
+			{0, request("c=x"), "OK ok:1"},
+		}, nil},
+		{"one log has the strictest of its modes", nil, []Rule{
+			{
+				Name: "s", Path: []descriptors.Node{{Key: "consumer", Value: "*", Pattern: true}}, Share: []bool{true},
+				Terms: per(3, minute), ByTier: map[string]Terms{"starter": {Limits: per(2, minute).Limits, Observe: 1}},
+			},
+		}, []ask{
+			{0, request("consumer=acme", "consumer=hobby"), "OK ok:0 ok:0 by s"},
+			{0, request("consumer=acme"), "OK ok:0 shadow s"},
+			{0, request("consumer=acme", "consumer=hobby"), "OVER over:0 over:0 by s in 1m0s"},
+		}, nil},
 		{"several limits of one rule in one pass", nil, []Rule{rule("m", Terms{Limits: append(per(1, time.Second).Limits, per(2, minute).Limits...)}, anyOf("m"))}, []ask{
 			{0, request("m=x"), "OK ok:0 by m"},
 			{0, request("m=x"), "OVER over:0 by m in 1s"},
@@ -367,7 +387,8 @@ func TestOnStoreError(t *testing.T) {
 		{request("local=x"), local, "OVER over:0 by local in 1m0s"},
 		{request("local=x"), nil, ""},
 		{request("allow=x", "report=x"), local, ""},
-		{request("deny=x", "report=x"), local, "OVER over:0 ok:1 by deny in 1s"},
+		{request("deny=x", "report=x"), local, "OVER over:0 none by deny in 1s"},
+		{request("deny=x", "local=z"), local, "OVER over:0 none by deny in 1s"},
 		{request("allow=x", "local=y"), local, "OK none ok:0 by local"},
 		{request("watch=x"), local, "OK none"},
 		{request("watch=x", "report=x"), local, ""},

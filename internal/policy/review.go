@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -13,7 +14,8 @@ import (
 // whoever wrote it. Its JSON form is what "rls validate --json" prints.
 type Review struct {
 	Domains []DomainReview `json:"domains"`
-	// Tiers that no rule names, and that no subject has, the default aside.
+	// Tiers that no by_tier names, where there is one at all, and those that no
+	// subject has, the default aside.
 	TiersWithoutRule    []string `json:"tiers_without_rule,omitempty"`
 	TiersWithoutSubject []string `json:"tiers_without_subject,omitempty"`
 }
@@ -32,6 +34,8 @@ type RuleReview struct {
 	// Place is where the rule stands, file:line. Whoever knows fills it in.
 	Place string        `json:"place,omitempty"`
 	Terms []TermsReview `json:"terms,omitempty"`
+	// Traits are what else the rule says; see [Rule.Traits].
+	Traits []string `json:"traits,omitempty"`
 	// Unreachable says why no request ever gets to the rule; empty if some may.
 	Unreachable string `json:"unreachable,omitempty"`
 	// Notes say what may surprise.
@@ -82,6 +86,9 @@ func (rs *Rules) Review() Review {
 	if rs.tiers == nil {
 		return review
 	}
+	if len(named) == 0 {
+		return review // no rule asks for tiers
+	}
 	subjects := rs.tiers.SubjectsByTier()
 	for _, t := range rs.tiers.Tiers() {
 		if !named[t] {
@@ -95,16 +102,16 @@ func (rs *Rules) Review() Review {
 }
 
 func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
-	review := RuleReview{ID: r.id, Name: r.Name, Path: strings.TrimPrefix(r.label, r.Domain+"|")}
+	review := RuleReview{ID: r.id, Name: r.Name, Path: strings.TrimPrefix(r.label, r.Domain+"|"), Traits: r.Traits()}
 	review.Unreachable, review.Notes = levels.judge(r)
 	if !r.Terms.empty() {
-		review.Terms = append(review.Terms, reviewTerms("", &r.Terms))
+		review.Terms = append(review.Terms, reviewTerms("", &r.Terms, r.Always))
 	}
 	if len(r.ByTier) > 0 {
 		var others []string
 		for _, t := range rs.tiers.Tiers() {
 			if terms, ok := r.ByTier[t]; ok {
-				review.Terms = append(review.Terms, reviewTerms(t, &terms))
+				review.Terms = append(review.Terms, reviewTerms(t, &terms, r.Always))
 			} else {
 				others = append(others, t)
 			}
@@ -116,18 +123,20 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 	return review
 }
 
-func reviewTerms(tierName string, t *Terms) TermsReview {
+func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 	review := TermsReview{Tier: tierName, Unlimited: t.Unlimited, Observe: t.Observe}
 	for i := range t.Limits {
 		l := &t.Limits[i]
 		lr := LimitReview{
-			Requests:  l.Hits,
-			Window:    FormatWindow(l.Window),
-			Bytes:     window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
-			Pointless: pointless(t.Limits, i),
+			Requests: l.Hits,
+			Window:   FormatWindow(l.Window),
+			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
 		}
-		if l.Precision > 0 {
-			lr.Precision = l.Precision.String()
+		if !always { // debt passes every limit
+			lr.Pointless = pointless(t.Limits, i)
+		}
+		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond {
+			lr.Precision = p.String()
 		}
 		review.Limits = append(review.Limits, lr)
 	}
@@ -136,16 +145,48 @@ func reviewTerms(tierName string, t *Terms) TermsReview {
 
 // pointless says which other limit makes limit i one that never denies.
 func pointless(limits []Limit, i int) string {
-	l := &limits[i]
 	for j := range limits {
-		o := &limits[j]
-		// As many whole windows of the other as it takes to cover this one.
-		times := uint64((l.Window + o.Window - 1) / o.Window)
-		if j != i && o.Hits <= l.Hits/times {
-			return fmt.Sprintf("%d per %s never lets more than %d through in %s", o.Hits, FormatWindow(o.Window), o.Hits*times, FormatWindow(l.Window))
+		l, o := &limits[i], &limits[j]
+		if j == i || !implies(o, l) || i < j && implies(l, o) {
+			continue // of two that imply each other the first one counts
 		}
+		return fmt.Sprintf("%d per %s never lets more than %d through in %s", o.Hits, FormatWindow(o.Window), o.Hits*covering(o, l), FormatWindow(l.Window))
 	}
 	return ""
+}
+
+// implies reports whether what o lets through never reaches the limit l.
+func implies(o, l *Limit) bool { return o.Hits <= l.Hits/covering(o, l) }
+
+// covering returns how many windows of o it takes to cover one of l, which counts
+// up to its precision longer.
+func covering(o, l *Limit) uint64 {
+	return uint64((l.Window + l.Precision + o.Window - 1) / o.Window)
+}
+
+// storeErrors are the choices as a file writes them.
+var storeErrors = [...]string{StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
+
+// Traits tells what a rule says beside its limits, but not its words for those
+// whom it denies nor its metadata, which may be long.
+func (r *Rule) Traits() []string {
+	var parts []string
+	add := func(is bool, text string) {
+		if is {
+			parts = append(parts, text)
+		}
+	}
+	add(r.Quota, "quota")
+	add(slices.Contains(r.Share, true), "share_threshold")
+	add(r.Always, "charge=always")
+	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
+	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
+	add(r.OnStoreError != StoreErrorReported, "on_store_error="+storeErrors[r.OnStoreError])
+	add(r.Detailed, "detailed_metric")
+	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
+	add(r.Denial != Denial{}, "own denial")
+	add(len(r.Metadata) > 0, "metadata")
+	return parts
 }
 
 // siblings holds the patterns of every level of a domain's rules, in their order,

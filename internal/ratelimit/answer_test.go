@@ -75,7 +75,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked e
 		}
 	}
 	if v.Shadowed >= 0 {
-		m["shadow"] = v.Limits[v.Shadowed].Rule.Name
+		m["shadowed"] = v.Limits[v.Shadowed].Rule.Name
 	}
 	if v.Degraded {
 		m["degraded"] = true

@@ -65,7 +65,7 @@ func appendVerdict(b []byte, v *policy.Verdict, asked echo) []byte {
 		b = appendTextEntry(b, "rule", s.Rule.Name)
 	}
 	if v.Shadowed >= 0 {
-		b = appendTextEntry(b, "shadow", v.Limits[v.Shadowed].Rule.Name)
+		b = appendTextEntry(b, "shadowed", v.Limits[v.Shadowed].Rule.Name)
 	}
 	if s != nil && s.Subject != "" {
 		b = appendTextEntry(b, "subject", s.Subject)

@@ -336,20 +336,20 @@ ratelimit: "b";r=1;t=60
 		{"only observed", setup{rules: []policy.Rule{perMinute("w", 1, watched), perMinute("a", 3)}}, []step{
 			{0, ask(descriptor("w=x")), `OK [OK w 1/MINUTE left 0 reset 60]`},
 			{time.Second, ask(descriptor("w=x")), `OK [OK w 1/MINUTE left 0 reset 59]
-{"shadow":"w"}`},
+{"shadowed":"w"}`},
 			{time.Second, ask(descriptor("w=x"), descriptor("a=x", costs(2))), `OK [OK w 1/MINUTE left 0 reset 59] [OK a 3/MINUTE left 1 reset 60]
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=1;t=60
-{"limit":3,"remaining":1,"rule":"a","shadow":"w"}`},
+{"limit":3,"remaining":1,"rule":"a","shadowed":"w"}`},
 			{time.Second, ask(descriptor("w=x"), descriptor("a=x", costs(2))), `OVER_LIMIT [OK w 1/MINUTE left 0 reset 59] [OVER_LIMIT a 3/MINUTE left 1 reset 60]
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=1;t=60
 retry-after: 60
-{"limit":3,"remaining":1,"retry_after":60,"rule":"a","shadow":"w"}`},
+{"limit":3,"remaining":1,"retry_after":60,"rule":"a","shadowed":"w"}`},
 		}, nil},
 		{"all observed", setup{prepare: (*policy.Rules).ObserveAll, rules: []policy.Rule{perMinute("a", 1), perMinute("l", 1, always)}}, []step{
 			{0, ask(descriptor("a=x", costs(2)), descriptor("l=x", costs(2))), `OK [OK a 1/MINUTE left 1 reset 60] [OK l 1/MINUTE left 0 reset 60]
-{"shadow":"a"}`},
+{"shadowed":"a"}`},
 		}, nil},
 		{"quota rules", setup{rules: []policy.Rule{
 			perMinute("a", 1, quota, says(map[string]any{"backend": "a", "only": map[string]any{"a": true}})),
@@ -407,7 +407,7 @@ x-ratelimit-remaining: 0
 x-ratelimit-reset: 60
 {"limit":1,"remaining":0,"rule":"a"}`},
 			{0, ask(descriptor("w=x")), `OK [OK w 1/MINUTE left 0 reset 60]
-{"shadow":"w"}`},
+{"shadowed":"w"}`},
 		}, nil},
 		{"no headers for the domain", setup{
 			prepare: func(rs *policy.Rules) { rs.SetHeaders("edge", []string{}) }, rules: []policy.Rule{perMinute("a", 0)},
@@ -454,7 +454,7 @@ retry-after: 1
 			{0, ask(descriptor("d=x", refund)), `OK [OK d 1/MINUTE left 1 reset 0]
 {"degraded":true}`},
 			{0, ask(descriptor("dw=x")), `OK [OK dw 1/MINUTE left 0 reset 1]
-{"degraded":true,"shadow":"dw"}`},
+{"degraded":true,"shadowed":"dw"}`},
 			// One of two alternatives denies: the other one decides.
 			{0, ask(descriptor("dq=x"), descriptor("lq=x")), `OK [OVER_LIMIT dq 1/MINUTE left 0 reset 1] [OK lq 1/MINUTE left 0 reset 60]
 ratelimit-policy: "dq";q=1;w=60, "lq";q=1;w=60

@@ -10,7 +10,7 @@ import (
 //	route=search,api_key=k1
 //
 // A backslash before a comma, an equals sign or a backslash makes it an ordinary
-// character. A value may be empty, a key may not; every entry needs its equals
+// character. Errors do not repeat the text, which may hold a key. A value may be empty, a key may not; every entry needs its equals
 // sign. An equals sign in a value needs no backslash.
 func Parse(text string) (Descriptor, error) {
 	var (
@@ -20,10 +20,10 @@ func Parse(text string) (Descriptor, error) {
 	)
 	end := func() error {
 		if !inValue {
-			return fmt.Errorf("entry %d of %q has no =: write key=value,key=value", len(d)+1, text)
+			return fmt.Errorf("entry %d has no =: write key=value,key=value", len(d)+1)
 		}
 		if key.Len() == 0 {
-			return fmt.Errorf("entry %d of %q has no key: write key=value,key=value", len(d)+1, text)
+			return fmt.Errorf("entry %d has no key: write key=value,key=value", len(d)+1)
 		}
 		d = append(d, Entry{key.String(), cur.String()})
 		key.Reset()

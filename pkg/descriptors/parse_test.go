@@ -16,10 +16,10 @@ func TestParse(t *testing.T) {
 		{"a=", Descriptor{{"a", ""}}, ""},
 		{"a=b=c", Descriptor{{"a", "b=c"}}, ""},
 		{`a\=b=c\,d\\,e=f\g`, Descriptor{{"a=b", `c,d\`}, {"e", `f\g`}}, ""},
-		{"", nil, `entry 1 of "" has no =`},
-		{"a", nil, `entry 1 of "a" has no =`},
-		{"a=b,", nil, `entry 2 of "a=b," has no =`},
-		{"=b", nil, `entry 1 of "=b" has no key`},
+		{"", nil, `entry 1 has no =`},
+		{"a", nil, `entry 1 has no =`},
+		{"a=b,", nil, `entry 2 has no =`},
+		{"=b", nil, `entry 1 has no key`},
 	} {
 		got, err := Parse(tt.text)
 		if !slices.Equal(got, tt.want) || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {

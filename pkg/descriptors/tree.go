@@ -2,7 +2,9 @@ package descriptors
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // An Entry is one key and value of a descriptor. Both may hold any bytes; they
@@ -24,12 +26,17 @@ type Node struct {
 	Pattern bool
 }
 
-// String returns key or key=value.
+// String returns key or key=value on one line: quoted if it holds characters that
+// cannot be printed.
 func (n Node) String() string {
-	if n.AnyValue {
-		return n.Key
+	text := n.Key
+	if !n.AnyValue {
+		text += "=" + n.Value
 	}
-	return n.Key + "=" + n.Value
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }
 
 // Open reports whether the node takes more than one value, so that the value

@@ -166,7 +166,7 @@ func (a *ask) check(out *rlsv3.RateLimitResponse, err error) error {
 	metadata := out.GetDynamicMetadata().AsMap()
 	for len(words) > 0 {
 		what, want := next(), next()
-		field, known := map[string]string{"by": "rule", "in": "retry_after", "shadow": "shadow"}[what]
+		field, known := map[string]string{"by": "rule", "in": "retry_after", "shadow": "shadowed"}[what]
 		if !known {
 			return fmt.Errorf("want has %q, which says nothing", what)
 		}
