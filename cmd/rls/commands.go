@@ -3,10 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,46 +21,6 @@ type versionCmd struct{}
 // Run prints the version.
 func (versionCmd) Run() error {
 	fmt.Println("slidegate", version)
-	return nil
-}
-
-type validateCmd struct {
-	Path []string `arg:"" optional:"" help:"Rules files or directories to check instead of the setting rules.path, each by itself." name:"PATH"`
-}
-
-// Run loads everything as serving would and reports what is wrong.
-func (v validateCmd) Run(c *cli) error {
-	s, settingsErr := config.LoadSettings(c.Config, os.Environ())
-	paths := v.Path
-	if len(paths) == 0 {
-		paths = []string{s.Rules.Path}
-	}
-	problems := []error{settingsErr}
-	var told, good []string
-	for _, path := range paths {
-		s.Rules.Path = path
-		g, err := config.Load(s)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		for _, w := range g.Warnings {
-			// Those of the tiers file come with every path.
-			if !slices.Contains(told, w.String()) {
-				told = append(told, w.String())
-				fmt.Fprintf(os.Stderr, "warning: %s\n", w)
-			}
-		}
-		if path == "" {
-			path = "the built-in example"
-		}
-		good = append(good, fmt.Sprintf("%s: %d rules in the domains %s are valid\n",
-			path, len(g.Rules.All()), strings.Join(g.Rules.Domains(), ", ")))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return invalid(err)
-	}
-	fmt.Print(strings.Join(good, ""))
 	return nil
 }
 

@@ -18,6 +18,7 @@ type cli struct {
 
 	Serve       serveCmd       `cmd:"" default:"withargs" help:"Serve until SIGTERM. The default command."`
 	Validate    validateCmd    `cmd:"" help:"Check settings, rules and tiers; print every problem and exit 1 if there is one."`
+	Explain     explainCmd     `cmd:"" help:"Say which rules a request matches and why, and what an empty store would answer."`
 	Digest      digestCmd      `cmd:"" help:"Read API keys from standard input, one a line, and print their digests for a tiers file."`
 	Inspect     inspectCmd     `cmd:"" help:"Print what a log in Redis holds, for an operator."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the service of these settings whether it serves; exit 1 if it does not."`

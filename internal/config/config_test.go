@@ -15,7 +15,13 @@ import (
 // difference before you keep it.
 var update = flag.Bool("update", false, "rewrite the .want files of testdata")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(envLoadOnce); dir != "" {
+		loadOnce(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // problemsOf returns the lines of err, which must be Problems.
 func problemsOf(t *testing.T, err error) string {
@@ -106,6 +112,9 @@ func loadAs(t *testing.T, file string) error {
 	default:
 		t.Fatalf("%s: unknown kind %q", file, kind)
 	}
-	_, err := Load(s)
+	g, err := Load(s)
+	if err != nil && g != nil {
+		t.Errorf("%s: got a generation beside the error", file)
+	}
 	return err
 }

@@ -42,16 +42,17 @@
 // # Rules files
 //
 // A file holds one domain, or several as YAML documents separated by "---". A
-// directory is all its *.yaml and *.yml files, in the order of their names; files
-// that begin with a dot are skipped and directories in it are not entered. One
-// domain stands in one document only.
+// directory is all its *.yaml and *.yml files, in the order of their names;
+// directories in it are not entered. One domain stands in one document only,
+// unless rules.merge_domains joins them. docs/rules.md describes every key, and
+// docs/rules.schema.json is made from the types in language.go.
 //
 //	domain: edge
 //	descriptors:
 //	  - key: api_key
 //	    rate_limit: {unit: minute, requests_per_unit: 100}
 //	  - key: route
-//	    value: search
+//	    value: "/search/*"
 //	    descriptors:
 //	      - key: api_key
 //	        rate_limit:
@@ -59,23 +60,25 @@
 //	          by_tier:
 //	            free: {window: 24h, requests: 9500}
 //	            pro:  {limits: [{window: 1s, requests: 500}, {window: 1h, requests: 20000}]}
-//	            ...
+//	            default: {unlimited: true}
 //
-// unit and requests_per_unit belong together, window and requests belong
-// together, and limits takes several of either. Units are second, minute, hour,
-// day, week, month (30 days) and year (365 days); a window is exact and sliding
-// whichever way it is written. Times are Go durations with the units d and w
-// besides; see [ParseDuration].
+// The habits of envoyproxy/ratelimit are kept on purpose, so that its files mean
+// the same here. A key or a value that YAML takes for a number or a truth value
+// counts as the text that was written. A value that is empty means any value, as
+// if it were left out; since that is more often a template that went wrong than a
+// wish, it gives a warning. A descriptor without a rate_limit and without
+// descriptors below it limits nothing and keeps its value from the rule for the
+// key alone. And a key of that language in a place where it has no meaning there
+// is ignored, with a warning.
 //
-// Three habits of envoyproxy/ratelimit are kept on purpose. A key or a value that
-// YAML takes for a number or a truth value counts as the text that was written. A
-// value that is empty means any value, as if it were left out; since that is
-// more often a template that went wrong than a wish, it gives a warning. And a
-// descriptor without a rate_limit and without descriptors below it limits
-// nothing and keeps its value from the rule for the key alone.
+// # Large files
 //
-// Keys that are part of the language but not supported yet are refused by name,
-// never ignored.
+// A tree of YAML nodes takes up to a hundred times the memory of its text. So
+// files of rules beyond some kilobytes are cut where lines alone tell where a
+// descriptor ends, and parsed some descriptors at a time, on all processors;
+// rules are made from them in order. What cannot be cut, because of anchors or of
+// quotes over several lines, is read as a whole, up to a bound. The result is the
+// same, problems included, and a fuzz test compares the two.
 //
 // # Tiers files
 //
@@ -87,10 +90,9 @@
 //	    keys:
 //	      - sha256: 2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683
 //
-// Files of a million subjects are usual, and a tree of YAML nodes for one takes
-// gigabytes. So a list of subjects in block style, one item after the other at
-// one indentation, is read item by item; everything else is read as a whole.
-// The result is the same, problems included, and a fuzz test compares the two.
+// Files of a million subjects are usual. So a list of subjects in block style,
+// one item after the other at one indentation, is read item by item; everything
+// else is read as a whole.
 //
 // # Reload
 //

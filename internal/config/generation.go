@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -26,6 +28,8 @@ const (
 // immutable and safe for concurrent use.
 type Generation struct {
 	Rules *policy.Rules
+	// Places are where the rules stand, in the order of Rules.All.
+	Places []Place
 	// Secrets digests API keys the way the rules and the tiers were read.
 	Secrets *tier.Secrets
 	// Files are those that were read, in order. The built-in ones are not there.
@@ -45,9 +49,37 @@ const digestLen = 6
 // [Problems]: everything that is wrong with any of the files; there is no
 // generation then. Load keeps nothing and may run concurrently with itself.
 func Load(s Settings) (*Generation, error) {
-	l := &loader{settings: s}
-	l.readFiles()
-	return l.generation()
+	l := new(loader)
+	for range maxReads {
+		*l = loader{settings: s, group: maxGroup}
+		l.readFiles()
+		if l.settled() {
+			return l.generation()
+		}
+	}
+	l.report.addf(cmp.Or(s.Rules.Path, s.Tiers.Path), 0, "", "the files changed while they were read, %d times: leave them alone, or swap a whole directory at once", maxReads)
+	return nil, l.report.err()
+}
+
+// maxReads is how often files are read that change meanwhile.
+const maxReads = 10
+
+// settled reports whether what was read is what is there: a directory that is
+// swapped between two of its files would give a generation that nobody wrote.
+func (l *loader) settled() bool {
+	if l.tiers != nil && !l.tiers.settled() {
+		return false
+	}
+	for i := range l.rules {
+		if !l.rules[i].settled() {
+			return false
+		}
+	}
+	if l.settings.Rules.Path == "" {
+		return true
+	}
+	files, err := rulesFiles(l.settings.Rules.Path, l.settings.Rules.IgnoreDotFiles)
+	return err != nil || slices.Equal(files, l.listed)
 }
 
 // loader makes one generation.
@@ -58,6 +90,8 @@ type loader struct {
 	rules    []source
 	tiers    *source // nil: tiers.source is none, or the file cannot be read
 	files    []string
+	listed   []string // what the rules path stood for
+	group    int      // how much text of rules is parsed at once
 }
 
 // readFiles reads everything before anything is judged, so that the files are
@@ -65,36 +99,43 @@ type loader struct {
 func (l *loader) readFiles() {
 	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == TiersNone {
 	} else if p == "" {
-		l.tiers = &source{builtInTiers, exampleTiers}
+		l.tiers = &source{name: builtInTiers, data: exampleTiers}
 	} else {
 		l.report.file(p)
 		l.files = append(l.files, p)
-		if data, err := readFile(p, maxTiersFile); err != nil {
+		if src, err := readSource(p, maxTiersFile); err != nil {
 			l.report.addf(p, 0, "", "%s", err)
 		} else {
-			l.tiers = &source{p, data}
+			l.tiers = &src
 		}
 	}
 	p := l.settings.Rules.Path
 	if p == "" {
-		l.rules = []source{{builtInRules, exampleRules}}
+		l.rules = []source{{name: builtInRules, data: exampleRules}}
 		return
 	}
-	files, err := rulesFiles(p)
+	files, err := rulesFiles(p, l.settings.Rules.IgnoreDotFiles)
+	l.listed = files
 	switch {
 	case err != nil:
 		l.report.addf(p, 0, "", "%s", err)
 	case len(files) == 0:
 		l.report.addf(p, 0, "", "the directory holds no *.yaml or *.yml file")
 	}
+	room := int64(maxRules)
 	for _, file := range files {
 		l.report.file(file)
 		l.files = append(l.files, file)
-		if data, err := readFile(file, maxRulesFile); err != nil {
+		src, err := readSource(file, maxRulesFile)
+		if err != nil {
 			l.report.addf(file, 0, "", "%s", err)
-		} else {
-			l.rules = append(l.rules, source{file, data})
+			continue
 		}
+		if room -= int64(len(src.data)); room < 0 {
+			l.report.addf(file, 0, "", "with this file the rules are larger than %d MiB", maxRules>>20)
+			return
+		}
+		l.rules = append(l.rules, src)
 	}
 }
 
@@ -117,32 +158,58 @@ func (l *loader) generation() (*Generation, error) {
 			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
 		}
 	}
-	rules := rulesReader{
-		report:  &l.report,
-		warn:    &l.warn,
-		secrets: secrets,
-		rules: policy.NewRules(policy.Identity{
-			Secrets:        secrets,
-			Tiers:          tiers.directory,
-			EachUnknownKey: s.Tiers.UnknownKey == UnknownKeyEach,
-		}),
-		tiers:      tiers.names,
-		tiersKnown: s.Tiers.Source == TiersNone || tiers.directory != nil,
-		domains:    make(map[string]string),
-	}
-	for _, src := range l.rules {
-		rules.read(src)
-	}
+	rules := l.readRules(secrets, &tiers)
 	if err := l.report.err(); err != nil {
 		return nil, err
 	}
 	return &Generation{
 		Rules:    rules.rules,
+		Places:   rules.places,
 		Secrets:  secrets,
 		Files:    l.files,
 		Digest:   l.digest(),
 		Warnings: l.warn.sorted(),
 	}, nil
+}
+
+// readRules reads the rules. It begins again where a file turns out to need
+// another way of reading.
+func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesReader {
+	whole := make(map[string]bool)
+again:
+	r := &rulesReader{
+		settings: &l.settings.Rules,
+		report:   new(report),
+		warn:     new(report),
+		secrets:  secrets,
+		rules: policy.NewRules(policy.Identity{
+			Secrets:        secrets,
+			Tiers:          tiers.directory,
+			EachUnknownKey: l.settings.Tiers.UnknownKey == UnknownKeyEach,
+		}),
+		tiers:      tiers.names,
+		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.directory != nil,
+		whole:      whole,
+		group:      l.group,
+		domains:    make(map[string]*domainReader),
+		keys:       make(map[string]bool),
+	}
+	if l.settings.Rules.ShadowMode {
+		r.rules.ObserveAll()
+	}
+	if l.settings.Rules.QuotaMode {
+		r.rules.QuotaAll()
+	}
+	for _, src := range l.rules {
+		if !r.read(src) {
+			whole[src.name] = true
+			goto again
+		}
+	}
+	r.finish()
+	l.report.join(r.report)
+	l.warn.join(r.warn)
+	return r
 }
 
 // digest names the content. Lengths go in with it, so that no shift of text from

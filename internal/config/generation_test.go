@@ -3,13 +3,16 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -31,10 +34,10 @@ func describe(rules *policy.Rules) []string {
 		for _, n := range r.Path {
 			path = append(path, n.String())
 		}
-		line := fmt.Sprintf("%s: %s: %s: %s", r.Domain, strings.Join(path, " > "), r.Name, limits(r.Limits))
+		line := fmt.Sprintf("%s: %s: %s: %s", r.Domain, strings.Join(path, " > "), r.Name, limits(r.Terms.Limits))
 		var tiers []string
 		for t, ls := range r.ByTier {
-			tiers = append(tiers, t+" "+limits(ls))
+			tiers = append(tiers, t+" "+limits(ls.Limits))
 		}
 		slices.Sort(tiers)
 		if len(tiers) > 0 {
@@ -169,7 +172,7 @@ func TestRulesDirectory(t *testing.T) {
 	put(t, dir, "c.yaml", "\ndomain: a\n")
 	put(t, dir, "d.yaml", "domain: []\n")
 	_, err = Load(s)
-	want := fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place\n%[1]s/d.yaml:1: domain: expected a text, got a list\n", dir)
+	want := fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place, unless rules.merge_domains joins them\n%[1]s/d.yaml:1: domain: expected a text, got a list\n", dir)
 	if got := problemsOf(t, err); got != want {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
 	}
@@ -187,6 +190,50 @@ func TestMissingFilesAreAllTold(t *testing.T) {
 	}
 }
 
+// TestUnreadable: every file that cannot be read is told, and nothing is loaded.
+func TestUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "a.yaml", "domain: a\n")
+	put(t, dir, "latin.yaml", "domain: caf\xe9\n")
+	put(t, dir, "nul.yaml", "domain: \x00\n")
+	for name, target := range map[string]string{"dangling.yaml": "nowhere", "loop.yaml": "loop.yaml"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "z.yaml", "")
+	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	s := Default()
+	s.Rules.Path = dir
+	g, err := Load(s)
+	if g != nil {
+		t.Error("got a generation beside the error")
+	}
+	got := strings.ReplaceAll(problemsOf(t, err), dir+"/", "")
+	want := "dangling.yaml: no such file or directory\n" +
+		"fifo.yaml: is not a regular file\n" +
+		"latin.yaml: not YAML: incomplete UTF-8 octet sequence\n" +
+		"loop.yaml: too many levels of symbolic links\n" +
+		"nul.yaml: not YAML: control characters are not allowed (value: 0)\n" +
+		"z.yaml: larger than 64 MiB\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	s.Rules.Path = filepath.Join(dir, "more.yaml")
+	if err := os.Mkdir(s.Rules.Path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(s)
+	if got, want := problemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
+		t.Errorf("an empty directory: got %q, want %q", got, want)
+	}
+}
+
 func TestFilesThatAreTooLarge(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large.yaml")
 	if err := os.WriteFile(large, nil, 0o600); err != nil {
@@ -198,7 +245,7 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 	s := Default()
 	s.Rules.Path = large
 	_, err := Load(s)
-	if got, want := problemsOf(t, err), large+": larger than 4 MiB\n"; got != want {
+	if got, want := problemsOf(t, err), large+": larger than 64 MiB\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
@@ -310,16 +357,168 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	}
 }
 
-// FuzzRules reads any bytes as a rules file: problems or a generation, never a
-// panic.
+// loadRules reads a text as rules of the built-in tiers, with pieces of at most
+// group bytes beside each other, or as a whole.
+func loadRules(text []byte, group int) (*Generation, error) {
+	s := Default()
+	s.Rules.MergeDomains = true
+	l := loader{settings: s, group: group, rules: []source{{name: "fuzz.yaml", data: text}}, tiers: &source{name: builtInTiers, data: exampleTiers}}
+	return l.generation()
+}
+
+// samePieces reads rules by pieces and as a whole, which must give the same, and
+// returns them.
+func samePieces(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, text []byte,
+) (*Generation, error) {
+	t.Helper()
+	whole, wholeErr := loadRules(text, math.MaxInt)
+	for _, group := range []int{0, 100} {
+		pieces, err := loadRules(text, group)
+		if diff := cmp.Diff(wholeErr, err); diff != "" {
+			t.Fatalf("%s\nproblems by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
+		}
+		if err != nil {
+			continue
+		}
+		if diff := cmp.Diff(tellAll(whole.Rules), tellAll(pieces.Rules)); diff != "" {
+			t.Fatalf("%s\nrules by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
+		}
+		if diff := cmp.Diff(whole.Places, pieces.Places); diff != "" {
+			t.Fatalf("%s\nplaces by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
+		}
+		if diff := cmp.Diff(whole.Warnings, pieces.Warnings); diff != "" {
+			t.Fatalf("%s\nwarnings by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
+		}
+	}
+	return whole, wholeErr
+}
+
+// TestRulesByPiecesAreThoseOfTheWhole makes files from lines that are good and
+// lines that are trouble, at all indentations.
+func TestRulesByPiecesAreThoseOfTheWhole(t *testing.T) {
+	lines := []string{
+		"- key: a", "- key: b", "- {key: c, value: x*}", "  unit: day", "  value: v", "  value: 'v w'", "  value: \"*/x\"", "  value: *", "- key:", "-", "-key: x",
+		"  rate_limit: {unit: day, requests_per_unit: 1}", "  rate_limit:", "    unit: hour", "    requests_per_unit: 5", "    name: n", "    replaces: [{name: n}]",
+		"    body: |", "    body: >-", "    body: |+", "      - key: text", "      text # no comment", "      'open", "    body: |2", "    body: | # comment",
+		"  descriptors:", "    - key: d", "    - key: e", "      value: f", "  shadow_mode: true", "  metadata: {a: [1, {b: c}]}", "  share_threshold: on",
+		"# comment", "  # comment", "", " ", "text", "'open", "\"open", "- &a x", "- *a", "<<: {key: m}", "? k", ": v", "]", "- [",
+		"descriptors:", "descriptors: []", "domain: e", "headers: [draft03]", "---", "...", "--- # x", "%YAML 1.2", "\t", "- key: \u2028", "\r",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		b.WriteString("domain: d\n")
+		if rapid.IntRange(0, 9).Draw(t, "list") > 0 {
+			b.WriteString("descriptors:\n")
+		}
+		for range rapid.IntRange(0, 10).Draw(t, "lines") {
+			// Mostly as written, so that many files are nearly good.
+			if rapid.IntRange(0, 4).Draw(t, "shift") == 0 {
+				b.WriteString(strings.Repeat(" ", rapid.IntRange(0, 5).Draw(t, "indent")))
+			}
+			b.WriteString(rapid.SampledFrom(lines).Draw(t, "line"))
+			if rapid.IntRange(0, 30).Draw(t, "end") > 0 {
+				b.WriteString("\n")
+			}
+		}
+		_, _ = samePieces(t, []byte(b.String()))
+	})
+}
+
+// TestRulesAreReadByPieces guards the way of large files: without it the other
+// tests would still pass, and 100,000 rules take a gigabyte.
+func TestRulesAreReadByPieces(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       int // descriptors; -1: not cut
+	}{
+		{"usual", string(manyRules("d", 0, 8)), 4},
+		{"block text", "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      'open\n\n      &a\n    unit: day\n- key: b\n", 2},
+		{"anchor", "domain: d\ndescriptors:\n- key: &a a\n", -1},
+		{"quote over lines", "domain: d\ndescriptors:\n- key: 'x\n- key: y'\n", -1},
+		{"carriage returns", "domain: d\r\ndescriptors:\r\n- key: a\r\n", 1},
+	} {
+		data := plainLines([]byte(c.text))
+		docs, ok := splitDocuments(data)
+		got := -1
+		if ok && len(docs) == 1 {
+			if _, items, ok := splitList(data, descriptorsKey); ok {
+				got = len(items)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: got %d descriptors, want %d", c.name, got, c.want)
+		}
+	}
+	docs, ok := splitDocuments([]byte("# a\ndomain: a\n---\ndomain: b\ndescriptors:\n- key: k\n  rate_limit:\n    body: |\n      ---\n--- # c\ndomain: c\n"))
+	if diff := cmp.Diff([]item{{0, 14, 1}, {14, 86, 3}, {86, 104, 10}}, docs, cmp.AllowUnexported(item{})); diff != "" || !ok {
+		t.Errorf("documents (-want +got), %v:\n%s", ok, diff)
+	}
+}
+
+// TestLargeRules reads a file of several pieces with mistakes in all of them.
+func TestLargeRules(t *testing.T) {
+	text := manyRules("d", 0, 4000)
+	if len(text) < 3*maxGroup {
+		t.Fatalf("only %d bytes", len(text))
+	}
+	if _, err := samePieces(t, text); err != nil {
+		t.Error(err)
+	}
+	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
+	s := Default()
+	s.Rules.Path = write(t, "rules.yaml", string(bad))
+	_, err := Load(s)
+	if got, want := strings.Count(problemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
+		t.Errorf("got %d problems of units, want %d, at least 50", got, want)
+	}
+	_, _ = samePieces(t, bad)
+
+	misplaced := bytes.ReplaceAll(text, []byte("    value: /api"), []byte("    unit: day\n    value: /api"))
+	g, err := samePieces(t, misplaced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(g.Warnings), maxProblems+1; got != want {
+		t.Errorf("got %d warnings, want %d", got, want)
+	}
+
+	// Too large for one tree, but with the line ends of Windows.
+	s.Rules.Path = write(t, "rules.yaml", "domain: d\r\n"+strings.Repeat("# comment\r\n", maxRulesTree/10)+"descriptors:\r\n- key: a\r\n")
+	if _, err := Load(s); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTreesAreBounded: what cannot be cut is not read as one tree of any size.
+func TestTreesAreBounded(t *testing.T) {
+	s := Default()
+	s.Rules.Path = write(t, "rules.yaml", "domain: &a d\n"+strings.Repeat("#", maxRulesTree))
+	_, err := Load(s)
+	want := s.Rules.Path + ": larger than 8 MiB, and its descriptors are not a block list, one item after the other at one indentation, without anchors\n"
+	if got := problemsOf(t, err); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n- key: a\n- key: b\n  # "+strings.Repeat("x", maxRulesTree)+"\n  value: c\n")
+	_, err = Load(s)
+	want = s.Rules.Path + ":4: descriptors[1]: with those below it this descriptor is larger than 8 MiB: spread them over several, or over domains\n"
+	if got := problemsOf(t, err); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// FuzzRules reads any bytes as a rules file, by pieces and as a whole, which must
+// give the same: problems or a generation, never a panic.
 func FuzzRules(f *testing.F) {
 	seed(f, "rules-")
 	f.Add(exampleRules)
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
+	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      x\n# c\n---\ndomain: d\ndescriptors:\n- key: a\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l := loader{settings: Default(), rules: []source{{"fuzz.yaml", data}}, tiers: &source{builtInTiers, exampleTiers}}
-		g, err := l.generation()
+		g, err := samePieces(t, data)
 		if err != nil {
 			checkProblems(t, err)
 			return
@@ -327,14 +526,20 @@ func FuzzRules(f *testing.F) {
 		if len(g.Rules.Domains()) == 0 {
 			t.Error("a generation without a domain")
 		}
+		if got, want := len(g.Places), len(g.Rules.All()); got != want {
+			t.Errorf("%d places of %d rules", got, want)
+		}
 		for _, r := range g.Rules.All() {
 			if !policy.ValidName(r.Name) {
 				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
 			}
-			for _, l := range r.Limits {
+			for _, l := range r.Terms.Limits {
 				if err := l.Valid(); err != nil {
 					t.Errorf("rule %s: %v", r.ID(), err)
 				}
+			}
+			if _, err := structpb.NewStruct(r.Metadata); err != nil {
+				t.Errorf("rule %s: metadata: %v", r.ID(), err)
 			}
 		}
 	})
@@ -344,7 +549,7 @@ func FuzzRules(f *testing.F) {
 func readTiers(data []byte, whole bool) (*tiersReader, *report, *report) {
 	r, warn := new(report), new(report)
 	t := &tiersReader{report: r, warn: warn, secrets: tier.NewSecrets(nil, nil)}
-	if src := (source{"fuzz.yaml", data}); whole {
+	if src := (source{name: "fuzz.yaml", data: data}); whole {
 		t.whole(src)
 	} else {
 		t.read(src)
@@ -451,18 +656,18 @@ func TestSubjectsAreReadByItems(t *testing.T) {
 		{"usual", string(subjectsFile(2)), true},
 		{"built in", string(exampleTiers), true},
 		{"quoted and flow", "tiers: [a]\nsubjects: # all\n- {id: 'x y', keys: [{plain: \"#\\\"[\"}]}\n- id: user@example.com\n# end\ndefault: a\n", true},
-		{"block text", "tiers: [a]\nsubjects:\n- id: |\n    x\n", false},
+		{"block text", "tiers: [a]\nsubjects:\n- id: |\n    x\n", true},
 		{"anchor", "tiers: [a]\nsubjects:\n- id: &a x\n", false},
 		{"quote over lines", "tiers: [a]\nsubjects:\n- id: 'x\n- id: y'\n", false},
 		{"carriage return", "tiers: [a]\r\nsubjects:\r\n- id: x\r\n", false},
 		{"flow", "{tiers: [a], subjects: [{id: x}]}\n", false},
 	} {
-		if _, _, got := splitSubjects([]byte(c.text)); got != c.want {
+		if _, _, got := splitList([]byte(c.text), subjectsKey); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
 	text := subjectsFile(2)
-	_, items, _ := splitSubjects(text)
+	_, items, _ := splitList(text, subjectsKey)
 	for _, i := range items {
 		if _, ok := readPlain(text[i.start:i.end]); !ok {
 			t.Errorf("got no plain subject for\n%s", text[i.start:i.end])

@@ -167,8 +167,8 @@ func label(text string) string {
 // maxNames is how many names a message lists.
 const maxNames = 10
 
-// some lists names for a message.
-func some(names []string) string {
+// someNames lists names for a message.
+func someNames(names []string) string {
 	list := make([]string, 0, maxNames)
 	for _, n := range names {
 		if len(list) == maxNames {
@@ -177,6 +177,11 @@ func some(names []string) string {
 		list = append(list, label(n))
 	}
 	return strings.Join(list, ", ")
+}
+
+// notOneOf says that a text is none of a few.
+func notOneOf(got string, names []string) string {
+	return fmt.Sprintf("%s is not one of %s%s", quote(got), strings.Join(names, ", "), didYouMean(got, names))
 }
 
 // didYouMean returns `, did you mean "x"?` for the candidate nearest to name, or
@@ -195,7 +200,8 @@ func nearest(name string, candidates []string) string {
 	plain := strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(name))
 	best, bestDistance := "", 1+max(1, len(plain)/3)
 	for _, c := range candidates {
-		if d := distance(plain, strings.ToLower(c)); d < bestDistance {
+		// Something must be the same.
+		if d := distance(plain, strings.ToLower(c)); d < bestDistance && d < len(plain) {
 			best, bestDistance = c, d
 		}
 	}

@@ -16,17 +16,19 @@ import (
 // safe for concurrent use as long as nobody writes to it, and safe to print,
 // since what is secret in it hides itself.
 type Settings struct {
-	GRPC    GRPC    `yaml:"grpc"`
-	HTTP    HTTP    `yaml:"http"`
-	Admin   Admin   `yaml:"admin"`
-	Rules   Rules   `yaml:"rules"`
-	Tiers   Tiers   `yaml:"tiers"`
-	Reload  Reload  `yaml:"reload"`
-	Store   Store   `yaml:"store"`
-	Headers Headers `yaml:"headers"`
-	Secrets Secrets `yaml:"secrets"`
-	Drain   Drain   `yaml:"drain"`
-	Log     Log     `yaml:"log"`
+	GRPC     GRPC     `yaml:"grpc"`
+	HTTP     HTTP     `yaml:"http"`
+	Admin    Admin    `yaml:"admin"`
+	Rules    Rules    `yaml:"rules"`
+	Tiers    Tiers    `yaml:"tiers"`
+	Reload   Reload   `yaml:"reload"`
+	Store    Store    `yaml:"store"`
+	Headers  Headers  `yaml:"headers"`
+	Metadata Metadata `yaml:"metadata"`
+	Metrics  Metrics  `yaml:"metrics"`
+	Secrets  Secrets  `yaml:"secrets"`
+	Drain    Drain    `yaml:"drain"`
+	Log      Log      `yaml:"log"`
 }
 
 // GRPC is the listener that Envoy calls.
@@ -49,9 +51,13 @@ type Admin struct {
 	Address string `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
 }
 
-// Rules says where the rules are.
+// Rules says where the rules are and how they are meant as a whole.
 type Rules struct {
-	Path string `yaml:"path" doc:"a rules file, or a directory of *.yaml and *.yml; empty: the built-in example"`
+	Path           string `yaml:"path" doc:"a rules file, or a directory of *.yaml and *.yml; empty: the built-in example"`
+	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may stand in several files, whose descriptors are joined; otherwise that is refused"`
+	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
+	ShadowMode     bool   `yaml:"shadow_mode" doc:"every rule is only observed: decided and reported, but nothing is denied"`
+	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
 }
 
 // The sources of tiers.
@@ -119,6 +125,16 @@ type Headers struct {
 	Styles []string `yaml:"styles" doc:"headers on answers, any of: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-Limit, -Remaining, -Reset), x-ratelimit (X-RateLimit-*, reset in seconds), x-ratelimit-epoch (the same, reset as a Unix time); Retry-After is on every denial"`
 }
 
+// Metadata says what is in the dynamic metadata of answers, besides the verdict.
+type Metadata struct {
+	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer; never an API key"`
+}
+
+// Metrics bounds the metrics.
+type Metrics struct {
+	MaxDetailSeries int `yaml:"max_detail_series" doc:"how many series of their own the values of descriptors may have (detailed_metric, value_to_metric); all others share one named other"`
+}
+
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
 	Entries []string `yaml:"entries" doc:"descriptor keys whose values are API keys; they are digested before anything can log or store them"`
@@ -152,10 +168,12 @@ func Default() Settings {
 		},
 		HTTP:    HTTP{Address: ":8080"},
 		Admin:   Admin{Address: "127.0.0.1:6070"},
+		Rules:   Rules{IgnoreDotFiles: true},
 		Tiers:   Tiers{Source: TiersFile, UnknownKey: UnknownKeyShared},
 		Reload:  Reload{Interval: 5 * time.Second},
 		Store:   Store{Type: StoreMemory, Timeout: 15 * time.Millisecond, Memory: Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20}, Redis: Redis{URL: "redis://127.0.0.1:6379/0", KeyPrefix: "slidegate:"}},
 		Headers: Headers{Styles: []string{StyleRateLimit}},
+		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
 		Log:     Log{Level: "info", Format: "json"},
@@ -341,7 +359,7 @@ func (l *settingsLoader) problem(path, format string, args ...any) {
 
 func (l *settingsLoader) oneOf(path, got string, names ...string) {
 	if !slices.Contains(names, got) {
-		l.problem(path, "%s is not one of %s%s", quote(got), strings.Join(names, ", "), didYouMean(got, names))
+		l.problem(path, "%s", notOneOf(got, names))
 	}
 }
 
@@ -375,6 +393,7 @@ const (
 	minStoreBytes   = 1 << 20 // less is a number of megabytes, by mistake
 	maxStoreBytes   = 1 << 50
 	maxStoreKeys    = 1 << 40
+	maxDetailSeries = 1_000_000 // each takes about 1 kB here and much more where it is stored
 	maxSetTime      = 24 * time.Hour
 )
 
@@ -413,6 +432,7 @@ func (l *settingsLoader) validate() {
 	}
 
 	l.styles()
+	l.between("metrics.max_detail_series", s.Metrics.MaxDetailSeries, 0, maxDetailSeries)
 	l.secrets()
 
 	l.timeBetween("drain.delay", s.Drain.Delay, 0, maxSetTime)
@@ -464,18 +484,26 @@ func takenBy(others []string, address string) bool {
 }
 
 func (l *settingsLoader) styles() {
+	for _, message := range checkStyles(l.settings.Headers.Styles) {
+		l.problem("headers.styles", "%s", message)
+	}
+}
+
+// checkStyles says what is wrong with a list of header styles.
+func checkStyles(styles []string) (messages []string) {
 	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
-	styles := l.settings.Headers.Styles
 	for i, s := range styles {
-		if slices.Contains(styles[:i], s) {
-			l.problem("headers.styles", "%s stands there twice", quote(s))
-			continue
+		switch {
+		case slices.Contains(styles[:i], s):
+			messages = append(messages, quote(s)+" stands there twice")
+		case !slices.Contains(known, s):
+			messages = append(messages, notOneOf(s, known))
 		}
-		l.oneOf("headers.styles", s, known...)
 	}
 	if slices.Contains(styles, StyleXRateLimit) && slices.Contains(styles, StyleXRateLimitEpoch) {
-		l.problem("headers.styles", "%s and %s exclude each other: they use the same headers", StyleXRateLimit, StyleXRateLimitEpoch)
+		messages = append(messages, fmt.Sprintf("%s and %s exclude each other: they use the same headers", StyleXRateLimit, StyleXRateLimitEpoch))
 	}
+	return messages
 }
 
 func (l *settingsLoader) secrets() {

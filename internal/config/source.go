@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +18,12 @@ const (
 	// A settings file has some forty lines.
 	maxSettingsFile = 1 << 20
 	maxSecretFile   = 64 << 10
-	// A rule takes about 100 bytes, so this is some 40,000 rules a file.
-	maxRulesFile = 4 << 20
+	// A rule takes some 100 to 300 bytes, so this is some 300,000 rules.
+	maxRulesFile = 64 << 20
+	// What is read of a directory.
+	maxRules = 256 << 20
+	// What is read as one tree of nodes, which takes up to a hundred times that.
+	maxRulesTree = 8 << 20
 	// A subject with one key takes about 130 bytes, so this is two million.
 	maxTiersFile = 256 << 20
 )
@@ -27,41 +32,67 @@ const (
 type source struct {
 	name string
 	data []byte
+	info os.FileInfo // which file it was; nil: built in
+}
+
+// settled reports whether the file that was read is still the one of that name,
+// and as it was.
+func (s *source) settled() bool {
+	if s.info == nil {
+		return true
+	}
+	now, err := os.Stat(s.name)
+	return err == nil && os.SameFile(now, s.info) && now.Size() == s.info.Size() && now.ModTime().Equal(s.info.ModTime())
 }
 
 // readFile reads a regular file of at most most bytes. Its errors do not name
 // the file.
 func readFile(name string, most int64) ([]byte, error) {
-	f, err := openRegular(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // nothing was written
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err != nil {
-		return nil, plainError(err)
-	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("larger than %d MiB", max(1, most>>20))
-	}
-	return data, nil
+	src, err := readSource(name, most)
+	return src.data, err
 }
 
-// openRegular opens a file. It looks before it opens, since opening a FIFO
+// readSource is readFile that also tells which file it was.
+func readSource(name string, most int64) (source, error) {
+	f, size, err := openRegular(name)
+	if err != nil {
+		return source{}, err
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	tooLarge := fmt.Errorf("larger than %d MiB", max(1, most>>20))
+	if size > most {
+		return source{}, tooLarge
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return source{}, plainError(err)
+	}
+	// It may have grown, or be of a file system that knows no sizes.
+	data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	if _, err := data.ReadFrom(io.LimitReader(f, most+1)); err != nil {
+		return source{}, plainError(err)
+	}
+	if int64(data.Len()) > most {
+		return source{}, tooLarge
+	}
+	return source{name, data.Bytes(), info}, nil
+}
+
+// openRegular opens a file and returns its size. It looks before it opens, since opening a FIFO
 // would wait for a writer.
-func openRegular(name string) (*os.File, error) {
+func openRegular(name string) (*os.File, int64, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, plainError(err)
+		return nil, 0, plainError(err)
 	}
 	switch {
 	case info.IsDir():
-		return nil, errors.New("is a directory")
+		return nil, 0, errors.New("is a directory")
 	case !info.Mode().IsRegular():
-		return nil, errors.New("is not a regular file")
+		return nil, 0, errors.New("is not a regular file")
 	}
 	f, err := os.Open(name)
-	return f, plainError(err)
+	return f, info.Size(), plainError(err)
 }
 
 // plainError takes the operation and the path off an error of the os package:
@@ -75,8 +106,9 @@ func plainError(err error) error {
 }
 
 // rulesFiles returns the files that a rules path stands for, sorted: the path
-// itself, or the YAML files of the directory.
-func rulesFiles(path string) ([]string, error) {
+// itself, or the YAML files of the directory, without those whose names begin
+// with a dot if these are to be ignored.
+func rulesFiles(path string, ignoreDotFiles bool) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, plainError(err)
@@ -90,7 +122,7 @@ func rulesFiles(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if !isRulesFile(e.Name()) {
+		if !isRulesFile(e.Name()) || ignoreDotFiles && strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		file := filepath.Join(path, e.Name())
@@ -107,5 +139,5 @@ func rulesFiles(path string) ([]string, error) {
 
 func isRulesFile(name string) bool {
 	ext := filepath.Ext(name)
-	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
+	return ext == ".yaml" || ext == ".yml"
 }

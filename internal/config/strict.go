@@ -93,6 +93,8 @@ func root(doc *yaml.Node) *yaml.Node {
 type decoder struct {
 	file   string
 	report *report
+	// warn takes what is ignored on purpose. Nil: it is a problem.
+	warn *report
 	// hides says that values of descriptor entries with this key are secret and
 	// must not stand in a path. Nil: none is.
 	hides func(key string) bool
@@ -127,6 +129,11 @@ type spot struct {
 // problem reports one problem at a spot.
 func (d *decoder) problem(s spot, format string, args ...any) {
 	d.report.addf(d.file, s.line, d.render(s.path), format, args...)
+}
+
+// warning reports what is right but unwise at a spot.
+func (d *decoder) warning(s spot, format string, args ...any) {
+	d.warn.addf(d.file, s.line, d.render(s.path), format, args...)
 }
 
 // spot is where n stands. A mapping or a list below its key stands where the key
@@ -216,22 +223,31 @@ type nodeReader interface {
 	readNode(d *decoder, n *yaml.Node, p *path)
 }
 
-// keyJudge is a struct that has something to say about keys that it lacks:
-// a message, or nothing for the usual one.
+// keyJudge is a struct that has something to say about keys that it lacks.
 type keyJudge interface {
-	judgeKey(key string) string
+	judgeKey(key string) keyAdvice
+}
+
+// keyAdvice is what to say about a key; the zero value, the usual.
+type keyAdvice struct {
+	message string
+	ignored bool // the message is a warning
 }
 
 // field is a value with the place where it stands.
 type field[T any] struct {
 	spot
 	set   bool // it stands in the file
+	null  bool // without a value
 	bad   bool // and something is wrong with it, which was reported
 	value T
 }
 
 func (f *field[T]) readLocated(d *decoder, n *yaml.Node, p *path) {
 	f.spot, f.set = d.spot(n, p), true
+	if target := follow(n); target != nil {
+		f.null = isNull(target)
+	}
 	before := d.report.count()
 	d.decode(n, reflect.ValueOf(&f.value).Elem(), p)
 	f.bad = d.report.count() > before
@@ -289,6 +305,10 @@ func (l *list) readNode(d *decoder, n *yaml.Node, p *path) {
 // decode reads n into v, which must be settable and of a type that the switch
 // below knows.
 func (d *decoder) decode(n *yaml.Node, v reflect.Value, p *path) {
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
 	if l, ok := v.Addr().Interface().(located); ok {
 		l.readLocated(d, n, p)
 		return
@@ -377,17 +397,17 @@ func (d *decoder) object(n *yaml.Node, v reflect.Value, p *path) {
 	shape := shapeOf(v.Type())
 	if isNull(n) {
 		// A section whose keys are all commented out.
-		d.missing(n, shape, nil, p)
+		d.missing(n, shape, 0, p)
 		return
 	}
-	seen := make(map[string]bool, len(shape.names))
+	var seen uint64 // by number
 	for _, kv := range d.pairs(n, p) {
 		f, ok := shape.fields[kv.name]
 		if !ok {
 			d.unknown(kv, v, shape, p)
 			continue
 		}
-		seen[kv.name] = true
+		seen |= 1 << f.number
 		d.pair(kv, v.FieldByIndex(f.index), d.below(kv, p))
 	}
 	if n.Kind == yaml.MappingNode {
@@ -409,19 +429,24 @@ func (d *decoder) pair(kv pair, v reflect.Value, p *path) {
 }
 
 func (d *decoder) unknown(kv pair, v reflect.Value, shape *shape, p *path) {
-	message := ""
+	var advice keyAdvice
 	if j, ok := v.Addr().Interface().(keyJudge); ok {
-		message = j.judgeKey(kv.name)
+		advice = j.judgeKey(kv.name)
 	}
+	if advice.ignored && d.warn != nil {
+		d.warning(d.spot(kv.key, p), "%s", advice.message)
+		return
+	}
+	message := advice.message
 	if message == "" {
 		message = fmt.Sprintf("unknown key %s%s", quote(kv.name), didYouMean(kv.name, shape.names))
 	}
 	d.problem(d.spot(kv.key, p), "%s", message)
 }
 
-func (d *decoder) missing(n *yaml.Node, shape *shape, seen map[string]bool, p *path) {
+func (d *decoder) missing(n *yaml.Node, shape *shape, seen uint64, p *path) {
 	for _, name := range shape.names {
-		if shape.fields[name].required && !seen[name] {
+		if f := shape.fields[name]; f.required && seen&(1<<f.number) == 0 {
 			d.problem(d.spot(n, p), "%q is missing", name)
 		}
 	}
@@ -460,7 +485,7 @@ func (d *decoder) pairs(n *yaml.Node, p *path) []pair {
 		return nil
 	}
 	pairs := make([]pair, 0, len(n.Content)/2)
-	first := make(map[string]*yaml.Node, len(n.Content)/2)
+	first := firstKeys{pairs: &pairs}
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -473,23 +498,52 @@ func (d *decoder) pairs(n *yaml.Node, p *path) []pair {
 			d.problem(d.spot(key, p), "a key must be a text")
 			continue
 		}
-		if other, ok := first[name.Value]; ok {
+		if other := first.find(name.Value); other != nil {
 			d.problem(d.spot(key, p), "duplicate key %s, first on line %d", quote(name.Value), d.offset+other.Line)
 			continue
 		}
-		first[name.Value] = key
 		pairs = append(pairs, pair{name: name.Value, key: key, value: value})
 	}
 	for _, m := range merges {
 		for _, kv := range d.mergedPairs(m, p) {
-			if first[kv.name] == nil {
-				first[kv.name] = kv.key
+			if first.find(kv.name) == nil {
 				kv.merged = true
 				pairs = append(pairs, kv)
 			}
 		}
 	}
 	return pairs
+}
+
+// firstKeys finds the first of two equal keys. Mappings are small mostly, and
+// then looking at every pair is faster than a map.
+type firstKeys struct {
+	pairs *[]pair
+	index map[string]int
+}
+
+const fewPairs = 24
+
+func (f *firstKeys) find(name string) *yaml.Node {
+	pairs := *f.pairs
+	if len(pairs) <= fewPairs {
+		for i := range pairs {
+			if pairs[i].name == name {
+				return pairs[i].key
+			}
+		}
+		return nil
+	}
+	if f.index == nil {
+		f.index = make(map[string]int)
+	}
+	for i := len(f.index); i < len(pairs); i++ {
+		f.index[pairs[i].name] = i
+	}
+	if i, ok := f.index[name]; ok {
+		return pairs[i].key
+	}
+	return nil
 }
 
 // mergedPairs returns what the value of a merge key holds: a mapping, or a list
@@ -727,6 +781,7 @@ type shape struct {
 
 type shapeField struct {
 	index    []int
+	number   int // in the order of the struct, below 64
 	required bool
 }
 
@@ -742,7 +797,7 @@ func shapeOf(t reflect.Type) *shape {
 		if name == "" {
 			continue
 		}
-		s.fields[name] = shapeField{index: f.Index, required: options == "required"}
+		s.fields[name] = shapeField{index: f.Index, number: len(s.names), required: options == "required"}
 		s.names = append(s.names, name)
 	}
 	shapes.Store(t, s)

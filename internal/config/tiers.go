@@ -32,12 +32,12 @@ type subjectKey struct {
 
 // judgeKey repeats no key that is not nearly one of ours: an API key that was
 // written without its "plain:" would be a key here.
-func (*subjectKey) judgeKey(key string) string {
+func (*subjectKey) judgeKey(key string) keyAdvice {
 	names := []string{"sha256", "plain"}
 	if nearest(key, names) == "" {
-		return "unknown key, expected sha256 or plain"
+		return keyAdvice{message: "unknown key, expected sha256 or plain"}
 	}
-	return ""
+	return keyAdvice{}
 }
 
 // tiersReader turns a tiers file into a directory.
@@ -65,7 +65,7 @@ type subjectLine struct {
 func (t *tiersReader) read(src source) {
 	t.report.file(src.name)
 	t.warn.file(src.name)
-	if head, items, ok := splitSubjects(src.data); ok {
+	if head, items, ok := splitList(src.data, subjectsKey); ok {
 		// Whatever it finds is void if it turns out that the file had to be read
 		// as a whole.
 		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name}
@@ -170,7 +170,7 @@ func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
 	fallback := doc.Default.value
 	if !slices.Contains(names, fallback) {
 		if doc.Default.set && !doc.Default.bad {
-			d.problem(doc.Default.spot, "unknown tier %s, expected one of %s%s", quote(fallback), some(names), didYouMean(fallback, names))
+			d.problem(doc.Default.spot, "unknown tier %s, expected one of %s%s", quote(fallback), someNames(names), didYouMean(fallback, names))
 		}
 		// Only so that the rest can be judged.
 		fallback = names[0]
@@ -248,7 +248,7 @@ func (t *tiersReader) add(d *decoder, s tier.Subject, digests []string, at subje
 	}
 	ok := s.ID != ""
 	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
-		d.problem(at.tier, "unknown tier %s, expected one of %s%s", quote(s.Tier), some(t.names), didYouMean(s.Tier, t.names))
+		d.problem(at.tier, "unknown tier %s, expected one of %s%s", quote(s.Tier), someNames(t.names), didYouMean(s.Tier, t.names))
 		ok = false
 	}
 	if ok && t.directory.ByID(s.ID) != nil {

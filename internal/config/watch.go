@@ -272,7 +272,7 @@ func look(paths []string) sight {
 			continue
 		}
 		s.dir(s.resolve(p))
-		files, err := rulesFiles(p)
+		files, err := rulesFiles(p, false)
 		if err != nil {
 			s.files = append(s.files, seen{path: p})
 			continue

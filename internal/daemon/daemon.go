@@ -22,6 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // Options of [Run] that are not settings.
@@ -70,7 +71,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	}
 	defer ls.close()
 	registry := prometheus.NewRegistry()
-	m := metrics.New(registry, o.Version)
+	m := metrics.New(registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	// Changes of state are few, unless a store flaps.
 	sampledLog := o.Log.WithOptions(zap.WrapCore(sampled))
 	store, err := openStore(ctx, s, m, o.Log, sampledLog)
@@ -87,9 +88,17 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if embedded, ok := store.(*memoryStore); ok {
 		options.StoreTimeout = 0 // it never waits, and a timer costs as much as a decision
 		metrics.Memory(registry, embedded.Stats)
+	} else {
+		// For the rules that decide by themselves while Redis is away. Empty, it is
+		// no more than a goroutine.
+		local := memstore.New(bounds(s.Store.Memory))
+		defer func() { _ = local.Close() }() // there is nothing to lose
+		options.Local = local
 	}
 	decider := policy.NewDecider(generation.Rules, options)
-	service := ratelimit.NewService(decider, generation.Secrets, render)
+	service := ratelimit.NewService(ratelimit.Options{
+		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, EchoRequest: s.Metadata.Request,
+	})
 	server, health := newGRPC(s.GRPC, service, m, o.Log)
 	gs.decider, gs.metrics = decider, m
 

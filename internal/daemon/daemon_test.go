@@ -15,6 +15,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -30,6 +31,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -344,14 +347,14 @@ func TestReporting(t *testing.T) {
 	}{
 		{"a few failures", []error{gone, gone, nil, gone, gone}, nil},
 		{"down and up", []error{gone, gone, gone, gone, nil, nil}, []string{
-			"the store cannot decide; Envoy gets UNAVAILABLE", "the store decides again",
+			"the store cannot decide; rules without on_store_error are answered UNAVAILABLE", "the store decides again",
 		}},
 		{"one request", []error{window.ErrBadCheck}, []string{"a check cannot be decided"}},
 	}
 	for _, tt := range tests {
 		core, logs := observer.New(zapcore.DebugLevel)
 		s := &scripted{errs: tt.errs}
-		r := &reporting{Store: s, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), "")}
+		r := &reporting{Store: s, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), metrics.Options{})}
 		for range tt.errs {
 			_ = r.Take(t.Context(), nil, nil)
 		}
@@ -365,7 +368,7 @@ func TestReporting(t *testing.T) {
 	}
 
 	core, logs := observer.New(zapcore.DebugLevel)
-	r := &reporting{Store: &scripted{}, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), "")}
+	r := &reporting{Store: &scripted{}, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), metrics.Options{})}
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
 	slow, cancel := context.WithTimeoutCause(t.Context(), 0, policy.ErrStoreTimeout)
@@ -381,6 +384,165 @@ func TestReporting(t *testing.T) {
 	}
 	if logs.Len() != 1 {
 		t.Errorf("%d lines, want none for a caller that gave up", logs.Len())
+	}
+}
+
+// TestDecidesWithoutRedis asks for rules that say what becomes of requests while
+// Redis is away: local ones are decided by logs in this process.
+func TestDecidesWithoutRedis(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	const text = `domain: edge
+descriptors:
+  - {key: local, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: local}}
+  - {key: allow, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: allow}}
+  - {key: deny, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: deny}}
+  - {key: neither, rate_limit: {unit: day, requests_per_unit: 1}}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := settings(t)
+	s.Rules.Path = path
+	s.Store.Type = config.StoreRedis
+	s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
+	r := start(t, s)
+	const ok, over = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
+	for _, tt := range []struct {
+		key  string
+		want rlsv3.RateLimitResponse_Code
+	}{{"local", ok}, {"local", over}, {"allow", ok}, {"allow", ok}, {"deny", over}} {
+		out, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"` + tt.key + `","value":"1"}]}]}`)
+		if err != nil || out.GetOverallCode() != tt.want || !out.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue() {
+			t.Errorf("%s: %v, %v, want %v, degraded", tt.key, out, err, tt.want)
+		}
+	}
+	if out, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"neither","value":"1"}]}]}`); status.Code(err) != codes.Unavailable {
+		t.Errorf("a rule that says nothing: %v, %v, want UNAVAILABLE", out, err)
+	}
+	_, body := get(t, "http://"+r.Admin+"/metrics")
+	for choice, want := range map[string]int{"local": 2, "allow": 2, "deny": 1} {
+		if line := fmt.Sprintf("slidegate_degraded_answers_total{choice=%q} %d\n", choice, want); !strings.Contains(body, line) {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+}
+
+// TestSettingsOfAnswers starts with the settings that change answers and metrics.
+func TestSettingsOfAnswers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	const text = `domain: edge
+descriptors:
+  - {key: route, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := settings(t)
+	s.Rules.Path, s.Rules.ShadowMode = path, true
+	s.Metadata.Request = true
+	s.Metrics.MaxDetailSeries = 1
+	r := start(t, s)
+	for _, route := range []string{"a", "b"} {
+		out, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"route","value":"` + route + `"}]}]}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.GetDynamicMetadata().GetFields()["domain"].GetStringValue(); got != "edge" {
+			t.Errorf("metadata %v, want the request in it", out.GetDynamicMetadata())
+		}
+	}
+	_, body := get(t, "http://"+r.Admin+"/metrics")
+	for _, line := range []string{
+		`slidegate_detail_decisions_total{domain="edge",outcome="shadow_allowed",rule="route",values="route_a"} 1`,
+		`slidegate_detail_decisions_total{domain="edge",outcome="shadow_allowed",rule="route",values="other"} 1`,
+		`slidegate_detail_overflow_total 1`,
+		`slidegate_shadow_decisions_total{domain="edge",outcome="allowed",rule="route"} 2`,
+	} {
+		if !strings.Contains(body, line+"\n") {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+	if _, body := get(t, "http://"+r.Admin+"/rlconfig"); !strings.Contains(body, "rules.shadow_mode") {
+		t.Errorf("/rlconfig = %s, want that everything is only observed", body)
+	}
+}
+
+// TestOverridesMakeNoSeries sends many different limits: none of them is a label.
+func TestOverridesMakeNoSeries(t *testing.T) {
+	r := start(t, settings(t))
+	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
+	send := func(first, last int) {
+		for i := first; i < last; i++ {
+			in := new(rlsv3.RateLimitRequest)
+			text := fmt.Sprintf(`{"domain":"edge","descriptors":[{"entries":[{"key":"tenant","value":"%d"}],"limit":{"requestsPerUnit":%d,"unit":%d}}]}`, i, i+1, i%9)
+			if err := protojson.Unmarshal([]byte(text), in); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.ShouldRateLimit(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	series := func() int {
+		_, body := get(t, "http://"+r.Admin+"/metrics")
+		return strings.Count(body, "\nslidegate_")
+	}
+	send(0, 50)
+	before := series()
+	send(50, 1000)
+	if after := series(); after != before {
+		t.Errorf("%d series after 1000 different limits, %d after 50", after, before)
+	}
+	_, body := get(t, "http://"+r.Admin+"/metrics")
+	if want := "slidegate_ignored_overrides_total 334\n"; !strings.Contains(body, want) {
+		t.Errorf("metrics lack %s", want) // the units 0, 7 and 8
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	secrets := tier.NewSecrets([]string{"api_key"}, nil)
+	dir, err := tier.NewDirectory([]string{"free", "pro", "trial"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
+	limit := func(hits uint64, w, precision time.Duration) policy.Limit {
+		return policy.Limit{Limit: window.Limit{Hits: hits, Window: w}, Precision: precision}
+	}
+	one := policy.Terms{Limits: []policy.Limit{limit(5, time.Minute, 0)}}
+	for _, r := range []policy.Rule{
+		{Name: "plain", Terms: one},
+		{Name: "two", Terms: policy.Terms{Limits: []policy.Limit{limit(5, time.Second, 0), limit(100_000, 24*time.Hour, 8640*time.Millisecond)}, Observe: 0.255}},
+		{Name: "free", Terms: policy.Terms{Unlimited: true}},
+		{Name: "none"},
+		{Name: "tiers", ByTier: map[string]policy.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
+		{Name: "quota", Terms: one, Quota: true, Metadata: map[string]any{"backend": "a"}, OnStoreError: policy.StoreErrorAllow},
+		{Name: "report", Terms: one, Always: true, Factor: 5, OnStoreError: policy.StoreErrorDeny, Denial: policy.Denial{Body: "no"}},
+		{Name: "new", Terms: one, Replaces: []string{"plain", "the other"}, OnStoreError: policy.StoreErrorLocal, Detailed: true, ValueInMetric: []bool{true}},
+	} {
+		r.Domain, r.Path = "edge", []descriptors.Node{{Key: r.Name, AnyValue: true}}
+		if err := rules.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rules.Add(policy.Rule{
+		Domain: "edge", Name: "shared", Terms: one, Share: []bool{true}, Path: []descriptors.Node{{Key: "path", Value: "a*", Pattern: true}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"edge|plain  name=plain  5 per 1m",
+		"edge|two  name=two  5 per 1s and 100000 per 1d (precision 8.64s) (25.5% observed)",
+		"edge|free  name=free  unlimited",
+		"edge|none  name=none  no limit",
+		"edge|tiers  name=tiers  5 per 1m  free: 5 per 1m (100% observed)  pro: unlimited  trial: no limit",
+		"edge|quota  name=quota  5 per 1m  quota  on_store_error=allow  metadata",
+		"edge|report  name=report  5 per 1m  charge=always  cost=5  on_store_error=deny  own denial",
+		`edge|new  name=new  5 per 1m  replaces=["plain" "the other"]  on_store_error=local  detailed_metric  value_to_metric`,
+		"edge|path=a*  name=shared  5 per 1m  share_threshold",
+	}
+	if diff := cmp.Diff(want, describe(rules)); diff != "" {
+		t.Errorf("describe (-want +got):\n%s", diff)
 	}
 }
 
@@ -432,6 +594,9 @@ func TestReload(t *testing.T) {
 	}
 	if st := out.GetStatuses()[0]; st.GetCurrentLimit().GetName() != "second" || st.GetLimitRemaining() != 3 {
 		t.Errorf("second generation: %v, want 3 of 5 remaining: the history is kept", st)
+	}
+	if _, body := get(t, "http://"+r.Admin+"/metrics"); strings.Contains(body, `rule="first"`) || !strings.Contains(body, `rule="second"`) {
+		t.Errorf("metrics have a rule that is gone, or not the one that is there:\n%s", body)
 	}
 
 	writeRules(t, path, "third", "many")
@@ -493,7 +658,7 @@ func TestRedisUnreachable(t *testing.T) {
 
 func TestPanicsStayWithTheirCall(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m := metrics.New(registry, "test")
+	m := metrics.New(registry, metrics.Options{})
 	core, logs := observer.New(zapcore.DebugLevel)
 	call := recoverPanics(m, zap.New(core))
 	out, err := call(t.Context(), "a secret", &grpc.UnaryServerInfo{FullMethod: "/s/M"},

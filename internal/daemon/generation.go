@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,6 +91,12 @@ func (gs *generations) page(w http.ResponseWriter, _ *http.Request) {
 	for _, f := range g.Files {
 		fmt.Fprintf(w, "# from %s\n", f)
 	}
+	if gs.settings.Rules.ShadowMode {
+		fmt.Fprintln(w, "# rules.shadow_mode: every rule is only observed")
+	}
+	if gs.settings.Rules.QuotaMode {
+		fmt.Fprintln(w, "# rules.quota_mode: every rule is a quota rule")
+	}
 	if refused != nil {
 		fmt.Fprintf(w, "# BROKEN: the files have changed since and were refused:\n#   %s\n",
 			strings.ReplaceAll(refused.Error(), "\n", "\n#   "))
@@ -98,38 +106,46 @@ func (gs *generations) page(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// describe writes one line a rule: its path, its name and its limits.
+// describe writes one line a rule: its path, its name, its limits, and whatever
+// else the file says of it.
 func describe(rules *policy.Rules) []string {
 	var lines []string
 	for _, r := range rules.All() {
-		var b strings.Builder
-		fmt.Fprintf(&b, "%s  name=%s", r, r.Name)
-		switch {
-		case len(r.Limits) > 0:
-			fmt.Fprintf(&b, "  %s", describeLimits(r.Limits))
-		case len(r.ByTier) == 0:
-			b.WriteString("  no limit")
+		parts := []string{r.String(), "name=" + r.Name}
+		if text := describeTerms(&r.Terms); text != "" {
+			parts = append(parts, text)
+		} else if len(r.ByTier) == 0 {
+			parts = append(parts, "no limit")
 		}
-		tiers := make([]string, 0, len(r.ByTier))
-		for t := range r.ByTier {
-			tiers = append(tiers, t)
+		for _, t := range slices.Sorted(maps.Keys(r.ByTier)) {
+			terms := r.ByTier[t]
+			parts = append(parts, t+": "+cmp.Or(describeTerms(&terms), "no limit"))
 		}
-		sort.Strings(tiers)
-		for _, t := range tiers {
-			fmt.Fprintf(&b, "  %s: %s", t, describeLimits(r.ByTier[t]))
-		}
-		lines = append(lines, b.String())
+		lines = append(lines, strings.Join(append(parts, r.Traits()...), "  "))
 	}
 	return lines
 }
 
-func describeLimits(limits []policy.Limit) string {
-	parts := make([]string, len(limits))
-	for i, l := range limits {
-		parts[i] = fmt.Sprintf("%d per %s", l.Hits, policy.FormatWindow(l.Window))
+// describeTerms tells the limits that somebody gets. It is empty where there are
+// none.
+func describeTerms(t *policy.Terms) string {
+	if t.Unlimited {
+		return "unlimited"
 	}
-	return strings.Join(parts, " and ")
+	parts := make([]string, len(t.Limits))
+	for i, l := range t.Limits {
+		parts[i] = fmt.Sprintf("%d per %s", l.Hits, policy.FormatWindow(l.Window))
+		if l.Precision > 0 {
+			parts[i] += fmt.Sprintf(" (precision %v)", l.Precision)
+		}
+	}
+	text := strings.Join(parts, " and ")
+	if t.Observe > 0 && text != "" {
+		text += fmt.Sprintf(" (%.4g%% observed)", 100*t.Observe)
+	}
+	return text
 }
 
-// Describe writes one line a rule: its path, its name and its limits.
+// Describe writes one line a rule: its path, its name, its limits, and whatever
+// else the file says of it.
 func (r Running) Describe() []string { return describe(r.Rules) }

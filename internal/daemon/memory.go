@@ -28,10 +28,7 @@ type memoryStore struct {
 // snapshot can be written to where the settings say, which is better known now
 // than at shutdown.
 func openMemory(s config.Memory, log *zap.Logger) (*memoryStore, error) {
-	o := memstore.Options{
-		MaxKeys:  int(min(s.MaxKeys, math.MaxInt)),
-		MaxBytes: int64(min(s.MaxBytes, math.MaxInt64)),
-	}
+	o := bounds(s)
 	m := &memoryStore{snapshot: s.Snapshot, log: log}
 	if m.snapshot != "" {
 		if err := writable(m.snapshot); err != nil {
@@ -43,6 +40,15 @@ func openMemory(s config.Memory, log *zap.Logger) (*memoryStore, error) {
 		m.Store = memstore.New(o)
 	}
 	return m, nil
+}
+
+// bounds are those of the settings. They hold for the logs of rules that decide by
+// themselves while Redis is away, too.
+func bounds(s config.Memory) memstore.Options {
+	return memstore.Options{
+		MaxKeys:  int(min(s.MaxKeys, math.MaxInt)),
+		MaxBytes: int64(min(s.MaxBytes, math.MaxInt64)),
+	}
 }
 
 // writable reports why a file could not be replaced.

@@ -196,7 +196,7 @@ func TestFullStoreIsNotDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	r := &reporting{Store: m, log: zap.New(core), metrics: metrics.New(registry, "test")}
+	r := &reporting{Store: m, log: zap.New(core), metrics: metrics.New(registry, metrics.Options{Version: "test"})}
 	spend(t, r, "first")
 	for range 2 * downAfter {
 		if err := r.Take(context.Background(), oneHit("second"), make([]window.Decision, 1)); !errors.Is(err, memstore.ErrFull) {

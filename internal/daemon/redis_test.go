@@ -35,7 +35,7 @@ func TestForeignValue(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.InfoLevel)
 	log := zap.New(core)
-	store, err := openStore(t.Context(), s, metrics.New(registry, ""), log, log)
+	store, err := openStore(t.Context(), s, metrics.New(registry, metrics.Options{}), log, log)
 	if err != nil {
 		t.Fatal(err)
 	}

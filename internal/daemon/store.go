@@ -92,7 +92,7 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 		// The caller gave up first, which says nothing about the store.
 	case r.failures.Add(1) >= downAfter && r.down.CompareAndSwap(false, true):
 		r.metrics.StoreDown(true)
-		r.log.Warn("the store cannot decide; Envoy gets UNAVAILABLE", zap.Error(err))
+		r.log.Warn("the store cannot decide; rules without on_store_error are answered UNAVAILABLE", zap.Error(err))
 	}
 	return err
 }

@@ -11,12 +11,21 @@
 //   - x-ratelimit: the same three as X-RateLimit-*, reset in seconds from now.
 //   - x-ratelimit-epoch: with the reset as seconds since 1970.
 //
-// Styles combine, and none is fine. Retry-After (RFC 9110 §10.2.3) is always
+// Styles combine, and none is fine. A domain may have its own. Retry-After (RFC 9110 §10.2.3) is always
 // there on a denial: whole seconds, rounded up, at least 1.
+//
+// Limits that could not have denied the request are in none of them: what is only
+// observed, refunds, and quota rules where another alternative passes anyway.
+//
+// # The body of a denial
+//
+// A problem document (RFC 9457), or what the rule that denied says instead, as
+// text/plain unless it names another type.
 //
 // # Safe values
 //
 // Envoy checks neither names nor values: a CR or LF would split the response for
 // HTTP/1 clients. Everything is checked here once more before it leaves, although
-// it is made of numbers and checked names, and what fails is left out.
+// it is made of numbers and checked names, and what fails is left out. A body
+// that is too long or not UTF-8 gives way to the problem document.
 package headers

@@ -21,9 +21,6 @@ const (
 	StyleXRateLimitEpoch Style = "x-ratelimit-epoch"
 )
 
-// ContentType of the body that [AppendProblem] writes.
-const ContentType = "application/problem+json"
-
 // A Header is one field. Names are lower case, as HTTP/2 has them.
 type Header struct{ Name, Value string }
 
@@ -33,49 +30,78 @@ const maxPolicies = 16
 
 // Renderer renders verdicts in a set of styles. It is immutable and safe for
 // concurrent use.
-type Renderer struct {
+type Renderer struct{ styles families }
+
+// families are the fields that a set of styles asks for.
+type families struct {
 	rateLimit, draft03, x, epoch bool
 }
 
-// NewRenderer returns a renderer for the given styles.
+// add adds a style, and reports whether it is one.
+func (f *families) add(s Style) bool {
+	switch s {
+	case StyleRateLimit:
+		f.rateLimit = true
+	case StyleDraft03:
+		f.draft03 = true
+	case StyleXRateLimit:
+		f.x = true
+	case StyleXRateLimitEpoch:
+		f.x, f.epoch = true, true
+	default:
+		return false
+	}
+	return true
+}
+
+// NewRenderer returns a renderer for the given styles, which a domain may
+// replace by its own.
 func NewRenderer(styles ...Style) (*Renderer, error) {
 	r := new(Renderer)
 	for _, s := range styles {
-		switch s {
-		case StyleRateLimit:
-			r.rateLimit = true
-		case StyleDraft03:
-			r.draft03 = true
-		case StyleXRateLimit:
-			r.x = true
-		case StyleXRateLimitEpoch:
-			r.x, r.epoch = true, true
-		default:
+		if !r.styles.add(s) {
 			return nil, fmt.Errorf("unknown header style %q", s)
 		}
 	}
 	return r, nil
 }
 
-// Append appends the fields for v to dst. There are none where nothing limits
-// the request. now is used for epoch resets alone.
+// familiesFor returns the fields that v asks for: those of its domain, else of
+// the service. The configuration has checked the names of the domain's.
+func (r *Renderer) familiesFor(v *policy.Verdict) families {
+	if v.Headers == nil {
+		return r.styles
+	}
+	var own families
+	for _, s := range v.Headers {
+		own.add(Style(s))
+	}
+	return own
+}
+
+// Append appends the fields for v to dst. There are none where nothing could
+// have denied the request. now is used for epoch resets alone.
 func (r *Renderer) Append(dst []Header, v *policy.Verdict, now time.Time) []Header {
 	if v.Decisive < 0 {
 		return dst
 	}
 	s := &v.Limits[v.Decisive]
 	reset := Seconds(s.Reset())
-	if r.rateLimit {
+	f := r.familiesFor(v)
+	if isBlind(v, s) {
+		f = families{}
+	}
+	if f.rateLimit {
 		dst = appendChecked(dst, "ratelimit-policy", string(appendPolicies(make([]byte, 0, 48), v)))
 		dst = appendChecked(dst, "ratelimit", string(appendRateLimit(make([]byte, 0, 48), s, reset)))
 	}
-	if r.draft03 {
+	if f.draft03 {
 		dst = appendChecked(dst, "ratelimit-limit", string(appendQuota(make([]byte, 0, 48), v)))
 		dst = appendChecked(dst, "ratelimit-remaining", strconv.FormatUint(s.Decision.Remaining, 10))
 		dst = appendChecked(dst, "ratelimit-reset", strconv.FormatInt(reset, 10))
 	}
-	if r.x {
-		if r.epoch {
+	if f.x {
+		if f.epoch {
 			// The first whole second at which the wait is over.
 			reset = ceilUnix(now.Add(s.Reset()))
 		}
@@ -111,29 +137,45 @@ func appendRateLimit(b []byte, s *policy.LimitStatus, reset int64) []byte {
 	return strconv.AppendInt(b, reset, 10)
 }
 
-// appendPolicies writes "name";q=limit;w=window for every limit of v.
+// appendPolicies writes "name";q=limit;w=window for every limit of v that could
+// deny.
 func appendPolicies(b []byte, v *policy.Verdict) []byte {
-	for i := range v.Limits[:min(len(v.Limits), maxPolicies)] {
-		l := &v.Limits[i].Limit
-		if i > 0 {
+	items := 0
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		if !s.MayDeny() {
+			continue
+		}
+		if items++; items > maxPolicies {
+			break
+		}
+		if items > 1 {
 			b = append(b, ", "...)
 		}
-		b = appendName(b, l.Policy)
+		b = appendName(b, s.Limit.Policy)
 		b = append(b, ";q="...)
-		b = strconv.AppendUint(b, l.Hits, 10)
-		b = appendWindow(b, l.Window)
+		b = strconv.AppendUint(b, s.Limit.Hits, 10)
+		b = appendWindow(b, s.Limit.Window)
 	}
 	return b
 }
 
-// appendQuota writes the deciding limit and then every limit with its window.
+// appendQuota writes the deciding limit and then every limit that could deny with
+// its window.
 func appendQuota(b []byte, v *policy.Verdict) []byte {
 	b = strconv.AppendUint(b, v.Limits[v.Decisive].Limit.Hits, 10)
-	for i := range v.Limits[:min(len(v.Limits), maxPolicies)] {
-		l := &v.Limits[i].Limit
+	items := 0
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		if !s.MayDeny() {
+			continue
+		}
+		if items++; items > maxPolicies {
+			break
+		}
 		b = append(b, ", "...)
-		b = strconv.AppendUint(b, l.Hits, 10)
-		b = appendWindow(b, l.Window)
+		b = strconv.AppendUint(b, s.Limit.Hits, 10)
+		b = appendWindow(b, s.Limit.Window)
 	}
 	return b
 }

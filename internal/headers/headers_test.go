@@ -2,6 +2,8 @@ package headers
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,7 +183,183 @@ func TestPoliciesAreBounded(t *testing.T) {
 	}
 }
 
-func TestAppendProblem(t *testing.T) {
+// TestWhatCannotDenyIsInNoField puts limits beside an enforced one that could not
+// have denied the request.
+func TestWhatCannotDenyIsInNoField(t *testing.T) {
+	r, err := NewRenderer(StyleRateLimit, StyleDraft03)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(s policy.LimitStatus, how func(*policy.LimitStatus)) policy.LimitStatus {
+		how(&s)
+		return s
+	}
+	for name, tt := range map[string]struct {
+		beside policy.LimitStatus
+		shown  bool
+	}{
+		"enforced":           {daily, true},
+		"quota":              {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Quota = window.Any, true }), true},
+		"always":             {change(daily, func(s *policy.LimitStatus) { s.Mode = window.Always }), true},
+		"observed":           {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Observed = window.Observe, true }), false},
+		"always, observed":   {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Observed = window.Always, true }), false},
+		"quota that passes":  {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Quota = window.Observe, true }), false},
+		"refund":             {change(daily, func(s *policy.LimitStatus) { s.Mode = window.Refund }), false},
+		"refund, observed":   {change(daily, func(s *policy.LimitStatus) { s.Mode, s.Observed = window.Refund, true }), false},
+		"nothing to compare": {half, true},
+	} {
+		v := verdict(tt.beside, half)
+		v.Decisive = 1
+		policies, quota := `"per-key";q=100;w=60`, "100, 100;w=60"
+		if tt.shown {
+			l := tt.beside.Limit
+			item := fmt.Sprintf("q=%d;w=%.0f", l.Hits, l.Window.Seconds())
+			policies = fmt.Sprintf("%q;%s, %s", l.Policy, item, policies)
+			quota = fmt.Sprintf("100, %s, 100;w=60", item[2:])
+		}
+		want := []Header{
+			{"ratelimit-policy", policies},
+			{"ratelimit", `"per-key";r=50;t=31`},
+			{"ratelimit-limit", quota},
+			{"ratelimit-remaining", "50"},
+			{"ratelimit-reset", "31"},
+		}
+		if diff := cmp.Diff(want, r.Append(nil, v, time.Time{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestStylesOfADomain(t *testing.T) {
+	r, err := NewRenderer(StyleRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		own  []string
+		want []string
+	}{
+		{nil, []string{"ratelimit-policy", "ratelimit"}},
+		{[]string{}, nil},
+		{[]string{"draft03"}, []string{"ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"}},
+		{[]string{"x-ratelimit", "ratelimit"}, []string{"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}},
+		{[]string{"no style"}, nil},
+	} {
+		for _, v := range []*policy.Verdict{verdict(half), verdict(denied)} {
+			v.Headers = tt.own
+			var got []string
+			for _, h := range r.Append(nil, v, time.Time{}) {
+				got = append(got, h.Name)
+			}
+			want := tt.want
+			if !v.Allowed {
+				want = append(slices.Clone(want), "retry-after")
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("styles %q, allowed %v: %q, want %q", tt.own, v.Allowed, got, want)
+			}
+		}
+	}
+	own := verdict(half)
+	own.Headers = []string{"x-ratelimit-epoch"}
+	if got := r.Append(nil, own, time.Unix(1_000_000, 0)); len(got) != 3 || got[2].Value != "1000031" {
+		t.Errorf("epoch of a domain: %v, want the time at which the wait is over", got)
+	}
+	dst := make([]Header, 0, 8)
+	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), time.Time{}) })
+	styles := []string{"ratelimit"}
+	domain := testing.AllocsPerRun(100, func() {
+		v := verdict(half)
+		v.Headers = styles
+		dst = r.Append(dst[:0], v, time.Time{})
+	})
+	if domain > service {
+		t.Errorf("%v allocations with the styles of a domain, %v with the service's", domain, service)
+	}
+}
+
+func TestAppendDenial(t *testing.T) {
+	const own = contentTypeText
+	problem := func(title string) string { return `"title":` + title + `,"status":429` }
+	for _, tt := range []struct {
+		name        string
+		denial      policy.Denial
+		contentType string
+		has         string // a part of the body
+	}{
+		{"the service's own words", policy.Denial{}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"a body", policy.Denial{Body: "Slow down, \"friend\".\n"}, own, "Slow down, \"friend\".\n"},
+		{"a body and its type", policy.Denial{Body: "<p>é", ContentType: "text/html"}, "text/html", "<p>é"},
+		{"a type without a body", policy.Denial{ContentType: "text/html"}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"a type that splits the response", policy.Denial{Body: "x", ContentType: "text/html\r\nset-cookie: a=b"}, own, "x"},
+		{"a long type", policy.Denial{Body: "x", ContentType: strings.Repeat("t", maxContentType+1)}, own, "x"},
+		{"the longest type", policy.Denial{Body: "x", ContentType: strings.Repeat("t", maxContentType)}, strings.Repeat("t", maxContentType), "x"},
+		{"a body that is not UTF-8", policy.Denial{Body: "x\xff"}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"a long body", policy.Denial{Body: strings.Repeat("x", maxBody+1)}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"the longest body", policy.Denial{Body: strings.Repeat("x", maxBody)}, own, strings.Repeat("x", maxBody)},
+		{"a title", policy.Denial{StatusText: "Enough for now"}, ContentTypeProblem, problem(`"Enough for now"`)},
+		{"a title that needs escapes", policy.Denial{StatusText: "a\"b\\\n\xff"}, ContentTypeProblem, problem(`"a\"b\\\n\ufffd"`)},
+		{"a long title", policy.Denial{StatusText: strings.Repeat("x", maxStatusText+1)}, ContentTypeProblem, problem(`"Too Many Requests"`)},
+		{"the longest title", policy.Denial{StatusText: strings.Repeat("x", maxStatusText)}, ContentTypeProblem, problem(`"` + strings.Repeat("x", maxStatusText) + `"`)},
+		{"a title beside a body", policy.Denial{Body: "b", StatusText: "t"}, own, "b"},
+	} {
+		s := denied
+		s.Rule = &policy.Rule{Name: "per-key", Denial: tt.denial}
+		v := verdict(s)
+		if got := DenialType(v); got != tt.contentType {
+			t.Errorf("%s: content type %q, want %q", tt.name, got, tt.contentType)
+		}
+		body := string(AppendDenial([]byte("before "), v))
+		if !strings.HasPrefix(body, "before ") || !strings.Contains(body, tt.has) {
+			t.Errorf("%s: body %q, want %q in it, after what was there", tt.name, body, tt.has)
+		}
+		if body = strings.TrimPrefix(body, "before "); tt.contentType == ContentTypeProblem && !json.Valid([]byte(body)) {
+			t.Errorf("%s: body %q is not JSON", tt.name, body)
+		} else if tt.contentType != ContentTypeProblem && body != tt.has {
+			t.Errorf("%s: body %q, want the rule's alone", tt.name, body)
+		}
+	}
+}
+
+// TestBlindDenial denies because the store could not decide: what remains of the
+// quota is not known, and is not said.
+func TestBlindDenial(t *testing.T) {
+	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
+	s.Rule.OnStoreError = policy.StoreErrorDeny
+	v := verdict(s)
+	v.Degraded = true
+	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, time.Time{})); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(AppendDenial(nil, v), &got); err != nil {
+		t.Fatalf("the body is not JSON: %v", err)
+	}
+	want := map[string]any{
+		"type": reducedCapacity, "title": "Too Many Requests", "status": 429.0,
+		"detail": "Rule per-key cannot be checked now; try again in 1 s.",
+		"rule":   "per-key", "limit": 100.0, "window": 60.0, "retry_after": 1.0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problem (-want +got):\n%s", diff)
+	}
+	// The store did decide: that is a denial like others.
+	v.Degraded = false
+	if got := r.Append(nil, v, time.Time{}); len(got) != 9 {
+		t.Errorf("decided by the store: %v, want all fields", got)
+	}
+	// So it is where the logs of this process decided.
+	v.Degraded, s.Rule.OnStoreError = true, policy.StoreErrorLocal
+	if got := r.Append(nil, v, time.Time{}); len(got) != 9 {
+		t.Errorf("decided by local logs: %v, want all fields", got)
+	}
+}
+
+func TestProblem(t *testing.T) {
 	tests := []struct {
 		name   string
 		v      *policy.Verdict
@@ -194,7 +372,7 @@ func TestAppendProblem(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got map[string]any
-			if err := json.Unmarshal(AppendProblem(nil, tt.v), &got); err != nil {
+			if err := json.Unmarshal(AppendDenial(nil, tt.v), &got); err != nil {
 				t.Fatalf("the body is not JSON: %v", err)
 			}
 			want := map[string]any{

@@ -1,31 +1,99 @@
 package headers
 
 import (
+	"encoding/json"
 	"strconv"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
-// quotaExceeded is the problem type that draft-ietf-httpapi-ratelimit-headers-10
-// registers, with its violated-policies member.
-const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+// The problem types that draft-ietf-httpapi-ratelimit-headers-10 registers. The
+// first has the member violated-policies.
+const (
+	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
 
-// AppendProblem appends the body of a denial, a problem document (RFC 9457), to
-// dst. v is a denial. Every string in it is a constant, a number or a name whose
-// characters policy.ValidName allows, so that nothing needs an escape.
-func AppendProblem(dst []byte, v *policy.Verdict) []byte {
+// The content types of denials.
+const (
+	ContentTypeProblem = "application/problem+json"
+	contentTypeText    = "text/plain; charset=utf-8"
+)
+
+// What a rule may say to those whom it denies, in bytes. The configuration has
+// tighter bounds of its own.
+const (
+	maxBody        = 64 << 10
+	maxContentType = 256
+	maxStatusText  = 256
+)
+
+// DenialType returns the content type of the body that [AppendDenial] writes.
+func DenialType(v *policy.Verdict) string {
+	d := &v.Limits[v.Decisive].Rule.Denial
+	switch {
+	case !hasBody(d):
+		return ContentTypeProblem
+	case d.ContentType == "", len(d.ContentType) > maxContentType, !httpguts.ValidHeaderFieldValue(d.ContentType):
+		return contentTypeText
+	default:
+		return d.ContentType
+	}
+}
+
+// AppendDenial appends the body of a denial to dst: what the rule that denied
+// says, else a problem document. v is a denial.
+func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 	s := &v.Limits[v.Decisive]
-	dst = append(dst, `{"type":"`+quotaExceeded+`","title":"Too Many Requests","status":429,"detail":"`...)
-	if s.Decision.Never {
+	if d := &s.Rule.Denial; hasBody(d) {
+		return append(dst, d.Body...)
+	}
+	return appendProblem(dst, v, s)
+}
+
+func hasBody(d *policy.Denial) bool {
+	return d.Body != "" && len(d.Body) <= maxBody && utf8.ValidString(d.Body)
+}
+
+// isBlind reports whether nothing is known of the quota of s, because the store
+// could not decide and the rule denies then.
+func isBlind(v *policy.Verdict, s *policy.LimitStatus) bool {
+	return v.Degraded && s.Rule.OnStoreError == policy.StoreErrorDeny
+}
+
+// appendProblem appends a problem document (RFC 9457). Every string in it but the
+// title is a constant, a number or a name whose characters policy.ValidName
+// allows, so that nothing else needs an escape.
+func appendProblem(dst []byte, v *policy.Verdict, s *policy.LimitStatus) []byte {
+	problem, blind := quotaExceeded, isBlind(v, s)
+	if blind {
+		problem = reducedCapacity
+	}
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, problem...)
+	dst = append(dst, `","title":`...)
+	dst = appendTitle(dst, s.Rule.Denial.StatusText)
+	dst = append(dst, `,"status":429,"detail":"`...)
+	switch {
+	case blind:
+		dst = append(dst, "Rule "...)
+	case s.Decision.Never:
 		dst = append(dst, "This request asks for more than there ever is under rule "...)
-	} else {
+	default:
 		dst = append(dst, "No room under rule "...)
 	}
 	dst = append(dst, s.Rule.Name...)
-	dst = append(dst, ": "...)
-	dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
-	dst = append(dst, " hits in any "...)
-	dst = append(dst, policy.FormatWindow(s.Limit.Window)...)
+	if blind {
+		dst = append(dst, " cannot be checked now"...)
+	} else {
+		dst = append(dst, ": "...)
+		dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
+		dst = append(dst, " hits in any "...)
+		dst = append(dst, policy.FormatWindow(s.Limit.Window)...)
+	}
 	if !s.Decision.Never {
 		dst = append(dst, "; try again in "...)
 		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
@@ -39,7 +107,21 @@ func AppendProblem(dst []byte, v *policy.Verdict) []byte {
 	dst = strconv.AppendFloat(dst, s.Limit.Window.Seconds(), 'f', -1, 64)
 	dst = append(dst, `,"retry_after":`...)
 	dst = strconv.AppendInt(dst, RetryAfter(s), 10)
-	dst = append(dst, `,"violated-policies":["`...)
-	dst = append(dst, s.Limit.Policy...)
-	return append(dst, `"]}`...)
+	if !blind {
+		dst = append(dst, `,"violated-policies":["`...)
+		dst = append(dst, s.Limit.Policy...)
+		dst = append(dst, `"]`...)
+	}
+	return append(dst, '}')
+}
+
+// appendTitle appends the title of a problem as a JSON string.
+func appendTitle(dst []byte, own string) []byte {
+	if own != "" && len(own) <= maxStatusText {
+		// It replaces bytes that are not UTF-8.
+		if title, err := json.Marshal(own); err == nil {
+			return append(dst, title...)
+		}
+	}
+	return append(dst, `"Too Many Requests"`...)
 }

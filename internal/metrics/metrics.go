@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"runtime"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -11,25 +10,31 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// Metrics is every metric of one process. It is safe for concurrent use and
-// implements policy.Meters.
-type Metrics struct {
-	decisions      *prometheus.CounterVec
-	unknownDomains prometheus.Counter
-	storeSeconds   prometheus.Histogram
-	storeDown      prometheus.Gauge
-	foreignValues  prometheus.Counter
-	rpcSeconds     *prometheus.HistogramVec
-	panics         prometheus.Counter
-	reloads        *prometheus.CounterVec
-	configLoaded   prometheus.Gauge
-	configBroken   prometheus.Gauge
-
-	mu     sync.Mutex
-	meters map[meterName]policy.Meter
+// Options of [New].
+type Options struct {
+	// Version labels build_info.
+	Version string
+	// MaxDetailSeries bounds the series that the values of descriptors have. Zero:
+	// they have none of their own.
+	MaxDetailSeries int
 }
 
-type meterName struct{ domain, rule string }
+// Metrics is every metric of one process. It is safe for concurrent use and
+// implements policy.Meters and ratelimit.Meters.
+type Metrics struct {
+	rules            *rules
+	unknownDomains   prometheus.Counter
+	ignoredOverrides prometheus.Counter
+	degraded         map[policy.OnStoreError]prometheus.Counter
+	storeSeconds     prometheus.Histogram
+	storeDown        prometheus.Gauge
+	foreignValues    prometheus.Counter
+	rpcSeconds       *prometheus.HistogramVec
+	panics           prometheus.Counter
+	reloads          *prometheus.CounterVec
+	configLoaded     prometheus.Gauge
+	configBroken     prometheus.Gauge
+}
 
 // latencies spans what a decision may take: 10 us from memory, 15 ms at the end
 // of the store's patience, 20 ms at the end of Envoy's.
@@ -37,14 +42,24 @@ var latencies = []float64{
 	0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 1,
 }
 
-// New registers every metric. version labels build_info. A registry that already
-// has one of the names is a mistake of the program, and panics.
-func New(registry prometheus.Registerer, version string) *Metrics {
+// New registers every metric. A registry that already has one of the names is a
+// mistake of the program, and panics.
+func New(registry prometheus.Registerer, o Options) *Metrics {
+	degraded := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "slidegate_degraded_answers_total",
+		Help: "Requests decided without the store, by the choice that their rules made for that.",
+	}, []string{"choice"})
 	m := &Metrics{
-		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "slidegate_decisions_total",
-			Help: "Descriptors decided, by domain, rule and outcome. Rule is empty for descriptors that no rule limits.",
-		}, []string{"domain", "rule", "outcome"}),
+		rules: newRules(o.MaxDetailSeries),
+		ignoredOverrides: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slidegate_ignored_overrides_total",
+			Help: "Limits that came with a descriptor and are none, so that its rule counted.",
+		}),
+		degraded: map[policy.OnStoreError]prometheus.Counter{
+			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
+			policy.StoreErrorDeny:  degraded.WithLabelValues("deny"),
+			policy.StoreErrorLocal: degraded.WithLabelValues("local"),
+		},
 		unknownDomains: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_unknown_domain_requests_total",
 			Help: "Requests for a domain that has no rules; they are allowed.",
@@ -83,19 +98,19 @@ func New(registry prometheus.Registerer, version string) *Metrics {
 			Name: "slidegate_config_broken",
 			Help: "1 while the files are broken and the last good generation is active.",
 		}),
-		meters: make(map[meterName]policy.Meter),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "slidegate_build_info",
 		Help:        "Always 1; the labels tell what runs.",
-		ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": o.Version, "go": runtime.Version()},
 	})
 	build.Set(1)
 	for _, result := range []string{"loaded", "refused"} {
 		m.reloads.WithLabelValues(result)
 	}
 	registry.MustRegister(
-		m.decisions, m.unknownDomains, m.storeSeconds, m.storeDown, m.foreignValues, m.rpcSeconds, m.panics,
+		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.overflow,
+		m.unknownDomains, m.ignoredOverrides, degraded, m.storeSeconds, m.storeDown, m.foreignValues, m.rpcSeconds, m.panics,
 		m.reloads, m.configLoaded, m.configBroken, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -122,30 +137,21 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
-// meter is the series of one rule, looked up once.
-type meter [len(policy.Outcomes)]prometheus.Counter
-
-// Count implements policy.Meter.
-func (m *meter) Count(o policy.Outcome) { m[o].Inc() }
-
 // Meter implements policy.Meters. Rules that share a name share a meter.
-func (m *Metrics) Meter(domain, rule string) policy.Meter {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	name := meterName{domain, rule}
-	if old, ok := m.meters[name]; ok {
-		return old
-	}
-	series := new(meter)
-	for o, label := range policy.Outcomes {
-		series[o] = m.decisions.WithLabelValues(domain, rule, label)
-	}
-	m.meters[name] = series
-	return series
-}
+func (m *Metrics) Meter(domain, rule string) policy.Meter { return m.rules.meter(domain, rule) }
 
 // UnknownDomain implements policy.Meters.
 func (m *Metrics) UnknownDomain() { m.unknownDomains.Inc() }
+
+// IgnoredOverride implements ratelimit.Meters.
+func (m *Metrics) IgnoredOverride() { m.ignoredOverrides.Inc() }
+
+// DegradedAnswer implements ratelimit.Meters.
+func (m *Metrics) DegradedAnswer(by policy.OnStoreError) {
+	if c, ok := m.degraded[by]; ok {
+		c.Inc()
+	}
+}
 
 // StoreSeconds observes one store call.
 func (m *Metrics) StoreSeconds(seconds float64) { m.storeSeconds.Observe(seconds) }
@@ -171,8 +177,10 @@ func (m *Metrics) RPC(method, code string) prometheus.Observer {
 func (m *Metrics) Panicked() { m.panics.Inc() }
 
 // Loaded records that a generation became active at the given time, in seconds
-// since 1970.
+// since 1970. The series of rules that have not been given a [Metrics.Meter] since
+// the last time end: the new generation does not have them.
 func (m *Metrics) Loaded(at float64) {
+	m.rules.forget()
 	m.reloads.WithLabelValues("loaded").Inc()
 	m.configLoaded.Set(at)
 	m.configBroken.Set(0)

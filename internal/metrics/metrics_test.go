@@ -1,12 +1,15 @@
 package metrics
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -18,9 +21,11 @@ import (
 func all(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m := New(registry, "v0")
+	m := New(registry, Options{Version: "v0"})
 	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
+	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
+	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
 	m.RPC("/s/M", "OK").Observe(0.001)
 	return registry
 }
@@ -35,42 +40,260 @@ func TestNamesAndHelp(t *testing.T) {
 	}
 }
 
+// expect compares the series of some metrics, without their help.
+func expect(t *testing.T, registry *prometheus.Registry, want string, names ...string) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		if !slices.Contains(names, f.GetName()) {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			got = append(got, fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(f.GetName(), "slidegate_"), strings.Join(labels, ","), m.GetCounter().GetValue()))
+		}
+	}
+	if diff := cmp.Diff(strings.Split(strings.TrimSpace(want), "\n"), got); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+const (
+	decisions = "slidegate_decisions_total"
+	shadow    = "slidegate_shadow_decisions_total"
+	detail    = "slidegate_detail_decisions_total"
+	overflow  = "slidegate_detail_overflow_total"
+)
+
+// TestDecisions counts every outcome once, but denials twice.
 func TestDecisions(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m := New(registry, "v0")
+	m := New(registry, Options{})
 	first := m.Meter("edge", "per-key")
 	if m.Meter("edge", "per-key") != first {
 		t.Error("the same rule of two generations has two meters")
 	}
-	first.Count(policy.OutcomeDenied)
+	m.Meter("edge", "never-asked")
+	for o := range policy.Outcomes {
+		first.Count(policy.Outcome(o))
+	}
 	first.Count(policy.OutcomeDenied)
 	m.Meter("edge", "").Count(policy.OutcomeNoRule)
 	m.UnknownDomain()
-	want := `
-# HELP slidegate_decisions_total Descriptors decided, by domain, rule and outcome. Rule is empty for descriptors that no rule limits.
-# TYPE slidegate_decisions_total counter
-slidegate_decisions_total{domain="edge",outcome="allowed",rule=""} 0
-slidegate_decisions_total{domain="edge",outcome="allowed",rule="per-key"} 0
-slidegate_decisions_total{domain="edge",outcome="denied",rule=""} 0
-slidegate_decisions_total{domain="edge",outcome="denied",rule="per-key"} 2
-slidegate_decisions_total{domain="edge",outcome="error",rule=""} 0
-slidegate_decisions_total{domain="edge",outcome="error",rule="per-key"} 0
-slidegate_decisions_total{domain="edge",outcome="no_rule",rule=""} 1
-slidegate_decisions_total{domain="edge",outcome="no_rule",rule="per-key"} 0
-slidegate_decisions_total{domain="edge",outcome="not_charged",rule=""} 0
-slidegate_decisions_total{domain="edge",outcome="not_charged",rule="per-key"} 0
-# HELP slidegate_unknown_domain_requests_total Requests for a domain that has no rules; they are allowed.
-# TYPE slidegate_unknown_domain_requests_total counter
-slidegate_unknown_domain_requests_total 1
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "slidegate_decisions_total", "slidegate_unknown_domain_requests_total"); err != nil {
-		t.Error(err)
+	expect(t, registry, `
+decisions_total{domain="edge",outcome="allowed",rule="per-key"} 1
+decisions_total{domain="edge",outcome="denied",rule="per-key"} 2
+decisions_total{domain="edge",outcome="error",rule="per-key"} 1
+decisions_total{domain="edge",outcome="no_rule",rule=""} 1
+decisions_total{domain="edge",outcome="no_rule",rule="per-key"} 1
+decisions_total{domain="edge",outcome="not_charged",rule="per-key"} 1
+decisions_total{domain="edge",outcome="passed_over",rule="per-key"} 1
+decisions_total{domain="edge",outcome="refunded",rule="per-key"} 1
+decisions_total{domain="edge",outcome="replaced",rule="per-key"} 1
+decisions_total{domain="edge",outcome="unlimited",rule="per-key"} 1
+shadow_decisions_total{domain="edge",outcome="allowed",rule="per-key"} 1
+shadow_decisions_total{domain="edge",outcome="denied",rule="per-key"} 1
+unknown_domain_requests_total{} 1`, decisions, shadow, "slidegate_unknown_domain_requests_total")
+}
+
+func TestAnswers(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{})
+	m.IgnoredOverride()
+	m.DegradedAnswer(policy.StoreErrorLocal)
+	m.DegradedAnswer(policy.StoreErrorLocal)
+	m.DegradedAnswer(policy.StoreErrorReported) // which is no answer
+	expect(t, registry, `
+degraded_answers_total{choice="allow"} 0
+degraded_answers_total{choice="deny"} 0
+degraded_answers_total{choice="local"} 2
+ignored_overrides_total{} 1`, "slidegate_degraded_answers_total", "slidegate_ignored_overrides_total")
+}
+
+// TestRulesThatGo reloads: the series of rules that a generation does not have end
+// with it, and those that stay go on.
+func TestRulesThatGo(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{MaxDetailSeries: 2})
+	generation := func(rules ...string) (meters []policy.Meter) {
+		for _, r := range rules {
+			meters = append(meters, m.Meter("edge", r))
+		}
+		m.Loaded(1)
+		return meters
+	}
+	first := generation("stays", "goes")
+	for _, meter := range first {
+		meter.Count(policy.OutcomeAllowed)
+		meter.Count(policy.OutcomeShadowDenied)
+		meter.Detail([]byte("a"), policy.OutcomeAllowed)
+		meter.Detail([]byte("b"), policy.OutcomeAllowed) // too many of the second
+	}
+	second := generation("stays")
+	if second[0] != first[0] {
+		t.Error("a rule that stays has another meter")
+	}
+	second[0].Count(policy.OutcomeAllowed)
+	// Requests that began under the first generation.
+	first[1].Count(policy.OutcomeAllowed)
+	first[1].Count(policy.OutcomeDenied)
+	first[1].Detail([]byte("c"), policy.OutcomeAllowed)
+	first[1].Detail(make([]byte, maxValues+1), policy.OutcomeDenied)
+	expect(t, registry, `
+decisions_total{domain="edge",outcome="allowed",rule="stays"} 2
+detail_decisions_total{domain="edge",outcome="allowed",rule="stays",values="a"} 1
+detail_decisions_total{domain="edge",outcome="allowed",rule="stays",values="b"} 1
+detail_overflow_total{} 2
+shadow_decisions_total{domain="edge",outcome="denied",rule="stays"} 1`, decisions, shadow, detail, overflow)
+
+	third := generation("goes")
+	third[0].Count(policy.OutcomeAllowed)
+	third[0].Detail([]byte("c"), policy.OutcomeAllowed) // the others have made room
+	expect(t, registry, `
+decisions_total{domain="edge",outcome="allowed",rule="goes"} 1
+detail_decisions_total{domain="edge",outcome="allowed",rule="goes",values="c"} 1`, decisions, shadow, detail)
+}
+
+func TestDetail(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{MaxDetailSeries: 5})
+	a, b := m.Meter("edge", "a"), m.Meter("edge", "b")
+	for _, tt := range []struct {
+		meter  policy.Meter
+		values string
+		o      policy.Outcome
+	}{
+		{a, "route_x", policy.OutcomeAllowed},
+		{a, "route_x", policy.OutcomeAllowed},
+		{a, "route_x", policy.OutcomeShadowDenied},
+		{b, "route_x", policy.OutcomeAllowed},
+		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // is no label
+		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // is a long one
+		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // the last that has room
+		{a, "route_x", policy.OutcomeDenied},
+		{a, "route_y", policy.OutcomeAllowed},
+		{a, "route_z", policy.OutcomeAllowed},
+		{b, "route_z", policy.OutcomeAllowed},
+		{a, "route_x", policy.OutcomeAllowed}, // is known
+	} {
+		values := []byte(tt.values)
+		tt.meter.Detail(values, tt.o)
+		clear(values) // it is the caller's
+	}
+	expect(t, registry, `
+detail_decisions_total{domain="edge",outcome="allowed",rule="a",values="other"} 2
+detail_decisions_total{domain="edge",outcome="allowed",rule="a",values="route_x"} 3
+detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="other"} 1
+detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="route_x"} 1
+detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="route_�"} 1
+detail_decisions_total{domain="edge",outcome="denied",rule="a",values="other"} 1
+detail_decisions_total{domain="edge",outcome="denied",rule="b",values="other"} 1
+detail_decisions_total{domain="edge",outcome="denied",rule="b",values="`+strings.Repeat("x", maxValues)+`"} 1
+detail_decisions_total{domain="edge",outcome="shadow_denied",rule="a",values="route_x"} 1
+detail_overflow_total{} 5`, detail, overflow)
+}
+
+func TestCountingDoesNotAllocate(t *testing.T) {
+	m := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 1})
+	meter := m.Meter("edge", "per-key")
+	for what, values := range map[string][]byte{"known": []byte("route_x"), "too many": []byte("route_y"), "too long": make([]byte, 1<<20)} {
+		count := func() {
+			meter.Count(policy.OutcomeAllowed)
+			meter.Detail(values, policy.OutcomeAllowed)
+		}
+		meter.Detail([]byte("route_x"), policy.OutcomeAllowed)
+		count() // begins the series
+		if n := testing.AllocsPerRun(100, count); n != 0 {
+			t.Errorf("values that are %s: %v allocations, want none", what, n)
+		}
+	}
+}
+
+// TestSeriesThatBeganMeanwhile asks for a series as two requests do that both have
+// not found one.
+func TestSeriesThatBeganMeanwhile(t *testing.T) {
+	m := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 2})
+	meter := m.Meter("edge", "per-key").(*meter)
+	first, second := meter.beginDetail("a", policy.OutcomeAllowed), meter.beginDetail("a", policy.OutcomeAllowed)
+	if first == nil || first != second {
+		t.Errorf("the same values have the series %p and %p", first, second)
+	}
+	if free := m.rules.free.Load(); free != 1 {
+		t.Errorf("%d series are free after one of two has begun", free)
+	}
+	if meter.beginDetail("b", policy.OutcomeAllowed) == nil || meter.beginDetail("c", policy.OutcomeAllowed) != nil {
+		t.Error("not as many series begin as there may be")
+	}
+}
+
+// TestConcurrentCounting loses no count while series begin, and none of those that
+// stay while others end.
+func TestConcurrentCounting(t *testing.T) {
+	const workers, rounds, values = 8, 300, 40
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{MaxDetailSeries: values / 2})
+	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
+	m.Loaded(1)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := range rounds {
+				stays.Count(policy.OutcomeAllowed)
+				stays.Detail(fmt.Appendf(nil, "v%d", i%values), policy.OutcomeDenied)
+				goes.Count(policy.Outcome(i % len(policy.Outcomes)))
+				goes.Detail(fmt.Appendf(nil, "v%d", i%values), policy.OutcomeDenied)
+			}
+		})
+	}
+	wg.Go(func() {
+		m.Meter("edge", "stays")
+		m.Loaded(2)
+		m.Meter("edge", "stays")
+	})
+	wg.Wait()
+	if got := testutil.ToFloat64(m.rules.decisions.WithLabelValues("edge", "stays", "allowed")); got != workers*rounds {
+		t.Errorf("%v counted, want %d", got, workers*rounds)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, own := 0.0, 0
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			labels := make(map[string]string)
+			for _, l := range series.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			switch {
+			case labels["rule"] == "goes":
+				t.Errorf("%s: %v: the rule is gone", f.GetName(), labels)
+			case f.GetName() == detail:
+				sum += series.GetCounter().GetValue()
+				if labels["values"] != other {
+					own++
+				}
+			}
+		}
+	}
+	if sum != workers*rounds || own > values/2 {
+		t.Errorf("%v details counted in %d series, want %d in at most %d", sum, own, workers*rounds, values/2)
+	}
+	if free := m.rules.free.Load(); free != int64(values/2-own) {
+		t.Errorf("%d series are free, want %d: what went has made room", free, values/2-own)
 	}
 }
 
 func TestConfigState(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m := New(registry, "v0")
+	m := New(registry, Options{})
 	m.Loaded(1000)
 	m.Refused()
 	if got := testutil.ToFloat64(m.configBroken); got != 1 {
@@ -129,4 +352,21 @@ func TestDocumented(t *testing.T) {
 	if !slices.Equal(documented, exported) {
 		t.Errorf("docs/operate.md has %v\nthe code has        %v", documented, exported)
 	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	meter := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 1}).Meter("edge", "per-key")
+	b.Run("outcome", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			meter.Count(policy.OutcomeAllowed)
+		}
+	})
+	values := []byte("route_search.method_GET")
+	b.Run("detail", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			meter.Detail(values, policy.OutcomeAllowed)
+		}
+	})
 }

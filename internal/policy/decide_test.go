@@ -52,13 +52,14 @@ type count struct {
 func (c counts) Meter(domain, rule string) Meter { return count{c, domain + "/" + rule} }
 func (c counts) UnknownDomain()                  { c["unknown domain"]++ }
 func (c count) Count(o Outcome)                  { c.c[c.name+" "+o.String()]++ }
+func (c count) Detail(values []byte, o Outcome)  { c.c[c.name+" "+string(values)+" "+o.String()]++ }
 
 func anyOf(key string) descriptors.Node { return descriptors.Node{Key: key, AnyValue: true} }
 
 func one(key, value string) descriptors.Node { return descriptors.Node{Key: key, Value: value} }
 
-func per(hits uint64, w time.Duration) []Limit {
-	return []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}
+func per(hits uint64, w time.Duration) Terms {
+	return Terms{Limits: []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 }
 
 // directory knows acme (starter, two keys), hobby (free) and gone (disabled).
@@ -91,25 +92,25 @@ func testRules(t *testing.T, who Identity) *Rules {
 	t.Helper()
 	rs := NewRules(who)
 	for _, r := range []Rule{
-		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Name: "per-address", Limits: per(50, time.Minute)},
-		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, Name: "per-key", ByTier: map[string][]Limit{
+		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Name: "per-address", Terms: per(50, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, Name: "per-key", ByTier: map[string]Terms{
 			"free": per(100, time.Minute),
-			"starter": {
+			"starter": {Limits: []Limit{
 				{Limit: window.Limit{Hits: 500, Window: time.Second}},
 				{Limit: window.Limit{Hits: 3000, Window: time.Minute}},
-			},
-		}, Limits: per(7, time.Minute)},
-		{Domain: "edge", Path: []descriptors.Node{one("route", "search"), anyOf("api_key")}, Name: "search", Limits: per(20, time.Hour)},
-		{Domain: "edge", Path: []descriptors.Node{one("route", "global")}, Name: "global", Limits: per(9, time.Hour)},
-		{Domain: "edge", Path: []descriptors.Node{one("route", "mine")}, Name: "mine", Subject: "api_key", Limits: per(8, time.Hour)},
-		{Domain: "edge", Path: []descriptors.Node{one("api_key", "vip-key")}, Name: "vip", Limits: per(6, time.Hour)},
-		{Domain: "edge", Path: []descriptors.Node{anyOf("consumer")}, Name: "per-consumer", ByTier: map[string][]Limit{
+			}},
+		}, Terms: per(7, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "search"), anyOf("api_key")}, Name: "search", Terms: per(20, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "global")}, Name: "global", Terms: per(9, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "mine")}, Name: "mine", Subject: "api_key", Terms: per(8, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{one("api_key", "vip-key")}, Name: "vip", Terms: per(6, time.Hour)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("consumer")}, Name: "per-consumer", ByTier: map[string]Terms{
 			"free": per(1, time.Minute), "starter": per(2, time.Minute),
 		}},
 		{Domain: "edge", Path: []descriptors.Node{anyOf("open")}, Name: "open"},
 	} {
 		if who.Tiers == nil {
-			if len(r.ByTier) > 0 && r.Limits == nil {
+			if len(r.ByTier) > 0 && r.Terms.empty() {
 				continue
 			}
 			r.ByTier = nil
@@ -244,7 +245,7 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 // somebody's address.
 func TestNamesOfSubjectsAndStrangersDiffer(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
-	if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Subject: "consumer", Limits: per(1, time.Hour)}); err != nil {
+	if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Subject: "consumer", Terms: per(1, time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	store := new(spend)
@@ -268,7 +269,7 @@ func TestAddressesAreMatchedInTheirOneForm(t *testing.T) {
 	for i, path := range [][]descriptors.Node{
 		{one("remote_address", "::ffff:10.0.0.9")}, {one("masked_remote_address", "10.0.0.0/24")}, {anyOf("remote_address")},
 	} {
-		if err := rs.Add(Rule{Domain: "edge", Path: path, Limits: per(uint64(i+1), time.Hour)}); err != nil {
+		if err := rs.Add(Rule{Domain: "edge", Path: path, Terms: per(uint64(i+1), time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -465,17 +466,6 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-func TestRefundChargesNothing(t *testing.T) {
-	store := new(spend)
-	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
-	req := request("api_key=acme-key")
-	req.Descriptors[0].Refund = true
-	var v Verdict
-	if err := decider.Decide(t.Context(), req, &v); err != nil || !v.Allowed || store.calls != 0 {
-		t.Errorf("Decide = %v, allowed %v after %d store calls, want allowed without a call", err, v.Allowed, store.calls)
-	}
-}
-
 func TestStoreError(t *testing.T) {
 	boom := errors.New("boom")
 	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), &spend{err: boom})
@@ -536,14 +526,13 @@ func TestAddRefuses(t *testing.T) {
 		rule Rule
 		want string
 	}{
-		{"no domain", Rule{Path: api, Limits: per(1, time.Second)}, "a domain needs a name"},
-		{"bad name", Rule{Domain: "d", Path: api, Name: "a b", Limits: per(1, time.Second)}, `name "a b": only letters`},
-		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Limits: per(1, time.Second)}, `name "override" is what limits`},
-		{"bad window", Rule{Domain: "d", Path: api, Limits: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
-		{"a window twice", Rule{Domain: "d", Path: api, Limits: append(per(1, time.Second), per(2, time.Second)...)}, "two limits for the same window of 1s"},
-		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},
-		{"a tier without a limit", Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"free": per(1, time.Second)}}, `by_tier: tier "starter" has no limit here and the rule has none of its own`},
-		{"no path", Rule{Domain: "d", Limits: per(1, time.Second)}, "a rule needs at least one descriptor key"},
+		{"no domain", Rule{Path: api, Terms: per(1, time.Second)}, "a domain needs a name"},
+		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Terms: per(1, time.Second)}, `name "override" is what limits`},
+		{"bad window", Rule{Domain: "d", Path: api, Terms: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
+		{"a window twice", Rule{Domain: "d", Path: api, Terms: Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Second).Limits...)}}, "two limits for the same window of 1s"},
+		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},
+		{"a tier without a limit", Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"free": per(1, time.Second)}}, `by_tier: tier "starter" has no limit here and the rule has none of its own`},
+		{"no path", Rule{Domain: "d", Terms: per(1, time.Second)}, "a rule needs at least one descriptor key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -553,14 +542,14 @@ func TestAddRefuses(t *testing.T) {
 			}
 		})
 	}
-	if err := NewRules(Identity{Secrets: secrets}).Add(Rule{Domain: "d", Path: api, ByTier: map[string][]Limit{"free": per(1, time.Second)}}); err == nil {
+	if err := NewRules(Identity{Secrets: secrets}).Add(Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"free": per(1, time.Second)}}); err == nil {
 		t.Error("by_tier without tiers is accepted")
 	}
 }
 
 func TestNames(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets})
-	two := append(per(1, time.Second), per(2, 36*time.Hour)...)
+	two := append(per(1, time.Second).Limits, per(2, 36*time.Hour).Limits...)
 	for _, tt := range []struct {
 		path []descriptors.Node
 		want string
@@ -571,7 +560,7 @@ func TestNames(t *testing.T) {
 		{[]descriptors.Node{one("api_key", "k")}, "api_key", nil},
 		{[]descriptors.Node{one("é", strings.Repeat("x", 100))}, "--." + strings.Repeat("x", 61), nil},
 	} {
-		if err := rs.Add(Rule{Domain: "d", Path: tt.path, Limits: two}); err != nil {
+		if err := rs.Add(Rule{Domain: "d", Path: tt.path, Terms: Terms{Limits: two}}); err != nil {
 			t.Fatal(err)
 		}
 		r := rs.All()[len(rs.All())-1]
@@ -579,7 +568,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("name of %v = %q, want %q", tt.path, r.Name, tt.want)
 		}
 		for i, want := range tt.hdrs {
-			if got := r.Limits[i].Policy; got != want {
+			if got := r.Terms.Limits[i].Policy; got != want {
 				t.Errorf("limit %d of %s is called %q, want %q", i, r.Name, got, want)
 			}
 		}
@@ -596,8 +585,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	rs := NewRules(Identity{Secrets: secrets, Tiers: dir})
 	for _, r := range []Rule{
-		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string][]Limit{"free": per(100, time.Minute)}},
-		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Limits: per(100, time.Minute)},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string]Terms{"free": per(100, time.Minute)}},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Terms: per(100, time.Minute)},
 	} {
 		if err := rs.Add(r); err != nil {
 			b.Fatal(err)

@@ -16,15 +16,34 @@ const (
 	OutcomeError
 	// OutcomeNoRule: no rule limits the descriptor.
 	OutcomeNoRule
+	// OutcomeUnlimited: the rule, or its terms for the tier, say so.
+	OutcomeUnlimited
+	// OutcomeReplaced: another rule of the request took its place.
+	OutcomeReplaced
+	// OutcomeRefunded: cost was given back.
+	OutcomeRefunded
+	// OutcomePassedOver: a quota rule had no room, but another one had.
+	OutcomePassedOver
+	// OutcomeShadowAllowed: only observed, had room and was charged with the
+	// request.
+	OutcomeShadowAllowed
+	// OutcomeShadowDenied: only observed, had no room.
+	OutcomeShadowDenied
 )
 
 // Outcomes lists all outcomes by number with their metric label.
 var Outcomes = [...]string{
-	OutcomeAllowed:    "allowed",
-	OutcomeDenied:     "denied",
-	OutcomeNotCharged: "not_charged",
-	OutcomeError:      "error",
-	OutcomeNoRule:     "no_rule",
+	OutcomeAllowed:       "allowed",
+	OutcomeDenied:        "denied",
+	OutcomeNotCharged:    "not_charged",
+	OutcomeError:         "error",
+	OutcomeNoRule:        "no_rule",
+	OutcomeUnlimited:     "unlimited",
+	OutcomeReplaced:      "replaced",
+	OutcomeRefunded:      "refunded",
+	OutcomePassedOver:    "passed_over",
+	OutcomeShadowAllowed: "shadow_allowed",
+	OutcomeShadowDenied:  "shadow_denied",
 }
 
 // String returns the metric label.
@@ -33,6 +52,9 @@ func (o Outcome) String() string { return Outcomes[o] }
 // A Meter counts the outcomes of one rule. Safe for concurrent use.
 type Meter interface {
 	Count(Outcome)
+	// Detail counts in a series for the values of one request, which a rule has
+	// asked for. It does not keep the bytes.
+	Detail(values []byte, o Outcome)
 }
 
 // Meters gives every rule its meter when a generation becomes active, so that

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,10 +17,53 @@ import (
 // A Limit of a rule, with the name it has in headers.
 type Limit struct {
 	window.Limit
+	// Precision is what times are rounded up to; see [window.Check]. Zero is
+	// exact, [window.Precision] what a rule gets that does not choose.
+	Precision time.Duration
 	// Policy is the name of this limit in the RateLimit and RateLimit-Policy
 	// headers: the rule's name, and the window too where the rule has several.
 	// [Rules.Add] sets it.
 	Policy string
+}
+
+// Terms are the limits that somebody gets, and how they are meant. The zero
+// value limits nothing.
+type Terms struct {
+	// Limits must all have room.
+	Limits []Limit
+	// Unlimited says on purpose that nothing is limited. Limits is empty then.
+	Unlimited bool
+	// Observe is the share of subjects, from 0 to 1, for whom the limits are only
+	// watched (shadow mode): decided and reported, but they never deny. Who
+	// belongs to it is a function of the log, the same in every process.
+	Observe float64
+}
+
+func (t *Terms) empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
+
+// OnStoreError says what becomes of a request whose store cannot decide.
+type OnStoreError uint8
+
+const (
+	// StoreErrorReported lets the adapter tell Envoy, whose own setting decides
+	// (failure_mode_deny).
+	StoreErrorReported OnStoreError = iota
+	// StoreErrorAllow lets the request pass.
+	StoreErrorAllow
+	// StoreErrorDeny refuses the request.
+	StoreErrorDeny
+	// StoreErrorLocal decides by logs in the memory of this process.
+	StoreErrorLocal
+)
+
+// Denial is what a rule says to those whom it denies. The zero value is the
+// service's own words.
+type Denial struct {
+	// Body replaces the problem document, with ContentType.
+	Body        string
+	ContentType string
+	// StatusText replaces the title of the problem document.
+	StatusText string
 }
 
 // A Rule limits the descriptors that end on its path. The exported fields are
@@ -27,25 +72,51 @@ type Limit struct {
 type Rule struct {
 	Domain string
 	Path   []descriptors.Node
-	// Name stands in statuses, headers, metadata and metrics, so it holds only
-	// letters, digits and "_.-". Empty: made from the path.
+	// Name stands in statuses, headers, metadata and metrics. Characters other
+	// than letters, digits and "_.-" become "-" there. Empty: made from the path.
 	Name string
 	// Subject is the key of the entry that says who is limited and so which tier
 	// counts: an entry of the descriptor itself, else of any descriptor of the
 	// request. Empty: the descriptor's own (last) entry if the rule has ByTier,
 	// else the first entry that holds an API key.
 	Subject string
-	// Limits hold for every subject whose tier is not in ByTier. All of them
-	// must have room. Empty together with ByTier: the rule matches and limits
-	// nothing.
-	Limits []Limit
-	ByTier map[string][]Limit
+	// Terms hold for every subject whose tier is not in ByTier. Without limits
+	// and ByTier the rule matches and limits nothing.
+	Terms  Terms
+	ByTier map[string]Terms
+	// Share marks the levels of Path with a pattern all of whose values share one
+	// log. Nil: none.
+	Share []bool
+	// Quota makes the rule one of several alternatives: of all the descriptors of
+	// a request with such rules at least one must have room. One limit alone.
+	Quota bool
+	// Always records the cost even over the limit, whatever becomes of the
+	// request: a usage report.
+	Always bool
+	// Factor multiplies the cost of every request. Zero means 1.
+	Factor uint64
+	// Replaces are names of rules, as the file writes them, that do not count
+	// where this one matches in the same request.
+	Replaces     []string
+	OnStoreError OnStoreError
+	Denial       Denial
+	// Metadata is returned as dynamic metadata for descriptors that have room:
+	// nil, booleans, float64, strings, []any and map[string]any.
+	Metadata map[string]any
+	// Detailed gives every value of every entry a series of its own
+	// (detailed_metric); ValueInMetric the values of the levels that it marks
+	// (value_to_metric).
+	Detailed      bool
+	ValueInMetric []bool
 
 	id         descriptors.RuleID
 	label      string
+	given      string // the name as the file has it
 	identity   []identityPart
 	subject    int  // index of the subject's entry in the path; -1: elsewhere or none
 	hasSubject bool // there is a subject: in the path, or by key in the request
+	detail     bool // Detailed or ValueInMetric
+	byTier     map[string]*Terms
 	meter      Meter
 }
 
@@ -62,12 +133,24 @@ func (r *Rule) ID() descriptors.RuleID { return r.id }
 // the digests of API keys.
 func (r *Rule) String() string { return r.label }
 
-// limits returns the limits of a tier.
-func (r *Rule) limits(tierName string) []Limit {
-	if l, ok := r.ByTier[tierName]; ok {
-		return l
+// terms returns the terms of a tier.
+func (r *Rule) terms(tierName string) *Terms {
+	if t, ok := r.byTier[tierName]; ok {
+		return t
 	}
-	return r.Limits
+	return &r.Terms
+}
+
+// cost returns what a request of some cost costs under the rule, saturating.
+func (r *Rule) cost(cost uint64) uint64 {
+	if r.Factor <= 1 {
+		return cost
+	}
+	high, low := bits.Mul64(cost, r.Factor)
+	if high != 0 {
+		return math.MaxUint64
+	}
+	return low
 }
 
 // Rules is one generation of the configuration: the rules of every domain and
@@ -76,12 +159,18 @@ type Rules struct {
 	secrets *tier.Secrets
 	tiers   *tier.Directory // nil: no subject is known, every key is its own
 	share   bool
+	shadow  bool
+	quota   bool
 	domains map[string]*domain
 	rules   []*Rule
 }
 
 type domain struct {
 	tree descriptors.Tree[*Rule]
+	// headers are the styles that answers have; nil: those of the service.
+	headers []string
+	// replaces says that a rule replaces another.
+	replaces bool
 	// unruled meters descriptors that no rule of the domain limits.
 	unruled Meter
 	// override stands for limits that come with a descriptor.
@@ -110,6 +199,17 @@ func NewRules(who Identity) *Rules {
 	}
 }
 
+// ObserveAll makes every rule one that is only observed (the reference's
+// SHADOW_MODE).
+func (rs *Rules) ObserveAll() { rs.shadow = true }
+
+// QuotaAll makes every rule a quota rule (the reference's QUOTA_MODE). It must be
+// called before rules are added.
+func (rs *Rules) QuotaAll() { rs.quota = true }
+
+// SetHeaders gives the answers of a known domain their own styles of headers.
+func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }
+
 // AddDomain makes a domain known, so that requests for it are not counted as
 // unknown even if it has no rules.
 func (rs *Rules) AddDomain(name string) error {
@@ -126,50 +226,60 @@ func (rs *Rules) AddDomain(name string) error {
 
 // Add puts a rule into its domain. It refuses a rule that cannot mean anything:
 // a bad name or limit, a tier that the directory does not have, a tier that the
-// rule leaves without any limit, a second rule on the same path.
+// rule leaves without any terms, flags that contradict each other, a second rule
+// on the same path.
 func (rs *Rules) Add(r Rule) error {
 	if err := rs.AddDomain(r.Domain); err != nil {
 		return err
 	}
 	r.Path = slices.Clone(r.Path)
 	for i, n := range r.Path {
-		if n.AnyValue {
-			continue
+		switch {
+		case n.AnyValue:
+		case !n.Pattern:
+			// The tree sees digests, and addresses in their one form, so a rule for one
+			// API key or address is kept by these.
+			r.Path[i].Value = rs.secrets.Value(n.Key, canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
+		case rs.secrets.Is(n.Key) && strings.Trim(n.Value, descriptors.Wildcard) != "":
+			return fmt.Errorf("%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", n.Key)
 		}
-		// The tree sees digests, and addresses in their one form, so a rule for one
-		// API key or address is kept by these.
-		r.Path[i].Value = rs.secrets.Value(n.Key, canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
 	}
 	r.label = labelOf(rs.secrets, r.Domain, r.Path)
 	r.id = descriptors.NewRuleID(r.Domain, r.Path)
-	if r.Name == "" {
+	r.given = r.Name
+	switch r.Name = plainName(r.Name); r.Name {
+	case "":
 		r.Name = nameOf(rs.secrets, r.Path)
-	} else if !ValidName(r.Name) {
-		return fmt.Errorf("name %q: only letters, digits and \"_.-\" are allowed, and at most %d of them", r.Name, maxName)
-	} else if r.Name == overrideName {
+	case overrideName:
 		return fmt.Errorf("name %q is what limits that come with a request are called", r.Name)
 	}
-	if err := rs.checkLimits(&r); err != nil {
+	if err := rs.checkTerms(&r); err != nil {
 		return err
 	}
-	r.Limits = named(r.Name, r.Limits)
-	if r.ByTier != nil {
-		byTier := make(map[string][]Limit, len(r.ByTier))
-		for t, limits := range r.ByTier {
-			byTier[t] = named(r.Name, limits)
-		}
-		r.ByTier = byTier
+	if err := rs.checkFlags(&r); err != nil {
+		return err
 	}
+	r.Terms.Limits = named(r.Name, r.Terms.Limits)
+	if len(r.ByTier) > 0 {
+		r.byTier = make(map[string]*Terms, len(r.ByTier))
+	}
+	for t, terms := range r.ByTier {
+		terms.Limits = named(r.Name, terms.Limits)
+		r.byTier[t] = &terms
+	}
+	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
-	if err := rs.domains[r.Domain].tree.Add(r.Path, &r); err != nil {
+	dom := rs.domains[r.Domain]
+	if err := dom.tree.Add(r.Path, &r); err != nil {
 		return err
 	}
+	dom.replaces = dom.replaces || len(r.Replaces) > 0
 	rs.rules = append(rs.rules, &r)
 	return nil
 }
 
-func (rs *Rules) checkLimits(r *Rule) error {
-	if err := validLimits(r.Limits); err != nil {
+func (rs *Rules) checkTerms(r *Rule) error {
+	if err := r.Terms.valid(); err != nil {
 		return err
 	}
 	if len(r.ByTier) == 0 {
@@ -178,32 +288,75 @@ func (rs *Rules) checkLimits(r *Rule) error {
 	if rs.tiers == nil {
 		return fmt.Errorf("by_tier needs tiers: set tiers.source")
 	}
-	for t, limits := range r.ByTier {
+	for t, terms := range r.ByTier {
 		if !rs.tiers.HasTier(t) {
 			return fmt.Errorf("by_tier: unknown tier %q, expected one of %q", t, rs.tiers.Tiers())
 		}
-		if err := validLimits(limits); err != nil {
+		if err := terms.valid(); err != nil {
 			return fmt.Errorf("by_tier: %s: %w", t, err)
 		}
 	}
 	for _, t := range rs.tiers.Tiers() {
-		if _, ok := r.ByTier[t]; !ok && len(r.Limits) == 0 {
+		if _, ok := r.ByTier[t]; !ok && r.Terms.empty() {
 			return fmt.Errorf("by_tier: tier %q has no limit here and the rule has none of its own", t)
 		}
 	}
 	return nil
 }
 
-func validLimits(limits []Limit) error {
-	for i, l := range limits {
+func (t *Terms) valid() error {
+	if t.Unlimited && len(t.Limits) > 0 {
+		return fmt.Errorf("unlimited, but there are limits")
+	}
+	if t.Observe < 0 || t.Observe > 1 {
+		return fmt.Errorf("the observed share %v is not from 0 to 1", t.Observe)
+	}
+	for i, l := range t.Limits {
 		if err := l.Valid(); err != nil {
 			return err
 		}
-		for _, other := range limits[:i] {
+		if l.Precision < 0 || l.Precision > l.Window {
+			return fmt.Errorf("precision %v is not from 0 to the window of %v", l.Precision, l.Window)
+		}
+		for _, other := range t.Limits[:i] {
 			if other.Window == l.Window {
 				return fmt.Errorf("two limits for the same window of %v", l.Window)
 			}
 		}
+	}
+	return nil
+}
+
+// checkFlags refuses what could not be done together: see the modes of
+// [window.Mode].
+func (rs *Rules) checkFlags(r *Rule) error {
+	for i, share := range r.Share {
+		if share && !r.Path[i].Pattern {
+			return fmt.Errorf("only a value with a wildcard has values that could share a threshold, %v has none", r.Path[i])
+		}
+	}
+	all := []*Terms{&r.Terms}
+	for t := range r.ByTier {
+		terms := r.ByTier[t]
+		all = append(all, &terms)
+	}
+	quota := r.Quota || rs.quota
+	for _, t := range all {
+		switch {
+		case r.Always && t.Observe > 0:
+			return fmt.Errorf("a rule that always charges cannot be observed only: what it records is debt")
+		case quota && len(t.Limits) > 1:
+			return fmt.Errorf("a quota rule has one limit: of several, one could have room and another not")
+		}
+	}
+	if r.Always && quota {
+		return fmt.Errorf("a rule that always charges cannot be a quota rule")
+	}
+	if slices.Contains(r.Replaces, "") {
+		return fmt.Errorf("replaces has an empty name")
+	}
+	if r.given != "" && slices.Contains(r.Replaces, r.given) {
+		return fmt.Errorf("a rule cannot replace itself")
 	}
 	return nil
 }
@@ -214,7 +367,7 @@ func (rs *Rules) setIdentity(r *Rule) {
 	r.subject = -1
 	firstSecret := -1
 	for i, n := range r.Path {
-		if n.AnyValue {
+		if n.Open() && (i >= len(r.Share) || !r.Share[i]) {
 			r.identity = append(r.identity, identityPart{entry: i, secret: rs.secrets.Is(n.Key)})
 		}
 		if firstSecret < 0 && rs.secrets.Is(n.Key) {
@@ -256,7 +409,7 @@ func (rs *Rules) Tiers() *tier.Directory { return rs.tiers }
 func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
 	parts := make([]string, len(path))
 	for i, n := range path {
-		if !n.AnyValue && secrets.Is(n.Key) {
+		if !n.Open() && secrets.Is(n.Key) {
 			n.Value = "***"
 		}
 		parts[i] = n.String()
@@ -270,8 +423,8 @@ const overrideName = "override"
 
 const maxName = 64
 
-// ValidName reports whether a rule may have this name. Envoy puts it unescaped
-// into a header.
+// ValidName reports whether a name stands everywhere as it is. Envoy puts it
+// unescaped into a header.
 func ValidName(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false
@@ -296,13 +449,21 @@ func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 			parts = append(parts, n.Value)
 		}
 	}
-	name := []byte(strings.Join(parts, "."))
+	return plainName(strings.Join(parts, "."))
+}
+
+// plainName makes a name one that stands everywhere as it is.
+func plainName(text string) string {
+	if ValidName(text) {
+		return text
+	}
+	name := []byte(text[:min(len(text), maxName)])
 	for i, c := range name {
 		if !ValidName(string(c)) {
 			name[i] = '-'
 		}
 	}
-	return string(name[:min(len(name), maxName)])
+	return string(name)
 }
 
 // named gives every limit its name in headers.

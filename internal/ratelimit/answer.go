@@ -48,17 +48,23 @@ const (
 	structFields protowire.Number = 1
 	mapKey       protowire.Number = 1
 	mapValue     protowire.Number = 2
+	valueNull    protowire.Number = 1
 	valueNumber  protowire.Number = 2
 	valueText    protowire.Number = 3
+	valueBool    protowire.Number = 4
+	valueStruct  protowire.Number = 5
+	valueList    protowire.Number = 6
+	listValues   protowire.Number = 1
 )
 
-// appendAnswer appends the response for v, encoded, to b.
-func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header) []byte {
+// appendAnswer appends the response for v, encoded, to b. What asked is put into
+// its metadata.
+func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header, asked echo) []byte {
 	b = appendNumber(b, answerCode, uint64(code(v.Allowed)))
-	for _, at := range v.Strictest {
+	for i, at := range v.Strictest {
 		b = appendMessage(b, answerStatuses, func(b []byte) []byte {
 			if at < 0 {
-				return appendNumber(b, statusCode, uint64(rlsv3.RateLimitResponse_OK))
+				return appendUnlimited(b, v.Matches[i].Unlimited)
 			}
 			return appendStatus(b, &v.Limits[at])
 		})
@@ -68,13 +74,10 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header) []byte {
 	}
 	if !v.Allowed {
 		// Never on an allowed answer: Envoy would join it with the upstream's.
-		b = appendHeader(b, headers.Header{Name: "content-type", Value: headers.ContentType})
-		b = appendMessage(b, answerBody, func(b []byte) []byte { return headers.AppendProblem(b, v) })
+		b = appendHeader(b, headers.Header{Name: "content-type", Value: headers.DenialType(v)})
+		b = appendMessage(b, answerBody, func(b []byte) []byte { return headers.AppendDenial(b, v) })
 	}
-	if v.Decisive >= 0 {
-		b = appendMessage(b, answerMetadata, func(b []byte) []byte { return appendMetadata(b, v) })
-	}
-	return b
+	return appendMetadata(b, v, asked)
 }
 
 func code(allowed bool) rlsv3.RateLimitResponse_Code {
@@ -84,9 +87,21 @@ func code(allowed bool) rlsv3.RateLimitResponse_Code {
 	return rlsv3.RateLimitResponse_OVER_LIMIT
 }
 
-// appendStatus appends the fields of a DescriptorStatus.
+// appendUnlimited appends the fields of a DescriptorStatus without a limit. Of one
+// that a rule calls unlimited all there is remains, as envoyproxy/ratelimit says.
+func appendUnlimited(b []byte, byRule bool) []byte {
+	b = appendNumber(b, statusCode, uint64(rlsv3.RateLimitResponse_OK))
+	if byRule {
+		b = appendNumber(b, statusRemaining, math.MaxUint32)
+	}
+	return b
+}
+
+// appendStatus appends the fields of a DescriptorStatus. Its code is that of the
+// limit alone: a quota rule without room is over it although another may have let
+// the request pass, and one that is only observed never is.
 func appendStatus(b []byte, s *policy.LimitStatus) []byte {
-	b = appendNumber(b, statusCode, uint64(code(s.Decision.Allowed)))
+	b = appendNumber(b, statusCode, uint64(code(!s.Over())))
 	b = appendMessage(b, statusLimit, func(b []byte) []byte {
 		unit, multiplier := unitOf(s.Limit.Window)
 		b = appendNumber(b, limitHits, uint64(saturate(s.Limit.Hits)))
@@ -109,45 +124,6 @@ func appendHeader(b []byte, h headers.Header) []byte {
 	return appendMessage(b, answerHeaders, func(b []byte) []byte {
 		b = appendText(b, headerName, h.Name)
 		return appendText(b, headerValue, h.Value)
-	})
-}
-
-// appendMetadata appends what access logs and later filters read. Texts are
-// strings and never empty, because Envoy's metadata action drops a descriptor for
-// an empty or absent one.
-func appendMetadata(b []byte, v *policy.Verdict) []byte {
-	s := &v.Limits[v.Decisive]
-	b = appendNumberEntry(b, "limit", float64(s.Limit.Hits))
-	b = appendNumberEntry(b, "remaining", float64(s.Decision.Remaining))
-	if !v.Allowed {
-		b = appendNumberEntry(b, "retry_after", float64(headers.RetryAfter(s)))
-	}
-	b = appendTextEntry(b, "rule", s.Rule.Name)
-	if s.Subject != "" {
-		b = appendTextEntry(b, "subject", s.Subject)
-	}
-	if s.Tier != "" {
-		b = appendTextEntry(b, "tier", s.Tier)
-	}
-	return b
-}
-
-func appendNumberEntry(b []byte, key string, n float64) []byte {
-	return appendEntry(b, key, func(b []byte) []byte {
-		b = protowire.AppendTag(b, valueNumber, protowire.Fixed64Type)
-		return protowire.AppendFixed64(b, math.Float64bits(n))
-	})
-}
-
-func appendTextEntry(b []byte, key, text string) []byte {
-	// An empty one is a value of the kind text, an absent one of no kind at all.
-	return appendEntry(b, key, func(b []byte) []byte { return appendAnyText(b, valueText, text) })
-}
-
-// appendEntry appends one field of a Struct.
-func appendEntry(b []byte, key string, value func([]byte) []byte) []byte {
-	return appendMessage(b, structFields, func(b []byte) []byte {
-		return appendMessage(appendText(b, mapKey, key), mapValue, value)
 	})
 }
 

@@ -9,8 +9,11 @@ import (
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -19,15 +22,20 @@ import (
 
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // asMessage builds the answer as a message of the protobuf library. It is what
 // appendAnswer is compared with.
-func asMessage(v *policy.Verdict, fields []headers.Header) *rlsv3.RateLimitResponse {
+func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked echo) *rlsv3.RateLimitResponse {
+	t.Helper()
 	out := &rlsv3.RateLimitResponse{OverallCode: code(v.Allowed)}
-	for _, at := range v.Strictest {
+	for i, at := range v.Strictest {
 		st := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
+		if v.Matches[i].Unlimited {
+			st.LimitRemaining = math.MaxUint32
+		}
 		if at >= 0 {
 			s := &v.Limits[at]
 			unit, multiplier := unitOf(s.Limit.Window)
@@ -36,7 +44,7 @@ func asMessage(v *policy.Verdict, fields []headers.Header) *rlsv3.RateLimitRespo
 				limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
 			}
 			st = &rlsv3.RateLimitResponse_DescriptorStatus{
-				Code:               code(s.Decision.Allowed),
+				Code:               code(s.Decision.Allowed || s.Observed),
 				CurrentLimit:       limit,
 				LimitRemaining:     saturate(s.Decision.Remaining),
 				DurationUntilReset: &durationpb.Duration{Seconds: headers.Seconds(s.Reset())},
@@ -49,40 +57,84 @@ func asMessage(v *policy.Verdict, fields []headers.Header) *rlsv3.RateLimitRespo
 	}
 	if !v.Allowed {
 		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd,
-			&corev3.HeaderValue{Key: "content-type", Value: headers.ContentType})
-		out.RawBody = headers.AppendProblem(nil, v)
+			&corev3.HeaderValue{Key: "content-type", Value: headers.DenialType(v)})
+		out.RawBody = headers.AppendDenial(nil, v)
 	}
+	m := make(map[string]any)
 	if v.Decisive >= 0 {
 		s := &v.Limits[v.Decisive]
-		m := map[string]*structpb.Value{
-			"rule":      structpb.NewStringValue(s.Rule.Name),
-			"limit":     structpb.NewNumberValue(float64(s.Limit.Hits)),
-			"remaining": structpb.NewNumberValue(float64(s.Decision.Remaining)),
-		}
+		m["rule"], m["limit"], m["remaining"] = s.Rule.Name, float64(s.Limit.Hits), float64(s.Decision.Remaining)
 		if s.Tier != "" {
-			m["tier"] = structpb.NewStringValue(s.Tier)
+			m["tier"] = s.Tier
 		}
 		if s.Subject != "" {
-			m["subject"] = structpb.NewStringValue(s.Subject)
+			m["subject"] = s.Subject
 		}
 		if !v.Allowed {
-			m["retry_after"] = structpb.NewNumberValue(float64(headers.RetryAfter(s)))
+			m["retry_after"] = float64(headers.RetryAfter(s))
 		}
-		out.DynamicMetadata = &structpb.Struct{Fields: m}
 	}
+	if v.Shadowed >= 0 {
+		m["shadowed"] = v.Limits[v.Shadowed].Rule.Name
+	}
+	if v.Degraded {
+		m["degraded"] = true
+	}
+	if own := v.Metadata(); len(own) > 0 {
+		m["metadata"] = own
+	}
+	if asked.request != nil {
+		echoed(m, asked)
+	}
+	if len(m) == 0 {
+		return out
+	}
+	metadata, err := structpb.NewStruct(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.DynamicMetadata = metadata
 	return out
 }
 
+// echoed puts the request into m as envoyproxy/ratelimit lays it out.
+func echoed(m map[string]any, asked echo) {
+	var all []any
+	for _, d := range asked.request.GetDescriptors() {
+		entries := []any{}
+		for _, e := range d.GetEntries() {
+			value := e.GetValue()
+			if e.GetKey() == "api_key" {
+				value = "***"
+			}
+			entries = append(entries, e.GetKey()+"="+value)
+		}
+		one := map[string]any{"entries": entries}
+		if d.HitsAddend != nil {
+			one["hitsAddend"] = float64(d.HitsAddend.GetValue())
+		}
+		if d.Limit != nil {
+			// The library puts one space or two, as it likes.
+			one["limit"] = strings.ReplaceAll(d.Limit.String(), "  ", " ")
+		}
+		all = append(all, one)
+	}
+	m["domain"], m["descriptors"] = asked.request.GetDomain(), all
+	if n := asked.request.GetHitsAddend(); n != 0 {
+		m["hitsAddend"] = float64(n)
+	}
+}
+
 // compare writes v in both ways.
-func compare(t *testing.T, v *policy.Verdict, fields []headers.Header) {
+func compare(t *testing.T, v *policy.Verdict, fields []headers.Header, asked echo) {
 	t.Helper()
-	message := asMessage(v, fields)
+	message := asMessage(t, v, fields, asked)
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const before = "what is there already"
-	got := appendAnswer([]byte(before), v, fields)
+	got := appendAnswer([]byte(before), v, fields, asked)
 	if !bytes.HasPrefix(got, []byte(before)) {
 		t.Errorf("the answer overwrites what it is appended to: %q", got[:len(before)])
 	}
@@ -144,36 +196,162 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	}
 	for name, limits := range tests {
 		t.Run(name, func(t *testing.T) {
-			// A descriptor without a rule stands between those with one.
-			v := &policy.Verdict{Allowed: true, Limits: limits, Strictest: []int{-1}, Decisive: min(0, len(limits)-1)}
-			for i, s := range limits {
-				v.Strictest = append(v.Strictest, i)
-				v.Allowed = v.Allowed && s.Decision.Allowed
-			}
-			compare(t, v, render.Append(nil, v, time.Unix(1_000_000, 0)))
+			v := verdictOf(limits...)
+			compare(t, v, render.Append(nil, v, time.Unix(1_000_000, 0)), echo{})
 		})
+	}
+	observed := limited("watched", 100, time.Minute, denied)
+	observed.Observed = true
+	own := limited("own", 5, time.Minute, denied)
+	own.Rule.Denial = policy.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
+	secrets := tier.NewSecrets([]string{"api_key"}, nil)
+	for name, tt := range map[string]struct {
+		limits []policy.LimitStatus
+		change func(*policy.Verdict)
+		asked  echo
+	}{
+		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, echo{}},
+		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, echo{}},
+		"only observed":                  {[]policy.LimitStatus{observed}, func(v *policy.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, echo{}},
+		"observed beside one that holds": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) { v.Allowed, v.Shadowed = true, 1 }, echo{}},
+		"a body of its own":              {[]policy.LimitStatus{own}, func(*policy.Verdict) {}, echo{}},
+		"metadata of a rule alone":       {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(everyKind) }, echo{}},
+		"an empty one":                   {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(map[string]any{}) }, echo{}},
+		"the request":                    {nil, func(*policy.Verdict) {}, echo{full(), secrets}},
+		"all of it": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) {
+			v.Allowed, v.Degraded, v.Shadowed, v.Matches[0].Rule = false, true, 1, ruleWith(everyKind)
+		}, echo{full(), secrets}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(tt.limits...)
+			tt.change(v)
+			compare(t, v, nil, tt.asked)
+		})
+	}
+}
+
+// verdictOf is a verdict on a descriptor without a rule and then one for each
+// limit, of which the first decides.
+func verdictOf(limits ...policy.LimitStatus) *policy.Verdict {
+	v := &policy.Verdict{Allowed: true, Limits: limits, Strictest: []int{-1}, Matches: []policy.Match{{}}, Decisive: min(0, len(limits)-1), Shadowed: -1}
+	for i, s := range limits {
+		v.Strictest = append(v.Strictest, i)
+		v.Matches = append(v.Matches, policy.Match{Rule: s.Rule})
+		v.Allowed = v.Allowed && s.Decision.Allowed
+	}
+	return v
+}
+
+func ruleWith(metadata map[string]any) *policy.Rule { return &policy.Rule{Metadata: metadata} }
+
+// everyKind is metadata with a value of each kind, empty ones too.
+var everyKind = map[string]any{
+	"z": nil, "a": true, "b": false, "": "", "n": 1.5, "zero": 0.0, "minus": math.Copysign(0, -1), "text": "é",
+	"list": []any{nil, true, 1.0, "x", []any{}, []any{"deep"}, map[string]any{}}, "no list": []any{},
+	"map": map[string]any{"y": map[string]any{"k": "v"}, "x": map[string]any{}}, strings.Repeat("long", 50): strings.Repeat("x", 1000),
+}
+
+// TestMetadataThatCannotBeWritten gives metadata that the configuration refuses or
+// readers do.
+func TestMetadataThatCannotBeWritten(t *testing.T) {
+	nested := func(depth int, leaf any) any {
+		for range depth {
+			leaf = map[string]any{"k": []any{leaf}}
+		}
+		return leaf
+	}
+	for _, tt := range []struct {
+		name        string
+		given, want any
+	}{
+		{"not a number", math.NaN(), nil},
+		{"infinity", math.Inf(-1), nil},
+		{"no such kind", 7, nil},
+		{"text that is not UTF-8", "x\xff", "x\uFFFD"},
+		// The value itself is one below the mapping of all metadata.
+		{"as deep as may be", nested(maxDepth/2-1, map[string]any{"k": 1.0}), nested(maxDepth/2-1, map[string]any{"k": 1.0})},
+		{"too deep", nested(maxDepth/2, map[string]any{"k": 1.0}), nested(maxDepth/2-1, map[string]any{"k": nil})},
+	} {
+		v := verdictOf()
+		v.Matches[0].Rule = ruleWith(map[string]any{"given": tt.given, "k\xff": true})
+		out := new(rlsv3.RateLimitResponse)
+		if err := proto.Unmarshal(appendAnswer(nil, v, nil, echo{}), out); err != nil {
+			t.Errorf("%s: the answer cannot be read: %v", tt.name, err)
+			continue
+		}
+		if _, err := protojson.Marshal(out); err != nil {
+			t.Errorf("%s: the answer is no JSON: %v", tt.name, err)
+		}
+		want := map[string]any{"metadata": map[string]any{"given": tt.want, "k\uFFFD": true}}
+		if diff := cmp.Diff(want, out.GetDynamicMetadata().AsMap()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestOverrideText(t *testing.T) {
+	for _, o := range []*ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{
+		{},
+		{RequestsPerUnit: 5},
+		{Unit: typev3.RateLimitUnit_YEAR},
+		{Unit: 99},
+		{Unit: -1},
+		full().Descriptors[0].Limit,
+		{RequestsPerUnit: math.MaxUint32, UnitMultiplier: wrapperspb.UInt32(0)},
+	} {
+		if got, want := overrideText(o), strings.ReplaceAll(o.String(), "  ", " "); got != want {
+			t.Errorf("overrideText = %q, want %q", got, want)
+		}
 	}
 }
 
 // FuzzAnswer compares what appendAnswer writes with what the protobuf library
 // does, and that what the library refuses to write can be read nevertheless.
 func FuzzAnswer(f *testing.F) {
-	f.Add("per-key", "free", "hobby", "ratelimit", `"per-key";r=1;t=2`, uint64(100), uint64(50), int64(time.Minute), int64(time.Second), true, false)
-	f.Add("", "", "", "", "", uint64(0), uint64(0), int64(0), int64(0), false, true)
-	f.Add("r", strings.Repeat("x", 127), strings.Repeat("x", 128), "n", "v\xff", uint64(math.MaxUint64), uint64(math.MaxUint64), int64(math.MaxInt64), int64(-1), false, false)
-	f.Fuzz(func(t *testing.T, rule, tierName, subject, name, value string, hits, remaining uint64, length, wait int64, allowed, never bool) {
+	f.Add("per-key", "free", "hobby", "ratelimit", `"per-key";r=1;t=2`, uint64(100), uint64(50), int64(time.Minute), int64(time.Second), uint16(1))
+	f.Add("", "", "", "", "", uint64(0), uint64(0), int64(0), int64(0), uint16(1<<1))
+	f.Add("r", strings.Repeat("x", 127), strings.Repeat("x", 128), "n", "v\xff", uint64(math.MaxUint64), uint64(math.MaxUint64), int64(math.MaxInt64), int64(-1), uint16(0))
+	f.Add("r", "t", "s", "n", "v", uint64(5), uint64(7), int64(time.Hour), int64(time.Hour), uint16(1<<10-1))
+	f.Fuzz(func(t *testing.T, rule, tierName, subject, name, value string, hits, remaining uint64, length, wait int64, flags uint16) {
+		flag := func(i int) bool { return flags>>i&1 == 1 }
 		s := limited(rule, hits, time.Duration(length), window.Decision{
-			Allowed: allowed, Never: never, Remaining: remaining,
+			Allowed: flag(0), Never: flag(1), Remaining: remaining,
 			RetryAfter: time.Duration(wait), UnitAfter: time.Duration(wait), ResetAfter: time.Duration(wait),
 		})
-		s.Tier, s.Subject = tierName, subject
-		v := &policy.Verdict{Allowed: allowed, Limits: []policy.LimitStatus{s}, Strictest: []int{-1, 0, 0}, Decisive: 0}
+		s.Tier, s.Subject, s.Observed = tierName, subject, flag(2)
+		if flag(3) {
+			s.Rule.Metadata = map[string]any{name: value, value: map[string]any{rule: []any{subject, nil, flag(0)}, subject: float64(remaining)}}
+		}
+		if flag(4) {
+			s.Rule.Denial = policy.Denial{Body: value, ContentType: name, StatusText: subject}
+		}
+		v := &policy.Verdict{
+			Allowed: flag(0) || flag(2), Degraded: flag(5), Decisive: 0, Shadowed: -1,
+			Limits: []policy.LimitStatus{s}, Strictest: []int{-1, 0, 0}, Matches: make([]policy.Match, 3),
+		}
+		v.Matches[0].Unlimited, v.Matches[1].Rule = flag(6), s.Rule
+		if flag(7) {
+			v.Shadowed = 0
+		}
+		if flag(8) && v.Allowed {
+			v.Decisive = -1
+		}
+		var asked echo
+		if flag(9) {
+			asked = echo{secrets: tier.NewSecrets([]string{"api_key"}, nil), request: &rlsv3.RateLimitRequest{
+				Domain: rule, HitsAddend: uint32(hits), Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
+					Entries:    []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: name, Value: value}, {Key: "api_key", Value: subject}},
+					Limit:      &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(hits), Unit: typev3.RateLimitUnit(length)},
+					HitsAddend: wrapperspb.UInt64(remaining),
+				}, {}},
+			}}
+		}
 		fields := []headers.Header{{Name: name, Value: value}}
 		if utf8.ValidString(rule + "\x00" + tierName + "\x00" + subject + "\x00" + name + "\x00" + value) {
-			compare(t, v, fields)
+			compare(t, v, fields, asked)
 			return
 		}
-		if err := proto.Unmarshal(appendAnswer(nil, v, fields), new(rlsv3.RateLimitResponse)); err != nil {
+		if err := proto.Unmarshal(appendAnswer(nil, v, fields, asked), new(rlsv3.RateLimitResponse)); err != nil {
 			t.Errorf("the answer cannot be read: %v", err)
 		}
 	})
@@ -182,13 +360,14 @@ func FuzzAnswer(f *testing.F) {
 func BenchmarkAnswer(b *testing.B) {
 	s := limited("per-key", 100, time.Minute, window.Decision{Allowed: true, Remaining: 50, ResetAfter: 30 * time.Second})
 	s.Tier, s.Subject = "free", "hobby"
-	v := &policy.Verdict{Allowed: true, Limits: []policy.LimitStatus{s}, Strictest: []int{0}}
+	v := verdictOf(s)
+	v.Strictest, v.Matches = v.Strictest[1:], v.Matches[1:]
 	fields := []headers.Header{{Name: "ratelimit-policy", Value: `"per-key";q=100;w=60`}, {Name: "ratelimit", Value: `"per-key";r=50;t=30`}}
 	b.Run("append", func(b *testing.B) {
 		var out []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			out = appendAnswer(out[:0], v, fields)
+			out = appendAnswer(out[:0], v, fields, echo{})
 		}
 	})
 	b.Run("proto", func(b *testing.B) {
@@ -196,7 +375,7 @@ func BenchmarkAnswer(b *testing.B) {
 		var err error
 		b.ReportAllocs()
 		for b.Loop() {
-			if out, err = (proto.MarshalOptions{}).MarshalAppend(out[:0], asMessage(v, fields)); err != nil {
+			if out, err = (proto.MarshalOptions{}).MarshalAppend(out[:0], asMessage(b, v, fields, echo{})); err != nil {
 				b.Fatal(err)
 			}
 		}

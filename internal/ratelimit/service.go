@@ -9,7 +9,6 @@ import (
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,25 +25,48 @@ import (
 // list, so a handful; more is a mistake or an attack on the store.
 const maxDescriptors = 256
 
+// Options of a [Service]. Decider, Secrets and Headers are required.
+type Options struct {
+	Decider *policy.Decider
+	// Secrets names the entries that hold API keys.
+	Secrets *tier.Secrets
+	Headers *headers.Renderer
+	// Meters counts what the Decider does not see. Nil: nobody does.
+	Meters Meters
+	// EchoRequest repeats the request in the dynamic metadata of its answer.
+	EchoRequest bool
+}
+
+// Meters counts what a Service answers. Safe for concurrent use.
+type Meters interface {
+	// IgnoredOverride counts a limit that came with a descriptor and is none.
+	IgnoredOverride()
+	// DegradedAnswer counts a request that was decided without the store, by the
+	// strictest choice that its rules made for that.
+	DegradedAnswer(policy.OnStoreError)
+}
+
+// unmetered is a Meters that counts nothing.
+type unmetered struct{}
+
+func (unmetered) IgnoredOverride()                   {}
+func (unmetered) DegradedAnswer(policy.OnStoreError) {}
+
 // Service implements RateLimitService. It is safe for concurrent use.
 type Service struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 
-	decider *policy.Decider
-	secrets *tier.Secrets
-	headers *headers.Renderer
-	calls   sync.Pool
+	opts  Options
+	calls sync.Pool
 }
 
-// NewService returns a Service that asks decider, digests the entries that
-// secrets names, and answers with the headers that render renders.
-func NewService(decider *policy.Decider, secrets *tier.Secrets, render *headers.Renderer) *Service {
-	return &Service{
-		decider: decider,
-		secrets: secrets,
-		headers: render,
-		calls:   sync.Pool{New: func() any { return new(call) }},
+// NewService returns a Service that asks o.Decider, digests the entries that
+// o.Secrets names, and answers with the headers that o.Headers renders.
+func NewService(o Options) *Service {
+	if o.Meters == nil {
+		o.Meters = unmetered{}
 	}
+	return &Service{opts: o, calls: sync.Pool{New: func() any { return new(call) }}}
 }
 
 // call is the memory of one request, reused by the next.
@@ -115,13 +137,37 @@ func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byt
 	}
 	c := s.calls.Get().(*call)
 	defer s.calls.Put(c)
-	c.read(in, s.secrets)
-	if err := s.decider.Decide(ctx, &c.request, &c.verdict); err != nil {
+	for range c.read(in, s.opts.Secrets) {
+		s.opts.Meters.IgnoredOverride()
+	}
+	if err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict); err != nil {
 		return nil, storeStatus(err)
 	}
-	c.headers = s.headers.Append(c.headers[:0], &c.verdict, time.Now())
-	c.answer = appendAnswer(c.answer[:0], &c.verdict, c.headers)
+	if c.verdict.Degraded {
+		s.opts.Meters.DegradedAnswer(degradedBy(&c.verdict))
+	}
+	var asked echo
+	if s.opts.EchoRequest {
+		asked = echo{in, s.opts.Secrets}
+	}
+	c.headers = s.opts.Headers.Append(c.headers[:0], &c.verdict, time.Now())
+	c.answer = appendAnswer(c.answer[:0], &c.verdict, c.headers, asked)
 	return slices.Clone(c.answer), nil
+}
+
+// degradedBy returns the choice that decided a request without the store: to
+// deny if it was denied by that, else the local logs if there was one to ask.
+func degradedBy(v *policy.Verdict) policy.OnStoreError {
+	by := policy.StoreErrorAllow
+	for i := range v.Limits {
+		switch choice := v.Limits[i].Rule.OnStoreError; {
+		case choice == policy.StoreErrorDeny && !v.Allowed:
+			return choice
+		case choice == policy.StoreErrorLocal:
+			by = choice
+		}
+	}
+	return by
 }
 
 // storeStatus is what Envoy sees of a store that could not decide. The text of
@@ -133,8 +179,9 @@ func storeStatus(err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// read turns the message into plain values. No API key is left in them.
-func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets) {
+// read turns the message into plain values. No API key is left in them. It returns
+// how many limits came with the request that are none.
+func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets) (ignored int) {
 	clear(c.request.Descriptors)
 	clear(c.entries)
 	c.request.Domain = in.GetDomain()
@@ -156,13 +203,18 @@ func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets) {
 				Value: secrets.Value(e.GetKey(), e.GetValue()),
 			})
 		}
+		limit := override(d.GetLimit())
+		if limit == nil && d.GetLimit() != nil {
+			ignored++
+		}
 		c.request.Descriptors = append(c.request.Descriptors, policy.Descriptor{
 			Entries:  c.entries[first:len(c.entries):len(c.entries)],
 			Cost:     cost(in, d),
-			Override: override(d.GetLimit()),
+			Override: limit,
 			Refund:   d.GetIsNegativeHits(),
 		})
 	}
+	return ignored
 }
 
 // cost is the descriptor's own addend, even zero, else the request's, where zero
@@ -172,32 +224,4 @@ func cost(in *rlsv3.RateLimitRequest, d *ratelimitcommonv3.RateLimitDescriptor) 
 		return own.GetValue()
 	}
 	return max(1, uint64(in.GetHitsAddend()))
-}
-
-// unitLengths are the lengths of the units of an override. Calendar units are
-// lengths too, as in the reference service: a month is 30 days, a year 365.
-var unitLengths = map[typev3.RateLimitUnit]time.Duration{
-	typev3.RateLimitUnit_SECOND: time.Second,
-	typev3.RateLimitUnit_MINUTE: time.Minute,
-	typev3.RateLimitUnit_HOUR:   time.Hour,
-	typev3.RateLimitUnit_DAY:    24 * time.Hour,
-	typev3.RateLimitUnit_MONTH:  30 * 24 * time.Hour,
-	typev3.RateLimitUnit_YEAR:   365 * 24 * time.Hour,
-}
-
-// override reads the limit that came with a descriptor. One that is no limit,
-// such as one with an unknown unit, counts as absent, and the rules apply.
-func override(o *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride) *window.Limit {
-	length, ok := unitLengths[o.GetUnit()]
-	if o == nil || !ok {
-		return nil
-	}
-	multiplier := max(1, o.GetUnitMultiplier().GetValue())
-	if time.Duration(multiplier) > window.MaxWindow/length {
-		return nil
-	}
-	return &window.Limit{
-		Hits:   uint64(o.GetRequestsPerUnit()),
-		Window: length * time.Duration(multiplier),
-	}
 }

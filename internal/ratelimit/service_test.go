@@ -41,6 +41,7 @@ type uncounted struct{}
 
 func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
 func (uncounted) UnknownDomain()                    {}
+func (uncounted) Detail([]byte, policy.Outcome)     {}
 func (uncounted) Count(policy.Outcome)              {}
 
 // testService is a service on the embedded store with a clock of its own: 3 per 10 s
@@ -67,13 +68,13 @@ func newService(t testing.TB, store window.Store) *testService {
 		t.Fatal(err)
 	}
 	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
-	limit := func(hits uint64, w time.Duration) []policy.Limit {
-		return []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}
+	limit := func(hits uint64, w time.Duration) policy.Terms {
+		return policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 	}
 	for _, r := range []policy.Rule{
-		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string][]policy.Limit{"free": limit(3, 10*time.Second)}},
-		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Limits: limit(2, time.Minute)},
-		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Limits: limit(math.MaxUint32-1, 90*time.Second)},
+		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second)}},
+		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(2, time.Minute)},
+		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Terms: limit(math.MaxUint32-1, 90*time.Second)},
 	} {
 		if err := rules.Add(r); err != nil {
 			t.Fatal(err)
@@ -84,7 +85,7 @@ func newService(t testing.TB, store window.Store) *testService {
 		t.Fatal(err)
 	}
 	decider := policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	b.Service = NewService(decider, secrets, render)
+	b.Service = NewService(Options{Decider: decider, Secrets: secrets, Headers: render})
 	return b
 }
 
@@ -410,7 +411,26 @@ func FuzzShouldRateLimit(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	s := newService(f, nil)
+	// Every kind of rule, on keys that a message can be mutated into.
+	kinds := setup{echo: true, styles: []headers.Style{headers.StyleRateLimit, headers.StyleDraft03, headers.StyleXRateLimitEpoch}, rules: []policy.Rule{
+		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
+		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),
+		perMinute("e", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("f", 1, func(r *policy.Rule) { r.Replaces = []string{"a"} }),
+	}}
+	for _, in := range []*rlsv3.RateLimitRequest{
+		ask(descriptor("a=x"), descriptor("route=x"), descriptor("f=x")),
+		ask(descriptor("b=x"), descriptor("c=x", costs(1<<63)), descriptor("d=x"), descriptor("api_key=acme-key")),
+		ask(descriptor("e=x"), descriptor("a=x", refund), descriptor("a=x", costs(0))),
+	} {
+		b, err := proto.Marshal(in)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	s, _ := kinds.serve(f)
 	codec := NewCodec()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in, err := unmarshal(b)

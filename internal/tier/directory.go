@@ -75,6 +75,16 @@ func (d *Directory) DefaultTier() string { return d.defaultTier }
 // Tiers returns the names that rules may use, in the order of the source.
 func (d *Directory) Tiers() []string { return d.tiers }
 
+// SubjectsByTier returns how many subjects each tier has. Tiers without any are
+// not in it.
+func (d *Directory) SubjectsByTier() map[string]int {
+	counts := make(map[string]int)
+	for _, s := range d.byID {
+		counts[s.Tier]++
+	}
+	return counts
+}
+
 // Subjects returns how many subjects there are.
 func (d *Directory) Subjects() int { return len(d.byID) }
 

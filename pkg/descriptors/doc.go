@@ -7,14 +7,16 @@
 //   - A [Descriptor] is an ordered list of entries. Envoy sends one or more with
 //     each request.
 //   - A [Tree] holds the rules of one domain as nested nodes. A node has a key
-//     and, where the rule is for one value alone, that value. The payload of a
+//     and, where the rule is not for all of its values, one value or a pattern:
+//     a value in which each "*" stands for any number of bytes. The payload of a
 //     node, its rule, is of the caller's type.
 //
 // # Matching
 //
 // A descriptor walks down the tree, one level an entry. At each level a node
-// with the entry's key and value is taken before a node with the key alone, and
-// the walk does not go back on that choice. The rule counts only where the
+// with the entry's key and value is taken before one with a pattern, the first
+// in the order of the rules that fits, and that before a node with the key
+// alone. The walk does not go back on that choice. The rule counts only where the
 // descriptor's last entry ends on a node that has one: a descriptor longer or
 // shorter than the rule is not limited by it. This is how envoyproxy/ratelimit
 // matches ("Descriptor list definition" and its examples in that project's
@@ -25,9 +27,12 @@
 //	route=search
 //	└── api_key            rule A
 //	api_key                rule B
+//	route=s*
+//	└── api_key            rule C
 //
-// the descriptor (route=search, api_key=k1) gets A, (api_key=k1) gets B, and
-// (route=search) gets none, since no rule ends there.
+// the descriptor (route=search, api_key=k1) gets A, (api_key=k1) gets B,
+// (route=sell, api_key=k1) gets C, and (route=search) gets none, since no rule
+// ends there.
 //
 // # Keys
 //

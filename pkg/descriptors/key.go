@@ -17,7 +17,7 @@ const hexDigits = "0123456789ABCDEF"
 // other limits. [NewRuleID] makes it; the zero value names no rule.
 type RuleID string
 
-// NewRuleID returns domain|key=value/key/..., every part escaped.
+// NewRuleID returns domain|key=value/key*=pattern/key/..., every part escaped.
 func NewRuleID(domain string, path []Node) RuleID {
 	id := append(appendPart(nil, domain), '|')
 	for i, n := range path {
@@ -25,6 +25,9 @@ func NewRuleID(domain string, path []Node) RuleID {
 			id = append(id, '/')
 		}
 		id = appendPart(id, n.Key)
+		if n.Pattern {
+			id = append(id, '*')
+		}
 		if !n.AnyValue {
 			id = appendPart(append(id, '='), n.Value)
 		}

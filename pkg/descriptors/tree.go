@@ -1,6 +1,11 @@
 package descriptors
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+)
 
 // An Entry is one key and value of a descriptor. Both may hold any bytes; they
 // compare byte by byte.
@@ -9,30 +14,58 @@ type Entry struct{ Key, Value string }
 // A Descriptor is an ordered list of entries.
 type Descriptor []Entry
 
-// A Node of a rule's path: a key, and a value unless AnyValue.
+// A Node of a rule's path: a key with one value, a key with a pattern of values,
+// or a key alone.
 type Node struct {
-	Key      string
-	Value    string
-	AnyValue bool // the key alone: Value is empty and not compared
+	Key   string
+	Value string
+	// AnyValue is the key alone: Value is empty and not compared.
+	AnyValue bool
+	// Pattern says that each "*" in Value stands for any number of bytes, none
+	// included. There must be one.
+	Pattern bool
 }
 
-// String returns key or key=value.
+// String returns key or key=value on one line: quoted if it holds characters that
+// cannot be printed.
 func (n Node) String() string {
-	if n.AnyValue {
-		return n.Key
+	text := n.Key
+	if !n.AnyValue {
+		text += "=" + n.Value
 	}
-	return n.Key + "=" + n.Value
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }
+
+// Open reports whether the node takes more than one value, so that the value
+// tells one log from another.
+func (n Node) Open() bool { return n.AnyValue || n.Pattern }
 
 // Tree holds the rules of one domain. The zero value is empty and ready. Add
 // must not run beside anything else; Match may run concurrently with itself.
 type Tree[R any] struct{ root level[R] }
 
-// level holds the nodes of one depth below one parent. Lookups are by hash, so
-// their cost does not depend on the number of siblings.
+// level holds the nodes of one depth below one parent. Values and keys are
+// looked up by hash, so their cost does not depend on the number of siblings;
+// patterns are tried one after the other, those of the entry's key alone.
 type level[R any] struct {
 	values map[Entry]*node[R]
-	keys   map[string]*node[R]
+	keys   map[string]*keyNode[R]
+}
+
+// keyNode is what one key has besides single values.
+type keyNode[R any] struct {
+	patterns []patternNode[R] // in the order in which they were added
+	known    map[string]*node[R]
+	alone    *node[R] // nil if there is none
+}
+
+type patternNode[R any] struct {
+	pattern
+	value string
+	*node[R]
 }
 
 type node[R any] struct {
@@ -42,7 +75,8 @@ type node[R any] struct {
 }
 
 // Add puts rule where path ends, creating the nodes on the way. It refuses an
-// empty path, a node without a key, and a second rule at the same place.
+// empty path, a node without a key, a pattern without a wildcard, and a second
+// rule at the same place.
 func (t *Tree[R]) Add(path []Node, rule R) error {
 	if len(path) == 0 {
 		return fmt.Errorf("a rule needs at least one descriptor key")
@@ -52,6 +86,9 @@ func (t *Tree[R]) Add(path []Node, rule R) error {
 	for _, p := range path {
 		if p.Key == "" {
 			return fmt.Errorf("a descriptor needs a key")
+		}
+		if p.Pattern && (p.AnyValue || !strings.Contains(p.Value, Wildcard)) {
+			return fmt.Errorf("the pattern %v has no wildcard", p)
 		}
 		n = at.child(p)
 		at = &n.children
@@ -65,27 +102,59 @@ func (t *Tree[R]) Add(path []Node, rule R) error {
 
 // child returns the node for p below l and makes it if there is none.
 func (l *level[R]) child(p Node) *node[R] {
-	if p.AnyValue {
-		n := l.keys[p.Key]
+	if !p.AnyValue && !p.Pattern {
+		e := Entry{p.Key, p.Value}
+		n := l.values[e]
 		if n == nil {
 			n = new(node[R])
-			if l.keys == nil {
-				l.keys = make(map[string]*node[R])
+			if l.values == nil {
+				l.values = make(map[Entry]*node[R])
 			}
-			l.keys[p.Key] = n
+			l.values[e] = n
 		}
 		return n
 	}
-	e := Entry{p.Key, p.Value}
-	n := l.values[e]
-	if n == nil {
-		n = new(node[R])
-		if l.values == nil {
-			l.values = make(map[Entry]*node[R])
+	k := l.keys[p.Key]
+	if k == nil {
+		k = new(keyNode[R])
+		if l.keys == nil {
+			l.keys = make(map[string]*keyNode[R])
 		}
-		l.values[e] = n
+		l.keys[p.Key] = k
 	}
+	if p.AnyValue {
+		if k.alone == nil {
+			k.alone = new(node[R])
+		}
+		return k.alone
+	}
+	if n := k.known[p.Value]; n != nil {
+		return n
+	}
+	n := new(node[R])
+	if k.known == nil {
+		k.known = make(map[string]*node[R])
+	}
+	k.known[p.Value] = n
+	k.patterns = append(k.patterns, patternNode[R]{compile(p.Value), p.Value, n})
 	return n
+}
+
+// find returns the node that an entry takes, or nil.
+func (l *level[R]) find(e *Entry) *node[R] {
+	if n := l.values[*e]; n != nil {
+		return n
+	}
+	k := l.keys[e.Key]
+	if k == nil {
+		return nil
+	}
+	for i := range k.patterns {
+		if k.patterns[i].match(e.Value) {
+			return k.patterns[i].node
+		}
+	}
+	return k.alone
 }
 
 // Match returns the rule that d ends on. A descriptor without entries matches
@@ -94,10 +163,8 @@ func (t *Tree[R]) Match(d Descriptor) (rule R, ok bool) {
 	at := &t.root
 	var n *node[R]
 	for i := range d {
-		if n = at.values[d[i]]; n == nil {
-			if n = at.keys[d[i].Key]; n == nil {
-				return rule, false
-			}
+		if n = at.find(&d[i]); n == nil {
+			return rule, false
 		}
 		at = &n.children
 	}
@@ -105,4 +172,48 @@ func (t *Tree[R]) Match(d Descriptor) (rule R, ok bool) {
 		return rule, false
 	}
 	return n.rule, true
+}
+
+// A Step is what one entry of a descriptor met on its way down a tree.
+type Step struct {
+	Entry Entry
+	// Taken is the node that the entry took. It has no key if there was none.
+	Taken Node
+	// Tried are the patterns before it in the order of the rules, which did not
+	// fit.
+	Tried []Node
+}
+
+// Trace tells how Match comes to its answer, one step for each entry that was
+// looked at, for people. It allocates.
+func (t *Tree[R]) Trace(d Descriptor) []Step {
+	var steps []Step
+	at := &t.root
+	for i := range d {
+		e := d[i]
+		step := Step{Entry: e}
+		n := at.values[e]
+		if n != nil {
+			step.Taken = Node{Key: e.Key, Value: e.Value}
+		} else if k := at.keys[e.Key]; k != nil {
+			for j := range k.patterns {
+				p := &k.patterns[j]
+				tried := Node{Key: e.Key, Value: p.value, Pattern: true}
+				if p.match(e.Value) {
+					n, step.Taken = p.node, tried
+					break
+				}
+				step.Tried = append(step.Tried, tried)
+			}
+			if n == nil && k.alone != nil {
+				n, step.Taken = k.alone, Node{Key: e.Key, AnyValue: true}
+			}
+		}
+		steps = append(steps, step)
+		if n == nil {
+			break
+		}
+		at = &n.children
+	}
+	return steps
 }

@@ -3,23 +3,18 @@ package descriptors
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 )
 
-// path reads "route=search/api_key" as a rule's path.
+// path reads "route=search", "file=a*" and "api_key" as a rule's path.
 func path(nodes ...string) []Node {
 	var p []Node
 	for _, n := range nodes {
-		for i := range len(n) {
-			if n[i] == '=' {
-				p = append(p, Node{Key: n[:i], Value: n[i+1:]})
-				n = ""
-				break
-			}
-		}
-		if n != "" {
-			p = append(p, Node{Key: n, AnyValue: true})
-		}
+		key, value, found := strings.Cut(n, "=")
+		p = append(p, Node{Key: key, Value: value, AnyValue: !found, Pattern: strings.Contains(value, Wildcard)})
 	}
 	return p
 }
@@ -37,6 +32,14 @@ func TestMatch(t *testing.T) {
 		{"below any route", path("route", "user")},
 		{"dead end", path("a=1", "b=2")},
 		{"beside the dead end", path("a", "c")},
+		{"one file", path("file=img/a.png")},
+		{"images", path("file=img/*")},
+		{"pngs", path("file=*.png")},
+		{"two stars", path("file=v*/x*/end")},
+		{"any file", path("file")},
+		{"all of it", path("all=*")},
+		{"all alone", path("all")},
+		{"below a pattern", path("file=doc/*", "user")},
 	} {
 		if err := tree.Add(r.path, r.rule); err != nil {
 			t.Fatalf("Add(%v): %v", r.path, err)
@@ -63,6 +66,17 @@ func TestMatch(t *testing.T) {
 		{"no entries", nil, ""},
 		{"unknown key", Descriptor{{"nobody", "1"}}, ""},
 		{"bytes that are not UTF-8", Descriptor{{"api_key", "k\xff"}}, "key alone"},
+		{"a value before a pattern", Descriptor{{"file", "img/a.png"}}, "one file"},
+		{"the first pattern in order", Descriptor{{"file", "img/b.png"}}, "images"},
+		{"the next one", Descriptor{{"file", "css/b.png"}}, "pngs"},
+		{"a pattern before the key alone", Descriptor{{"file", "v1/x2/end"}}, "two stars"},
+		{"stars may stand for nothing", Descriptor{{"file", "v/x/end"}}, "two stars"},
+		{"what lies between must be there", Descriptor{{"file", "v/end"}}, "any file"},
+		{"an end cannot be part of the beginning", Descriptor{{"file", "v/x/en"}}, "any file"},
+		{"a star alone fits the empty value", Descriptor{{"all", ""}}, "all of it"},
+		{"below a pattern", Descriptor{{"file", "doc/1"}, {"user", "u"}}, "below a pattern"},
+		{"a level taken by pattern is not left again", Descriptor{{"file", "doc/1"}}, ""},
+		{"a star in a request is a byte", Descriptor{{"file", "img/*"}}, "images"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,11 +93,16 @@ func TestAddRefuses(t *testing.T) {
 	if err := tree.Add(path("a=1", "b"), 1); err != nil {
 		t.Fatal(err)
 	}
+	if err := tree.Add(path("p=*x*"), 1); err != nil {
+		t.Fatal(err)
+	}
 	for name, p := range map[string][]Node{
 		"empty path":           nil,
 		"empty key":            {{Value: "x"}},
 		"second rule, same":    path("a=1", "b"),
 		"empty key further in": {{Key: "a", AnyValue: true}, {AnyValue: true}},
+		"pattern without star": {{Key: "a", Value: "x", Pattern: true}},
+		"second pattern, same": path("p=*x*"),
 	} {
 		if err := tree.Add(p, 2); err == nil {
 			t.Errorf("%s: Add(%v) = nil, want an error", name, p)
@@ -96,67 +115,138 @@ func TestAddRefuses(t *testing.T) {
 
 // TestMatchEqualsNaive compares with a matcher that walks a plain list.
 func TestMatchEqualsNaive(t *testing.T) {
-	const seed = 7
+	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	for round := range 300 {
-		var tree Tree[int]
-		var rules [][]Node
-		for range 1 + rnd.IntN(12) {
-			var p []Node
-			for range 1 + rnd.IntN(3) {
-				n := Node{Key: string(rune('a' + rnd.IntN(3)))}
-				if rnd.IntN(2) == 0 {
-					n.AnyValue = true
-				} else {
-					n.Value = string(rune('0' + rnd.IntN(3)))
-				}
-				p = append(p, n)
-			}
-			if tree.Add(p, len(rules)) == nil {
-				rules = append(rules, p)
-			}
-		}
-		for range 50 {
-			var d Descriptor
-			for range rnd.IntN(4) {
-				d = append(d, Entry{string(rune('a' + rnd.IntN(3))), string(rune('0' + rnd.IntN(3)))})
-			}
-			got, ok := tree.Match(d)
-			if !ok {
-				got = -1
-			}
-			if want := naiveMatch(rules, d); got != want {
-				t.Fatalf("seed %d round %d: Match(%v) over %v = %d, want %d", seed, round, d, rules, got, want)
+	for range 3000 {
+		rules := randomRules(rnd)
+		for range 30 {
+			if problem := compareNaive(rules, randomDescriptor(rnd)); problem != "" {
+				t.Fatalf("seed %d: %s", seed, problem)
 			}
 		}
 	}
 }
 
-// naiveMatch narrows the rules down level by level.
-func naiveMatch(rules [][]Node, d Descriptor) int {
-	alive := make(map[int]bool)
+// FuzzMatch is the same for whatever a fuzzer makes of seeds and values.
+func FuzzMatch(f *testing.F) {
+	f.Add(uint64(1), "a", "0", "b", "01")
+	f.Add(uint64(2), "b", "", "c", "*")
+	f.Fuzz(func(t *testing.T, seed uint64, key1, value1, key2, value2 string) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		rules := randomRules(rnd)
+		// One rule made of what is asked, so that it is not always a miss.
+		p := []Node{{Key: key1, Value: value1 + Wildcard + value2, Pattern: true}, {Key: key2, AnyValue: true}}
+		rules = append(rules, p)
+		for _, d := range []Descriptor{{{key1, value1 + "x" + value2}, {key2, value2}}, {{key1, value2}}, {{"a", value1}, {key2, value2}}} {
+			if problem := compareNaive(rules, d); problem != "" {
+				t.Fatal(problem)
+			}
+		}
+	})
+}
+
+// compareNaive reports where the tree of rules and the naive matcher disagree.
+func compareNaive(rules [][]Node, d Descriptor) string {
+	var tree Tree[int]
+	var added [][]Node
+	for _, p := range rules {
+		if tree.Add(p, len(added)) == nil {
+			added = append(added, p)
+		}
+	}
+	got, ok := tree.Match(d)
+	if !ok {
+		got = -1
+	}
+	want := naiveMatch(added, d)
+	if got != want {
+		return fmt.Sprintf("Match(%q) over %v = %d, want %d", d, added, got, want)
+	}
+	// What Trace tells is the way to the same rule.
+	var taken []Node
+	for _, step := range tree.Trace(d) {
+		taken = append(taken, step.Taken)
+	}
+	if want >= 0 && !reflect.DeepEqual(taken, added[want]) {
+		return fmt.Sprintf("Trace(%q) over %v takes %v, want %v", d, added, taken, added[want])
+	}
+	return ""
+}
+
+func randomRules(rnd *rand.Rand) [][]Node {
+	rules := make([][]Node, 1+rnd.IntN(12))
 	for i := range rules {
-		alive[i] = true
+		for range 1 + rnd.IntN(3) {
+			key := string(rune('a' + rnd.IntN(3)))
+			switch rnd.IntN(4) {
+			case 0:
+				rules[i] = append(rules[i], Node{Key: key, AnyValue: true})
+			case 1, 2:
+				rules[i] = append(rules[i], Node{Key: key, Value: randomText(rnd, "01*") + Wildcard + randomText(rnd, "01*"), Pattern: true})
+			default:
+				rules[i] = append(rules[i], Node{Key: key, Value: randomText(rnd, "01")})
+			}
+		}
+	}
+	return rules
+}
+
+func randomDescriptor(rnd *rand.Rand) Descriptor {
+	var d Descriptor
+	for range rnd.IntN(4) {
+		d = append(d, Entry{string(rune('a' + rnd.IntN(3))), randomText(rnd, "01")})
+	}
+	return d
+}
+
+func randomText(rnd *rand.Rand, alphabet string) string {
+	b := make([]byte, rnd.IntN(4))
+	for i := range b {
+		b[i] = alphabet[rnd.IntN(len(alphabet))]
+	}
+	return string(b)
+}
+
+// naiveMatch narrows the rules down level by level. Patterns are regular
+// expressions.
+func naiveMatch(rules [][]Node, d Descriptor) int {
+	alive := make([]int, len(rules)) // in the order of the rules
+	for i := range rules {
+		alive[i] = i
 	}
 	for level, e := range d {
-		exact, anyValue := map[int]bool{}, map[int]bool{}
-		for i := range alive {
+		var exact, alone []int
+		var pattern string // the first that fits
+		byPattern := make(map[string][]int)
+		for _, i := range alive {
 			if level >= len(rules[i]) || rules[i][level].Key != e.Key {
 				continue
 			}
 			switch n := rules[i][level]; {
 			case n.AnyValue:
-				anyValue[i] = true
+				alone = append(alone, i)
+			case n.Pattern:
+				as := "(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(n.Value), regexp.QuoteMeta(Wildcard), ".*") + "$"
+				if matches(as, e.Value) {
+					if pattern == "" {
+						pattern = n.Value
+					}
+					byPattern[n.Value] = append(byPattern[n.Value], i)
+				}
 			case n.Value == e.Value:
-				exact[i] = true
+				exact = append(exact, i)
 			}
 		}
-		alive = exact
-		if len(exact) == 0 {
-			alive = anyValue
+		switch {
+		case len(exact) > 0:
+			alive = exact
+		case len(byPattern[pattern]) > 0:
+			alive = byPattern[pattern]
+		default:
+			alive = alone
 		}
 	}
-	for i := range alive {
+	for _, i := range alive {
 		if len(d) > 0 && len(rules[i]) == len(d) {
 			return i
 		}
@@ -164,17 +254,65 @@ func naiveMatch(rules [][]Node, d Descriptor) int {
 	return -1
 }
 
+// matches is a regular expression on bytes: text that is not UTF-8 is read as
+// Latin-1, on both sides.
+func matches(expression, value string) bool {
+	return regexp.MustCompile(latin1(expression)).MatchString(latin1(value))
+}
+
+func latin1(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		b.WriteRune(rune(s[i]))
+	}
+	return b.String()
+}
+
 func TestMatchDoesNotAllocate(t *testing.T) {
 	var tree Tree[int]
-	if err := tree.Add(path("a=1", "b=2", "c", "d"), 1); err != nil {
-		t.Fatal(err)
+	for i, p := range [][]Node{path("a=1", "b=no*", "c", "d"), path("a=1", "b=2*3*4", "c", "d=*x")} {
+		if err := tree.Add(p, i); err != nil {
+			t.Fatal(err)
+		}
 	}
-	d := Descriptor{{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}}
+	d := Descriptor{{"a", "1"}, {"b", "2..3..4"}, {"c", "3"}, {"d", "4x"}}
+	if got, ok := tree.Match(d); got != 1 || !ok {
+		t.Fatalf("Match = %d, %v, want 1", got, ok)
+	}
 	if got := testing.AllocsPerRun(100, func() { tree.Match(d) }); got != 0 {
 		t.Errorf("Match allocates %v times, want 0", got)
 	}
 }
 
+func TestTrace(t *testing.T) {
+	var tree Tree[int]
+	for i, p := range [][]Node{path("f=a*"), path("f=*z", "u"), path("f", "u")} {
+		if err := tree.Add(p, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		d    Descriptor
+		want []Step
+	}{
+		{Descriptor{{"f", "xz"}, {"u", "1"}}, []Step{
+			{Entry: Entry{"f", "xz"}, Taken: path("f=*z")[0], Tried: path("f=a*")},
+			{Entry: Entry{"u", "1"}, Taken: path("u")[0]},
+		}},
+		{Descriptor{{"f", "x"}, {"v", "1"}, {"w", "1"}}, []Step{
+			{Entry: Entry{"f", "x"}, Taken: path("f")[0], Tried: path("f=a*", "f=*z")},
+			{Entry: Entry{"v", "1"}},
+		}},
+	} {
+		if got := tree.Trace(tt.d); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("Trace(%v) = %+v, want %+v", tt.d, got, tt.want)
+		}
+	}
+}
+
+// BenchmarkMatch matches descriptors of two entries beside a few and beside many
+// siblings, in one run: it should not matter how many there are. The keys asked
+// for are few in both, so that the caches of the machine do not decide.
 func BenchmarkMatch(b *testing.B) {
 	for _, siblings := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("siblings=%d", siblings), func(b *testing.B) {
@@ -185,6 +323,21 @@ func BenchmarkMatch(b *testing.B) {
 				}
 			}
 			d := Descriptor{{"route", "r7"}, {"api_key", "k"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				tree.Match(d)
+			}
+		})
+	}
+	for _, wildcards := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("wildcards=%d", wildcards), func(b *testing.B) {
+			var tree Tree[int]
+			for i := range wildcards {
+				if err := tree.Add(path(fmt.Sprintf("path=/v%d/*/end", i)), i); err != nil {
+					b.Fatal(err)
+				}
+			}
+			d := Descriptor{{"path", fmt.Sprintf("/v%d/users/17/end", wildcards-1)}}
 			b.ReportAllocs()
 			for b.Loop() {
 				tree.Match(d)

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+const reviewedRules = `domain: edge
+descriptors:
+  - key: path
+    value: /v1/*
+    rate_limit: {limits: [{window: 1s, requests: 2}, {window: 1m, requests: 120}]}
+  - key: path
+    value: /v1/a*
+    rate_limit: {unit: hour, requests_per_unit: 1000000}
+  - key: api_key
+    shadow_mode: true
+    rate_limit:
+      unit: minute
+      requests_per_unit: 5
+      by_tier: {pro: {unlimited: true}}
+  - key: free
+`
+
+// write makes a rules file and returns its path.
+func write(t *testing.T, rules string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestValidateTellsWhatRulesMean(t *testing.T) {
+	s := config.Default()
+	s.Rules.Path = write(t, reviewedRules)
+	g, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := check("rules.yaml", g, nil)
+	var out strings.Builder
+	summarize(&out, &result)
+	want := `rules.yaml: valid
+
+domain edge: 4 rules
+  path.-v1--  path=/v1/*  (FILE:3)
+    2 per 1s, exact, up to 36 bytes a key
+    120 per 1m, exact, up to 1202 bytes a key
+      POINTLESS: 2 per 1s never lets more than 120 through in 1m
+  path.-v1-a-  path=/v1/a*  (FILE:6)
+    UNREACHABLE: path=/v1/* stands before path=/v1/a* and takes all of its values
+    1000000 per 1h, times rounded up to 360ms, up to 90 kB a key
+  api_key  api_key  (FILE:9)
+    others: 5 per 1m, exact, up to 63 bytes a key
+      only observed for 100 % of the subjects
+    pro: unlimited
+      only observed for 100 % of the subjects
+    note: the rule's own limit holds for free, starter
+  free  free  (FILE:15)
+    limits nothing
+
+tiers that no by_tier names: free, starter
+`
+	if diff := cmp.Diff(want, strings.ReplaceAll(out.String(), s.Rules.Path, "FILE")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"valid":true`, `"rules":4`, `"unreachable":"path=/v1/* stands`, `"bytes_per_key":1202`, `"tiers_without_rule":["free","starter"]`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the JSON has no %s:\n%s", want, text)
+		}
+	}
+}
+
+func TestExplainCommand(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cmd  explainCmd
+		want string // a line, or the error
+	}{
+		{"by key", explainCmd{Descriptor: []string{"route=search,api_key=demo-pro"}, Hits: 5}, "cost  5, has room, 9495 remain"},
+		{"by tier", explainCmd{Descriptor: []string{"api_key=whoever"}, Tier: "pro", Hits: 1}, "rule per-key for tier pro: 500 per 1s"},
+		{"no such tier", explainCmd{Descriptor: []string{"api_key=x"}, Tier: "gold"}, `there is no tier "gold"`},
+		{"no such domain", explainCmd{Descriptor: []string{"api_key=x"}, Domain: "other"}, `the rules have no domain "other"`},
+		{"not a descriptor", explainCmd{Descriptor: []string{"api_key"}}, "--descriptor: entry 1 has no ="},
+	} {
+		g, err := config.Load(config.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := tt.cmd.explain(g)
+		text := strings.Join(lines, "\n")
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, tt.want) {
+			t.Errorf("%s: got %s, want %q", tt.name, text, tt.want)
+		}
+	}
+	g, err := config.Load(config.Settings{Rules: config.Rules{Path: write(t, "domain: a\n---\ndomain: b\n")}, Tiers: config.Tiers{Source: "none"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (explainCmd{Descriptor: []string{"a=b"}}).explain(g); err == nil || !strings.Contains(err.Error(), "a, b: choose one with --domain") {
+		t.Errorf("two domains: %v, want a choice", err)
+	}
+}
+
+// FuzzExplain explains whatever is asked about rules with everything in them.
+func FuzzExplain(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(reviewedRules), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	s := config.Default()
+	s.Rules.Path = path
+	g, err := config.Load(s)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("path=/v1/a", "api_key=demo-pro", uint64(1))
+	f.Add("free=,x=y", `a\,b=c`, uint64(0))
+	f.Fuzz(func(t *testing.T, first, second string, hits uint64) {
+		lines, err := explainCmd{Descriptor: []string{first, second}, Hits: hits}.explain(g)
+		if err == nil && !strings.HasPrefix(lines[0], "descriptor 1") {
+			t.Errorf("explain %q %q: %q", first, second, lines)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+type explainCmd struct {
+	Rules      string   `help:"A rules file or directory instead of the setting rules.path." placeholder:"PATH"`
+	Domain     string   `help:"The domain of the request. It may be left out where the rules have only one." placeholder:"NAME"`
+	Descriptor []string `required:"" sep:"none" help:"A descriptor, such as 'route=search,api_key=k1'; a backslash before a comma or = keeps it. Give one for each descriptor of the request." placeholder:"ENTRIES"`
+	Tier       string   `help:"The tier of whoever calls, instead of what the tiers say." placeholder:"NAME"`
+	Hits       uint64   `default:"1" help:"What the request costs; 0 only asks."`
+}
+
+// Run tells which rules match and why, and what an empty store would answer.
+// Nothing is asked of a running service.
+func (e explainCmd) Run(c *cli) error {
+	s, err := config.LoadSettings(c.Config, os.Environ())
+	if err != nil {
+		return invalid(err)
+	}
+	if e.Rules != "" {
+		s.Rules.Path = e.Rules
+	}
+	g, err := config.Load(s)
+	if err != nil {
+		return invalid(err)
+	}
+	lines, err := e.explain(g)
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.Join(lines, "\n"))
+	return nil
+}
+
+func (e explainCmd) explain(g *config.Generation) ([]string, error) {
+	req, err := e.request(g)
+	if err != nil {
+		return nil, err
+	}
+	store := memstore.New(memstore.Options{})
+	defer func() { _ = store.Close() }() // it has nothing to lose
+	decider := policy.NewDecider(g.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	answer, err := decider.Explain(context.Background(), req)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Lines, nil
+}
+
+// request makes the request that the flags describe, as an adapter would.
+func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
+	req := &policy.Request{Domain: e.Domain, Tier: e.Tier}
+	if domains := g.Rules.Domains(); req.Domain == "" {
+		if len(domains) != 1 {
+			return nil, fmt.Errorf("the rules have the domains %s: choose one with --domain", strings.Join(domains, ", "))
+		}
+		req.Domain = domains[0]
+	}
+	if tiers := g.Rules.Tiers(); e.Tier != "" && (tiers == nil || !tiers.HasTier(e.Tier)) {
+		return nil, fmt.Errorf("there is no tier %q", e.Tier)
+	}
+	for _, text := range e.Descriptor {
+		entries, err := descriptors.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("--descriptor: %w", err)
+		}
+		digest(entries, g.Secrets)
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: e.Hits})
+	}
+	return req, nil
+}
+
+func digest(entries descriptors.Descriptor, secrets *tier.Secrets) {
+	for i := range entries {
+		entries[i].Value = secrets.Value(entries[i].Key, entries[i].Value)
+	}
+}
+
+// uncounted counts nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
+func (uncounted) UnknownDomain()                    {}
+func (uncounted) Count(policy.Outcome)              {}
+func (uncounted) Detail([]byte, policy.Outcome)     {}

@@ -1,0 +1,322 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// units are the units of envoyproxy/ratelimit with their lengths, which are the
+// same there.
+var units = []struct {
+	name   string
+	length time.Duration
+}{
+	{"second", time.Second},
+	{"minute", time.Minute},
+	{"hour", time.Hour},
+	{"day", day},
+	{"week", week},
+	{"month", 30 * day},
+	{"year", 365 * day},
+}
+
+func unitNames() []string {
+	names := make([]string, len(units))
+	for i, u := range units {
+		names[i] = u.name
+	}
+	return names
+}
+
+// defaultArm is the arm of by_tier for every tier that is not named.
+const defaultArm = "default"
+
+// terms reads what everybody gets and what each tier gets. ok is false if that
+// cannot be said, which is reported.
+func (r *rulesReader) terms(rl *field[*rateLimit]) (own policy.Terms, byTier map[string]policy.Terms) {
+	v := rl.value
+	own, given := r.someTerms(&v.terms, rl.spot, rl.bad)
+	if !given && !v.ByTier.set && !rl.bad {
+		r.decoder.problem(rl.spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited, or by_tier")
+	}
+	switch {
+	case !v.ByTier.set, v.ByTier.bad && len(v.ByTier.value) == 0:
+		return own, nil
+	case len(v.ByTier.value) == 0:
+		r.decoder.problem(v.ByTier.spot, "holds no tier: write one line for each")
+		return own, nil
+	case r.tiersKnown && r.tiers == nil:
+		r.decoder.problem(v.ByTier.spot, "there are no tiers: tiers.source is none")
+		return own, nil
+	}
+	byTier = make(map[string]policy.Terms, len(v.ByTier.value))
+	for i := range v.ByTier.value {
+		e := &v.ByTier.value[i]
+		arm, some := r.someTerms(&e.value.value, e.value.spot, e.value.bad)
+		if !some && !e.value.bad {
+			r.decoder.problem(e.spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
+		}
+		if e.key == defaultArm {
+			if given {
+				r.decoder.problem(e.spot, "the rule has a limit of its own on line %d, which holds for every tier that is not named: give one of the two", v.terms.first().line)
+			}
+			if slices.Contains(r.tiers, defaultArm) {
+				r.decoder.warning(e.spot, "default is for every tier that is not named here, and one of the tiers is called default")
+			}
+			own, given = arm, true
+			continue
+		}
+		if r.tiersKnown && !slices.Contains(r.tiers, e.key) {
+			names := r.tiers
+			if !slices.Contains(names, defaultArm) {
+				names = append(slices.Clip(names), defaultArm)
+			}
+			r.decoder.problem(e.spot, "unknown tier %s, expected one of %s%s", quote(e.key), someNames(names), didYouMean(e.key, names))
+		}
+		byTier[e.key] = arm
+	}
+	if !given && !rl.bad {
+		var without []string
+		for _, t := range r.tiers {
+			if _, ok := byTier[t]; !ok {
+				without = append(without, t)
+			}
+		}
+		if len(without) > 0 {
+			r.decoder.problem(v.ByTier.spot, "no limit for %s, and neither a default nor a limit of the rule itself for other tiers", someNames(without))
+		}
+	}
+	return own, byTier
+}
+
+// first is where the first key of a limit stands.
+func (t *terms) first() spot {
+	for _, s := range []struct {
+		set bool
+		spot
+	}{
+		{t.Unlimited.set, t.Unlimited.spot},
+		{t.Limits.set, t.Limits.spot},
+		{t.Unit.set, t.Unit.spot},
+		{t.Window.set, t.Window.spot},
+		{t.RequestsPerUnit.set, t.RequestsPerUnit.spot},
+	} {
+		if s.set {
+			return s.spot
+		}
+	}
+	return t.Requests.spot
+}
+
+// someTerms reads one limit, a list of them, or that there is none. given says
+// that there was one, right or wrong; bad, that something is wrong with t, so
+// that what seems to be missing may have been mistyped.
+func (r *rulesReader) someTerms(t *terms, at spot, bad bool) (out policy.Terms, given bool) {
+	if t.Unlimited.value {
+		r.unlimited(t)
+		return policy.Terms{Unlimited: true}, true
+	}
+	out.Limits, given = r.someLimits(t, at, bad)
+	switch {
+	case !t.Observe.set || t.Observe.bad:
+	case !given && !bad:
+		r.decoder.problem(t.Observe.spot, "observe stands beside a limit: put it into each tier")
+	default:
+		share, err := parseShare(t.Observe.value)
+		if err != nil {
+			r.decoder.problem(t.Observe.spot, "%s", err)
+		}
+		out.Observe = share
+	}
+	if t.Precision.set && !given && !bad {
+		r.decoder.problem(t.Precision.spot, "precision stands beside a limit: put it into each tier")
+	}
+	return out, given || t.Unlimited.set && t.Unlimited.bad
+}
+
+// unlimited refuses limits beside unlimited.
+func (r *rulesReader) unlimited(t *terms) {
+	for _, other := range []struct {
+		set bool
+		spot
+		name string
+	}{
+		{t.Unit.set, t.Unit.spot, "unit"},
+		{t.Window.set, t.Window.spot, "window"},
+		{t.Requests.set, t.Requests.spot, "requests"},
+		{t.Limits.set, t.Limits.spot, "limits"},
+		{t.Precision.set, t.Precision.spot, "precision"},
+		{t.Observe.set, t.Observe.spot, "observe"},
+	} {
+		if other.set {
+			r.decoder.problem(other.spot, "%s beside unlimited on line %d: give one of the two", other.name, t.Unlimited.line)
+		}
+	}
+	if t.RequestsPerUnit.set {
+		r.decoder.warning(t.RequestsPerUnit.spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
+	}
+}
+
+// parseShare reads true, false or a percentage as a share from 0 to 1.
+func parseShare(text string) (float64, error) {
+	if b, ok := parseFlag(text); ok {
+		if b {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	number, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	switch {
+	case err != nil || strings.ContainsAny(number, "xXpPnN_"):
+		return 0, fmt.Errorf("%s is not a share of subjects: write true, false or a percentage such as 25%%", quote(text))
+	case !percent:
+		return 0, fmt.Errorf("%s has no unit: write a percentage such as 25%%", quote(text))
+	case share < 0 || share > 100:
+		return 0, fmt.Errorf("%s is not between 0%% and 100%%", quote(text))
+	}
+	return share / 100, nil
+}
+
+// someLimits reads one limit or a list of them; see someTerms.
+func (r *rulesReader) someLimits(t *terms, at spot, bad bool) (limits []policy.Limit, given bool) {
+	one := t.Unit.set || t.RequestsPerUnit.set || t.Window.set || t.Requests.set
+	if one && t.Limits.set {
+		r.decoder.problem(t.Limits.spot, "limits stand alone: put the limit beside them into the list")
+		return nil, true
+	}
+	if one {
+		if l, ok := r.limit(&t.limit, at, bad); ok {
+			limits = append(limits, policy.Limit{Limit: l, Precision: r.precision(&t.Precision, l)})
+		}
+		return limits, true
+	}
+	if !t.Limits.set {
+		return nil, false
+	}
+	if len(t.Limits.value) == 0 && !t.Limits.bad {
+		r.decoder.problem(t.Limits.spot, "the list is empty")
+	}
+	lines := make(map[time.Duration]int)
+	for i := range t.Limits.value {
+		f := &t.Limits.value[i]
+		l, ok := r.limit(&f.value, f.spot, f.bad)
+		if !ok {
+			continue
+		}
+		if first, again := lines[l.Window]; again {
+			r.decoder.problem(f.spot, "a second limit for the same window, the first is on line %d", first)
+			continue
+		}
+		lines[l.Window] = f.line
+		precision := &t.Precision
+		if f.value.Precision.set {
+			precision = &f.value.Precision
+		}
+		limits = append(limits, policy.Limit{Limit: l, Precision: r.precision(precision, l)})
+	}
+	return limits, true
+}
+
+// autoPrecision leaves the precision to the service.
+const autoPrecision = "auto"
+
+// precision reads the precision of a limit.
+func (r *rulesReader) precision(f *field[string], l window.Limit) time.Duration {
+	if !f.set || f.bad || f.value == autoPrecision {
+		return window.Precision(l)
+	}
+	p, err := ParseDuration(f.value)
+	switch {
+	case err != nil:
+		r.decoder.problem(f.spot, "%s, or auto", err)
+	case p < 0:
+		r.decoder.problem(f.spot, "%s is negative", quote(f.value))
+	case p > l.Window:
+		r.decoder.problem(f.spot, "%s is longer than the window of %s", quote(f.value), policy.FormatWindow(l.Window))
+	default:
+		return p
+	}
+	return 0
+}
+
+// limit reads one limit. With bad, halves of pairs are not missed.
+func (r *rulesReader) limit(l *limit, at spot, bad bool) (window.Limit, bool) {
+	d := r.decoder
+	unit, inUnit := l.Unit.set, l.RequestsPerUnit.set
+	win, requests := l.Window.set, l.Requests.set
+	if l.Unit.bad || l.Window.bad {
+		return window.Limit{}, false
+	}
+	if l.RequestsPerUnit.bad || l.Requests.bad {
+		// The length beside a bad number is judged all the same.
+		switch {
+		case unit && !win && !requests:
+			r.perUnit(l)
+		case win && !unit && !inUnit:
+			r.perWindow(l)
+		}
+		return window.Limit{}, false
+	}
+	switch {
+	case bad && (unit != inUnit || win != requests || !unit && !win):
+	case !unit && !inUnit && !win && !requests:
+		d.problem(at, "no limit: give unit and requests_per_unit, or window and requests")
+	case (unit || inUnit) && (win || requests):
+		d.problem(at, "unit and requests_per_unit belong together, and so do window and requests: give one of the two pairs")
+	case unit && !inUnit:
+		d.problem(l.Unit.spot, "unit without requests_per_unit")
+	case !unit && inUnit:
+		d.problem(l.RequestsPerUnit.spot, "requests_per_unit without unit")
+	case win && !requests:
+		d.problem(l.Window.spot, "window without requests")
+	case !win && requests:
+		d.problem(l.Requests.spot, "requests without window")
+	case unit:
+		return r.perUnit(l)
+	default:
+		return r.perWindow(l)
+	}
+	return window.Limit{}, false
+}
+
+func (r *rulesReader) perUnit(l *limit) (window.Limit, bool) {
+	name := strings.ToLower(l.Unit.value)
+	for _, u := range units {
+		if u.name == name {
+			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.value, Window: u.length}, l.RequestsPerUnit.spot, l.Unit.spot)
+		}
+	}
+	r.decoder.problem(l.Unit.spot, "unknown unit %s, expected one of %s%s", quote(l.Unit.value), strings.Join(unitNames(), ", "), didYouMean(name, unitNames()))
+	return window.Limit{}, false
+}
+
+func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
+	length, err := ParseDuration(l.Window.value)
+	if err != nil {
+		r.decoder.problem(l.Window.spot, "%s", err)
+		return window.Limit{}, false
+	}
+	return r.bounded(window.Limit{Hits: l.Requests.value, Window: length}, l.Requests.spot, l.Window.spot)
+}
+
+// bounded checks what the stores can hold.
+func (r *rulesReader) bounded(l window.Limit, hits, length spot) (window.Limit, bool) {
+	ok := true
+	if l.Hits > window.MaxHits {
+		r.decoder.problem(hits, "%d is above %d, the largest number that Envoy's protocol can carry", l.Hits, uint64(window.MaxHits))
+		l.Hits = 0
+		ok = false
+	}
+	if err := l.Valid(); err != nil {
+		r.decoder.problem(length, "%s", err)
+		ok = false
+	}
+	return l, ok
+}

@@ -1,0 +1,170 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// edge says that a rule replaces those of a name.
+type edge struct {
+	from, to string // from is empty for a rule without a name
+	at       Place
+	path     string // rendered, since it is needed when the nodes are gone
+}
+
+// replacement reads one item of replaces.
+func (r *rulesReader) replacement(own string, f *field[replacement]) string {
+	name := string(f.value.Name.value)
+	switch {
+	case f.bad:
+	case name == "":
+		r.decoder.problem(f.value.Name.spot, "the name of a rule is missing")
+	case name == own:
+		r.decoder.problem(f.value.Name.spot, "a rule cannot replace itself")
+	}
+	return name
+}
+
+// checkName judges the name of the rule that was just added. The name made from
+// a path can be that of another rule, too.
+func (r *rulesReader) checkName(f *field[blankable], at spot) {
+	all := r.rules.All()
+	name, named := all[len(all)-1].Name, string(f.value)
+	if named != "" {
+		at = f.spot
+		r.domain.named[named] = true
+	}
+	if named != "" && named != name {
+		r.decoder.warning(at, "headers and metrics call it %s: there a name has only letters, digits and \"_.-\", and at most 64 of them", name)
+	}
+	first, again := r.domain.names[name]
+	switch {
+	case !again:
+		r.domain.names[name] = r.mark(at)
+	case named != "":
+		r.decoder.warning(at, "the rule %s has the same name: headers and metrics cannot tell them apart", r.place(first).from(r.decoder.file))
+	default:
+		r.decoder.warning(at, "the rule %s has the same name, %s: give one of them another", r.place(first).from(r.decoder.file), name)
+	}
+}
+
+// replaces remembers what the rule that was just added replaces.
+func (r *rulesReader) replaces(v *rateLimit) {
+	for i := range v.Replaces.value {
+		f := &v.Replaces.value[i].value.Name
+		r.domain.edges = append(r.domain.edges, edge{
+			from: string(v.Name.value),
+			to:   string(f.value),
+			at:   Place{r.decoder.file, f.line},
+			path: r.decoder.render(f.path),
+		})
+	}
+}
+
+// maxSuggest bounds the names among which a mistyped one is searched.
+const maxSuggest = 200
+
+// replaced judges who replaces whom in a domain, once all of it is known.
+func (r *rulesReader) replaced(d *domainReader) {
+	if len(d.edges) == 0 {
+		return
+	}
+	var names []string
+	if len(d.named) <= maxSuggest {
+		for n := range d.named {
+			names = append(names, n)
+		}
+	}
+	c := cycles{out: make(map[string][]int), edges: d.edges, state: make(map[string]int)}
+	for i, e := range d.edges {
+		if !d.named[e.to] {
+			suggestion := ""
+			if r.warn.count() < maxProblems {
+				suggestion = didYouMean(e.to, names)
+			}
+			r.warn.addf(e.at.File, e.at.Line, e.path, "no rule of the domain has the name %s%s", quote(e.to), suggestion)
+			continue
+		}
+		if e.from != "" {
+			c.out[e.from] = append(c.out[e.from], i)
+		}
+	}
+	for _, e := range d.edges {
+		for _, cycle := range c.from(e.from) {
+			last := cycle[len(cycle)-1]
+			r.report.addf(last.at.File, last.at.Line, last.path, "%s", tellCycle(cycle))
+		}
+	}
+}
+
+// cycles finds rules that replace each other in a circle: where a request meets
+// all of them, none would count.
+type cycles struct {
+	edges []edge
+	out   map[string][]int // edges by the name they come from
+	state map[string]int
+}
+
+// States of a name.
+const (
+	onTheWay = 1
+	done     = 2
+)
+
+// from returns the cycles that can be reached from a name and were not found
+// before. It keeps its own stack: a chain may be as long as there are rules.
+func (c *cycles) from(name string) (found [][]edge) {
+	if name == "" || c.state[name] != 0 {
+		return nil
+	}
+	type step struct {
+		name string
+		next int // in out[name]
+	}
+	way := []step{{name: name}}
+	c.state[name] = onTheWay
+	for len(way) > 0 {
+		top := &way[len(way)-1]
+		out := c.out[top.name]
+		if top.next == len(out) {
+			c.state[top.name] = done
+			way = way[:len(way)-1]
+			continue
+		}
+		e := c.edges[out[top.next]]
+		top.next++
+		switch c.state[e.to] {
+		case 0:
+			c.state[e.to] = onTheWay
+			way = append(way, step{name: e.to})
+		case onTheWay:
+			var cycle []edge
+			for i := len(way) - 1; i >= 0; i-- {
+				taken := c.edges[c.out[way[i].name][way[i].next-1]]
+				cycle = append([]edge{taken}, cycle...)
+				if way[i].name == e.to || len(cycle) > maxNames {
+					break
+				}
+			}
+			found = append(found, cycle)
+		}
+	}
+	return found
+}
+
+// tellCycle writes a cycle, whose last edge is where the message stands.
+func tellCycle(cycle []edge) string {
+	last := cycle[len(cycle)-1]
+	var steps []string
+	for _, e := range cycle {
+		step := fmt.Sprintf("%s replaces %s", quote(e.from), quote(e.to))
+		if e != last {
+			step += " " + e.at.from(last.at.File)
+		}
+		steps = append(steps, step)
+	}
+	if last.to != cycle[0].from {
+		steps[0] = "..., " + steps[0]
+	}
+	return "a cycle: " + strings.Join(steps, ", and ") + ": none of them would count"
+}

@@ -1,0 +1,168 @@
+package config
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// truth is a truth value as envoyproxy/ratelimit reads it: YAML 1.1's words count
+// too, and one without a value is false.
+type truth bool
+
+func (f *truth) readNode(d *decoder, n *yaml.Node, p *path) {
+	*f = false
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.ScalarNode {
+		d.problem(d.spot(n, p), "expected true or false, got %s", kindOf(n))
+		return
+	}
+	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
+	b, ok := parseFlag(n.Value)
+	if tag := n.ShortTag(); !ok || quoted || tag != "!!bool" && tag != "!!str" {
+		d.problem(d.spot(n, p), "expected true or false, got %s", quote(n.Value))
+		return
+	}
+	*f = truth(b)
+}
+
+// parseFlag reads the words for true and false that YAML 1.1 has.
+func parseFlag(text string) (value, ok bool) {
+	word := strings.ToLower(text)
+	if text != word && text != strings.ToUpper(word) && text != strings.ToUpper(word[:1])+word[1:] {
+		return false, false
+	}
+	switch word {
+	case "true", "yes", "on", "y":
+		return true, true
+	case "false", "no", "off", "n":
+		return false, true
+	}
+	return false, false
+}
+
+// Bounds on the metadata of one rule: it is in every answer for which the rule
+// has room.
+const (
+	maxMetadataValues = 1000
+	maxMetadataBytes  = 16 << 10
+)
+
+// metadata is a mapping of any values that JSON has, as protobuf's Struct does.
+type metadata map[string]any
+
+func (m *metadata) readNode(d *decoder, n *yaml.Node, p *path) {
+	*m = nil
+	if isNull(n) {
+		return
+	}
+	r := metadataReader{decoder: d}
+	if n.Kind != yaml.MappingNode {
+		d.problem(d.spot(n, p), "expected a mapping, got %s", kindOf(n))
+		return
+	}
+	*m, _ = r.value(n, p).(map[string]any)
+	if r.values > maxMetadataValues || r.bytes > maxMetadataBytes {
+		d.problem(d.spot(n, p), "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
+	}
+}
+
+type metadataReader struct {
+	*decoder
+	values, bytes int
+}
+
+func (r *metadataReader) tooLarge() bool {
+	return r.values > maxMetadataValues || r.bytes > maxMetadataBytes
+}
+
+// value returns what n stands for: nil, a bool, a float64, a string, []any or
+// map[string]any. What is wrong is reported and nil.
+func (r *metadataReader) value(n *yaml.Node, p *path) any {
+	if r.values++; r.tooLarge() {
+		return nil
+	}
+	if r.depth >= maxDepth {
+		r.problem(r.spot(n, p), "nested deeper than %d levels", maxDepth)
+		return nil
+	}
+	r.depth++
+	defer func() { r.depth-- }()
+	if n.Kind == yaml.AliasNode {
+		target := follow(n)
+		if !r.enter(n, target, p) {
+			return nil
+		}
+		defer r.leave()
+		n = target
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any)
+		for _, kv := range r.pairs(n, p) {
+			r.bytes += len(kv.name)
+			m[r.text(kv.key, kv.name, p)] = r.value(kv.value, r.below(kv, p))
+		}
+		return m
+	case yaml.SequenceNode:
+		l := make([]any, 0, min(len(n.Content), maxMetadataValues))
+		for i, c := range n.Content {
+			if r.tooLarge() {
+				return nil
+			}
+			l = append(l, r.value(c, &path{parent: p, index: i, item: c}))
+		}
+		return l
+	default:
+		return r.single(n, p)
+	}
+}
+
+// single returns a scalar.
+func (r *metadataReader) single(n *yaml.Node, p *path) any {
+	r.bytes += len(n.Value)
+	switch tag := n.ShortTag(); tag {
+	case "!!null":
+		return nil
+	case "!!bool":
+		b, _ := parseFlag(n.Value)
+		return b
+	case "!!int", "!!float":
+		return r.number(n, p)
+	case "!!str", "!!timestamp", "!!merge":
+		return r.text(n, n.Value, p)
+	default:
+		r.problem(r.spot(n, p), "the YAML tag %s is not supported", quote(tag))
+		return nil
+	}
+}
+
+// number returns a number that JSON can carry without loss.
+func (r *metadataReader) number(n *yaml.Node, p *path) any {
+	text := strings.ReplaceAll(n.Value, "_", "")
+	f, err := strconv.ParseFloat(text, 64) // which knows no .inf and .nan
+	if i, intErr := strconv.ParseInt(text, 0, 64); intErr == nil && n.ShortTag() == "!!int" {
+		f, err = float64(i), nil
+		if i > maxExact || i < -maxExact {
+			err = strconv.ErrRange
+		}
+	}
+	if err != nil || n.ShortTag() == "!!int" && math.Abs(f) > maxExact {
+		r.problem(r.spot(n, p), "%s is not a number that JSON keeps: quote it", quote(n.Value))
+		return nil
+	}
+	return f
+}
+
+func (r *metadataReader) text(n *yaml.Node, text string, p *path) string {
+	if !utf8.ValidString(text) {
+		r.problem(r.spot(n, p), "not UTF-8")
+		return ""
+	}
+	return text
+}

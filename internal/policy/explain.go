@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// An Explanation is how the rules come to a verdict, for people.
+type Explanation struct {
+	// Lines tell it step by step.
+	Lines []string
+	// Verdict is the answer.
+	Verdict Verdict
+}
+
+// Explain decides a request like [Decider.Decide], charges it, and tells why the
+// answer is what it is. Values of API keys are not in it. Its errors are those of
+// Decide, and one for a domain without rules, which Decide allows.
+func (d *Decider) Explain(ctx context.Context, req *Request) (*Explanation, error) {
+	rules := d.rules.Load()
+	e := new(Explanation)
+	if err := d.Decide(ctx, req, &e.Verdict); err != nil {
+		return nil, err
+	}
+	dom := rules.domains[req.Domain]
+	if dom == nil {
+		return nil, fmt.Errorf("the rules have no domain %q: every request for it is allowed", req.Domain)
+	}
+	v := &e.Verdict
+	for i := range req.Descriptors {
+		e.addf("descriptor %d", i+1)
+		rules.explainMatch(e, dom, &req.Descriptors[i])
+		m := &v.Matches[i]
+		switch {
+		case m.ReplacedBy != nil:
+			e.addf("  the rule %s is replaced by the rule %s, which this request matches too", m.Rule.Name, m.ReplacedBy.Name)
+		case m.Unlimited:
+			e.addf("  the rule %s does not limit it: unlimited", m.Rule.Name)
+		case v.Strictest[i] < 0 && m.Rule != nil:
+			e.addf("  the rule %s has no limit", m.Rule.Name)
+		}
+		for j := range v.Limits {
+			if v.Limits[j].Descriptor == i {
+				e.explainLimit(&v.Limits[j], v.checks[j].Key)
+			}
+		}
+	}
+	e.explainVerdict()
+	return e, nil
+}
+
+func (e *Explanation) addf(format string, args ...any) {
+	e.Lines = append(e.Lines, fmt.Sprintf(format, args...))
+}
+
+func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
+	if o := desc.Override; o != nil {
+		e.addf("  brings its own limit, which takes the place of any rule's: %d per %s", o.Hits, FormatWindow(o.Window))
+	}
+	steps := dom.tree.Trace(desc.Entries)
+	for _, s := range steps {
+		entry := s.Entry
+		if rs.secrets.Is(entry.Key) {
+			entry.Value = "***"
+		}
+		for _, p := range s.Tried {
+			e.addf("  %s=%s does not fit %v", entry.Key, entry.Value, p)
+		}
+		switch taken := s.Taken; {
+		case taken.Key == "":
+			e.addf("  %s=%s: no rule here has this key with this value, or the key alone", entry.Key, entry.Value)
+		case taken.AnyValue:
+			e.addf("  %s=%s takes the key alone", entry.Key, entry.Value)
+		case taken.Pattern:
+			e.addf("  %s=%s takes the wildcard %v", entry.Key, entry.Value, taken)
+		default:
+			e.addf("  %s=%s takes its own value", entry.Key, entry.Value)
+		}
+	}
+	if _, ok := dom.tree.Match(desc.Entries); !ok && len(steps) == len(desc.Entries) && steps[len(steps)-1].Taken.Key != "" {
+		e.addf("  no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it")
+	}
+}
+
+func (e *Explanation) explainLimit(s *LimitStatus, key string) {
+	who := ""
+	if s.Tier != "" {
+		who = " for tier " + s.Tier
+	}
+	if s.Subject != "" {
+		who += " of subject " + s.Subject
+	}
+	mode := ""
+	switch {
+	case s.Mode == window.Refund:
+		mode = ", a refund"
+	case s.Observed:
+		mode = ", only observed"
+	case s.Mode == window.Always:
+		mode = ", charged whatever comes of it"
+	case s.Quota:
+		mode = ", one of several quota rules"
+	}
+	e.addf("  rule %s%s: %d per %s%s", s.Rule.Name, who, s.Limit.Hits, FormatWindow(s.Limit.Window), mode)
+	if s.Limit.Precision > 0 {
+		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
+	}
+	e.addf("    log   %s", key)
+	switch d := &s.Decision; {
+	case d.Never:
+		e.addf("    cost  %d, more than there ever is; Retry-After is the window", s.Cost)
+	case d.Allowed:
+		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
+	default:
+		e.addf("    cost  %d, has no room for %v", s.Cost, d.RetryAfter.Round(time.Millisecond))
+	}
+}
+
+func (e *Explanation) explainVerdict() {
+	v := &e.Verdict
+	if v.Allowed {
+		e.addf("answer: OK")
+	} else {
+		e.addf("answer: OVER_LIMIT")
+	}
+	if v.Decisive >= 0 {
+		e.addf("  the rule %s speaks in headers and metadata", v.Limits[v.Decisive].Rule.Name)
+	}
+	if v.Shadowed >= 0 {
+		e.addf("  the rule %s would have denied it if it were not only observed", v.Limits[v.Shadowed].Rule.Name)
+	}
+}

@@ -1,0 +1,433 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// newModes returns a decider of rules on an embedded store whose clock stands at
+// *now.
+func newModes(t *testing.T, prepare func(*Rules), now *time.Duration, rules ...Rule) (*Decider, counts) {
+	t.Helper()
+	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
+	if prepare != nil {
+		prepare(rs)
+	}
+	for _, r := range rules {
+		r.Domain = "edge"
+		if err := rs.Add(r); err != nil {
+			t.Fatalf("Add(%s): %v", r.Name, err)
+		}
+	}
+	store := memstore.New(memstore.Options{Clock: func() time.Duration { return *now }, SweepInterval: -1})
+	t.Cleanup(func() { store.Close() })
+	return newDecider(t, rs, store)
+}
+
+// say tells a verdict in a line: the codes of the descriptors, and who speaks.
+func say(v *Verdict) string {
+	var b strings.Builder
+	b.WriteString(map[bool]string{true: "OK", false: "OVER"}[v.Allowed])
+	for i, at := range v.Strictest {
+		switch m := v.Matches[i]; {
+		case m.ReplacedBy != nil:
+			b.WriteString(" replaced")
+		case m.Unlimited:
+			b.WriteString(" unlimited")
+		case at < 0:
+			b.WriteString(" none")
+		case v.Limits[at].Over():
+			fmt.Fprintf(&b, " over:%d", v.Limits[at].Decision.Remaining)
+		default:
+			fmt.Fprintf(&b, " ok:%d", v.Limits[at].Decision.Remaining)
+		}
+	}
+	if v.Decisive >= 0 {
+		fmt.Fprintf(&b, " by %s", v.Limits[v.Decisive].Rule.Name)
+		if !v.Allowed {
+			fmt.Fprintf(&b, " in %v", v.Limits[v.Decisive].Reset())
+		}
+	}
+	if v.Shadowed >= 0 {
+		fmt.Fprintf(&b, " shadow %s", v.Limits[v.Shadowed].Rule.Name)
+	}
+	return b.String()
+}
+
+func rule(name string, terms Terms, path ...descriptors.Node) Rule {
+	return Rule{Name: name, Terms: terms, Path: path}
+}
+
+func with(r Rule, change func(*Rule)) Rule {
+	change(&r)
+	return r
+}
+
+func TestModes(t *testing.T) {
+	const minute = time.Minute
+	quota := func(r *Rule) { r.Quota = true }
+	watch := func(r *Rule) { r.Terms.Observe = 1 }
+	always := func(r *Rule) { r.Always = true }
+	a, b, c := rule("a", per(1, minute), anyOf("a")), rule("b", per(2, minute), anyOf("b")), rule("c", per(3, minute), anyOf("c"))
+	type ask struct {
+		at   time.Duration
+		req  *Request
+		want string
+	}
+	costs := func(r *Request, costs ...uint64) *Request {
+		for i, n := range costs {
+			r.Descriptors[i].Cost = n
+		}
+		return r
+	}
+	refund := func(r *Request) *Request {
+		r.Descriptors[0].Refund = true
+		return r
+	}
+	limited := func(r *Request, hits uint64) *Request {
+		r.Descriptors[0].Override = &window.Limit{Hits: hits, Window: minute}
+		return r
+	}
+	for _, tt := range []struct {
+		name    string
+		prepare func(*Rules)
+		rules   []Rule
+		asks    []ask
+		counts  counts
+	}{
+		{"shadow never denies, and is charged where it has room", nil, []Rule{with(a, watch), b}, []ask{
+			{0, request("a=x", "b=x"), "OK ok:0 ok:1 by b"},
+			{1 * time.Second, request("a=x", "b=x"), "OK ok:0 ok:0 by b shadow a"},
+			{2 * time.Second, request("a=x", "b=x"), "OVER ok:0 over:0 by b in 58s shadow a"},
+			{2 * time.Second, request("a=y", "b=x"), "OVER ok:1 over:0 by b in 58s"}, // denied by b, so not charged
+		}, counts{"edge/a shadow_allowed": 2, "edge/a shadow_denied": 2, "edge/b allowed": 2, "edge/b denied": 2}},
+		{"only observed: nothing speaks", nil, []Rule{with(a, watch)}, []ask{
+			{0, request("a=x"), "OK ok:0"},
+			{0, request("a=x"), "OK ok:0 shadow a"},
+		}, nil},
+		{"all observed by setting, overrides too", (*Rules).ObserveAll, []Rule{a}, []ask{
+			{0, request("a=x"), "OK ok:0"},
+			{0, request("a=x"), "OK ok:0 shadow a"},
+			{0, limited(request("a=x"), 1), "OK ok:0"},
+			{0, limited(request("a=x"), 1), "OK ok:0 shadow a"},
+		}, nil},
+		{"an override is not observed where its rule is", nil, []Rule{with(a, watch)}, []ask{
+			{0, limited(request("a=x"), 1), "OK ok:0 by a"},
+			{0, limited(request("a=x"), 1), "OVER over:0 by a in 1m0s"},
+		}, nil},
+		{"of quota rules one must have room", nil, []Rule{with(a, quota), with(b, quota), c}, []ask{
+			{0, request("a=x", "b=x", "c=x"), "OK ok:0 ok:1 ok:2 by b"},
+			{1 * time.Second, request("a=x", "b=x", "c=x"), "OK over:0 ok:0 ok:1 by b"},
+			// The first of them has room again when a's hit is a minute old.
+			{2 * time.Second, request("a=x", "b=x", "c=x"), "OVER over:0 over:0 ok:1 by a in 58s"},
+			{minute, request("a=x", "b=x", "c=x"), "OK ok:0 ok:0 ok:1 by a"},
+		}, counts{"edge/a allowed": 2, "edge/a passed_over": 1, "edge/a denied": 1, "edge/b allowed": 3, "edge/b denied": 1, "edge/c allowed": 3, "edge/c not_charged": 1}},
+		{"another rule denies whatever the quota says", nil, []Rule{with(a, quota), with(b, quota), rule("c", per(1, minute), anyOf("c"))}, []ask{
+			{0, request("c=x"), "OK ok:0 by c"},
+			{1 * time.Second, request("a=x", "b=x", "c=x"), "OVER ok:1 ok:2 over:0 by c in 59s"},
+			{1 * time.Second, request("a=x", "b=x"), "OK ok:0 ok:1 by b"}, // nothing was charged before
+		}, nil},
+		{"both deny: the longer wait", nil, []Rule{with(a, quota), rule("c", per(1, time.Hour), anyOf("c"))}, []ask{
+			{0, request("a=x", "c=x"), "OK ok:0 ok:0 by c"},
+			{time.Second, request("a=x", "c=x"), "OVER over:0 over:0 by c in 59m59s"},
+		}, nil},
+		{"an observed quota rule passes, so the others cannot deny", nil, []Rule{with(with(a, quota), watch), with(b, quota)}, []ask{
+			{0, costs(request("b=x"), 2), "OK ok:0 by b"},
+			{0, request("a=x", "b=x"), "OK ok:0 over:0"},
+		}, nil},
+		{"so does an unlimited one", nil, []Rule{with(rule("a", Terms{Unlimited: true}, anyOf("a")), quota), with(b, quota)}, []ask{
+			{0, costs(request("b=x"), 2), "OK ok:0 by b"},
+			{0, request("a=x", "b=x"), "OK unlimited over:0"},
+		}, nil},
+		{"all are quota rules by setting", (*Rules).QuotaAll, []Rule{a, b}, []ask{
+			{0, request("a=x", "b=x"), "OK ok:0 ok:1 by b"},
+			{0, request("a=x", "b=x"), "OK over:0 ok:0 by b"},
+			{0, request("a=x", "b=x"), "OVER over:0 over:0 by a in 1m0s"},
+			{0, request("a=x", "b=x", "nobody=x"), "OK over:0 over:0 none"},
+		}, nil},
+		{"a usage report is recorded over the limit", nil, []Rule{with(b, always)}, []ask{
+			{0, costs(request("b=x"), 1), "OK ok:1 by b"},
+			{1 * time.Second, costs(request("b=x"), 5), "OVER over:0 by b in 1m0s"}, // above the limit: never
+			{2 * time.Second, costs(request("b=x"), 0), "OVER over:0 by b in 59s"},
+			{61 * time.Second, costs(request("b=x"), 0), "OK ok:2 by b"},
+		}, nil},
+		{"refunds give back, floored at zero, and always pass", nil, []Rule{b}, []ask{
+			{0, costs(request("b=x"), 2), "OK ok:0 by b"},
+			{0, request("b=x"), "OVER over:0 by b in 1m0s"},
+			{0, refund(request("b=x")), "OK ok:1"},
+			{0, refund(costs(request("b=x"), 9)), "OK ok:2"},
+			{0, request("b=x"), "OK ok:1 by b"},
+		}, counts{"edge/b allowed": 2, "edge/b denied": 1, "edge/b refunded": 2}},
+		{"a rule's factor", nil, []Rule{with(c, func(r *Rule) { r.Factor = 2 })}, []ask{
+			{0, request("c=x"), "OK ok:1 by c"},
+			{0, costs(request("c=x"), math.MaxUint64), "OVER over:1 by c in 1m0s"},
+			{0, costs(request("c=x"), 0), "OK ok:1 by c"},
+			{0, refund(request("c=x")), "OK ok:3"},
+		}, nil},
+		{"unlimited, by rule and by tier", nil, []Rule{
+			rule("a", Terms{Unlimited: true}, anyOf("a")),
+			{Name: "k", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string]Terms{"starter": {Unlimited: true}}, Terms: per(1, minute)},
+		}, []ask{
+			{0, request("a=x", "api_key=acme-key"), "OK unlimited unlimited"},
+			{0, request("api_key=hobby-key"), "OK ok:0 by k"},
+		}, counts{"edge/a unlimited": 1, "edge/k unlimited": 1, "edge/k allowed": 1}},
+		{"replaces, across the descriptors of one request", nil, []Rule{a, with(b, func(r *Rule) { r.Replaces = []string{"a"} })}, []ask{
+			{0, request("a=x", "b=x"), "OK replaced ok:1 by b"},
+			{0, request("b=x", "a=x"), "OK ok:0 replaced by b"},
+			{0, request("a=x"), "OK ok:0 by a"},
+			{0, request("a=x"), "OVER over:0 by a in 1m0s"},
+		}, counts{"edge/a replaced": 2, "edge/a allowed": 1, "edge/a denied": 1, "edge/b allowed": 2}},
+		{"an unlimited rule replaces too", nil, []Rule{a, with(rule("b", Terms{Unlimited: true}, anyOf("b")), func(r *Rule) { r.Replaces = []string{"a"} })}, []ask{
+			{0, request("a=x", "b=x"), "OK replaced unlimited"},
+		}, nil},
+		{"a limit of the request is not replaced", nil, []Rule{a, with(b, func(r *Rule) { r.Replaces = []string{"a"} })}, []ask{
+			{0, limited(request("a=x", "b=x"), 9), "OK ok:8 ok:1 by b"},
+		}, nil},
+		{"wildcards tell logs apart unless they share", nil, []Rule{
+			rule("own", per(1, minute), descriptors.Node{Key: "f", Value: "a*", Pattern: true}),
+			with(rule("one", per(1, minute), descriptors.Node{Key: "f", Value: "b*", Pattern: true}), func(r *Rule) { r.Share = []bool{true} }),
+			with(rule("deep", per(1, minute), descriptors.Node{Key: "f", Value: "c*", Pattern: true}, anyOf("u")), func(r *Rule) { r.Share = []bool{true, false} }),
+		}, []ask{
+			{0, request("f=a1"), "OK ok:0 by own"},
+			{0, request("f=a2"), "OK ok:0 by own"},
+			{0, request("f=b1"), "OK ok:0 by one"},
+			{0, request("f=b2"), "OVER over:0 by one in 1m0s"},
+			{0, request("f=c1 u=1"), "OK ok:0 by deep"},
+			{0, request("f=c2 u=1"), "OVER over:0 by deep in 1m0s"},
+			{0, request("f=c2 u=2"), "OK ok:0 by deep"},
+		}, nil},
+		{"an override replaces the limit alone: cost and charge stay", nil, []Rule{with(with(b, always), func(r *Rule) { r.Factor = 3 })}, []ask{
+			{0, limited(request("b=x"), 10), "OK ok:7 by b"},
+			{0, limited(costs(request("b=x"), 3), 10), "OVER over:0 by b in 1m0s"},
+			{0, limited(costs(request("b=x"), 0), 10), "OVER over:0 by b in 1m0s"},
+		}, nil},
+		{"where all is observed, usage reports keep nobody from being charged", (*Rules).ObserveAll, []Rule{with(b, always), c}, []ask{
+			{0, costs(request("b=x"), 9), "OK ok:0 shadow b"},
+			{0, request("b=x", "c=x"), "OK ok:0 ok:2 shadow b"},
+			{0, request("c=x"), "OK ok:1"},
+		}, nil},
+		{"one log has the strictest of its modes", nil, []Rule{
+			{
+				Name: "s", Path: []descriptors.Node{{Key: "consumer", Value: "*", Pattern: true}}, Share: []bool{true},
+				Terms: per(3, minute), ByTier: map[string]Terms{"starter": {Limits: per(2, minute).Limits, Observe: 1}},
+			},
+		}, []ask{
+			{0, request("consumer=acme", "consumer=hobby"), "OK ok:0 ok:0 by s"},
+			{0, request("consumer=acme"), "OK ok:0 shadow s"},
+			{0, request("consumer=acme", "consumer=hobby"), "OVER over:0 over:0 by s in 1m0s"},
+		}, nil},
+		{"several limits of one rule in one pass", nil, []Rule{rule("m", Terms{Limits: append(per(1, time.Second).Limits, per(2, minute).Limits...)}, anyOf("m"))}, []ask{
+			{0, request("m=x"), "OK ok:0 by m"},
+			{0, request("m=x"), "OVER over:0 by m in 1s"},
+			{time.Second, request("m=x"), "OK ok:0 by m"},
+			{2 * time.Second, request("m=x"), "OVER over:0 by m in 58s"},
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var now time.Duration
+			d, got := newModes(t, tt.prepare, &now, tt.rules...)
+			var v Verdict
+			for i, ask := range tt.asks {
+				now = ask.at
+				if err := d.Decide(t.Context(), ask.req, &v); err != nil {
+					t.Fatal(err)
+				}
+				if got := say(&v); got != ask.want {
+					t.Errorf("%d at %v: %s, want %s", i, ask.at, got, ask.want)
+				}
+			}
+			if tt.counts != nil {
+				if diff := cmp.Diff(tt.counts, got); diff != "" {
+					t.Errorf("counts: (-want +got)\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestCanary proves that a share of subjects is observed, always the same ones.
+func TestCanary(t *testing.T) {
+	var now time.Duration
+	d, _ := newModes(t, nil, &now, with(rule("a", per(1, time.Minute), anyOf("a")), func(r *Rule) { r.Terms.Observe = 0.3 }))
+	const subjects = 4000
+	seen := 0
+	for i := range subjects {
+		req := request(fmt.Sprintf("a=%d", i))
+		var first, second Verdict
+		for _, v := range []*Verdict{&first, &second} {
+			if err := d.Decide(t.Context(), req, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if first.Limits[0].Observed != second.Limits[0].Observed {
+			t.Fatalf("subject %d is observed once and once not", i)
+		}
+		if second.Allowed != second.Limits[0].Observed {
+			t.Fatalf("subject %d: allowed %v, observed %v", i, second.Allowed, second.Limits[0].Observed)
+		}
+		if second.Allowed {
+			seen++
+		}
+	}
+	if share := float64(seen) / subjects; math.Abs(share-0.3) > 0.03 {
+		t.Errorf("%.3f of the subjects are observed, want 0.3", share)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	var now time.Duration
+	quota := func(name string, m map[string]any) Rule {
+		r := rule(name, per(1, time.Minute), anyOf(name))
+		r.Quota, r.Metadata = true, m
+		return r
+	}
+	d, _ := newModes(t, nil, &now,
+		quota("a", map[string]any{"backend": "a", "deep": map[string]any{"x": "a"}}),
+		quota("b", map[string]any{"backend": "b", "deep": map[string]any{"x": "b", "y": "b"}}),
+	)
+	ask := func(req *Request) map[string]any {
+		var v Verdict
+		if err := d.Decide(t.Context(), req, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v.Metadata()
+	}
+	if diff := cmp.Diff(map[string]any{"backend": "a", "deep": map[string]any{"x": "a", "y": "b"}}, ask(request("a=1", "b=1"))); diff != "" {
+		t.Errorf("both have room: (-want +got)\n%s", diff)
+	}
+	ask(request("a=2"))
+	if diff := cmp.Diff(map[string]any{"backend": "b", "deep": map[string]any{"x": "b", "y": "b"}}, ask(request("a=2", "b=2"))); diff != "" {
+		t.Errorf("a has none: (-want +got)\n%s", diff)
+	}
+	if got := ask(request("a=2", "b=2")); got != nil {
+		t.Errorf("none has room: %v, want nothing", got)
+	}
+	if got := ask(request("nobody=1")); got != nil {
+		t.Errorf("no rule: %v, want nothing", got)
+	}
+}
+
+func TestDetail(t *testing.T) {
+	var now time.Duration
+	pattern := func(key, value string) descriptors.Node {
+		return descriptors.Node{Key: key, Value: value, Pattern: true}
+	}
+	d, got := newModes(t, nil, &now,
+		with(rule("v", per(9, time.Minute), anyOf("route"), anyOf("method"), anyOf("user")), func(r *Rule) { r.ValueInMetric = []bool{true, true, false} }),
+		with(rule("d", per(9, time.Minute), anyOf("path"), anyOf("api_key")), func(r *Rule) { r.Detailed = true }),
+		with(rule("p", per(9, time.Minute), pattern("f", "a*"), one("g", "1"), pattern("h", "*")), func(r *Rule) { r.ValueInMetric = []bool{false, false, true} }),
+		with(rule("s", per(9, time.Minute), pattern("s", "a*"), anyOf("u")), func(r *Rule) { r.Share, r.Detailed = []bool{true, false}, true }),
+	)
+	var v Verdict
+	for _, req := range []*Request{
+		request("route=api method=GET user=7"), request("path=/x api_key=acme-key"), request("f=ab g=1 h=z"), request("s=ab u=7"),
+	} {
+		if err := d.Decide(t.Context(), req, &v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := counts{
+		"edge/v allowed": 1, "edge/v route_api.method_GET.user allowed": 1,
+		"edge/d allowed": 1, "edge/d path_/x.api_key allowed": 1,
+		"edge/p allowed": 1, "edge/p f_a*.g_1.h_z allowed": 1,
+		"edge/s allowed": 1, "edge/s s_a*.u_7 allowed": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("counts: (-want +got)\n%s", diff)
+	}
+}
+
+// TestOnStoreError asks for what rules choose while the store is gone.
+func TestOnStoreError(t *testing.T) {
+	boom := errors.New("boom")
+	rs := NewRules(Identity{Secrets: secrets})
+	for name, choice := range map[string]OnStoreError{"report": StoreErrorReported, "allow": StoreErrorAllow, "deny": StoreErrorDeny, "local": StoreErrorLocal} {
+		r := rule(name, per(1, time.Minute), anyOf(name))
+		r.Domain, r.OnStoreError = "edge", choice
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch := with(rule("watch", per(1, time.Minute), anyOf("watch")), func(r *Rule) { r.Domain, r.Terms.Observe = "edge", 1 })
+	if err := rs.Add(watch); err != nil {
+		t.Fatal(err)
+	}
+	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
+	defer local.Close()
+	decide := func(ctx context.Context, local window.Store, req *Request) (string, error) {
+		d, _ := newDecider(t, rs, &spend{err: boom})
+		d.opts.Local = local
+		var v Verdict
+		err := d.Decide(ctx, req, &v)
+		if err == nil && !v.Degraded {
+			t.Error("not degraded")
+		}
+		return say(&v), err
+	}
+	for _, tt := range []struct {
+		req   *Request
+		local window.Store
+		want  string // empty: the store's error
+	}{
+		{request("report=x"), local, ""},
+		{request("allow=x"), local, "OK none"},
+		{request("deny=x"), local, "OVER over:0 by deny in 1s"},
+		{request("local=x"), local, "OK ok:0 by local"},
+		{request("local=x"), local, "OVER over:0 by local in 1m0s"},
+		{request("local=x"), nil, ""},
+		{request("allow=x", "report=x"), local, ""},
+		{request("deny=x", "report=x"), local, "OVER over:0 none by deny in 1s"},
+		{request("deny=x", "local=z"), local, "OVER over:0 none by deny in 1s"},
+		{request("allow=x", "local=y"), local, "OK none ok:0 by local"},
+		{request("watch=x"), local, "OK none"},
+		{request("watch=x", "report=x"), local, ""},
+	} {
+		got, err := decide(t.Context(), tt.local, tt.req)
+		if (tt.want == "") != errors.Is(err, boom) || tt.want != "" && got != tt.want {
+			t.Errorf("%v: %s, error %v, want %s", tt.req.Descriptors, got, err, tt.want)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := decide(gone, local, request("allow=x")); err == nil {
+		t.Errorf("a caller who is gone: %s, want an error", got)
+	}
+}
+
+func TestFlagsThatContradict(t *testing.T) {
+	two := Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Minute).Limits...)}
+	path := []descriptors.Node{anyOf("a")}
+	for _, tt := range []struct {
+		r    Rule
+		want string
+	}{
+		{Rule{Quota: true, Terms: two}, "a quota rule has one limit"},
+		{Rule{Quota: true, Always: true, Terms: per(1, time.Second)}, "cannot be a quota rule"},
+		{Rule{Always: true, Terms: Terms{Limits: per(1, time.Second).Limits, Observe: 0.5}}, "cannot be observed only"},
+		{Rule{Terms: Terms{Unlimited: true, Limits: two.Limits}}, "unlimited, but there are limits"},
+		{Rule{Terms: Terms{Limits: two.Limits, Observe: 1.5}}, "the observed share 1.5"},
+		{Rule{Share: []bool{true}, Terms: two}, "only a value with a wildcard"},
+		{Rule{Name: "x", Replaces: []string{"x"}, Terms: two}, "cannot replace itself"},
+		{Rule{Replaces: []string{""}, Terms: two}, "empty name"},
+		{Rule{Path: []descriptors.Node{{Key: "api_key", Value: "k*", Pattern: true}}, Terms: two}, "only digests are kept"},
+	} {
+		tt.r.Domain = "edge"
+		if tt.r.Path == nil {
+			tt.r.Path = path
+		}
+		if err := NewRules(Identity{Secrets: secrets}).Add(tt.r); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Add(%+v) = %v, want an error with %q", tt.r, err, tt.want)
+		}
+	}
+}

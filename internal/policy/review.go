@@ -1,0 +1,242 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A Review tells what a generation of rules means and what in it is in vain, for
+// whoever wrote it. Its JSON form is what "rls validate --json" prints.
+type Review struct {
+	Domains []DomainReview `json:"domains"`
+	// Tiers that no by_tier names, where there is one at all, and those that no
+	// subject has, the default aside.
+	TiersWithoutRule    []string `json:"tiers_without_rule,omitempty"`
+	TiersWithoutSubject []string `json:"tiers_without_subject,omitempty"`
+}
+
+// DomainReview is the part of a [Review] about one domain.
+type DomainReview struct {
+	Name  string       `json:"name"`
+	Rules []RuleReview `json:"rules"`
+}
+
+// RuleReview is the part of a [Review] about one rule.
+type RuleReview struct {
+	ID   descriptors.RuleID `json:"-"`
+	Name string             `json:"name"`
+	Path string             `json:"path"` // key=value/key, without API keys
+	// Place is where the rule stands, file:line. Whoever knows fills it in.
+	Place string        `json:"place,omitempty"`
+	Terms []TermsReview `json:"terms,omitempty"`
+	// Traits are what else the rule says; see [Rule.Traits].
+	Traits []string `json:"traits,omitempty"`
+	// Unreachable says why no request ever gets to the rule; empty if some may.
+	Unreachable string `json:"unreachable,omitempty"`
+	// Notes say what may surprise.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// TermsReview are the terms of a rule for one tier, or for all others.
+type TermsReview struct {
+	Tier      string        `json:"tier,omitempty"` // empty: whoever's tier is not named
+	Unlimited bool          `json:"unlimited,omitempty"`
+	Observe   float64       `json:"observe,omitempty"`
+	Limits    []LimitReview `json:"limits,omitempty"`
+}
+
+// LimitReview is one limit with what it costs.
+type LimitReview struct {
+	Requests  uint64 `json:"requests"`
+	Window    string `json:"window"`
+	Precision string `json:"precision,omitempty"` // empty: exact
+	// Bytes is the most that one log of the limit holds; see [window.LogBytes].
+	Bytes int `json:"bytes_per_key"`
+	// Pointless says why the limit never denies anything; empty if it may.
+	Pointless string `json:"pointless,omitempty"`
+}
+
+// Review reviews the rules.
+func (rs *Rules) Review() Review {
+	var review Review
+	named := make(map[string]bool)
+	for _, name := range rs.Domains() {
+		d := DomainReview{Name: name, Rules: []RuleReview{}}
+		levels := make(siblings)
+		for _, r := range rs.rules {
+			if r.Domain == name {
+				levels.add(r)
+			}
+		}
+		for _, r := range rs.rules {
+			if r.Domain == name {
+				d.Rules = append(d.Rules, rs.reviewRule(r, levels))
+				for t := range r.ByTier {
+					named[t] = true
+				}
+			}
+		}
+		review.Domains = append(review.Domains, d)
+	}
+	if rs.tiers == nil {
+		return review
+	}
+	if len(named) == 0 {
+		return review // no rule asks for tiers
+	}
+	subjects := rs.tiers.SubjectsByTier()
+	for _, t := range rs.tiers.Tiers() {
+		if !named[t] {
+			review.TiersWithoutRule = append(review.TiersWithoutRule, t)
+		}
+		if subjects[t] == 0 && t != rs.tiers.DefaultTier() {
+			review.TiersWithoutSubject = append(review.TiersWithoutSubject, t)
+		}
+	}
+	return review
+}
+
+func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
+	review := RuleReview{ID: r.id, Name: r.Name, Path: strings.TrimPrefix(r.label, r.Domain+"|"), Traits: r.Traits()}
+	review.Unreachable, review.Notes = levels.judge(r)
+	if !r.Terms.empty() {
+		review.Terms = append(review.Terms, reviewTerms("", &r.Terms, r.Always))
+	}
+	if len(r.ByTier) > 0 {
+		var others []string
+		for _, t := range rs.tiers.Tiers() {
+			if terms, ok := r.ByTier[t]; ok {
+				review.Terms = append(review.Terms, reviewTerms(t, &terms, r.Always))
+			} else {
+				others = append(others, t)
+			}
+		}
+		if len(others) > 0 {
+			review.Notes = append(review.Notes, "the rule's own limit holds for "+strings.Join(others, ", "))
+		}
+	}
+	return review
+}
+
+func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
+	review := TermsReview{Tier: tierName, Unlimited: t.Unlimited, Observe: t.Observe}
+	for i := range t.Limits {
+		l := &t.Limits[i]
+		lr := LimitReview{
+			Requests: l.Hits,
+			Window:   FormatWindow(l.Window),
+			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
+		}
+		if !always { // debt passes every limit
+			lr.Pointless = pointless(t.Limits, i)
+		}
+		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond {
+			lr.Precision = p.String()
+		}
+		review.Limits = append(review.Limits, lr)
+	}
+	return review
+}
+
+// pointless says which other limit makes limit i one that never denies.
+func pointless(limits []Limit, i int) string {
+	for j := range limits {
+		l, o := &limits[i], &limits[j]
+		if j == i || !implies(o, l) || i < j && implies(l, o) {
+			continue // of two that imply each other the first one counts
+		}
+		return fmt.Sprintf("%d per %s never lets more than %d through in %s", o.Hits, FormatWindow(o.Window), o.Hits*covering(o, l), FormatWindow(l.Window))
+	}
+	return ""
+}
+
+// implies reports whether what o lets through never reaches the limit l.
+func implies(o, l *Limit) bool { return o.Hits <= l.Hits/covering(o, l) }
+
+// covering returns how many windows of o it takes to cover one of l, which counts
+// up to its precision longer.
+func covering(o, l *Limit) uint64 {
+	return uint64((l.Window + l.Precision + o.Window - 1) / o.Window)
+}
+
+// storeErrors are the choices as a file writes them.
+var storeErrors = [...]string{StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
+
+// Traits tells what a rule says beside its limits, but not its words for those
+// whom it denies nor its metadata, which may be long.
+func (r *Rule) Traits() []string {
+	var parts []string
+	add := func(is bool, text string) {
+		if is {
+			parts = append(parts, text)
+		}
+	}
+	add(r.Quota, "quota")
+	add(slices.Contains(r.Share, true), "share_threshold")
+	add(r.Always, "charge=always")
+	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
+	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
+	add(r.OnStoreError != StoreErrorReported, "on_store_error="+storeErrors[r.OnStoreError])
+	add(r.Detailed, "detailed_metric")
+	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
+	add(r.Denial != Denial{}, "own denial")
+	add(len(r.Metadata) > 0, "metadata")
+	return parts
+}
+
+// siblings holds the patterns of every level of a domain's rules, in their order,
+// by the id of the path above and the key.
+type siblings map[levelKey][]string
+
+type levelKey struct {
+	above descriptors.RuleID
+	key   string
+}
+
+// most bounds how many patterns of one level are compared with each other.
+const mostPatterns = 1000
+
+func (s siblings) add(r *Rule) {
+	for i, n := range r.Path {
+		if n.Pattern {
+			k := levelKey{descriptors.NewRuleID(r.Domain, r.Path[:i]), n.Key}
+			if all := s[k]; len(all) < mostPatterns && !slices.Contains(all, n.Value) {
+				s[k] = append(all, n.Value)
+			}
+		}
+	}
+}
+
+// judge says whether patterns before the rule take all of its requests, or some.
+func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
+	for i, n := range r.Path {
+		if !n.Open() {
+			continue
+		}
+		for _, p := range s[levelKey{descriptors.NewRuleID(r.Domain, r.Path[:i]), n.Key}] {
+			before := descriptors.Node{Key: n.Key, Value: p, Pattern: true}
+			switch {
+			case n.AnyValue:
+				if descriptors.Covers(p, descriptors.Wildcard) {
+					return fmt.Sprintf("%v takes every value before %v", before, n), nil
+				}
+				continue
+			case p == n.Value:
+			case descriptors.Covers(p, n.Value):
+				return fmt.Sprintf("%v stands before %v and takes all of its values", before, n), nil
+			case descriptors.Overlap(p, n.Value):
+				notes = append(notes, fmt.Sprintf("%v stands before %v and takes the values that fit both", before, n))
+				continue
+			default:
+				continue
+			}
+			break // those after it take nothing
+		}
+	}
+	return "", notes
+}

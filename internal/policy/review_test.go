@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+func fits(key, value string) descriptors.Node {
+	return descriptors.Node{Key: key, Value: value, Pattern: true}
+}
+
+func TestReview(t *testing.T) {
+	limits := func(all ...window.Limit) Terms {
+		var terms Terms
+		for _, l := range all {
+			terms.Limits = append(terms.Limits, Limit{Limit: l, Precision: window.Precision(l)})
+		}
+		return terms
+	}
+	perSecond := func(hits uint64) window.Limit { return window.Limit{Hits: hits, Window: time.Second} }
+	perMinute := func(hits uint64) window.Limit { return window.Limit{Hits: hits, Window: time.Minute} }
+	var now time.Duration
+	d, _ := newModes(t, nil, &now,
+		rule("a", limits(perSecond(1)), fits("f", "img/*")),
+		rule("b", limits(perSecond(1)), fits("f", "img/*.png")),
+		rule("c", limits(perSecond(1)), fits("f", "*.png")),
+		rule("d", limits(perSecond(1)), fits("f", "css/*")),
+		rule("e", limits(perSecond(1)), fits("f", "*")),
+		rule("f", limits(perSecond(1)), anyOf("f")),
+		rule("g", limits(perSecond(1)), fits("f", "img/*.png"), anyOf("user")),
+		rule("h", limits(perSecond(1)), one("f", "img/a.png")),
+		rule("useless long", limits(perSecond(2), perMinute(120)), anyOf("x")),
+		rule("useless short", limits(perSecond(2), perMinute(2)), anyOf("y")),
+		rule("both count", limits(perSecond(2), perMinute(119)), anyOf("z")),
+		rule("both none", limits(perSecond(0), perMinute(0)), anyOf("zz")),
+		with(rule("debt", limits(perSecond(2), perMinute(120)), anyOf("d")), func(r *Rule) { r.Always = true }),
+		rule("coarse", Terms{Limits: []Limit{{Limit: perSecond(2)}, {Limit: perMinute(120), Precision: time.Second}}}, anyOf("co")),
+		rule("week", limits(window.Limit{Hits: 5, Window: 7 * 24 * time.Hour}), anyOf("w")),
+		with(rule("traits", limits(perSecond(2)), anyOf("t")), func(r *Rule) { r.Quota, r.Factor, r.Replaces, r.OnStoreError = true, 3, []string{"a"}, StoreErrorAllow }),
+		Rule{Name: "tiers", Path: []descriptors.Node{anyOf("api_key")}, Terms: limits(perMinute(1_000_000)), ByTier: map[string]Terms{"starter": {Unlimited: true, Observe: 0.5}}},
+	)
+	review := d.Rules().Review()
+	got := make(map[string]RuleReview)
+	for _, r := range review.Domains[0].Rules {
+		r.ID = ""
+		got[r.Name] = r
+	}
+	for name, want := range map[string][]string{ // unreachable, then notes
+		"a": {""},
+		"b": {"f=img/* stands before f=img/*.png and takes all of its values"},
+		"c": {"", "f=img/* stands before f=*.png and takes the values that fit both", "f=img/*.png stands before f=*.png and takes the values that fit both"},
+		"d": {"", "f=*.png stands before f=css/* and takes the values that fit both"},
+		"f": {"f=* takes every value before f"},
+		"g": {"f=img/* stands before f=img/*.png and takes all of its values"},
+		"h": {""},
+	} {
+		if diff := cmp.Diff(want, append([]string{got[name].Unreachable}, got[name].Notes...)); diff != "" {
+			t.Errorf("rule %s: (-want +got)\n%s", name, diff)
+		}
+	}
+	for name, want := range map[string][]string{
+		"useless-long":  {"", "2 per 1s never lets more than 120 through in 1m"},
+		"useless-short": {"2 per 1m never lets more than 2 through in 1s", ""},
+		"both-count":    {"", ""},
+		"both-none":     {"", "0 per 1s never lets more than 0 through in 1m"},
+		"debt":          {"", ""},
+		"coarse":        {"", ""},
+	} {
+		var is []string
+		for _, l := range got[name].Terms[0].Limits {
+			is = append(is, l.Pointless)
+		}
+		if diff := cmp.Diff(want, is); diff != "" {
+			t.Errorf("rule %s: (-want +got)\n%s", name, diff)
+		}
+	}
+	if got := got["week"].Terms[0].Limits[0].Precision; got != "1ms" {
+		t.Errorf("a week is kept in times of %q, want 1ms", got)
+	}
+	if diff := cmp.Diff([]string{"quota", "cost=3", `replaces=["a"]`, "on_store_error=allow"}, got["traits"].Traits); diff != "" {
+		t.Errorf("traits: (-want +got)\n%s", diff)
+	}
+	want := RuleReview{Name: "tiers", Path: "api_key", Notes: []string{"the rule's own limit holds for free"}, Terms: []TermsReview{
+		{Limits: []LimitReview{{Requests: 1_000_000, Window: "1m", Precision: "6ms", Bytes: 131 + 9*10_001}}},
+		{Tier: "starter", Unlimited: true, Observe: 0.5},
+	}}
+	if diff := cmp.Diff(want, got["tiers"]); diff != "" {
+		t.Errorf("the rule with tiers: (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"free"}, review.TiersWithoutRule); diff != "" {
+		t.Errorf("tiers without a rule: (-want +got)\n%s", diff)
+	}
+	if review.TiersWithoutSubject != nil {
+		t.Errorf("tiers without a subject = %v, want none", review.TiersWithoutSubject)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	var now time.Duration
+	d, _ := newModes(t, nil, &now,
+		Rule{Name: "per-key", Path: []descriptors.Node{anyOf("api_key")}, Terms: per(1, time.Minute), ByTier: map[string]Terms{"starter": per(2, time.Minute)}},
+		rule("files", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}, Precision: time.Second}}}, fits("f", "a*"), anyOf("u")),
+		with(rule("later", per(5, time.Minute), fits("f", "b*")), func(r *Rule) { r.Terms.Observe = 1 }),
+	)
+	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "nobody=1")
+	req.Descriptors[1].Cost = 6
+	e, err := d.Explain(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.TrimSpace(`
+descriptor 1
+  api_key=*** takes the key alone
+  rule per-key for tier starter of subject acme: 2 per 1m
+    log   {id.acme}:edge|api_key:id.acme
+    cost  1, has room, 1 remain
+descriptor 2
+  f=b1 does not fit f=a*
+  f=b1 takes the wildcard f=b*
+  rule later: 5 per 1m, only observed
+    log   {b1}:edge|f*=b%2A:b1
+    cost  6, more than there ever is; Retry-After is the window
+descriptor 3
+  f=b1 does not fit f=a*
+  f=b1 takes the wildcard f=b*
+  u=1: no rule here has this key with this value, or the key alone
+descriptor 4
+  f=a1 takes the wildcard f=a*
+  u=1 takes the key alone
+  rule files: 1 per 1m
+    a hit counts up to 1s longer than the window
+    log   {1}:edge|f*=a%2A/u:a1,1
+    cost  1, has room, 0 remain
+descriptor 5
+  f=a1 takes the wildcard f=a*
+  no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it
+descriptor 6
+  nobody=1: no rule here has this key with this value, or the key alone
+answer: OK
+  the rule files speaks in headers and metadata
+  the rule later would have denied it if it were not only observed
+`)
+	if diff := cmp.Diff(want, strings.Join(e.Lines, "\n")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	req = request("api_key=made-up")
+	req.Tier = "starter"
+	e, err = d.Explain(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, "for tier starter: 2 per 1m") || strings.Contains(text, "made-up") {
+		t.Errorf("with a tier that is asked for:\n%s", text)
+	}
+	req = request("f=a1")
+	req.Domain = "other"
+	if e, err = d.Explain(t.Context(), req); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
+		t.Errorf("unknown domain: %v, %v", e, err)
+	}
+}

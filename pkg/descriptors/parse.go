@@ -1,0 +1,55 @@
+package descriptors
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Parse reads a descriptor as people write it on a command line:
+//
+//	route=search,api_key=k1
+//
+// A backslash before a comma, an equals sign or a backslash makes it an ordinary
+// character. Errors do not repeat the text, which may hold a key. A value may be empty, a key may not; every entry needs its equals
+// sign. An equals sign in a value needs no backslash.
+func Parse(text string) (Descriptor, error) {
+	var (
+		d        Descriptor
+		key, cur strings.Builder
+		inValue  bool
+	)
+	end := func() error {
+		if !inValue {
+			return fmt.Errorf("entry %d has no =: write key=value,key=value", len(d)+1)
+		}
+		if key.Len() == 0 {
+			return fmt.Errorf("entry %d has no key: write key=value,key=value", len(d)+1)
+		}
+		d = append(d, Entry{key.String(), cur.String()})
+		key.Reset()
+		cur.Reset()
+		inValue = false
+		return nil
+	}
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text) && strings.IndexByte(`,=\`, text[i+1]) >= 0:
+			i++
+			cur.WriteByte(text[i])
+		case c == '=' && !inValue:
+			key.WriteString(cur.String())
+			cur.Reset()
+			inValue = true
+		case c == ',':
+			if err := end(); err != nil {
+				return nil, err
+			}
+		default:
+			cur.WriteByte(c)
+		}
+	}
+	if err := end(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}

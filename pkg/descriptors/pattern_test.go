@@ -1,0 +1,71 @@
+package descriptors
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// TestCoversAndOverlap compares with all values of up to six letters.
+func TestCoversAndOverlap(t *testing.T) {
+	var values []string
+	for n := range 7 {
+		for bits := range 1 << n {
+			b := make([]byte, n)
+			for i := range b {
+				b[i] = "01"[bits>>i&1]
+			}
+			values = append(values, string(b))
+		}
+	}
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	random := func() string {
+		return strings.ReplaceAll(randomText(rnd, "01*"), "**", "*") + Wildcard + randomText(rnd, "01")
+	}
+	covered, overlapped := 0, 0
+	for range 3000 {
+		a, b := random(), random()
+		p, q := compile(a), compile(b)
+		covers, overlap := true, false
+		for _, v := range values {
+			inA, inB := p.match(v), q.match(v)
+			covers = covers && (inA || !inB)
+			overlap = overlap || inA && inB
+		}
+		if got := Covers(a, b); got && !covers {
+			t.Errorf("seed %d: Covers(%q, %q), but some value fits only the second", seed, a, b)
+		} else if got {
+			covered++
+		}
+		// Patterns of up to six letters with a value in common have one of at most
+		// that length in common, or a longer one.
+		if got := Overlap(a, b); !got && overlap {
+			t.Errorf("seed %d: Overlap(%q, %q) is false, but some value fits both", seed, a, b)
+		} else if got {
+			overlapped++
+		}
+	}
+	if covered < 100 || overlapped < 100 || overlapped == 3000 {
+		t.Errorf("%d covered, %d overlapped: the patterns prove little", covered, overlapped)
+	}
+	for _, tt := range []struct {
+		wide, narrow    string
+		covers, overlap bool
+	}{
+		{"*", "a*b", true, true},
+		{"a*", "ab*", true, true},
+		{"ab*", "a*", false, true},
+		{"a*", "*b", false, true},
+		{"a*", "b*", false, false},
+		{"*a", "*b", false, false},
+		{"*x*", "*axb*", true, true},
+	} {
+		if got := Covers(tt.wide, tt.narrow); got != tt.covers {
+			t.Errorf("Covers(%q, %q) = %v", tt.wide, tt.narrow, got)
+		}
+		if got := Overlap(tt.wide, tt.narrow); got != tt.overlap {
+			t.Errorf("Overlap(%q, %q) = %v", tt.wide, tt.narrow, got)
+		}
+	}
+}
