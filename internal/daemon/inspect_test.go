@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,22 @@ func TestInspect(t *testing.T) {
 				t.Errorf("%s: got\n%s\nwithout %q", tt.key, out.String(), want)
 			}
 		}
+	}
+	// As the user that docs/operate.md makes for it.
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acl []any
+	for _, word := range strings.Fields(strings.ReplaceAll(regexp.MustCompile(`(?m)^ACL SETUSER support .*$`).FindString(string(page)), ">PASSWORD", ">pw")) {
+		acl = append(acl, word)
+	}
+	if err := client.Do(t.Context(), acl...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Store.Redis.URL = config.URL("redis://support:pw@" + addr)
+	if err := Inspect(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
+		t.Errorf("as the user of the docs: %v", err)
 	}
 	s.Store.Type = config.StoreMemory
 	if err := Inspect(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {

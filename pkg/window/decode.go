@@ -206,9 +206,9 @@ func (c Contents) String() string {
 		kind = "ring"
 	}
 	fmt.Fprintf(&b, "%s, %d bytes, times in %v\n", kind, c.Bytes, c.Unit)
-	fmt.Fprintf(&b, "clock    %v (%v)\n", c.Clock, date(c.Clock))
+	fmt.Fprintf(&b, "clock    %v\n", date(c.Clock))
 	if c.ExpirySecond != 0 {
-		fmt.Fprintf(&b, "expiry   %d s\n", c.ExpirySecond)
+		fmt.Fprintf(&b, "expiry   %v\n", date(time.Duration(c.ExpirySecond)*time.Second))
 	}
 	fmt.Fprintf(&b, "entries  %d of %d, cost %d, sums from %d\n", len(c.Entries), c.Capacity, c.Used(), c.Base)
 	for _, e := range c.Entries {
@@ -217,7 +217,7 @@ func (c Contents) String() string {
 	return b.String()
 }
 
-// date returns the date that a clock shows if it counts from 1970.
+// date returns the date that a time is if it counts from 1970, as Redis's do.
 func date(clock time.Duration) string {
 	return time.Unix(0, int64(clock)).UTC().Format(time.RFC3339Nano)
 }

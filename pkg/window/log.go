@@ -9,7 +9,8 @@ import "time"
 type View struct {
 	frame
 	log     []byte
-	now     int64  // microseconds, held at the log's clock
+	real    int64  // microseconds, as it was given: what waits count from
+	now     int64  // microseconds, held at the log's clock: what decides
 	win     int64  // microseconds
 	newest  int64  // time of the newest slot, in units, if there is one
 	live    int    // the first slot that still counts; those before it have expired
@@ -27,7 +28,8 @@ type View struct {
 // like a log give wrong answers; [Decode] tells.
 func (v *View) Look(log []byte, clock int64, win time.Duration) {
 	v.log = log
-	v.now = min(max(clock, 0), maxClock)
+	v.real = min(max(clock, 0), maxClock)
+	v.now = v.real
 	v.win = win.Microseconds()
 	v.live, v.used, v.foreign = 0, 0, false
 	if len(log) == 0 {
@@ -119,9 +121,10 @@ func (v *View) reach(cost uint64) int {
 // upTo returns the cost of all live slots up to and with slot i.
 func (v *View) upTo(i int) uint64 { return uint64(sumAt(v.log, v.slot(i)) - v.before) }
 
-// until returns the wait until a slot of time t, in units, expires.
+// until returns the wait until a slot of time t, in units, expires. It counts from
+// the clock as it is: where that is held, it has to catch up first.
 func (v *View) until(t int64) time.Duration {
-	return time.Duration(t*v.unit+v.win-v.now) * time.Microsecond
+	return time.Duration(t*v.unit+v.win-v.real) * time.Microsecond
 }
 
 // Log returns the log's bytes, which [View.Charge] and [View.Refund] may have

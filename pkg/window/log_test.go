@@ -76,7 +76,7 @@ func merged(entries []naiveEntry) []Entry {
 }
 
 // wait returns when a cost fits, letting one entry after the other expire.
-func (n *naiveLog) wait(now int64, limit, cost uint64) time.Duration {
+func (n *naiveLog) wait(clock, now int64, limit, cost uint64) time.Duration {
 	counts := n.counts(now)
 	used := total(counts)
 	for _, e := range counts {
@@ -85,7 +85,7 @@ func (n *naiveLog) wait(now int64, limit, cost uint64) time.Duration {
 		}
 		used -= e.cost
 		if used+cost <= limit {
-			return time.Duration(e.at+n.win-now) * time.Microsecond
+			return time.Duration(e.at+n.win-clock) * time.Microsecond
 		}
 	}
 	return 0
@@ -145,6 +145,7 @@ func (n *naiveLog) most(r *rand.Rand) uint64 {
 
 // take decides a group of one check.
 func (n *naiveLog) take(clock int64, c *Check) Decision {
+	clock = max(clock, 0)
 	now := max(clock, n.clock)
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
 	room := total(n.counts(now))+need <= limit
@@ -166,16 +167,16 @@ func (n *naiveLog) take(clock int64, c *Check) Decision {
 		d.Remaining = limit - used
 	}
 	if len(counts) > 0 {
-		d.ResetAfter = time.Duration(counts[len(counts)-1].at+n.win-now) * time.Microsecond
+		d.ResetAfter = time.Duration(counts[len(counts)-1].at+n.win-clock) * time.Microsecond
 	}
 	if d.Remaining == 0 && limit > 0 {
-		d.UnitAfter = n.wait(now, limit, 1)
+		d.UnitAfter = n.wait(clock, now, limit, 1)
 	}
 	if !room {
 		if need > limit {
 			d.Never = true
 		} else {
-			d.RetryAfter = n.wait(now, limit, need)
+			d.RetryAfter = n.wait(clock, now, limit, need)
 		}
 	}
 	return d

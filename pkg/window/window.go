@@ -86,8 +86,8 @@ type Decision struct {
 	// Remaining is what can still be spent at the instant of the decision, after
 	// the charge if there was one.
 	Remaining uint64
-	// RetryAfter is the exact wait until this cost has room if nobody else
-	// spends; for a cost that [Always] recorded, until it would have room again.
+	// RetryAfter is the exact wait, by the store's clock, until this cost has room
+	// if nobody else spends; for a cost that [Always] recorded, until it would have room again.
 	// Zero if Allowed or Never. A denial by another check of the group does not
 	// show here.
 	RetryAfter time.Duration

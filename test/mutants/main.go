@@ -128,10 +128,15 @@ func try(root string, m *mutant) outcome {
 	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
 		return outcome{err: fmt.Errorf("it does not compile:\n%s", out)}
 	}
-	return outcome{caughtBy: firstFailure(out)}
+	by := firstFailure(out)
+	if by == "" {
+		return outcome{err: fmt.Errorf("go test failed without a failing test:\n%s", out)}
+	}
+	return outcome{caughtBy: by}
 }
 
-// firstFailure finds the test that noticed in the output of go test.
+// firstFailure finds what noticed in the output of go test: a test, a panic or the
+// time limit. It is empty if nothing did, and go test failed for another reason.
 func firstFailure(out []byte) string {
 	for line := range strings.Lines(string(out)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--- FAIL: "); ok {
@@ -139,7 +144,12 @@ func firstFailure(out []byte) string {
 			return name
 		}
 	}
-	return "a panic or the time limit"
+	for _, sign := range []string{"panic: test timed out", "panic: ", "fatal error: "} {
+		if bytes.Contains(out, []byte(sign)) {
+			return strings.TrimSuffix(sign, ": ")
+		}
+	}
+	return ""
 }
 
 func describe(m *mutant, o *outcome) string {

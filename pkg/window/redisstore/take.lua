@@ -381,10 +381,11 @@ while i <= n do
   end
 
   if settling and not torn then
-    -- Answer as the log stands now.
+    -- Answer as the log stands now. Waits count from the clock as it is: where that is
+    -- held, it has to catch up first.
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
     if used > 0 then
-      reset = newest * unit + window - now
+      reset = newest * unit + window - clock
     end
     if remaining <= 0 and limit > 0 then
       local t = first -- each slot holds a unit at least
@@ -393,7 +394,7 @@ while i <= n do
         slot, t = search(key, bytes, unit, total, live, before, nil, 1 - remaining)
         torn = not slot
       end
-      unit_after = not torn and math.max(t * unit + window - now, 0)
+      unit_after = not torn and math.max(t * unit + window - clock, 0)
     end
     if not room then
       outcome = 0
@@ -404,7 +405,7 @@ while i <= n do
       elseif cost > remaining and not torn then
         local slot, t = search(key, bytes, unit, total, live, before, nil, cost - remaining)
         torn = not slot
-        retry = not torn and math.max(t * unit + window - now, 0)
+        retry = not torn and math.max(t * unit + window - clock, 0)
       end
     end
     if thrown and thrown[i] then

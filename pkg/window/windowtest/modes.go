@@ -105,13 +105,13 @@ var modeTables = []table{
 		{0, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
 		{1 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))},
 		{8 * second, one(giveBack(ask("k", 3, 1))), answers(allowed(2, 2*second))},
-		{3 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))}, // recorded at 8
+		{3 * second, one(ask("k", 3, 1)), answers(allowed(1, 15*second))}, // recorded at 8
 		{10 * second, one(ask("k", 3, 0)), answers(allowed(2, 8*second))},
 	}},
 	{"a refund of everything keeps the clock of a log", []step{
 		{20 * second, one(ask("k", 2, 1)), answers(allowed(1, 10*second))},
 		{25 * second, one(giveBack(ask("k", 2, 1))), answers(allowed(2, 0))},
-		{10 * second, one(ask("k", 2, 1)), answers(allowed(1, 10*second))}, // recorded at 25
+		{10 * second, one(ask("k", 2, 1)), answers(allowed(1, 25*second))}, // recorded at 25
 		{30 * second, one(ask("k", 2, 2)), answers(denied(1, 5*second, 0, 5*second))},
 	}},
 	{"a refund of nothing does not move the clock of a log", []step{

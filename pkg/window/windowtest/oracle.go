@@ -255,7 +255,9 @@ func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.D
 		d.UnitAfter = l.wait(clock, 1, limit)
 	}
 	for _, e := range l.spent {
-		d.ResetAfter = max(d.ResetAfter, e.at+l.win-l.now(clock))
+		if l.now(clock) < e.at+l.win {
+			d.ResetAfter = max(d.ResetAfter, e.at+l.win-clock)
+		}
 	}
 	return d
 }
@@ -268,7 +270,7 @@ func (l *ledger) wait(clock time.Duration, cost, limit uint64) time.Duration {
 		if now < e.at+l.win {
 			used -= e.cost
 			if fits(used, cost, limit) {
-				return e.at + l.win - now
+				return e.at + l.win - clock
 			}
 		}
 	}

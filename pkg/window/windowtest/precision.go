@@ -56,7 +56,7 @@ var precisionTables = []struct {
 		{0, one(ask("k", 4, 1)), answers(allowed(3, 10*second))},
 		{1 * second, one(precise(win, ask("k", 4, 1))), answers(allowed(2, 19*second))},
 		{2 * second, one(ask("k", 4, 1)), answers(allowed(1, 18*second))},            // 0:1 10:2
-		{1 * second, one(ask("k", 4, 1)), answers(allowedLast(8*second, 18*second))}, // seen from 2
+		{1 * second, one(ask("k", 4, 1)), answers(allowedLast(9*second, 19*second))}, // seen from 2
 		{10*second - micro, one(ask("k", 4, 1)), answers(denied(0, micro, micro, 10*second+micro))},
 		{10 * second, one(ask("k", 4, 1)), answers(allowedLast(10*second, 10*second))},
 		{20*second - micro, one(ask("k", 4, 1)), answers(denied(0, micro, micro, micro))},

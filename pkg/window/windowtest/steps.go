@@ -336,17 +336,17 @@ var tables = []table{
 	}},
 	{"a clock that is set back is held at the last charge", []step{
 		{100 * second, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
-		{40 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))}, // recorded at 100
-		{40 * second, one(ask("k", 3, 2)), answers(denied(1, 10*second, 0, 10*second))},
+		{40 * second, one(ask("k", 3, 1)), answers(allowed(1, 70*second))},              // recorded at 100
+		{40 * second, one(ask("k", 3, 2)), answers(denied(1, 70*second, 0, 70*second))}, // the clock has to catch up first
 		{103 * second, one(ask("k", 3, 1)), answers(allowedLast(7*second, 10*second))},
-		{95 * second, one(ask("k", 3, 1)), answers(denied(0, 7*second, 7*second, 10*second))}, // seen from 103
+		{95 * second, one(ask("k", 3, 1)), answers(denied(0, 15*second, 15*second, 18*second))}, // what counts is seen from 103, the waits are not
 		{110*second - micro, one(ask("k", 3, 1)), answers(denied(0, micro, micro, 3*second+micro))},
 		{110 * second, one(ask("k", 3, 2)), answers(allowedLast(3*second, 10*second))},
 	}},
 	{"a clock that is set back holds each log by itself", []step{
 		{100 * second, one(ask("ahead", 2, 1)), answers(allowed(1, 10*second))},
-		{50 * second, group(ask("ahead", 2, 1), ask("fresh", 2, 1)), answers(allowedLast(10*second, 10*second), allowed(1, 10*second))},
-		{60 * second, group(ask("ahead", 2, 1), ask("fresh", 2, 1)), answers(denied(0, 10*second, 10*second, 10*second), allowed(2, 0))},
+		{50 * second, group(ask("ahead", 2, 1), ask("fresh", 2, 1)), answers(allowedLast(60*second, 60*second), allowed(1, 10*second))},
+		{60 * second, group(ask("ahead", 2, 1), ask("fresh", 2, 1)), answers(denied(0, 50*second, 50*second, 50*second), allowed(2, 0))},
 		{60 * second, one(ask("fresh", 2, 2)), answers(allowedLast(10*second, 10*second))},
 	}},
 	{"an answer does not move the clock of a log", []step{
@@ -360,9 +360,9 @@ var tables = []table{
 		{100 * second, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
 		{300 * second, one(ask("k", 2, 2)), answers(allowedLast(10*second, 10*second))},
 		{310 * second, one(ask("k", 2, 0)), answers(allowed(2, 0))},
-		{50 * second, one(ask("k", 2, 0)), answers(denied(0, 10*second, 10*second, 10*second))}, // seen from 300
+		{50 * second, one(ask("k", 2, 0)), answers(denied(0, 260*second, 260*second, 260*second))}, // seen from 300
 		{310*second + micro, one(ask("k", 2, 1)), answers(allowed(1, 10*second))},
-		{50 * second, one(ask("k", 2, 1)), answers(allowedLast(10*second, 10*second))}, // recorded at 310
+		{50 * second, one(ask("k", 2, 1)), answers(allowedLast(270*second+micro, 270*second+micro))}, // recorded at 310
 		{320 * second, one(ask("k", 2, 1)), answers(denied(0, micro, micro, micro))},
 	}},
 	{"more checks than a small group", []step{
