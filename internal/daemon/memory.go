@@ -29,9 +29,13 @@ type memoryStore struct {
 // than at shutdown.
 func openMemory(s config.Memory, log *zap.Logger) (*memoryStore, error) {
 	o := bounds(s)
-	m := &memoryStore{snapshot: s.Snapshot, log: log}
-	if m.snapshot != "" {
-		if err := writable(m.snapshot); err != nil {
+	m := &memoryStore{log: log}
+	if s.Snapshot != "" {
+		var err error
+		if m.snapshot, err = follow(s.Snapshot); err == nil {
+			err = writable(m.snapshot)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("store.memory.snapshot: %w", err)
 		}
 		m.load(o)
@@ -51,21 +55,51 @@ func bounds(s config.Memory) memstore.Options {
 	}
 }
 
+// follow returns the file that a symbolic link names, there or not, so that the
+// file is replaced and the link stays. What is no link is returned as it is.
+func follow(path string) (string, error) {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return path, nil // it is no link, or nothing yet
+	}
+	if end, err := filepath.EvalSymlinks(path); !errors.Is(err, fs.ErrNotExist) {
+		return end, err
+	}
+	// The target is not there. It may be a link itself: links that go round are
+	// another error.
+	if !filepath.IsAbs(target) {
+		target = filepath.Dir(path) + string(filepath.Separator) + target
+	}
+	dir, name := filepath.Split(target)
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", err
+	}
+	return follow(filepath.Join(dir, name))
+}
+
 // writable reports why a file could not be replaced.
 func writable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file", path)
 	}
-	f, err := temporary(path)
+	// Not by the name that save uses: another process may be at it, which this one
+	// takes over from.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// temporary makes a file beside another one, which only the user can read.
-func temporary(path string) (*os.File, error) {
-	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+// begin makes the file beside another one that is to replace it, which only the
+// user can read. Its name is always the same, so that whoever is killed leaves one
+// such file at most, and the next one takes its place.
+func begin(path string) (*os.File, error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // load reads the snapshot. It leaves the store nil if there is none to go on with.
@@ -114,20 +148,21 @@ func (m *memoryStore) Close() error {
 	if err != nil || m.snapshot == "" {
 		return err
 	}
-	if err := m.save(); err != nil {
+	logs, err := m.save()
+	if err != nil {
 		return fmt.Errorf("store.memory.snapshot: %w", err)
 	}
-	stats := m.Stats()
-	m.log.Info("snapshot written", zap.String("file", m.snapshot), zap.Int("logs", stats.Logs))
+	m.log.Info("snapshot written", zap.String("file", m.snapshot), zap.Int("logs", logs))
 	return nil
 }
 
 // save writes the snapshot to a new file, which then takes the name of the old
-// one: whatever happens meanwhile, that name has a whole snapshot.
-func (m *memoryStore) save() (err error) {
-	f, err := temporary(m.snapshot)
+// one: whatever happens meanwhile, that name has a whole snapshot. It returns the
+// number of logs.
+func (m *memoryStore) save() (logs int, err error) {
+	f, err := begin(m.snapshot)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() {
 		if err != nil {
@@ -136,22 +171,22 @@ func (m *memoryStore) save() (err error) {
 		}
 	}()
 	w := bufio.NewWriterSize(f, 1<<16)
-	if err := m.Save(w); err != nil {
-		return err
+	if logs, err = m.Save(w); err != nil {
+		return 0, err
 	}
 	if err := w.Flush(); err != nil {
-		return err
+		return 0, err
 	}
 	if err := f.Sync(); err != nil {
-		return err
+		return 0, err
 	}
 	if err := f.Close(); err != nil {
-		return err
+		return 0, err
 	}
 	if err := os.Rename(f.Name(), m.snapshot); err != nil {
-		return err
+		return 0, err
 	}
-	return syncDir(filepath.Dir(m.snapshot))
+	return logs, syncDir(filepath.Dir(m.snapshot))
 }
 
 // syncDir makes a change of names in a directory last.

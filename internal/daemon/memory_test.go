@@ -186,6 +186,109 @@ func TestSnapshotThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestSnapshotBehindLinks proves that the file which a link names is read and
+// replaced, whether it is there or not, and that the links stay.
+func TestSnapshotBehindLinks(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"links", "disk", "disk/deep"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links := map[string]string{
+		filepath.Join(dir, "links", "logs"):  "../elsewhere/../second", // elsewhere/.. is disk
+		filepath.Join(dir, "disk", "second"): filepath.Join(dir, "disk", "logs"),
+		filepath.Join(dir, "elsewhere"):      "disk/deep",
+		filepath.Join(dir, "round"):          "round",
+		filepath.Join(dir, "lost"):           "nowhere/logs",
+	}
+	for link, target := range links {
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, file := filepath.Join(dir, "links", "logs"), filepath.Join(dir, "disk", "logs")
+	for i := range 3 {
+		m, _ := openSnapshot(t, path)
+		if got := spend(t, m, "k"); got != (i == 0) {
+			t.Errorf("start %d: allowed %t", i+1, got)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("start %d: %s: error %v, want a file", i+1, file, err)
+		}
+		for link, target := range links {
+			if got, err := os.Readlink(link); err != nil || got != target {
+				t.Errorf("start %d: the link %s: got %q, error %v, want %q", i+1, link, got, err, target)
+			}
+		}
+	}
+	for _, name := range []string{"round", "lost"} {
+		if _, err := openMemory(config.Memory{Snapshot: filepath.Join(dir, name)}, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "store.memory.snapshot: ") {
+			t.Errorf("%s: got error %v, want that it leads nowhere", name, err)
+		}
+	}
+}
+
+// TestStaleTemporary proves that what a process which was killed while it saved
+// has left is neither read nor in the way.
+func TestStaleTemporary(t *testing.T) {
+	dir := t.TempDir()
+	path, stale := filepath.Join(dir, "logs"), filepath.Join(dir, ".logs.new")
+	other := filepath.Join(dir, "other")
+	for i, leave := range []func() error{
+		func() error { return os.WriteFile(stale, []byte(strings.Repeat("half a snapshot", 1000)), 0o644) },
+		func() error { return os.WriteFile(stale, nil, 0o400) },
+		func() error {
+			return errors.Join(os.WriteFile(other, []byte("dear"), 0o600), os.Symlink("other", stale))
+		},
+	} {
+		if err := leave(); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := openSnapshot(t, path)
+		if got := spend(t, m, "k"); got != (i == 0) {
+			t.Errorf("start %d: allowed %t", i+1, got)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(stale); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("start %d: the temporary file: got error %v, want that it is gone", i+1, err)
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("start %d: got %v, error %v, want a file of mode 0600", i+1, info, err)
+		}
+	}
+	if b, err := os.ReadFile(other); err != nil || string(b) != "dear" {
+		t.Errorf("a file that the temporary name was a link to: got %q, error %v", b, err)
+	}
+}
+
+// TestSnapshotSaysWhatWasWritten holds the log line to the file: logs that have
+// expired and were not swept yet are not in it.
+func TestSnapshotSaysWhatWasWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "logs")
+	m, logs := openSnapshot(t, path)
+	if err := m.Store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Duration(0)
+	m.Store = memstore.New(memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1})
+	spend(t, m, "first")
+	now = 30 * time.Minute
+	spend(t, m, "second")
+	now = time.Hour
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := logs.FilterMessage("snapshot written").All(); len(got) != 1 || got[0].ContextMap()["logs"] != int64(1) {
+		t.Errorf("got %v, want one line that says that one log was written", logs.All())
+	}
+}
+
 // TestFullStoreIsNotDown proves that a store which is full counts as one that
 // decides.
 func TestFullStoreIsNotDown(t *testing.T) {

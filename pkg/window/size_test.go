@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -34,5 +35,103 @@ func TestLogBytes(t *testing.T) {
 		if got := LogBytes(&Check{Limit: Limit{Hits: hits, Window: time.Minute}}); got != 0 {
 			t.Errorf("limit %d: %d bytes, want none", hits, got)
 		}
+	}
+}
+
+// TestGrowth charges logs of random histories and compares the capacity of their
+// bytes with what Growth has said before. Growth must leave them alone.
+func TestGrowth(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	windows := []time.Duration{10 * time.Second, 7 * 24 * time.Hour}
+	met := make(map[string]int)
+	for trial := range 400 {
+		// Few slots are small logs only, many are rings that grow and shrink.
+		c := Check{Limit: Limit{Hits: uint64(1 + r.IntN(1<<r.IntN(12))), Window: windows[trial%2]}}
+		if trial%4 >= 2 {
+			c.Precision = c.Limit.Window / time.Duration(1+r.IntN(200))
+		}
+		var (
+			log   []byte
+			clock = int64(1e6)
+		)
+		for range 600 {
+			pace := c.Limit.Window.Microseconds() / int64(c.Limit.Hits)
+			switch r.IntN(60) {
+			case 0:
+				clock += r.Int64N(2 * c.Limit.Window.Microseconds())
+			case 1:
+				clock = max(clock-r.Int64N(pace+1), 0)
+			default:
+				clock += r.Int64N(3) * r.Int64N(pace+1)
+			}
+			ask := c
+			ask.Cost = uint64(r.IntN(4))
+			if r.IntN(20) == 0 {
+				ask.Precision = 0
+			}
+			if r.IntN(200) == 0 {
+				ask.Cost = maxUsed - uint64(r.IntN(2)) // nearly all that a log can hold
+			}
+			var v View
+			v.Look(log, clock, c.Limit.Window)
+			if r.IntN(8) == 0 {
+				v.Refund(&ask)
+				log = v.Log()
+				continue
+			}
+			before, size := string(log), cap(log)
+			got := v.Growth(&ask)
+			if string(log) != before || string(v.Log()) != before {
+				t.Fatal("Growth has changed the log")
+			}
+			small := len(log) > 0 && !v.ring
+			v.Charge(&ask)
+			log = v.Log()
+			if want := max(cap(log)-size, 0); got != want {
+				t.Fatalf("trial %d: cost %d of %+v: Growth says %d bytes, the log grows by %d from %d", trial, ask.Cost, c.Limit, got, want, size)
+			}
+			met[kindOfGrowth(size, cap(log), small, v.ring)]++
+		}
+	}
+	for _, kind := range []string{"made", "small as it is", "small larger", "small becomes a ring", "ring as it is", "ring larger", "ring smaller", "ring becomes small"} {
+		if met[kind] < 20 {
+			t.Errorf("%q was met %d times only: %v", kind, met[kind], met)
+		}
+	}
+}
+
+// TestGrowthForeign proves that bytes which are not a log are not counted: a
+// charge leaves them alone.
+func TestGrowthForeign(t *testing.T) {
+	c := Check{Limit: Limit{Hits: 5, Window: time.Minute}, Cost: 1}
+	for _, log := range [][]byte{nil, {}, make([]byte, 0, 500), []byte("something else of whatever length")} {
+		var v View
+		v.Look(log, 1e6, c.Limit.Window)
+		got := v.Growth(&c)
+		if v.Charge(&c); got != cap(v.Log()) {
+			t.Errorf("%q: got %d, want the %d bytes of a new log", log, got, cap(v.Log()))
+		}
+	}
+}
+
+// kindOfGrowth says what a charge has done to a log.
+func kindOfGrowth(from, to int, wasSmall, isRing bool) string {
+	kind := "ring"
+	if wasSmall {
+		kind = "small"
+	}
+	switch {
+	case from == 0:
+		return "made"
+	case wasSmall && isRing:
+		return "small becomes a ring"
+	case !wasSmall && !isRing:
+		return "ring becomes small"
+	case to == from:
+		return kind + " as it is"
+	case to > from:
+		return kind + " larger"
+	default:
+		return kind + " smaller"
 	}
 }

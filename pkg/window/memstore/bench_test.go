@@ -139,6 +139,30 @@ func BenchmarkBesideNaive(b *testing.B) {
 	}
 }
 
+// BenchmarkLargeLog measures charges to one log of 900 kB whose shard is near its
+// bound: each drops a slot and needs no more bytes, which the store must see.
+func BenchmarkLargeLog(b *testing.B) {
+	const slots = 100_000
+	now := time.Duration(0)
+	s := memstore.New(memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1, MaxBytes: 1 << 20})
+	defer s.Close()
+	c := []window.Check{{Key: "large", Limit: window.Limit{Hits: slots, Window: slots * time.Microsecond}, Cost: 1}}
+	d := make([]window.Decision, 1)
+	call := func() {
+		now += time.Microsecond
+		if err := s.Take(b.Context(), c, d); err != nil || !d[0].Allowed {
+			b.Fatalf("got %+v, error %v, want allowed", d, err)
+		}
+	}
+	for range 2 * slots {
+		call()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		call()
+	}
+}
+
 // BenchmarkFull measures a store without room: each new key takes the place of
 // another one, or is refused.
 func BenchmarkFull(b *testing.B) {

@@ -89,7 +89,7 @@ func TestConcurrent(t *testing.T) {
 				t.Errorf("got %+v, at most %d keys and %d bytes", st, most, size)
 			}
 			var b bytes.Buffer
-			if err := s.Save(&b); err != nil {
+			if _, err := s.Save(&b); err != nil {
 				t.Errorf("Save: %v", err)
 			}
 			loaded, _, err := Load(&b, Options{SweepInterval: -1})

@@ -66,7 +66,8 @@
 // When a call needs room in a shard and there is none:
 //
 //   - Logs in which nothing counts any more go first.
-//   - Then those that deny nobody, by the limit of their last check: of the
+//   - Then those that deny nobody, by the limit of the last check that could deny
+//     (mode Enforce, Any or Always; a log without any denies nobody): of the
 //     candidates that the shard knows, the log that has used the smallest share of
 //     its limit, and of equals the one whose last charge is oldest. Candidates are
 //     every new log, and the best of what a hand that goes round over the shard has
@@ -75,7 +76,8 @@
 //     second new one on. So a flood of made-up keys pushes out itself.
 //   - A log of which nothing remains, or that has debt, is never dropped. If there
 //     is nothing else, the call is refused with [ErrFull], and nothing of its group
-//     is charged. The logs of the group itself are never dropped for it.
+//     is charged. The logs of the group itself are never dropped for it. A call that
+//     is refused may have dropped logs that deny nobody before that was known.
 //
 // Growth counts like a new log: a charge for which a log would have to grow beyond
 // the bound is refused, one that finds its bytes there is not. The bound is hard,

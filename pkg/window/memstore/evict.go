@@ -1,9 +1,9 @@
 package memstore
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
-	"sync"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -81,37 +81,21 @@ func (a *asked) fits(c *window.Check) bool {
 	return a.shard.within(a.shard.usual, a.most(c))
 }
 
-// scratch holds copies of logs.
-var scratch = sync.Pool{New: func() any { return new([]byte) }}
-
-// need is what recording a check takes. It charges a copy to see; that is done
-// only where room is short.
-func (a *asked) need(c *window.Check, now int64) need {
+// need is what recording a check takes, as the log was when it was looked at.
+func (a *asked) need(c *window.Check) need {
 	if !grows(c) {
 		return need{}
 	}
+	growth := int64(a.view.Growth(c))
 	if a.log == nil {
-		var v window.View
-		v.Look(nil, now, c.Limit.Window)
-		v.Charge(c)
-		return need{1, logBytes + int64(len(c.Key)) + int64(cap(v.Log()))}
+		return need{1, logBytes + int64(len(c.Key)) + growth}
 	}
-	held := scratch.Get().(*[]byte)
-	defer scratch.Put(held)
-	size := cap(a.log.packed)
-	if cap(*held) < size {
-		*held = make([]byte, size)
-	}
-	packed := append((*held)[:0:size], a.log.packed...)
-	var v window.View
-	v.Look(packed, now, c.Limit.Window)
-	v.Charge(c)
-	return need{0, max(int64(cap(v.Log())-size), 0)}
+	return need{0, growth}
 }
 
-// makeRoom makes room for all checks of a group that are to be charged, and
-// reports whether there is. The shards are locked.
-func (s *Store) makeRoom(checks []window.Check, group []asked, touched uint64, now int64) bool {
+// makeRoom makes room for all checks of a group that are to be charged. If there
+// is none, the error wraps ErrFull. The shards are locked.
+func (s *Store) makeRoom(checks []window.Check, group []asked, touched uint64, now int64) error {
 	var most need
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
@@ -126,18 +110,18 @@ func (s *Store) makeRoom(checks []window.Check, group []asked, touched uint64, n
 		var n need
 		for j := range checks {
 			if a := &group[j]; a.shard == sh && a.charged {
-				m := a.need(&checks[j], now)
+				m := a.need(&checks[j])
 				if m.keys > 0 && named(checks[:j], group, &checks[j]) {
 					m.keys = 0
 				}
 				n.add(m)
 			}
 		}
-		if n != (need{}) && !sh.makeRoom(n, now, group) {
-			return false
+		if err := sh.makeRoom(n, now, group); err != nil {
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
 // named reports whether one of the checks that are to be charged makes the log of
@@ -152,15 +136,40 @@ func named(checks []window.Check, group []asked, c *window.Check) bool {
 	return false
 }
 
-// makeRoom drops logs until there is room for a need, and reports whether there
-// is. The logs of the group stay.
-func (sh *shard) makeRoom(n need, now int64, group []asked) bool {
-	if sh.within(sh.usual, n) {
-		return true
+// A tooLarge is the ErrFull of a call whose own logs would take more than the share
+// of their shard.
+type tooLarge struct{ all, share need }
+
+func (e *tooLarge) Error() string {
+	if e.all.keys > e.share.keys {
+		return fmt.Sprintf("memstore: one request needs %d logs where %d fit at most: raise max_keys", e.all.keys, e.share.keys)
 	}
-	if n.keys > sh.limits.keys || n.bytes > sh.limits.bytes {
+	return fmt.Sprintf("memstore: the logs of one request would take %d bytes where %d fit at most: raise max_bytes, or give a large limit a precision", e.all.bytes, e.share.bytes)
+}
+
+func (e *tooLarge) Unwrap() error { return ErrFull }
+
+// own is what the logs of a group take in a shard.
+func (sh *shard) own(group []asked) need {
+	var n need
+	for i := range group {
+		if l := group[i].log; l != nil && group[i].shard == sh && !pinned(group[:i], l) {
+			n.add(need{1, l.size()})
+		}
+	}
+	return n
+}
+
+// makeRoom drops logs until there is room for a need. The logs of the group stay.
+// If there is no room, the error wraps ErrFull. Who needs nothing has room.
+func (sh *shard) makeRoom(n need, now int64, group []asked) error {
+	if n == (need{}) || sh.within(sh.usual, n) {
+		return nil
+	}
+	all := sh.own(group)
+	if all.add(n); all.keys > sh.limits.keys || all.bytes > sh.limits.bytes {
 		sh.refused++
-		return false // not if everything else went
+		return &tooLarge{all, need(sh.limits)} // even if everything else went
 	}
 	sh.skipped = sh.candidates.forgetAll(group)
 	effort := sh.effort(n)
@@ -185,10 +194,10 @@ func (sh *shard) makeRoom(n need, now int64, group []asked) bool {
 		sh.seen = 0
 	}
 	if sh.within(sh.limits, n) {
-		return true
+		return nil
 	}
 	sh.refused++
-	return false
+	return ErrFull
 }
 
 // effort is how far to move the hand while nothing is found that may go: the part
@@ -240,7 +249,7 @@ func pinned(group []asked, l *log) bool {
 type state int
 
 const (
-	limiting state = iota // nothing remains, or there is debt
+	limiting state = iota // nothing remains of a limit that denies, or there is debt
 	free                  // something counts, but it denies nobody
 	expired
 )

@@ -102,7 +102,7 @@ func TestGrowth(t *testing.T) {
 			if a.log != nil {
 				packed = slices.Clone(a.log.packed)
 			}
-			most, want := a.most(&c), a.need(&c, at)
+			most, want := a.most(&c), a.need(&c)
 			if a.log != nil && string(packed) != string(a.log.packed) {
 				t.Fatal("asking what a charge needs has changed the log")
 			}
@@ -280,6 +280,127 @@ func TestTheLastLimitCounts(t *testing.T) {
 	take(t, s, check("a", 6, 0))
 	if _, ok := tryTake(t, s, check("b", 10, 1)); !ok {
 		t.Error("a log below its raised limit was not dropped")
+	}
+}
+
+// TestObservedLogsDenyNobody proves that a log which no check could deny by makes
+// room for whoever needs it, however much of its limit is used.
+func TestObservedLogsDenyNobody(t *testing.T) {
+	s, _ := boundedStore(t, 256, 0)
+	for i := range 256 {
+		c := check(fmt.Sprint("seen", i), 1, 1)
+		c.Mode = window.Observe
+		take(t, s, c)
+	}
+	for i := range 300 {
+		if d, ok := tryTake(t, s, check(fmt.Sprint(i), 1, 1)); ok != (i < 256) || ok && !d[0].Allowed {
+			t.Fatalf("key %d: got %+v, refused %t", i, d, !ok)
+		}
+	}
+	verify(t, s)
+	if got := s.Stats(); got.Evicted != 256 {
+		t.Errorf("got %+v, want the 256 that were only observed evicted", got)
+	}
+}
+
+// TestWhoseLimitCounts asks for a log in two modes one after the other, with
+// limits of which the first or the second is used up, and then for room.
+func TestWhoseLimitCounts(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  window.Mode
+		hits   uint64
+		second window.Mode
+		then   uint64
+		goes   bool
+	}{
+		{"enforce, observed as used up", window.Enforce, 10, window.Observe, 5, true},
+		{"enforce, used up, observed as not", window.Enforce, 5, window.Observe, 10, false},
+		{"enforce, given back under a lower limit", window.Enforce, 10, window.Refund, 5, true},
+		{"enforce, used up, given back under a higher limit", window.Enforce, 5, window.Refund, 10, false},
+		{"observed, then enforced as used up", window.Observe, 10, window.Enforce, 5, false},
+		{"observed as used up, then enforced", window.Observe, 5, window.Enforce, 10, true},
+		{"observed, then any as used up", window.Observe, 10, window.Any, 5, false},
+		{"any", window.Any, 5, window.Observe, 10, false},
+		{"always", window.Always, 5, window.Observe, 10, false},
+		{"observed, then always as used up", window.Observe, 10, window.Always, 5, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, _ := boundedStore(t, 1, 0)
+			c := check("k", tt.hits, 5)
+			c.Mode = tt.first
+			take(t, s, c)
+			c = check("k", tt.then, 0)
+			c.Mode = tt.second
+			take(t, s, c)
+			// What is remembered outlives a restart.
+			loaded, _, _ := loadAt(t, saved(t, s), wall, 1)
+			for _, s := range []*Store{s, loaded} {
+				if _, ok := tryTake(t, s, check("new", 10, 1)); ok != tt.goes {
+					t.Errorf("a new key: refused %t, want %t", !ok, !tt.goes)
+				}
+			}
+		})
+	}
+}
+
+// TestWhoNeedsNothingIsServed proves that a charge for which the bytes are there
+// is never refused and drops no log, even in a shard that is over its share.
+func TestWhoNeedsNothingIsServed(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		s, _ := boundedStore(t, 300, 0)
+		group := []window.Check{check("k", 10, 1), check("l", 10, 1)}[:size]
+		take(t, s, group...)
+		take(t, s, check("another", 10, 1))
+		sh := &s.shards[0]
+		sh.limits = limits{1, sh.bytes / 2}
+		sh.usual = sh.limits.usual()
+		if d, ok := tryTake(t, s, group...); !ok || d[0].Remaining != 8 {
+			t.Errorf("%d checks: got %+v, refused %t, want 8 left", size, d, !ok)
+		}
+		if !has(s, check("another", 10, 1)) {
+			t.Errorf("%d checks: a log was dropped for nothing", size)
+		}
+	}
+}
+
+// TestTooLargeForItsShare proves that the error says so where no other log is in
+// the way, and that none is dropped for what cannot be.
+func TestTooLargeForItsShare(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		s, now := boundedStore(t, 0, 1200)
+		take(t, s, check("another", 10, 1))
+		group := []window.Check{check("k", 1<<20, 1), check("other", 1<<20, 1)}[:size]
+		var err error
+		for range 1000 {
+			*now += time.Microsecond
+			if err = s.Take(t.Context(), group, make([]window.Decision, size)); err != nil {
+				break
+			}
+			take(t, s, check("another", 10, 0))
+		}
+		if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "where 1200 fit at most: raise max_bytes") {
+			t.Errorf("%d checks: got error %v, want %q that says to raise max_bytes", size, err, ErrFull)
+		}
+	}
+	s, _ := boundedStore(t, 2, 0)
+	take(t, s, check("a", 10, 1))
+	take(t, s, check("b", 10, 1))
+	group := []window.Check{check("a", 10, 1), check("x", 10, 1), check("y", 10, 1)}
+	err := s.Take(t.Context(), group, make([]window.Decision, 3))
+	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "needs 3 logs where 2 fit at most: raise max_keys") {
+		t.Errorf("got error %v, want %q that says to raise max_keys", err, ErrFull)
+	}
+	if !has(s, check("b", 10, 1)) {
+		t.Error("a log was dropped for a group that cannot fit")
+	}
+	if got := s.Stats().Refused; got != 1 {
+		t.Errorf("refused: got %d, want 1", got)
+	}
+	take(t, s, check("a", 10, 9))
+	take(t, s, check("b", 10, 9))
+	if err := s.Take(t.Context(), group[1:2], make([]window.Decision, 1)); err != ErrFull { //nolint:errorlint // this one, not one that wraps it
+		t.Errorf("where all limit: got error %v, want %q itself", err, ErrFull)
 	}
 }
 
@@ -718,6 +839,39 @@ func TestForgottenAreNotSeen(t *testing.T) {
 	round(sh, true)
 	if sh.offerNew(sh.find(window.LogID{Key: "0", Window: win}, 0), 0); sh.seen != 0 {
 		t.Error("a new log in a shard that is not near its bounds: all seen")
+	}
+}
+
+// TestMovedAreNotSeen proves that a log which moves because its bucket goes does
+// not pass for seen if its bucket was not.
+func TestMovedAreNotSeen(t *testing.T) {
+	c := check("k", 2, 1)
+	var d window.Decision
+	packed := window.Take(nil, 0, &c, &d)
+	sh := &shard{table: newTable(), limits: limits{1 << 30, 1 << 30}}
+	logs := make([]*log, 4*segmentBuckets)
+	for i := range logs {
+		logs[i] = sh.add(window.LogID{Key: fmt.Sprint(i), Window: win}, uint32(i))
+		logs[i].limit = 2
+		sh.keep(logs[i], packed)
+	}
+	last := logs[len(logs)-1]
+	for _, l := range logs[:len(logs)-1] {
+		sh.remove(l)
+	}
+	for sh.seen = 0; sh.hand < sh.buckets-1; {
+		sh.visit(1, 0, nil, true)
+	}
+	if sh.candidates.n != 0 || sh.seen < sh.buckets-1 {
+		t.Fatalf("%d candidates, %d of %d buckets seen, want none and all but the last", sh.candidates.n, sh.seen, sh.buckets)
+	}
+	for !sh.shrink(1) {
+	}
+	for sh.seen < sh.buckets {
+		sh.visit(1, 0, nil, true)
+	}
+	if sh.candidates.n != 1 || sh.candidates.list[0].log != last {
+		t.Error("the shard claims to have seen all, and has not met the log that moved")
 	}
 }
 

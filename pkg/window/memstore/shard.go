@@ -40,7 +40,7 @@ type shard struct {
 // add makes a log that is not there yet.
 func (sh *shard) add(id window.LogID, hash uint32) *log {
 	l := sh.insert(id, hash)
-	sh.bytes += logBytes + int64(len(l.key))
+	sh.bytes += l.size()
 	if sh.crowded() {
 		// What moves to the last bucket must not pass for seen if it was not. The
 		// hand has seen what is just behind it; where that goes round, the rest is in
@@ -62,7 +62,7 @@ func (sh *shard) keep(l *log, packed []byte) {
 // drop forgets the log at link. The table keeps its size until it is swept.
 func (sh *shard) drop(link **log) {
 	l := *link
-	sh.bytes -= logBytes + int64(len(l.key)) + int64(cap(l.packed))
+	sh.bytes -= l.size()
 	sh.candidates.forget(l)
 	sh.unlink(link)
 }
@@ -84,10 +84,9 @@ func (sh *shard) shrink(most int) bool {
 }
 
 // visit moves the hand over some buckets, until an effort is spent: one at least, a
-// round at most. It drops logs in which
-// nothing counts any more at the time now, in microseconds, and with collect
-// makes candidates of those that deny nobody; the logs of the group are left
-// alone. It returns the number of buckets.
+// round at most. It drops logs in which nothing counts any more at the time now, in
+// microseconds, and with collect makes candidates of those that deny nobody; the
+// logs of the group are left alone. It returns the number of buckets.
 func (sh *shard) visit(effort int, now int64, group []asked, collect bool) int {
 	visited, all := 0, sh.buckets
 	for ; visited < all && effort > 0; visited++ {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -24,7 +25,7 @@ import (
 //	  key      4  its length, at least 1
 //	  packed   4  its length
 //	  window   8  microseconds
-//	  limit    4  of the last check
+//	  limit    4  of the last check that could deny; 2^32-1 if there was none
 //	  key
 //	  packed      package window's bytes
 //	end        4  0, where a key's length would be
@@ -55,36 +56,37 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // called while the store is used, and after Close. It holds the lock of one shard
 // at a time, while it copies that shard's logs. Every log is as of some instant
 // of the call, so a group that is charged meanwhile may be saved in part: for a
-// whole, let no call run beside it.
-func (s *Store) Save(w io.Writer) error { return s.save(w, time.Now()) }
+// whole, let no call run beside it. It returns the number of logs that were
+// written.
+func (s *Store) Save(w io.Writer) (logs int, err error) { return s.save(w, time.Now()) }
 
-func (s *Store) save(w io.Writer, wall time.Time) error {
+func (s *Store) save(w io.Writer, wall time.Time) (int, error) {
 	sum := crc32.New(castagnoli)
 	out := io.MultiWriter(w, sum)
 
 	b := append([]byte(snapshotMagic), snapshotVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(s.clockMicros()))
 	b = binary.BigEndian.AppendUint64(b, uint64(max(wall.UnixMicro(), 0)))
-	var count uint64
+	var count int
 	for i := range s.shards {
-		var n uint64
+		var n int
 		b, n = s.shards[i].appendTo(b, s.clock().Microseconds())
 		count += n
 		if _, err := out.Write(b); err != nil {
-			return fmt.Errorf("memstore: saving: %w", err)
+			return 0, fmt.Errorf("memstore: saving: %w", err)
 		}
 		b = b[:0]
 	}
 	b = binary.BigEndian.AppendUint32(b, 0)
-	b = binary.BigEndian.AppendUint64(b, count)
+	b = binary.BigEndian.AppendUint64(b, uint64(count))
 	b = binary.BigEndian.AppendUint64(b, uint64(s.clockMicros()))
 	if _, err := out.Write(b); err != nil {
-		return fmt.Errorf("memstore: saving: %w", err)
+		return 0, fmt.Errorf("memstore: saving: %w", err)
 	}
 	if _, err := w.Write(sum.Sum(nil)); err != nil {
-		return fmt.Errorf("memstore: saving: %w", err)
+		return 0, fmt.Errorf("memstore: saving: %w", err)
 	}
-	return nil
+	return count, nil
 }
 
 // clockMicros is the store's clock as logs have it.
@@ -92,12 +94,12 @@ func (s *Store) clockMicros() int64 { return max(s.clock().Microseconds(), 0) }
 
 // appendTo appends the logs of a shard in which something counts, and returns how
 // many there are.
-func (sh *shard) appendTo(b []byte, now int64) ([]byte, uint64) {
+func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var (
 		v     window.View
-		count uint64
+		count int
 	)
 	for i := range sh.buckets {
 		for l := *sh.bucket(i); l != nil; l = l.next {
@@ -211,13 +213,20 @@ func (l *loader) read() error {
 }
 
 func (l *loader) readHeader() error {
+	// What has begun like a snapshot is torn; anything else never was one.
+	switch begin, err := l.in.Peek(len(snapshotMagic)); {
+	case err != nil && !errors.Is(err, io.EOF):
+		return fmt.Errorf("memstore: loading: %w", err)
+	case len(begin) == 0:
+		return badSnapshot("it is no snapshot: it is empty")
+	case !strings.HasPrefix(snapshotMagic, string(begin)):
+		return badSnapshot("it is no snapshot but something else")
+	}
 	b, err := l.next(l.packed, len(snapshotMagic)+1)
 	l.packed = b
 	switch {
 	case err != nil:
 		return err
-	case string(b[:len(snapshotMagic)]) != snapshotMagic:
-		return badSnapshot("it is something else")
 	case b[len(snapshotMagic)] != snapshotVersion:
 		return badSnapshot("its version is %d, and this program reads %d only", b[len(snapshotMagic)], snapshotVersion)
 	}

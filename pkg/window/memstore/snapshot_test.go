@@ -25,7 +25,7 @@ var wall = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 func saved(t testing.TB, s *Store) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := s.save(&b, wall); err != nil {
+	if _, err := s.save(&b, wall); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -146,7 +146,7 @@ func TestSaveTakesTime(t *testing.T) {
 		}
 		return b.Write(p)
 	})
-	if err := s.save(slow, wall); err != nil {
+	if _, err := s.save(slow, wall); err != nil {
 		t.Fatal(err)
 	}
 	s, _, _ = loadAt(t, b.Bytes(), wall.Add(5*time.Second), 0)
@@ -179,12 +179,25 @@ func TestLoadGoesOnLimiting(t *testing.T) {
 	}
 }
 
-// TestSaveLeavesOutWhatExpired also shows that an empty store can be kept.
+// TestSaveLeavesOutWhatExpired also shows that an empty store can be kept, and that
+// Save says how much was written.
 func TestSaveLeavesOutWhatExpired(t *testing.T) {
 	s, now := testStore(t)
 	empty := saved(t, s)
 	take(t, s, check("k", 1, 1))
-	*now = win
+	*now = win / 2
+	for i := range 100 {
+		take(t, s, check(fmt.Sprint(i), 1, 1))
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		logs int
+	}{{win / 2, 101}, {win, 100}, {win + win/2, 0}} {
+		*now = step.at
+		if logs, err := s.Save(io.Discard); err != nil || logs != step.logs {
+			t.Errorf("at %v: %d logs written, error %v, want %d", step.at, logs, err, step.logs)
+		}
+	}
 	if got := saved(t, s); len(got) != len(empty) {
 		t.Errorf("a snapshot of expired logs: got %d bytes, want %d", len(got), len(empty))
 	}
@@ -241,8 +254,12 @@ func TestTornSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range good {
-		if err := loads(t, good[:n]); err == nil || !strings.Contains(err.Error(), "torn") {
-			t.Fatalf("the first %d of %d bytes: got error %v, want that it is torn", n, len(good), err)
+		want := "torn"
+		if n == 0 {
+			want = "no snapshot: it is empty"
+		}
+		if err := loads(t, good[:n]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("the first %d of %d bytes: got error %v, want %q", n, len(good), err, want)
 		}
 		for _, flip := range []byte{1, 0x80} {
 			bad := bytes.Clone(good)
@@ -311,7 +328,9 @@ func TestForeignSnapshots(t *testing.T) {
 		{"newer", craft(2, 1000, day, nil, 0, 1000), "its version is 2, and this program reads 1 only"},
 		{"version zero", craft(0, 1000, day, nil, 0, 1000), "version"},
 		{"something else", []byte("REDIS0011" + strings.Repeat("x", 100)), "something else"},
-		{"nothing", nil, "torn"},
+		{"something else, shorter than a header", []byte("hello"), "no snapshot but something else"},
+		{"something else, one byte", []byte("S"), "no snapshot but something else"},
+		{"nothing", nil, "no snapshot: it is empty"},
 		{"counts less", craft(1, 1000, day, []record{good}, 0, 2000), "it has 1 logs and says 0"},
 		{"counts more", craft(1, 1000, day, []record{good}, 2, 2000), "it has 1 logs and says 2"},
 		{"twice", craft(1, 1000, day, []record{good, good}, 2, 2000), "twice"},
@@ -342,7 +361,7 @@ func TestSaveAndLoadTellOfBrokenFiles(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	for n := range good {
 		left := n
-		err := s.save(writerFunc(func(p []byte) (int, error) {
+		_, err := s.save(writerFunc(func(p []byte) (int, error) {
 			if len(p) > left {
 				return left, broken
 			}

@@ -32,8 +32,9 @@ const (
 
 // ErrFull is the error of a [Store.Take] that would need more memory than
 // [Options.MaxKeys] or [Options.MaxBytes] allow, where no log can go because each
-// of them denies somebody now. Nothing was charged. Calls that need no more
-// memory than there is are decided as ever.
+// of them denies somebody now, or because the logs of the call alone would exceed
+// the share of their shard: the text tells. Nothing was charged. Calls that need no
+// more memory than there is are decided as ever.
 var ErrFull = errors.New("memstore: full of logs that all limit somebody now: allow more keys or bytes")
 
 // Options change what a store does. The zero value is usable.
@@ -215,8 +216,10 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	a.judge(c, &verdict)
 	a.charged = c.Mode.Charged(verdict.Allowed(), a.room)
 	if a.charged {
-		if !a.fits(c) && !a.shard.makeRoom(a.need(c, now), now, group[:]) {
-			return ErrFull
+		if !a.fits(c) {
+			if err := a.shard.makeRoom(a.need(c), now, group[:]); err != nil {
+				return err
+			}
 		}
 		a.record(c, now)
 	}
@@ -263,8 +266,8 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 				a.charged = true
 			}
 		}
-		if !s.makeRoom(checks, group, touched, now) {
-			return ErrFull
+		if err := s.makeRoom(checks, group, touched, now); err != nil {
+			return err
 		}
 		recordFirst(window.Refund, checks, group, now, &verdict)
 		recordFirst(window.Always, checks, group, now, &verdict)
@@ -279,8 +282,10 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 	for i := range checks {
 		group[i].charged = checks[i].Mode.Charged(allowed, group[i].room)
 	}
-	if !unconditional && !s.makeRoom(checks, group, touched, now) {
-		return ErrFull
+	if !unconditional {
+		if err := s.makeRoom(checks, group, touched, now); err != nil {
+			return err
+		}
 	}
 	for i := range checks {
 		if c, a := &checks[i], &group[i]; a.shard != nil && a.charged && !c.Mode.Unconditional() {
@@ -342,10 +347,14 @@ func (a *asked) look(c *window.Check, now int64) {
 func (a *asked) judge(c *window.Check, group *window.Verdict) {
 	a.room = c.Mode == window.Refund || a.view.Room(c.Limit.Hits, c.Cost)
 	group.Add(c.Mode, a.room)
-	if a.log != nil && a.log.limit != uint32(c.Limit.Hits) {
+	if a.log != nil && denies(c.Mode) && a.log.limit != uint32(c.Limit.Hits) {
 		a.log.limit = uint32(c.Limit.Hits)
 	}
 }
+
+// denies reports whether checks of a mode can deny a request: their limits say
+// whether dropping the log would let somebody through.
+func denies(m window.Mode) bool { return m != window.Observe && m != window.Refund }
 
 // record charges a check, or gives its cost back. Where nothing is recorded no
 // log is made.
@@ -367,7 +376,10 @@ func (a *asked) record(c *window.Check, now int64) {
 		return
 	}
 	a.log = a.shard.add(c.Log(), a.hash)
-	a.log.limit = uint32(c.Limit.Hits)
+	a.log.limit = nobody
+	if denies(c.Mode) {
+		a.log.limit = uint32(c.Limit.Hits)
+	}
 	a.shard.keep(a.log, packed)
 	a.shard.offerNew(a.log, now)
 }

@@ -16,9 +16,16 @@ type log struct {
 	key    string
 	window time.Duration
 	packed []byte
-	limit  uint32 // of the last check: whether the log denies anybody depends on it
+	limit  uint32 // of the last check that could deny: whether the log denies anybody depends on it
 	hash   uint32
 }
+
+// nobody is the limit of a log that no check could deny by. It is no check's: a
+// limit of window.MaxHits has no log.
+const nobody = window.MaxHits
+
+// size is what a log takes.
+func (l *log) size() int64 { return logBytes + int64(len(l.key)) + int64(cap(l.packed)) }
 
 // segmentBuckets is how many buckets are made at once, and the fewest there are.
 const segmentBuckets = 64
