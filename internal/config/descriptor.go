@@ -46,11 +46,12 @@ func (r *rulesReader) entries(above trail, entries []field[descriptorEntry]) {
 }
 
 func (r *rulesReader) entry(above trail, f *field[descriptorEntry]) {
+	r.domain.filled = true
 	e := &f.value
 	node, ok := r.node(e)
 	at := above.then(node, e)
 	if ok && r.domain.name != "" {
-		id := descriptors.NewRuleID(r.domain.name, r.digested(at.path))
+		id := descriptors.NewRuleID(r.domain.name, r.kept(at.path))
 		if first, again := r.domain.paths[id]; again {
 			r.decoder.problem(f.spot, "a second descriptor like the one %s: put both into one", r.place(first).from(r.decoder.file))
 			ok = false
@@ -85,16 +86,22 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 	}
 }
 
-// digested is path as the rule tree has it, so that no API key is kept.
-func (r *rulesReader) digested(path []descriptors.Node) []descriptors.Node {
-	if !slices.ContainsFunc(path, func(n descriptors.Node) bool { return !n.Open() && r.secrets.Is(n.Key) }) {
-		return path
-	}
-	path = slices.Clone(path)
+// kept is path as the rule tree has it: no API key is kept, and addresses have
+// one form.
+func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
+	cloned := false
 	for i, n := range path {
-		if !n.Open() {
-			path[i].Value = r.secrets.Value(n.Key, n.Value)
+		if n.Open() {
+			continue
 		}
+		value := r.secrets.Value(n.Key, policy.Canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
+		if value == n.Value {
+			continue
+		}
+		if !cloned {
+			path, cloned = slices.Clone(path), true
+		}
+		path[i].Value = value
 	}
 	return path
 }
@@ -150,6 +157,9 @@ func (r *rulesReader) suspect(key string) bool {
 	return is
 }
 
+// hides reports whether values of entries with a key must not be repeated.
+func (r *rulesReader) hides(key string) bool { return r.secrets.Is(key) || looksSecret(key) }
+
 var separators = strings.NewReplacer("-", "", "_", "")
 
 // looksSecret guesses from its key whether an entry holds API keys.
@@ -184,6 +194,7 @@ func (r *rulesReader) rule(at trail, f *field[descriptorEntry], pathOK bool) {
 	if rl.set && !rl.null {
 		r.fill(&rule, rl)
 		r.modes(&rule, e)
+		r.sharedTiers(&rule, limits)
 	}
 	if !pathOK || e.bad() || r.domain.name == "" || r.report.count() > before {
 		return
@@ -201,6 +212,21 @@ func (r *rulesReader) rule(at trail, f *field[descriptorEntry], pathOK bool) {
 	r.places = append(r.places, Place{r.decoder.file, f.line})
 	r.checkName(&limits.Name, rl.orElse(f.spot))
 	r.replaces(limits)
+}
+
+// sharedTiers warns where the value that says which tier counts is one of those
+// that share a log.
+func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
+	if len(rule.ByTier) == 0 {
+		return
+	}
+	subject := len(rule.Path) - 1
+	if rule.Subject != "" {
+		subject = slices.IndexFunc(rule.Path, func(n descriptors.Node) bool { return n.Key == rule.Subject })
+	}
+	if subject >= 0 && subject < len(rule.Share) && rule.Share[subject] {
+		r.decoder.warning(v.ByTier.spot, "the tiers share one log: share_threshold gives one to all values of %s", label(rule.Path[subject].Key))
+	}
 }
 
 // bad reports whether something is wrong with the descriptor itself, not with

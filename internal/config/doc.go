@@ -33,8 +33,8 @@
 // [Problems] is the error that holds them, in the order in which they stand in
 // the files. Only a file that is not YAML at all ends with the first problem,
 // since nothing after it can be trusted. A problem never shows a secret: not a
-// plain API key of a tiers file, not the value of a rule for an API key, not
-// secrets.key, not a password in a URL.
+// plain API key of a tiers file, not the value of a rule for an API key or what
+// seems to be one, not secrets.key, not a password in a URL.
 //
 // What is right but unwise, such as an API key in plain text, is a warning: a
 // Problem in [Generation.Warnings], and no error.
@@ -42,8 +42,9 @@
 // # Rules files
 //
 // A file holds one domain, or several as YAML documents separated by "---". A
-// directory is all its *.yaml and *.yml files, in the order of their names;
-// directories in it are not entered. One domain stands in one document only,
+// directory is all *.yaml and *.yml files in it and below, in the order of their
+// paths; other files are skipped with a warning, and every file is read once,
+// whichever symbolic links lead to it. One domain stands in one document only,
 // unless rules.merge_domains joins them. docs/rules.md describes every key, and
 // docs/rules.schema.json is made from the types in language.go.
 //

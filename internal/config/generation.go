@@ -78,8 +78,9 @@ func (l *loader) settled() bool {
 	if l.settings.Rules.Path == "" {
 		return true
 	}
-	files, err := rulesFiles(l.settings.Rules.Path, l.settings.Rules.IgnoreDotFiles)
-	return err != nil || slices.Equal(files, l.listed)
+	now, err := rulesFiles(l.settings.Rules.Path, l.settings.Rules.IgnoreDotFiles)
+	return err != nil || slices.Equal(now.files, l.listed.files) &&
+		slices.Equal(now.skipped, l.listed.skipped) && slices.Equal(now.failed, l.listed.failed)
 }
 
 // loader makes one generation.
@@ -90,8 +91,8 @@ type loader struct {
 	rules    []source
 	tiers    *source // nil: tiers.source is none, or the file cannot be read
 	files    []string
-	listed   []string // what the rules path stood for
-	group    int      // how much text of rules is parsed at once
+	listed   listing // what the rules path stood for
+	group    int     // how much text of rules is parsed at once
 }
 
 // readFiles reads everything before anything is judged, so that the files are
@@ -99,9 +100,11 @@ type loader struct {
 func (l *loader) readFiles() {
 	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == TiersNone {
 	} else if p == "" {
+		l.warn.file(builtInTiers)
 		l.tiers = &source{name: builtInTiers, data: exampleTiers}
 	} else {
 		l.report.file(p)
+		l.warn.file(p)
 		l.files = append(l.files, p)
 		if src, err := readSource(p, maxTiersFile); err != nil {
 			l.report.addf(p, 0, "", "%s", err)
@@ -114,17 +117,33 @@ func (l *loader) readFiles() {
 		l.rules = []source{{name: builtInRules, data: exampleRules}}
 		return
 	}
-	files, err := rulesFiles(p, l.settings.Rules.IgnoreDotFiles)
-	l.listed = files
+	listed, err := rulesFiles(p, l.settings.Rules.IgnoreDotFiles)
 	switch {
 	case err != nil:
 		l.report.addf(p, 0, "", "%s", err)
-	case len(files) == 0:
+		return
+	case len(listed.files) == 0:
 		l.report.addf(p, 0, "", "the directory holds no *.yaml or *.yml file")
 	}
-	room := int64(maxRules)
-	for _, file := range files {
+	l.listed = *listed
+	// All are known now, so their problems and warnings stand in one order.
+	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.files, listed.skipped))) {
 		l.report.file(file)
+		l.warn.file(file)
+	}
+	for _, file := range listed.skipped {
+		l.warn.addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
+	}
+	l.readRulesFiles()
+}
+
+// readRulesFiles reads what the rules path stands for.
+func (l *loader) readRulesFiles() {
+	for _, problem := range l.listed.failed {
+		l.report.add(problem)
+	}
+	room := int64(maxRules)
+	for _, file := range l.listed.files {
 		l.files = append(l.files, file)
 		src, err := readSource(file, maxRulesFile)
 		if err != nil {

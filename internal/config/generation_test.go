@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -147,36 +148,269 @@ func TestBothNotationsMayBeMixed(t *testing.T) {
 	}
 }
 
-func TestRulesDirectory(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "b.yaml", "domain: b\n")
-	put(t, dir, "a.yml", "domain: a\n")
-	put(t, dir, ".hidden.yaml", "not even rules")
-	put(t, dir, "notes.txt", "not even rules")
-	if err := os.MkdirAll(filepath.Join(dir, "more.yaml"), 0o700); err != nil {
+// link makes a symbolic link in a directory.
+func link(t testing.TB, target, dir, name string) {
+	t.Helper()
+	if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
-	}
-	s := Default()
-	s.Rules.Path = dir
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"a", "b"}, g.Rules.Domains()); diff != "" {
-		t.Errorf("domains (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{filepath.Join(dir, "a.yml"), filepath.Join(dir, "b.yaml")}, g.Files); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-
-	put(t, dir, "c.yaml", "\ndomain: a\n")
-	put(t, dir, "d.yaml", "domain: []\n")
-	_, err = Load(s)
-	want := fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place, unless rules.merge_domains joins them\n%[1]s/d.yaml:1: domain: expected a text, got a list\n", dir)
-	if got := problemsOf(t, err); got != want {
-		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
 	}
 }
+
+func makeDir(t testing.TB, parts ...string) string {
+	t.Helper()
+	dir := filepath.Join(parts...)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestRulesDirectory: what a directory stands for, and what is said of the rest.
+func TestRulesDirectory(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "b.yaml", "domain: b\ndescriptors: [{key: k}]\n")
+	put(t, dir, "a.yml", "domain: a\ndescriptors: [{key: k}]\n")
+	put(t, dir, ".hidden.yaml", "not even rules")
+	put(t, dir, "edge.conf", "not even rules")
+	put(t, dir, "LOUD.YAML", "domain: loud\n")
+	makeDir(t, dir, "empty.yaml")
+	put(t, makeDir(t, dir, "team"), "d.yaml", "domain: d\n")
+	put(t, makeDir(t, dir, "team", "more"), "e.Yml", "domain: e\n")
+	put(t, makeDir(t, dir, "team", "more"), "README.md", "not even rules")
+	put(t, makeDir(t, dir, ".git"), "c.yaml", "not even rules")
+	s := Default()
+	s.Rules.Path = dir
+	load := func() ([]string, []string) {
+		t.Helper()
+		g, err := Load(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := make([]string, len(g.Files))
+		for i, f := range g.Files {
+			files[i] = strings.TrimPrefix(f, dir+"/")
+		}
+		return files, texts(g.Warnings, dir+"/")
+	}
+	files, warnings := load()
+	if diff := cmp.Diff([]string{"LOUD.YAML", "a.yml", "b.yaml", "team/d.yaml", "team/more/e.Yml"}, files); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	want := []string{
+		`LOUD.YAML:1: domain: no descriptors, so nothing is limited in "loud"`,
+		"edge.conf: skipped: not .yaml or .yml; envoyproxy/ratelimit reads it",
+		`team/d.yaml:1: domain: no descriptors, so nothing is limited in "d"`,
+		"team/more/README.md: skipped: not .yaml or .yml; envoyproxy/ratelimit reads it",
+		`team/more/e.Yml:1: domain: no descriptors, so nothing is limited in "e"`,
+	}
+	if diff := cmp.Diff(want, warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+
+	s.Rules.IgnoreDotFiles = false
+	_, err := Load(s)
+	lines := fmt.Sprintf("%[1]s/.git/c.yaml:1: expected a mapping, got a text\n%[1]s/.hidden.yaml:1: expected a mapping, got a text\n", dir)
+	if got := problemsOf(t, err); got != lines {
+		t.Errorf("with dot files: got\n%swant\n%s", got, lines)
+	}
+	s.Rules.IgnoreDotFiles = true
+
+	put(t, dir, "c.yaml", "\ndomain: a\n")
+	put(t, dir, "team/d.yaml", "domain: []\n")
+	_, err = Load(s)
+	lines = fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place, unless rules.merge_domains joins them\n%[1]s/team/d.yaml:1: domain: expected a text, got a list\n", dir)
+	if got := problemsOf(t, err); got != lines {
+		t.Errorf("problems:\ngot\n%swant\n%s", got, lines)
+	}
+}
+
+// TestLinksInADirectory: every file counts once, however many paths lead to it, and
+// links that lead in circles end.
+func TestLinksInADirectory(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(dir string)
+		want []string // also with dot files, unless dots
+		dots []string
+	}{
+		{
+			name: "a ConfigMap with folders, in the middle of a swap",
+			make: func(dir string) {
+				for _, v := range []string{"..v1", "..v2", "..v3"} {
+					put(t, makeDir(t, dir, v), "rules.yaml", "domain: a\n")
+					put(t, makeDir(t, dir, v), ".late.yaml", "domain: late\n")
+					put(t, makeDir(t, dir, v, "sub"), "rules.yaml", "domain: b\n")
+				}
+				link(t, "..v2", dir, "..data")
+				link(t, "..v3", dir, "..data_tmp")
+				link(t, "..data/rules.yaml", dir, "rules.yaml")
+				link(t, "..data/.late.yaml", dir, ".late.yaml")
+				link(t, "..data/sub", dir, "sub")
+			},
+			want: []string{"rules.yaml", "sub/rules.yaml"},
+			dots: []string{".late.yaml", "rules.yaml", "sub/rules.yaml"},
+		},
+		{
+			name: "circles",
+			make: func(dir string) {
+				put(t, makeDir(t, dir, "a", "b"), "rules.yaml", "domain: a\n")
+				link(t, "..", filepath.Join(dir, "a"), "up")
+				link(t, dir, filepath.Join(dir, "a", "b"), "top")
+				link(t, ".", dir, "self")
+				link(t, "a/b", dir, "again")
+				link(t, "loop", dir, "loop")
+			},
+			want: []string{"a/b/rules.yaml"},
+		},
+		{
+			name: "names of another kind",
+			make: func(dir string) {
+				outside := t.TempDir()
+				put(t, outside, "rules", "domain: a\n")
+				put(t, dir, "z.yaml", "domain: z\n")
+				link(t, filepath.Join(outside, "rules"), dir, "rules.yaml")
+				link(t, "z.yaml", dir, "a.conf")
+				link(t, "z.yaml", dir, "zz.yaml")
+				link(t, "nowhere", dir, "nothing")
+				if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+					panic(err)
+				}
+			},
+			want: []string{"rules.yaml", "z.yaml"},
+		},
+		{
+			name: "a version without links to its files",
+			make: func(dir string) {
+				put(t, makeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
+				link(t, "..v1", dir, "..data")
+				put(t, dir, "x.yml", "domain: x\n")
+			},
+			want: []string{"x.yml"},
+			dots: []string{"..data/rules.yaml", "x.yml"},
+		},
+		{
+			name: "two dots without a ConfigMap",
+			make: func(dir string) {
+				put(t, makeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
+				put(t, dir, "x.yml", "domain: x\n")
+			},
+			want: []string{"x.yml"},
+			dots: []string{"..v1/rules.yaml", "x.yml"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "rules")
+			makeDir(t, dir)
+			c.make(dir)
+			link(t, "rules", filepath.Dir(dir), "way")
+			for _, path := range []string{dir, filepath.Join(filepath.Dir(dir), "way")} {
+				for _, ignore := range []bool{true, false} {
+					s := Default()
+					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, TiersNone
+					g, err := Load(s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var got []string
+					for _, f := range g.Files {
+						got = append(got, strings.TrimPrefix(f, path+"/"))
+					}
+					want := c.want
+					if !ignore && c.dots != nil {
+						want = c.dots
+					}
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("%s, without dot files: %v (-want +got):\n%s", path, ignore, diff)
+					}
+					for _, w := range g.Warnings {
+						if strings.Contains(w.Message, "skipped") {
+							t.Errorf("got the warning %v", w)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestDirectoriesOutOfReach: what may hold rules is a problem if it cannot be read,
+// and so is a path to everything there is.
+func TestDirectoriesOutOfReach(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "a.yaml", "domain: a\n")
+	long := makeDir(t, dir, "long")
+	put(t, long, "b.yaml", "domain: b\n")
+	w := walk{seen: make(map[string]bool), most: 2}
+	if err := w.dir(dir, resolved(dir)); !errors.Is(err, errTooMany) {
+		t.Errorf("three entries of two: got %v, want %v", err, errTooMany)
+	}
+	w = walk{seen: make(map[string]bool), most: 3}
+	if err := w.dir(dir, resolved(dir)); err != nil {
+		t.Errorf("three entries of three: got %v", err)
+	}
+	// Nobody can list it, the superuser neither.
+	w = walk{seen: make(map[string]bool), most: 3}
+	if err := w.entry(dir, dir, goneDir{}); err != nil {
+		t.Error(err)
+	}
+	want := []Problem{{File: filepath.Join(dir, "gone"), Message: "no such file or directory"}}
+	if diff := cmp.Diff(want, w.failed); diff != "" {
+		t.Errorf("failed (-want +got):\n%s", diff)
+	}
+}
+
+// TestSettledReading: what comes or goes while files are read is noticed.
+func TestSettledReading(t *testing.T) {
+	for name, change := range map[string]func(dir string) error{
+		"a new file below":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "sub", "b.yaml"), nil, 0o600) },
+		"a new file to skip": func(dir string) error { return os.WriteFile(filepath.Join(dir, "sub", "b.conf"), nil, 0o600) },
+		"a file that went":   func(dir string) error { return os.Remove(filepath.Join(dir, "sub", "a.yaml")) },
+	} {
+		dir := t.TempDir()
+		put(t, makeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
+		s := Default()
+		s.Rules.Path = dir
+		l := &loader{settings: s}
+		l.readFiles()
+		if !l.settled() {
+			t.Errorf("before %s: not settled", name)
+		}
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		if l.settled() {
+			t.Errorf("after %s: settled", name)
+		}
+	}
+	s := Default()
+	s.Rules.Path = t.TempDir()
+	l := &loader{settings: s, listed: listing{failed: []Problem{{File: "gone"}}}}
+	if l.settled() {
+		t.Error("a directory that could not be read, and now can: settled")
+	}
+	if l.readRulesFiles(); l.report.count() != 1 {
+		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.problems)
+	}
+}
+
+// TestNearest: a beginning counts where it can be that of one name alone, and less
+// than a name that is nearly the same.
+func TestNearest(t *testing.T) {
+	names := []string{"value_to_metric", "value_to_header", "detailed_metric", "shadow_mode", "details"}
+	for name, want := range map[string]string{
+		"detailed_m": "detailed_metric", "shadow": "shadow_mode", "sha": "", "value_to": "", "detail": "details", "Shadow-": "shadow_mode",
+	} {
+		if got := nearest(name, names); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// goneDir is a directory that was removed since it was listed.
+type goneDir struct{ os.DirEntry }
+
+func (goneDir) Name() string      { return "gone" }
+func (goneDir) Type() os.FileMode { return os.ModeDir }
 
 func TestMissingFilesAreAllTold(t *testing.T) {
 	dir := t.TempDir()

@@ -38,7 +38,7 @@ type limit struct {
 	RequestsPerUnit field[uint64] `yaml:"requests_per_unit" doc:"how many requests any interval of that length may hold"`
 	Window          field[string] `yaml:"window" doc:"the length of the interval, such as 10s, 1h30m or 7d"`
 	Requests        field[uint64] `yaml:"requests" doc:"how many requests any interval of that length may hold"`
-	Precision       field[string] `yaml:"precision" doc:"what times are rounded up to: auto, 0 (exact) or a time"`
+	Precision       field[string] `yaml:"precision" doc:"what times are rounded up to: auto, 0 (exact) or a time; beside limits and by_tier, for all that have none of their own"`
 }
 
 // terms are one limit or several, or none on purpose.
@@ -46,7 +46,7 @@ type terms struct {
 	limit
 	Limits    field[[]field[limit]] `yaml:"limits" doc:"several limits; all must have room"`
 	Unlimited field[truth]          `yaml:"unlimited" doc:"the rule matches and limits nothing"`
-	Observe   field[string]         `yaml:"observe" doc:"the share of subjects for whom the limits are only observed: true, false or a percentage"`
+	Observe   field[string]         `yaml:"observe" doc:"the share of subjects for whom the limits are only observed: true, false or a percentage; beside by_tier, for every tier that has none of its own"`
 }
 
 type rateLimit struct {

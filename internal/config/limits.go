@@ -41,7 +41,7 @@ const defaultArm = "default"
 // cannot be said, which is reported.
 func (r *rulesReader) terms(rl *field[*rateLimit]) (own policy.Terms, byTier map[string]policy.Terms) {
 	v := rl.value
-	own, given := r.someTerms(&v.terms, rl.spot, rl.bad)
+	own, given := r.someTerms(&v.terms, nil, rl.spot, rl.bad, v.ByTier.set)
 	if !given && !v.ByTier.set && !rl.bad {
 		r.decoder.problem(rl.spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited, or by_tier")
 	}
@@ -58,7 +58,7 @@ func (r *rulesReader) terms(rl *field[*rateLimit]) (own policy.Terms, byTier map
 	byTier = make(map[string]policy.Terms, len(v.ByTier.value))
 	for i := range v.ByTier.value {
 		e := &v.ByTier.value[i]
-		arm, some := r.someTerms(&e.value.value, e.value.spot, e.value.bad)
+		arm, some := r.someTerms(&e.value.value, &v.terms, e.value.spot, e.value.bad, false)
 		if !some && !e.value.bad {
 			r.decoder.problem(e.spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
 		}
@@ -114,34 +114,36 @@ func (t *terms) first() spot {
 	return t.Requests.spot
 }
 
-// someTerms reads one limit, a list of them, or that there is none. given says
-// that there was one, right or wrong; bad, that something is wrong with t, so
-// that what seems to be missing may have been mistyped.
-func (r *rulesReader) someTerms(t *terms, at spot, bad bool) (out policy.Terms, given bool) {
+// someTerms reads one limit, a list of them, or that there is none. The terms
+// above, if any, say how those are meant that do not say it. given says that there
+// was a limit, right or wrong; bad, that something is wrong with t, so that what
+// seems to be missing may have been mistyped; arms, that others inherit from t.
+func (r *rulesReader) someTerms(t, above *terms, at spot, bad, arms bool) (out policy.Terms, given bool) {
+	share := r.share(&t.Observe)
 	if t.Unlimited.value {
-		r.unlimited(t)
+		r.unlimited(t, arms)
 		return policy.Terms{Unlimited: true}, true
 	}
-	out.Limits, given = r.someLimits(t, at, bad)
-	switch {
-	case !t.Observe.set || t.Observe.bad:
-	case !given && !bad:
-		r.decoder.problem(t.Observe.spot, "observe stands beside a limit: put it into each tier")
-	default:
-		share, err := parseShare(t.Observe.value)
-		if err != nil {
-			r.decoder.problem(t.Observe.spot, "%s", err)
+	exact := r.precision(&t.Precision)
+	if above != nil {
+		if !t.Observe.set {
+			share, _ = readShare(&above.Observe)
 		}
-		out.Observe = share
+		if !t.Precision.set {
+			exact, _ = readPrecision(&above.Precision)
+			exact.inherited = true
+		}
 	}
-	if t.Precision.set && !given && !bad {
-		r.decoder.problem(t.Precision.spot, "precision stands beside a limit: put it into each tier")
+	out.Limits, given = r.someLimits(t, exact, at, bad)
+	if given {
+		out.Observe = share
 	}
 	return out, given || t.Unlimited.set && t.Unlimited.bad
 }
 
-// unlimited refuses limits beside unlimited.
-func (r *rulesReader) unlimited(t *terms) {
+// unlimited refuses limits beside unlimited. With arms, others inherit from t how
+// theirs are meant.
+func (r *rulesReader) unlimited(t *terms, arms bool) {
 	for _, other := range []struct {
 		set bool
 		spot
@@ -151,8 +153,8 @@ func (r *rulesReader) unlimited(t *terms) {
 		{t.Window.set, t.Window.spot, "window"},
 		{t.Requests.set, t.Requests.spot, "requests"},
 		{t.Limits.set, t.Limits.spot, "limits"},
-		{t.Precision.set, t.Precision.spot, "precision"},
-		{t.Observe.set, t.Observe.spot, "observe"},
+		{t.Precision.set && !arms, t.Precision.spot, "precision"},
+		{t.Observe.set && !arms, t.Observe.spot, "observe"},
 	} {
 		if other.set {
 			r.decoder.problem(other.spot, "%s beside unlimited on line %d: give one of the two", other.name, t.Unlimited.line)
@@ -161,6 +163,22 @@ func (r *rulesReader) unlimited(t *terms) {
 	if t.RequestsPerUnit.set {
 		r.decoder.warning(t.RequestsPerUnit.spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
 	}
+}
+
+// share reads observe.
+func (r *rulesReader) share(f *field[string]) float64 {
+	share, err := readShare(f)
+	if err != nil {
+		r.decoder.problem(f.spot, "%s", err)
+	}
+	return share
+}
+
+func readShare(f *field[string]) (float64, error) {
+	if !given(f) {
+		return 0, nil
+	}
+	return parseShare(f.value)
 }
 
 // parseShare reads true, false or a percentage as a share from 0 to 1.
@@ -185,7 +203,7 @@ func parseShare(text string) (float64, error) {
 }
 
 // someLimits reads one limit or a list of them; see someTerms.
-func (r *rulesReader) someLimits(t *terms, at spot, bad bool) (limits []policy.Limit, given bool) {
+func (r *rulesReader) someLimits(t *terms, exact precision, at spot, bad bool) (limits []policy.Limit, given bool) {
 	one := t.Unit.set || t.RequestsPerUnit.set || t.Window.set || t.Requests.set
 	if one && t.Limits.set {
 		r.decoder.problem(t.Limits.spot, "limits stand alone: put the limit beside them into the list")
@@ -193,7 +211,7 @@ func (r *rulesReader) someLimits(t *terms, at spot, bad bool) (limits []policy.L
 	}
 	if one {
 		if l, ok := r.limit(&t.limit, at, bad); ok {
-			limits = append(limits, policy.Limit{Limit: l, Precision: r.precision(&t.Precision, l)})
+			limits = append(limits, policy.Limit{Limit: l, Precision: r.precisionOf(l, &t.limit, exact, at)})
 		}
 		return limits, true
 	}
@@ -206,6 +224,10 @@ func (r *rulesReader) someLimits(t *terms, at spot, bad bool) (limits []policy.L
 	lines := make(map[time.Duration]int)
 	for i := range t.Limits.value {
 		f := &t.Limits.value[i]
+		own := exact
+		if f.value.Precision.set {
+			own = r.precision(&f.value.Precision)
+		}
 		l, ok := r.limit(&f.value, f.spot, f.bad)
 		if !ok {
 			continue
@@ -215,11 +237,7 @@ func (r *rulesReader) someLimits(t *terms, at spot, bad bool) (limits []policy.L
 			continue
 		}
 		lines[l.Window] = f.line
-		precision := &t.Precision
-		if f.value.Precision.set {
-			precision = &f.value.Precision
-		}
-		limits = append(limits, policy.Limit{Limit: l, Precision: r.precision(precision, l)})
+		limits = append(limits, policy.Limit{Limit: l, Precision: r.precisionOf(l, &f.value, own, f.spot)})
 	}
 	return limits, true
 }
@@ -227,23 +245,59 @@ func (r *rulesReader) someLimits(t *terms, at spot, bad bool) (limits []policy.L
 // autoPrecision leaves the precision to the service.
 const autoPrecision = "auto"
 
-// precision reads the precision of a limit.
-func (r *rulesReader) precision(f *field[string], l window.Limit) time.Duration {
-	if !f.set || f.bad || f.value == autoPrecision {
-		return window.Precision(l)
+// precision is what a precision says. The zero value leaves it to the service.
+type precision struct {
+	spot
+	text      string
+	chosen    bool
+	exact     time.Duration
+	inherited bool // from the rule, by an arm of by_tier
+}
+
+// precision reads a precision.
+func (r *rulesReader) precision(f *field[string]) precision {
+	p, err := readPrecision(f)
+	if err != nil {
+		r.decoder.problem(f.spot, "%s", err)
 	}
-	p, err := ParseDuration(f.value)
+	return p
+}
+
+func readPrecision(f *field[string]) (precision, error) {
+	if !given(f) || f.value == autoPrecision {
+		return precision{}, nil
+	}
+	exact, err := ParseDuration(f.value)
 	switch {
 	case err != nil:
-		r.decoder.problem(f.spot, "%s, or auto", err)
-	case p < 0:
-		r.decoder.problem(f.spot, "%s is negative", quote(f.value))
-	case p > l.Window:
-		r.decoder.problem(f.spot, "%s is longer than the window of %s", quote(f.value), policy.FormatWindow(l.Window))
+		return precision{}, fmt.Errorf("%w, or auto", err)
+	case exact < 0:
+		return precision{}, fmt.Errorf("%s is negative", quote(f.value))
+	}
+	return precision{spot: f.spot, text: f.value, chosen: true, exact: exact}, nil
+}
+
+// precisionOf applies a precision to a limit that stands at a spot.
+func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, at spot) time.Duration {
+	switch {
+	case !p.chosen:
+		return window.Precision(l)
+	case p.exact <= l.Window:
+		return p.exact
+	case p.inherited:
+		r.decoder.problem(at, "the precision %s on line %d is longer than the window of %s: give this tier its own", quote(p.text), p.line, written.length(l.Window))
 	default:
-		return p
+		r.decoder.problem(p.spot, "%s is longer than the window of %s", quote(p.text), written.length(l.Window))
 	}
 	return 0
+}
+
+// length is a window as the file has it.
+func (l *limit) length(length time.Duration) string {
+	if l.Window.set {
+		return quoteless(l.Window.value)
+	}
+	return policy.FormatWindow(length)
 }
 
 // limit reads one limit. With bad, halves of pairs are not missed.
@@ -290,7 +344,7 @@ func (r *rulesReader) perUnit(l *limit) (window.Limit, bool) {
 	name := strings.ToLower(l.Unit.value)
 	for _, u := range units {
 		if u.name == name {
-			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.value, Window: u.length}, l.RequestsPerUnit.spot, l.Unit.spot)
+			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.value, Window: u.length}, l, l.RequestsPerUnit.spot, l.Unit.spot)
 		}
 	}
 	r.decoder.problem(l.Unit.spot, "unknown unit %s, expected one of %s%s", quote(l.Unit.value), strings.Join(unitNames(), ", "), didYouMean(name, unitNames()))
@@ -303,19 +357,25 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 		r.decoder.problem(l.Window.spot, "%s", err)
 		return window.Limit{}, false
 	}
-	return r.bounded(window.Limit{Hits: l.Requests.value, Window: length}, l.Requests.spot, l.Window.spot)
+	return r.bounded(window.Limit{Hits: l.Requests.value, Window: length}, l, l.Requests.spot, l.Window.spot)
 }
 
 // bounded checks what the stores can hold.
-func (r *rulesReader) bounded(l window.Limit, hits, length spot) (window.Limit, bool) {
+func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length spot) (window.Limit, bool) {
 	ok := true
 	if l.Hits > window.MaxHits {
 		r.decoder.problem(hits, "%d is above %d, the largest number that Envoy's protocol can carry", l.Hits, uint64(window.MaxHits))
 		l.Hits = 0
 		ok = false
 	}
-	if err := l.Valid(); err != nil {
-		r.decoder.problem(length, "%s", err)
+	if l.Valid() != nil {
+		problem := "not a whole number of microseconds"
+		if l.Window < window.MinWindow {
+			problem = "shorter than " + policy.FormatWindow(window.MinWindow)
+		} else if l.Window > window.MaxWindow {
+			problem = "longer than " + policy.FormatWindow(window.MaxWindow)
+		}
+		r.decoder.problem(length, "window %s is %s", written.length(l.Window), problem)
 		ok = false
 	}
 	return l, ok

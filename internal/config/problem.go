@@ -199,14 +199,25 @@ func nearest(name string, candidates []string) string {
 	}
 	plain := strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(name))
 	best, bestDistance := "", 1+max(1, len(plain)/3)
+	longer := make([]string, 0, 2) // that begin with the name
 	for _, c := range candidates {
+		lower := strings.ToLower(c)
 		// Something must be the same.
-		if d := distance(plain, strings.ToLower(c)); d < bestDistance && d < len(plain) {
+		if d := distance(plain, lower); d < bestDistance && d < len(plain) {
 			best, bestDistance = c, d
 		}
+		if len(plain) >= minPrefix && strings.HasPrefix(lower, plain) && len(longer) < cap(longer) {
+			longer = append(longer, c)
+		}
+	}
+	if best == "" && len(longer) == 1 {
+		return longer[0]
 	}
 	return best
 }
+
+// minPrefix is how much of a name must be there to be taken for the whole.
+const minPrefix = 4
 
 // distance is the number of edits from a to b, where swapping two neighbours
 // counts as one edit ("optimal string alignment").

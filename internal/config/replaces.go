@@ -2,7 +2,10 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // edge says that a rule replaces those of a name.
@@ -43,6 +46,9 @@ func (r *rulesReader) checkName(f *field[blankable], at spot) {
 		r.domain.names[name] = r.mark(at)
 	case named != "":
 		r.decoder.warning(at, "the rule %s has the same name: headers and metrics cannot tell them apart", r.place(first).from(r.decoder.file))
+	case slices.ContainsFunc(all[len(all)-1].Path, func(n descriptors.Node) bool { return !n.AnyValue && r.hides(n.Key) }):
+		// The name has the value in it.
+		r.decoder.warning(at, "the rule %s has the same name: give one of them another", r.place(first).from(r.decoder.file))
 	default:
 		r.decoder.warning(at, "the rule %s has the same name, %s: give one of them another", r.place(first).from(r.decoder.file), name)
 	}

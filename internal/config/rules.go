@@ -70,6 +70,7 @@ type rulesReader struct {
 type domainReader struct {
 	name    string
 	void    bool // its rules are judged, but cannot be kept
+	filled  bool // it has descriptors
 	at      Place
 	headers Place // zero: none were given
 	paths   map[descriptors.RuleID]lineMark
@@ -121,7 +122,7 @@ func (r *rulesReader) noRules(src source) {
 }
 
 func (r *rulesReader) newDecoder(file string, offset int, report, warn *report) *decoder {
-	return &decoder{file: file, offset: offset, report: report, warn: warn, hides: r.secrets.Is}
+	return &decoder{file: file, offset: offset, report: report, warn: warn, hides: r.hides}
 }
 
 // document reads one domain, or the part of it that a file has.
@@ -198,6 +199,9 @@ func (r *rulesReader) headers(f *field[[]string]) {
 // finish judges what only all files together tell.
 func (r *rulesReader) finish() {
 	for _, d := range r.order {
+		if !d.filled {
+			r.warn.addf(d.at.File, d.at.Line, "domain", "no descriptors, so nothing is limited in %s", quote(d.name))
+		}
 		r.replaced(d)
 	}
 }

@@ -408,8 +408,77 @@ descriptors:
 `,
 			want: []string{
 				"d: a: a: 1/1s+2/2s, free 1/1m to 1s observed 0.25, pro unlimited; by api_key",
-				"d: b: b: 5/1m observed 1, pro 6/1m; by b",
+				"d: b: b: 5/1m observed 1, pro 6/1m observed 1; by b",
 				"d: c: c: unlimited, free 6/1m observed 0.125; by c",
+			},
+		},
+		{
+			name: "observe and precision beside by_tier",
+			text: `domain: d
+descriptors:
+  - key: a
+    rate_limit:
+      observe: 25%
+      precision: 2s
+      by_tier:
+        free: {window: 2s, requests: 1}
+        starter: {window: 1m, requests: 1, observe: off, precision: auto}
+        pro: {precision: 1s, observe: true, limits: [{window: 1m, requests: 1}, {window: 2m, requests: 1, precision: 3s}]}
+        default: {window: 1m, requests: 1}
+  - key: b
+    rate_limit:
+      observe: true
+      precision: 0
+      unlimited: true
+      by_tier: {free: {limits: [{unit: day, requests_per_unit: 50000}, {unit: hour, requests_per_unit: 1, precision: 1m}]}, pro: {unlimited: true}}
+  - key: c
+    rate_limit:
+      precision: 2s
+      limits: [{window: 1m, requests: 1}, {window: 2m, requests: 1, precision: 1s}]
+      by_tier: {free: {window: 3m, requests: 1}}
+`,
+			want: []string{
+				"d: a: a: 1/1m to 2s observed 0.25, free 1/2s to 2s observed 0.25, pro 1/1m to 1s+1/2m to 3s observed 1, starter 1/1m; by a",
+				"d: b: b: unlimited, free 50000/1d to 0s+1/1h to 1m0s observed 1, pro unlimited; by b",
+				"d: c: c: 1/1m to 2s+1/2m to 1s, free 1/3m to 2s; by c",
+			},
+		},
+		{
+			name: "tiers that share a log",
+			text: `domain: d
+descriptors:
+  - key: tenant
+    value: t-*
+    share_threshold: true
+    rate_limit: {by_tier: {free: {window: 1m, requests: 1, observe: true}, default: {window: 1m, requests: 2}}}
+    descriptors:
+      - key: route
+        rate_limit:
+          subject: tenant
+          by_tier: {free: {window: 1m, requests: 1}, default: {window: 1m, requests: 2}}
+      - key: user
+        rate_limit: {by_tier: {free: {window: 1m, requests: 1}, default: {window: 1m, requests: 2}}}
+      - key: other
+        rate_limit:
+          subject: api_key
+          by_tier: {free: {window: 1m, requests: 1}, default: {window: 1m, requests: 2}}
+      - key: one
+        rate_limit: {subject: tenant, by_tier: {default: {window: 1m, requests: 2}}}
+  - key: tenant
+    value: u-*
+    rate_limit: {by_tier: {free: {window: 1m, requests: 1}, default: {window: 1m, requests: 2}}}
+`,
+			want: []string{
+				"d: tenant=t-* (pattern) (shared): tenant.t--: 2/1m, free 1/1m observed 1; by tenant",
+				"d: tenant=t-* (pattern) (shared) > route: tenant.t--.route: 2/1m, free 1/1m; by tenant",
+				"d: tenant=t-* (pattern) (shared) > user: tenant.t--.user: 2/1m, free 1/1m; by user",
+				"d: tenant=t-* (pattern) (shared) > other: tenant.t--.other: 2/1m, free 1/1m; by api_key",
+				"d: tenant=t-* (pattern) (shared) > one: tenant.t--.one: 2/1m; by tenant",
+				"d: tenant=u-* (pattern): tenant.u--: 2/1m, free 1/1m; by tenant",
+			},
+			warnings: []string{
+				":6: descriptors[tenant=t-*].rate_limit.by_tier: the tiers share one log: share_threshold gives one to all values of tenant",
+				":11: descriptors[tenant=t-*].descriptors[route].rate_limit.by_tier: the tiers share one log: share_threshold gives one to all values of tenant",
 			},
 		},
 		{
@@ -518,6 +587,54 @@ descriptors:
 	}
 }
 
+// TestSecretsAreNotRepeated: neither a problem nor a warning shows the value of an
+// entry that is secret or seems to be, whichever way its key is written.
+func TestSecretsAreNotRepeated(t *testing.T) {
+	const rules = `domain: d
+descriptors:
+  - {key: Authorization, value: Bearer hush-1, rate_limit: {unit: day, requests_per_unit: 1, name: "a b"}}
+  - {value: hush-2, key: X-Access-Token, descriptors: [{key: a*, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: my_password, value: hush 3, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: gone}]}}
+  - {key: my_password, value: hush+3, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: my-secret, value: hush-4*, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a.secret, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, descriptors: [{key: secret, rate_limit: {unit: day, requests_per_unit: 1}}]}
+`
+	s := Default()
+	s.Rules.Path = write(t, "rules.yaml", rules)
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suspect := func(key string) string {
+		return fmt.Sprintf("if this holds API keys, add %q to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject", key)
+	}
+	want := []string{
+		":3: descriptors[Authorization=***].value: an API key in plain text: give it a subject in the tiers file, and a rule for its tier",
+		`:3: descriptors[Authorization=***].rate_limit.name: headers and metrics call it a-b: there a name has only letters, digits and "_.-", and at most 64 of them`,
+		":4: descriptors[X-Access-Token=***].key: " + suspect("X-Access-Token"),
+		":4: descriptors[X-Access-Token=***].descriptors[a*].key: * is a wildcard in values only: this is a key with that character",
+		":5: descriptors[my_password=***].key: " + suspect("my_password"),
+		`:5: descriptors[my_password=***].rate_limit.replaces[0].name: no rule of the domain has the name "gone"`,
+		":6: descriptors[my_password=***].key: " + suspect("my_password"),
+		":6: descriptors[my_password=***].rate_limit: the rule on line 5 has the same name: give one of them another",
+		":7: descriptors[my-secret=***].key: " + suspect("my-secret"),
+		":8: descriptors[a.secret].key: " + suspect("a.secret"),
+		":9: descriptors[a].descriptors[secret].key: " + suspect("secret"),
+		":9: descriptors[a].descriptors[secret].rate_limit: the rule on line 8 has the same name, a.secret: give one of them another",
+	}
+	if diff := cmp.Diff(want, texts(g.Warnings, s.Rules.Path)); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	if got, want := g.Rules.All()[0].Path[0].Value, g.Secrets.Digest("Bearer hush-1"); got != want {
+		t.Errorf("the value that is kept of Authorization: got %q, want its digest", got)
+	}
+	s.Rules.Path = write(t, "rules.yaml", strings.ReplaceAll(rules, "unit: day", "unit: dya"))
+	if _, err := Load(s); strings.Contains(problemsOf(t, err), "hush") || strings.Count(problemsOf(t, err), "did you mean") != 7 {
+		t.Errorf("problems: got\n%v", err)
+	}
+}
+
 // TestMergedDomains joins a domain from several files and documents.
 func TestMergedDomains(t *testing.T) {
 	dir := t.TempDir()
@@ -542,7 +659,8 @@ func TestMergedDomains(t *testing.T) {
 	if diff := cmp.Diff(rules, tellAll(g.Rules)); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string(nil), texts(g.Warnings, "")); diff != "" {
+	warnings := []string{dir + `/a.yaml:5: domain: no descriptors, so nothing is limited in "e"`}
+	if diff := cmp.Diff(warnings, texts(g.Warnings, "")); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	places := []Place{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}

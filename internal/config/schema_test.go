@@ -321,7 +321,8 @@ func TestRulesInDocs(t *testing.T) {
 // saying something that is hard to understand.
 var beyondSchema = []string{
 	// One value beside another.
-	"rules-by-tier-default-beside-limit", "rules-duplicate-descriptor", "rules-duplicate-domain", "rules-limits-same-window",
+	"rules-by-tier-default-beside-limit", "rules-duplicate-address", "rules-duplicate-descriptor",
+	"rules-duplicate-domain", "rules-limits-same-window",
 	"rules-modes-that-contradict", "rules-replaces-cycle", "rules-replaces-itself", "rules-replaces-long-cycle",
 	"rules-requests-per-unit-alone", "rules-share-threshold-without-wildcard", "rules-unlimited-false",
 	"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",

@@ -53,7 +53,7 @@ type Admin struct {
 
 // Rules says where the rules are and how they are meant as a whole.
 type Rules struct {
-	Path           string `yaml:"path" doc:"a rules file, or a directory of *.yaml and *.yml; empty: the built-in example"`
+	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml in it and below; empty: the built-in example"`
 	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may stand in several files, whose descriptors are joined; otherwise that is refused"`
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"every rule is only observed: decided and reported, but nothing is denied"`
@@ -137,7 +137,7 @@ type Metrics struct {
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
-	Entries []string `yaml:"entries" doc:"descriptor keys whose values are API keys; they are digested before anything can log or store them"`
+	Entries []string `yaml:"entries" doc:"descriptor keys, in upper or lower case, whose values are API keys; they are digested before anything can log or store them"`
 	Key     Secret   `yaml:"key" doc:"secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
 	KeyFile string   `yaml:"key_file" doc:"a file that holds secrets.key; only one of the two may be given"`
 }

@@ -7,9 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 )
 
 // Bounds on the size of files, so that a wrong path (a log, a disk image) is a
@@ -103,41 +100,4 @@ func plainError(err error) error {
 		return pathErr.Err
 	}
 	return err
-}
-
-// rulesFiles returns the files that a rules path stands for, sorted: the path
-// itself, or the YAML files of the directory, without those whose names begin
-// with a dot if these are to be ignored.
-func rulesFiles(path string, ignoreDotFiles bool) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, plainError(err)
-	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, plainError(err)
-	}
-	var files []string
-	for _, e := range entries {
-		if !isRulesFile(e.Name()) || ignoreDotFiles && strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		file := filepath.Join(path, e.Name())
-		// A symbolic link counts as what it leads to; one that leads nowhere is
-		// kept, and reading it is a problem.
-		if info, err := os.Stat(file); err == nil && info.IsDir() {
-			continue
-		}
-		files = append(files, file)
-	}
-	slices.Sort(files)
-	return files, nil
-}
-
-func isRulesFile(name string) bool {
-	ext := filepath.Ext(name)
-	return ext == ".yaml" || ext == ".yml"
 }

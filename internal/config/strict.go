@@ -95,8 +95,8 @@ type decoder struct {
 	report *report
 	// warn takes what is ignored on purpose. Nil: it is a problem.
 	warn *report
-	// hides says that values of descriptor entries with this key are secret and
-	// must not stand in a path. Nil: none is.
+	// hides says that values of descriptor entries with this key are or may be
+	// secret and must not stand in a path. Nil: none is.
 	hides func(key string) bool
 	// offset is added to the lines of nodes, for a node that was parsed from a
 	// part of a file.

@@ -27,8 +27,12 @@ func (s Settings) WatchPaths() []string {
 
 // WatchOptions say what a [Watcher] watches.
 type WatchOptions struct {
-	// Paths are files, and directories that stand for their *.yaml and *.yml.
+	// Paths are files, and directories that stand for the *.yaml and *.yml in them
+	// and below.
 	Paths []string
+	// IgnoreDotFiles says that in directories names that begin with a dot do not
+	// count.
+	IgnoreDotFiles bool
 	// Interval is how often the paths are looked at, beside events of the file
 	// system, which do not come from every file system. Zero: events only.
 	Interval time.Duration
@@ -84,7 +88,7 @@ func NewWatcher(o WatchOptions) *Watcher {
 	return &Watcher{
 		o:          o,
 		trigger:    make(chan struct{}, 1),
-		last:       look(o.Paths),
+		last:       look(o),
 		openNotify: fsnotify.NewWatcher,
 		watched:    make(map[string]os.FileInfo),
 	}
@@ -127,7 +131,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-w.trigger:
-			w.last = look(w.o.Paths)
+			w.last = look(w.o)
 			w.o.OnChange()
 		case e, ok := <-events:
 			if !ok {
@@ -169,10 +173,10 @@ func (w *Watcher) postpone() {
 
 // look looks at the files and calls back if they are not as they were.
 func (w *Watcher) look() {
-	now := look(w.o.Paths)
+	now := look(w.o)
 	if w.follow(now.dirs) {
 		// What happened between the look and the new watch gave no event.
-		now = look(w.o.Paths)
+		now = look(w.o)
 	}
 	if now.equal(w.last) {
 		w.firstEvent = time.Time{}
@@ -216,20 +220,20 @@ func (w *Watcher) eventsFailed(err error) {
 }
 
 // follow watches the directories and no others, and says whether one is new.
-func (w *Watcher) follow(dirs []string) (added bool) {
+func (w *Watcher) follow(dirs map[string]bool) (added bool) {
 	if w.notify == nil {
 		return false
 	}
 	for dir, was := range w.watched {
 		is, err := os.Stat(dir)
-		if err == nil && os.SameFile(was, is) && slices.Contains(dirs, dir) {
+		if err == nil && os.SameFile(was, is) && dirs[dir] {
 			continue
 		}
 		// An error means that the watch went with its directory.
 		_ = w.notify.Remove(dir)
 		delete(w.watched, dir)
 	}
-	for _, dir := range dirs {
+	for dir := range dirs {
 		if _, ok := w.watched[dir]; ok {
 			continue
 		}
@@ -253,7 +257,7 @@ func (w *Watcher) follow(dirs []string) (added bool) {
 // sight is what a look saw.
 type sight struct {
 	files []seen
-	dirs  []string // where an event would tell of a change
+	dirs  map[string]bool // where an event would tell of a change
 }
 
 // seen is one file, with symbolic links followed.
@@ -263,21 +267,27 @@ type seen struct {
 }
 
 // look looks at the paths. What cannot be read is not there.
-func look(paths []string) sight {
-	var s sight
-	for _, p := range paths {
+func look(o WatchOptions) sight {
+	s := sight{dirs: make(map[string]bool)}
+	for _, p := range o.Paths {
 		info, err := os.Stat(p)
 		if err != nil || !info.IsDir() {
 			s.file(p)
 			continue
 		}
 		s.dir(s.resolve(p))
-		files, err := rulesFiles(p, false)
+		listed, err := rulesFiles(p, o.IgnoreDotFiles)
 		if err != nil {
 			s.files = append(s.files, seen{path: p})
 			continue
 		}
-		for _, f := range files {
+		for _, way := range listed.ways {
+			s.dir(s.resolve(way))
+		}
+		for _, problem := range listed.failed {
+			s.files = append(s.files, seen{path: problem.File})
+		}
+		for _, f := range listed.files {
 			s.file(f)
 		}
 	}
@@ -353,9 +363,7 @@ func (s *sight) dir(dir string) {
 		}
 		dir = up
 	}
-	if !slices.Contains(s.dirs, dir) {
-		s.dirs = append(s.dirs, dir)
-	}
+	s.dirs[dir] = true
 }
 
 func (s sight) equal(other sight) bool {

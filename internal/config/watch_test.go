@@ -196,6 +196,49 @@ func TestWatcherSeesFilesOfADirectoryComeAndGo(t *testing.T) {
 	})
 }
 
+func TestWatcherSeesSubdirectories(t *testing.T) {
+	ways(t, func(t *testing.T, start func(*testing.T, ...string) *watching) {
+		dir := t.TempDir()
+		outside, nowhere := t.TempDir(), filepath.Join(t.TempDir(), "later")
+		sub := makeDir(t, dir, "sub")
+		put(t, sub, "a.yaml", "a")
+		link(t, outside, dir, "link")
+		link(t, nowhere, dir, "later")
+		w := start(t, dir)
+		put(t, sub, "a.yaml", "ab")
+		w.changed(t, "a write below")
+		put(t, makeDir(t, sub, "new", "deep"), "b.yaml", "b")
+		w.changed(t, "a new file in new directories")
+		put(t, filepath.Join(sub, "new", "deep"), "b.yaml", "bc")
+		w.changed(t, "a write into them")
+		put(t, outside, "c.yaml", "c")
+		w.changed(t, "a new file behind a link")
+		put(t, makeDir(t, nowhere), "d.yaml", "d")
+		w.changed(t, "a directory to which a link led before")
+		if err := os.RemoveAll(filepath.Join(sub, "new")); err != nil {
+			t.Fatal(err)
+		}
+		w.changed(t, "a removal of directories")
+	})
+}
+
+// TestWatcherIgnoresDotFiles: a checkout has a .git, which may be large.
+func TestWatcherIgnoresDotFiles(t *testing.T) {
+	dir := t.TempDir()
+	put(t, makeDir(t, dir, ".git"), "a.yaml", "a")
+	put(t, dir, ".b.yaml", "b")
+	put(t, dir, "c.yaml", "c")
+	for _, ignore := range []bool{true, false} {
+		s := look(WatchOptions{Paths: []string{dir}, IgnoreDotFiles: ignore})
+		if got, want := len(s.files), 3; ignore && got != 1 || !ignore && got != want {
+			t.Errorf("without dot files: %v: got %d files", ignore, got)
+		}
+		if got := s.dirs[filepath.Join(dir, ".git")]; got == ignore {
+			t.Errorf("without dot files: %v: .git is watched: %v", ignore, got)
+		}
+	}
+}
+
 func TestWatcherSeesAFileThatIsMissingForAMoment(t *testing.T) {
 	ways(t, func(t *testing.T, start func(*testing.T, ...string) *watching) {
 		dir := filepath.Join(t.TempDir(), "tiers")

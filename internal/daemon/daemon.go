@@ -50,9 +50,10 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	gs := &generations{settings: s, log: o.Log}
 	// Before the first load, so that no change is missed between the two.
 	watch := config.NewWatcher(config.WatchOptions{
-		Paths:    s.WatchPaths(),
-		Interval: s.Reload.Interval,
-		OnChange: gs.reload,
+		Paths:          s.WatchPaths(),
+		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
+		Interval:       s.Reload.Interval,
+		OnChange:       gs.reload,
 		OnWarning: func(err error) {
 			o.Log.Warn("files are watched by looking at them every now and then", zap.Error(err))
 		},

@@ -14,16 +14,16 @@ const DigestLen = 2 * sha256.Size
 // Secrets digests what must not be kept. It is safe for concurrent use; the
 // zero value is not usable, [NewSecrets] makes one.
 type Secrets struct {
-	keys   map[string]bool
+	keys   map[string]bool // in lower case
 	hashes sync.Pool
 }
 
-// NewSecrets returns Secrets for descriptor entries with the given keys. secret
-// keys the digest; empty means plain SHA-256.
+// NewSecrets returns Secrets for descriptor entries with the given keys, in upper
+// or lower case. secret keys the digest; empty means plain SHA-256.
 func NewSecrets(keys []string, secret []byte) *Secrets {
 	s := &Secrets{keys: make(map[string]bool, len(keys))}
 	for _, k := range keys {
-		s.keys[k] = true
+		s.keys[string(appendLower(nil, k))] = true
 	}
 	s.hashes.New = func() any {
 		if len(secret) == 0 {
@@ -34,8 +34,30 @@ func NewSecrets(keys []string, secret []byte) *Secrets {
 	return s
 }
 
-// Is reports whether entries with this key hold secrets.
-func (s *Secrets) Is(key string) bool { return s.keys[key] }
+// Is reports whether entries with this key hold secrets. Case does not count: the
+// keys are often names of HTTP headers. That is, of ASCII letters.
+func (s *Secrets) Is(key string) bool {
+	for i := range len(key) {
+		if isUpper(key[i]) {
+			var lower [64]byte // so that a usual key needs no memory
+			return s.keys[string(appendLower(lower[:0], key))]
+		}
+	}
+	return s.keys[key]
+}
+
+func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
+func appendLower(b []byte, text string) []byte {
+	for i := range len(text) {
+		c := text[i]
+		if isUpper(c) {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
 
 // Digest returns the digest of an API key as 64 lower-case hex digits.
 func (s *Secrets) Digest(apiKey string) string {
@@ -52,7 +74,7 @@ func (s *Secrets) Digest(apiKey string) string {
 // Value returns what may be kept of an entry: its digest if the key holds
 // secrets, else the value itself.
 func (s *Secrets) Value(key, value string) string {
-	if s.keys[key] {
+	if s.Is(key) {
 		return s.Digest(value)
 	}
 	return value

@@ -32,6 +32,48 @@ func TestDigest(t *testing.T) {
 	}
 }
 
+// TestCaseOfKeys: names of headers are written in any case.
+func TestCaseOfKeys(t *testing.T) {
+	long := strings.Repeat("X-Long-", 20)
+	s := NewSecrets([]string{"api_key", "X-API-Key", long, "schlüssel", "azz", "a{b", "a`b"}, nil)
+	for _, c := range []struct {
+		key  string
+		want bool
+	}{
+		{"api_key", true},
+		{"API_KEY", true},
+		{"Api_Key", true},
+		{"x-api-key", true},
+		{"X-API-KEY", true},
+		{strings.ToLower(long), true},
+		{strings.ToUpper(long), true},
+		{"SCHLüSSEL", true},
+		// Letters beyond ASCII count as they are, and so do ASCII's neighbours of
+		// letters: @ and [ stand before A and behind Z, ` and { before a and behind z.
+		{"schlÜssel", false},
+		{"api_\u212aey", false},
+		{"AzZ", true},
+		{"a[b", false},
+		{"a@b", false},
+		{"A{B", true},
+		{"", false},
+		{"api_keys", false},
+		{"API", false},
+	} {
+		if got := s.Is(c.key); got != c.want {
+			t.Errorf("Is(%q) = %v, want %v", c.key, got, c.want)
+		}
+		if got, want := s.Value(c.key, "v") == s.Digest("v"), c.want; got != want {
+			t.Errorf("Value(%q, v) is a digest: %v, want %v", c.key, got, want)
+		}
+	}
+	for _, key := range []string{"api_key", "route", "Api_Key", "Route"} {
+		if n := testing.AllocsPerRun(100, func() { s.Is(key) }); n != 0 {
+			t.Errorf("Is(%q) allocates %v times", key, n)
+		}
+	}
+}
+
 func TestDigestConcurrently(t *testing.T) {
 	s := NewSecrets(nil, []byte("pepper-pepper-pepper"))
 	want := s.Digest("k")
