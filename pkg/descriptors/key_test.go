@@ -52,7 +52,10 @@ func TestRuleIDsDiffer(t *testing.T) {
 		{{Key: "a=b", AnyValue: true}},
 		{{Key: "a/b", AnyValue: true}},
 		{{Key: "a", Value: "b/c"}},
-		path("a=b*"), {{Key: "a", Value: "b*"}}, {{Key: "a*", Value: "b"}}, {{Key: "a*", AnyValue: true}},
+		path("a=b*"),
+		{{Key: "a", Value: "b*"}},
+		{{Key: "a*", Value: "b"}},
+		{{Key: "a*", AnyValue: true}},
 	}
 	seen := map[RuleID][]Node{}
 	for _, p := range paths {
