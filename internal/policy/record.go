@@ -1,0 +1,66 @@
+package policy
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// record counts every rule once.
+func (d *Decider) record(rules *Rules, req *Request, v *Verdict) {
+	for i, at := range v.Strictest {
+		if at < 0 {
+			continue
+		}
+		s := &v.Limits[at]
+		outcome := s.outcome(v.Allowed)
+		s.Rule.meter.Count(outcome)
+		if s.Rule.detail && req.Descriptors[i].Override == nil {
+			v.detail = rules.appendDetail(v.detail[:0], s.Rule, req.Descriptors[i].Entries)
+			s.Rule.meter.Detail(v.detail, outcome)
+		}
+	}
+}
+
+// logDenial logs a denial at debug level.
+func (d *Decider) logDenial(req *Request, v *Verdict) {
+	if v.Allowed {
+		return
+	}
+	if entry := d.opts.Log.Check(zap.DebugLevel, "denied"); entry != nil {
+		s := &v.Limits[v.Decisive]
+		entry.Write(
+			zap.String("domain", req.Domain),
+			zap.String("rule", s.Rule.Name),
+			zap.String("tier", s.Tier),
+			zap.String("subject", s.Subject),
+			zap.Uint64("limit", s.Limit.Hits),
+			zap.Duration("window", s.Limit.Window),
+			zap.Uint64("cost", s.Cost),
+			zap.Duration("retry_after", s.Reset()),
+			zap.Bool("never", s.Decision.Never),
+			zap.Bool("degraded", v.Degraded),
+		)
+	}
+}
+
+// appendDetail writes what value_to_metric and detailed_metric ask for: the path
+// with the values of the request, as envoyproxy/ratelimit names its metrics, but
+// never that of an API key. A pattern whose values share a log stands for them.
+func (rs *Rules) appendDetail(b []byte, rule *Rule, entries descriptors.Descriptor) []byte {
+	for i, n := range rule.Path {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = append(b, n.Key...)
+		value := n.Value
+		if n.Open() && (rule.Detailed || i < len(rule.ValueInMetric) && rule.ValueInMetric[i]) && (i >= len(rule.Share) || !rule.Share[i]) {
+			value = entries[i].Value
+		}
+		if value != "" && !rs.secrets.Is(n.Key) {
+			b = append(b, '_')
+			b = append(b, value...)
+		}
+	}
+	return b
+}

@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A LimitStatus is one limit that a request was checked against.
+type LimitStatus struct {
+	Rule       *Rule
+	Limit      Limit
+	Descriptor int    // index into Request.Descriptors
+	Tier       string // empty where the rule knows no subject
+	Subject    string // the subject's id; empty where it is not known
+	Cost       uint64
+	Mode       window.Mode
+	Quota      bool // one of several alternatives, of which one must have room
+	Observed   bool // never denies
+	Unknown    bool // the store could not say, and the rule allows then: nobody knows what remains
+	Decision   window.Decision
+}
+
+// Over reports whether the limit had no room and was meant to have it.
+func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed }
+
+// MayDeny reports whether the limit could have denied the request: it is neither
+// a refund nor only observed, nor an alternative of one that passes anyway.
+func (s *LimitStatus) MayDeny() bool {
+	return !s.Observed && s.Mode != window.Observe && s.Mode != window.Refund
+}
+
+// Reset is what a client should sleep on: the wait until this cost has room, if
+// it was denied; the wait until one more unit can be spent, if nothing remains;
+// else the wait until the window is empty. A cost that can never have room gets
+// the length of the window: asking again sooner is certainly in vain.
+func (s *LimitStatus) Reset() time.Duration {
+	switch d := &s.Decision; {
+	case d.Never:
+		return s.Limit.Window
+	case !d.Allowed:
+		return d.RetryAfter
+	case d.Remaining == 0:
+		return d.UnitAfter
+	default:
+		return d.ResetAfter
+	}
+}
+
+// stricter orders limits by how much they constrain the caller: denied before
+// allowed, then the longer wait, then the smaller share that remains.
+func (s *LimitStatus) stricter(than *LimitStatus) bool {
+	a, b := &s.Decision, &than.Decision
+	if a.Allowed != b.Allowed {
+		return b.Allowed
+	}
+	if !a.Allowed {
+		if a.Never != b.Never {
+			return a.Never
+		}
+		return s.Reset() > than.Reset()
+	}
+	// Both at most 2^32-1 by window.MaxHits, so the products fit.
+	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
+}
+
+// A Verdict answers a request. The zero value is ready for [Decider.Decide],
+// which reuses what the last request left in it.
+type Verdict struct {
+	// Allowed says whether the request may pass. What was charged follows from
+	// the modes of the limits.
+	Allowed bool
+	// Degraded says that the store could not decide and that the rules' own
+	// choice for that did.
+	Degraded bool
+	// Limits holds every limit that was checked, in the order of the descriptors.
+	Limits []LimitStatus
+	// Strictest has, for each descriptor of the request, the index in Limits of
+	// its strictest limit, or -1 if nothing limits it.
+	Strictest []int
+	// Matches has what each descriptor of the request matched.
+	Matches []Match
+	// Decisive is the index in Limits of the limit that speaks for the request:
+	// of those that deny, the one with the longest wait, where quota rules wait
+	// for the first of them that has room; if none denies, the one with the
+	// smallest share remaining. -1 if nothing limits the request.
+	Decisive int
+	// Shadowed is the index in Limits of the strictest limit that had no room but
+	// is only observed, or -1.
+	Shadowed int
+	// Headers are the styles of headers of the domain. Nil: the service's.
+	Headers []string
+
+	checks    []window.Check
+	decisions []window.Decision
+	identity  []string
+	key       []byte
+	detail    []byte
+	local     []window.Check
+	localAt   []int
+}
+
+// A Match is what one descriptor of a request met.
+type Match struct {
+	// Rule is nil if none matched.
+	Rule *Rule
+	// Unlimited: by the rule, or its terms for the tier.
+	Unlimited bool
+	// ReplacedBy is another rule that the request matched, which takes its place.
+	ReplacedBy *Rule
+	// Overridden: a limit that came with the descriptor takes its place.
+	Overridden bool
+}
+
+// Metadata returns the merged metadata of the rules whose descriptors have room,
+// nil if there is none. Of two values for one name the first one counts;
+// mappings are merged, as envoyproxy/ratelimit does.
+func (v *Verdict) Metadata() map[string]any {
+	var merged map[string]any
+	for i := range v.Matches {
+		m := &v.Matches[i]
+		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.ReplacedBy != nil || m.Overridden {
+			continue
+		}
+		if at := v.Strictest[i]; at >= 0 && v.Limits[at].Over() {
+			continue
+		}
+		if merged == nil {
+			merged = make(map[string]any)
+		}
+		merge(merged, m.Rule.Metadata)
+	}
+	return merged
+}
+
+func merge(into, from map[string]any) {
+	for k, v := range from {
+		child, isMap := v.(map[string]any)
+		old, exists := into[k]
+		switch {
+		case !exists && isMap:
+			fresh := make(map[string]any, len(child))
+			merge(fresh, child) // the rule's own is read by others
+			into[k] = fresh
+		case !exists:
+			into[k] = v
+		case isMap:
+			if oldMap, ok := old.(map[string]any); ok {
+				merge(oldMap, child)
+			}
+		}
+	}
+}
+
+// reset forgets the last request but keeps the memory.
+func (v *Verdict) reset(descriptors int) {
+	clear(v.Limits)
+	clear(v.Matches)
+	clear(v.checks)
+	clear(v.identity)
+	clear(v.local)
+	v.Allowed, v.Degraded, v.Decisive, v.Shadowed, v.Headers = true, false, -1, -1, nil
+	v.Limits, v.checks, v.Strictest, v.Matches = v.Limits[:0], v.checks[:0], v.Strictest[:0], v.Matches[:0]
+	for range descriptors {
+		v.Strictest = append(v.Strictest, -1)
+		v.Matches = append(v.Matches, Match{})
+	}
+}
+
+// fold turns the store's decisions into the verdict.
+func (v *Verdict) fold(shadow bool) {
+	var (
+		group window.Verdict
+		quota = -1 // the alternative that speaks for all
+	)
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		s.Decision = v.decisions[i]
+		group.Add(s.Mode, s.Decision.Allowed)
+		if s.Unknown {
+			continue
+		}
+		if at := &v.Strictest[s.Descriptor]; *at < 0 || s.stricter(&v.Limits[*at]) {
+			*at = i
+		}
+		switch {
+		case s.Mode == window.Refund:
+		case s.Observed:
+			if !s.Decision.Allowed && (v.Shadowed < 0 || s.stricter(&v.Limits[v.Shadowed])) {
+				v.Shadowed = i
+			}
+		case s.Quota:
+			if quota < 0 || v.Limits[quota].stricter(s) {
+				quota = i
+			}
+		case v.Decisive < 0 || s.stricter(&v.Limits[v.Decisive]):
+			v.Decisive = i
+		}
+	}
+	// What always charges vetoes like the others, but not where all is observed.
+	v.Allowed = group.Allowed() || shadow
+	if quota < 0 {
+		return
+	}
+	// If the best alternative has no room none has, and the group denies. Where it
+	// was settled otherwise none of them has anything to say.
+	if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive])) {
+		v.Decisive = quota
+	}
+}
+
+// outcome is what became of the limit in a request that was allowed or not.
+func (s *LimitStatus) outcome(allowed bool) Outcome {
+	switch {
+	case s.Mode == window.Refund:
+		return OutcomeRefunded
+	case s.Observed && s.Decision.Allowed:
+		return OutcomeShadowAllowed
+	case s.Observed:
+		return OutcomeShadowDenied
+	case !s.Decision.Allowed && allowed:
+		return OutcomePassedOver
+	case !s.Decision.Allowed:
+		return OutcomeDenied
+	case !allowed && s.Mode != window.Always:
+		return OutcomeNotCharged
+	default:
+		return OutcomeAllowed
+	}
+}
