@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -149,7 +150,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 func (r *rulesReader) suspect(key string) bool {
 	is, known := r.keys[key]
 	if !known {
-		is = looksSecret(key) && !r.secrets.Is(key)
+		is = tier.LooksSecret(key) && !r.secrets.Is(key)
 		if len(r.keys) < maxProblems {
 			r.keys[key] = is
 		}
@@ -158,20 +159,7 @@ func (r *rulesReader) suspect(key string) bool {
 }
 
 // hides reports whether values of entries with a key must not be repeated.
-func (r *rulesReader) hides(key string) bool { return r.secrets.Is(key) || looksSecret(key) }
-
-var separators = strings.NewReplacer("-", "", "_", "")
-
-// looksSecret guesses from its key whether an entry holds API keys.
-func looksSecret(key string) bool {
-	key = separators.Replace(strings.ToLower(key))
-	for _, word := range []string{"apikey", "authorization", "secret", "password", "accesstoken", "bearer"} {
-		if strings.Contains(key, word) {
-			return true
-		}
-	}
-	return false
-}
+func (r *rulesReader) hides(key string) bool { return r.secrets.Hides(key) }
 
 // rule reads what a descriptor limits and adds it. pathOK says that nothing is
 // wrong with the path.

@@ -128,7 +128,7 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 		return nil
 	}
 	v.fold(rules.shadow)
-	d.record(rules, req, v)
+	d.record(req, v)
 	d.logDenial(req, v)
 	return nil
 }

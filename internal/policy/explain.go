@@ -63,7 +63,7 @@ func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
 	steps := dom.tree.Trace(desc.Entries)
 	for _, s := range steps {
 		entry := s.Entry
-		if rs.secrets.Is(entry.Key) {
+		if rs.secrets.Hides(entry.Key) {
 			entry.Value = "***"
 		}
 		for _, p := range s.Tried {

@@ -431,3 +431,34 @@ func TestFlagsThatContradict(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatLooksSecretIsNotShown gives a rule for one value of an entry that nobody
+// has declared a secret, but that looks like one. The name of the log has it all the
+// same, which is why validate warns.
+func TestWhatLooksSecretIsNotShown(t *testing.T) {
+	var now time.Duration
+	d, got := newModes(t, nil, &now,
+		with(rule("", per(9, time.Minute), one("my_password", "hunter2"), anyOf("bearer-token")), func(r *Rule) { r.Detailed = true }),
+	)
+	e, err := d.Explain(t.Context(), request("my_password=hunter2 bearer-token=t0ps3cret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.Rules().All()[0]
+	var lines []string
+	for _, line := range e.Lines {
+		if !strings.HasPrefix(strings.TrimSpace(line), "log ") {
+			lines = append(lines, line)
+		}
+	}
+	review := d.Rules().Review().Domains[0].Rules[0]
+	text := fmt.Sprintln(r.Name, r, got, lines, review.Path, review.Name)
+	for _, secret := range []string{"hunter2", "t0ps3cret"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s is shown in\n%s", secret, text)
+		}
+	}
+	if want := "my_password.bearer-token"; r.Name != want {
+		t.Errorf("name = %s, want %s", r.Name, want)
+	}
+}

@@ -7,7 +7,7 @@ import (
 )
 
 // record counts every rule once.
-func (d *Decider) record(rules *Rules, req *Request, v *Verdict) {
+func (d *Decider) record(req *Request, v *Verdict) {
 	for i, at := range v.Strictest {
 		if at < 0 {
 			continue
@@ -16,7 +16,7 @@ func (d *Decider) record(rules *Rules, req *Request, v *Verdict) {
 		outcome := s.outcome(v.Allowed)
 		s.Rule.meter.Count(outcome)
 		if s.Rule.detail && req.Descriptors[i].Override == nil {
-			v.detail = rules.appendDetail(v.detail[:0], s.Rule, req.Descriptors[i].Entries)
+			v.detail = appendDetail(v.detail[:0], s.Rule, req.Descriptors[i].Entries)
 			s.Rule.meter.Detail(v.detail, outcome)
 		}
 	}
@@ -47,7 +47,7 @@ func (d *Decider) logDenial(req *Request, v *Verdict) {
 // appendDetail writes what value_to_metric and detailed_metric ask for: the path
 // with the values of the request, as envoyproxy/ratelimit names its metrics, but
 // never that of an API key. A pattern whose values share a log stands for them.
-func (rs *Rules) appendDetail(b []byte, rule *Rule, entries descriptors.Descriptor) []byte {
+func appendDetail(b []byte, rule *Rule, entries descriptors.Descriptor) []byte {
 	for i, n := range rule.Path {
 		if i > 0 {
 			b = append(b, '.')
@@ -57,7 +57,7 @@ func (rs *Rules) appendDetail(b []byte, rule *Rule, entries descriptors.Descript
 		if n.Open() && (rule.Detailed || i < len(rule.ValueInMetric) && rule.ValueInMetric[i]) && (i >= len(rule.Share) || !rule.Share[i]) {
 			value = entries[i].Value
 		}
-		if value != "" && !rs.secrets.Is(n.Key) {
+		if value != "" && !rule.hidden[i] {
 			b = append(b, '_')
 			b = append(b, value...)
 		}

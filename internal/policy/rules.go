@@ -113,9 +113,10 @@ type Rule struct {
 	label      string
 	given      string // the name as the file has it
 	identity   []identityPart
-	subject    int  // index of the subject's entry in the path; -1: elsewhere or none
-	hasSubject bool // there is a subject: in the path, or by key in the request
-	detail     bool // Detailed or ValueInMetric
+	subject    int    // index of the subject's entry in the path; -1: elsewhere or none
+	hasSubject bool   // there is a subject: in the path, or by key in the request
+	detail     bool   // Detailed or ValueInMetric
+	hidden     []bool // levels whose values are not shown
 	byTier     map[string]*Terms
 	meter      Meter
 }
@@ -267,6 +268,9 @@ func (rs *Rules) Add(r Rule) error {
 		terms.Limits = named(r.Name, terms.Limits)
 		r.byTier[t] = &terms
 	}
+	for _, n := range r.Path {
+		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
+	}
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
 	dom := rs.domains[r.Domain]
@@ -409,7 +413,7 @@ func (rs *Rules) Tiers() *tier.Directory { return rs.tiers }
 func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
 	parts := make([]string, len(path))
 	for i, n := range path {
-		if !n.Open() && secrets.Is(n.Key) {
+		if !n.Open() && secrets.Hides(n.Key) {
 			n.Value = "***"
 		}
 		parts[i] = n.String()
@@ -445,7 +449,7 @@ func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 	var parts []string
 	for _, n := range path {
 		parts = append(parts, n.Key)
-		if !n.AnyValue && !secrets.Is(n.Key) {
+		if !n.AnyValue && !secrets.Hides(n.Key) {
 			parts = append(parts, n.Value)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
+	"strings"
 	"sync"
 )
 
@@ -45,6 +46,24 @@ func (s *Secrets) Is(key string) bool {
 	}
 	return s.keys[key]
 }
+
+// Hides reports whether the values of a key are not to be shown: it holds secrets,
+// or looks as if it did although nobody has said so.
+func (s *Secrets) Hides(key string) bool { return s.Is(key) || LooksSecret(key) }
+
+// LooksSecret guesses from its key whether an entry holds API keys.
+func LooksSecret(key string) bool {
+	key = separators.Replace(strings.ToLower(key))
+	for _, word := range []string{"apikey", "authorization", "secret", "password", "accesstoken", "bearer"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// separators are what words of a key are joined with.
+var separators = strings.NewReplacer("-", "", "_", "")
 
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
