@@ -32,7 +32,7 @@ var (
 // items of the list. ok is false if the document is not laid out so that lines
 // alone tell where an item begins.
 func splitList(data, key []byte) (head []byte, items []item, ok bool) {
-	if !utf8.Valid(data) || !plainBreaks(data) {
+	if !utf8.Valid(data) || !readable(data) {
 		return nil, nil, false
 	}
 	var (
@@ -102,15 +102,19 @@ func lineAt(data []byte, at int) (line []byte, next int) {
 	return data[at:], len(data)
 }
 
-// plainBreaks says that lines end with a line feed alone. YAML knows more line
-// breaks, and a byte order mark.
-func plainBreaks(data []byte) bool {
-	for _, other := range []string{"\r", "\u0085", "\u2028", "\u2029", "\ufeff"} {
-		if bytes.Contains(data, []byte(other)) {
+// readable says that lines end with a line feed alone, and that no character is
+// there which YAML refuses or takes for something else: other line breaks, a byte
+// order mark, controls. They would not be seen in what lies between two items.
+func readable(data []byte) bool {
+	return bytes.IndexFunc(data, func(r rune) bool {
+		switch {
+		case r == '\n', r == '\t':
 			return false
+		case r < ' ', r >= 0x7f && r < 0xa0:
+			return true
 		}
-	}
-	return true
+		return r == '\u2028' || r == '\u2029' || r == '\ufeff' || r == '\ufffe' || r == '\uffff'
+	}) < 0
 }
 
 func isBlankOrComment(text []byte) bool {
@@ -243,7 +247,7 @@ func plainLines(data []byte) []byte {
 // splitDocuments cuts a file where documents begin. ok is false if lines alone
 // do not tell where.
 func splitDocuments(data []byte) (docs []item, ok bool) {
-	if !utf8.Valid(data) || !plainBreaks(data) {
+	if !utf8.Valid(data) || !readable(data) {
 		return nil, false
 	}
 	block := notInBlock
