@@ -7,6 +7,8 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/test/figures"
 )
 
 const loadOutput = `starting benchmark...
@@ -106,8 +108,8 @@ func TestMedian(t *testing.T) {
 		{[]float64{9, 1, 2}, 2},
 		{[]float64{4, 3, 2, 1}, 2.5},
 	} {
-		if got := median(tt.in); got != tt.want {
-			t.Errorf("median(%v) = %v, want %v", tt.in, got, tt.want)
+		if got := figures.Median(tt.in); got != tt.want {
+			t.Errorf("figures.Median(%v) = %v, want %v", tt.in, got, tt.want)
 		}
 	}
 }

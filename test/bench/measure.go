@@ -173,7 +173,7 @@ func (b *bench) service(ctx context.Context, store string) (target, error) {
 		"SLIDEGATE_HEADERS_STYLES": "ratelimit",
 	}
 	if store == "redis" {
-		address, stop, err := startRedis(ctx, b.dir)
+		address, stop, err := servers.RunRedis(ctx, "redis-server")
 		if err != nil {
 			return t, err
 		}

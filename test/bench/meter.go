@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -77,52 +76,6 @@ func parseMetrics(in io.Reader) (reading, error) {
 		return r, errors.New("there is no process_cpu_seconds_total")
 	}
 	return r, nil
-}
-
-// startRedis starts a redis-server that keeps nothing on disk and returns its
-// address.
-func startRedis(ctx context.Context, dir string) (address string, stop func(), err error) {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return "", nil, errors.New("redis-server is not in PATH: install it (Debian: apt-get install redis-server), or measure with -only memory")
-	}
-	// Redis cannot be asked which port it took, so a free one is found first.
-	l, err := net.Listen("tcp", anyPort)
-	if err != nil {
-		return "", nil, err
-	}
-	address = l.Addr().String()
-	if err := l.Close(); err != nil {
-		return "", nil, err
-	}
-	_, port, _ := net.SplitHostPort(address)
-	cmd := exec.CommandContext(ctx, path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
-	if err := cmd.Start(); err != nil {
-		return "", nil, err
-	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ends is of no interest, only that it has
-		close(exited)
-	}()
-	stop = func() {
-		_ = cmd.Process.Kill() // an error: it has ended already
-		<-exited
-	}
-	deadline := time.After(10 * time.Second)
-	for {
-		if _, err = redisCPU(ctx, address); err == nil {
-			return address, stop, nil
-		}
-		select {
-		case <-exited:
-			return "", nil, errors.New("redis-server ended by itself")
-		case <-deadline:
-			stop()
-			return "", nil, fmt.Errorf("redis-server does not answer: %w", err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 // redisCPU asks Redis for the CPU seconds that it has used.

@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,6 +12,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 // bench is a Redis under load.
@@ -28,7 +25,7 @@ type bench struct {
 
 // newBench starts a Redis that keeps nothing on disk.
 func newBench(ctx context.Context, o options) (*bench, error) {
-	address, stop, err := startRedis(ctx, o.redis)
+	address, stop, err := servers.RunRedis(ctx, o.redis)
 	if err != nil {
 		return nil, err
 	}
@@ -46,18 +43,8 @@ func (b *bench) close() {
 	b.stop()
 }
 
-// prepare waits for Redis and gives it all scripts, so that no call sends one.
+// prepare gives Redis all scripts, so that no call sends one.
 func (b *bench) prepare(ctx context.Context) error {
-	var err error
-	for range 500 {
-		if err = b.client.Ping(ctx).Err(); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err != nil {
-		return fmt.Errorf("%s does not answer: %w", b.redis, err)
-	}
 	server, err := b.info(ctx, "server")
 	if err != nil {
 		return err
@@ -72,34 +59,6 @@ func (b *bench) prepare(ctx context.Context) error {
 	check := window.Check{Key: "first", Limit: window.Limit{Hits: 1, Window: time.Second}, Cost: 1}
 	store := redisstore.New(b.client, redisstore.Options{})
 	return store.Take(ctx, []window.Check{check}, make([]window.Decision, 1))
-}
-
-// startRedis returns the address of a redis-server that stop ends.
-func startRedis(ctx context.Context, binary string) (address string, stop func(), err error) {
-	// Redis cannot be asked which port it took, so a free one is found first.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	address = l.Addr().String()
-	if err := l.Close(); err != nil {
-		return "", nil, err
-	}
-	_, port, _ := net.SplitHostPort(address)
-	dir, err := os.MkdirTemp("", "windowbench")
-	if err != nil {
-		return "", nil, err
-	}
-	cmd := exec.CommandContext(ctx, binary, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
-	if err := cmd.Start(); err != nil {
-		return "", nil, errors.Join(err, os.Remove(dir))
-	}
-	return address, func() {
-		// Errors: it has ended already; what is left is an empty folder.
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = os.RemoveAll(dir)
-	}, nil
 }
 
 // info returns a section of INFO.

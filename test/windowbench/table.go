@@ -4,35 +4,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-)
 
-// median returns the middle of values, which is not empty.
-func median(values []float64) float64 {
-	s := slices.Sorted(slices.Values(values))
-	n := len(s)
-	return (s[(n-1)/2] + s[n/2]) / 2
-}
+	"github.com/slidegate/slidegate/test/figures"
+)
 
 func value(s sample) float64 { return s.value }
 func extra(s sample) float64 { return s.extra }
-
-// column collects one figure of all samples.
-func column(samples []sample, figure func(sample) float64) []float64 {
-	values := make([]float64, len(samples))
-	for i, s := range samples {
-		values[i] = figure(s)
-	}
-	return values
-}
-
-// ratios divides round by round.
-func ratios(ours, base []float64) []float64 {
-	r := make([]float64, len(ours))
-	for i := range ours {
-		r[i] = ours[i] / base[i]
-	}
-	return r
-}
 
 // number prints a figure with three digits or so.
 func number(f float64) string {
@@ -49,15 +26,15 @@ func number(f float64) string {
 
 // verdict says what the row's target is and whether it is met.
 func (r *row) verdict() (target, met string) {
-	ours := median(column(r.our, value))
+	ours := figures.Median(figures.Column(r.our, value))
 	var ok bool
 	switch t := r.target; {
 	case t.ratio > 0:
 		target = fmt.Sprintf("≤ %.2f", t.ratio)
-		ok = median(ratios(column(r.our, value), column(r.their, value))) <= t.ratio
+		ok = figures.Median(figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))) <= t.ratio
 	case t.most > 0:
 		target = "≤ " + number(t.most)
-		ok = ours <= t.most && median(column(r.our, extra)) == 0
+		ok = ours <= t.most && figures.Median(figures.Column(r.our, extra)) == 0
 	case t.least > 0:
 		target = "≥ " + number(t.least)
 		ok = ours >= t.least
@@ -72,22 +49,22 @@ func (r *row) verdict() (target, met string) {
 
 // String is the row as a line of its table.
 func (r *row) String() string {
-	line := fmt.Sprintf("| %s | %s |", r.scene, number(median(column(r.our, value))))
+	line := fmt.Sprintf("| %s | %s |", r.scene, number(figures.Median(figures.Column(r.our, value))))
 	if r.base != nil {
-		by := ratios(column(r.our, value), column(r.their, value))
-		line += fmt.Sprintf(" %s | **%.3f** (%.3f–%.3f) |", number(median(column(r.their, value))), median(by), slices.Min(by), slices.Max(by))
+		by := figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))
+		line += fmt.Sprintf(" %s | **%.3f** (%.3f–%.3f) |", number(figures.Median(figures.Column(r.their, value))), figures.Median(by), slices.Min(by), slices.Max(by))
 	}
 	if r.waits != nil {
-		line += fmt.Sprintf(" %.2f |", median(ratios(column(r.our, value), column(r.theirWaits, value))))
+		line += fmt.Sprintf(" %.2f |", figures.Median(figures.Ratios(figures.Column(r.our, value), figures.Column(r.theirWaits, value))))
 	} else if r.topic.waits {
 		line += "  |"
 	}
 	if r.topic.extra != "" {
-		by := column(r.our, extra)
+		by := figures.Column(r.our, extra)
 		if !r.topic.own {
-			by = ratios(by, column(r.their, extra))
+			by = figures.Ratios(by, figures.Column(r.their, extra))
 		}
-		line += fmt.Sprintf(" %.2f |", median(by))
+		line += fmt.Sprintf(" %.2f |", figures.Median(by))
 	}
 	target, met := r.verdict()
 	return line + fmt.Sprintf(" %s | %s |", target, met)
