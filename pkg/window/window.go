@@ -69,6 +69,17 @@ type Check struct {
 	// than window/Precision + 2 entries, and a hit may count up to a Precision
 	// too long, never too short.
 	Precision time.Duration
+	// Lease allows who asks a shared store to reserve more than one request's cost
+	// ahead. It is a matter of the caller: stores themselves ignore it.
+	Lease Lease
+}
+
+// A Lease bounds what may be reserved ahead on one log. The zero value is none.
+type Lease struct {
+	// Length is how long a reservation may be spent.
+	Length time.Duration
+	// Hits is the most that one reservation may hold. Zero leaves it to the length.
+	Hits uint64
 }
 
 // Log returns the log that c asks.
@@ -97,6 +108,10 @@ type Decision struct {
 	// ResetAfter is the wait until the log is empty if nobody spends. Zero if it
 	// is empty.
 	ResetAfter time.Duration
+	// Unsettled says of a denial that it may count what another request has
+	// reserved and may still give back, so that it may end before RetryAfter and
+	// must not be remembered.
+	Unsettled bool
 }
 
 // Store keeps logs. Implementations are safe for concurrent use.
