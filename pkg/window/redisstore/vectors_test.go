@@ -55,9 +55,10 @@ type seen struct {
 func (r *rig) take(clock int64, c *window.Check) seen {
 	r.t.Helper()
 	var s seen
-	b := batch{asked: []asked{{check: c, to: &s.decision, group: groupEnds}}}
-	args := b.arguments([]any{"evalsha", r.script.sha, 1}, "")
-	key := args[3].(string)
+	m := &message{asked: []asked{{check: c, to: &s.decision}}}
+	m.pack("", groupEnds)
+	key := m.keys[0]
+	args := []any{"evalsha", r.script.sha, 1, key, string(make([]byte, instantBytes)) + string(m.checks), string(make([]byte, instantBytes))}
 
 	pipe := r.client.Pipeline()
 	taken := pipe.Do(r.t.Context(), append(args, clock)...)
@@ -66,7 +67,12 @@ func (r *rig) take(clock int64, c *window.Check) seen {
 	if _, err := pipe.Exec(r.t.Context()); err != nil && !errors.Is(err, redis.Nil) {
 		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
 	}
-	if err := b.answer(taken.Val(), func(time.Duration) { s.foreign = true }); err != nil {
+	if text, ok := taken.Val().(string); !ok || len(text) != answerBytes+instantBytes {
+		r.t.Fatalf("%+v at %d: reply %q", *c, clock, taken.Val())
+	} else {
+		m.reply = text[:answerBytes]
+	}
+	if err := m.answer(func(time.Duration) { s.foreign = true }); err != nil {
 		r.t.Fatalf("%+v at %d: %v", *c, clock, err)
 	}
 	if log.Err() == nil {

@@ -1,0 +1,1 @@
+return string.rep('\0', 12)
