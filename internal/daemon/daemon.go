@@ -83,11 +83,9 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		Store:        &reporting{Store: store, log: sampledLog, metrics: m},
 		Meters:       m,
 		StoreSeconds: m.StoreSeconds,
-		StoreTimeout: s.Store.Timeout,
 		Log:          sampledLog,
 	}
 	if embedded, ok := store.(*memoryStore); ok {
-		options.StoreTimeout = 0 // it never waits, and a timer costs as much as a decision
 		metrics.Memory(registry, embedded.Stats)
 	} else {
 		// For the rules that decide by themselves while Redis is away. Empty, it is

@@ -41,7 +41,8 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	}
 	prefix := s.Store.Redis.KeyPrefix
 	store := redisstore.New(client, redisstore.Options{
-		Prefix: prefix,
+		Prefix:  prefix,
+		Timeout: s.Store.Timeout,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
 			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
