@@ -26,7 +26,7 @@ const drift = 1000
 type clock struct {
 	mu        sync.Mutex
 	known     bool
-	low, high int64 // bounds of server minus local, in microseconds
+	low, high int64 // bounds of server minus local, in nanoseconds
 	at        int64 // local, of the last reply
 }
 
@@ -35,39 +35,34 @@ type clock struct {
 func (c *clock) learn(server, sent, received int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	low, high := server-received/1000-1, server-sent/1000+1
+	// The server's clock has passed server, but not the microsecond after it.
+	newLow, newHigh := server*1000-received, (server+1)*1000-sent
+	low, high := newLow, newHigh
 	if c.known {
-		c.widen(received)
-		low, high = max(low, c.low), min(high, c.high)
+		// They have drifted since the last reply.
+		d := drifted(received - c.at)
+		low, high = max(low, c.low-d), min(high, c.high+d)
 	}
 	if low > high {
 		// The two contradict each other: the clock was set, or it is another server's.
-		low, high = server-received/1000-1, server-sent/1000+1
+		low, high = newLow, newHigh
 	}
 	c.known, c.low, c.high, c.at = true, low, high, max(c.at, received)
 }
 
-// widen accounts for the time since the last reply.
-func (c *clock) widen(local int64) {
-	if passed := local - c.at; passed > 0 {
-		// Rounding up loses at most a microsecond a reply, which would add up: so what
-		// is lost waits until it is a microsecond.
-		if d := passed / drift / 1000; d > 0 {
-			c.low, c.high, c.at = c.low-d, c.high+d, local
-		}
-	}
-}
+// drifted is how far two clocks may drift apart in a time.
+func drifted(passed int64) int64 { return max(0, passed)/drift + 1 }
 
 // deadline returns an instant of the local clock as the server's, in microseconds:
-// never later than it is, and earlier by no more than the error of bounds. It
-// returns 0 for 0 and while nothing is known.
+// never later than it is, and earlier by no more than twice the error of bounds.
+// It returns 0 for 0 and while nothing is known.
 func (c *clock) deadline(local int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if local == 0 || !c.known {
 		return 0
 	}
-	return max(local/1000+c.low-max(0, local-c.at)/drift/1000, 1)
+	return max((local+c.low-drifted(local-c.at))/1000, 1)
 }
 
 // bounds returns the offset of the server's clock from the wall clock that the
@@ -75,6 +70,7 @@ func (c *clock) deadline(local int64) int64 {
 func (c *clock) bounds() (offset, off time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// The local clock counts from an instant of the wall clock.
 	middle := c.low + (c.high-c.low)/2
-	return time.Duration(middle-began.UnixMicro()) * time.Microsecond, time.Duration(c.high-c.low) / 2 * time.Microsecond, c.known
+	return time.Duration(middle - began.UnixNano()), time.Duration(c.high-c.low) / 2, c.known
 }

@@ -483,14 +483,9 @@ func (n *node) try() error {
 	defer cancel()
 	// First whether it can be reached at all, without the client's pool: that takes
 	// a number of failures as a reason to try only once a second.
-	if c, ok := n.client.(*redis.Client); ok {
-		o := c.Options()
-		conn, err := o.Dialer(ctx, o.Network, o.Addr)
-		if err != nil {
-			n.failed(ctx, err)
-			return err
-		}
-		_ = conn.Close()
+	if err := n.knock(ctx); err != nil {
+		n.failed(ctx, err)
+		return err
 	}
 	if err := n.greet(ctx); err != nil {
 		n.failed(ctx, err)
@@ -507,6 +502,47 @@ func (n *node) try() error {
 	}
 	return nil
 }
+
+// knock makes a connection and hears whether the server refuses it: one with too
+// many clients says so and closes it, before the client has said anything, and a
+// client that writes first may not get to read it.
+func (n *node) knock(ctx context.Context) error {
+	c, ok := n.client.(*redis.Client)
+	if !ok {
+		return nil
+	}
+	o := c.Options()
+	conn, err := o.Dialer(ctx, o.Network, o.Addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if cause := n.cause.Load(); cause == nil || cause.Class != ClassClosed && cause.Class != ClassClients {
+		return nil
+	}
+	var said [128]byte
+	if err := conn.SetReadDeadline(time.Now().Add(hearing)); err != nil {
+		return err
+	}
+	count, _ := conn.Read(said[:]) // as a rule it says nothing in the time
+	if text, refused := strings.CutPrefix(string(said[:count]), "-"); refused {
+		text, _, _ = strings.Cut(text, "\r")
+		return refusal(text)
+	}
+	return nil
+}
+
+// hearing is how long a probe listens to a server that has closed connections.
+const hearing = 5 * time.Millisecond
+
+// A refusal is an error that a server says by itself.
+type refusal string
+
+// Error implements error.
+func (r refusal) Error() string { return string(r) }
+
+// RedisError implements [redis.Error].
+func (refusal) RedisError() {}
 
 // tagged keeps where a key's hash tag lies: a probe on a cluster must ask for a
 // slot that is the node's.
