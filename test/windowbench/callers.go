@@ -69,11 +69,11 @@ func shared(client *redis.Client) (taker, func(), error) {
 }
 
 // together measures what a decision takes when all callers ask at once.
-func (b *bench) together(make takers, what string) probe {
+func (b *bench) together(with takers, what string) probe {
 	return func(ctx context.Context) (sample, error) {
 		client := redis.NewClient(&redis.Options{Addr: b.client.Options().Addr, MaxRetries: -1, ContextTimeoutEnabled: true, PoolTimeout: time.Minute})
 		defer client.Close()
-		take, stop, err := make(client)
+		take, stop, err := with(client)
 		if err != nil {
 			return sample{}, err
 		}

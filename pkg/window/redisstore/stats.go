@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Stats are what a store has done since it was made, and how its servers are.
@@ -116,26 +114,4 @@ func (n *node) stats() NodeStats {
 	n.mu.Unlock()
 	s.ClockOffset, s.ClockError, s.ClockKnown = n.clock.bounds()
 	return s
-}
-
-// probeKey is the log on which a probe is made. The script's users never meet it:
-// their keys are longer.
-const probeKey = "probe"
-
-// probeMessage writes a probe: it charges, because that is what callers need, and
-// never denies.
-func probeMessage(m *message, prefix string, tag *string) {
-	key := probeKey
-	if tag != nil {
-		key = *tag + probeKey
-	}
-	c := &window.Check{
-		Key:       key,
-		Limit:     window.Limit{Hits: 1, Window: time.Second},
-		Cost:      1,
-		Mode:      window.Always,
-		Precision: time.Second,
-	}
-	m.addCheck(c, new(window.Decision))
-	m.pack(prefix, groupEnds)
 }
