@@ -76,7 +76,7 @@ func TestAcrossSlots(t *testing.T) {
 		{[]window.Check{check(a, 10, 1), check(b, 5, 2), check(d, 3, 1)}, "true 9, true 3, true 2"},
 		{[]window.Check{check(a, 10, 1), check(b, 5, 4), check(d, 3, 1)}, "true 9, false 3, true 2"}, // nothing
 		{[]window.Check{check(a, 10, 1), check(b, 5, 3), check(d, 3, 1)}, "true 8, true 0, true 1"},
-		{[]window.Check{check(a, 10, 1), check(b, 0, 1), check(d, 3, 1)}, "true 8, false 0, true 1"}, // a limit of zero
+		{[]window.Check{check(a, 10, 1), check(b, 0, 1), check(d, 3, 1)}, "true 8, false 0, true 1"},  // a limit of zero
 		{[]window.Check{check(a, 10, 3), check(b, 5, 1), check(a, 10, 4)}, "true 8, false 0, true 8"}, // folded
 		{[]window.Check{check(a, 10, 0), check(b, 5, 0), check(d, 3, 0)}, "true 8, false 0, true 1"},
 		{[]window.Check{mode(check(a, 10, 2), window.Always), check(b, 5, 1), check(d, 3, 1)}, "true 6, false 0, true 1"},
