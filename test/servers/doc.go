@@ -5,6 +5,10 @@
 // the environment has CI=true the test fails instead, so that a run which is
 // meant to prove something cannot pass by proving nothing.
 //
-// Redis, Envoy and RLS take the test and end their server with it. StartEnvoy and
-// StartRLS do without a test, for programs that show something.
+// What takes a TB ends its server with the test. A program that shows or measures
+// something gets a TB from Run, which turns a failure into an error; StartEnvoy,
+// StartRLS and RunRedis do without one.
+//
+// SLIDEGATE_TEST_REDIS, SLIDEGATE_TEST_ENVOY and SLIDEGATE_TEST_RLS name other
+// binaries than those in PATH.
 package servers
