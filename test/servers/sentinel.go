@@ -29,6 +29,7 @@ const (
 	// that is to become master, and they come every second.
 	sentinelPingPeriod     = "300"
 	sentinelPeriod         = "500"
+	sentinelTiltPeriod     = "1000"
 	sentinelDownAfterFixed = "2500"
 )
 
@@ -102,10 +103,13 @@ func StartSentinel(t TB, o SentinelOptions) *SentinelSet {
 // it knows. With the usual ten and two seconds of the latter it takes twenty until
 // an old master is a replica. The usual second of the former is longer than
 // sentinelDownAfter: a server that has just become master would be replaced
-// before anybody has tried to connect to it.
+// before anybody has tried to connect to it. A Sentinel that a busy machine has
+// held up for two seconds trusts nothing that it sees (TILT); half a minute of
+// that is shortened to one second.
 func hurry(s *RedisServer) error {
 	_, err := s.do(stateTimeout, "SENTINEL", "DEBUG",
-		"PING-PERIOD", sentinelPingPeriod, "INFO-PERIOD", sentinelPeriod, "PUBLISH-PERIOD", sentinelPeriod)
+		"PING-PERIOD", sentinelPingPeriod, "INFO-PERIOD", sentinelPeriod, "PUBLISH-PERIOD", sentinelPeriod,
+		"TILT-PERIOD", sentinelTiltPeriod)
 	if refused := redis.Error(nil); errors.As(err, &refused) {
 		// Redis 6.2 has no such command, and must not be in such a hurry.
 		_, err = s.do(stateTimeout, "SENTINEL", "SET", sentinelMaster, "down-after-milliseconds", sentinelDownAfterFixed)
