@@ -79,15 +79,21 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if err != nil {
 		return err
 	}
+	reports := &reporting{Store: store, log: sampledLog, metrics: m}
 	options := policy.Options{
-		Store:        &reporting{Store: store, log: sampledLog, metrics: m},
+		Store:        reports,
 		Meters:       m,
 		StoreSeconds: m.StoreSeconds,
 		Log:          sampledLog,
 	}
+	shared, _ := store.(*redisStore)
 	if embedded, ok := store.(*memoryStore); ok {
 		metrics.Memory(registry, embedded.Stats)
-	} else {
+	}
+	probes := &probes{store: s.Store.Type, ready: s.HTTP.Ready}
+	if shared != nil {
+		reports.nodes, probes.nodes = shared.nodes, shared.nodes
+		metrics.Pool(registry, shared.poolStats)
 		// For the rules that decide by themselves while Redis is away. Empty, it is
 		// no more than a goroutine.
 		local := memstore.New(bounds(s.Store.Memory))
@@ -105,13 +111,17 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
+	addHTTP(&g, ls.http, httpHandler(service, probes, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
 	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}), o.Log)
 	addContext(ctx, &g, watch.Run)
+	if shared != nil {
+		addContext(ctx, &g, shared.reach)
+	}
 	addContext(ctx, &g, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
 	addContext(ctx, &g, func(inner context.Context) error {
 		select {
 		case <-ctx.Done():
+			probes.draining.Store(true)
 			drain(inner, s.Drain, server, health, o.Log)
 		case <-inner.Done(): // another part failed
 		}
@@ -203,13 +213,11 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
+func httpHandler(service *ratelimit.Service, probes *probes, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", recoverHTTP(service.JSONHandler(maxBytes), m, log))
-	// Liveness: 200 while the process can answer, whatever the store does.
-	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "OK")
-	})
+	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
+	mux.HandleFunc("GET /readyz", probes.readyz)
 	return mux
 }
 

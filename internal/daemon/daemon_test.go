@@ -162,7 +162,8 @@ func TestServesTheBuiltInExample(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ url, want string }{
-		{r.HTTP + "/healthcheck", "OK"},
+		{r.HTTP + "/healthcheck", "OK\nstore: memory\n"},
+		{r.HTTP + "/readyz", "ready\n"},
 		{r.Admin + "/", "/metrics"},
 		{r.Admin + "/rlconfig", "edge|api_key  name=per-key"},
 		{r.Admin + "/debug/pprof/", "goroutine"},
@@ -213,6 +214,9 @@ func TestDrainAnswersEverythingFirst(t *testing.T) {
 		}
 		r.stop()
 		r.waitLog("draining; another signal ends it at once")
+		if code, body := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
+			t.Errorf("not_serving=%v: /readyz during the delay = %d %q, want 503", notServing, code, body)
+		}
 		if _, err := r.ask(demo); err != nil {
 			t.Errorf("not_serving=%v: a new call during the delay: %v", notServing, err)
 		}
@@ -641,8 +645,12 @@ func TestRedisUnreachable(t *testing.T) {
 	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_down 1") {
 		t.Error("slidegate_store_down is not 1")
 	}
-	if code, _ := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK {
-		t.Errorf("/healthcheck = %d, want 200: the process can answer", code)
+	want := "OK\nstore: redis, 0 of 1 nodes decide; degraded: " + l.Addr().String() + " (connect)\n"
+	if code, body := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK || body != want {
+		t.Errorf("/healthcheck = %d %q, want 200 and %q: the process can answer", code, body, want)
+	}
+	if code, _ := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz = %d, want 200: http.ready is always", code)
 	}
 	if n := r.logs.FilterMessageSnippet("the store cannot decide").Len(); n != 1 {
 		t.Errorf("%d log lines say that the store cannot decide, want one", n)

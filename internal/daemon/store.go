@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
@@ -32,10 +31,22 @@ func openStore(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	}
 }
 
+// redisStore is a store in Redis and the client that it borrows.
+type redisStore struct {
+	*redisstore.Store
+	client redis.UniversalClient
+	nodes  *nodes
+}
+
+// Close closes the client too.
+func (r *redisStore) Close() error {
+	return errors.Join(r.Store.Close(), r.client.Close())
+}
+
 // openRedis returns a store in Redis.
-func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
+func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	client, err := redisClient(s)
+	client, err := redisClient(s, log)
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +60,73 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 				zap.String("prefix", prefix), zap.Duration("window", win))
 		},
 	})
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout+s.Store.Timeout)
+	r := &redisStore{Store: store, client: client, nodes: newNodes(s.Store.Redis.URL)}
+	ctx, cancel := context.WithTimeout(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout)
 	defer cancel()
 	if err := store.Load(ctx); err != nil {
 		log.Info("the script is not loaded into Redis yet; the first call will do it", zap.Error(err))
+	} else {
+		r.nodes.reach()
 	}
-	return closing{store, client}, nil
+	return r, nil
+}
+
+// reachInterval is how often Redis is looked for that has not been there since
+// the start.
+const reachInterval = time.Second
+
+// reach asks the time until a server tells it for the first time, so that an
+// instance which gets no requests before it is ready becomes ready.
+func (r *redisStore) reach(ctx context.Context) error {
+	tick := time.NewTicker(reachInterval)
+	defer tick.Stop()
+	for !r.nodes.isReached() {
+		if r.answers(ctx) {
+			r.nodes.reach()
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// answers reports whether a server tells the time, of a cluster any master. The
+// service's user may ask for it: the script does.
+func (r *redisStore) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachInterval)
+	defer cancel()
+	cluster, ok := r.client.(*redis.ClusterClient)
+	if !ok {
+		return r.client.Time(ctx).Err() == nil
+	}
+	var told atomic.Bool
+	_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		err := node.Time(ctx).Err()
+		if err == nil {
+			told.Store(true)
+		}
+		return err
+	})
+	return told.Load()
+}
+
+// poolStats is what the pool of connections has counted, of a cluster those of
+// all nodes. Asking a cluster for it that was never reached would look for one
+// and wait.
+func (r *redisStore) poolStats() metrics.PoolStats {
+	if !r.nodes.isReached() {
+		return metrics.PoolStats{}
+	}
+	s := r.client.PoolStats()
+	return metrics.PoolStats{
+		Hits: uint64(s.Hits), Misses: uint64(s.Misses), Timeouts: uint64(s.Timeouts), Stale: uint64(s.StaleConns),
+		Connections: int(s.TotalConns), Idle: int(s.IdleConns),
+	}
 }
 
 // downAfter is how many failures in a row make a store count as down: more than
@@ -67,6 +139,7 @@ type reporting struct {
 	window.Store
 	log      *zap.Logger // sampled: single logs can be broken, and a store can flap
 	metrics  *metrics.Metrics
+	nodes    *nodes       // nil: not in Redis
 	failures atomic.Int32 // in a row
 	down     atomic.Bool
 }
@@ -79,8 +152,10 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 		if r.failures.Load() != 0 {
 			r.failures.Store(0)
 		}
+		r.nodes.reach()
 		if r.down.Load() && r.down.CompareAndSwap(true, false) {
 			r.metrics.StoreDown(false)
+			r.nodes.all("")
 			r.log.Info("the store decides again")
 		}
 	case errors.Is(err, window.ErrBadCheck):
@@ -93,6 +168,7 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 		// The caller gave up first, which says nothing about the store.
 	case r.failures.Add(1) >= downAfter && r.down.CompareAndSwap(false, true):
 		r.metrics.StoreDown(true)
+		r.nodes.all(reason(err))
 		r.log.Warn("the store cannot decide; rules without on_store_error are answered UNAVAILABLE", zap.Error(err))
 	}
 	return err
@@ -105,47 +181,4 @@ type redisLog struct{ log *zap.Logger }
 // Printf implements the logger of go-redis.
 func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
-}
-
-// closing closes the client that its store only borrows.
-type closing struct {
-	window.Store
-	client *redis.Client
-}
-
-func (c closing) Close() error {
-	if err := c.Store.Close(); err != nil {
-		return err
-	}
-	return c.client.Close()
-}
-
-// dialTimeout bounds a connection that is being made, while no caller waits for
-// it longer than for a decision.
-const dialTimeout = 250 * time.Millisecond
-
-// redisClient makes a client whose every wait ends within store.timeout.
-func redisClient(s config.Settings) (*redis.Client, error) {
-	o, err := redis.ParseURL(s.Store.Redis.URL.Reveal())
-	if err != nil {
-		// The text of err may hold the password of the URL.
-		return nil, fmt.Errorf("store.redis.url: not a URL of the form %s", "redis://[user:password@]host:port/database")
-	}
-	timeout := s.Store.Timeout
-	// A write that was sent may have been charged: a second try would charge again.
-	o.MaxRetries = -1
-	// The caller's deadline ends a call, wherever it waits.
-	o.ContextTimeoutEnabled = true
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
-	// A connection may take longer than the one request that asked for it waits:
-	// given up each time, a slow moment would never get one. The next requests
-	// have it then. One try: the next request is the retry.
-	o.DialTimeout = max(dialTimeout, timeout)
-	o.DialerRetries = 1
-	o.PoolSize = s.Store.Redis.PoolSize // zero: ten per CPU
-	// Connecting costs a round trip less without CLIENT SETINFO, and without the
-	// hand-over protocol of a managed service, which plain servers refuse.
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClient(o), nil
 }
