@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -20,11 +19,6 @@ const (
 	// clusterNodeTimeout is in milliseconds. A dead master is replaced after two
 	// or three times as long; much less, and a busy machine looks dead.
 	clusterNodeTimeout = "1000"
-
-	// stateTimeout bounds the question for a node's state: one that is in trouble
-	// must not hold up those who look at all of them.
-	stateTimeout = time.Second
-	statePoll    = 10 * time.Millisecond
 
 	// Redis gives up a manual failover after five seconds; it is asked again then.
 	failoverRetry = 6 * time.Second
@@ -51,6 +45,7 @@ func StartCluster(t TB, args ...string) *Cluster {
 	c := &Cluster{t: t, ids: make(map[string]*RedisServer)}
 	for range clusterNodes {
 		s := newRedis(t, append([]string{
+			"--port", portArgument,
 			"--cluster-enabled", "yes",
 			"--cluster-node-timeout", clusterNodeTimeout,
 			// A dead master takes away its own slots and no others.
@@ -64,7 +59,6 @@ func StartCluster(t TB, args ...string) *Cluster {
 			"--repl-diskless-sync", "yes",
 			"--repl-diskless-sync-delay", "0",
 		}, args...)...)
-		s.command = append([]string{"--port", portArgument}, s.command...)
 		s.bus = true
 		c.nodes = append(c.nodes, s)
 	}
@@ -78,13 +72,7 @@ func StartCluster(t TB, args ...string) *Cluster {
 // launch starts the nodes and tells them of each other, of the slots, and who
 // replicates whom.
 func (c *Cluster) launch() error {
-	errs := make([]error, len(c.nodes))
-	var starts sync.WaitGroup
-	for i, s := range c.nodes {
-		starts.Go(func() { errs[i] = s.launch() })
-	}
-	starts.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := launchAll(c.nodes); err != nil {
 		return err
 	}
 
@@ -121,7 +109,7 @@ func (c *Cluster) launch() error {
 	}
 	for i, s := range c.nodes[clusterMasters:] {
 		// It must have heard of its master, and that this is one.
-		err := c.until(func() error {
+		err := eventually(c.t, func() error {
 			_, err := s.Do("CLUSTER", "REPLICATE", ids[i])
 			return err
 		})
@@ -226,7 +214,7 @@ func (c *Cluster) Failover(replica *RedisServer, mode string) {
 		command = append(command, mode)
 	}
 	var asked time.Time
-	err := c.until(func() error {
+	err := eventually(c.t, func() error {
 		if time.Since(asked) > failoverRetry {
 			if _, err := replica.Do(command...); err != nil {
 				return err
@@ -305,7 +293,7 @@ func (c *Cluster) FinishMigration(slot int, from, to *RedisServer) {
 			c.setSlot(s, slot, "NODE", c.id(to))
 		}
 	}
-	err := c.until(func() error {
+	err := eventually(c.t, func() error {
 		return c.agree(func(v *clusterView) error {
 			if n := v.of(c, to); n == nil || !n.has(slot) {
 				return fmt.Errorf("slot %d is not with %s", slot, to.Addr())
@@ -330,7 +318,7 @@ func (c *Cluster) setSlot(s *RedisServer, slot int, state, node string) {
 // its master.
 func (c *Cluster) WaitOK() {
 	c.t.Helper()
-	err := c.until(func() error {
+	err := eventually(c.t, func() error {
 		var owners []string
 		return c.agree(func(v *clusterView) error {
 			if state := field(v.info, "cluster_state"); state != "ok" {
@@ -367,34 +355,6 @@ func (c *Cluster) WaitOK() {
 		c.t.Fatalf("servers: waiting for the cluster: %v", err)
 	}
 }
-
-// until calls ready until it returns nil.
-func (c *Cluster) until(ready func() error) error { return eventually(c.t, ready) }
-
-// eventually calls ready until it returns nil, the test has ended, or a time has
-// passed that is far longer than anything takes.
-func eventually(t TB, ready func() error) error {
-	deadline := time.NewTimer(startTimeout)
-	defer deadline.Stop()
-	poll := time.NewTicker(statePoll)
-	defer poll.Stop()
-	for {
-		last := ready()
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-t.Context().Done():
-			return errors.Join(t.Context().Err(), last)
-		case <-deadline.C:
-			return fmt.Errorf("not within %v: %w", startTimeout, last)
-		case <-poll.C:
-		}
-	}
-}
-
-// answers says whether the server is neither stopped nor frozen.
-func (s *RedisServer) answers() bool { return s.process != nil && !s.paused }
 
 func (c *Cluster) running() []*RedisServer {
 	return slices.DeleteFunc(c.Nodes(), func(s *RedisServer) bool { return !s.answers() })

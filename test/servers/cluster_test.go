@@ -19,6 +19,7 @@ func clusterClient(t *testing.T, c *Cluster) *redis.ClusterClient {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	start := time.Now()
 	c := StartCluster(t)
 	t.Logf("started in %v", time.Since(start))
@@ -155,6 +156,7 @@ func testDeadMaster(t *testing.T, c *Cluster) {
 // TestClusterInAProgram proves that a program gets the same, here as one that is
 // interrupted.
 func TestClusterInAProgram(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var nodes []*RedisServer
 	err := Run(ctx, func(tb TB) {

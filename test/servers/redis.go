@@ -33,6 +33,11 @@ const (
 	startTimeout = 30 * time.Second
 	pollInterval = 2 * time.Millisecond
 
+	// stateTimeout bounds the question for a node's state: one that is in trouble
+	// must not hold up those who look at all of them.
+	stateTimeout = time.Second
+	statePoll    = 10 * time.Millisecond
+
 	// startAttempts bounds how often another port is tried. Redis cannot be asked
 	// which port it chose, so a free one is picked first, and somebody else may
 	// take it in between.
@@ -70,9 +75,9 @@ type RedisServer struct {
 	command []string // what it runs with, but for the port
 	bus     bool     // the port busOffset above must be free as well
 	port    int
-	// onPort, if set, is told the port before the first start on it.
-	onPort func(port int) error
-	tls    *authority // nil: no TLS
+	tls     *authority // nil: no TLS
+	// started, if set, is called after every start.
+	started func() error
 
 	process *process // nil while stopped
 	paused  bool
@@ -83,8 +88,7 @@ type RedisServer struct {
 // or "--replicaof", host, port; they are used at every start.
 func StartRedis(t TB, args ...string) *RedisServer {
 	t.Helper()
-	s := newRedis(t, args...)
-	s.command = append([]string{"--port", portArgument}, s.command...)
+	s := newRedis(t, append([]string{"--port", portArgument}, args...)...)
 	if err := s.launch(); err != nil {
 		t.Fatalf("servers: starting %s: %v", s.path, err)
 	}
@@ -94,8 +98,8 @@ func StartRedis(t TB, args ...string) *RedisServer {
 // portArgument stands for the port in RedisServer.command.
 const portArgument = "{port}"
 
-// newRedis returns a stopped server that keeps nothing and has adminUser. Its
-// command lacks the port.
+// newRedis returns a stopped server that keeps nothing and has adminUser. args
+// must say where portArgument goes.
 func newRedis(t TB, args ...string) *RedisServer {
 	t.Helper()
 	s := &RedisServer{t: t, path: redisPath(t), command: []string{
@@ -165,6 +169,9 @@ func (s *RedisServer) Resume() {
 	s.signal(syscall.SIGCONT)
 	s.paused = false
 }
+
+// answers says whether the server is neither stopped nor frozen.
+func (s *RedisServer) answers() bool { return s.process != nil && !s.paused }
 
 func (s *RedisServer) signal(sig os.Signal) {
 	s.t.Helper()
@@ -254,17 +261,23 @@ func field(info, name string) string {
 	return ""
 }
 
+// launchAll starts new servers at the same time.
+func launchAll(all []*RedisServer) error {
+	errs := make([]error, len(all))
+	var starts sync.WaitGroup
+	for i, s := range all {
+		starts.Go(func() { errs[i] = s.launch() })
+	}
+	starts.Wait()
+	return errors.Join(errs...)
+}
+
 // launch starts a new server on a free port.
 func (s *RedisServer) launch() error {
 	var err error
 	for range startAttempts {
 		if s.port, err = freePort(s.bus); err != nil {
 			return err
-		}
-		if s.onPort != nil {
-			if err = s.onPort(s.port); err != nil {
-				return err
-			}
 		}
 		if err = s.start(); err == nil {
 			return nil
@@ -288,6 +301,13 @@ func (s *RedisServer) start() error {
 		return err
 	}
 	s.process = p
+	if s.started == nil {
+		return nil
+	}
+	if err := s.started(); err != nil {
+		s.Stop()
+		return err
+	}
 	return nil
 }
 
@@ -313,6 +333,28 @@ func (s *RedisServer) ready(p *process) error {
 		return errors.New("it is loading")
 	}
 	return nil
+}
+
+// eventually calls ready until it returns nil, the test has ended, or a time has
+// passed that is far longer than anything takes.
+func eventually(t TB, ready func() error) error {
+	deadline := time.NewTimer(startTimeout)
+	defer deadline.Stop()
+	poll := time.NewTicker(statePoll)
+	defer poll.Stop()
+	for {
+		last := ready()
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-t.Context().Done():
+			return errors.Join(t.Context().Err(), last)
+		case <-deadline.C:
+			return fmt.Errorf("not within %v: %w", startTimeout, last)
+		case <-poll.C:
+		}
+	}
 }
 
 // freePort returns a port of the loopback interface that nobody listened on a
