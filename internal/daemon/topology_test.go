@@ -75,6 +75,17 @@ func (o *opened) refused(key string) error {
 	return err
 }
 
+// decides waits until a log of the name can be asked for.
+func (o *opened) decides(key string) {
+	o.t.Helper()
+	waitFor(o.t, "a decision", func() bool {
+		ctx, cancel := context.WithTimeout(o.t.Context(), time.Second)
+		defer cancel()
+		var d [1]window.Decision
+		return o.Take(ctx, []window.Check{{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:]) == nil
+	})
+}
+
 // hides checks that no line of the log shows one of some secrets.
 func (o *opened) hides(secrets ...string) {
 	o.t.Helper()
@@ -204,12 +215,83 @@ func TestClusterFindsASuccessor(t *testing.T) {
 	replica := cluster.ReplicaOf(master)
 	master.Stop()
 	cluster.Failover(replica, servers.FailoverTakeover)
-	waitFor(t, "the successor", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var d [1]window.Decision
-		return o.Take(ctx, []window.Check{{Key: "{k}", Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:]) == nil
-	})
+	o.decides("{k}")
+}
+
+// TestRedisSentinel finds the master through sentinels, which have a user of their
+// own with the rights that docs/operate.md gives it; their password changes; one
+// is frozen; the master is killed.
+func TestRedisSentinel(t *testing.T) {
+	const first, second, own = "first-of-sentinels", "second-of-sentinels", "own-of-redis"
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^(ACL SETUSER finder .*)$`).FindSubmatch(page)
+	if line == nil {
+		t.Fatal("docs/operate.md has no user for sentinels")
+	}
+	set := servers.StartSentinel(t, servers.SentinelOptions{Password: own, SentinelPassword: "between-sentinels"})
+	sentinels := func(args ...string) {
+		t.Helper()
+		for _, s := range set.SentinelServers() {
+			if _, err := s.Do(args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sentinels(strings.Fields(strings.Replace(string(line[1]), ">PASSWORD", ">"+first, 1))...)
+
+	s := redisSettings("redis-sentinel://:" + own + "@" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName() + "/2")
+	// How long is waited for the one that is frozen.
+	s.Store.Timeout, s.Store.Redis.DialTimeout = time.Second, time.Second
+	s.Store.Redis.SentinelUsername = "finder"
+	s.Store.Redis.SentinelPasswordFile = filepath.Join(t.TempDir(), "password")
+	write(t, s.Store.Redis.SentinelPasswordFile, first)
+	o := open(t, s)
+	o.takes("k", 9)
+	o.takes("k", 8)
+	o.inspects("k")
+
+	sentinels("ACL", "SETUSER", "finder", "<"+first, ">"+second)
+	write(t, s.Store.Redis.SentinelPasswordFile, second)
+	sentinels("CLIENT", "KILL", "USER", "finder")
+	kill := func() {
+		t.Helper()
+		if _, err := set.Master().Do("CLIENT", "KILL", "USER", "default"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill()
+	o.takes("k", 7)
+
+	// The sentinel that we talk to is frozen: another one is found.
+	for _, sentinel := range set.SentinelServers() {
+		clients, err := sentinel.Do("CLIENT", "LIST")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(clients, "user=finder") {
+			sentinel.Pause()
+		}
+	}
+	kill()
+	o.takes("k", 6)
+
+	// The library goes on without some of these rights, but not as it should.
+	for _, sentinel := range set.SentinelServers() {
+		sentinel.Resume()
+		denied, err := sentinel.Do("ACL", "LOG")
+		if err != nil || strings.Contains(denied, "reason\ncommand") || strings.Contains(denied, "reason\nchannel") {
+			t.Errorf("the user of the sentinels lacks rights: %v\n%s", err, denied)
+		}
+	}
+
+	master := set.Master()
+	master.Stop()
+	set.WaitMaster(master.Addr())
+	o.decides("k")
+	o.hides(first, second, own)
 }
 
 // TestPasswordThatChanges renews a password as the docs say, in front of a running
