@@ -51,11 +51,33 @@
 // Refund), about groups that could only be denied by checks of mode Any, and about
 // groups that name a log twice.
 //
+// # Shares
+//
+// [Shares] decide for rules that say so (on_store_error: local) while the store
+// cannot. A process admits its share of each limit: the limit divided by the number
+// of processes, rounded down, but one hit at least. What a limit of zero denies and
+// an unlimited rule allows stays as it is.
+//
+//   - A process that has been told by the store what remained ([Shares.Learn])
+//     admits no more than its part of that, rounded up, until the newest hit that
+//     the store knew of has expired. Nobody here knows when the others expire, so it
+//     is too little rather than too much.
+//   - A cost above the share but not above the limit has room if nothing else
+//     counts. Otherwise it would never have, although the rule does not say so. So a
+//     process admits one such request in a window, as it admits one hit of a limit
+//     that is smaller than the number of processes.
+//   - What was admitted here is not charged to the store afterwards, and the store's
+//     hits are not recorded here. The logs of a process stay until they expire: an
+//     outage that comes and goes does not hand out the share again each time.
+//   - What remains, in the answer, is what remains of the share. Waits are those of
+//     the share, too: until enough of what was admitted here has expired, or what the
+//     store knew does not count any more.
+//
 // # Cost
 //
 // A denial takes a look-up for each check and allocates nothing. An allowed call
 // pays the same look-ups: only answers that deny, or will deny the next call, are
 // remembered, so a log that is not full takes no memory.
 //
-// No goroutine is started.
+// A [Store] starts no goroutine, and [Shares] none but the sweeper of their logs.
 package local
