@@ -164,9 +164,6 @@ func covering(o, l *Limit) uint64 {
 	return uint64((l.Window + l.Precision + o.Window - 1) / o.Window)
 }
 
-// storeErrors are the choices as a file writes them.
-var storeErrors = [...]string{StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
-
 // Traits tells what a rule says beside its limits, but not its words for those
 // whom it denies nor its metadata, which may be long.
 func (r *Rule) Traits() []string {
@@ -181,7 +178,7 @@ func (r *Rule) Traits() []string {
 	add(r.Always, "charge=always")
 	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
 	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
-	add(r.OnStoreError != StoreErrorReported, "on_store_error="+storeErrors[r.OnStoreError])
+	add(r.OnStoreError != StoreErrorReported, "on_store_error="+r.OnStoreError.String())
 	add(r.Detailed, "detailed_metric")
 	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
 	add(r.Denial != Denial{}, "own denial")

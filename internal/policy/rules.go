@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -56,6 +57,16 @@ const (
 	StoreErrorLocal
 )
 
+var storeErrors = [...]string{StoreErrorReported: "report", StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
+
+// String returns the choice as rules files write it. To report is what they do
+// not write.
+func (o OnStoreError) String() string { return storeErrors[o] }
+
+// DefaultStoreErrorRetry is the wait that StoreErrorDeny tells: nobody knows how
+// long a store is away, and clients should not come all the time.
+const DefaultStoreErrorRetry = time.Second
+
 // Denial is what a rule says to those whom it denies. The zero value is the
 // service's own words.
 type Denial struct {
@@ -99,7 +110,10 @@ type Rule struct {
 	// where this one matches in the same request.
 	Replaces     []string
 	OnStoreError OnStoreError
-	Denial       Denial
+	// StoreErrorRetry is the wait that StoreErrorDeny tells. Zero means
+	// DefaultStoreErrorRetry.
+	StoreErrorRetry time.Duration
+	Denial          Denial
 	// Metadata is returned as dynamic metadata for descriptors that have room:
 	// nil, booleans, float64, strings, []any and map[string]any.
 	Metadata map[string]any
@@ -140,6 +154,11 @@ func (r *Rule) terms(tierName string) *Terms {
 		return t
 	}
 	return &r.Terms
+}
+
+// storeErrorRetry returns the wait that StoreErrorDeny tells.
+func (r *Rule) storeErrorRetry() time.Duration {
+	return cmp.Or(r.StoreErrorRetry, DefaultStoreErrorRetry)
 }
 
 // cost returns what a request of some cost costs under the rule, saturating.
@@ -352,6 +371,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 		case quota && len(t.Limits) > 1:
 			return fmt.Errorf("a quota rule has one limit: of several, one could have room and another not")
 		}
+	}
+	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
+		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
 	}
 	if r.Always && quota {
 		return fmt.Errorf("a rule that always charges cannot be a quota rule")
