@@ -448,6 +448,25 @@ func TestWhoseDeadline(t *testing.T) {
 	}
 }
 
+// TestLeaseReachesTheStore proves that a check carries what its limit says.
+func TestLeaseReachesTheStore(t *testing.T) {
+	lease := window.Lease{Length: 50 * time.Millisecond, Hits: 10}
+	rs := NewRules(Identity{Secrets: secrets})
+	leased := Terms{Limits: []Limit{{Limit: window.Limit{Hits: 100, Window: time.Second}, Lease: lease}}}
+	if err := rs.Add(with(rule("r", leased, anyOf("r")), func(r *Rule) { r.Domain = "edge" })); err != nil {
+		t.Fatal(err)
+	}
+	s := new(spend)
+	d := NewDecider(rs, Options{Store: s, Meters: counts{}, Log: zap.NewNop()})
+	var v Verdict
+	if err := d.Decide(t.Context(), request("r=x"), &v); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.checks[0].Lease; got != lease {
+		t.Errorf("got %+v, want %+v", got, lease)
+	}
+}
+
 // pupil is a local store that keeps what it was told.
 type pupil struct {
 	window.Store
@@ -497,6 +516,9 @@ func TestFlagsThatContradict(t *testing.T) {
 		want string
 	}{
 		{Rule{Quota: true, Terms: two}, "a quota rule has one limit"},
+		{Rule{Always: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "has no lease: what is reported"},
+		{Rule{Quota: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "a quota rule has no lease"},
+		{Rule{Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Second}}}}}, "a lease of 1s is not shorter than the window of 1s"},
 		{Rule{OnStoreError: StoreErrorAllow, StoreErrorRetry: time.Second, Terms: two}, "the rule does not deny then"},
 		{Rule{Quota: true, Always: true, Terms: per(1, time.Second)}, "cannot be a quota rule"},
 		{Rule{Always: true, Terms: Terms{Limits: per(1, time.Second).Limits, Observe: 0.5}}, "cannot be observed only"},
