@@ -517,6 +517,7 @@ func TestDescribe(t *testing.T) {
 	for _, r := range []policy.Rule{
 		{Name: "plain", Terms: one},
 		{Name: "two", Terms: policy.Terms{Limits: []policy.Limit{limit(5, time.Second, 0), limit(100_000, 24*time.Hour, 8640*time.Millisecond)}, Observe: 0.255}},
+		{Name: "hot", Terms: policy.Terms{Limits: []policy.Limit{{Limit: one.Limits[0].Limit, Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 2}}}}},
 		{Name: "free", Terms: policy.Terms{Unlimited: true}},
 		{Name: "none"},
 		{Name: "tiers", ByTier: map[string]policy.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
@@ -537,6 +538,7 @@ func TestDescribe(t *testing.T) {
 	want := []string{
 		"edge|plain  name=plain  5 per 1m",
 		"edge|two  name=two  5 per 1s and 100000 per 1d (precision 8.64s) (25.5% observed)",
+		"edge|hot  name=hot  5 per 1m (lease up to 2 for 50ms)",
 		"edge|free  name=free  unlimited",
 		"edge|none  name=none  no limit",
 		"edge|tiers  name=tiers  5 per 1m  free: 5 per 1m (100% observed)  pro: unlimited  trial: no limit",
