@@ -50,6 +50,9 @@ type Options struct {
 	// apart. It may be empty. Braces in it would take the place of a hash tag in
 	// the keys.
 	Prefix string
+	// Name is what a single server is called in [Stats] and a [Change]. Empty: its
+	// address, as the client has it.
+	Name string
 	// Timeout bounds one Take, whatever its context says, and with it every call
 	// to a server. Zero: only the context bounds a Take.
 	Timeout time.Duration
@@ -129,7 +132,10 @@ func New(client Client, o Options) *Store {
 	if c, ok := client.(cluster); ok {
 		s.cluster = c
 	} else {
-		s.single = s.newNode(client, addressOf(client))
+		if o.Name == "" {
+			o.Name = addressOf(client)
+		}
+		s.single = s.newNode(client, o.Name)
 	}
 	return s
 }
