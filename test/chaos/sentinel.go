@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// pollEvery is how often a server is asked whether it has become master.
+const pollEvery = 2 * time.Millisecond
+
+// roleOf returns "master" or "slave", or nothing if the server does not say.
+func roleOf(ctx context.Context, client *redis.Client) string {
+	reply, err := client.Do(ctx, "ROLE").Slice()
+	if err != nil || len(reply) == 0 {
+		return ""
+	}
+	role, _ := reply[0].(string)
+	return role
+}
+
+// becomes waits until one of some servers has a role, and returns when that was:
+// after it last had not.
+func becomes(ctx context.Context, role string, those ...*servers.RedisServer) span {
+	var clients []*redis.Client
+	for _, s := range those {
+		client := plainClient(s.Addr())
+		defer client.Close()
+		clients = append(clients, client)
+	}
+	at := span{from: time.Now()}
+	for ctx.Err() == nil {
+		asked := time.Now()
+		for _, c := range clients {
+			if roleOf(ctx, c) == role {
+				at.to = time.Now()
+				return at
+			}
+		}
+		at.from = asked
+		pause(ctx, pollEvery)
+	}
+	return at
+}
+
+// watched is a stage on a Sentinel set.
+func watched(do func(set *servers.SentinelSet, f *fault)) func(t servers.TB) *stage {
+	return func(t servers.TB) *stage {
+		set := servers.StartSentinel(t, servers.SentinelOptions{})
+		return &stage{
+			url:     "redis-sentinel://" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName(),
+			masters: func() []string { return []string{set.Master().Addr()} },
+			fault:   func(f *fault) { do(set, f) },
+		}
+	}
+}
+
+// What a failover loses is what the old master has charged and not passed on, and
+// on a master that goes on meanwhile all of it until it hears of the new one. How
+// long that is, is the Sentinels' affair: the fault ends when there is a new
+// master.
+func sentinelScenarios() []scenario {
+	return []scenario{
+		{name: "Sentinel: master killed", total: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
+			old, others := set.Master(), set.Replicas()
+			f.begin(old.Stop)
+			f.loses()
+			f.during(becomes(f.ctx, "master", others...))
+			f.over()
+		})},
+		{name: "Sentinel: master frozen", total: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
+			old, others := set.Master(), set.Replicas()
+			f.begin(old.Pause)
+			f.loses()
+			f.during(becomes(f.ctx, "master", others...))
+			f.over()
+			pause(f.ctx, f.lasts)
+			f.moment(old.Resume)
+			f.during(becomes(f.ctx, "slave", old))
+			f.loses()
+		})},
+		{name: "SENTINEL FAILOVER", stage: watched(func(set *servers.SentinelSet, f *fault) {
+			old, others := set.Master(), set.Replicas()
+			f.begin(set.Failover)
+			f.during(becomes(f.ctx, "master", others...))
+			f.over()
+			f.during(becomes(f.ctx, "slave", old))
+			f.loses()
+		})},
+	}
+}
