@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -99,6 +100,7 @@ type result struct {
 	answers  [][]answer // of each caller, in order; caller i asked rules[i%len(rules)]
 	control  [][]answer // of callers whose answers need no store
 	fault    span
+	moments  []span
 	// last is when the last degraded answer was received.
 	last     time.Time
 	end      time.Time
@@ -173,6 +175,7 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 	if err != nil {
 		return err
 	}
+	r.moments = f.moments
 	r.loses = !f.lost.IsZero()
 	r.ledger = settleLedger(r.answers, charges, r.fault, f.moments, f.lost)
 	r.inFlight = inFlight(r.answers, f.moments)
@@ -273,6 +276,20 @@ const explainMost = 20
 func (r *result) explain(w io.Writer) {
 	since := func(t time.Time) string { return millis(t.Sub(r.fault.from)) }
 	fmt.Fprintf(w, "%s: the fault ended at %s ms\n", r.scenario, since(r.fault.to))
+	degraded := make(map[int64]int) // by tenths of a second
+	for _, calls := range r.answers {
+		for i := range calls {
+			if a := &calls[i]; !a.exact() {
+				degraded[a.received.Sub(r.fault.from).Milliseconds()/100]++
+			}
+		}
+	}
+	for _, tenth := range slices.Sorted(maps.Keys(degraded)) {
+		fmt.Fprintf(w, "  degraded answers from %d ms on: %d\n", tenth*100, degraded[tenth])
+	}
+	for _, m := range r.moments {
+		fmt.Fprintf(w, "  a moment from %s to %s\n", since(m.from), since(m.to))
+	}
 	told := make(map[string]int)
 	for _, o := range r.ledger.odd {
 		if told[o.what]++; told[o.what] > explainMost {
