@@ -13,8 +13,9 @@ import (
 // What the script takes and answers for each check; take.lua says what the
 // fields are.
 const (
-	checkBytes  = 1 + 1 + 2 + 6 + 6 + 4 + 5 + 4
-	answerBytes = 1 + 4 + 7 + 7 + 7
+	instantBytes = 7
+	checkBytes   = 1 + 1 + 2 + 6 + 6 + 4 + 5 + 4 + 4
+	answerBytes  = 1 + 4 + 7 + 7 + 7
 
 	// Flags of a group, on its last check.
 	groupEnds    = 1
@@ -24,6 +25,7 @@ const (
 
 	outcomeAllowed = 1
 	outcomeNever   = 2
+	outcomeLate    = 3
 	outcomeForeign = 4 // added
 
 	// coarseAbove is the longest window whose log counts in microseconds; above
@@ -119,7 +121,7 @@ func (b *batch) addCheck(c *window.Check, d *window.Decision) (group byte) {
 // string, so that there is one to allocate.
 func (b *batch) arguments(args []any, prefix string) []any {
 	const windowDigits = len(":34560000000000")
-	size := 0
+	size := instantBytes
 	for i := range b.asked {
 		size += len(prefix) + len(b.asked[i].check.Key) + windowDigits + checkBytes
 	}
@@ -128,6 +130,7 @@ func (b *batch) arguments(args []any, prefix string) []any {
 		all = appendKey(all, prefix, b.asked[i].check.Log())
 		b.asked[i].keyEnd = len(all)
 	}
+	all = append(all, make([]byte, instantBytes)...) // no deadline
 	for i := range b.asked {
 		all = appendCheck(all, b.asked[i].check, b.asked[i].group)
 	}
@@ -137,10 +140,7 @@ func (b *batch) arguments(args []any, prefix string) []any {
 		args = append(args, text[at:b.asked[i].keyEnd])
 		at = b.asked[i].keyEnd
 	}
-	for ; at < len(text); at += checkBytes {
-		args = append(args, text[at:at+checkBytes])
-	}
-	return args
+	return append(args, text[at:])
 }
 
 // appendKey appends the name of a log's key.
@@ -175,7 +175,8 @@ func appendCheck(b []byte, c *window.Check, group byte) []byte {
 	cost := min(c.Cost, math.MaxUint32+1)
 	b = append(b, byte(cost>>32))
 	b = binary.BigEndian.AppendUint32(b, uint32(cost))
-	return binary.BigEndian.AppendUint32(b, uint32(most))
+	b = binary.BigEndian.AppendUint32(b, uint32(most))
+	return binary.BigEndian.AppendUint32(b, 0) // ahead
 }
 
 // appendUint48 appends six bytes.
@@ -189,10 +190,10 @@ func appendUint48(b []byte, n uint64) []byte {
 func (b *batch) answer(reply any, foreign func(win time.Duration)) error {
 	text, ok := reply.(string)
 	if !ok {
-		return fmt.Errorf("reply is %T, want a string of %d bytes", reply, len(b.asked)*answerBytes)
+		return fmt.Errorf("reply is %T, want a string of %d bytes", reply, len(b.asked)*answerBytes+instantBytes)
 	}
-	if len(text) != len(b.asked)*answerBytes {
-		return fmt.Errorf("reply has %d bytes, want %d for each of %d checks", len(text), answerBytes, len(b.asked))
+	if len(b.asked) > 0 && len(text) != len(b.asked)*answerBytes+instantBytes {
+		return fmt.Errorf("reply has %d bytes, want %d for each of %d checks and %d", len(text), answerBytes, len(b.asked), instantBytes)
 	}
 	for i := range b.asked {
 		thrownAway, err := decode(text[i*answerBytes:][:answerBytes], b.asked[i].to)
