@@ -30,7 +30,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check) {
 	if err := r.client.Set(ctx, key, value, 0).Err(); err != nil {
 		r.t.Fatal(err)
 	}
-	got := r.take(clock, c)
+	got := r.take(clock, c, 0)
 	if got.decision.Remaining > c.Limit.Hits {
 		r.t.Fatalf("%x, %+v at %d: remaining %d", value, *c, clock, got.decision.Remaining)
 	}
@@ -46,7 +46,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check) {
 	case maybe, !foreign && err != nil && len(value) > 0:
 		// It looks like a log. What it says may be wrong, but what is there after a
 		// charge must be looked at without an error again.
-		r.take(clock, c)
+		r.take(clock, c, 0)
 		return
 	case foreign != got.foreign:
 		r.t.Fatalf("%x, %+v at %d: foreign %t, want %t", value, *c, clock, got.foreign, foreign)
