@@ -16,7 +16,8 @@
 --             limit   at most 2^32-1
 --             cost    at most 2^32: no log holds more
 --             most    slots that the log needs at most
---             ahead   microseconds by which what is charged is recorded later than now
+--             ahead   microseconds by which what is charged is recorded later than
+--                     now: it will be spent until then
 -- ARGV[2]   for every group '>I7': the instant of this server's clock, in
 --           microseconds, after which nobody waits for the answer any more; 0 for
 --           none. A group that comes later is neither judged nor charged.

@@ -17,9 +17,9 @@ import (
 // A rig runs the scripts at times of the test's choice, on whatever the test
 // wants, whether or not a store would send that, and sees the bytes.
 type rig struct {
-	t          testing.TB
-	client     *redis.Client
-	script     script
+	t      testing.TB
+	client *redis.Client
+	script script
 }
 
 func newRig(t testing.TB) *rig {
