@@ -191,6 +191,8 @@ type pair struct {
 	last  Decision
 	now   int64
 	steps []string
+	// before is called before every step, unless it is nil.
+	before func(clock int64)
 	// ahead chooses how far ahead a step is recorded; nil: it is not.
 	ahead func(c *Check) time.Duration
 	// after is called after every step, unless it is nil.
@@ -207,14 +209,17 @@ func newPair(t testing.TB, win time.Duration) *pair {
 func (p *pair) step(clock int64, c *Check) bool {
 	p.t.Helper()
 	c.Limit.Window = p.win
-	p.now = clock
-	before := slices.Clone(p.log)
-	cost := total(p.naive.counts(max(clock, p.naive.clock)))
-
+	if p.before != nil {
+		p.before(clock)
+	}
 	ahead := time.Duration(0)
 	if p.ahead != nil {
 		ahead = p.ahead(c)
 	}
+	p.now = clock
+	before := slices.Clone(p.log)
+	cost := total(p.naive.counts(max(clock, p.naive.clock)))
+
 	want := p.naive.take(clock, c, ahead)
 	var got Decision
 	if ahead == 0 {
