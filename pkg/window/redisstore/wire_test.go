@@ -62,6 +62,14 @@ type answer struct {
 	decision window.Decision
 }
 
+// Flags of an ask.
+const (
+	reserves = 8  // what it charges may be taken back
+	asks     = 16 // if it is denied, may it count what is taken back?
+
+	unsettled = 8 // the outcome of a denial that may
+)
+
 // late is the answer to every check of a group that comes too late.
 var late = answer{outcome: 3}
 
@@ -89,10 +97,7 @@ func arguments(requests []request, channel string) (keys, argv []string) {
 	}
 	argv = []string{string(append(appendInstant(nil, soonest), checks...))}
 	if soonest > 0 || channel != "" {
-		argv = append(argv, string(deadlines))
-	}
-	if channel != "" {
-		argv = append(argv, channel)
+		argv = append(argv, string(deadlines), channel)
 	}
 	return keys, argv
 }
