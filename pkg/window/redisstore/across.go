@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,6 +109,17 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 	}
 	if !verdict.Allowed() {
 		s.settle(ctx, rounds[2])
+	}
+	// Decisions tell how things stand after the call, also of a log that was asked
+	// in an earlier round.
+	for i := range rounds[:2] {
+		for _, p := range rounds[i] {
+			for _, later := range slices.Concat(rounds[i+1:]...) {
+				if later.check.Log() == p.check.Log() && later.check.Limit == p.check.Limit {
+					p.decision.Remaining, p.decision.UnitAfter, p.decision.ResetAfter = later.decision.Remaining, later.decision.UnitAfter, later.decision.ResetAfter
+				}
+			}
+		}
 	}
 	for i, j := range answer {
 		decisions[i] = to[j]
