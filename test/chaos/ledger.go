@@ -49,9 +49,9 @@ type oddity struct {
 type ghosts struct {
 	// atFault were under way at the moment of a fault.
 	atFault int
-	// unnoticed were sent while the fault lasted and the store could not know of it.
+	// unnoticed were sent while the fault lasted and the server was still asked.
 	unnoticed int
-	// beyond were sent while the fault lasted and later than that.
+	// beyond began and ended while the server was not asked at all.
 	beyond int
 	// strays were sent before or after the fault: something else was slow.
 	strays int
@@ -59,19 +59,21 @@ type ghosts struct {
 
 func (g ghosts) all() int { return g.atFault + g.unnoticed + g.beyond + g.strays }
 
-// notice is how long a store does not know of a fault: it stops asking a server
-// after five failures in a row, each of which takes store.timeout at most, two at
-// a time.
-const notice = 3 * storeTimeout
-
 // span is a time from and to.
 type span struct{ from, to time.Time }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && !t.After(s.to) }
 
-// settleLedger compares what callers were told with what was charged. What was
-// charged before lostBefore may be lost; moments are those of the fault.
-func settleLedger(answers [][]answer, charges map[int][]charge, fault span, moments []span, lostBefore time.Time) ledger {
+// A history is what happened to the servers while callers asked.
+type history struct {
+	fault      span
+	moments    []span    // of things that calls under way may not survive
+	unasked    []span    // while the service asked no server
+	lostBefore time.Time // what was charged before may be gone
+}
+
+// settleLedger compares what callers were told with what was charged.
+func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledger {
 	var l ledger
 	for id, calls := range answers {
 		made := charges[id]
@@ -105,7 +107,7 @@ func settleLedger(answers [][]answer, charges map[int][]charge, fault span, mome
 				if n > 0 {
 					break
 				}
-				if a.sent.Before(lostBefore) {
+				if a.sent.Before(h.lostBefore) {
 					l.lost++
 					odd(i, "lost")
 				} else {
@@ -119,18 +121,18 @@ func settleLedger(answers [][]answer, charges map[int][]charge, fault span, mome
 				}
 			case n > 0:
 				switch {
-				case slices.ContainsFunc(moments, func(m span) bool { return a.during(m.from, m.to) }):
+				case slices.ContainsFunc(h.moments, func(m span) bool { return a.during(m.from, m.to) }):
 					l.ghosts.atFault++
 					odd(i, "ghost at the fault")
-				case !fault.has(a.sent):
-					l.ghosts.strays++
-					odd(i, "stray ghost")
-				case a.sent.Before(fault.from.Add(notice)):
+				case slices.ContainsFunc(h.unasked, func(u span) bool { return u.has(a.sent) && u.has(a.received) }):
+					l.ghosts.beyond++
+					odd(i, "ghost beyond")
+				case h.fault.has(a.sent):
 					l.ghosts.unnoticed++
 					odd(i, "ghost before the fault was noticed")
 				default:
-					l.ghosts.beyond++
-					odd(i, "ghost beyond")
+					l.ghosts.strays++
+					odd(i, "stray ghost")
 				}
 			}
 		}
@@ -235,9 +237,12 @@ func plainClient(address string) *redis.Client {
 		MaxRetries:               -1,
 		ReadTimeout:              10 * time.Second,
 		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		MaintNotificationsConfig: noNotifications,
 	})
 }
+
+// noNotifications: plain servers refuse them.
+var noNotifications = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
 func closing(client *redis.Client, err error) error {
 	if closed := client.Close(); err == nil {

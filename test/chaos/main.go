@@ -35,11 +35,12 @@ const controlCallers = 20
 
 // options are the flags, and what tests make smaller.
 type options struct {
-	rls     string
-	callers int
-	rate    int // calls a second of all callers
-	rules   []string
-	only    *regexp.Regexp
+	rls      string
+	callers  int
+	rate     int // calls a second of all callers
+	rules    []string
+	attempts int
+	only     *regexp.Regexp
 
 	explain io.Writer // where single calls are told of that were charged wrongly; nil: nowhere
 
@@ -62,6 +63,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
 	flags.IntVar(&o.callers, "callers", 100, "how many ask at once")
 	flags.IntVar(&o.rate, "rate", 3000, "calls a `second` of all callers together")
+	flags.IntVar(&o.attempts, "attempts", 3, "how often a fault is made at most, until the machine is quiet")
 	rules := flags.String("rules", strings.Join(choices, ","), "the rules that callers ask in turn, by their on_store_error")
 	only := flags.String("only", "", "run only faults whose name matches this `regexp`, such as SIGSTOP")
 	explain := flags.Bool("explain", false, "tell of single calls whose answer and charge differ")
@@ -76,6 +78,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.attempts < 1:
+		return errors.New("-attempts must be at least 1")
 	case o.callers < 1 || o.callers > 9999 || o.rate < 1:
 		return errors.New("-callers must be from 1 to 9999 and -rate at least 1")
 	}
@@ -93,22 +97,15 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if _, err := exec.LookPath(o.rls); err != nil {
 		return fmt.Errorf("-rls: %w: build it with make build", err)
 	}
-	results, err := measure(ctx, &o, progress)
+	m, err := measure(ctx, &o, progress)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s/%s, %d CPUs shared by Redis, service and load, %s; %d callers, %d calls a second\n\n",
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), o.callers, o.rate)
-	writeTables(out, results)
-	failed := 0
-	for _, r := range results {
-		for _, f := range r.failures {
-			failed++
-			fmt.Fprintf(out, "\nFAILED %s: %s\n", r.scenario, f)
-		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d requirements are not met", failed)
+	m.write(out)
+	if n := len(m.failures()); n > 0 {
+		return fmt.Errorf("%d requirements are not met", n)
 	}
 	return nil
 }
@@ -118,22 +115,63 @@ func scenarios() []scenario {
 	return slices.Concat(singleScenarios(), sentinelScenarios(), clusterScenarios())
 }
 
+// measured is everything that the program has found out.
+type measured struct {
+	results   []*result
+	resharded *resharded // nil: not chosen
+}
+
 // measure runs the chosen scenarios one after the other.
-func measure(ctx context.Context, o *options, progress io.Writer) ([]*result, error) {
-	var results []*result
+func measure(ctx context.Context, o *options, progress io.Writer) (m measured, err error) {
 	for _, s := range scenarios() {
 		if !o.only.MatchString(s.name) {
 			continue
 		}
 		r, err := runScenario(ctx, o, s)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+			return m, fmt.Errorf("%s: %w", s.name, err)
 		}
-		fmt.Fprintf(progress, "%s: %d failures\n", s.name, len(r.failures))
-		results = append(results, r)
+		fmt.Fprintf(progress, "%s: %d requirements are not met\n", s.name, len(r.failures))
+		m.results = append(m.results, r)
 	}
-	if len(results) == 0 {
-		return nil, fmt.Errorf("-only %s %w", o.only, errNoScenario)
+	if o.only.MatchString(reshardedName) {
+		if m.resharded, err = runResharded(ctx, o); err != nil {
+			return m, fmt.Errorf("%s: %w", reshardedName, err)
+		}
+		fmt.Fprintf(progress, "%s: %d requirements are not met\n", reshardedName, len(m.resharded.failures))
 	}
-	return results, nil
+	if m.results == nil && m.resharded == nil {
+		return m, fmt.Errorf("-only %s %w", o.only, errNoScenario)
+	}
+	return m, nil
+}
+
+// failures are the requirements that are not met, whatever the machine.
+func (m measured) failures() []string {
+	var all []string
+	for _, r := range m.results {
+		for _, f := range r.failures {
+			all = append(all, r.scenario+": "+f)
+		}
+	}
+	if m.resharded != nil {
+		for _, f := range m.resharded.failures {
+			all = append(all, reshardedName+": "+f)
+		}
+	}
+	return all
+}
+
+func (m measured) write(w io.Writer) {
+	if len(m.results) > 0 {
+		writeTables(w, m.results)
+		fmt.Fprintln(w)
+	}
+	if m.resharded != nil {
+		m.resharded.write(w)
+		fmt.Fprintln(w)
+	}
+	for _, f := range m.failures() {
+		fmt.Fprintln(w, "FAILED", f)
+	}
 }

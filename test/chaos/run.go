@@ -11,6 +11,7 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -21,9 +22,8 @@ type scenario struct {
 	// degrades says that the fault is one that some calls must meet: without a
 	// degraded answer it was none, and the scenario has shown nothing.
 	degrades bool
-	// total says that while the fault lasts nothing can be decided. Elsewhere single
-	// calls may fail at any time, because a server that is well was slow.
-	total bool
+	// partial says that there are other servers, which decide for their own logs.
+	partial bool
 	// stage starts the servers that the service shall use.
 	stage func(t servers.TB) *stage
 }
@@ -99,21 +99,52 @@ type result struct {
 	rules    []string
 	answers  [][]answer // of each caller, in order; caller i asked rules[i%len(rules)]
 	control  [][]answer // of callers whose answers need no store
-	fault    span
-	moments  []span
+	history
 	// last is when the last degraded answer was received.
-	last     time.Time
+	last time.Time
+	// noticed is how long after its beginning the service stopped asking a server;
+	// negative: it did not.
+	noticed  time.Duration
 	end      time.Time
 	ledger   ledger
-	loses    bool
 	inFlight int
 	before   process
 	after    process
 	failures []string
 }
 
-// runScenario runs one fault from beginning to end.
+// stall is how long an answer that needs no store may take before a run says more
+// about the machine than about the service.
+const stall = 10 * time.Millisecond
+
+// runScenario runs one fault, and again while the machine was not quiet, up to
+// o.attempts times. It returns the attempt on the quietest machine. What must not
+// be counts in all of them.
 func runScenario(ctx context.Context, o *options, s scenario) (*result, error) {
+	var quietest *result
+	var failures []string
+	for range o.attempts {
+		r, err := attempt(ctx, o, s)
+		if err != nil {
+			return nil, err
+		}
+		failures = append(failures, r.failures...)
+		if quietest == nil || r.machine() < quietest.machine() {
+			quietest = r
+		}
+		if quietest.machine() <= stall {
+			break
+		}
+	}
+	quietest.failures = failures
+	return quietest, nil
+}
+
+// machine is how long the slowest answer took that needs no store.
+func (r *result) machine() time.Duration { return quantilesOf(r.control, r.met(), nil).slowest }
+
+// attempt runs one fault from beginning to end.
+func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 	r := &result{scenario: s.name, rules: o.rules}
 	err := servers.Run(ctx, func(t servers.TB) {
 		if err := r.run(t, o, s); err != nil {
@@ -170,15 +201,28 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 	}
 
 	r.answers, r.control = l.answers(), free.answers()
-	r.fault = span{f.begun, f.ended}
+	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost}
+	outages, err := unasked(service.Logs(), r.end)
+	if err != nil {
+		return err
+	}
+	r.noticed = -1
+	for _, spans := range outages {
+		for _, u := range spans {
+			if after := u.from.Sub(f.begun); after >= 0 && u.from.Before(f.ended) && (r.noticed < 0 || after < r.noticed) {
+				r.noticed = after
+			}
+		}
+		if len(outages) == 1 && !s.partial {
+			r.unasked = spans
+		}
+	}
 	charges, err := readCharges(ctx, stage.masters())
 	if err != nil {
 		return err
 	}
-	r.moments = f.moments
-	r.loses = !f.lost.IsZero()
-	r.ledger = settleLedger(r.answers, charges, r.fault, f.moments, f.lost)
-	r.inFlight = inFlight(r.answers, f.moments)
+	r.ledger = settleLedger(r.answers, charges, r.history)
+	r.inFlight = inFlight(r.answers, r.moments)
 	for _, calls := range r.answers {
 		for i := range calls {
 			if a := &calls[i]; !a.exact() && a.received.After(r.last) {
@@ -207,14 +251,14 @@ func (r *result) fail(format string, args ...any) {
 
 // judge finds what must not be.
 func (r *result) judge(s scenario) {
-	codes := make(map[string]int)
+	refused := make(map[codes.Code]int)
 	degraded, exactAfter := 0, 0
 	for _, calls := range slices.Concat(r.answers, r.control) {
 		for i := range calls {
 			a := &calls[i]
 			switch {
-			case a.code != 0:
-				codes[a.code.String()]++
+			case a.code != codes.OK:
+				refused[a.code]++
 			case a.degraded:
 				degraded++
 			case a.sent.After(r.fault.to) && a.sent.After(r.last):
@@ -222,10 +266,10 @@ func (r *result) judge(s scenario) {
 			}
 		}
 	}
-	for code, n := range codes {
+	for code, n := range refused {
 		r.fail("%d gRPC errors %s", n, code)
 	}
-	if (s.degrades || s.total) && degraded == 0 {
+	if s.degrades && degraded == 0 {
 		r.fail("nothing was degraded: the fault was none")
 	}
 	if exactAfter == 0 {
@@ -240,8 +284,8 @@ func (r *result) judge(s scenario) {
 	if n := r.ledger.missing; n > 0 {
 		r.fail("%d exact answers that were not charged", n)
 	}
-	if n := r.ledger.ghosts.beyond; n > 0 && s.total {
-		r.fail("%d calls were charged and answered without, and sent when the fault was known", n)
+	if n := r.ledger.ghosts.beyond; n > 0 {
+		r.fail("%d calls were charged while the server was not asked", n)
 	}
 	if err := r.after.grown(r.before); err != nil {
 		r.fail("the service does not return to where it was: %v", err)

@@ -65,14 +65,14 @@ func watched(do func(set *servers.SentinelSet, f *fault)) func(t servers.TB) *st
 // master.
 func sentinelScenarios() []scenario {
 	return []scenario{
-		{name: "Sentinel: master killed", total: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
+		{name: "Sentinel: master killed", degrades: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(old.Stop)
 			f.loses()
 			f.during(becomes(f.ctx, "master", others...))
 			f.over()
 		})},
-		{name: "Sentinel: master frozen", total: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
+		{name: "Sentinel: master frozen", degrades: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(old.Pause)
 			f.loses()

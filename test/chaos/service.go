@@ -102,6 +102,37 @@ func get(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
+// What the service logs when it stops asking a server, and when it asks it again.
+const (
+	stopsAsking = "a server of the store cannot decide and is not asked"
+	asksAgain   = "a server of the store decides again"
+)
+
+// unasked returns when the service asked a server no more, by what it has logged.
+func unasked(lines []map[string]any, end time.Time) (map[string][]span, error) {
+	all := make(map[string][]span)
+	for _, line := range lines {
+		message, _ := line["msg"].(string)
+		stops := strings.HasPrefix(message, stopsAsking)
+		if !stops && message != asksAgain {
+			continue
+		}
+		text, _ := line["ts"].(string)
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return nil, fmt.Errorf("the log line %q: %w", message, err)
+		}
+		node, _ := line["node"].(string)
+		spans := all[node]
+		if stops {
+			all[node] = append(spans, span{at, end})
+		} else if len(spans) > 0 {
+			spans[len(spans)-1].to = at
+		}
+	}
+	return all, nil
+}
+
 const (
 	// A handful of goroutines is what connections and timers differ by.
 	handful = 10

@@ -104,7 +104,7 @@ func singleScenarios() []scenario {
 				f.over()
 			})
 		}},
-		{name: "SIGSTOP for 5 s", total: true, stage: func(t servers.TB) *stage {
+		{name: "SIGSTOP for 5 s", degrades: true, stage: func(t servers.TB) *stage {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Pause)
 				pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
@@ -112,7 +112,7 @@ func singleScenarios() []scenario {
 				f.over()
 			})
 		}},
-		{name: "SIGKILL, restart empty", total: true, stage: func(t servers.TB) *stage {
+		{name: "SIGKILL, restart empty", degrades: true, stage: func(t servers.TB) *stage {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Stop)
 				f.loses()
@@ -121,7 +121,7 @@ func singleScenarios() []scenario {
 				f.over()
 			})
 		}},
-		{name: "no Redis at the start", total: true, stage: func(t servers.TB) *stage {
+		{name: "no Redis at the start", degrades: true, stage: func(t servers.TB) *stage {
 			s := servers.StartRedis(t)
 			s.Stop() // its port stays its own
 			return &stage{
@@ -135,31 +135,31 @@ func singleScenarios() []scenario {
 				},
 			}
 		}},
-		{name: "loading a dump", total: true, stage: loading},
+		{name: "loading a dump", degrades: true, stage: loading},
 		{name: "replies 5 ms late", stage: latency(5 * time.Millisecond)},
-		{name: "replies 50 ms late", total: true, stage: latency(50 * time.Millisecond)},
-		{name: "replies 500 ms late", total: true, stage: latency(500 * time.Millisecond)},
-		{name: "half-open connections", total: true, stage: proxied(
+		{name: "replies 50 ms late", degrades: true, stage: latency(50 * time.Millisecond)},
+		{name: "replies 500 ms late", degrades: true, stage: latency(500 * time.Millisecond)},
+		{name: "half-open connections", degrades: true, stage: proxied(
 			func(p *servers.Proxy) { p.Blackhole(true) }, func(p *servers.Proxy) { p.Blackhole(false) },
 		)},
-		{name: "replies dropped", total: true, stage: proxied(
+		{name: "replies dropped", degrades: true, stage: proxied(
 			func(p *servers.Proxy) { p.DropReplies(true) }, func(p *servers.Proxy) { p.DropReplies(false) },
 		)},
-		{name: "closed in mid-reply", total: true, stage: proxied(
+		{name: "closed in mid-reply", degrades: true, stage: proxied(
 			func(p *servers.Proxy) { p.CutAfter(cutBytes) }, func(p *servers.Proxy) { p.CutAfter(-1) },
 		)},
 		{name: "SCRIPT FLUSH, every 5 ms", stage: repeated(flushEvery, "SCRIPT", "FLUSH")},
 		{name: "CLIENT KILL, every 20 ms", stage: repeated(killEvery, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
-		{name: "READONLY", total: true, stage: commands(
+		{name: "READONLY", degrades: true, stage: commands(
 			// Of a master that is not there, so that the data stays.
 			[][]any{{"REPLICAOF", "127.0.0.1", "1"}},
 			[][]any{{"REPLICAOF", "NO", "ONE"}},
 		)},
-		{name: "MASTERDOWN", total: true, stage: commands(
+		{name: "MASTERDOWN", degrades: true, stage: commands(
 			[][]any{{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", "1"}},
 			[][]any{{"REPLICAOF", "NO", "ONE"}},
 		)},
-		{name: "maxmemory, noeviction", total: true, stage: commands(
+		{name: "maxmemory, noeviction", degrades: true, stage: commands(
 			[][]any{{"CONFIG", "SET", "maxmemory", "1"}},
 			[][]any{{"CONFIG", "SET", "maxmemory", "0"}},
 		)},

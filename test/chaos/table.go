@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -46,67 +48,75 @@ func met(ok bool) string {
 	return "**no**"
 }
 
-// writeTables writes the results as Markdown.
+// writeTables writes the results as Markdown: how long answers took, what was
+// charged, and what each rule answered.
 func writeTables(w io.Writer, results []*result) {
-	fmt.Fprintln(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | degraded | gRPC errors | exact again after ms | ≤ 1000 |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | gRPC errors | degraded | not asked after ms | exact again after ms | ≤ 1000 |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range results {
 		q := quantilesOf(r.answers, r.met(), nil)
 		c := quantilesOf(r.control, r.met(), nil)
-		errors, degraded := 0, 0
-		for _, calls := range r.answers {
-			for i := range calls {
-				if calls[i].code != 0 {
-					errors++
-				} else if calls[i].degraded {
-					degraded++
-				}
-			}
+		n := r.count(span{to: r.end}, nil)
+		noticed := "–"
+		if r.noticed >= 0 {
+			noticed = fmt.Sprint(r.noticed.Milliseconds())
 		}
 		again, known := r.recovered()
 		after := fmt.Sprint(again.Milliseconds())
 		if !known {
-			after = "not within " + fmt.Sprint(r.end.Sub(r.fault.to).Milliseconds())
+			after = fmt.Sprintf("not within %d", r.end.Sub(r.fault.to).Milliseconds())
 		}
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %s, %s | %d | %d | %s | %s |\n",
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %s, %s | %d | %d | %s | %s | %s |\n",
 			r.scenario, q.count, millis(q.p50), millis(q.p99), millis(q.p999), met(q.p999 <= slowTarget), millis(q.slowest),
-			millis(c.p999), millis(c.slowest), degraded, errors, after, met(known && again <= recoverTarget))
+			millis(c.p999), millis(c.slowest), n.errors, n.allowed+n.denied, noticed, after, met(known && again <= recoverTarget))
 	}
+
 	fmt.Fprintln(w)
-	fmt.Fprintln(w, "| fault | exact, allowed | charges | lost | missing | in flight | ghosts: of these | not noticed yet | beyond | strays | late | double | goroutines | heap MB | resident MB |")
+	fmt.Fprintln(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | late | double | goroutines | heap MB | resident MB |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range results {
 		l := r.ledger
 		lost := "–"
-		if r.loses {
+		if !r.lostBefore.IsZero() {
 			lost = fmt.Sprint(l.lost)
 		}
 		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %d → %d | %.1f → %.1f | %.0f → %.0f |\n",
 			r.scenario, l.exact, l.charges, lost, l.missing, r.inFlight, l.ghosts.atFault, l.ghosts.unnoticed, l.ghosts.beyond, l.ghosts.strays, l.late, l.double,
 			r.before.goroutines, r.after.goroutines, r.before.heap/1e6, r.after.heap/1e6, r.before.resident/1e6, r.after.resident/1e6)
 	}
+
 	fmt.Fprintln(w)
-	fmt.Fprintln(w, "| fault | rule | exact | degraded: allowed | degraded: denied | p99.9 ms | slowest ms |")
+	fmt.Fprintln(w, "| fault | rule | exact | degraded, allowed | degraded, denied | p99.9 ms | slowest ms |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
 	for _, r := range results {
 		for i, rule := range r.rules {
 			own := func(a *answer) bool { return a.caller%len(r.rules) == i }
-			var exact, allowed, denied int
-			for _, calls := range r.answers {
-				for j := range calls {
-					switch a := &calls[j]; {
-					case !own(a) || !a.during(r.met().from, r.met().to) || a.code != 0:
-					case a.exact():
-						exact++
-					case a.allowed:
-						allowed++
-					default:
-						denied++
-					}
-				}
-			}
+			n := r.count(r.met(), own)
 			q := quantilesOf(r.answers, r.met(), own)
-			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s | %s |\n", r.scenario, rule, exact, allowed, denied, millis(q.p999), millis(q.slowest))
+			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s | %s |\n", r.scenario, rule, n.exact, n.allowed, n.denied, millis(q.p999), millis(q.slowest))
 		}
 	}
+}
+
+// counts are numbers of answers; allowed and denied are degraded ones.
+type counts struct{ exact, allowed, denied, errors int }
+
+// count counts the answers that were under way in a span.
+func (r *result) count(s span, chosen func(a *answer) bool) (n counts) {
+	for _, calls := range r.answers {
+		for i := range calls {
+			switch a := &calls[i]; {
+			case !a.during(s.from, s.to) || chosen != nil && !chosen(a):
+			case a.code != codes.OK:
+				n.errors++
+			case a.exact():
+				n.exact++
+			case a.allowed:
+				n.allowed++
+			default:
+				n.denied++
+			}
+		}
+	}
+	return n
 }
