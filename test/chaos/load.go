@@ -128,8 +128,9 @@ func (l *load) start(ctx context.Context) {
 				// A call that has begun is finished: its answer counts.
 				c.call(context.WithoutCancel(ctx))
 				next = next.Add(l.interval)
-				if now := time.Now(); next.Before(now) {
-					next = now // no burst for what was missed
+				// No burst for what was missed, and no doubt to which call a charge belongs.
+				if earliest := time.Now().Add(2 * clockSlack); next.Before(earliest) {
+					next = earliest
 				}
 				turn.Reset(time.Until(next))
 			}

@@ -165,6 +165,11 @@ func (m measured) failures() []string {
 func (m measured) write(w io.Writer) {
 	if len(m.results) > 0 {
 		writeTables(w, m.results)
+		for _, r := range m.results {
+			for _, n := range r.notes {
+				fmt.Fprintf(w, "\n%s: %s.\n", r.scenario, n)
+			}
+		}
 		fmt.Fprintln(w)
 	}
 	if m.resharded != nil {

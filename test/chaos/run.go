@@ -51,6 +51,12 @@ type fault struct {
 	ended   time.Time
 	lost    time.Time // what was charged before may be gone
 	moments []span
+	notes   []string
+}
+
+// note adds something to be told below the tables.
+func (f *fault) note(format string, args ...any) {
+	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
 // begin says that the fault is made by what; the calls that are under way
@@ -110,6 +116,7 @@ type result struct {
 	inFlight int
 	before   process
 	after    process
+	notes    []string
 	failures []string
 }
 
@@ -221,6 +228,7 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 	if err != nil {
 		return err
 	}
+	r.notes = f.notes
 	r.ledger = settleLedger(r.answers, charges, r.history)
 	r.inFlight = inFlight(r.answers, r.moments)
 	for _, calls := range r.answers {
@@ -261,7 +269,7 @@ func (r *result) judge(s scenario) {
 				refused[a.code]++
 			case a.degraded:
 				degraded++
-			case a.sent.After(r.fault.to) && a.sent.After(r.last):
+			case a.sent.After(r.fault.to):
 				exactAfter++
 			}
 		}

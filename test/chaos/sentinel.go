@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"strings"
 	"time"
 
@@ -59,6 +60,38 @@ func watched(do func(set *servers.SentinelSet, f *fault)) func(t servers.TB) *st
 	}
 }
 
+// promoted waits until there is a new master, which ends the fault, and until the
+// Sentinels say so, which is when clients can know.
+func promoted(set *servers.SentinelSet, f *fault, old *servers.RedisServer, others []*servers.RedisServer) {
+	named := make(chan time.Time, 1)
+	go func() { named <- names(f.ctx, set, old.Addr()) }()
+	at := becomes(f.ctx, "master", others...)
+	f.during(at)
+	f.over()
+	f.note("the first Sentinel named the new master %d ms after it had become one", (<-named).Sub(at.to).Milliseconds())
+}
+
+// names waits until a Sentinel names another master than the one at notAddr, and
+// returns when that was.
+func names(ctx context.Context, set *servers.SentinelSet, notAddr string) time.Time {
+	var clients []*redis.Client
+	for _, address := range set.Sentinels() {
+		client := plainClient(address)
+		defer client.Close()
+		clients = append(clients, client)
+	}
+	for ctx.Err() == nil {
+		for _, c := range clients {
+			master, err := c.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", set.MasterName()).StringSlice()
+			if err == nil && len(master) == 2 && net.JoinHostPort(master[0], master[1]) != notAddr {
+				return time.Now()
+			}
+		}
+		pause(ctx, pollEvery)
+	}
+	return time.Now()
+}
+
 // What a failover loses is what the old master has charged and not passed on, and
 // on a master that goes on meanwhile all of it until it hears of the new one. How
 // long that is, is the Sentinels' affair: the fault ends when there is a new
@@ -69,15 +102,13 @@ func sentinelScenarios() []scenario {
 			old, others := set.Master(), set.Replicas()
 			f.begin(old.Stop)
 			f.loses()
-			f.during(becomes(f.ctx, "master", others...))
-			f.over()
+			promoted(set, f, old, others)
 		})},
 		{name: "Sentinel: master frozen", degrades: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(old.Pause)
 			f.loses()
-			f.during(becomes(f.ctx, "master", others...))
-			f.over()
+			promoted(set, f, old, others)
 			pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
@@ -86,8 +117,7 @@ func sentinelScenarios() []scenario {
 		{name: "SENTINEL FAILOVER", stage: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(set.Failover)
-			f.during(becomes(f.ctx, "master", others...))
-			f.over()
+			promoted(set, f, old, others)
 			f.during(becomes(f.ctx, "slave", old))
 			f.loses()
 		})},

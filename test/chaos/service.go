@@ -90,6 +90,7 @@ func get(ctx context.Context, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err
