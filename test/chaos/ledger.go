@@ -244,6 +244,14 @@ func plainClient(address string) *redis.Client {
 // noNotifications: plain servers refuse them.
 var noNotifications = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
+// versionOf asks a server for the version of Redis.
+func versionOf(ctx context.Context, address string) (string, error) {
+	client := plainClient(address)
+	info, err := client.InfoMap(ctx, "server").Result()
+	return info["Server"]["redis_version"], closing(client, err)
+}
+
+// closing closes a client and returns the first error.
 func closing(client *redis.Client, err error) error {
 	if closed := client.Close(); err == nil {
 		return closed

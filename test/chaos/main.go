@@ -101,8 +101,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s/%s, %d CPUs shared by Redis, service and load, %s; %d callers, %d calls a second\n\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), o.callers, o.rate)
+	redis := ""
+	if len(m.results) > 0 {
+		redis = ", Redis " + m.results[0].redis
+	}
+	fmt.Fprintf(out, "%s/%s, %d CPUs shared by Redis, service and load, %s%s; %d callers, %d calls a second\n\n",
+		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), redis, o.callers, o.rate)
 	m.write(out)
 	if n := len(m.failures()); n > 0 {
 		return fmt.Errorf("%d requirements are not met", n)

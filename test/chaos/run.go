@@ -102,6 +102,7 @@ func (f *fault) loses() {
 // A result is what a scenario has shown.
 type result struct {
 	scenario string
+	redis    string // its version
 	rules    []string
 	answers  [][]answer // of each caller, in order; caller i asked rules[i%len(rules)]
 	control  [][]answer // of callers whose answers need no store
@@ -224,8 +225,12 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 			r.unasked = spans
 		}
 	}
-	charges, err := readCharges(ctx, stage.masters())
+	masters := stage.masters()
+	charges, err := readCharges(ctx, masters)
 	if err != nil {
+		return err
+	}
+	if r.redis, err = versionOf(ctx, masters[0]); err != nil {
 		return err
 	}
 	r.notes = f.notes
