@@ -194,6 +194,7 @@ func makeRulesSchema() object {
 func makeSettingsSchema() object {
 	s := schemas{definitions: object{}}
 	enums := map[string][]any{
+		"http.ready":        {ReadyAlways, ReadyStore},
 		"tiers.source":      {TiersNone, TiersFile},
 		"tiers.unknown_key": {UnknownKeyShared, UnknownKeyEach},
 		"store.type":        {StoreMemory, StoreRedis},
@@ -332,12 +333,15 @@ var beyondSchema = []string{
 	"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 	// What another file or another setting says.
 	"rules-tier-missing", "rules-tier-unknown", "rules-wildcard-in-api-key", "settings-secret-file-missing", "settings-secret-file-short",
+	"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone",
 	// What is gone once YAML is read.
 	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",
 	// What stands inside a text, and how large a whole is.
 	"rules-control-characters", "rules-metadata-long-text", "settings-grpc-address", "settings-http-address", "settings-no-grpc-address",
-	"settings-ranges", "settings-redis-cluster", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-password",
-	"settings-redis-url-scheme", "settings-redis-url-socket", "settings-secret-short", "settings-socket-mode", "settings-socket-mode-large",
+	"settings-ranges", "settings-redis-cluster-db", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-hosts",
+	"settings-redis-url-master", "settings-redis-url-master-db", "settings-redis-url-option", "settings-redis-url-option-fixed",
+	"settings-redis-url-option-unknown", "settings-redis-url-password", "settings-redis-url-scheme", "settings-redis-url-socket",
+	"settings-redis-url-twice", "settings-redis-url-user", "settings-secret-short", "settings-socket-mode", "settings-socket-mode-large",
 }
 
 var compiled sync.Map // file → *jsonschema.Schema

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/servers"
@@ -23,14 +25,14 @@ const (
 // planted puts bytes under a check's key and asks it. There must be no error, and
 // never more than the limit to spend; and where the bytes are a log, or certainly
 // are none, all must be as package window has it.
-func planted(r *rig, value []byte, clock int64, c *window.Check) {
+func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Duration) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	key := string(appendKey(nil, "", c.Log()))
 	if err := r.client.Set(ctx, key, value, 0).Err(); err != nil {
 		r.t.Fatal(err)
 	}
-	got := r.take(clock, c)
+	got := r.take(clock, c, ahead)
 	if got.decision.Remaining > c.Limit.Hits {
 		r.t.Fatalf("%x, %+v at %d: remaining %d", value, *c, clock, got.decision.Remaining)
 	}
@@ -46,7 +48,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check) {
 	case maybe, !foreign && err != nil && len(value) > 0:
 		// It looks like a log. What it says may be wrong, but what is there after a
 		// charge must be looked at without an error again.
-		r.take(clock, c)
+		r.take(clock, c, ahead)
 		return
 	case foreign != got.foreign:
 		r.t.Fatalf("%x, %+v at %d: foreign %t, want %t", value, *c, clock, got.foreign, foreign)
@@ -56,7 +58,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check) {
 		before = nil
 	}
 	var want window.Decision
-	after := window.Take(append([]byte(nil), before...), clock, c, &want)
+	after := window.TakeAhead(append([]byte(nil), before...), clock, c, ahead, &want)
 	if diff := cmp.Diff(want, got.decision); diff != "" {
 		r.t.Fatalf("%x, %+v at %d: (-want +got)\n%s", value, *c, clock, diff)
 	}
@@ -81,8 +83,12 @@ func randomLog(r *rand.Rand, win time.Duration, clock *int64) []byte {
 		*clock += r.Int64N(step) * int64(r.IntN(3))
 		c := randomCheck(r, win)
 		c.Limit.Hits, c.Cost = 1000, uint64(1+r.IntN(3))
+		ahead := time.Duration(0)
+		if r.IntN(8) == 0 {
+			ahead = min(win/8, time.Second)
+		}
 		var d window.Decision
-		log = window.Take(log, *clock, c, &d)
+		log = window.TakeAhead(log, *clock, c, ahead, &d)
 	}
 	return log
 }
@@ -145,7 +151,11 @@ func TestPlanted(t *testing.T) {
 		clock := start
 		log := damage(rnd, randomLog(rnd, win, &clock))
 		clock += []int64{0, 1, -second, win.Microseconds() / 2, win.Microseconds(), 1000 * second}[rnd.IntN(6)]
-		planted(r, log, clock, randomCheck(rnd, win))
+		ahead := time.Duration(0)
+		if rnd.IntN(4) == 0 {
+			ahead = time.Duration(rnd.Int64N(min(win, window.MaxAhead).Microseconds())) * time.Microsecond
+		}
+		planted(r, log, clock, randomCheck(rnd, win), ahead)
 	}
 }
 
@@ -166,11 +176,11 @@ func TestShapes(t *testing.T) {
 			}
 			at := start + win.Microseconds() + int64(fill-keep) - 1 // all but keep have expired
 			for _, limit := range []uint64{uint64(keep) + 1, uint64(keep) + 2, 1000} {
-				planted(r, log, at, ask(limit, 1, window.Enforce))
+				planted(r, log, at, ask(limit, 1, window.Enforce), 0)
 			}
-			planted(r, log, at, ask(uint64(keep), 1, window.Always)) // debt: more slots than the limit
-			planted(r, log, start+int64(fill), ask(1000, uint64(fill-keep), window.Refund))
-			planted(r, log, at, ask(1000, 1, window.Refund))
+			planted(r, log, at, ask(uint64(keep), 1, window.Always), 0) // debt: more slots than the limit
+			planted(r, log, start+int64(fill), ask(1000, uint64(fill-keep), window.Refund), 0)
+			planted(r, log, at, ask(1000, 1, window.Refund), 0)
 		}
 	}
 }
@@ -185,7 +195,7 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 		var log []byte
 		for i := range parts + 3 {
 			at := start + int64(i)*c.Precision.Microseconds()
-			planted(r, log, at, c)
+			planted(r, log, at, c, 0)
 			var d window.Decision
 			log = window.Take(log, at, c, &d)
 		}
@@ -211,9 +221,9 @@ func FuzzPlanted(f *testing.F) {
 		clock := start
 		log := randomLog(rnd, win, &clock)
 		c := randomCheck(rnd, win)
-		f.Add(log, clock, i%2 == 1, c.Limit.Hits, c.Cost, uint8(c.Mode), c.Precision.Microseconds())
+		f.Add(log, clock, i%2 == 1, c.Limit.Hits, c.Cost, uint8(c.Mode), c.Precision.Microseconds(), uint32(i%3))
 	}
-	f.Fuzz(func(t *testing.T, value []byte, clock int64, long bool, hits, cost uint64, mode uint8, precision int64) {
+	f.Fuzz(func(t *testing.T, value []byte, clock int64, long bool, hits, cost uint64, mode uint8, precision int64, ahead uint32) {
 		c := &window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: 10 * time.Second}, Cost: cost, Mode: window.Mode(mode)}
 		if long {
 			c.Limit.Window = 7 * 24 * time.Hour
@@ -224,7 +234,7 @@ func FuzzPlanted(f *testing.F) {
 		if clock < 0 || clock > 1<<52 || window.Validate([]window.Check{*c}, make([]window.Decision, 1)) != nil {
 			return
 		}
-		planted(&rig{t: t, client: r.client, script: r.script}, value, clock, c)
+		planted(&rig{t: t, client: r.client, script: r.script}, value, clock, c, time.Duration(ahead)*time.Microsecond)
 	})
 }
 
@@ -244,10 +254,21 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// replying is a Client whose every reply is the same.
+type replying struct{ reply any }
+
+func (r replying) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.(interface{ SetVal(any) }).SetVal(r.reply)
+	return nil
+}
+
 // TestStrictReply proves that a reply of another shape is an error that says what
 // was expected.
 func TestStrictReply(t *testing.T) {
-	const good = "\x01\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
+	const (
+		good  = "\x01\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
+		clock = "\x00\x00\x00\x00\x00\x00\x09"
+	)
 	decision := window.Decision{Allowed: true, Remaining: 2, RetryAfter: 3 * time.Microsecond, UnitAfter: 4 * time.Microsecond, ResetAfter: 261 * time.Microsecond}
 	for _, tt := range []struct {
 		name    string
@@ -255,32 +276,34 @@ func TestStrictReply(t *testing.T) {
 		foreign int
 		want    string // of the error; empty: none
 	}{
-		{"good", good + good, 0, ""},
-		{"foreign", "\x05" + good[1:] + good, 1, ""},
-		{"nil", nil, 0, "reply is <nil>, want a string of 52 bytes"},
+		{"good", good + good + clock, 0, ""},
+		{"foreign", "\x05" + good[1:] + good + clock, 1, ""},
+		{"nil", nil, 0, "reply is <nil>, want a string of 59 bytes"},
 		{"an integer", int64(1), 0, "reply is int64"},
 		{"a list", []any{good, good}, 0, "reply is []interface {}"},
-		{"empty", "", 0, "reply has 0 bytes, want 26 for each of 2 checks"},
-		{"too short", good, 0, "reply has 26 bytes"},
-		{"too long", good + good + "x", 0, "reply has 53 bytes"},
-		{"an unknown outcome", good + "\x03" + good[1:], 0, "reply to check 1: the outcome is 3"},
-		{"an unknown foreign outcome", "\x07" + good[1:] + good, 0, "reply to check 0: the outcome is 7"},
-		{"a flag that is not known", good + "\x09" + good[1:], 0, "reply to check 1: the outcome is 9"},
-		{"a wait without end", good + good[:5] + "\xff" + good[6:], 0, "reply to check 1: a wait of "},
+		{"empty", "", 0, "reply has 0 bytes, want 59"},
+		{"too short", good + good, 0, "reply has 52 bytes"},
+		{"too long", good + good + clock + "x", 0, "reply has 60 bytes"},
+		{"one of two is late", good + "\x03" + good[1:] + clock, 0, "reply to check 1: the outcome is 3"},
+		{"an unknown outcome", good + "\x10" + good[1:] + clock, 0, "reply to check 1: the outcome is 16"},
+		{"an unknown foreign outcome", "\x07" + good[1:] + good + clock, 0, "reply to check 0: the outcome is 7"},
+		{"unsettled, but allowed", good + "\x09" + good[1:] + clock, 0, "reply to check 1: the outcome is 9"},
+		{"a wait without end", good + good[:5] + "\xff" + good[6:] + clock, 0, "reply to check 1: a wait of "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var got [2]window.Decision
-			c := &window.Check{Limit: window.Limit{Window: time.Second}}
-			b := batch{asked: []asked{{check: c, to: &got[0]}, {check: c, to: &got[1]}}}
 			foreign := 0
-			err := b.answer(tt.reply, func(time.Duration) { foreign++ })
+			s := New(replying{tt.reply}, Options{Foreign: func(time.Duration) { foreign++ }})
+			defer s.Close()
+			got := make([]window.Decision, 2)
+			limit := window.Limit{Hits: 3, Window: time.Second}
+			err := s.Take(t.Context(), []window.Check{{Key: "a", Limit: limit}, {Key: "b", Limit: limit}}, got)
 			if tt.want != "" {
-				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) {
-					t.Errorf("got error %v, want one with %q", err, tt.want)
+				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) || ClassOf(err) != ClassReply {
+					t.Errorf("got error %v, want one of class %s with %q", err, ClassReply, tt.want)
 				}
 				return
 			}
-			if diff := cmp.Diff([2]window.Decision{decision, decision}, got); err != nil || diff != "" {
+			if diff := cmp.Diff([]window.Decision{decision, decision}, got); err != nil || diff != "" {
 				t.Errorf("error %v (-want +got)\n%s", err, diff)
 			}
 			if foreign != tt.foreign {
@@ -293,13 +316,14 @@ func TestStrictReply(t *testing.T) {
 // FuzzReply proves that no reply can make the store panic.
 func FuzzReply(f *testing.F) {
 	f.Add("x", uint8(1))
-	f.Add(fmt.Sprintf("%052d", 0), uint8(2))
-	f.Fuzz(func(_ *testing.T, reply string, n uint8) {
-		decisions := make([]window.Decision, n)
-		b := batch{asked: make([]asked, n)}
-		for i := range b.asked {
-			b.asked[i] = asked{check: &window.Check{}, to: &decisions[i]}
+	f.Add(fmt.Sprintf("%059d", 0), uint8(2))
+	f.Fuzz(func(t *testing.T, reply string, n uint8) {
+		s := New(replying{reply}, Options{})
+		defer s.Close()
+		checks := make([]window.Check, n)
+		for i := range checks {
+			checks[i] = window.Check{Key: fmt.Sprint(i), Limit: window.Limit{Hits: 1, Window: time.Second}}
 		}
-		_ = b.answer(reply, func(time.Duration) {})
+		_ = s.Take(t.Context(), checks, make([]window.Decision, n))
 	})
 }

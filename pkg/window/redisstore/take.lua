@@ -4,8 +4,11 @@
 --
 -- KEYS[i]   the log of check i: a string of bytes, laid out as layout.go of
 --           package window says. One log may be named by several checks.
--- ARGV[i]   check i, packed as '>BBI2I6I6I4I5I4':
---             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund
+-- ARGV[1]   '>I7', the soonest of the deadlines in ARGV[2], 0 if there is none; then
+--           each check, packed as '>BBI2I6I6I4I5I4I4':
+--             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund; +8 if what it
+--                     charges may be taken back: the key <log>:r then says so for a
+--                     second; +16 to be told of that key if the check is denied
 --             group   1 for the last check of a group, 0 for others. The last one
 --                     also tells of checks that need no log: +2 if one denies the
 --                     group, +4 if there are any's, +8 if one of them has room
@@ -15,17 +18,26 @@
 --             limit   at most 2^32-1
 --             cost    at most 2^32: no log holds more
 --             most    slots that the log needs at most
+--             ahead   microseconds by which what is charged is recorded later than
+--                     now: it will be spent until then
+-- ARGV[2]   for every group '>I7': the instant of this server's clock, in
+--           microseconds, after which nobody waits for the answer any more; 0 for
+--           none. A group that comes later is neither judged nor charged.
+-- ARGV[3]   a channel on which the key of every log is told to which a refund gave
+--           something back; empty or missing: none
 -- The checks of a group that are recorded whatever becomes of it come first,
 -- refunds before always. Several groups may follow each other; they are decided
 -- in order, as if each had come alone.
 --
 -- Reply: one string, for every check '>BI4I7I7I7':
---   outcome    0 denied, 1 allowed, 2 never; +4 if the value under the key was
---              not a log and was thrown away
+--   outcome    0 denied, 1 allowed, 2 never, 3 too late; +4 if the value under the
+--              key was not a log and was thrown away; +8 if it is denied and may count
+--              what is taken back
 --   remaining  hits
 --   retry      microseconds until the cost has room
 --   unit       microseconds until one unit has room
 --   reset      microseconds until the log is empty
+-- and at its end '>I7', the server's clock in microseconds.
 --
 -- Where log.go and charge.go say why, this translation only says what. The same
 -- test vectors hold for both, byte by byte. Two things are Redis's own: the
@@ -123,10 +135,35 @@ local function run(key, head, capacity, slots)
   return text
 end
 
-local keys, args = KEYS, ARGV
+local keys, args = KEYS, ARGV[1]
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local n = #keys
-local replies = n > 1 and {}
+local replies = n ~= 1 and {}
+
+-- Leave out the groups that come too late, which is rare: the loop below sees the
+-- others only. places are the numbers of their checks in KEYS.
+local places
+local soonest = read('>I7', args)
+if clock > soonest and soonest > 0 then
+  local late = pack('>BI4I7I7I7', 3, 0, 0, 0, 0)
+  local left, group, deadline = {}, 1, read('>I7', ARGV[2])
+  keys, places, replies = {}, {}, {}
+  for i = 1, n do
+    local check = string.sub(args, 33 * i - 25, 33 * i + 7)
+    if deadline == 0 or clock <= deadline then
+      left[#left + 1], keys[#keys + 1], places[#places + 1] = check, KEYS[i], i
+    else
+      replies[i] = late
+    end
+    if string.byte(check, 2) > 0 and i < n then
+      group = group + 1
+      deadline = read('>I7', ARGV[2], 7 * group - 6)
+    end
+  end
+  args = string.sub(args, 1, 7) .. table.concat(left)
+end
+local last_reply = n + 1
+n = #keys
 
 -- A single check is judged, charged and answered in one go. A group of several is
 -- gone through twice: forwards to judge, and then backwards to settle, which is to
@@ -139,8 +176,12 @@ local rooms, seen             -- of a group of several: what was judged, and wha
 local thrown                  -- the checks whose value was thrown away
 
 while i <= n do
-  local mode, group, unit, window, step, limit, cost, most = read('>BBI2I6I6I4I5I4', args[i])
+  local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
   local key = keys[i]
+  local reserves, asks
+  if mode > 4 then
+    mode, reserves, asks = mode % 8, mode % 16 >= 8, mode >= 16
+  end
   if i == from and not settling then
     denied, any, any_room = false, false, false
     several = group == 0 or mode >= 3
@@ -284,7 +325,7 @@ while i <= n do
     local need = kept
     used = used + charge
     if charge > 0 then
-      local up = now + step - 1
+      local up = now + ahead + step - 1
       local t = (up - up % step) / unit
       -- Slots are in the order of their times: a newest one that is ahead takes it.
       if kept == 0 or t > newest then
@@ -378,6 +419,14 @@ while i <= n do
         call('SET', key, whole, 'KEEPTTL')
       end
     end
+    if refund and not torn and ARGV[3] and ARGV[3] ~= '' then
+      redis.pcall('PUBLISH', ARGV[3], key) -- who may not, tells nobody
+    end
+    if reserves and charge > 0 and not torn then
+      -- An error is no reason to fail: the mark of a log without a hash tag may be
+      -- elsewhere, and while a slot moves a key that is not here yet cannot be made.
+      redis.pcall('SET', key .. ':r', '1', 'PX', '1000')
+    end
   end
 
   if settling and not torn then
@@ -407,6 +456,9 @@ while i <= n do
         torn = not slot
         retry = not torn and math.max(t * unit + window - clock, 0)
       end
+      if asks and outcome == 0 and redis.pcall('EXISTS', key .. ':r') ~= 0 then -- also if nobody knows
+        outcome = 8
+      end
     end
     if thrown and thrown[i] then
       outcome = outcome + 4
@@ -415,11 +467,10 @@ while i <= n do
       if remaining < 0 then
         remaining = 0
       end
-      local reply = pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
-      if n == 1 then
-        return reply
+      if not replies then
+        return pack('>BI4I7I7I7I7', outcome, remaining, retry, unit_after, reset, clock)
       end
-      replies[i] = reply
+      replies[places and places[i] or i] = pack('>BI4I7I7I7', outcome, remaining, retry, unit_after, reset)
     end
   end
 
@@ -448,4 +499,5 @@ while i <= n do
     end
   end
 end
+replies[last_reply] = pack('>I7', clock)
 return table.concat(replies)
