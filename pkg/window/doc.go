@@ -81,8 +81,9 @@
 // a single check, [Decode] the reader for operators. [View.Reserve] charges what
 // will be spent by and by, and [TakeBack] takes back what was not; the contract
 // above asks for neither. All are pure: the log, the clock and the check go in, the
-// answer and the log come out. Stores use them or translate them; testdata/vectors.jsonl.gz holds histories to prove it with,
-// and docs/window.md explains the bytes.
+// answer and the log come out. Stores use them or translate them;
+// testdata/vectors.jsonl.gz holds histories to prove it with, and docs/window.md
+// explains the bytes.
 //
 // The suite in windowtest runs all of this against a naive oracle, for every store.
 //
