@@ -68,9 +68,11 @@ func fieldSchemas() map[string]object {
 		"requests":          {"type": "integer", "minimum": 0, "maximum": window.MaxHits},
 		"cost":              {"type": "integer", "minimum": 1, "maximum": window.MaxHits},
 		"precision":         {"anyOf": []any{object{"enum": []any{autoPrecision}}, duration}},
+		"lease":             {"anyOf": []any{object{"enum": []any{noLease}}, duration, object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"observe":           {"anyOf": []any{object{"type": "boolean"}, words, object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"charge":            {"enum": []any{"allowed", "always"}},
-		"on_store_error":    {"enum": []any{"allow", "deny", "local"}},
+		"choice":            {"enum": []any{"allow", "deny", "local"}},
+		"retry_after":       duration,
 		"limits":            {"minItems": 1},
 		"by_tier":           {"minProperties": 1},
 		"body":              {"maxLength": maxBody, "minLength": 1},
@@ -92,6 +94,8 @@ func (s *schemas) of(t reflect.Type) object {
 		return object{"anyOf": []any{object{"type": []any{"boolean", "null"}}, words}}
 	case reflect.TypeFor[metadata]():
 		return object{"type": []any{"object", "null"}, "maxProperties": maxMetadataValues}
+	case reflect.TypeFor[storeError]():
+		return object{"anyOf": []any{s.fields["choice"], s.struc(t)}}
 	case reflect.TypeFor[blankable]():
 		return object{"type": append([]any{"null"}, text...)}
 	case reflect.TypeFor[time.Duration]():
@@ -190,6 +194,7 @@ func makeRulesSchema() object {
 func makeSettingsSchema() object {
 	s := schemas{definitions: object{}}
 	enums := map[string][]any{
+		"http.ready":        {ReadyAlways, ReadyStore},
 		"tiers.source":      {TiersNone, TiersFile},
 		"tiers.unknown_key": {UnknownKeyShared, UnknownKeyEach},
 		"store.type":        {StoreMemory, StoreRedis},
@@ -328,12 +333,15 @@ var beyondSchema = []string{
 	"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 	// What another file or another setting says.
 	"rules-tier-missing", "rules-tier-unknown", "rules-wildcard-in-api-key", "settings-secret-file-missing", "settings-secret-file-short",
+	"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone",
 	// What is gone once YAML is read.
 	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",
 	// What stands inside a text, and how large a whole is.
 	"rules-control-characters", "rules-metadata-long-text", "settings-grpc-address", "settings-http-address", "settings-no-grpc-address",
-	"settings-ranges", "settings-redis-cluster", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-password",
-	"settings-redis-url-scheme", "settings-redis-url-socket", "settings-secret-short", "settings-socket-mode", "settings-socket-mode-large",
+	"settings-ranges", "settings-redis-cluster-db", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-hosts",
+	"settings-redis-url-master", "settings-redis-url-master-db", "settings-redis-url-option", "settings-redis-url-option-fixed",
+	"settings-redis-url-option-unknown", "settings-redis-url-password", "settings-redis-url-scheme", "settings-redis-url-socket",
+	"settings-redis-url-twice", "settings-redis-url-user", "settings-secret-short", "settings-socket-mode", "settings-socket-mode-large",
 }
 
 var compiled sync.Map // file → *jsonschema.Schema

@@ -43,8 +43,15 @@ type GRPC struct {
 
 // HTTP is the listener for people and probes.
 type HTTP struct {
-	Address string `yaml:"address" doc:"/healthcheck and /json: host:port; empty: off"`
+	Address string `yaml:"address" doc:"/healthcheck, /readyz and /json: host:port; empty: off"`
+	Ready   string `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
 }
+
+// When an instance is ready.
+const (
+	ReadyAlways = "always"
+	ReadyStore  = "store"
+)
 
 // Admin is the listener for operators.
 type Admin struct {
@@ -92,10 +99,12 @@ const (
 
 // Store says where logs are kept.
 type Store struct {
-	Type    string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
-	Memory  Memory        `yaml:"memory"`
-	Redis   Redis         `yaml:"redis"`
+	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout   time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
+	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, a rule with on_store_error: local gives each this part of its limit"`
+	LocalKeys int           `yaml:"local_keys" doc:"redis store: logs whose last answer is remembered, so that a denial that still holds is not asked for again; 0: none"`
+	Memory    Memory        `yaml:"memory"`
+	Redis     Redis         `yaml:"redis"`
 }
 
 // Memory is the memory store.
@@ -107,9 +116,24 @@ type Memory struct {
 
 // Redis is the redis store.
 type Redis struct {
-	URL       URL    `yaml:"url" doc:"redis://user:password@host:port/db, rediss:// for TLS, unix:///path"`
-	PoolSize  int    `yaml:"pool_size" doc:"connections; 0: 10 for each CPU"`
-	KeyPrefix string `yaml:"key_prefix" doc:"what every key in Redis begins with"`
+	URL                  URL           `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss:// and so on for TLS; user:password@ before the hosts, unless the settings below say it"`
+	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
+	Password             Secret        `yaml:"password" doc:"password of the user"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
+	SentinelUsername     string        `yaml:"sentinel_username" doc:"user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"password for the sentinels, which are not sent that of Redis"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file that holds sentinel_password, read again as password_file is"`
+	TLS                  TLS           `yaml:"tls"`
+	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"for making a connection, which goes on while requests that wait for it give up at store.timeout"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"what every key in Redis begins with"`
+	Breaker              Breaker       `yaml:"breaker"`
+}
+
+// Breaker stops asking a server that does not decide.
+type Breaker struct {
+	Failures      int           `yaml:"failures" doc:"failures in a row after which a server is no longer asked"`
+	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often it is then looked at, until it answers again"`
 }
 
 // The header styles.
@@ -166,12 +190,24 @@ func Default() Settings {
 			MaxConcurrentStreams: 4096,
 			KeepaliveMinTime:     10 * time.Second,
 		},
-		HTTP:    HTTP{Address: ":8080"},
-		Admin:   Admin{Address: "127.0.0.1:6070"},
-		Rules:   Rules{IgnoreDotFiles: true},
-		Tiers:   Tiers{Source: TiersFile, UnknownKey: UnknownKeyShared},
-		Reload:  Reload{Interval: 5 * time.Second},
-		Store:   Store{Type: StoreMemory, Timeout: 15 * time.Millisecond, Memory: Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20}, Redis: Redis{URL: "redis://127.0.0.1:6379/0", KeyPrefix: "slidegate:"}},
+		HTTP:   HTTP{Address: ":8080", Ready: ReadyAlways},
+		Admin:  Admin{Address: "127.0.0.1:6070"},
+		Rules:  Rules{IgnoreDotFiles: true},
+		Tiers:  Tiers{Source: TiersFile, UnknownKey: UnknownKeyShared},
+		Reload: Reload{Interval: 5 * time.Second},
+		Store: Store{
+			Type:      StoreMemory,
+			Timeout:   15 * time.Millisecond,
+			Replicas:  1,
+			LocalKeys: 100_000,
+			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
+			Redis: Redis{
+				URL:         "redis://127.0.0.1:6379/0",
+				DialTimeout: 250 * time.Millisecond,
+				KeyPrefix:   "slidegate:",
+				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
+			},
+		},
 		Headers: Headers{Styles: []string{StyleRateLimit}},
 		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
@@ -393,6 +429,9 @@ const (
 	minStoreBytes   = 1 << 20 // less is a number of megabytes, by mistake
 	maxStoreBytes   = 1 << 50
 	maxStoreKeys    = 1 << 40
+	maxReplicas     = 100_000
+	maxLocalKeys    = 100_000_000 // far more than a process can hold
+	maxFailures     = 1000
 	maxDetailSeries = 1_000_000 // each takes about 1 kB here and much more where it is stored
 	maxSetTime      = 24 * time.Hour
 )
@@ -402,6 +441,7 @@ func (l *settingsLoader) validate() {
 	l.listeners()
 	l.between("grpc.max_message_bytes", s.GRPC.MaxMessageBytes, minMessageBytes, maxMessageBytes)
 	l.between("grpc.max_concurrent_streams", s.GRPC.MaxConcurrentStreams, 1, 1<<20)
+	l.oneOf("http.ready", s.HTTP.Ready, ReadyAlways, ReadyStore)
 	l.timeBetween("grpc.keepalive_min_time", s.GRPC.KeepaliveMinTime, time.Millisecond, maxSetTime)
 	l.zeroOrBetween("grpc.max_connection_age", s.GRPC.MaxConnectionAge, time.Second, 400*day)
 
@@ -423,13 +463,9 @@ func (l *settingsLoader) validate() {
 	if size := s.Store.Memory.MaxBytes; size != 0 && (size < minStoreBytes || size > maxStoreBytes) {
 		l.problem("store.memory.max_bytes", "%d is not 0 and not between %d and %d bytes", size, minStoreBytes, maxStoreBytes)
 	}
-	if message := s.Store.Redis.URL.check(); message != "" {
-		l.problem("store.redis.url", "%s", message)
-	}
-	l.between("store.redis.pool_size", s.Store.Redis.PoolSize, 0, maxPoolSize)
-	if p := s.Store.Redis.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
-		l.problem("store.redis.key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", quote(p), maxKeyPrefix)
-	}
+	l.between("store.replicas", s.Store.Replicas, 1, maxReplicas)
+	l.between("store.local_keys", s.Store.LocalKeys, 0, maxLocalKeys)
+	l.redis()
 
 	l.styles()
 	l.between("metrics.max_detail_series", s.Metrics.MaxDetailSeries, 0, maxDetailSeries)
@@ -439,12 +475,6 @@ func (l *settingsLoader) validate() {
 	l.timeBetween("drain.timeout", s.Drain.Timeout, time.Millisecond, maxSetTime)
 	l.oneOf("log.level", s.Log.Level, "debug", "info", "warn", "error")
 	l.oneOf("log.format", s.Log.Format, "json", "console")
-}
-
-// notInKeyPrefix says what a key prefix must not hold: braces would move Redis
-// Cluster's hash tag, and the rest would make keys hard to find with SCAN.
-func notInKeyPrefix(c rune) bool {
-	return c <= ' ' || c > '~' || strings.ContainsRune("{}*?[]\\", c)
 }
 
 func (l *settingsLoader) listeners() {
@@ -530,18 +560,25 @@ func (l *settingsLoader) secrets() {
 	}
 }
 
-// readSecret reads a secret of enough length from a file, without the newline
-// that editors end a file with.
+// readSecret reads a secret of enough length from a file.
 func readSecret(file string) (Secret, error) {
-	data, err := readFile(file, maxSecretFile)
+	text, err := readLine(file)
 	if err != nil {
 		return "", err
 	}
-	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if len(text) < minSecret {
 		return "", fmt.Errorf("the secret has less than %d bytes", minSecret)
 	}
 	return Secret(text), nil
+}
+
+// readLine reads a small file, without the newline that editors end a file with.
+func readLine(file string) (string, error) {
+	data, err := readFile(file, maxSecretFile)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 }
 
 var (

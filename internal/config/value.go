@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -48,83 +47,6 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(text)
 	return nil
-}
-
-// URL is the address of a server and may hold its password, which is never
-// printed. [URL.Reveal] returns the whole text.
-type URL string
-
-// Reveal returns the URL with its password.
-func (u URL) Reveal() string { return string(u) }
-
-// String returns the URL with *** for a password. Of a text that is no URL it
-// shows nothing: a password with a "/" in it could be anywhere.
-func (u URL) String() string {
-	if u == "" {
-		return ""
-	}
-	parsed, err := url.Parse(string(u))
-	if err != nil || parsed.Scheme == "" || parsed.Opaque != "" {
-		return hidden
-	}
-	var b strings.Builder
-	b.WriteString(parsed.Scheme + "://")
-	if parsed.User != nil {
-		b.WriteString(url.User(parsed.User.Username()).String())
-		if _, ok := parsed.User.Password(); ok {
-			b.WriteString(":" + hidden)
-		}
-		b.WriteString("@")
-	}
-	b.WriteString(parsed.Host + parsed.EscapedPath())
-	if parsed.RawQuery != "" {
-		b.WriteString("?" + hidden)
-	}
-	return b.String()
-}
-
-// GoString hides the password.
-func (u URL) GoString() string { return strconv.Quote(u.String()) }
-
-// Format hides the password from every verb.
-func (u URL) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(u.String())) }
-
-// MarshalText hides the password.
-func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
-
-// UnmarshalText takes the text as it is and never fails.
-func (u *URL) UnmarshalText(text []byte) error {
-	*u = URL(text)
-	return nil
-}
-
-// check says what is wrong with the URL of a Redis server, without repeating it.
-func (u URL) check() string {
-	const forms = "expected redis://host:port/db, rediss://host:port/db or unix:///path"
-	parsed, err := url.Parse(string(u))
-	if err != nil || parsed.Opaque != "" {
-		return "not a URL (characters such as / and # in a password are written as %2F and %23): " + forms
-	}
-	switch parsed.Scheme {
-	case "redis", "rediss":
-		if parsed.Hostname() == "" {
-			return "the URL has no host: " + forms
-		}
-		if db := strings.Trim(parsed.Path, "/"); db != "" {
-			if _, err := strconv.ParseUint(db, 10, 16); err != nil {
-				return "the part behind the host must be the number of a database: " + forms
-			}
-		}
-	case "unix":
-		if !filepath.IsAbs(parsed.Path) || parsed.Host != "" {
-			return "the path of a unix socket is absolute, so there are three slashes: unix:///path"
-		}
-	case "redis-sentinel", "redis-cluster":
-		return parsed.Scheme + ":// is not supported yet: " + forms
-	default:
-		return "unknown scheme: " + forms
-	}
-	return ""
 }
 
 // FileMode is the permission bits of a file. As text it is octal with a leading

@@ -19,10 +19,10 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // Options of [Run] that are not settings.
@@ -80,21 +80,30 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return err
 	}
 	options := policy.Options{
-		Store:        &reporting{Store: store, log: sampledLog, metrics: m},
+		Store:        &reporting{Store: store, log: sampledLog},
 		Meters:       m,
 		StoreSeconds: m.StoreSeconds,
-		StoreTimeout: s.Store.Timeout,
 		Log:          sampledLog,
 	}
 	if embedded, ok := store.(*memoryStore); ok {
-		options.StoreTimeout = 0 // it never waits, and a timer costs as much as a decision
 		metrics.Memory(registry, embedded.Stats)
-	} else {
+	}
+	probes := &probes{store: s.Store.Type, ready: s.HTTP.Ready}
+	shared, _ := store.(*redisStore)
+	if shared != nil {
+		probes.state = shared.state
+		metrics.Store(registry, shared.Stats)
+		metrics.Pool(registry, shared.poolStats)
+		metrics.Local(registry, shared.localStats)
+		options.Store = shared.local
 		// For the rules that decide by themselves while Redis is away. Empty, it is
 		// no more than a goroutine.
-		local := memstore.New(bounds(s.Store.Memory))
-		defer func() { _ = local.Close() }() // there is nothing to lose
-		options.Local = local
+		shares, err := local.NewShares(local.ShareOptions{Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory)})
+		if err != nil {
+			return errors.Join(err, store.Close())
+		}
+		defer func() { _ = shares.Close() }() // there is nothing to lose
+		options.Local = shares
 	}
 	decider := policy.NewDecider(generation.Rules, options)
 	service := ratelimit.NewService(ratelimit.Options{
@@ -107,13 +116,18 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, httpHandler(service, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
+	addHTTP(&g, ls.http, httpHandler(service, probes, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
 	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}), o.Log)
 	addContext(ctx, &g, watch.Run)
+	if shared != nil {
+		addContext(ctx, &g, shared.reach)
+		addContext(ctx, &g, shared.watch)
+	}
 	addContext(ctx, &g, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
 	addContext(ctx, &g, func(inner context.Context) error {
 		select {
 		case <-ctx.Done():
+			probes.draining.Store(true)
 			drain(inner, s.Drain, server, health, o.Log)
 		case <-inner.Done(): // another part failed
 		}
@@ -205,13 +219,11 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
+func httpHandler(service *ratelimit.Service, probes *probes, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", recoverHTTP(service.JSONHandler(maxBytes), m, log))
-	// Liveness: 200 while the process can answer, whatever the store does.
-	mux.HandleFunc("GET /healthcheck", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "OK")
-	})
+	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
+	mux.HandleFunc("GET /readyz", probes.readyz)
 	return mux
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -25,18 +26,22 @@ func Inspect(ctx context.Context, s config.Settings, key string, entries int, w 
 	if s.Store.Type != config.StoreRedis {
 		return fmt.Errorf("store.type is %s: its logs are in the memory of that process, and inspect reads Redis", s.Store.Type)
 	}
-	s.Store.Timeout = inspectTimeout
+	s.Store.Timeout, s.Store.Redis.DialTimeout = inspectTimeout, inspectTimeout
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	client, err := redisClient(s)
+	client, err := redisClient(s, zap.NewNop())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }() // nothing was written
 
 	pipe := client.Pipeline()
-	clock, life, value := pipe.Time(ctx), pipe.PTTL(ctx, key), pipe.Get(ctx, key)
+	life, value := pipe.PTTL(ctx, key), pipe.Get(ctx, key)
 	_, err = pipe.Exec(ctx)
+	var now time.Time
+	if err == nil {
+		now, err = timeAt(ctx, client, key)
+	}
 	switch {
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("nothing is stored under %q: idle logs disappear, and names begin with store.redis.key_prefix, here %q", key, s.Store.Redis.KeyPrefix)
@@ -52,7 +57,7 @@ func Inspect(ctx context.Context, s config.Settings, key string, entries int, w 
 
 	fmt.Fprintf(w, "key      %s\n", key)
 	if win, ok := windowOf(key); ok {
-		now := max(time.Duration(clock.Val().UnixMicro())*time.Microsecond, log.Clock)
+		now := max(time.Duration(now.UnixMicro())*time.Microsecond, log.Clock)
 		var used uint64
 		counting := 0
 		for _, e := range log.Entries {
@@ -78,6 +83,18 @@ func Inspect(ctx context.Context, s config.Settings, key string, entries int, w 
 	}
 	fmt.Fprint(w, strings.Join(lines[head+older:], ""))
 	return nil
+}
+
+// timeAt asks the server that has a key for its time.
+func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time.Time, error) {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		node, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return node.Time(ctx).Result()
+	}
+	return client.Time(ctx).Result()
 }
 
 // windowOf reads the window off the end of a log's name.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 // all registers every metric and gives each a series.
@@ -23,6 +25,11 @@ func all(t *testing.T) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{Version: "v0"})
 	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
+	Store(registry, func() redisstore.Stats {
+		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true}}}
+	})
+	Pool(registry, func() PoolStats { return PoolStats{} })
+	Local(registry, func() LocalStats { return LocalStats{} })
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
@@ -321,6 +328,115 @@ slidegate_store_memory_keys 1
 # HELP slidegate_store_memory_refused_total Store calls refused because the memory store was full of logs that all limited somebody.
 # TYPE slidegate_store_memory_refused_total counter
 slidegate_store_memory_refused_total 4
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStore(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	Store(registry, func() redisstore.Stats {
+		return redisstore.Stats{
+			Calls: 100, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
+			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
+			Nodes: []redisstore.NodeStats{
+				{Address: "10.0.0.1:6379", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
+				{Address: "10.0.0.2:6379", Open: true, ClockOffset: time.Hour},
+			},
+		}
+	})
+	want := `
+# HELP slidegate_store_batch_calls Store calls that were sent to Redis in one command.
+# TYPE slidegate_store_batch_calls histogram
+slidegate_store_batch_calls_bucket{le="1"} 1
+slidegate_store_batch_calls_bucket{le="2"} 3
+slidegate_store_batch_calls_bucket{le="4"} 3
+slidegate_store_batch_calls_bucket{le="8"} 6
+slidegate_store_batch_calls_bucket{le="16"} 6
+slidegate_store_batch_calls_bucket{le="32"} 8
+slidegate_store_batch_calls_bucket{le="64"} 9
+slidegate_store_batch_calls_bucket{le="+Inf"} 9
+slidegate_store_batch_calls_sum 100
+slidegate_store_batch_calls_count 9
+# HELP slidegate_store_calls_total Store calls that Redis was asked to decide.
+# TYPE slidegate_store_calls_total counter
+slidegate_store_calls_total 100
+# HELP slidegate_store_clock_error_seconds How far from the truth the clock offset may be, while it is known.
+# TYPE slidegate_store_clock_error_seconds gauge
+slidegate_store_clock_error_seconds{node="10.0.0.1:6379"} 0.0002
+# HELP slidegate_store_clock_offset_seconds The clock of a server less ours, while it is known.
+# TYPE slidegate_store_clock_offset_seconds gauge
+slidegate_store_clock_offset_seconds{node="10.0.0.1:6379"} -0.0015
+# HELP slidegate_store_dropped_total Store calls that were not sent because their caller had gone.
+# TYPE slidegate_store_dropped_total counter
+slidegate_store_dropped_total 5
+# HELP slidegate_store_errors_total Store calls without an answer from Redis, by class.
+# TYPE slidegate_store_errors_total counter
+slidegate_store_errors_total{class="oom"} 7
+slidegate_store_errors_total{class="timeout"} 6
+# HELP slidegate_store_late_total Store calls that Redis got to after their deadline and did not charge.
+# TYPE slidegate_store_late_total counter
+slidegate_store_late_total 4
+# HELP slidegate_store_node_in_flight Commands that a server is being asked.
+# TYPE slidegate_store_node_in_flight gauge
+slidegate_store_node_in_flight{node="10.0.0.1:6379"} 2
+slidegate_store_node_in_flight{node="10.0.0.2:6379"} 0
+# HELP slidegate_store_node_open 1 while a server is not asked because it failed too often.
+# TYPE slidegate_store_node_open gauge
+slidegate_store_node_open{node="10.0.0.1:6379"} 0
+slidegate_store_node_open{node="10.0.0.2:6379"} 1
+# HELP slidegate_store_node_queued Store calls that wait to be sent to a server.
+# TYPE slidegate_store_node_queued gauge
+slidegate_store_node_queued{node="10.0.0.1:6379"} 8
+slidegate_store_node_queued{node="10.0.0.2:6379"} 0
+# HELP slidegate_store_not_taken_back_total Hits that should have been taken back, but could not be: they count until they expire.
+# TYPE slidegate_store_not_taken_back_total counter
+slidegate_store_not_taken_back_total 12
+# HELP slidegate_store_taken_back_total Hits that were charged in one server and taken back because another one denied the request.
+# TYPE slidegate_store_taken_back_total counter
+slidegate_store_taken_back_total 11
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPoolAndLocal(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
+	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10} })
+	want := `
+# HELP slidegate_leased_hits_total Hits reserved ahead for keys in heavy use.
+# TYPE slidegate_leased_hits_total counter
+slidegate_leased_hits_total 9
+# HELP slidegate_local_denials_total Requests denied without asking the store, by a denial that still held.
+# TYPE slidegate_local_denials_total counter
+slidegate_local_denials_total 7
+# HELP slidegate_local_keys Logs whose last answer is remembered.
+# TYPE slidegate_local_keys gauge
+slidegate_local_keys 8
+# HELP slidegate_returned_hits_total Leased hits that were given back.
+# TYPE slidegate_returned_hits_total counter
+slidegate_returned_hits_total 10
+# HELP slidegate_store_pool_connections Connections to Redis.
+# TYPE slidegate_store_pool_connections gauge
+slidegate_store_pool_connections 5
+# HELP slidegate_store_pool_hits_total Commands that found an idle connection to Redis.
+# TYPE slidegate_store_pool_hits_total counter
+slidegate_store_pool_hits_total 1
+# HELP slidegate_store_pool_idle_connections Connections to Redis that are not used now.
+# TYPE slidegate_store_pool_idle_connections gauge
+slidegate_store_pool_idle_connections 6
+# HELP slidegate_store_pool_misses_total Commands that found none and had one made.
+# TYPE slidegate_store_pool_misses_total counter
+slidegate_store_pool_misses_total 2
+# HELP slidegate_store_pool_stale_total Idle connections that were thrown away, too old or broken.
+# TYPE slidegate_store_pool_stale_total counter
+slidegate_store_pool_stale_total 4
+# HELP slidegate_store_pool_timeouts_total Commands that waited for a connection in vain.
+# TYPE slidegate_store_pool_timeouts_total counter
+slidegate_store_pool_timeouts_total 3
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)

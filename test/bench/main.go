@@ -91,12 +91,15 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if _, err := exec.LookPath(o.rls); err != nil {
 		return fmt.Errorf("-rls: %w: build it with make build", err)
 	}
-	results, err := measure(ctx, o, progress)
+	results, one, err := measure(ctx, o, progress)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s/%s, %d CPUs shared by server and load, %s, grpc-go %s; %s -c %d -m %d; medians of %d rounds of %d requests\n\n",
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), grpc.Version, h2load, connections, streams, o.rounds, o.requests)
-	writeTable(out, results)
+	if len(results) > 0 {
+		writeTable(out, results)
+	}
+	one.write(out)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/test/servers"
@@ -54,10 +55,10 @@ type bench struct {
 }
 
 // measure does all of it.
-func measure(ctx context.Context, o options, progress io.Writer) ([]*row, error) {
+func measure(ctx context.Context, o options, progress io.Writer) (all []*row, one alone, err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
-		return nil, err
+		return nil, one, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left is a temporary file
 	b := &bench{options: o, progress: progress, dir: dir, ours: make(map[string]target)}
@@ -66,21 +67,24 @@ func measure(ctx context.Context, o options, progress io.Writer) ([]*row, error)
 			stop()
 		}
 	}()
-	var all []*row
 	for _, s := range scenarios() {
 		rows := b.rows(s)
 		if len(rows) == 0 {
 			continue
 		}
 		if err := b.scenario(ctx, s, rows); err != nil {
-			return nil, err
+			return nil, one, err
 		}
 		all = append(all, rows...)
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("-only %s matches nothing", o.only)
+	if b.only.MatchString(aloneName) {
+		if one, err = b.measureAlone(ctx); err != nil {
+			return nil, one, fmt.Errorf("%s: %w", aloneName, err)
+		}
+	} else if len(all) == 0 {
+		return nil, one, fmt.Errorf("-only %s matches nothing", o.only)
 	}
-	return all, nil
+	return all, one, nil
 }
 
 // rows are the rows of one scenario that were asked for.
@@ -104,7 +108,7 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 	if err := os.WriteFile(body, frame, 0o600); err != nil {
 		return err
 	}
-	var answer []byte
+	var answer *rlsv3.RateLimitResponse
 	for _, r := range rows {
 		t, err := b.service(ctx, r.store)
 		if err != nil {
@@ -113,19 +117,11 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 		if err := s.exhaust(ctx, t.grpc); err != nil {
 			return fmt.Errorf("%s: %w", r.name(), err)
 		}
-		a, err := s.sample(ctx, t.grpc, 1)
-		if err != nil {
+		if answer, err = s.sample(ctx, t.grpc, 1); err != nil {
 			return fmt.Errorf("%s: %w", r.name(), err)
 		}
-		if answer, err = proto.Marshal(a); err != nil {
-			return err
-		}
 	}
-	file := filepath.Join(b.dir, "answer")
-	if err := os.WriteFile(file, answer, 0o600); err != nil {
-		return err
-	}
-	bare, stop, err := startBare(ctx, file)
+	bare, stop, err := b.bare(ctx, answer)
 	if err != nil {
 		return err
 	}
@@ -148,7 +144,7 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 				i = len(targets) - 1 - i
 			}
 			t := targets[i]
-			if taken[i], err = b.sample(ctx, t, s, body, len(answer)); err != nil {
+			if taken[i], err = b.sample(ctx, t, s, body, proto.Size(answer)); err != nil {
 				return fmt.Errorf("%s/%s/%d: %w", t.name, s.name, s.descriptors, err)
 			}
 			fmt.Fprintf(b.progress, "round %d  %-7s %s/%d  %7.0f req/s  %5.1f us CPU\n",
@@ -160,6 +156,19 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 		}
 	}
 	return nil
+}
+
+// bare starts a bare server that gives an answer.
+func (b *bench) bare(ctx context.Context, answer *rlsv3.RateLimitResponse) (t target, stop func(), err error) {
+	message, err := proto.Marshal(answer)
+	if err != nil {
+		return t, nil, err
+	}
+	file := filepath.Join(b.dir, "answer")
+	if err := os.WriteFile(file, message, 0o600); err != nil {
+		return t, nil, err
+	}
+	return startBare(ctx, file)
 }
 
 // service returns rls on a store and starts it if it does not run yet.

@@ -5,6 +5,17 @@
 // the environment has CI=true the test fails instead, so that a run which is
 // meant to prove something cannot pass by proving nothing.
 //
-// Redis, Envoy and RLS take the test and end their server with it. StartEnvoy and
-// StartRLS do without a test, for programs that show something.
+// There is a single Redis (StartRedis, StartRedisTLS), a Cluster of six nodes
+// (StartCluster), a Sentinel set (StartSentinel), and a Proxy that does to the
+// connections of one server what networks do (StartProxy); Envoy; and RLS. Every
+// Redis obeys an administrator, whatever its other users may do; see
+// RedisServer.Do.
+//
+// What takes a TB ends its server with the test. A program that shows or measures
+// something gets a TB from Run, which turns a failure into an error; StartEnvoy,
+// StartRLS and RunRedis do without one.
+//
+// SLIDEGATE_TEST_REDIS, SLIDEGATE_TEST_ENVOY and SLIDEGATE_TEST_RLS name other
+// binaries than the usual ones. Redis is 6.2 or later, or something that takes
+// the same options.
 package servers

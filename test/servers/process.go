@@ -33,6 +33,9 @@ func startProcess(name string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
+// output returns what the process has printed.
+func (p *process) output() string { return p.stdout.String() + p.stderr.String() }
+
 // kill ends the process, in whatever state it is, and waits until it is gone.
 func (p *process) kill() {
 	// An error here means that the process has ended already.
@@ -77,9 +80,9 @@ func (p *process) until(ready func() error) error {
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("servers: %s ended by itself:\n%s", p.name, p.stderr.String())
+			return fmt.Errorf("servers: %s ended by itself:\n%s", p.name, p.output())
 		case <-deadline.C:
-			return fmt.Errorf("servers: %s: nothing within %v: %w\n%s", p.name, startTimeout, last, p.stderr.String())
+			return fmt.Errorf("servers: %s: nothing within %v: %w\n%s", p.name, startTimeout, last, p.output())
 		case <-poll.C:
 		}
 	}

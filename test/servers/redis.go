@@ -1,11 +1,13 @@
 package servers
 
 import (
-	"bufio"
 	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
+	mrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -13,64 +15,118 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
 	redisBinary = "redis-server"
+	redisHint   = "install Redis 6.2 or later, for instance: apt-get install redis-server"
+
+	// envRedis names the variable that says which redis-server to run.
+	envRedis = "SLIDEGATE_TEST_REDIS"
 
 	// startTimeout is generous: it only decides how long a broken start takes to
 	// fail, never how long a good one takes.
 	startTimeout = 30 * time.Second
 	pollInterval = 2 * time.Millisecond
 
+	// stateTimeout bounds the question for a node's state: one that is in trouble
+	// must not hold up those who look at all of them.
+	stateTimeout = time.Second
+	statePoll    = 10 * time.Millisecond
+
 	// startAttempts bounds how often another port is tried. Redis cannot be asked
 	// which port it chose, so a free one is picked first, and somebody else may
 	// take it in between.
 	startAttempts = 5
+
+	// Ports are picked below the range that kernels take for outgoing connections
+	// (from 32768 on Linux): there a server that is down for a while would find
+	// its port taken. The bus of a cluster node has the port busOffset above.
+	firstPort, lastPort = 11000, 21999
+	busOffset           = 10000
+
+	// adminUser is an ACL user that every server has. It lets a test look into and
+	// repair a server whatever it has done to the default user, and replicas and
+	// Sentinels stay connected.
+	adminUser = "test-admin"
 )
+
+// adminPassword is the password of adminUser in this process.
+var adminPassword = sync.OnceValue(rand.Text)
 
 // Redis starts a redis-server for the time of the test and returns its address
 // as host:port. It keeps nothing on disk.
-func Redis(t testing.TB) string {
+func Redis(t TB) string {
 	t.Helper()
 	return StartRedis(t).Addr()
 }
 
 // A RedisServer is a redis-server process that a test can stop, start again on
-// the same port, and freeze. Its methods fail the test on an error and may be
-// called in any state; they must be called from the test's goroutine.
+// the same port, and freeze. Its methods may be called in any state and, but for
+// Do, fail the test on an error; they must be called from the test's goroutine.
+// Do is safe for concurrent use.
 type RedisServer struct {
-	t    testing.TB
-	path string
-	dir  string
-	port int
+	t       TB
+	path    string
+	command []string // what it runs with, but for the port
+	bus     bool     // the port busOffset above must be free as well
+	port    int
+	tls     *authority // nil: no TLS
+	// started, if set, is called after every start.
+	started func() error
 
-	cmd    *exec.Cmd     // nil while stopped
-	exited chan struct{} // closed when cmd has ended
+	process *process // nil while stopped
+	paused  bool
 }
 
-// StartRedis starts a redis-server that is killed when the test ends.
-func StartRedis(t testing.TB) *RedisServer {
+// StartRedis starts a redis-server that is killed when the test ends. args are
+// further options of redis-server, a word each, for instance "--maxmemory", "3mb"
+// or "--replicaof", host, port; they are used at every start.
+func StartRedis(t TB, args ...string) *RedisServer {
 	t.Helper()
-	path, err := exec.LookPath(redisBinary)
-	if err != nil {
-		missing(t, redisBinary, "install Redis 6.2 or later, for instance: apt-get install redis-server")
+	s := newRedis(t, append([]string{"--port", portArgument}, args...)...)
+	if err := s.launch(); err != nil {
+		t.Fatalf("servers: starting %s: %v", s.path, err)
 	}
-	s := &RedisServer{t: t, path: path, dir: t.TempDir()}
-	t.Cleanup(s.Stop)
+	return s
+}
 
-	for range startAttempts {
-		if s.port, err = freePort(); err != nil {
-			break
-		}
-		if err = s.start(); err == nil {
-			return s
-		}
+// portArgument stands for the port in RedisServer.command.
+const portArgument = "{port}"
+
+// newRedis returns a stopped server that keeps nothing and has adminUser. args
+// must say where portArgument goes.
+func newRedis(t TB, args ...string) *RedisServer {
+	t.Helper()
+	s := &RedisServer{t: t, path: redisPath(t), command: []string{
+		"--bind", "127.0.0.1",
+		"--save", "",
+		"--appendonly", "no",
+		"--dir", t.TempDir(),
+		"--daemonize", "no",
+		"--user", adminUser, "on", ">" + adminPassword(), "~*", "&*", "+@all",
+	}}
+	s.command = append(s.command, args...)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// redisPath finds the redis-server to run.
+func redisPath(t TB) string {
+	t.Helper()
+	named := os.Getenv(envRedis)
+	if named == "" {
+		named = redisBinary
 	}
-	t.Fatalf("servers: starting %s: %v", redisBinary, err)
-	return nil
+	path, err := exec.LookPath(named)
+	if err != nil {
+		missing(t, named, redisHint)
+	}
+	return path
 }
 
 // Addr returns host:port, which stays the same across Stop and Start.
@@ -81,139 +137,252 @@ func (s *RedisServer) Addr() string {
 // Start starts a stopped server again, empty, on the same port.
 func (s *RedisServer) Start() {
 	s.t.Helper()
-	if s.cmd != nil {
+	if s.process != nil {
 		return
 	}
 	if err := s.start(); err != nil {
-		s.t.Fatalf("servers: starting %s again on %s: %v", redisBinary, s.Addr(), err)
+		s.t.Fatalf("servers: starting %s again on %s: %v", s.path, s.Addr(), err)
 	}
 }
 
 // Stop kills the server, frozen or not, and waits until it is gone. Its
 // connections are reset and its data is lost.
 func (s *RedisServer) Stop() {
-	if s.cmd == nil {
+	if s.process == nil {
 		return
 	}
-	// An error here means that the process has ended already.
-	_ = s.cmd.Process.Kill()
-	<-s.exited
-	s.cmd = nil
+	s.process.kill()
+	s.process, s.paused = nil, false
 }
 
 // Pause freezes the server: the kernel still accepts connections and bytes, and
 // nobody answers.
-func (s *RedisServer) Pause() { s.t.Helper(); s.signal(syscall.SIGSTOP) }
+func (s *RedisServer) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	s.paused = true
+}
 
 // Resume lets a frozen server go on, with everything that was sent meanwhile.
-func (s *RedisServer) Resume() { s.t.Helper(); s.signal(syscall.SIGCONT) }
+func (s *RedisServer) Resume() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+	s.paused = false
+}
+
+// answers says whether the server is neither stopped nor frozen.
+func (s *RedisServer) answers() bool { return s.process != nil && !s.paused }
 
 func (s *RedisServer) signal(sig os.Signal) {
 	s.t.Helper()
-	if s.cmd == nil {
-		s.t.Fatalf("servers: sending %v to a stopped %s", sig, redisBinary)
+	if s.process == nil {
+		s.t.Fatalf("servers: sending %v to a stopped %s", sig, s.path)
+		return
 	}
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatalf("servers: sending %v to %s: %v", sig, redisBinary, err)
+	if err := s.process.signal(sig); err != nil {
+		s.t.Fatalf("%v", err)
 	}
+}
+
+// Do sends one command as a user who may do everything and returns the reply: a
+// text, a number in digits, nothing for a null, and the elements of an array
+// one per line. It uses a connection of its own, which maxclients counts. The
+// error reply of the server is an error with its text.
+func (s *RedisServer) Do(args ...string) (string, error) {
+	reply, err := s.do(startTimeout, args...)
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("servers: %s to %s: %w", strings.Join(args[:min(2, len(args))], " "), s.Addr(), err)
+	}
+	return replyText(reply), nil
+}
+
+// do returns the reply as go-redis has it in RESP2: string, int64 or []any.
+func (s *RedisServer) do(timeout time.Duration, args ...string) (any, error) {
+	var config *tls.Config
+	if s.tls != nil {
+		var err error
+		if config, err = s.tls.clientConfig(); err != nil {
+			return nil, err
+		}
+	}
+	return s.doTLS(config, timeout, args...)
+}
+
+// doTLS is do with a TLS configuration, nil for none.
+func (s *RedisServer) doTLS(config *tls.Config, timeout time.Duration, args ...string) (any, error) {
+	client := redis.NewClient(&redis.Options{
+		Addr:                     s.Addr(),
+		Username:                 adminUser,
+		Password:                 adminPassword(),
+		Protocol:                 2,
+		PoolSize:                 1,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		DialTimeout:              timeout,
+		ReadTimeout:              timeout,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		TLSConfig:                config,
+	})
+	defer client.Close()
+	command := make([]any, len(args))
+	for i, a := range args {
+		command[i] = a
+	}
+	// Not the test's context: that one has ended when cleanups run.
+	return client.Do(context.Background(), command...).Result()
+}
+
+func replyText(reply any) string {
+	switch r := reply.(type) {
+	case nil:
+		return ""
+	case []any:
+		lines := make([]string, len(r))
+		for i, element := range r {
+			lines[i] = replyText(element)
+		}
+		return strings.Join(lines, "\n")
+	default:
+		return fmt.Sprint(r)
+	}
+}
+
+// field returns the value of "name:value" in the reply to a command like INFO.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// launchAll starts new servers at the same time.
+func launchAll(all []*RedisServer) error {
+	errs := make([]error, len(all))
+	var starts sync.WaitGroup
+	for i, s := range all {
+		starts.Go(func() { errs[i] = s.launch() })
+	}
+	starts.Wait()
+	return errors.Join(errs...)
+}
+
+// launch starts a new server on a free port.
+func (s *RedisServer) launch() error {
+	var err error
+	for range startAttempts {
+		if s.port, err = freePort(s.bus); err != nil {
+			return err
+		}
+		if err = s.start(); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // start runs one process and waits until it answers, or has failed.
 func (s *RedisServer) start() error {
-	out := &output{}
-	cmd := exec.Command(s.path,
-		"--bind", "127.0.0.1",
-		"--port", strconv.Itoa(s.port),
-		"--save", "",
-		"--appendonly", "no",
-		"--dir", s.dir,
-		"--daemonize", "no",
-	)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
+	args := make([]string, len(s.command))
+	for i, a := range s.command {
+		args[i] = strings.ReplaceAll(a, portArgument, strconv.Itoa(s.port))
+	}
+	p, err := startProcess(s.path, exec.Command(s.path, args...))
+	if err != nil {
 		return err
 	}
-	exited := make(chan struct{})
-	go func() {
-		// How it ended shows in its output; here only that it did matters.
-		_ = cmd.Wait()
-		close(exited)
-	}()
-	s.cmd, s.exited = cmd, exited
+	if err := p.until(func() error { return s.ready(p) }); err != nil {
+		p.kill()
+		return err
+	}
+	s.process = p
+	if s.started == nil {
+		return nil
+	}
+	if err := s.started(); err != nil {
+		s.Stop()
+		return err
+	}
+	return nil
+}
 
+// ready returns nil once our process answers. Asking for the process id matters:
+// if somebody else took the port, theirs answers while ours is about to fail.
+func (s *RedisServer) ready(p *process) error {
+	// go-redis would print every attempt that fails.
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	// INFO is answered by every server in every state.
+	reply, err := s.do(time.Second, "INFO")
+	if err != nil {
+		return err
+	}
+	info := replyText(reply)
+	if field(info, "process_id") != strconv.Itoa(p.cmd.Process.Pid) {
+		return errors.New("another process answers on this port")
+	}
+	if field(info, "loading") == "1" {
+		return errors.New("it is loading")
+	}
+	return nil
+}
+
+// eventually calls ready until it returns nil, the test has ended, or a time has
+// passed that is far longer than anything takes.
+func eventually(t TB, ready func() error) error {
 	deadline := time.NewTimer(startTimeout)
 	defer deadline.Stop()
-	poll := time.NewTicker(pollInterval)
+	poll := time.NewTicker(statePoll)
 	defer poll.Stop()
 	for {
-		last := s.ready()
+		last := ready()
 		if last == nil {
 			return nil
 		}
 		select {
-		case <-exited:
-			s.cmd = nil
-			return fmt.Errorf("it ended by itself:\n%s", out)
+		case <-t.Context().Done():
+			return errors.Join(t.Context().Err(), last)
 		case <-deadline.C:
-			s.Stop()
-			return fmt.Errorf("no answer within %v: %w\n%s", startTimeout, last, out)
+			return fmt.Errorf("not within %v: %w", startTimeout, last)
 		case <-poll.C:
 		}
 	}
 }
 
-// ready returns nil once our process answers. Asking for the process id matters:
-// if somebody else took the port, theirs answers while ours is about to fail.
-func (s *RedisServer) ready() error {
-	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return err
-	}
-	r := bufio.NewReader(conn)
-
-	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
-		return err
-	}
-	if line, err := r.ReadString('\n'); err != nil {
-		return err
-	} else if line != "+PONG\r\n" {
-		return fmt.Errorf("answer to PING: got %q, want %q", line, "+PONG\r\n")
-	}
-
-	if _, err := io.WriteString(conn, "INFO server\r\n"); err != nil {
-		return err
-	}
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return err
+// freePort returns a port of the loopback interface that nobody listened on a
+// moment ago, and neither on its bus port, if that is asked for.
+func freePort(bus bool) (int, error) {
+	var err error
+	for range 100 {
+		port := firstPort + mrand.IntN(lastPort-firstPort+1)
+		if err = tryPort(port); err == nil && bus {
+			err = tryPort(port + busOffset)
 		}
-		if id, ok := strings.CutPrefix(line, "process_id:"); ok {
-			if id = strings.TrimSpace(id); id != strconv.Itoa(s.cmd.Process.Pid) {
-				return errors.New("another process answers on this port")
-			}
-			return nil
+		if err == nil {
+			return port, nil
 		}
 	}
+	return 0, fmt.Errorf("no free port between %d and %d: %w", firstPort, lastPort, err)
 }
 
-// freePort returns a port of the loopback interface that nobody listened on a
-// moment ago.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func tryPort(port int) error {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Close()
 }
 
 // missing ends a test whose server is not installed.
-func missing(t testing.TB, binary, hint string) {
+func missing(t TB, binary, hint string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("servers: %s is not in PATH, and CI=true forbids skipping; %s", binary, hint)

@@ -263,7 +263,7 @@ func (s *RLSServer) HTTP() string { return "http://" + s.bound.HTTP }
 func (s *RLSServer) Admin() string { return "http://" + s.bound.Admin }
 
 // Output returns everything that the process has printed since it was started.
-func (s *RLSServer) Output() string { return s.process.stdout.String() + s.process.stderr.String() }
+func (s *RLSServer) Output() string { return s.process.output() }
 
 // Logs returns the log lines since the process was started.
 func (s *RLSServer) Logs() []map[string]any {

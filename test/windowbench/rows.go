@@ -84,6 +84,10 @@ var (
 		name: "parallel", title: "In memory: many keys, all CPUs", unit: "decisions/s", base: "sync.Map, a mutex per key", extra: "our CPU, ns", own: true,
 		about: "Decisions by as many goroutines as CPUs on 100,000 keys in turn, on the real clock. The other store is a naive log: a list of times behind a mutex, in a sync.Map. Where others use the CPUs too, decisions a second fall and the CPU for each does not.",
 	}
+	callersTopic = &topic{
+		name: "callers", title: "256 callers at once", unit: "µs", base: "one EVALSHA per call", extra: "our decisions/s", own: true,
+		about: "Each asks for a key of its own as fast as it is answered, and is always allowed. The baseline sends the same script by go-redis with its default pool, one call for each decision.",
+	}
 	bytesTopic = &topic{
 		name: "bytes", title: "In memory: bytes per key", unit: "bytes", base: "sync.Map, a mutex per key",
 		about: "Bytes of the heap for each key, without the 16 bytes of the key itself.",
@@ -192,6 +196,12 @@ func (b *bench) rows() []*row {
 			l := limit{hits: 10 * b.large, auto: auto}
 			add(millionTopic, s+"/"+l.String(), b.decisions(packed{}, s, l, 1), b.decisions(packed{}, s, small, 1), target{ratio: 1.3})
 		}
+	}
+	for _, o := range []struct {
+		what string
+		most float64
+	}{{wallTime, 0.40}, {redisCPU, 0.45}, {clientCPU, 0.35}} {
+		add(callersTopic, o.what, b.together(shared, o.what), b.together(oneEach, o.what), target{ratio: o.most})
 	}
 	for _, l := range limits {
 		for _, s := range []string{full, denied} {

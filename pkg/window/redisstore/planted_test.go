@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/servers"
@@ -252,10 +254,21 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// replying is a Client whose every reply is the same.
+type replying struct{ reply any }
+
+func (r replying) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.(interface{ SetVal(any) }).SetVal(r.reply)
+	return nil
+}
+
 // TestStrictReply proves that a reply of another shape is an error that says what
 // was expected.
 func TestStrictReply(t *testing.T) {
-	const good = "\x01\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
+	const (
+		good  = "\x01\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x04" + "\x00\x00\x00\x00\x00\x01\x05"
+		clock = "\x00\x00\x00\x00\x00\x00\x09"
+	)
 	decision := window.Decision{Allowed: true, Remaining: 2, RetryAfter: 3 * time.Microsecond, UnitAfter: 4 * time.Microsecond, ResetAfter: 261 * time.Microsecond}
 	for _, tt := range []struct {
 		name    string
@@ -263,32 +276,34 @@ func TestStrictReply(t *testing.T) {
 		foreign int
 		want    string // of the error; empty: none
 	}{
-		{"good", good + good, 0, ""},
-		{"foreign", "\x05" + good[1:] + good, 1, ""},
-		{"nil", nil, 0, "reply is <nil>, want a string of 52 bytes"},
+		{"good", good + good + clock, 0, ""},
+		{"foreign", "\x05" + good[1:] + good + clock, 1, ""},
+		{"nil", nil, 0, "reply is <nil>, want a string of 59 bytes"},
 		{"an integer", int64(1), 0, "reply is int64"},
 		{"a list", []any{good, good}, 0, "reply is []interface {}"},
-		{"empty", "", 0, "reply has 0 bytes, want 26 for each of 2 checks"},
-		{"too short", good, 0, "reply has 26 bytes"},
-		{"too long", good + good + "x", 0, "reply has 53 bytes"},
-		{"an unknown outcome", good + "\x03" + good[1:], 0, "reply to check 1: the outcome is 3"},
-		{"an unknown foreign outcome", "\x07" + good[1:] + good, 0, "reply to check 0: the outcome is 7"},
-		{"a flag that is not known", good + "\x09" + good[1:], 0, "reply to check 1: the outcome is 9"},
-		{"a wait without end", good + good[:5] + "\xff" + good[6:], 0, "reply to check 1: a wait of "},
+		{"empty", "", 0, "reply has 0 bytes, want 59"},
+		{"too short", good + good, 0, "reply has 52 bytes"},
+		{"too long", good + good + clock + "x", 0, "reply has 60 bytes"},
+		{"one of two is late", good + "\x03" + good[1:] + clock, 0, "reply to check 1: the outcome is 3"},
+		{"an unknown outcome", good + "\x10" + good[1:] + clock, 0, "reply to check 1: the outcome is 16"},
+		{"an unknown foreign outcome", "\x07" + good[1:] + good + clock, 0, "reply to check 0: the outcome is 7"},
+		{"unsettled, but allowed", good + "\x09" + good[1:] + clock, 0, "reply to check 1: the outcome is 9"},
+		{"a wait without end", good + good[:5] + "\xff" + good[6:] + clock, 0, "reply to check 1: a wait of "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var got [2]window.Decision
-			c := &window.Check{Limit: window.Limit{Window: time.Second}}
-			b := batch{asked: []asked{{check: c, to: &got[0]}, {check: c, to: &got[1]}}}
 			foreign := 0
-			err := b.answer(tt.reply, func(time.Duration) { foreign++ })
+			s := New(replying{tt.reply}, Options{Foreign: func(time.Duration) { foreign++ }})
+			defer s.Close()
+			got := make([]window.Decision, 2)
+			limit := window.Limit{Hits: 3, Window: time.Second}
+			err := s.Take(t.Context(), []window.Check{{Key: "a", Limit: limit}, {Key: "b", Limit: limit}}, got)
 			if tt.want != "" {
-				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) {
-					t.Errorf("got error %v, want one with %q", err, tt.want)
+				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) || ClassOf(err) != ClassReply {
+					t.Errorf("got error %v, want one of class %s with %q", err, ClassReply, tt.want)
 				}
 				return
 			}
-			if diff := cmp.Diff([2]window.Decision{decision, decision}, got); err != nil || diff != "" {
+			if diff := cmp.Diff([]window.Decision{decision, decision}, got); err != nil || diff != "" {
 				t.Errorf("error %v (-want +got)\n%s", err, diff)
 			}
 			if foreign != tt.foreign {
@@ -301,13 +316,14 @@ func TestStrictReply(t *testing.T) {
 // FuzzReply proves that no reply can make the store panic.
 func FuzzReply(f *testing.F) {
 	f.Add("x", uint8(1))
-	f.Add(fmt.Sprintf("%052d", 0), uint8(2))
-	f.Fuzz(func(_ *testing.T, reply string, n uint8) {
-		decisions := make([]window.Decision, n)
-		b := batch{asked: make([]asked, n)}
-		for i := range b.asked {
-			b.asked[i] = asked{check: &window.Check{}, to: &decisions[i]}
+	f.Add(fmt.Sprintf("%059d", 0), uint8(2))
+	f.Fuzz(func(t *testing.T, reply string, n uint8) {
+		s := New(replying{reply}, Options{})
+		defer s.Close()
+		checks := make([]window.Check, n)
+		for i := range checks {
+			checks[i] = window.Check{Key: fmt.Sprint(i), Limit: window.Limit{Hits: 1, Window: time.Second}}
 		}
-		_ = b.answer(reply, func(time.Duration) {})
+		_ = s.Take(t.Context(), checks, make([]window.Decision, n))
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,9 +18,8 @@ import (
 //go:embed take.lua
 var takeScript string
 
-// MaxCalls is how many calls [Store.TakeAll] takes at most: Redis does nothing
-// else while it decides them.
-const MaxCalls = 64
+//go:embed takeback.lua
+var takeBackScript string
 
 // A Client sends one command and waits for its reply. Every client of go-redis
 // is one: *redis.Client, *redis.ClusterClient, redis.UniversalClient. The
@@ -28,12 +28,46 @@ type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
+// A cluster is a client of several servers, like *redis.ClusterClient.
+type cluster interface {
+	Client
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ForEachMaster(ctx context.Context, f func(ctx context.Context, client *redis.Client) error) error
+	ReloadState(ctx context.Context)
+}
+
+// What Options are if they are zero.
+const (
+	DefaultFailures      = 5
+	DefaultProbeInterval = 100 * time.Millisecond
+	// longest bounds calls of a store without a timeout.
+	longest = 10 * time.Second
+)
+
 // Options change what a store does. The zero value is usable.
 type Options struct {
 	// Prefix is put before every key, to tell several services on one Redis
 	// apart. It may be empty. Braces in it would take the place of a hash tag in
 	// the keys.
 	Prefix string
+	// Name is what a single server is called in [Stats] and a [Change]. Empty: its
+	// address, as the client has it.
+	Name string
+	// Timeout bounds one Take, whatever its context says, and with it every call
+	// to a server. Zero: only the context bounds a Take.
+	Timeout time.Duration
+	// Failures is how many calls to a server must fail one after the other until
+	// it is not asked any more. Zero: DefaultFailures.
+	Failures int
+	// ProbeInterval is how often a server that is not asked is tried. Zero:
+	// DefaultProbeInterval.
+	ProbeInterval time.Duration
+	// Refunds, unless empty, is a channel on which the script tells what logs have
+	// got hits back: see [Store.Watch].
+	Refunds string
+	// Changed, if not nil, is told when a server stops being asked and when it is
+	// asked again. It must not call the store, and be quick.
+	Changed func(Change)
 	// Foreign, if not nil, is told of every value under a key of the store that
 	// is not a log of the given window and was therefore thrown away. It is
 	// called in Take, by several callers at once, so it should be quick. It is
@@ -41,13 +75,30 @@ type Options struct {
 	Foreign func(win time.Duration)
 }
 
+// A Change is a server that is not asked any more, or is again.
+type Change struct {
+	Node  string // its address
+	Open  bool   // true: not asked any more
+	Class Class  // why, if Open
+	Err   error
+}
+
 // Store keeps logs in Redis. Create it with New; its methods are safe for
 // concurrent use.
 type Store struct {
-	client  Client
-	prefix  string
-	foreign func(win time.Duration)
-	script  script
+	client   Client
+	cluster  cluster // nil if there is one server
+	single   *node   // nil on a cluster
+	opts     Options
+	script   script
+	takeBack script
+	topology topology
+	nodes    sync.Map // on a cluster: *redis.Client -> *node
+	counts   counts
+
+	stop    context.CancelFunc // ends what runs in the background
+	stopped context.Context    //nolint:containedctx // the store's own life, not a call's
+	running sync.WaitGroup
 }
 
 var _ window.Store = (*Store)(nil)
@@ -60,58 +111,222 @@ func newScript(text string) script {
 	return script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// New returns a store on a client, which stays the caller's to close. It sends
-// nothing: an unreachable server shows at the first Load or Take.
+// New returns a store on a client, which stays the caller's to close, after the
+// store. It sends nothing: an unreachable server shows at the first Load or Take.
 func New(client Client, o Options) *Store {
-	s := &Store{client: client, prefix: o.Prefix, foreign: o.Foreign, script: newScript(takeScript)}
-	if s.foreign == nil {
-		s.foreign = func(time.Duration) {}
+	if o.Failures == 0 {
+		o.Failures = DefaultFailures
+	}
+	if o.ProbeInterval == 0 {
+		o.ProbeInterval = DefaultProbeInterval
+	}
+	if o.Changed == nil {
+		o.Changed = func(Change) {}
+	}
+	if o.Foreign == nil {
+		o.Foreign = func(time.Duration) {}
+	}
+	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript)}
+	s.counts.init()
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	if c, ok := client.(cluster); ok {
+		s.cluster = c
+	} else {
+		if o.Name == "" {
+			o.Name = addressOf(client)
+		}
+		s.single = s.newNode(client, o.Name)
 	}
 	return s
 }
 
-// Load makes the script known to the server, or to every master of a cluster, so
-// that the first call need not bring it. Nothing depends on it: a server that
-// does not know the script is told by the first call.
+// addressOf is what a server is called in metrics and logs.
+func addressOf(client Client) string {
+	if c, ok := client.(*redis.Client); ok {
+		return c.Options().Addr
+	}
+	return "redis"
+}
+
+// Load makes the scripts known to the server, or to every master of a cluster, and
+// learns their clocks, so that the first call need not. Nothing depends on it: the
+// first call does what it has not.
 func (s *Store) Load(ctx context.Context) error {
-	load := func(ctx context.Context, to Client) error {
-		cmd := redis.NewStringCmd(ctx, "script", "load", s.script.text)
-		if err := to.Process(ctx, cmd); err != nil {
-			return err
+	load := func(ctx context.Context, n *node) error {
+		for _, script := range []script{s.script, s.takeBack} {
+			cmd := redis.NewStringCmd(ctx, "script", "load", script.text)
+			if err := n.client.Process(ctx, cmd); err != nil {
+				return err
+			}
+			if got := cmd.Val(); got != script.sha {
+				return fmt.Errorf("the server calls the script %.40q, want %q", got, script.sha)
+			}
 		}
-		if got := cmd.Val(); got != s.script.sha {
-			return fmt.Errorf("the server calls the script %.40q, want %q", got, s.script.sha)
-		}
-		return nil
+		return n.greet(ctx)
 	}
 	var err error
-	if cluster, ok := s.client.(masters); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return load(ctx, c) })
+	if s.cluster != nil {
+		err = s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return load(ctx, s.nodeOf(c)) })
 	} else {
-		err = load(ctx, s.client)
+		err = load(ctx, s.single)
 	}
 	if err != nil {
-		return fmt.Errorf("redisstore: loading the script: %w", explain(ctx, err))
+		return &Error{Class: classify(err), Err: fmt.Errorf("loading the script: %w", explain(ctx, err))}
 	}
 	return nil
 }
 
-// masters is a client of several servers, like *redis.ClusterClient.
-type masters interface {
-	ForEachMaster(ctx context.Context, f func(ctx context.Context, client *redis.Client) error) error
+// Close ends what the store does in the background and waits for it, no longer
+// than for the store's timeout. It returns nil; closing the client is up to its
+// owner. Nothing may be called after it.
+func (s *Store) Close() error {
+	s.stop()
+	s.running.Wait()
+	return nil
 }
 
-// Close implements [window.Store]. The store holds nothing of its own, so it
-// does nothing and returns nil; closing the client is up to its owner.
-func (s *Store) Close() error { return nil }
+// background runs f without anybody waiting for it but Close.
+func (s *Store) background(f func()) { s.running.Go(f) }
 
-// Take implements [window.Store] with one call to Redis, or with none if no check
-// needs a log. A ctx that is done already is an error before anything is sent. If
-// ctx ends while Redis is asked, the group may be charged or not; the error then
-// wraps the context's.
+// pause waits, and is false if the store was closed meanwhile.
+func (s *Store) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.stopped.Done():
+		return false
+	}
+}
+
+// bounded bounds a call to a server.
+func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	timeout := s.opts.Timeout
+	if timeout == 0 {
+		timeout = longest
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// Take implements [window.Store] with one call to Redis, which it shares with
+// other calls that are on their way to the same server, or with none if no check
+// needs a log. On a cluster, checks whose logs are on several slots are one call
+// for each: see the package comment.
+//
+// A ctx that is done already is an error before anything is sent. If ctx ends, or
+// the store's timeout passes, while the call waits to be sent, it is not sent; if
+// that happens later, the group may be charged or not. The error then wraps the
+// context's or [context.DeadlineExceeded]. All errors but those that wrap
+// [window.ErrBadCheck] have a [Class].
+//
+// A ctx that is cancelled before its deadline may end Take only when the store's
+// timeout has passed.
 func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	one := [1]Call{{checks, decisions}}
-	return s.TakeAll(ctx, one[:])
+	if err := window.Validate(checks, decisions); err != nil {
+		return fmt.Errorf("redisstore: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.count(&Error{Class: ClassGone, Err: err})
+	}
+	m := newMessage()
+	m.add(s.opts.Prefix, checks, decisions)
+	if len(m.keys) == 0 {
+		m.fill()
+		m.free()
+		return nil
+	}
+	s.counts.calls.Add(1)
+	s.limit(ctx, m)
+	if s.cluster == nil {
+		return s.count(s.decide(ctx, s.single, m))
+	}
+	deadline := m.deadline
+	if !m.route() {
+		m.free()
+		return s.count(s.takeAcross(ctx, deadline, checks, decisions))
+	}
+	n, err := s.nodeFor(ctx, m.keys[0], deadline)
+	if err != nil {
+		m.free()
+		return s.count(err)
+	}
+	several := len(m.keys) > 1
+	err = s.decide(ctx, n, m)
+	if several && ClassOf(err) == ClassMoved {
+		// The slot is on its way, and some of the logs are here and some there.
+		err = s.takeAcross(ctx, deadline, checks, decisions)
+	}
+	return s.count(err)
+}
+
+// decide asks a node and fills in the decisions. m is not the caller's after it.
+func (s *Store) decide(ctx context.Context, n *node, m *message) error {
+	if err := n.ask(ctx, m); err != nil {
+		return err
+	}
+	defer m.free()
+	if err := m.answer(s.opts.Foreign); err != nil {
+		return &Error{Class: ClassReply, Err: err}
+	}
+	return nil
+}
+
+// limit sets when nobody waits for the answer to a message any more.
+func (s *Store) limit(ctx context.Context, m *message) {
+	if s.opts.Timeout > 0 {
+		m.deadline, m.patient = now()+int64(s.opts.Timeout), true
+	}
+	if d, ok := ctx.Deadline(); ok {
+		if own := at(d); m.deadline == 0 || own < m.deadline {
+			m.deadline, m.patient = own, false
+		}
+	}
+}
+
+var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
+// wait waits for the answer to a message. It returns nil if m has a reply;
+// otherwise m is not the caller's any more.
+func (s *Store) wait(ctx context.Context, m *message) error {
+	select {
+	case <-m.done: // who has sent it by himself
+	default:
+		var err error
+		if s.opts.Timeout > 0 {
+			t := timers.Get().(*time.Timer)
+			t.Reset(time.Duration(m.deadline - now()))
+			select {
+			case <-m.done:
+			case <-ctx.Done():
+				err = &Error{Class: ClassGone, Err: ctx.Err()}
+			case <-t.C:
+				err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded}
+			}
+			t.Stop()
+			timers.Put(t)
+		} else {
+			select {
+			case <-m.done:
+			case <-ctx.Done():
+				err = &Error{Class: ClassGone, Err: ctx.Err()}
+			}
+		}
+		if err != nil {
+			if gone, _ := m.leave(); gone {
+				return err
+			}
+		}
+	}
+	if m.err != nil {
+		err := m.err
+		m.free()
+		if ctx.Err() != nil {
+			err = &Error{Class: ClassGone, Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
+		}
+		return err
+	}
+	return nil
 }
 
 // A Call is what [Store.Take] takes: one request.
@@ -120,78 +335,63 @@ type Call struct {
 	Decisions []window.Decision // as long as Checks; filled in
 }
 
-// TakeAll decides several requests with one call to Redis. They are decided in
-// order and independently of each other, each with the contract of Take, so a
-// later one counts what an earlier one has charged. At most [MaxCalls] are
-// taken. On a cluster the logs of all calls must be on one slot.
+// TakeAll decides several requests with one call to Redis, which [Store.Take]
+// does by itself for those that come at the same time. They are decided in order
+// and independently of each other, each with the contract of Take, so a later one
+// counts what an earlier one has charged. At most [MaxCalls] are taken. On a
+// cluster the logs of all calls must be on one slot.
 //
-// An error is one of all calls: each may be charged or not, as a whole. If it
-// wraps [window.ErrBadCheck], nothing was charged in any.
+// An error may be of some of the calls only. If it wraps [window.ErrBadCheck],
+// nothing was charged in any.
 func (s *Store) TakeAll(ctx context.Context, calls []Call) error {
 	if len(calls) > MaxCalls {
 		return fmt.Errorf("redisstore: %w: %d calls at once, at most %d", window.ErrBadCheck, len(calls), MaxCalls)
 	}
 	for i := range calls {
 		if err := window.Validate(calls[i].Checks, calls[i].Decisions); err != nil {
-			if len(calls) > 1 {
-				return fmt.Errorf("redisstore: call %d: %w", i, err)
-			}
-			return fmt.Errorf("redisstore: %w", err)
+			return fmt.Errorf("redisstore: call %d: %w", i, err)
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("redisstore: %w", err)
+		return s.count(&Error{Class: ClassGone, Err: err})
 	}
-
-	var b batch
+	var batch, asked []*message
 	for i := range calls {
-		b.add(&calls[i])
+		m := newMessage()
+		m.add(s.opts.Prefix, calls[i].Checks, calls[i].Decisions)
+		if len(m.keys) == 0 {
+			m.fill()
+			m.free()
+			continue
+		}
+		s.limit(ctx, m)
+		m.route()
+		batch, asked = append(batch, m), append(asked, m)
 	}
-	if len(b.asked) == 0 {
-		return b.answer("", s.foreign)
+	if len(batch) == 0 {
+		return nil
 	}
-	reply, err := s.run(ctx, &b)
-	if err != nil {
-		return fmt.Errorf("redisstore: %w", explain(ctx, err))
+	n := s.single
+	if n == nil {
+		var err error
+		if n, err = s.nodeFor(ctx, batch[0].keys[0], batch[0].deadline); err != nil {
+			return s.count(err)
+		}
 	}
-	if err := b.answer(reply, s.foreign); err != nil {
-		return fmt.Errorf("redisstore: %w", err)
+	s.counts.calls.Add(uint64(len(batch)))
+	s.background(func() { n.send(batch) })
+	var errs []error
+	for _, m := range asked {
+		err := s.wait(ctx, m)
+		if err == nil {
+			if err = m.answer(s.opts.Foreign); err != nil {
+				err = &Error{Class: ClassReply, Err: err}
+			}
+			m.free()
+		}
+		errs = append(errs, s.count(err))
 	}
-	return nil
-}
-
-// once is a command that go-redis must not send again by itself, whatever the
-// client's MaxRetries or MaxRedirects: the first may have charged already.
-// Redirections of a cluster are still followed, because the node that answers
-// with one has run nothing.
-type once struct{ *redis.Cmd }
-
-// NoRetry implements [redis.Cmder].
-func (once) NoRetry() bool { return true }
-
-// run runs the script for a batch.
-func (s *Store) run(ctx context.Context, b *batch) (any, error) {
-	// Everything but the first two words is the same for EVALSHA and EVAL.
-	args := make([]any, 3, 3+2*len(b.asked))
-	args[0], args[1], args[2] = "evalsha", s.script.sha, len(b.asked)
-	args = b.arguments(args, s.prefix)
-
-	reply, err := s.send(ctx, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		// The server has restarted or was told to forget. Nothing has run.
-		args[0], args[1] = "eval", s.script.text
-		reply, err = s.send(ctx, args)
-	}
-	return reply, err
-}
-
-func (s *Store) send(ctx context.Context, args []any) (any, error) {
-	cmd := once{redis.NewCmd(ctx, args...)}
-	cmd.SetFirstKeyPos(3) // EVALSHA sha n key: what a cluster client routes by
-	if err := s.client.Process(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.Result()
+	return errors.Join(errs...)
 }
 
 // explain adds the context's error to one of the client if the context has ended.

@@ -139,7 +139,7 @@ end
 local keys, args = KEYS, ARGV[1]
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local n = #keys
-local replies = n > 1 and {}
+local replies = n ~= 1 and {}
 
 -- Leave out the groups that come too late, which is rare: the loop below sees the
 -- others only. places are the numbers of their checks in KEYS.
@@ -424,7 +424,9 @@ while i <= n do
       redis.pcall('PUBLISH', ARGV[3], key) -- who may not, tells nobody
     end
     if reserves and charge > 0 and not torn then
-      call('SET', key .. ':r', '1', 'PX', '1000')
+      -- An error is no reason to fail: the mark of a log without a hash tag may be
+      -- elsewhere, and while a slot moves a key that is not here yet cannot be made.
+      redis.pcall('SET', key .. ':r', '1', 'PX', '1000')
     end
   end
 
@@ -455,7 +457,7 @@ while i <= n do
         torn = not slot
         retry = not torn and math.max(t * unit + window - clock, 0)
       end
-      if asks and outcome == 0 and call('EXISTS', key .. ':r') == 1 then
+      if asks and outcome == 0 and redis.pcall('EXISTS', key .. ':r') ~= 0 then -- also if nobody knows
         outcome = 8
       end
     end

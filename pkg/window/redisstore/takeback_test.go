@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -13,9 +12,6 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
-
-//go:embed takeback.lua
-var takeBackScript string
 
 // A back is what is to be taken back from one log, and what came of it.
 type back struct {

@@ -64,10 +64,9 @@ type answer struct {
 
 // Flags of an ask.
 const (
-	reserves = 8  // what it charges may be taken back
-	asks     = 16 // if it is denied, may it count what is taken back?
-
-	unsettled = 8 // the outcome of a denial that may
+	reserves  = modeReserves
+	asks      = modeAsks
+	unsettled = outcomeUnsettled // of a denial that may count what is taken back
 )
 
 // late is the answer to every check of a group that comes too late.
@@ -85,10 +84,7 @@ func arguments(requests []request, channel string) (keys, argv []string) {
 			if i == len(q.asks)-1 {
 				group = groupEnds
 			}
-			from := len(checks)
-			checks = appendCheck(checks, a.Check, group)
-			checks[from] |= a.flags
-			binary.BigEndian.PutUint32(checks[len(checks)-4:], uint32(a.ahead.Microseconds()))
+			checks = appendCheck(checks, a.Check, group, a.flags, uint32(a.ahead.Microseconds()))
 		}
 		deadlines = appendInstant(deadlines, q.deadline)
 		if q.deadline > 0 && (soonest == 0 || q.deadline < soonest) {
@@ -100,11 +96,6 @@ func arguments(requests []request, channel string) (keys, argv []string) {
 		argv = append(argv, string(deadlines), channel)
 	}
 	return keys, argv
-}
-
-// appendInstant appends '>I7'.
-func appendInstant(b []byte, micros int64) []byte {
-	return append(b, binary.BigEndian.AppendUint64(nil, uint64(micros))[1:]...)
 }
 
 // number reads a number of up to eight bytes.

@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+// A nodeState is what is known of one server of the store.
+type nodeState struct {
+	Name string
+	// Reason is why it does not decide; empty: it does, as far as is known.
+	Reason string
+}
+
+// A storeState is what is known of the servers of a store.
+type storeState struct {
+	Nodes []nodeState // by name
+	// Reached says that one has answered since the start.
+	Reached bool
+}
+
+// probes are the pages for those who look after the process.
+type probes struct {
+	store    string            // its type
+	ready    string            // the setting
+	state    func() storeState // nil: in memory
+	draining atomic.Bool
+}
+
+// healthcheck is 200 while the process can answer, whatever the store does. The
+// first line is for machines and never changes.
+func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "OK\nstore: %s\n", p.storeText())
+}
+
+func (p *probes) storeText() string {
+	if p.state == nil {
+		return p.store
+	}
+	state := p.state()
+	var away []string
+	for _, s := range state.Nodes {
+		if s.Reason != "" {
+			away = append(away, fmt.Sprintf("%s (%s)", s.Name, s.Reason))
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return fmt.Sprintf("%s, %d of %d nodes decide; degraded: %s", p.store, len(state.Nodes)-len(away), len(state.Nodes), strings.Join(away, ", "))
+	case !state.Reached:
+		return p.store + ", not reached yet"
+	default:
+		return fmt.Sprintf("%s, %d of %d nodes decide", p.store, len(state.Nodes), len(state.Nodes))
+	}
+}
+
+// readyz is 200 if the process wants requests, and 503 if they had better go to
+// another.
+func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if why := p.notReady(); why != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "not ready: %s\n", why)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+func (p *probes) notReady() string {
+	if p.draining.Load() {
+		return "draining"
+	}
+	if p.ready == config.ReadyAlways || p.state == nil {
+		return ""
+	}
+	state := p.state()
+	switch {
+	case !state.Reached:
+		return "the store has not been reached yet"
+	case !slices.ContainsFunc(state.Nodes, func(s nodeState) bool { return s.Reason == "" }):
+		return "no node of the store decides"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+func TestProbes(t *testing.T) {
+	type node = nodeState
+	for _, c := range []struct {
+		what    string
+		nodes   []node // nil: in memory
+		reached bool
+		ready   string
+		drain   bool
+		health  string
+		want    string // of /readyz; "ready" is 200
+	}{
+		{"memory", nil, false, config.ReadyStore, false, "memory", "ready"},
+		{"memory draining", nil, false, config.ReadyAlways, true, "memory", "not ready: draining"},
+		{"not reached", []node{{"a", ""}}, false, config.ReadyStore, false, "redis, not reached yet", "not ready: the store has not been reached yet"},
+		{"not reached, always", []node{{"a", ""}}, false, config.ReadyAlways, false, "redis, not reached yet", "ready"},
+		{"well", []node{{"b", ""}, {"a", ""}}, true, config.ReadyStore, false, "redis, 2 of 2 nodes decide", "ready"},
+		{"well, draining", []node{{"a", ""}}, true, config.ReadyStore, true, "redis, 1 of 1 nodes decide", "not ready: draining"},
+		{"one away", []node{{"b", "timeout"}, {"a", ""}, {"c", ""}}, true, config.ReadyStore, false, "redis, 2 of 3 nodes decide; degraded: b (timeout)", "ready"},
+		{
+			"all away",
+			[]node{{"a", "connect"}, {"b", "timeout"}},
+			true, config.ReadyStore, false,
+			"redis, 0 of 2 nodes decide; degraded: a (connect), b (timeout)", "not ready: no node of the store decides",
+		},
+		{"all away, always", []node{{"a", "x"}}, true, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{"never reached and away", []node{{"a", "x"}}, false, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{"no node known", []node{}, true, config.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
+	} {
+		p := &probes{store: config.StoreMemory, ready: c.ready}
+		p.draining.Store(c.drain)
+		if c.nodes != nil {
+			p.store = config.StoreRedis
+			p.state = func() storeState { return storeState{c.nodes, c.reached} }
+		}
+		w := httptest.NewRecorder()
+		p.healthcheck(w, nil)
+		if got, want := w.Body.String(), "OK\nstore: "+c.health+"\n"; w.Code != http.StatusOK || got != want {
+			t.Errorf("%s: /healthcheck is %d %q, want 200 %q", c.what, w.Code, got, want)
+		}
+		w = httptest.NewRecorder()
+		p.readyz(w, nil)
+		code := http.StatusServiceUnavailable
+		if c.want == "ready" {
+			code = http.StatusOK
+		}
+		if got := w.Body.String(); w.Code != code || got != c.want+"\n" {
+			t.Errorf("%s: /readyz is %d %q, want %d %q", c.what, w.Code, got, code, c.want)
+		}
+	}
+}
+
+func TestMasterName(t *testing.T) {
+	for url, want := range map[config.URL]string{
+		"redis://u:hush@h":           "",
+		"redis-sentinel://h,i/main":  "master main",
+		"rediss-cluster://u:hush@h1": "",
+	} {
+		if got := masterName(url); got != want {
+			t.Errorf("%s: %q, want %q", url.Reveal(), got, want)
+		}
+	}
+}
+
+// TestReadyWhenRedisAppears starts without Redis: no request comes while the
+// service is not ready, and it becomes ready by itself.
+func TestReadyWhenRedisAppears(t *testing.T) {
+	server := servers.StartRedis(t)
+	server.Stop()
+	s := settings(t)
+	s.Store.Type = config.StoreRedis
+	s.Store.Redis.URL = config.URL("redis://" + server.Addr())
+	s.HTTP.Ready = config.ReadyStore
+	r := start(t, s)
+	if code, body := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not been reached") {
+		t.Errorf("/readyz without Redis: %d %q, want 503", code, body)
+	}
+	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_pool_connections 0") {
+		t.Error("/metrics has no pool")
+	}
+	server.Start()
+	waitFor(t, "/readyz", func() bool {
+		code, _ := get(t, "http://"+r.HTTP+"/readyz")
+		return code == http.StatusOK
+	})
+	if code, body := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK || body != "OK\nstore: redis, 1 of 1 nodes decide\n" {
+		t.Errorf("/healthcheck: %d %q", code, body)
+	}
+	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_pool_connections 1") {
+		t.Error("/metrics has no connection")
+	}
+}

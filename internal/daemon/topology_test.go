@@ -1,0 +1,459 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// opened is a store in Redis that a test has opened, with all that it says.
+type opened struct {
+	*redisStore
+	t        *testing.T
+	settings config.Settings
+	logs     *observer.ObservedLogs
+}
+
+// redisSettings have timeouts that end nothing but what hangs.
+func redisSettings(url string) config.Settings {
+	s := config.Default()
+	s.Store.Type = config.StoreRedis
+	s.Store.Timeout = 20 * time.Second
+	s.Store.Redis.URL = config.URL(url)
+	s.Store.Redis.DialTimeout = 20 * time.Second
+	return s
+}
+
+// open opens the store of settings that rls would take.
+func open(t *testing.T, s config.Settings) *opened {
+	t.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	log := zap.New(core)
+	store, err := openRedis(t.Context(), s, metrics.New(prometheus.NewRegistry(), metrics.Options{}), log, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return &opened{redisStore: store, t: t, settings: s, logs: logs}
+}
+
+// takes charges one hit to a log of the name and checks what remains of ten.
+func (o *opened) takes(key string, remaining uint64) {
+	o.t.Helper()
+	var d [1]window.Decision
+	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
+	if err := o.Take(o.t.Context(), []window.Check{c}, d[:]); err != nil || d[0].Remaining != remaining {
+		o.t.Errorf("%s: %d remain, %v; want %d", key, d[0].Remaining, err, remaining)
+	}
+}
+
+// refused takes and wants an error.
+func (o *opened) refused(key string) error {
+	o.t.Helper()
+	var d [1]window.Decision
+	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
+	err := o.Take(o.t.Context(), []window.Check{c}, d[:])
+	if err == nil {
+		o.t.Errorf("%s: decided, want an error", key)
+	}
+	return err
+}
+
+// decides waits until a log of the name can be asked for.
+func (o *opened) decides(key string) {
+	o.t.Helper()
+	waitFor(o.t, "a decision", func() bool {
+		ctx, cancel := context.WithTimeout(o.t.Context(), time.Second)
+		defer cancel()
+		var d [1]window.Decision
+		return o.Take(ctx, []window.Check{{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:]) == nil
+	})
+}
+
+// hides checks that no line of the log shows one of some secrets.
+func (o *opened) hides(secrets ...string) {
+	o.t.Helper()
+	for _, l := range o.logs.All() {
+		line := fmt.Sprint(l.Message, l.ContextMap())
+		for _, secret := range secrets {
+			if strings.Contains(line, secret) {
+				o.t.Errorf("the log shows a secret: %s", line)
+			}
+		}
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	// Renamed over, as whoever renews secrets does it.
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o *opened) inspects(key string) {
+	o.t.Helper()
+	var out strings.Builder
+	if err := Inspect(o.t.Context(), o.settings, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "with a cost of 2") {
+		o.t.Errorf("inspect: %v\n%s", err, out.String())
+	}
+}
+
+func TestRedisSingle(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	server := servers.StartRedis(t, "--unixsocket", socket, "--user", "rls", "on", ">pw/@#:%", "~*", "+@all")
+	tcp := open(t, redisSettings("redis://rls:pw%2F%40%23%3A%25@"+server.Addr()+"/3"))
+	tcp.takes("k", 9)
+	unix := open(t, redisSettings("unix://"+socket+"?db=3"))
+	unix.takes("k", 8)
+	unix.inspects("k")
+	open(t, redisSettings("unix://"+socket)).takes("k", 9) // another database
+	if s := tcp.poolStats(); s.Connections != 1 || s.Idle != 1 || s.Hits+s.Misses == 0 {
+		t.Errorf("pool: %+v", s)
+	}
+}
+
+// TestRedisCluster asks a cluster as the user that docs/operate.md makes for one:
+// all of its masters, through a failover, and while a slot moves.
+func TestRedisCluster(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^ACL SETUSER (rls .*)$`).FindSubmatch(page)
+	more := regexp.MustCompile("(?m)on a Cluster `(.*?)` too").FindSubmatch(page)
+	if line == nil || more == nil {
+		t.Fatal("docs/operate.md has no user for a cluster")
+	}
+	words := strings.Fields(strings.Replace(string(line[1])+" "+string(more[1]), ">PASSWORD", ">pw", 1))
+	cluster := servers.StartCluster(t, append([]string{"--user"}, words...)...)
+	o := open(t, redisSettings("redis-cluster://rls:pw@"+strings.Join(cluster.Addrs()[:2], ",")))
+	for i := range 20 {
+		o.takes(fmt.Sprintf("{k%d}", i), 9)
+	}
+	if state := o.state(); !state.Reached || len(state.Nodes) != 3 {
+		t.Errorf("the servers: %+v, want three that were reached", state)
+	}
+	if s := o.poolStats(); s.Connections < 3 {
+		t.Errorf("pool: %+v, want a connection to each master", s)
+	}
+
+	// A replica takes over, and the old master sends us there.
+	name := "slidegate:{k0}:3600000000"
+	master := cluster.MasterOf(name)
+	replica := cluster.ReplicaOf(master)
+	cluster.Failover(replica, servers.FailoverAgreed)
+	o.takes("{k0}", 8)
+
+	// A slot is half way from one master to another: what is there stays, and what
+	// is new is asked for where it goes.
+	slot, from := cluster.Slot(name), replica
+	masters := cluster.Masters()
+	to := masters[0]
+	if to == from {
+		to = masters[1]
+	}
+	cluster.BeginMigration(slot, from, to)
+	o.takes("{k0}", 7)
+	o.takes("{k0}new", 9)
+	cluster.MigrateKeys(slot, from, to, 100)
+	o.takes("{k0}", 6)
+	cluster.FinishMigration(slot, from, to)
+	o.takes("{k0}", 5)
+	o.takes("{k0}new", 8)
+
+	for _, node := range cluster.Nodes() {
+		stats, err := node.Do("INFO", "commandstats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(stats, "cmdstat_command:") {
+			t.Error("a node was asked for all commands that it has")
+		}
+	}
+
+	// An operator's look into a log, as the user for that.
+	words = strings.Fields(strings.Replace(string(regexp.MustCompile(`(?m)^ACL SETUSER (support .*)$`).FindSubmatch(page)[1])+" "+string(more[1]), ">PASSWORD", ">pw", 1))
+	for _, node := range cluster.Nodes() {
+		if _, err := node.Do(append([]string{"ACL", "SETUSER"}, words...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.settings.Store.Redis.URL = config.URL(strings.Replace(string(o.settings.Store.Redis.URL), "rls:", "support:", 1))
+	o.takes("{k1}", 8)
+	o.takes("{k2}", 8)
+	o.inspects("{k1}")
+	o.inspects("{k2}")
+}
+
+// TestClusterFindsASuccessor kills a master: nobody redirects us, so the client
+// must look for its successor by itself.
+func TestClusterFindsASuccessor(t *testing.T) {
+	cluster := servers.StartCluster(t)
+	o := open(t, redisSettings("redis-cluster://"+strings.Join(cluster.Addrs(), ",")))
+	o.takes("{k}", 9)
+	master := cluster.MasterOf("slidegate:{k}:3600000000")
+	replica := cluster.ReplicaOf(master)
+	master.Stop()
+	cluster.Failover(replica, servers.FailoverTakeover)
+	o.decides("{k}")
+}
+
+// TestRedisSentinel finds the master through sentinels, which have a user of their
+// own with the rights that docs/operate.md gives it; their password changes; one
+// is frozen; the master is killed.
+func TestRedisSentinel(t *testing.T) {
+	const first, second, own = "first-of-sentinels", "second-of-sentinels", "own-of-redis"
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^(ACL SETUSER finder .*)$`).FindSubmatch(page)
+	if line == nil {
+		t.Fatal("docs/operate.md has no user for sentinels")
+	}
+	set := servers.StartSentinel(t, servers.SentinelOptions{Password: own, SentinelPassword: "between-sentinels"})
+	sentinels := func(args ...string) {
+		t.Helper()
+		for _, s := range set.SentinelServers() {
+			if _, err := s.Do(args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sentinels(strings.Fields(strings.Replace(string(line[1]), ">PASSWORD", ">"+first, 1))...)
+
+	s := redisSettings("redis-sentinel://:" + own + "@" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName() + "/2")
+	// How long is waited for the one that is frozen.
+	s.Store.Timeout, s.Store.Redis.DialTimeout = time.Second, time.Second
+	s.Store.Redis.SentinelUsername = "finder"
+	s.Store.Redis.SentinelPasswordFile = filepath.Join(t.TempDir(), "password")
+	write(t, s.Store.Redis.SentinelPasswordFile, first)
+	o := open(t, s)
+	o.takes("k", 9)
+	o.takes("k", 8)
+	o.inspects("k")
+
+	sentinels("ACL", "SETUSER", "finder", "<"+first, ">"+second)
+	write(t, s.Store.Redis.SentinelPasswordFile, second)
+	sentinels("CLIENT", "KILL", "USER", "finder")
+	kill := func() {
+		t.Helper()
+		if _, err := set.Master().Do("CLIENT", "KILL", "USER", "default"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill()
+	o.takes("k", 7)
+
+	// The sentinel that we talk to is frozen: another one is found.
+	for _, sentinel := range set.SentinelServers() {
+		clients, err := sentinel.Do("CLIENT", "LIST")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(clients, "user=finder") {
+			sentinel.Pause()
+		}
+	}
+	kill()
+	o.decides("k")
+	o.takes("k", 6)
+
+	// The library goes on without some of these rights, but not as it should.
+	for _, sentinel := range set.SentinelServers() {
+		sentinel.Resume()
+		denied, err := sentinel.Do("ACL", "LOG")
+		if err != nil || strings.Contains(denied, "reason\ncommand") || strings.Contains(denied, "reason\nchannel") {
+			t.Errorf("the user of the sentinels lacks rights: %v\n%s", err, denied)
+		}
+	}
+
+	master := set.Master()
+	master.Stop()
+	set.WaitMaster(master.Addr())
+	o.decides("k")
+	o.hides(first, second, own)
+}
+
+// TestPasswordThatChanges renews a password as the docs say, in front of a running
+// service, and then badly.
+func TestPasswordThatChanges(t *testing.T) {
+	const first, second = "first-of-two", "second-of-two"
+	server := servers.StartRedis(t, "--user", "rls", "on", ">"+first, "~*", "+@all")
+	do := func(args ...string) {
+		t.Helper()
+		if _, err := server.Do(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := redisSettings("redis://" + server.Addr())
+	s.Store.Redis.Username = "rls"
+	s.Store.Redis.PasswordFile = filepath.Join(t.TempDir(), "password")
+	write(t, s.Store.Redis.PasswordFile, first+"\n")
+	o := open(t, s)
+	o.takes("k", 9)
+
+	do("ACL", "SETUSER", "rls", ">"+second)
+	write(t, s.Store.Redis.PasswordFile, second)
+	do("ACL", "SETUSER", "rls", "<"+first)
+	do("CLIENT", "KILL", "USER", "rls")
+	o.takes("k", 8)
+
+	// The file goes: the last password stays, and that is told once.
+	if err := os.Remove(s.Store.Redis.PasswordFile); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		do("CLIENT", "KILL", "USER", "rls")
+		o.takes("k", 7-uint64(i))
+	}
+	write(t, s.Store.Redis.PasswordFile, "") // as good as none
+	do("CLIENT", "KILL", "USER", "rls")
+	o.takes("k", 5)
+	warned := o.logs.FilterMessage("a file for connections to Redis cannot be read; what it held before stays in use")
+	if warned.Len() != 1 || warned.All()[0].ContextMap()["setting"] != "store.redis.password_file" {
+		t.Errorf("warnings: %v, want one", warned.All())
+	}
+
+	// A password that is wrong is no reason to keep the old one: it may be wrong
+	// here or there, and Redis says so.
+	write(t, s.Store.Redis.PasswordFile, "wrong-in-between")
+	do("CLIENT", "KILL", "USER", "rls")
+	if err := o.refused("k"); !strings.Contains(fmt.Sprint(err), "WRONGPASS") || strings.Contains(err.Error(), "wrong-in-between") {
+		t.Errorf("with a wrong password: %v", err)
+	}
+	write(t, s.Store.Redis.PasswordFile, second)
+	o.takes("k", 4)
+	o.hides(first, second, "wrong-in-between")
+}
+
+// TestTLSThatChanges renews every certificate in front of a running service.
+func TestTLSThatChanges(t *testing.T) {
+	server := servers.StartRedisTLS(t)
+	s := redisSettings("rediss://" + server.Addr())
+	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	o := open(t, s)
+	o.takes("k", 9)
+	o.takes("k", 8)
+	o.inspects("k")
+
+	server.RenewTLS()
+	if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err != nil {
+		t.Fatal(err)
+	}
+	// TLS hides from the client that its idle connection is gone: the first may
+	// fail, and no later one.
+	_ = o.Take(t.Context(), []window.Check{{Key: "other", Limit: window.Limit{Hits: 1, Window: time.Hour}}}, make([]window.Decision, 1))
+	o.takes("k", 7)
+
+	// Half of it is there: what was good stays.
+	write(t, s.Store.Redis.TLS.KeyFile, "torn")
+	if _, err := server.Do("PING"); err == nil {
+		t.Error("the test's own client read a torn key")
+	}
+	fresh, err := o.client.(*redis.Client).Options().Dialer(t.Context(), "tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, failed := fresh.(failedConn); failed {
+		t.Error("a torn key is used")
+	}
+	_ = fresh.Close()
+}
+
+func TestTLSNames(t *testing.T) {
+	server := servers.StartRedisTLS(t)
+	s := redisSettings("rediss://" + server.Addr())
+	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	s.Store.Redis.TLS.ServerName = "localhost"
+	open(t, s).takes("k", 9)
+
+	for what, change := range map[string]func(*config.Redis){
+		"not its name":      func(r *config.Redis) { r.TLS.ServerName = "elsewhere" },
+		"unknown authority": func(r *config.Redis) { r.TLS.CAFile = "" },
+		"no certificate":    func(r *config.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
+	} {
+		bad := s
+		change(&bad.Store.Redis)
+		err := open(t, bad).refused("k")
+		// What becomes of a connection whose certificate the server misses differs.
+		if !strings.Contains(fmt.Sprint(err), "certificate") && what != "no certificate" {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestBackAtOnce has more connections fail than the pool of the library puts up
+// with, and then a server: the next call is decided.
+func TestBackAtOnce(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := redisSettings("redis://" + server.Addr())
+	s.Store.Redis.PoolSize = 4
+	s.Store.Redis.Breaker.Failures = 1000 // so that every call tries
+	o := open(t, s)
+	o.takes("k", 9)
+	server.Stop()
+	_ = o.refused("k") // by a connection that has ended
+	for range 20 {
+		if err := o.refused("k"); redisstore.ClassOf(err) != redisstore.ClassConnect {
+			t.Fatalf("%v is of class %q, want %q", err, redisstore.ClassOf(err), redisstore.ClassConnect)
+		}
+	}
+	server.Start()
+	o.takes("k", 9)
+}
+
+// TestAbandonedConnections has callers give up on connections that take longer
+// and fail then: no later caller meets one of them.
+func TestAbandonedConnections(t *testing.T) {
+	const callers = 4
+	server := servers.StartRedisTLS(t)
+	s := redisSettings("rediss://" + server.Addr())
+	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	s.Store.Redis.DialTimeout = 4 * time.Second
+	s.Store.Redis.PoolSize = callers
+	s.Store.Redis.Breaker.Failures = 1000
+	s.Store.Timeout = 300 * time.Millisecond // of each caller, and of the last one
+	o := open(t, s)
+	o.takes("k", 9)
+	if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err != nil {
+		t.Fatal(err)
+	}
+	_ = o.Take(t.Context(), []window.Check{{Key: "k", Limit: window.Limit{Hits: 10, Window: time.Hour}}}, make([]window.Decision, 1))
+	before := o.poolStats().Misses
+	server.Pause() // connections are taken, and the greeting of TLS gets no answer
+	for range callers {
+		_ = o.refused("k")
+	}
+	dials := o.poolStats().Misses - before
+	waitFor(t, "connections that nobody waits for", func() bool { return o.poolStats().Idle == int(dials) })
+	if dials == 0 {
+		t.Fatal("no connection was asked for")
+	}
+	server.Resume()
+	var d [1]window.Decision
+	if err := o.Take(t.Context(), []window.Check{{Key: "fresh", Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}}, d[:]); err != nil {
+		t.Errorf("the first call after it: %v", err)
+	}
+}

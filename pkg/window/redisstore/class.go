@@ -1,0 +1,158 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+// A Class is a kind of failure, for metrics and for people. There are few.
+type Class string
+
+// The classes of failures.
+const (
+	ClassTimeout     Class = "timeout"     // no answer in time; the call may have been charged
+	ClassLate        Class = "late"        // the call reached the server after its deadline, which did not charge it
+	ClassGone        Class = "gone"        // the caller gave up first
+	ClassConnect     Class = "connect"     // no connection: refused, unreachable, no such host, no master known
+	ClassClosed      Class = "closed"      // the connection ended before the reply; the call may have been charged
+	ClassOpen        Class = "open"        // the node is not asked, because it has failed before
+	ClassReadOnly    Class = "readonly"    // READONLY: a replica
+	ClassLoading     Class = "loading"     // LOADING: it reads its data
+	ClassMasterDown  Class = "masterdown"  // MASTERDOWN: a replica without its master
+	ClassClusterDown Class = "clusterdown" // CLUSTERDOWN: nobody serves the slot
+	ClassMoved       Class = "moved"       // MOVED, ASK or TRYAGAIN to the end: the slot is on its way
+	ClassMemory      Class = "oom"         // OOM: maxmemory is reached and nothing may be evicted
+	ClassReplicas    Class = "noreplicas"  // NOREPLICAS: min-replicas-to-write
+	ClassDisk        Class = "misconf"     // MISCONF: it cannot save and refuses writes
+	ClassPermission  Class = "noperm"      // NOPERM: the user may not do what the script does
+	ClassAuth        Class = "auth"        // NOAUTH, WRONGPASS: wrong or missing credentials
+	ClassClients     Class = "maxclients"  // it has as many clients as it takes
+	ClassBusy        Class = "busy"        // BUSY: it runs a script of somebody else's
+	ClassReply       Class = "reply"       // the reply is not what the script answers
+	ClassOther       Class = "other"
+)
+
+// Classes are all of them.
+var Classes = []Class{
+	ClassTimeout, ClassLate, ClassGone, ClassConnect, ClassClosed, ClassOpen, ClassReadOnly, ClassLoading,
+	ClassMasterDown, ClassClusterDown, ClassMoved, ClassMemory, ClassReplicas, ClassDisk, ClassPermission,
+	ClassAuth, ClassClients, ClassBusy, ClassReply, ClassOther,
+}
+
+// An Error says why a store could not decide. It holds no key.
+type Error struct {
+	Class Class
+	Err   error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("redisstore: %s: %v", e.Class, e.Err) }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ClassOf returns the class of an error of a [Store], or "" of another error.
+func ClassOf(err error) Class {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Class
+	}
+	return ""
+}
+
+// prefixes are how errors of a server begin.
+var prefixes = []struct {
+	text  string
+	class Class
+}{
+	{"READONLY", ClassReadOnly},
+	{"LOADING", ClassLoading},
+	{"MASTERDOWN", ClassMasterDown},
+	{"CLUSTERDOWN", ClassClusterDown},
+	{"MOVED", ClassMoved},
+	{"ASK", ClassMoved},
+	{"TRYAGAIN", ClassMoved},
+	{"OOM", ClassMemory},
+	{"NOREPLICAS", ClassReplicas},
+	{"MISCONF", ClassDisk},
+	{"NOPERM", ClassPermission},
+	{"NOAUTH", ClassAuth},
+	{"WRONGPASS", ClassAuth},
+	{"BUSY", ClassBusy},
+	{"UNKILLABLE", ClassBusy},
+}
+
+// classify finds the class of what a client returned.
+func classify(err error) Class {
+	var server redis.Error
+	if errors.As(err, &server) {
+		text := strings.TrimPrefix(server.Error(), "ERR ")
+		for _, p := range prefixes {
+			if redis.HasErrorPrefix(err, p.text) || strings.HasPrefix(text, p.text+" ") {
+				return p.class
+			}
+		}
+		switch {
+		case strings.HasPrefix(text, "max number of clients"):
+			return ClassClients
+		case strings.HasPrefix(text, "invalid password"), strings.HasPrefix(text, "AUTH "), strings.HasPrefix(text, "Client sent AUTH"):
+			return ClassAuth
+		case strings.Contains(text, "-READONLY"), strings.Contains(text, "read only replica"):
+			return ClassReadOnly
+		case strings.Contains(text, "-OOM"), strings.Contains(text, "OOM command not allowed"):
+			return ClassMemory
+		case strings.Contains(text, "can't run this command"), strings.Contains(text, "No permissions"), strings.Contains(text, "No matching command"):
+			return ClassPermission
+		}
+		return ClassOther
+	}
+	var dial *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
+		return ClassOpen
+	case errors.As(err, &dns), errors.As(err, &dial) && dial.Op == "dial":
+		return ClassConnect
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), isTimeout(err):
+		return ClassTimeout
+	case errors.Is(err, context.Canceled):
+		return ClassGone
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ClassConnect
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return ClassClosed
+	}
+	return ClassOther
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// ofTheNode reports whether a failure says that the node decides nothing, and not
+// only that one call could not be decided.
+func (c Class) ofTheNode() bool {
+	switch c {
+	case ClassMemory, ClassReplicas, ClassDisk: // it still answers denials
+		return false
+	case ClassLate, ClassGone, ClassMoved, ClassReply:
+		return false
+	}
+	return true
+}
+
+// refusesWrites reports whether the server has refused the first write of a
+// script: nothing has happened, and calls that would not write can be decided.
+func (c Class) refusesWrites() bool {
+	return c == ClassMemory || c == ClassReplicas || c == ClassDisk
+}

@@ -1,0 +1,156 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// route finds the slot of a message, and is false if its logs are on several.
+func (m *message) route() bool {
+	m.slot = Slot(m.keys[0])
+	for _, k := range m.keys[1:] {
+		if Slot(k) != m.slot {
+			return false
+		}
+	}
+	return true
+}
+
+// topology is whether the cluster's client knows who has which slot. It finds
+// that out by asking, so the first time is in the background: no caller waits for
+// it longer than for a decision.
+type topology struct {
+	mu      sync.Mutex
+	known   bool
+	loading chan struct{} // closed when known; nil before anybody asked
+	failed  error         // of the last try
+}
+
+// nodeFor returns the node that has a key.
+func (s *Store) nodeFor(ctx context.Context, key string, deadline int64) (*node, error) {
+	if err := s.learnTopology(ctx, deadline); err != nil {
+		return nil, err
+	}
+	client, err := s.cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, &Error{Class: ClassConnect, Err: err}
+	}
+	n := s.nodeOf(client)
+	n.tagged(key)
+	return n, nil
+}
+
+// learnTopology waits until the cluster is known, unless it could not be found
+// out before: then there is no reason to wait.
+func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
+	t := &s.topology
+	t.mu.Lock()
+	if t.known {
+		t.mu.Unlock()
+		return nil
+	}
+	if t.loading == nil {
+		t.loading = make(chan struct{})
+		s.background(s.loadTopology)
+	}
+	loading, failed := t.loading, t.failed
+	t.mu.Unlock()
+	if failed != nil {
+		return &Error{Class: ClassConnect, Err: failed}
+	}
+	var expired <-chan time.Time
+	if deadline != 0 {
+		timer := time.NewTimer(time.Duration(deadline - now()))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-loading:
+		return nil
+	case <-ctx.Done():
+		return &Error{Class: ClassGone, Err: ctx.Err()}
+	case <-expired:
+		return &Error{Class: ClassConnect, Err: errors.New("no node of the cluster has said yet who has which slot")}
+	}
+}
+
+// loadTopology asks until the cluster is known.
+func (s *Store) loadTopology() {
+	t := &s.topology
+	for {
+		ctx, cancel := context.WithTimeout(s.stopped, longest)
+		_, err := s.cluster.MasterForKey(ctx, "")
+		cancel()
+		t.mu.Lock()
+		if err == nil {
+			t.known, t.failed = true, nil
+			close(t.loading)
+			t.mu.Unlock()
+			return
+		}
+		first := t.failed == nil
+		t.failed = err
+		t.mu.Unlock()
+		if first {
+			s.opts.Changed(Change{Node: clusterAddress, Open: true, Class: classify(err), Err: err})
+			defer s.opts.Changed(Change{Node: clusterAddress})
+		}
+		if !s.pause(s.opts.ProbeInterval) {
+			return
+		}
+	}
+}
+
+// clusterAddress stands for a cluster of which no node has answered yet.
+const clusterAddress = "cluster"
+
+// nodeOf returns the node of a server's client.
+func (s *Store) nodeOf(client *redis.Client) *node {
+	if n, ok := s.nodes.Load(client); ok {
+		return n.(*node)
+	}
+	n, _ := s.nodes.LoadOrStore(client, s.newNode(client, client.Options().Addr))
+	return n.(*node)
+}
+
+// forget drops a node that nobody asks.
+func (s *Store) forget(n *node) { s.nodes.Delete(n.client) }
+
+// Slots is how many slots a cluster has.
+const Slots = 16384
+
+// Slot returns the slot of a key: CRC-16/XMODEM of its hash tag, or of all of it,
+// modulo the number of slots (Redis Cluster specification, "Key distribution
+// model").
+func Slot(key string) uint16 {
+	if i := strings.IndexByte(key, '{'); i >= 0 {
+		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
+			key = key[i+1 : i+1+j]
+		}
+	}
+	crc := uint16(0)
+	for i := range len(key) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
+	}
+	return crc % Slots
+}
+
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()

@@ -1,0 +1,323 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// What the script takes and answers for each check; take.lua says what the
+// fields are.
+const (
+	instantBytes = 7
+	checkBytes   = 1 + 1 + 2 + 6 + 6 + 4 + 5 + 4 + 4
+	answerBytes  = 1 + 4 + 7 + 7 + 7
+
+	// Flags of a check, on its mode.
+	modeReserves = 8  // what it charges may be taken back
+	modeAsks     = 16 // of a denial: may it count what is taken back?
+
+	// Flags of a group, on its last check.
+	groupEnds    = 1
+	groupDenied  = 2
+	groupAny     = 4
+	groupAnyRoom = 8
+
+	outcomeAllowed   = 1
+	outcomeNever     = 2
+	outcomeLate      = 3
+	outcomeForeign   = 4 // added
+	outcomeUnsettled = 8 // added
+
+	// coarseAbove is the longest window whose log counts in microseconds; above
+	// it counts in milliseconds. Part of package window's layout.
+	coarseAbove = 6 * 24 * time.Hour
+	coarse      = 1000
+
+	// maxMicros is the longest wait that a time.Duration can hold.
+	maxMicros = math.MaxInt64 / 1000
+)
+
+// A message is a group on its way to a node and back. Two hold it, the caller and
+// whoever sends it, and either may be done first: state says who. It is used again
+// by the one that is done last.
+type message struct {
+	// What is asked. Written by the caller before anybody else sees it.
+	asked    []asked
+	same     []same
+	keys     []string
+	checks   []byte // packed, without the soonest deadline
+	scratch  []byte
+	slot     uint16 // on a cluster
+	deadline int64  // of the local clock, 0: none
+	patient  bool   // the deadline is the store's timeout, and not sooner
+	ahead    uint32 // microseconds
+	flags    byte   // of every check's mode
+
+	// What came of it. Written by the sender before done is told.
+	reply string // answers of its checks
+	clock int64  // the server's, when it decided
+	err   error
+	again bool // sent a second time, because the first certainly did nothing
+	state atomic.Int32
+	done  chan struct{}
+}
+
+// States of a message.
+const (
+	queued int32 = iota
+	sent
+	answered // done is told
+	left     // the caller has gone
+)
+
+// An asked is a check that needs a log.
+type asked struct {
+	check *window.Check
+	to    *window.Decision
+}
+
+// A same is a decision that is another's: their checks were folded.
+type same struct{ from, to *window.Decision }
+
+var messages = sync.Pool{New: func() any { return &message{done: make(chan struct{}, 1)} }}
+
+func newMessage() *message { return messages.Get().(*message) }
+
+// free gives the message to whoever needs one next.
+func (m *message) free() {
+	clear(m.asked)
+	clear(m.same)
+	clear(m.keys)
+	m.asked, m.same, m.keys, m.checks = m.asked[:0], m.same[:0], m.keys[:0], m.checks[:0]
+	m.slot, m.deadline, m.patient, m.ahead, m.flags = 0, 0, false, 0, 0
+	m.reply, m.clock, m.err, m.again = "", 0, nil, false
+	m.state.Store(queued)
+	messages.Put(m)
+}
+
+// begin says that the message is being sent. It is false if the caller has left,
+// and the message then the sender's to free.
+func (m *message) begin() bool { return m.state.CompareAndSwap(queued, sent) }
+
+// finish hands the message back to its caller, or frees it if that has left.
+func (m *message) finish(reply string, clock int64, err error) {
+	m.reply, m.clock, m.err = reply, clock, err
+	if m.state.CompareAndSwap(sent, answered) {
+		m.done <- struct{}{}
+		return
+	}
+	m.free()
+}
+
+// leave says that the caller waits no longer, and for whether it has been sent.
+// It is false if the answer is there after all.
+func (m *message) leave() (gone, wasSent bool) {
+	if m.state.CompareAndSwap(queued, left) {
+		return true, false
+	}
+	if m.state.CompareAndSwap(sent, left) {
+		return true, true
+	}
+	<-m.done
+	return false, true
+}
+
+// add adds a valid group. What needs no log is decided at once.
+func (m *message) add(prefix string, checks []window.Check, decisions []window.Decision) {
+	to := decisions
+	folded, answer := window.Fold(checks)
+	if answer != nil {
+		to = make([]window.Decision, len(folded))
+		for i, j := range answer {
+			m.same = append(m.same, same{&to[j], &decisions[i]})
+		}
+	}
+	group := byte(groupEnds)
+	unconditional := false
+	for i := range folded {
+		unconditional = unconditional || folded[i].Mode.Unconditional()
+	}
+	if unconditional {
+		// The script takes the checks as they come, and these come first.
+		group |= m.addOf(window.Refund, folded, to)
+		group |= m.addOf(window.Always, folded, to)
+	}
+	for i := range folded {
+		if !folded[i].Mode.Unconditional() {
+			group |= m.addCheck(&folded[i], &to[i])
+		}
+	}
+	m.pack(prefix, group)
+}
+
+// addOf adds the checks of a mode, and returns what they add to their group's
+// flags.
+func (m *message) addOf(mode window.Mode, checks []window.Check, decisions []window.Decision) (group byte) {
+	for i := range checks {
+		if checks[i].Mode == mode {
+			group |= m.addCheck(&checks[i], &decisions[i])
+		}
+	}
+	return group
+}
+
+// addCheck adds a check, or decides it if it needs no log and returns what that
+// means to its group.
+func (m *message) addCheck(c *window.Check, d *window.Decision) (group byte) {
+	answer, ok := window.WithoutLog(c)
+	if !ok {
+		m.asked = append(m.asked, asked{check: c, to: d})
+		return 0
+	}
+	*d = answer
+	switch {
+	case c.Mode == window.Any && answer.Allowed:
+		return groupAnyRoom
+	case c.Mode == window.Any:
+		return groupAny
+	case c.Mode == window.Enforce && !answer.Allowed:
+		return groupDenied
+	}
+	return 0
+}
+
+// pack writes what was added as the script reads it.
+func (m *message) pack(prefix string, group byte) {
+	m.checks = m.checks[:0]
+	for i := range m.asked {
+		c := m.asked[i].check
+		m.scratch = appendKey(m.scratch[:0], prefix, c.Log())
+		m.keys = append(m.keys, string(m.scratch))
+		flags := byte(0)
+		if i == len(m.asked)-1 {
+			flags = group
+		}
+		m.checks = appendCheck(m.checks, c, flags, m.flags, m.ahead)
+	}
+}
+
+// answer fills in the decisions from the reply, of which anything that take.lua
+// does not promise is an error. It tells foreign of values thrown away. The caller
+// has the message.
+func (m *message) answer(foreign func(win time.Duration)) error {
+	for i := range m.asked {
+		thrownAway, err := decode(m.reply[i*answerBytes:][:answerBytes], m.asked[i].to)
+		if err != nil {
+			return fmt.Errorf("reply to check %d: %w", i, err)
+		}
+		if thrownAway {
+			foreign(m.asked[i].check.Limit.Window)
+		}
+	}
+	m.fill()
+	return nil
+}
+
+// fill copies the decisions of folded checks.
+func (m *message) fill() {
+	for _, s := range m.same {
+		*s.to = *s.from
+	}
+}
+
+// late reports whether the reply says that the message came too late.
+func (m *message) late(reply string) bool {
+	return len(reply) > 0 && reply[0] == outcomeLate
+}
+
+// appendKey appends the name of a log's key.
+func appendKey(b []byte, prefix string, id window.LogID) []byte {
+	b = append(b, prefix...)
+	b = append(b, id.Key...)
+	b = append(b, ':')
+	return strconv.AppendInt(b, id.Window.Microseconds(), 10)
+}
+
+// unitOf is the unit in which a log of a window counts time, in microseconds.
+func unitOf(win time.Duration) int64 {
+	if win > coarseAbove {
+		return coarse
+	}
+	return 1
+}
+
+// appendCheck appends a check as take.lua reads it.
+func appendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []byte {
+	var (
+		win       = c.Limit.Window.Microseconds()
+		unit      = unitOf(c.Limit.Window)
+		precision = (c.Precision + time.Microsecond - 1).Microseconds() // rounded up
+		most      = min(c.Limit.Hits, math.MaxUint32)
+	)
+	step := max((precision+unit-1)/unit, 1) * unit
+	if precision > 1 {
+		most = min(most, uint64(win/precision)+2)
+	}
+	b = append(b, byte(c.Mode)|flags, group)
+	b = binary.BigEndian.AppendUint16(b, uint16(unit))
+	b = appendUint48(b, uint64(win))
+	b = appendUint48(b, uint64(step))
+	b = binary.BigEndian.AppendUint32(b, uint32(c.Limit.Hits))
+	// No log holds more than 2^32-1, so all costs above are alike.
+	cost := min(c.Cost, math.MaxUint32+1)
+	b = append(b, byte(cost>>32))
+	b = binary.BigEndian.AppendUint32(b, uint32(cost))
+	b = binary.BigEndian.AppendUint32(b, uint32(most))
+	return binary.BigEndian.AppendUint32(b, ahead)
+}
+
+// appendUint48 appends six bytes.
+func appendUint48(b []byte, n uint64) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(n>>32))
+	return binary.BigEndian.AppendUint32(b, uint32(n))
+}
+
+// appendInstant appends seven bytes.
+func appendInstant(b []byte, n int64) []byte {
+	b = append(b, byte(n>>48))
+	return appendUint48(b, uint64(n))
+}
+
+// decode reads the answer to one check, which has answerBytes bytes.
+func decode(answer string, d *window.Decision) (foreign bool, err error) {
+	outcome := answer[0]
+	unsettled := outcome&outcomeUnsettled != 0
+	foreign = outcome&outcomeForeign != 0
+	outcome &^= outcomeUnsettled | outcomeForeign
+	if outcome > outcomeNever || unsettled && outcome == outcomeAllowed {
+		return false, fmt.Errorf("the outcome is %d, which is none", answer[0])
+	}
+	var waits [3]time.Duration
+	for i := range waits {
+		micros := bigEndian(answer[5+7*i:][:7])
+		if micros > maxMicros {
+			return false, fmt.Errorf("a wait of %d microseconds is too long", micros)
+		}
+		waits[i] = time.Duration(micros) * time.Microsecond
+	}
+	*d = window.Decision{
+		Allowed:    outcome == outcomeAllowed,
+		Never:      outcome == outcomeNever,
+		Remaining:  bigEndian(answer[1:5]),
+		RetryAfter: waits[0],
+		UnitAfter:  waits[1],
+		ResetAfter: waits[2],
+		Unsettled:  unsettled,
+	}
+	return foreign, nil
+}
+
+// bigEndian reads a number of up to eight bytes.
+func bigEndian(text string) (n uint64) {
+	for i := range len(text) {
+		n = n<<8 | uint64(text[i])
+	}
+	return n
+}

@@ -1,0 +1,396 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// patient is a timeout that a slow machine does not reach.
+const patient = 30 * time.Second
+
+// A gate is a Client that holds calls until it is opened.
+type gate struct {
+	redisstore.Client
+	open  atomic.Pointer[chan struct{}]
+	calls atomic.Int64
+}
+
+func newGate(c redisstore.Client) *gate {
+	g := &gate{Client: c}
+	g.close()
+	close(*g.open.Load())
+	return g
+}
+
+func (g *gate) close() { c := make(chan struct{}); g.open.Store(&c) }
+
+func (g *gate) Process(ctx context.Context, cmd redis.Cmder) error {
+	g.calls.Add(1)
+	select {
+	case <-*g.open.Load():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return g.Client.Process(ctx, cmd)
+}
+
+// TestSharedCalls proves that two calls are in flight at most, and that what comes
+// meanwhile shares the next ones, 64 to a call.
+func TestSharedCalls(t *testing.T) {
+	g := newGate(newClient(t, servers.Redis(t)))
+	s := redisstore.New(g, redisstore.Options{Timeout: patient})
+	defer s.Close()
+	take(t, s, check("k", 1000, 1)) // the script and the clock are known
+	g.calls.Store(0)
+	g.close()
+	before := s.Stats()
+
+	const callers = 2 + redisstore.MaxCalls + 10
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { take(t, s, check("k", 1000, 1), check(fmt.Sprint("own", i%3), 1000, 1)) })
+	}
+	eventually(t, "all but two to wait", func() bool {
+		n := s.Stats().Nodes[0]
+		return n.InFlight == 2 && n.Queued == callers-2
+	})
+	if got := g.calls.Load(); got != 2 {
+		t.Errorf("%d calls in flight, want 2", got)
+	}
+	close(*g.open.Load())
+	all.Wait()
+	if got := g.calls.Load(); got != 4 {
+		t.Errorf("%d calls for %d requests, want 4", got, callers)
+	}
+	stats := s.Stats()
+	if got := [2]uint64{stats.Calls - before.Calls, stats.Batches - before.Batches}; got != [2]uint64{callers, 4} {
+		t.Errorf("counted %d requests in %d calls, want %d in 4", got[0], got[1], callers)
+	}
+	if got, want := take(t, s, check("k", 1000, 0))[0].Remaining, uint64(1000-1-callers); got != want {
+		t.Errorf("remaining: got %d, want %d", got, want)
+	}
+}
+
+// TestLeavesTheQueue proves that a request whose caller has gone before it was
+// sent is not sent.
+func TestLeavesTheQueue(t *testing.T) {
+	g := newGate(newClient(t, servers.Redis(t)))
+	s := redisstore.New(g, redisstore.Options{Timeout: patient})
+	defer s.Close()
+	take(t, s, check("k", 100, 1))
+	g.close()
+
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() { take(t, s, check("k", 100, 1)) })
+	}
+	eventually(t, "two in flight", func() bool { return s.Stats().Nodes[0].InFlight == 2 })
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 5 {
+		all.Go(func() {
+			err := s.Take(ctx, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			if !errors.Is(err, context.Canceled) || redisstore.ClassOf(err) != redisstore.ClassGone {
+				t.Errorf("got error %v, want one of class %s", err, redisstore.ClassGone)
+			}
+		})
+	}
+	all.Go(func() { take(t, s, check("k", 100, 1)) }) // a neighbour that stays
+	eventually(t, "six to wait", func() bool { return s.Stats().Nodes[0].Queued == 6 })
+	cancel()
+	eventually(t, "five to leave", func() bool { return s.Stats().Failures[redisstore.ClassGone] == 5 })
+	close(*g.open.Load())
+	all.Wait()
+	if got, want := take(t, s, check("k", 100, 0))[0].Remaining, uint64(96); got != want {
+		t.Errorf("remaining: got %d, want %d", got, want)
+	}
+	if got := s.Stats().Dropped; got != 5 {
+		t.Errorf("%d dropped, want 5", got)
+	}
+}
+
+// TestLateCallsAreNotCharged freezes Redis with requests in its sockets, and
+// proves that it refuses them when it comes to them.
+func TestLateCallsAreNotCharged(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := redisstore.New(newClient(t, server.Addr()), redisstore.Options{Timeout: 50 * time.Millisecond, Failures: 1000})
+	defer s.Close()
+	settled := redisstore.New(newClient(t, server.Addr()), redisstore.Options{})
+	defer settled.Close()
+	var all sync.WaitGroup
+	eventually(t, "the clock to be known", func() bool {
+		return s.Take(t.Context(), []window.Check{check("warm", 100, 1)}, make([]window.Decision, 1)) == nil
+	})
+	calls := func() int {
+		text, err := server.Do("INFO", "commandstats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(text, "cmdstat_evalsha:calls=")
+		var n int
+		_, _ = fmt.Sscan(strings.Split(after, ",")[0], &n)
+		return n
+	}
+	before := calls()
+
+	server.Pause()
+	for range 20 {
+		all.Go(func() {
+			err := s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			if !errors.Is(err, context.DeadlineExceeded) || redisstore.ClassOf(err) != redisstore.ClassTimeout {
+				t.Errorf("got error %v, want one of class %s", err, redisstore.ClassTimeout)
+			}
+		})
+	}
+	all.Wait()
+	server.Resume()
+	// One or two calls were in the sockets; they are run now, as any other.
+	eventually(t, "Redis to come to them", func() bool { return calls() > before })
+	if got := take(t, settled, check("k", 100, 0))[0].Remaining; got != 100 {
+		t.Errorf("remaining: got %d, want 100: nobody waits for those", got)
+	}
+}
+
+// TestClockThatJumps proves that calls are decided although the server's clock
+// was set: one that it takes for late is asked once more by the clock as it is.
+func TestClockThatJumps(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	counted := &counter{Client: client}
+	s := redisstore.NewWithClock(t, counted, redisstore.Options{Timeout: patient}, "clock")
+	defer s.Close()
+	setClock(t, client, "clock", 0)
+	take(t, s, check("k", 10, 1))
+	for i, tt := range []struct {
+		at       time.Duration
+		commands int64
+	}{
+		{0, 1},
+		{time.Hour, 2}, // late by the old clock, in time by the new
+		{time.Hour, 1},
+		{time.Minute, 1}, // never late by the old clock
+		{2 * time.Hour, 2},
+	} {
+		setClock(t, client, "clock", tt.at)
+		counted.n.Store(0)
+		if d := take(t, s, check(fmt.Sprint("step", i), 10, 1))[0]; !d.Allowed || d.Remaining != 9 {
+			t.Errorf("at %v: got %+v", tt.at, d)
+		}
+		if got := counted.n.Load(); got != tt.commands {
+			t.Errorf("at %v: %d commands, want %d", tt.at, got, tt.commands)
+		}
+	}
+	if got := s.Stats().Late; got != 0 {
+		t.Errorf("%d requests were late, want none", got)
+	}
+}
+
+// TestBreaker stops a server and starts it again.
+func TestBreaker(t *testing.T) {
+	server := servers.StartRedis(t)
+	var mu sync.Mutex
+	var changes []redisstore.Change
+	s := redisstore.New(newClient(t, server.Addr()), redisstore.Options{
+		Timeout: time.Second, Failures: 3, ProbeInterval: 20 * time.Millisecond,
+		Changed: func(c redisstore.Change) {
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, c)
+		},
+	})
+	defer s.Close()
+	ask := func() error {
+		return s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	var classes []redisstore.Class
+	for range 5 {
+		classes = append(classes, redisstore.ClassOf(ask()))
+	}
+	want := []redisstore.Class{redisstore.ClassConnect, redisstore.ClassConnect, redisstore.ClassOpen, redisstore.ClassOpen}
+	// The first finds a connection that has ended, if the client has not seen it yet.
+	if !slices.Equal(classes[1:], want) {
+		t.Errorf("classes of failures: got %q, want %q after the first", classes, want)
+	}
+	stats := s.Stats()
+	if n := stats.Nodes[0]; !n.Open || n.Class != redisstore.ClassConnect || n.Address != server.Addr() {
+		t.Errorf("the server is told to be %+v, want open for %s", n, redisstore.ClassConnect)
+	}
+	if got := stats.Failures[redisstore.ClassOpen]; got != 2 {
+		t.Errorf("counted %d requests that were not asked, want 2", got)
+	}
+	server.Start()
+	eventually(t, "deciding again", func() bool { return !s.Stats().Nodes[0].Open })
+	if err := ask(); err != nil {
+		t.Errorf("after it is back: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(changes) != 2 || !changes[0].Open || changes[0].Class != redisstore.ClassConnect || changes[0].Err == nil || changes[1].Open {
+		t.Errorf("told of %+v, want one that opens and one that closes", changes)
+	}
+}
+
+// TestProbeOfWhatIsNeeded proves that a server which answers but does not decide
+// stays open: a user without rights, a replica.
+func TestProbeOfWhatIsNeeded(t *testing.T) {
+	master := servers.StartRedis(t)
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	replica := servers.StartRedis(t, "--replicaof", host+" "+port)
+	if _, err := master.Do("ACL", "SETUSER", "poor", "on", ">pw", "~*", "+@all", "-set", "-setrange"); err != nil {
+		t.Fatal(err)
+	}
+	poor := redis.NewClient(&redis.Options{Addr: master.Addr(), Username: "poor", Password: "pw", MaxRetries: -1, ContextTimeoutEnabled: true})
+	defer poor.Close()
+	for _, tt := range []struct {
+		name   string
+		client *redis.Client
+		want   redisstore.Class
+		repair func() error
+	}{
+		{"no right to write", poor, redisstore.ClassPermission, func() error {
+			_, err := master.Do("ACL", "SETUSER", "poor", "+set", "+setrange")
+			return err
+		}},
+		{"a replica", newClient(t, replica.Addr()), redisstore.ClassReadOnly, func() error {
+			_, err := replica.Do("REPLICAOF", "NO", "ONE")
+			return err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var closed atomic.Int64
+			s := redisstore.New(tt.client, redisstore.Options{
+				Timeout: patient, Failures: 2, ProbeInterval: time.Millisecond,
+				Changed: func(c redisstore.Change) {
+					if !c.Open {
+						closed.Add(1)
+					}
+				},
+			})
+			defer s.Close()
+			ask := func() error {
+				return s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			}
+			for range 2 {
+				if err := ask(); redisstore.ClassOf(err) != tt.want {
+					t.Errorf("got error %v, want one of class %s", err, tt.want)
+				}
+			}
+			before := s.Stats().Batches
+			eventually(t, "a few probes", func() bool { return s.Stats().Batches > before+3 })
+			if err := ask(); redisstore.ClassOf(err) != redisstore.ClassOpen || closed.Load() != 0 {
+				t.Errorf("after probes: got error %v, and closed %d times, want it open", err, closed.Load())
+			}
+			if err := tt.repair(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "deciding again", func() bool { return ask() == nil })
+		})
+	}
+}
+
+// TestOutOfMemory proves that of requests which share a call those that write
+// nothing are decided although the server refuses to write, that it is asked on,
+// and that nothing is charged.
+func TestOutOfMemory(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{Timeout: patient, Failures: 1})
+	defer s.Close()
+	take(t, s, check("full", 1, 1))
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	calls := []redisstore.Call{call(check("full", 1, 1)), call(check("new", 1, 1)), call(check("full", 1, 0))}
+	for range 3 {
+		err := s.TakeAll(t.Context(), calls)
+		if redisstore.ClassOf(err) != redisstore.ClassMemory || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("got error %v, want one of class %s", err, redisstore.ClassMemory)
+		}
+		for _, i := range []int{0, 2} {
+			if d := calls[i].Decisions[0]; d.Allowed || d.RetryAfter <= 0 {
+				t.Errorf("call %d, which writes nothing: got %+v, want a denial", i, d)
+			}
+		}
+	}
+	if n := s.Stats().Nodes[0]; n.Open {
+		t.Error("the server is not asked any more, although it answers denials")
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if d := take(t, s, check("new", 1, 1))[0]; !d.Allowed {
+		t.Errorf("after it: got %+v, want it allowed: nothing was charged", d)
+	}
+}
+
+// TestRefusals makes a real server refuse in different ways.
+func TestRefusals(t *testing.T) {
+	locked := servers.StartRedis(t)
+	if _, err := locked.Do("CONFIG", "SET", "requirepass", "pw"); err != nil {
+		t.Fatal(err)
+	}
+	cautious := servers.StartRedis(t, "--min-replicas-to-write", "1")
+	slow := servers.StartRedis(t, "--busy-reply-threshold", "1")
+	loop := newClient(t, slow.Addr())
+	go func() { _ = loop.Eval(context.Background(), "while true do end", nil).Err() }()
+	for _, tt := range []struct {
+		name, addr string
+		want       redisstore.Class
+	}{
+		{"no password", locked.Addr(), redisstore.ClassAuth},
+		{"no replica", cautious.Addr(), redisstore.ClassReplicas},
+		{"another's script", slow.Addr(), redisstore.ClassBusy},
+		{"nobody there", "127.0.0.1:1", redisstore.ClassConnect},
+		{"no such host", "nowhere.invalid:6379", redisstore.ClassConnect},
+	} {
+		s := redisstore.New(newClient(t, tt.addr), redisstore.Options{Timeout: patient, Failures: 1000})
+		eventually(t, tt.name, func() bool { // until the script of the other is known to be slow
+			err := s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			if err == nil {
+				t.Fatalf("%s: got no error", tt.name)
+			}
+			return redisstore.ClassOf(err) == tt.want
+		})
+		s.Close()
+	}
+	if _, err := slow.Do("SCRIPT", "KILL"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTooManyClients proves that the reason is told, although a server that has
+// as many clients as it takes closes the connection before it is asked anything.
+func TestTooManyClients(t *testing.T) {
+	full := servers.StartRedis(t, "--maxclients", "1")
+	first := newClient(t, full.Addr())
+	if err := first.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := redisstore.New(newClient(t, full.Addr()), redisstore.Options{Timeout: patient, Failures: 1, ProbeInterval: time.Millisecond})
+	defer s.Close()
+	ask := func() error {
+		return s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	}
+	if err := ask(); err == nil {
+		t.Fatal("got no error")
+	}
+	eventually(t, "the reason to be known", func() bool { return s.Stats().Nodes[0].Class == redisstore.ClassClients })
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "deciding", func() bool { return ask() == nil })
+}

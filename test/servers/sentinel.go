@@ -1,0 +1,417 @@
+package servers
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	sentinelMaster   = "slidegate"
+	sentinelReplicas = 2
+	sentinelCount    = 3
+	sentinelQuorum   = 2
+
+	// In milliseconds. A master is replaced one or two seconds after it has fallen
+	// silent, and a failover that failed is tried again after twice the timeout.
+	sentinelDownAfter       = 800
+	sentinelFailoverTimeout = 3000
+	// See hurry. Five times the first one is how old the news of a replica may be
+	// that is to become master, and they come every second.
+	sentinelPingPeriod     = "300"
+	sentinelPeriod         = "500"
+	sentinelTiltPeriod     = "1000"
+	sentinelDownAfterFixed = "2500"
+)
+
+// SentinelOptions say what a Sentinel set is like. The zero value has no
+// passwords.
+type SentinelOptions struct {
+	// Password is what the master and its replicas want of a client (requirepass).
+	Password string
+	// SentinelPassword is what the Sentinels want of a client.
+	SentinelPassword string
+	// Args are further options of the master and its replicas, as those of
+	// StartRedis.
+	Args []string
+}
+
+// A SentinelSet is a master with two replicas, and three Sentinels that watch
+// them. All of them can be stopped, started and frozen one by one. Who is master
+// is asked of the Sentinels, at every call.
+//
+// A data server that starts again is an empty master, until the Sentinels have
+// noticed and made it a replica, which takes two or three seconds (twenty before
+// Redis 7). So does a master that was replaced while it was well: until then it
+// is one more master, and what is written to it is lost. A Sentinel that starts
+// again keeps what it knew.
+//
+// The methods fail the test on an error and must be called from the test's
+// goroutine.
+type SentinelSet struct {
+	t         TB
+	data      []*RedisServer
+	sentinels []*RedisServer
+}
+
+// StartSentinel starts a set and waits until a failover would work.
+func StartSentinel(t TB, o SentinelOptions) *SentinelSet {
+	t.Helper()
+	set := &SentinelSet{t: t}
+	args := append([]string{
+		"--port", portArgument,
+		"--masteruser", adminUser,
+		"--masterauth", adminPassword(),
+		"--repl-diskless-sync", "yes",
+		"--repl-diskless-sync-delay", "0",
+	}, o.Args...)
+	if o.Password != "" {
+		args = append(args, "--requirepass", o.Password)
+	}
+	for range 1 + sentinelReplicas {
+		set.data = append(set.data, newRedis(t, args...))
+	}
+	for range sentinelCount {
+		config := filepath.Join(t.TempDir(), "sentinel.conf")
+		s := &RedisServer{t: t, path: redisPath(t), command: []string{config, "--sentinel"}}
+		s.started = func() error { return hurry(s) }
+		t.Cleanup(s.Stop)
+		set.sentinels = append(set.sentinels, s)
+	}
+	err := set.replicate()
+	if err == nil {
+		err = set.watch(o.SentinelPassword)
+	}
+	if err != nil {
+		t.Fatalf("servers: starting a Sentinel set: %v", err)
+	}
+	set.WaitOK()
+	return set
+}
+
+// hurry shortens what is fixed in a Sentinel: how often it pings and connects
+// again, asks the data servers how they are, and tells the other Sentinels what
+// it knows. With the usual ten and two seconds of the latter it takes twenty until
+// an old master is a replica. The usual second of the former is longer than
+// sentinelDownAfter: a server that has just become master would be replaced
+// before anybody has tried to connect to it. A Sentinel that a busy machine has
+// held up for two seconds trusts nothing that it sees (TILT); half a minute of
+// that is shortened to one second.
+func hurry(s *RedisServer) error {
+	_, err := s.do(stateTimeout, "SENTINEL", "DEBUG",
+		"PING-PERIOD", sentinelPingPeriod, "INFO-PERIOD", sentinelPeriod, "PUBLISH-PERIOD", sentinelPeriod,
+		"TILT-PERIOD", sentinelTiltPeriod)
+	if refused := redis.Error(nil); errors.As(err, &refused) {
+		// Redis 6.2 has no such command, and must not be in such a hurry.
+		_, err = s.do(stateTimeout, "SENTINEL", "SET", sentinelMaster, "down-after-milliseconds", sentinelDownAfterFixed)
+	}
+	return err
+}
+
+// replicate starts the master and its replicas, and waits until they are
+// connected: then the Sentinels find all of them in the master's first answer.
+func (set *SentinelSet) replicate() error {
+	if err := launchAll(set.data); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(set.data[0].Addr())
+	for _, s := range set.data[1:] {
+		// Not by an option: it must not come back as the replica of whoever was the
+		// master when it was first started.
+		if _, err := s.Do("REPLICAOF", host, port); err != nil {
+			return err
+		}
+	}
+	return eventually(set.t, func() error { return set.replicated(set.data[0]) })
+}
+
+// watch starts the Sentinels. They are told of each other, because they would
+// need seconds to find each other, and so all ports must be known before.
+func (set *SentinelSet) watch(password string) error {
+	var err error
+	for range startAttempts {
+		if err = set.configure(password); err != nil {
+			return err
+		}
+		for _, s := range set.sentinels {
+			if err = s.start(); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		for _, s := range set.sentinels {
+			s.Stop()
+		}
+	}
+	return err
+}
+
+// configure picks ports for the Sentinels and writes their files.
+func (set *SentinelSet) configure(password string) error {
+	ids := make([]string, len(set.sentinels))
+	for i, s := range set.sentinels {
+		id := make([]byte, 20)
+		_, _ = rand.Read(id) // never fails
+		ids[i] = hex.EncodeToString(id)
+		var err error
+		if s.port, err = freePort(false); err != nil {
+			return err
+		}
+	}
+	host, port, _ := net.SplitHostPort(set.data[0].Addr())
+	for i, s := range set.sentinels {
+		lines := []string{
+			"bind 127.0.0.1",
+			fmt.Sprintf("port %d", s.port),
+			"dir " + filepath.Dir(s.command[0]),
+			fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminPassword()),
+			"sentinel myid " + ids[i],
+			fmt.Sprintf("sentinel monitor %s %s %s %d", sentinelMaster, host, port, sentinelQuorum),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", sentinelMaster, sentinelDownAfter),
+			fmt.Sprintf("sentinel failover-timeout %s %d", sentinelMaster, sentinelFailoverTimeout),
+			fmt.Sprintf("sentinel parallel-syncs %s %d", sentinelMaster, sentinelReplicas),
+			fmt.Sprintf("sentinel auth-user %s %s", sentinelMaster, adminUser),
+			fmt.Sprintf("sentinel auth-pass %s %s", sentinelMaster, adminPassword()),
+			"sentinel sentinel-user " + adminUser,
+			"sentinel sentinel-pass " + adminPassword(),
+		}
+		if password != "" {
+			lines = append(lines, "requirepass "+password)
+		}
+		for j, other := range set.sentinels {
+			if j != i {
+				host, port, _ := net.SplitHostPort(other.Addr())
+				lines = append(lines, fmt.Sprintf("sentinel known-sentinel %s %s %s %s", sentinelMaster, host, port, ids[j]))
+			}
+		}
+		if err := os.WriteFile(s.command[0], []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sentinels returns host:port of the Sentinels.
+func (set *SentinelSet) Sentinels() []string {
+	addrs := make([]string, len(set.sentinels))
+	for i, s := range set.sentinels {
+		addrs[i] = s.Addr()
+	}
+	return addrs
+}
+
+// SentinelServers returns the Sentinels themselves, in the order of Sentinels.
+func (set *SentinelSet) SentinelServers() []*RedisServer { return slices.Clone(set.sentinels) }
+
+// MasterName is what the Sentinels call the master.
+func (*SentinelSet) MasterName() string { return sentinelMaster }
+
+// Master returns the server that the Sentinels name as the master, whether it
+// runs or not. It waits until they agree.
+func (set *SentinelSet) Master() *RedisServer {
+	set.t.Helper()
+	var master *RedisServer
+	err := eventually(set.t, func() (err error) {
+		master, err = set.named()
+		return err
+	})
+	if err != nil {
+		set.t.Fatalf("servers: who is the master: %v", err)
+	}
+	return master
+}
+
+// Replicas returns the servers that are not the master.
+func (set *SentinelSet) Replicas() []*RedisServer {
+	set.t.Helper()
+	master := set.Master()
+	return slices.DeleteFunc(slices.Clone(set.data), func(s *RedisServer) bool { return s == master })
+}
+
+// Failover has a Sentinel begin to replace the master, which is well. WaitMaster
+// waits for the end of it.
+func (set *SentinelSet) Failover() {
+	set.t.Helper()
+	err := eventually(set.t, func() error {
+		for _, s := range set.sentinels {
+			if s.answers() {
+				// It refuses while there is no replica that it finds good enough.
+				_, err := s.Do("SENTINEL", "FAILOVER", sentinelMaster)
+				return err
+			}
+		}
+		return errors.New("no Sentinel runs")
+	})
+	if err != nil {
+		set.t.Fatalf("servers: failover: %v", err)
+	}
+}
+
+// WaitMaster waits until all Sentinels that run name the same master, this is
+// not the one at notAddr, and it says itself that it is one.
+func (set *SentinelSet) WaitMaster(notAddr string) *RedisServer {
+	set.t.Helper()
+	var master *RedisServer
+	err := eventually(set.t, func() (err error) {
+		if master, err = set.named(); err != nil {
+			return err
+		}
+		if master.Addr() == notAddr {
+			return errors.New("it is still the master")
+		}
+		return isMaster(master)
+	})
+	if err != nil {
+		set.t.Fatalf("servers: waiting for another master than %s: %v", notAddr, err)
+	}
+	return master
+}
+
+// WaitOK waits until all Sentinels that run see each other, the master and the
+// replicas that run, and the replicas are connected to the master.
+func (set *SentinelSet) WaitOK() {
+	set.t.Helper()
+	err := eventually(set.t, func() error {
+		master, err := set.named()
+		if err != nil {
+			return err
+		}
+		if err := isMaster(master); err != nil {
+			return err
+		}
+		if err := set.replicated(master); err != nil {
+			return err
+		}
+		for _, s := range set.sentinels {
+			if s.answers() {
+				if err := set.sees(s, master); err != nil {
+					return fmt.Errorf("sentinel %s: %w", s.Addr(), err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		set.t.Fatalf("servers: waiting for the Sentinel set: %v", err)
+	}
+}
+
+// named returns the master if all Sentinels that run name the same.
+func (set *SentinelSet) named() (*RedisServer, error) {
+	addr := ""
+	for _, s := range set.sentinels {
+		if !s.answers() {
+			continue
+		}
+		reply, err := s.do(stateTimeout, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinelMaster)
+		if err != nil {
+			return nil, fmt.Errorf("sentinel %s: %w", s.Addr(), err)
+		}
+		host, port, _ := strings.Cut(replyText(reply), "\n")
+		if got := net.JoinHostPort(host, port); addr == "" {
+			addr = got
+		} else if got != addr {
+			return nil, fmt.Errorf("one Sentinel names %s and another one %s", addr, got)
+		}
+	}
+	for _, s := range set.data {
+		if s.Addr() == addr {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("the Sentinels that run name %q", addr)
+}
+
+func isMaster(s *RedisServer) error {
+	if !s.answers() {
+		return errors.New(s.Addr() + " does not run")
+	}
+	info, err := s.do(stateTimeout, "INFO", "replication")
+	if err != nil {
+		return err
+	}
+	if role := field(replyText(info), "role"); role != "master" {
+		return fmt.Errorf("%s is a %s", s.Addr(), role)
+	}
+	return nil
+}
+
+// replicated returns nil if all other servers that run are connected to master.
+func (set *SentinelSet) replicated(master *RedisServer) error {
+	_, port, _ := net.SplitHostPort(master.Addr())
+	for _, s := range set.data {
+		if s == master || !s.answers() {
+			continue
+		}
+		reply, err := s.do(stateTimeout, "INFO", "replication")
+		if err != nil {
+			return err
+		}
+		info := replyText(reply)
+		if field(info, "master_port") != port || field(info, "master_link_status") != "up" {
+			return fmt.Errorf("%s is not a replica of %s that is connected", s.Addr(), master.Addr())
+		}
+	}
+	return nil
+}
+
+// sees returns nil if a Sentinel finds nothing wrong with what runs.
+func (set *SentinelSet) sees(sentinel, master *RedisServer) error {
+	flags := make(map[string]string)
+	for _, what := range []string{"MASTERS", "REPLICAS", "SENTINELS"} {
+		command := []string{"SENTINEL", what}
+		if what != "MASTERS" {
+			command = append(command, sentinelMaster)
+		}
+		reply, err := sentinel.do(stateTimeout, command...)
+		if err != nil {
+			return err
+		}
+		entries, _ := reply.([]any)
+		for _, e := range entries {
+			values := pairs(e)
+			addr := net.JoinHostPort(values["ip"], values["port"])
+			flags[addr] = values["flags"]
+			// What it last heard of a replica may be old.
+			if what == "REPLICAS" && values["master-link-status"] != "ok" {
+				flags[addr] += ",not connected to its master"
+			}
+		}
+	}
+	for _, s := range slices.Concat(set.data, set.sentinels) {
+		want := "slave"
+		switch {
+		case s == sentinel || !s.answers():
+			continue
+		case s == master:
+			want = "master"
+		case slices.Contains(set.sentinels, s):
+			want = "sentinel"
+		}
+		if got := flags[s.Addr()]; got != want {
+			return fmt.Errorf("%s is %q, want %q", s.Addr(), cmp.Or(got, "unknown"), want)
+		}
+	}
+	return nil
+}
+
+// pairs makes a map of an array of names and values.
+func pairs(reply any) map[string]string {
+	values, _ := reply.([]any)
+	m := make(map[string]string)
+	for i := 0; i+1 < len(values); i += 2 {
+		m[replyText(values[i])] = replyText(values[i+1])
+	}
+	return m
+}
