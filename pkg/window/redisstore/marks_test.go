@@ -92,12 +92,12 @@ func TestAsks(t *testing.T) {
 	}
 	outcomes := func(q ...request) string {
 		t.Helper()
-		var all []byte
+		var all []int
 		for _, a := range r.run(start, q...) {
 			if a.outcome == unsettled && (a.decision.Remaining != 2 || a.decision.RetryAfter != 10*time.Second) {
 				t.Errorf("got %+v, want 2 to remain for 10 s", a)
 			}
-			all = append(all, a.outcome)
+			all = append(all, int(a.outcome))
 		}
 		return fmt.Sprint(all)
 	}
