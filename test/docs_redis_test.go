@@ -15,7 +15,7 @@ import (
 )
 
 // TestRedisUserOfTheDocs runs the store as the user that docs/operate.md makes:
-// its rights must be enough, and none more than what the script calls.
+// its rights must be enough, and none more than what the scripts call.
 func TestRedisUserOfTheDocs(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^ACL SETUSER rls .*$`).FindString(read(t, "docs/operate.md"))
 	if line == "" {
@@ -30,8 +30,11 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		}
 	}
 	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true}
-	for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(read(t, "pkg/window/redisstore/take.lua"), -1) {
-		needed[strings.ToLower(m[1])] = true
+	takeBack := read(t, "pkg/window/redisstore/takeback.lua")
+	for _, text := range []string{read(t, "pkg/window/redisstore/take.lua"), takeBack} {
+		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
+			needed[strings.ToLower(m[1])] = true
+		}
 	}
 	if fmt.Sprint(needed) != fmt.Sprint(granted) {
 		t.Errorf("docs/operate.md grants %v\nthe store needs        %v", granted, needed)
@@ -76,5 +79,20 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		if err := store.Take(t.Context(), []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(99-i) {
 			t.Fatalf("call %d: %+v, %v", i+1, d[0], err)
 		}
+	}
+	// Nothing is recorded at the instant 0 of it.
+	asked := "\x00\x01" + "\x00\x00\xd6\x93\xa4\x00" + strings.Repeat("\x00", 7) + "\x00\x00\x00\x00\x01"
+	if got, err := client.Eval(t.Context(), takeBack, []string{"slidegate:k:3600000000"}, asked).Text(); err != nil || len(got) != 12 || got[:5] != "\x00\x00\x00\x00\x00" {
+		t.Errorf("takeback.lua: got %q, %v", got, err)
+	}
+	// What only some calls of the scripts do.
+	if err := client.Publish(t.Context(), "slidegate:refunds", "k").Err(); err != nil {
+		t.Error(err)
+	}
+	if err := client.Publish(t.Context(), "others", "k").Err(); err == nil {
+		t.Error("the user may publish on a channel of others")
+	}
+	if err := client.Exists(t.Context(), "slidegate:k:3600000000:r").Err(); err != nil {
+		t.Error(err)
 	}
 }

@@ -19,7 +19,7 @@ descriptors:
     rate_limit: {limits: [{window: 1s, requests: 2}, {window: 1m, requests: 120}]}
   - key: path
     value: /v1/a*
-    rate_limit: {unit: hour, requests_per_unit: 1000000}
+    rate_limit: {unit: hour, requests_per_unit: 1000000, lease: 1%}
   - key: api_key
     shadow_mode: true
     rate_limit:
@@ -59,6 +59,7 @@ domain edge: 4 rules
   path.-v1-a-  path=/v1/a*  (FILE:6)
     UNREACHABLE: path=/v1/* stands before path=/v1/a* and takes all of its values
     1000000 per 1h, times rounded up to 360ms, up to 90 kB a key
+      lease up to 10000 for 50ms, where a key is asked for often
   api_key  api_key  (FILE:9)
     others: 5 per 1m, exact, up to 63 bytes a key
       only observed for 100 % of the subjects

@@ -154,6 +154,9 @@ func summarizeRule(w io.Writer, r *policy.RuleReview) {
 		}
 		for _, l := range t.Limits {
 			fmt.Fprintf(w, "    %s%d per %s, %s\n", who, l.Requests, l.Window, cost(&l))
+			if l.Lease != "" {
+				fmt.Fprintf(w, "      lease %s, where a key is asked for often\n", l.Lease)
+			}
 			if l.Pointless != "" {
 				fmt.Fprintf(w, "      POINTLESS: %s\n", l.Pointless)
 			}

@@ -5,6 +5,7 @@ import (
 	"mime"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -251,16 +252,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *field[*rateLimit]) {
 	if given(&v.Charge) {
 		rule.Always = r.oneOf(&v.Charge, "allowed", "always") == "always"
 	}
-	if given(&v.OnStoreError) {
-		switch r.oneOf(&v.OnStoreError, "allow", "deny", "local") {
-		case "allow":
-			rule.OnStoreError = policy.StoreErrorAllow
-		case "deny":
-			rule.OnStoreError = policy.StoreErrorDeny
-		case "local":
-			rule.OnStoreError = policy.StoreErrorLocal
-		}
-	}
+	r.storeError(rule, &v.OnStoreError.value)
 	if given(&v.Cost) {
 		rule.Factor = v.Cost.value
 		switch {
@@ -273,6 +265,42 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *field[*rateLimit]) {
 	r.denial(rule, v)
 	for i := range v.Replaces.value {
 		rule.Replaces = append(rule.Replaces, r.replacement(rule.Name, &v.Replaces.value[i]))
+	}
+}
+
+// Bounds on the wait that a rule tells while the store cannot decide.
+const (
+	minStoreErrorRetry = time.Second // what Retry-After can say
+	maxStoreErrorRetry = time.Hour
+)
+
+// storeError reads on_store_error.
+func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
+	choice := ""
+	if given(&s.Choice) {
+		choice = r.oneOf(&s.Choice, "allow", "deny", "local")
+	}
+	switch choice {
+	case "allow":
+		rule.OnStoreError = policy.StoreErrorAllow
+	case "deny":
+		rule.OnStoreError = policy.StoreErrorDeny
+	case "local":
+		rule.OnStoreError = policy.StoreErrorLocal
+	}
+	if !given(&s.RetryAfter) {
+		return
+	}
+	wait, err := ParseDuration(s.RetryAfter.value)
+	switch at := s.RetryAfter.spot; {
+	case err != nil:
+		r.decoder.problem(at, "%s", err)
+	case wait < minStoreErrorRetry || wait > maxStoreErrorRetry:
+		r.decoder.problem(at, "%s is not between %v and %s", quote(s.RetryAfter.value), minStoreErrorRetry, policy.FormatWindow(maxStoreErrorRetry))
+	case rule.OnStoreError == policy.StoreErrorAllow, rule.OnStoreError == policy.StoreErrorLocal:
+		r.decoder.problem(at, "a wait is told by deny alone, the choice is %s", choice)
+	case rule.OnStoreError == policy.StoreErrorDeny:
+		rule.StoreErrorRetry = wait
 	}
 }
 
@@ -356,6 +384,14 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 			}
 		}
 	}
+	for _, f := range v.leases() {
+		switch {
+		case rule.Always:
+			r.decoder.problem(f.spot, "what is always charged has happened already, and nothing is reserved for it: see charge on line %d", v.Charge.line)
+		case bool(e.QuotaMode.value):
+			r.decoder.problem(f.spot, "the store decides which of several alternatives is charged, so nothing is reserved: see quota_mode on line %d", e.QuotaMode.line)
+		}
+	}
 	quota, where := bool(e.QuotaMode.value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.line)
 	if !quota && r.settings.QuotaMode {
 		quota, where = true, "the setting rules.quota_mode"
@@ -371,6 +407,23 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 			r.decoder.problem(t.Limits.spot, "a quota rule has one limit, since of several one could have room and another not: see %s", where)
 		}
 	}
+}
+
+// leases returns what says that something is reserved.
+func (v *rateLimit) leases() []*field[string] {
+	var leases []*field[string]
+	add := func(l *limit) {
+		if given(&l.Lease) && l.Lease.value != noLease {
+			leases = append(leases, &l.Lease)
+		}
+	}
+	for _, t := range v.all() {
+		add(&t.limit)
+		for i := range t.Limits.value {
+			add(&t.Limits.value[i].value)
+		}
+	}
+	return leases
 }
 
 // all returns the rule's own terms and those of its tiers.

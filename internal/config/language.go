@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // This file is the shape of rules files: which keys there are, where, and of
@@ -39,6 +41,7 @@ type limit struct {
 	Window          field[string] `yaml:"window" doc:"the length of the interval, such as 10s, 1h30m or 7d"`
 	Requests        field[uint64] `yaml:"requests" doc:"how many requests any interval of that length may hold"`
 	Precision       field[string] `yaml:"precision" doc:"what times are rounded up to: auto, 0 (exact) or a time; beside limits and by_tier, for all that have none of their own"`
+	Lease           field[string] `yaml:"lease" doc:"what an instance may reserve ahead on a key that is asked for often: a time such as 50ms, a percentage of the limit, or none; beside limits and by_tier, for all that have none of their own"`
 }
 
 // terms are one limit or several, or none on purpose.
@@ -57,10 +60,24 @@ type rateLimit struct {
 	ByTier       field[ordered[field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
 	Charge       field[string]                `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit"`
 	Cost         field[uint64]                `yaml:"cost" doc:"what the cost of every request is multiplied by"`
-	OnStoreError field[string]                `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: allow, deny, or local for logs in this process"`
+	OnStoreError field[storeError]            `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: allow, deny, or local for this instance's share of the limit; or a mapping with the choice and what belongs to it"`
 	Body         field[string]                `yaml:"body" doc:"the body of a denial"`
 	ContentType  field[string]                `yaml:"content_type" doc:"the content type of body"`
 	StatusText   field[string]                `yaml:"status_text" doc:"the title of the denial's problem document"`
+}
+
+// storeError is a choice alone, or a mapping with what belongs to it.
+type storeError struct {
+	Choice     field[string] `yaml:"choice,required" doc:"allow, deny, or local for this instance's share of the limit"`
+	RetryAfter field[string] `yaml:"retry_after" doc:"of deny: the wait that Retry-After tells, such as 5s"`
+}
+
+func (s *storeError) readNode(d *decoder, n *yaml.Node, p *path) {
+	if n.Kind == yaml.MappingNode {
+		d.object(n, reflect.ValueOf(s).Elem(), p)
+		return
+	}
+	s.Choice.readLocated(d, n, p)
 }
 
 type replacement struct {

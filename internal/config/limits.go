@@ -124,17 +124,21 @@ func (r *rulesReader) someTerms(t, above *terms, at spot, bad, arms bool) (out p
 		r.unlimited(t, arms)
 		return policy.Terms{Unlimited: true}, true
 	}
-	exact := r.precision(&t.Precision)
+	how := manner{precision: r.precision(&t.Precision), lease: r.lease(&t.Lease)}
 	if above != nil {
 		if !t.Observe.set {
 			share, _ = readShare(&above.Observe)
 		}
 		if !t.Precision.set {
-			exact, _ = readPrecision(&above.Precision)
-			exact.inherited = true
+			how.precision, _ = readPrecision(&above.Precision)
+			how.precision.inherited = true
+		}
+		if !t.Lease.set {
+			how.lease, _ = readLease(&above.Lease)
+			how.lease.inherited = true
 		}
 	}
-	out.Limits, given = r.someLimits(t, exact, at, bad)
+	out.Limits, given = r.someLimits(t, how, at, bad)
 	if given {
 		out.Observe = share
 	}
@@ -154,6 +158,7 @@ func (r *rulesReader) unlimited(t *terms, arms bool) {
 		{t.Requests.set, t.Requests.spot, "requests"},
 		{t.Limits.set, t.Limits.spot, "limits"},
 		{t.Precision.set && !arms, t.Precision.spot, "precision"},
+		{t.Lease.set && !arms, t.Lease.spot, "lease"},
 		{t.Observe.set && !arms, t.Observe.spot, "observe"},
 	} {
 		if other.set {
@@ -203,7 +208,7 @@ func parseShare(text string) (float64, error) {
 }
 
 // someLimits reads one limit or a list of them; see someTerms.
-func (r *rulesReader) someLimits(t *terms, exact precision, at spot, bad bool) (limits []policy.Limit, given bool) {
+func (r *rulesReader) someLimits(t *terms, how manner, at spot, bad bool) (limits []policy.Limit, given bool) {
 	one := t.Unit.set || t.RequestsPerUnit.set || t.Window.set || t.Requests.set
 	if one && t.Limits.set {
 		r.decoder.problem(t.Limits.spot, "limits stand alone: put the limit beside them into the list")
@@ -211,7 +216,7 @@ func (r *rulesReader) someLimits(t *terms, exact precision, at spot, bad bool) (
 	}
 	if one {
 		if l, ok := r.limit(&t.limit, at, bad); ok {
-			limits = append(limits, policy.Limit{Limit: l, Precision: r.precisionOf(l, &t.limit, exact, at)})
+			limits = append(limits, r.limitOf(l, &t.limit, how, at))
 		}
 		return limits, true
 	}
@@ -224,9 +229,12 @@ func (r *rulesReader) someLimits(t *terms, exact precision, at spot, bad bool) (
 	lines := make(map[time.Duration]int)
 	for i := range t.Limits.value {
 		f := &t.Limits.value[i]
-		own := exact
+		own := how
 		if f.value.Precision.set {
-			own = r.precision(&f.value.Precision)
+			own.precision = r.precision(&f.value.Precision)
+		}
+		if f.value.Lease.set {
+			own.lease = r.lease(&f.value.Lease)
 		}
 		l, ok := r.limit(&f.value, f.spot, f.bad)
 		if !ok {
@@ -237,9 +245,23 @@ func (r *rulesReader) someLimits(t *terms, exact precision, at spot, bad bool) (
 			continue
 		}
 		lines[l.Window] = f.line
-		limits = append(limits, policy.Limit{Limit: l, Precision: r.precisionOf(l, &f.value, own, f.spot)})
+		limits = append(limits, r.limitOf(l, &f.value, own, f.spot))
 	}
 	return limits, true
+}
+
+// manner is how a limit is kept.
+type manner struct {
+	precision precision
+	lease     lease
+}
+
+func (r *rulesReader) limitOf(l window.Limit, written *limit, how manner, at spot) policy.Limit {
+	return policy.Limit{
+		Limit:     l,
+		Precision: r.precisionOf(l, written, how.precision, at),
+		Lease:     r.leaseOf(l, written, how.lease, at),
+	}
 }
 
 // autoPrecision leaves the precision to the service.
@@ -290,6 +312,84 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 		r.decoder.problem(p.spot, "%s is longer than the window of %s", quote(p.text), written.length(l.Window))
 	}
 	return 0
+}
+
+// noLease is what lease says where a rule has one that does not hold for a limit.
+const noLease = "none"
+
+// Bounds on leases. What is reserved denies others until it is spent, so it is
+// little, and not for long.
+const (
+	minLease      = time.Millisecond
+	maxLease      = time.Second
+	maxLeaseShare = 50 // per cent of the limit
+	leasesAWindow = 10 // at least
+)
+
+// lease is what a lease says. The zero value is none.
+type lease struct {
+	spot
+	text      string
+	length    time.Duration // zero: as long as usual
+	percent   float64       // of the limit; zero: as the length has it
+	inherited bool          // from the rule, by an arm of by_tier
+}
+
+// lease reads a lease.
+func (r *rulesReader) lease(f *field[string]) lease {
+	l, err := readLease(f)
+	if err != nil {
+		r.decoder.problem(f.spot, "%s", err)
+	}
+	return l
+}
+
+func readLease(f *field[string]) (lease, error) {
+	if !given(f) || f.value == noLease {
+		return lease{}, nil
+	}
+	l := lease{spot: f.spot, text: f.value}
+	if number, percent := strings.CutSuffix(f.value, "%"); percent {
+		share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		switch {
+		case err != nil || strings.ContainsAny(number, "xXpPnN_+"):
+			return lease{}, fmt.Errorf("%s is not a share of the limit: write a percentage such as 5%%", quote(f.value))
+		case share <= 0 || share > maxLeaseShare:
+			return lease{}, fmt.Errorf("%s is not above 0%% and up to %d%%", quote(f.value), maxLeaseShare)
+		}
+		l.percent = share
+		return l, nil
+	}
+	length, err := ParseDuration(f.value)
+	switch {
+	case err != nil:
+		return lease{}, fmt.Errorf("%w; or a percentage of the limit such as 5%%, or none", err)
+	case length < minLease || length > maxLease:
+		return lease{}, fmt.Errorf("%s is not between %v and %v", quote(f.value), minLease, maxLease)
+	}
+	l.length = length
+	return l, nil
+}
+
+// leaseOf applies a lease to a limit that stands at a spot.
+func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at spot) window.Lease {
+	most := l.Window / leasesAWindow
+	switch {
+	case given.percent > 0:
+		hits := uint64(float64(l.Hits) * given.percent / 100)
+		if hits < policy.MinLeaseHits {
+			r.decoder.warning(given.spot, "%s of %d is less than %d hits, so nothing is reserved", quoteless(given.text), l.Hits, uint64(policy.MinLeaseHits))
+			return window.Lease{}
+		}
+		return window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
+	case given.length <= most:
+		return window.Lease{Length: given.length}
+	case given.inherited:
+		r.decoder.problem(at, "the lease %s on line %d is longer than a tenth of the window of %s: give this tier its own", quote(given.text), given.line, written.length(l.Window))
+	default:
+		r.decoder.problem(given.spot, "%s is longer than a tenth of the window of %s", quote(given.text), written.length(l.Window))
+	}
+	return window.Lease{}
 }
 
 // length is a window as the file has it.

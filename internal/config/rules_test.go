@@ -54,6 +54,7 @@ func tell(r *policy.Rule) string {
 	add(r.Factor != 0, "cost %d", r.Factor)
 	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
 	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
+	add(r.StoreErrorRetry != 0, "retry in %v", r.StoreErrorRetry)
 	add(r.Denial != policy.Denial{}, "says %+v", r.Denial)
 	if r.Metadata != nil {
 		text, err := json.Marshal(r.Metadata)
@@ -69,6 +70,9 @@ func tellTerms(t policy.Terms) string {
 		text := fmt.Sprintf("%d/%s", l.Hits, policy.FormatWindow(l.Window))
 		if l.Precision != window.Precision(l.Limit) {
 			text += " to " + l.Precision.String()
+		}
+		if lease := policy.FormatLease(l.Lease); lease != "" {
+			text += " lease " + lease
 		}
 		parts = append(parts, text)
 	}
@@ -442,6 +446,54 @@ descriptors:
 				"d: b: b: unlimited, free 50000/1d to 0s+1/1h to 1m0s observed 1, pro unlimited; by b",
 				"d: c: c: 1/1m to 2s+1/2m to 1s, free 1/3m to 2s; by c",
 			},
+		},
+		{
+			name: "leases",
+			text: `domain: d
+descriptors:
+  - {key: a, rate_limit: {window: 1s, requests: 100, lease: 50ms}}
+  - {key: b, rate_limit: {window: 1s, requests: 100, lease: 29%}}
+  - {key: c, rate_limit: {window: 10ms, requests: 100, lease: 50 %}}
+  - {key: n, rate_limit: {window: 1s, requests: 100, lease: none}}
+  - key: e
+    rate_limit:
+      lease: 10%
+      limits:
+        - {window: 1s, requests: 50}
+        - {unit: minute, requests_per_unit: 1000, lease: 1s}
+        - {unit: hour, requests_per_unit: 1000, lease: none}
+  - key: f
+    rate_limit:
+      lease: 20ms
+      unit: minute
+      requests_per_unit: 600
+      by_tier: {free: {unit: minute, requests_per_unit: 60, lease: none}, starter: {unit: second, requests_per_unit: 50}, pro: {unlimited: true}}
+  - {key: s, shadow_mode: true, rate_limit: {window: 1s, requests: 100, lease: 50ms}}
+  - {key: g, rate_limit: {window: 1s, requests: 19, lease: 10%}}
+`,
+			want: []string{
+				"d: a: a: 100/1s lease for 50ms", "d: b: b: 100/1s lease up to 29 for 50ms", "d: c: c: 100/10ms lease up to 50 for 1ms", "d: n: n: 100/1s",
+				"d: e: e: 50/1s lease up to 5 for 50ms+1000/1m lease for 1s+1000/1h",
+				"d: f: f: 600/1m lease for 20ms, free 60/1m, pro unlimited, starter 50/1s lease for 20ms; by f",
+				"d: s: s: 100/1s lease for 50ms observed 1",
+				"d: g: g: 19/1s",
+			},
+			warnings: []string{`:21: descriptors[g].rate_limit.lease: 10% of 19 is less than 2 hits, so nothing is reserved`},
+		},
+		{
+			name: "what a rule does while the store is away",
+			text: `domain: d
+descriptors:
+  - {key: a, rate_limit: {window: 1s, requests: 1, on_store_error: deny}}
+  - {key: b, rate_limit: {window: 1s, requests: 1, on_store_error: {choice: deny, retry_after: 5s}}}
+  - key: c
+    rate_limit:
+      window: 1s
+      requests: 1
+      on_store_error:
+        choice: local
+`,
+			want: []string{"d: a: a: 1/1s; store error 2", "d: b: b: 1/1s; store error 2; retry in 5s", "d: c: c: 1/1s; store error 3"},
 		},
 		{
 			name: "tiers that share a log",

@@ -68,9 +68,11 @@ func fieldSchemas() map[string]object {
 		"requests":          {"type": "integer", "minimum": 0, "maximum": window.MaxHits},
 		"cost":              {"type": "integer", "minimum": 1, "maximum": window.MaxHits},
 		"precision":         {"anyOf": []any{object{"enum": []any{autoPrecision}}, duration}},
+		"lease":             {"anyOf": []any{object{"enum": []any{noLease}}, duration, object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"observe":           {"anyOf": []any{object{"type": "boolean"}, words, object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"charge":            {"enum": []any{"allowed", "always"}},
-		"on_store_error":    {"enum": []any{"allow", "deny", "local"}},
+		"choice":            {"enum": []any{"allow", "deny", "local"}},
+		"retry_after":       duration,
 		"limits":            {"minItems": 1},
 		"by_tier":           {"minProperties": 1},
 		"body":              {"maxLength": maxBody, "minLength": 1},
@@ -92,6 +94,8 @@ func (s *schemas) of(t reflect.Type) object {
 		return object{"anyOf": []any{object{"type": []any{"boolean", "null"}}, words}}
 	case reflect.TypeFor[metadata]():
 		return object{"type": []any{"object", "null"}, "maxProperties": maxMetadataValues}
+	case reflect.TypeFor[storeError]():
+		return object{"anyOf": []any{s.fields["choice"], s.struc(t)}}
 	case reflect.TypeFor[blankable]():
 		return object{"type": append([]any{"null"}, text...)}
 	case reflect.TypeFor[time.Duration]():

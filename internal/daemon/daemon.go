@@ -19,10 +19,10 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // Options of [Run] that are not settings.
@@ -79,26 +79,31 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if err != nil {
 		return err
 	}
-	reports := &reporting{Store: store, log: sampledLog, metrics: m}
 	options := policy.Options{
-		Store:        reports,
+		Store:        &reporting{Store: store, log: sampledLog},
 		Meters:       m,
 		StoreSeconds: m.StoreSeconds,
 		Log:          sampledLog,
 	}
-	shared, _ := store.(*redisStore)
 	if embedded, ok := store.(*memoryStore); ok {
 		metrics.Memory(registry, embedded.Stats)
 	}
 	probes := &probes{store: s.Store.Type, ready: s.HTTP.Ready}
+	shared, _ := store.(*redisStore)
 	if shared != nil {
-		reports.nodes, probes.nodes = shared.nodes, shared.nodes
+		probes.state = shared.state
+		metrics.Store(registry, shared.Stats)
 		metrics.Pool(registry, shared.poolStats)
+		metrics.Local(registry, shared.localStats)
+		options.Store = shared.local
 		// For the rules that decide by themselves while Redis is away. Empty, it is
 		// no more than a goroutine.
-		local := memstore.New(bounds(s.Store.Memory))
-		defer func() { _ = local.Close() }() // there is nothing to lose
-		options.Local = local
+		shares, err := local.NewShares(local.ShareOptions{Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory)})
+		if err != nil {
+			return errors.Join(err, store.Close())
+		}
+		defer func() { _ = shares.Close() }() // there is nothing to lose
+		options.Local = shares
 	}
 	decider := policy.NewDecider(generation.Rules, options)
 	service := ratelimit.NewService(ratelimit.Options{
@@ -116,6 +121,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	addContext(ctx, &g, watch.Run)
 	if shared != nil {
 		addContext(ctx, &g, shared.reach)
+		addContext(ctx, &g, shared.watch)
 	}
 	addContext(ctx, &g, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
 	addContext(ctx, &g, func(inner context.Context) error {

@@ -34,6 +34,8 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -341,53 +343,27 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestReporting counts what is the store's failure and what is not.
+// TestReporting says what the errors of single requests mean, and nothing of
+// those that are their callers' or their servers'.
 func TestReporting(t *testing.T) {
-	gone := errors.New("gone")
-	tests := []struct {
-		name string
-		errs []error
-		want []string // log lines
-	}{
-		{"a few failures", []error{gone, gone, nil, gone, gone}, nil},
-		{"down and up", []error{gone, gone, gone, gone, nil, nil}, []string{
-			"the store cannot decide; rules without on_store_error are answered UNAVAILABLE", "the store decides again",
-		}},
-		{"one request", []error{window.ErrBadCheck}, []string{"a check cannot be decided"}},
-	}
-	for _, tt := range tests {
+	for err, want := range map[error]string{
+		window.ErrBadCheck: "a check cannot be decided",
+		memstore.ErrFull:   "the store is full: raise store.memory.max_keys or store.memory.max_bytes",
+		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
+		nil: "",
+	} {
 		core, logs := observer.New(zapcore.DebugLevel)
-		s := &scripted{errs: tt.errs}
-		r := &reporting{Store: s, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), metrics.Options{})}
-		for range tt.errs {
-			_ = r.Take(t.Context(), nil, nil)
+		r := &reporting{Store: &scripted{errs: []error{err}}, log: zap.New(core)}
+		if got := r.Take(t.Context(), nil, nil); !errors.Is(got, err) {
+			t.Errorf("error %v: got %v", err, got)
 		}
-		var got []string
+		got := ""
 		for _, e := range logs.All() {
-			got = append(got, e.Message)
+			got += e.Message
 		}
-		if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
-			t.Errorf("%s: log %q, want %q", tt.name, got, tt.want)
+		if got != want {
+			t.Errorf("error %v: log %q, want %q", err, got, want)
 		}
-	}
-
-	core, logs := observer.New(zapcore.DebugLevel)
-	r := &reporting{Store: &scripted{}, log: zap.New(core), metrics: metrics.New(prometheus.NewRegistry(), metrics.Options{})}
-	impatient, cancel := context.WithCancel(t.Context())
-	cancel()
-	slow, cancel := context.WithTimeoutCause(t.Context(), 0, policy.ErrStoreTimeout)
-	defer cancel()
-	<-slow.Done()
-	for ctx, want := range map[context.Context]int{impatient: 0, slow: 1} {
-		for range downAfter {
-			_ = r.Take(ctx, nil, nil)
-		}
-		if ctx == slow && logs.Len() != want {
-			t.Errorf("%d lines after store.timeout passed, want %d", logs.Len(), want)
-		}
-	}
-	if logs.Len() != 1 {
-		t.Errorf("%d lines, want none for a caller that gave up", logs.Len())
 	}
 }
 
@@ -517,6 +493,7 @@ func TestDescribe(t *testing.T) {
 	for _, r := range []policy.Rule{
 		{Name: "plain", Terms: one},
 		{Name: "two", Terms: policy.Terms{Limits: []policy.Limit{limit(5, time.Second, 0), limit(100_000, 24*time.Hour, 8640*time.Millisecond)}, Observe: 0.255}},
+		{Name: "hot", Terms: policy.Terms{Limits: []policy.Limit{{Limit: one.Limits[0].Limit, Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 2}}}}},
 		{Name: "free", Terms: policy.Terms{Unlimited: true}},
 		{Name: "none"},
 		{Name: "tiers", ByTier: map[string]policy.Terms{"pro": {Unlimited: true}, "free": {Limits: one.Limits, Observe: 1}, "trial": {}}, Terms: one},
@@ -537,6 +514,7 @@ func TestDescribe(t *testing.T) {
 	want := []string{
 		"edge|plain  name=plain  5 per 1m",
 		"edge|two  name=two  5 per 1s and 100000 per 1d (precision 8.64s) (25.5% observed)",
+		"edge|hot  name=hot  5 per 1m (lease up to 2 for 50ms)",
 		"edge|free  name=free  unlimited",
 		"edge|none  name=none  no limit",
 		"edge|tiers  name=tiers  5 per 1m  free: 5 per 1m (100% observed)  pro: unlimited  trial: no limit",
@@ -637,7 +615,7 @@ func TestRedisUnreachable(t *testing.T) {
 	s.Store.Type = config.StoreRedis
 	s.Store.Redis.URL = config.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
 	r := start(t, s)
-	for range downAfter + 2 {
+	for range redisstore.DefaultFailures + 2 {
 		if _, err := r.ask(demo); status.Code(err) != codes.Unavailable {
 			t.Errorf("ShouldRateLimit = %v, want UNAVAILABLE", err)
 		}
@@ -652,8 +630,8 @@ func TestRedisUnreachable(t *testing.T) {
 	if code, _ := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusOK {
 		t.Errorf("/readyz = %d, want 200: http.ready is always", code)
 	}
-	if n := r.logs.FilterMessageSnippet("the store cannot decide").Len(); n != 1 {
-		t.Errorf("%d log lines say that the store cannot decide, want one", n)
+	if n := r.logs.FilterMessageSnippet("cannot decide").Len(); n != 1 {
+		t.Errorf("%d log lines say that the server cannot decide, want one", n)
 	}
 	for _, e := range r.logs.All() {
 		for k, v := range e.ContextMap() {

@@ -16,7 +16,14 @@
 //
 // Health stays SERVING through the drain unless drain.not_serving is set. A lone
 // instance that says NOT_SERVING makes Envoy send it nothing more and let every
-// request pass.
+// request pass. The page /readyz says no from the start of the drain.
+//
+// # Redis
+//
+// A service starts without its Redis and finds it later. Files with credentials
+// and certificates are looked at for each new connection; what cannot be read
+// leaves what was read before. The pages /healthcheck and /readyz tell what the
+// last calls have shown of the servers, and never wait for one.
 //
 // # Reload
 //

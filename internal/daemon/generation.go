@@ -138,6 +138,9 @@ func describeTerms(t *policy.Terms) string {
 		if l.Precision > 0 {
 			parts[i] += fmt.Sprintf(" (precision %v)", l.Precision)
 		}
+		if lease := policy.FormatLease(l.Lease); lease != "" {
+			parts[i] += fmt.Sprintf(" (lease %s)", lease)
+		}
 	}
 	text := strings.Join(parts, " and ")
 	if t.Observe > 0 && text != "" {

@@ -1,14 +1,9 @@
 package daemon
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
@@ -35,7 +30,7 @@ func TestProbes(t *testing.T) {
 		{"one away", []node{{"b", "timeout"}, {"a", ""}, {"c", ""}}, true, config.ReadyStore, false, "redis, 2 of 3 nodes decide; degraded: b (timeout)", "ready"},
 		{
 			"all away",
-			[]node{{"b", "timeout"}, {"a", "connect"}},
+			[]node{{"a", "connect"}, {"b", "timeout"}},
 			true, config.ReadyStore, false,
 			"redis, 0 of 2 nodes decide; degraded: a (connect), b (timeout)", "not ready: no node of the store decides",
 		},
@@ -47,20 +42,7 @@ func TestProbes(t *testing.T) {
 		p.draining.Store(c.drain)
 		if c.nodes != nil {
 			p.store = config.StoreRedis
-			p.nodes = newNodes("redis://h")
-			p.nodes.list = func() (names []string) {
-				for _, n := range c.nodes {
-					names = append(names, n.Name)
-				}
-				return names
-			}
-			p.nodes.all("before")
-			for _, n := range c.nodes {
-				p.nodes.set(n.Name, n.Reason)
-			}
-			if c.reached {
-				p.nodes.reach()
-			}
+			p.state = func() storeState { return storeState{c.nodes, c.reached} }
 		}
 		w := httptest.NewRecorder()
 		p.healthcheck(w, nil)
@@ -79,47 +61,14 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestNodesThatGo: what is known of a node that has left its cluster is forgotten.
-func TestNodesThatGo(t *testing.T) {
-	n := newNodes("redis-cluster://h")
-	names := []string{"a", "b"}
-	n.list = func() []string { return names }
-	n.all("timeout")
-	names = []string{"b"}
-	if got := fmt.Sprint(n.state()); got != "[{b timeout}]" {
-		t.Errorf("after a has left: %s", got)
-	}
-	names = []string{"b", "a"}
-	if got := fmt.Sprint(n.state()); got != "[{a } {b timeout}]" {
-		t.Errorf("after a has come again: %s", got)
-	}
-}
-
-func TestNamesOfServers(t *testing.T) {
+func TestMasterName(t *testing.T) {
 	for url, want := range map[config.URL]string{
-		"redis://u:hush@h":           "h:6379",
-		"unix://u:hush@/run/s":       "/run/s",
+		"redis://u:hush@h":           "",
 		"redis-sentinel://h,i/main":  "master main",
-		"rediss-cluster://u:hush@h1": "cluster",
+		"rediss-cluster://u:hush@h1": "",
 	} {
-		if got := newNodes(url).list(); len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %v, want %s", url.Reveal(), got, want)
-		}
-	}
-}
-
-func TestReason(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{fmt.Errorf("a: %w", context.DeadlineExceeded), "timeout"},
-		{fmt.Errorf("a: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), "connect"},
-		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, "error"},
-		{errors.New("OOM"), "error"},
-	} {
-		if got := reason(c.err); got != c.want {
-			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		if got := masterName(url); got != want {
+			t.Errorf("%s: %q, want %q", url.Reveal(), got, want)
 		}
 	}
 }

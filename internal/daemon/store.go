@@ -1,18 +1,19 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -31,11 +32,17 @@ func openStore(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	}
 }
 
-// redisStore is a store in Redis and the client that it borrows.
+// redisStore is a store in Redis, the client that it borrows, and what the process
+// answers in front of it.
 type redisStore struct {
 	*redisstore.Store
-	client redis.UniversalClient
-	nodes  *nodes
+	client  redis.UniversalClient
+	local   *local.Store
+	metrics *metrics.Metrics
+	log     *zap.Logger
+
+	mu   sync.Mutex
+	away map[string]bool // servers that are not asked
 }
 
 // Close closes the client too.
@@ -50,43 +57,89 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	if err != nil {
 		return nil, err
 	}
+	r := &redisStore{client: client, metrics: m, log: sampledLog, away: make(map[string]bool)}
 	prefix := s.Store.Redis.KeyPrefix
-	store := redisstore.New(client, redisstore.Options{
-		Prefix:  prefix,
-		Timeout: s.Store.Timeout,
+	r.Store = redisstore.New(client, redisstore.Options{
+		Name:          masterName(s.Store.Redis.URL),
+		Prefix:        prefix,
+		Timeout:       s.Store.Timeout,
+		Failures:      s.Store.Redis.Breaker.Failures,
+		ProbeInterval: s.Store.Redis.Breaker.ProbeInterval,
+		Refunds:       prefix + refundsChannel,
+		Changed:       r.changed,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
 			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
 				zap.String("prefix", prefix), zap.Duration("window", win))
 		},
 	})
-	r := &redisStore{Store: store, client: client, nodes: newNodes(s.Store.Redis.URL)}
-	ctx, cancel := context.WithTimeout(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout)
-	defer cancel()
-	if err := store.Load(ctx); err != nil {
-		log.Info("the script is not loaded into Redis yet; the first call will do it", zap.Error(err))
-	} else {
-		r.nodes.reach()
+	keys := s.Store.LocalKeys
+	if keys == 0 {
+		keys = -1 // remember nothing
+	}
+	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys}); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if err := r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); err != nil {
+		log.Info("Redis does not answer yet", zap.Error(err))
 	}
 	return r, nil
+}
+
+// refundsChannel is where the script tells of refunds, behind the prefix of keys.
+const refundsChannel = "refunds"
+
+// masterName is what the one server of a Sentinel set is called: it has no address
+// of its own. Others are called by theirs.
+func masterName(url config.URL) string {
+	if servers, _ := url.Servers(); servers.Topology == config.RedisSentinel {
+		return "master " + servers.Master
+	}
+	return ""
+}
+
+// changed says once when a server stops deciding, and once when it decides again.
+func (r *redisStore) changed(c redisstore.Change) {
+	r.mu.Lock()
+	if c.Open {
+		r.away[c.Node] = true
+	} else {
+		delete(r.away, c.Node)
+	}
+	away := len(r.away)
+	r.mu.Unlock()
+	r.metrics.StoreDown(away > 0)
+	if c.Open {
+		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, and rules without it are answered UNAVAILABLE",
+			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
+		return
+	}
+	if r.local != nil {
+		r.local.ForgetAll() // it may have lost what denied
+	}
+	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
+}
+
+// load makes the scripts known.
+func (r *redisStore) load(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return r.Load(ctx)
 }
 
 // reachInterval is how often Redis is looked for that has not been there since
 // the start.
 const reachInterval = time.Second
 
-// reach asks the time until a server tells it for the first time, so that an
-// instance which gets no requests before it is ready becomes ready.
+// reach looks for Redis until it is there, so that an instance which gets no
+// requests before it is ready becomes ready.
 func (r *redisStore) reach(ctx context.Context) error {
 	tick := time.NewTicker(reachInterval)
 	defer tick.Stop()
-	for !r.nodes.isReached() {
-		if r.answers(ctx) {
-			r.nodes.reach()
-			break
-		}
+	for !r.state().Reached {
 		select {
 		case <-tick.C:
+			_ = r.load(ctx, reachInterval) // the next try is soon
 		case <-ctx.Done():
 			return nil
 		}
@@ -95,31 +148,30 @@ func (r *redisStore) reach(ctx context.Context) error {
 	return nil
 }
 
-// answers reports whether a server tells the time, of a cluster any master. The
-// service's user may ask for it: the script does.
-func (r *redisStore) answers(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, reachInterval)
-	defer cancel()
-	cluster, ok := r.client.(*redis.ClusterClient)
-	if !ok {
-		return r.client.Time(ctx).Err() == nil
-	}
-	var told atomic.Bool
-	_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		err := node.Time(ctx).Err()
-		if err == nil {
-			told.Store(true)
+// watch forgets denials that somebody has made untrue.
+func (r *redisStore) watch(ctx context.Context) error {
+	return r.Watch(ctx, r.local.Forget, r.local.ForgetAll)
+}
+
+// state is what is known of the servers.
+func (r *redisStore) state() storeState {
+	var state storeState
+	for _, n := range r.Stats().Nodes {
+		reason := ""
+		if n.Open {
+			reason = cmp.Or(string(n.Class), "unknown")
 		}
-		return err
-	})
-	return told.Load()
+		state.Nodes = append(state.Nodes, nodeState{n.Address, reason})
+		state.Reached = state.Reached || n.ClockKnown
+	}
+	return state
 }
 
 // poolStats is what the pool of connections has counted, of a cluster those of
 // all nodes. Asking a cluster for it that was never reached would look for one
 // and wait.
 func (r *redisStore) poolStats() metrics.PoolStats {
-	if !r.nodes.isReached() {
+	if !r.state().Reached {
 		return metrics.PoolStats{}
 	}
 	s := r.client.PoolStats()
@@ -129,19 +181,11 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 	}
 }
 
-// downAfter is how many failures in a row make a store count as down: more than
-// what a moment of overload gives, few enough to be told at once.
-const downAfter = 3
-
-// reporting says once when its store stops deciding, and once when it decides
-// again.
+// reporting says what the errors of single requests mean to an operator. That a
+// server decides nothing is said elsewhere, once.
 type reporting struct {
 	window.Store
-	log      *zap.Logger // sampled: single logs can be broken, and a store can flap
-	metrics  *metrics.Metrics
-	nodes    *nodes       // nil: not in Redis
-	failures atomic.Int32 // in a row
-	down     atomic.Bool
+	log *zap.Logger // sampled: single logs can be broken
 }
 
 // Take implements window.Store.
@@ -149,36 +193,27 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 	err := r.Store.Take(ctx, checks, decisions)
 	switch {
 	case err == nil:
-		if r.failures.Load() != 0 {
-			r.failures.Store(0)
-		}
-		r.nodes.reach()
-		if r.down.Load() && r.down.CompareAndSwap(true, false) {
-			r.metrics.StoreDown(false)
-			r.nodes.all("")
-			r.log.Info("the store decides again")
-		}
 	case errors.Is(err, window.ErrBadCheck):
 		// One request, not the store.
 		r.log.Error("a check cannot be decided", zap.Error(err))
 	case errors.Is(err, memstore.ErrFull):
 		// It decides for all who have a log, and counts those whom it refuses.
 		r.log.Warn("the store is full: raise store.memory.max_keys or store.memory.max_bytes", zap.Error(err))
-	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), policy.ErrStoreTimeout):
-		// The caller gave up first, which says nothing about the store.
-	case r.failures.Add(1) >= downAfter && r.down.CompareAndSwap(false, true):
-		r.metrics.StoreDown(true)
-		r.nodes.all(reason(err))
-		r.log.Warn("the store cannot decide; rules without on_store_error are answered UNAVAILABLE", zap.Error(err))
 	}
 	return err
 }
 
 // redisLog takes what go-redis would print on standard error by itself: details
-// of single connections, whose sum is what reporting says.
+// of single connections, whose sum is what redisStore.changed says.
 type redisLog struct{ log *zap.Logger }
 
 // Printf implements the logger of go-redis.
 func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
+}
+
+// localStats is what the process has answered by itself.
+func (r *redisStore) localStats() metrics.LocalStats {
+	s := r.local.Stats()
+	return metrics.LocalStats{Denials: s.Denials, Keys: s.Keys}
 }

@@ -20,7 +20,10 @@
 // # The body of a denial
 //
 // A problem document (RFC 9457), or what the rule that denied says instead, as
-// text/plain unless it names another type.
+// text/plain unless it names another type. Where the store could not decide and
+// the rule denies then, nobody knows whether a limit was exceeded: that is a
+// problem document of another type, whatever the rule says of its limit, without
+// any header about the limit but Retry-After.
 //
 // # Safe values
 //

@@ -326,6 +326,8 @@ func TestAppendDenial(t *testing.T) {
 func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
 	s.Rule.OnStoreError = policy.StoreErrorDeny
+	// What the rule says to those whom it denies is of its limit.
+	s.Rule.Denial = policy.Denial{Body: "You have used it up.", ContentType: "text/html", StatusText: "Used up"}
 	v := verdict(s)
 	v.Degraded = true
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
@@ -335,12 +337,15 @@ func TestBlindDenial(t *testing.T) {
 	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, time.Time{})); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
+	if got := DenialType(v); got != ContentTypeProblem {
+		t.Errorf("content type %q, want %q", got, ContentTypeProblem)
+	}
 	var got map[string]any
 	if err := json.Unmarshal(AppendDenial(nil, v), &got); err != nil {
 		t.Fatalf("the body is not JSON: %v", err)
 	}
 	want := map[string]any{
-		"type": reducedCapacity, "title": "Too Many Requests", "status": 429.0,
+		"type": reducedCapacity, "title": "The Limit Cannot Be Checked", "status": 429.0,
 		"detail": "Rule per-key cannot be checked now; try again in 1 s.",
 		"rule":   "per-key", "limit": 100.0, "window": 60.0, "retry_after": 1.0,
 	}

@@ -31,11 +31,18 @@ const (
 	maxStatusText  = 256
 )
 
+// The titles of the problems, but for what a rule says itself.
+const (
+	titleDenied = `"Too Many Requests"`
+	titleBlind  = `"The Limit Cannot Be Checked"`
+)
+
 // DenialType returns the content type of the body that [AppendDenial] writes.
 func DenialType(v *policy.Verdict) string {
-	d := &v.Limits[v.Decisive].Rule.Denial
+	s := &v.Limits[v.Decisive]
+	d := &s.Rule.Denial
 	switch {
-	case !hasBody(d):
+	case !speaks(v, s):
 		return ContentTypeProblem
 	case d.ContentType == "", len(d.ContentType) > maxContentType, !httpguts.ValidHeaderFieldValue(d.ContentType):
 		return contentTypeText
@@ -48,14 +55,17 @@ func DenialType(v *policy.Verdict) string {
 // says, else a problem document. v is a denial.
 func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 	s := &v.Limits[v.Decisive]
-	if d := &s.Rule.Denial; hasBody(d) {
-		return append(dst, d.Body...)
+	if speaks(v, s) {
+		return append(dst, s.Rule.Denial.Body...)
 	}
 	return appendProblem(dst, v, s)
 }
 
-func hasBody(d *policy.Denial) bool {
-	return d.Body != "" && len(d.Body) <= maxBody && utf8.ValidString(d.Body)
+// speaks reports whether the rule's own body is used. It is not where the limit
+// could not be checked: what the rule says is of a limit that was exceeded.
+func speaks(v *policy.Verdict, s *policy.LimitStatus) bool {
+	body := s.Rule.Denial.Body
+	return body != "" && len(body) <= maxBody && utf8.ValidString(body) && !isBlind(v, s)
 }
 
 // isBlind reports whether nothing is known of the quota of s, because the store
@@ -75,7 +85,11 @@ func appendProblem(dst []byte, v *policy.Verdict, s *policy.LimitStatus) []byte 
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, problem...)
 	dst = append(dst, `","title":`...)
-	dst = appendTitle(dst, s.Rule.Denial.StatusText)
+	if blind {
+		dst = append(dst, titleBlind...)
+	} else {
+		dst = appendTitle(dst, s.Rule.Denial.StatusText)
+	}
 	dst = append(dst, `,"status":429,"detail":"`...)
 	switch {
 	case blind:
@@ -123,5 +137,5 @@ func appendTitle(dst []byte, own string) []byte {
 			return append(dst, title...)
 		}
 	}
-	return append(dst, `"Too Many Requests"`...)
+	return append(dst, titleDenied...)
 }

@@ -71,7 +71,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		}),
 		storeDown: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_store_down",
-			Help: "1 from the third call in a row that the store could not decide until the next that it could.",
+			Help: "1 while a server of the store is not asked because it has failed.",
 		}),
 		foreignValues: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_store_foreign_values_total",
@@ -156,7 +156,7 @@ func (m *Metrics) DegradedAnswer(by policy.OnStoreError) {
 // StoreSeconds observes one store call.
 func (m *Metrics) StoreSeconds(seconds float64) { m.storeSeconds.Observe(seconds) }
 
-// StoreDown records whether the store decides.
+// StoreDown records whether a server of the store is not asked.
 func (m *Metrics) StoreDown(down bool) {
 	if down {
 		m.storeDown.Set(1)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 // all registers every metric and gives each a series.
@@ -24,8 +25,8 @@ func all(t *testing.T) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{Version: "v0"})
 	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
-	Store(registry, func() StoreStats {
-		return StoreStats{Failures: map[string]uint64{"timeout": 1}, Nodes: []NodeStats{{Address: "h:1", ClockKnown: true}}}
+	Store(registry, func() redisstore.Stats {
+		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true}}}
 	})
 	Pool(registry, func() PoolStats { return PoolStats{} })
 	Local(registry, func() LocalStats { return LocalStats{} })
@@ -335,11 +336,11 @@ slidegate_store_memory_refused_total 4
 
 func TestStore(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	Store(registry, func() StoreStats {
-		return StoreStats{
-			Calls: 100, Batches: 9, BatchSizes: []uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5,
-			Failures: map[string]uint64{"timeout": 6, "oom": 7},
-			Nodes: []NodeStats{
+	Store(registry, func() redisstore.Stats {
+		return redisstore.Stats{
+			Calls: 100, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
+			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
+			Nodes: []redisstore.NodeStats{
 				{Address: "10.0.0.1:6379", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
 				{Address: "10.0.0.2:6379", Open: true, ClockOffset: time.Hour},
 			},
@@ -389,6 +390,12 @@ slidegate_store_node_open{node="10.0.0.2:6379"} 1
 # TYPE slidegate_store_node_queued gauge
 slidegate_store_node_queued{node="10.0.0.1:6379"} 8
 slidegate_store_node_queued{node="10.0.0.2:6379"} 0
+# HELP slidegate_store_not_taken_back_total Hits that should have been taken back, but could not be: they count until they expire.
+# TYPE slidegate_store_not_taken_back_total counter
+slidegate_store_not_taken_back_total 12
+# HELP slidegate_store_taken_back_total Hits that were charged in one server and taken back because another one denied the request.
+# TYPE slidegate_store_taken_back_total counter
+slidegate_store_taken_back_total 11
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)

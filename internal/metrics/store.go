@@ -1,70 +1,48 @@
 package metrics
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// StoreStats is what a store in Redis counts. The numbers only grow.
-type StoreStats struct {
-	// Calls are the decisions that were asked of Redis, in as many Batches.
-	Calls, Batches uint64
-	// BatchSizes are how many batches held 1 call, 2, up to 4, 8, 16, 32 and 64,
-	// each counted once.
-	BatchSizes []uint64
-	// Late calls reached Redis after their deadline and were not charged; Dropped
-	// ones were not sent because their caller had gone.
-	Late, Dropped uint64
-	// Failures are calls without an answer, by class.
-	Failures map[string]uint64
-	Nodes    []NodeStats
-}
-
-// NodeStats is what is known of one server.
-type NodeStats struct {
-	Address          string
-	Open             bool // its breaker: it is not asked
-	Queued, InFlight int
-	// ClockOffset is its clock less ours, known to ClockError, if ClockKnown.
-	ClockOffset, ClockError time.Duration
-	ClockKnown              bool
-}
-
-// batchBounds are the bounds of StoreStats.BatchSizes.
+// batchBounds are the bounds of redisstore.Stats.BatchSizes.
 var batchBounds = []float64{1, 2, 4, 8, 16, 32, 64}
 
 // storeCollector reads a store's statistics at each scrape, all at once.
 type storeCollector struct {
-	stats func() StoreStats
+	stats func() redisstore.Stats
 
 	batchCalls, calls, errors, late, dropped        *prometheus.Desc
+	takenBack, notTakenBack                         *prometheus.Desc
 	open, queued, inFlight, clockOffset, clockError *prometheus.Desc
 }
 
 // Store registers what a store in Redis counts. stats is called at each scrape.
-func Store(registry prometheus.Registerer, stats func() StoreStats) {
+func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	registry.MustRegister(&storeCollector{
-		stats:       stats,
-		batchCalls:  desc("slidegate_store_batch_calls", "Store calls that were sent to Redis in one command."),
-		calls:       desc("slidegate_store_calls_total", "Store calls that Redis was asked to decide."),
-		errors:      desc("slidegate_store_errors_total", "Store calls without an answer from Redis, by class.", "class"),
-		late:        desc("slidegate_store_late_total", "Store calls that Redis got to after their deadline and did not charge."),
-		dropped:     desc("slidegate_store_dropped_total", "Store calls that were not sent because their caller had gone."),
-		open:        desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often.", "node"),
-		queued:      desc("slidegate_store_node_queued", "Store calls that wait to be sent to a server.", "node"),
-		inFlight:    desc("slidegate_store_node_in_flight", "Commands that a server is being asked.", "node"),
-		clockOffset: desc("slidegate_store_clock_offset_seconds", "The clock of a server less ours, while it is known.", "node"),
-		clockError:  desc("slidegate_store_clock_error_seconds", "How far from the truth the clock offset may be, while it is known.", "node"),
+		stats:        stats,
+		batchCalls:   desc("slidegate_store_batch_calls", "Store calls that were sent to Redis in one command."),
+		calls:        desc("slidegate_store_calls_total", "Store calls that Redis was asked to decide."),
+		errors:       desc("slidegate_store_errors_total", "Store calls without an answer from Redis, by class.", "class"),
+		late:         desc("slidegate_store_late_total", "Store calls that Redis got to after their deadline and did not charge."),
+		dropped:      desc("slidegate_store_dropped_total", "Store calls that were not sent because their caller had gone."),
+		takenBack:    desc("slidegate_store_taken_back_total", "Hits that were charged in one server and taken back because another one denied the request."),
+		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that should have been taken back, but could not be: they count until they expire."),
+		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often.", "node"),
+		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to a server.", "node"),
+		inFlight:     desc("slidegate_store_node_in_flight", "Commands that a server is being asked.", "node"),
+		clockOffset:  desc("slidegate_store_clock_offset_seconds", "The clock of a server less ours, while it is known.", "node"),
+		clockError:   desc("slidegate_store_clock_error_seconds", "How far from the truth the clock offset may be, while it is known.", "node"),
 	})
 }
 
 // Describe implements prometheus.Collector.
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.open, c.queued, c.inFlight, c.clockOffset, c.clockError} {
+	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.takenBack, c.notTakenBack, c.open, c.queued, c.inFlight, c.clockOffset, c.clockError} {
 		to <- d
 	}
 }
@@ -78,8 +56,10 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 	counter(c.calls, s.Calls)
 	counter(c.late, s.Late)
 	counter(c.dropped, s.Dropped)
+	counter(c.takenBack, s.TakenBack)
+	counter(c.notTakenBack, s.NotTakenBack)
 	for class, n := range s.Failures {
-		counter(c.errors, n, class)
+		counter(c.errors, n, string(class))
 	}
 
 	buckets := make(map[float64]uint64, len(batchBounds))

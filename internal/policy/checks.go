@@ -111,7 +111,7 @@ func (rs *Rules) addCheck(v *Verdict, s LimitStatus, key string, refund bool) {
 	}
 	v.Limits = append(v.Limits, s)
 	v.checks = append(v.checks, window.Check{
-		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision,
+		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
 	})
 }
 

@@ -47,25 +47,37 @@ type Options struct {
 	// StoreSeconds observes how long each store call took. Nil: nobody does.
 	StoreSeconds func(seconds float64)
 	// StoreTimeout bounds one store call on top of the caller's own deadline.
-	// Zero: no bound, for a store that never waits.
+	// Zero: no bound, for a store that never waits or has a bound of its own. It
+	// costs a timer a request.
 	StoreTimeout time.Duration
 	// Local decides for rules that ask for it where Store cannot
-	// (StoreErrorLocal). Nil: they count as if they had not chosen.
+	// (StoreErrorLocal). Nil: they count as if they had not chosen. A [Learner] is
+	// told what Store has decided for these rules.
 	Local window.Store
 	// Log gets denials at debug level. Wrap it to sample them.
 	Log *zap.Logger
 }
 
+// A Learner is a store that decides in the place of another one, and goes on where
+// that one ended.
+type Learner interface {
+	// Learn is told what the other store has decided. It keeps neither argument. It
+	// is called by every request that such a rule limits.
+	Learn(*window.Check, *window.Decision)
+}
+
 // Decider decides requests by the active generation of rules. It is safe for
 // concurrent use.
 type Decider struct {
-	opts  Options
-	rules atomic.Pointer[Rules]
+	opts    Options
+	learner Learner // nil: nobody wants to know
+	rules   atomic.Pointer[Rules]
 }
 
 // NewDecider returns a Decider with rules as its first generation.
 func NewDecider(rules *Rules, opts Options) *Decider {
 	d := &Decider{opts: opts}
+	d.learner, _ = opts.Local.(Learner)
 	d.Swap(rules)
 	return d
 }
@@ -114,6 +126,9 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 	rules.settleQuota(v)
 	settleModes(v)
 	if err := d.take(ctx, v, rules.shadow); err != nil {
+		if ctx.Err() != nil {
+			return err // the caller gave up: nobody waits for an answer, and it is not the store's failure
+		}
 		for i := range v.Limits {
 			// Once a descriptor, not once a window of its rule.
 			if i == 0 || v.Limits[i].Descriptor != v.Limits[i-1].Descriptor {
@@ -126,6 +141,13 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 		v.fold(rules.shadow)
 		d.logDenial(req, v)
 		return nil
+	}
+	if d.learner != nil {
+		for i := range v.Limits {
+			if v.Limits[i].Rule.OnStoreError == StoreErrorLocal {
+				d.learner.Learn(&v.checks[i], &v.decisions[i])
+			}
+		}
 	}
 	v.fold(rules.shadow)
 	d.record(req, v)
@@ -199,8 +221,8 @@ func (v *Verdict) takeSome(ctx context.Context, store window.Store) error {
 // the strictest counts, and not to have chosen is stricter than all but to deny.
 // It returns cause if the adapter has to tell Envoy.
 func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
-	if errors.Is(cause, window.ErrBadCheck) || ctx.Err() != nil {
-		return cause // a mistake of ours, or nobody waits for an answer
+	if errors.Is(cause, window.ErrBadCheck) {
+		return cause // a mistake of ours
 	}
 	var group window.Verdict
 	report := false
@@ -220,8 +242,7 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 			s.Unknown = true
 		case StoreErrorDeny:
 			if s.Mode != window.Refund { // which is lost, but nobody's fault
-				// Nobody knows for how long; a second is what a broken store deserves.
-				v.decisions[i] = window.Decision{RetryAfter: time.Second}
+				v.decisions[i] = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
 			}
 		case StoreErrorLocal:
 			v.local = append(v.local, v.checks[i])

@@ -108,6 +108,9 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 	if s.Limit.Precision > 0 {
 		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
 	}
+	if lease := FormatLease(s.Limit.Lease); lease != "" && s.Mode == window.Enforce {
+		e.addf("    lease %s, where a key is asked for often", lease)
+	}
 	e.addf("    log   %s", key)
 	switch d := &s.Decision; {
 	case d.Never:

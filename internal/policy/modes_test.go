@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -359,6 +360,12 @@ func TestOnStoreError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	later := with(rule("later", per(1, time.Minute), anyOf("later")), func(r *Rule) {
+		r.Domain, r.OnStoreError, r.StoreErrorRetry = "edge", StoreErrorDeny, 5*time.Second
+	})
+	if err := rs.Add(later); err != nil {
+		t.Fatal(err)
+	}
 	watch := with(rule("watch", per(1, time.Minute), anyOf("watch")), func(r *Rule) { r.Domain, r.Terms.Observe = "edge", 1 })
 	if err := rs.Add(watch); err != nil {
 		t.Fatal(err)
@@ -383,6 +390,8 @@ func TestOnStoreError(t *testing.T) {
 		{request("report=x"), local, ""},
 		{request("allow=x"), local, "OK none"},
 		{request("deny=x"), local, "OVER over:0 by deny in 1s"},
+		{request("later=x"), local, "OVER over:0 by later in 5s"},
+		{request("deny=x", "later=x"), local, "OVER over:0 over:0 by later in 5s"},
 		{request("local=x"), local, "OK ok:0 by local"},
 		{request("local=x"), local, "OVER over:0 by local in 1m0s"},
 		{request("local=x"), nil, ""},
@@ -398,10 +407,104 @@ func TestOnStoreError(t *testing.T) {
 			t.Errorf("%v: %s, error %v, want %s", tt.req.Descriptors, got, err, tt.want)
 		}
 	}
+}
+
+// TestWhoseDeadline tells a store that took too long, by whosever clock, from a
+// caller who gave up: nobody answers him, and no rule is counted.
+func TestWhoseDeadline(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	if err := rs.Add(with(rule("r", per(1, time.Minute), anyOf("r")), func(r *Rule) { r.Domain, r.OnStoreError = "edge", StoreErrorAllow })); err != nil {
+		t.Fatal(err)
+	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err := decide(gone, local, request("allow=x")); err == nil {
-		t.Errorf("a caller who is gone: %s, want an error", got)
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	for _, tt := range []struct {
+		name    string
+		ctx     context.Context
+		store   window.Store
+		timeout time.Duration
+		want    error // nil: degraded
+	}{
+		{"ours", t.Context(), new(stuck), time.Millisecond, nil},
+		{"the store's own", t.Context(), &spend{err: context.DeadlineExceeded}, 0, nil},
+		{"the store's own, to cancel", t.Context(), &spend{err: context.Canceled}, 0, nil},
+		{"the caller's", late, new(stuck), time.Hour, context.DeadlineExceeded},
+		{"the caller's, without ours", late, new(stuck), 0, context.DeadlineExceeded},
+		{"the caller is gone", gone, new(stuck), 0, context.Canceled},
+	} {
+		got := counts{}
+		d := NewDecider(rs, Options{Store: tt.store, Meters: got, Log: zap.NewNop(), StoreTimeout: tt.timeout})
+		var v Verdict
+		err := d.Decide(tt.ctx, request("r=x"), &v)
+		want := counts{"edge/r error": 1}
+		if tt.want != nil {
+			want = counts{}
+		}
+		if !errors.Is(err, tt.want) || v.Degraded != (tt.want == nil) || !cmp.Equal(want, got) {
+			t.Errorf("%s: error %v, degraded %t, counts %v; want error %v, counts %v", tt.name, err, v.Degraded, got, tt.want, want)
+		}
+	}
+}
+
+// TestLeaseReachesTheStore proves that a check carries what its limit says.
+func TestLeaseReachesTheStore(t *testing.T) {
+	lease := window.Lease{Length: 50 * time.Millisecond, Hits: 10}
+	rs := NewRules(Identity{Secrets: secrets})
+	leased := Terms{Limits: []Limit{{Limit: window.Limit{Hits: 100, Window: time.Second}, Lease: lease}}}
+	if err := rs.Add(with(rule("r", leased, anyOf("r")), func(r *Rule) { r.Domain = "edge" })); err != nil {
+		t.Fatal(err)
+	}
+	s := new(spend)
+	d := NewDecider(rs, Options{Store: s, Meters: counts{}, Log: zap.NewNop()})
+	var v Verdict
+	if err := d.Decide(t.Context(), request("r=x"), &v); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.checks[0].Lease; got != lease {
+		t.Errorf("got %+v, want %+v", got, lease)
+	}
+}
+
+// pupil is a local store that keeps what it was told.
+type pupil struct {
+	window.Store
+	told []string
+}
+
+func (p *pupil) Learn(c *window.Check, d *window.Decision) {
+	p.told = append(p.told, fmt.Sprintf("%s of %d remains %d", c.Key, c.Limit.Hits, d.Remaining))
+}
+
+// TestLearner proves that a local store is told what the store decided for the
+// rules that may ask it, and nothing while the store cannot decide.
+func TestLearner(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets})
+	for name, choice := range map[string]OnStoreError{"local": StoreErrorLocal, "allow": StoreErrorAllow} {
+		if err := rs.Add(with(rule(name, per(3, time.Minute), anyOf(name)), func(r *Rule) { r.Domain, r.OnStoreError = "edge", choice })); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
+	defer store.Close()
+	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
+	defer local.Close()
+	p := &pupil{Store: local}
+	d := NewDecider(rs, Options{Store: store, Local: p, Meters: counts{}, Log: zap.NewNop()})
+	var v Verdict
+	for range 2 {
+		if err := d.Decide(t.Context(), request("allow=x", "local=x"), &v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = NewDecider(rs, Options{Store: &spend{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: zap.NewNop()})
+	if err := d.Decide(t.Context(), request("allow=x", "local=x"), &v); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"{x}:edge|local:x of 3 remains 2", "{x}:edge|local:x of 3 remains 1"}
+	if diff := cmp.Diff(want, p.told); diff != "" {
+		t.Errorf("told: (-want +got)\n%s", diff)
 	}
 }
 
@@ -413,6 +516,10 @@ func TestFlagsThatContradict(t *testing.T) {
 		want string
 	}{
 		{Rule{Quota: true, Terms: two}, "a quota rule has one limit"},
+		{Rule{Always: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "has no lease: what is reported"},
+		{Rule{Quota: true, Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Millisecond}}}}}, "a quota rule has no lease"},
+		{Rule{Terms: Terms{Limits: []Limit{{Limit: two.Limits[0].Limit, Lease: window.Lease{Length: time.Second}}}}}, "a lease of 1s is not shorter than the window of 1s"},
+		{Rule{OnStoreError: StoreErrorAllow, StoreErrorRetry: time.Second, Terms: two}, "the rule does not deny then"},
 		{Rule{Quota: true, Always: true, Terms: per(1, time.Second)}, "cannot be a quota rule"},
 		{Rule{Always: true, Terms: Terms{Limits: per(1, time.Second).Limits, Observe: 0.5}}, "cannot be observed only"},
 		{Rule{Terms: Terms{Unlimited: true, Limits: two.Limits}}, "unlimited, but there are limits"},

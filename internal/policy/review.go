@@ -55,6 +55,7 @@ type LimitReview struct {
 	Requests  uint64 `json:"requests"`
 	Window    string `json:"window"`
 	Precision string `json:"precision,omitempty"` // empty: exact
+	Lease     string `json:"lease,omitempty"`     // empty: none
 	// Bytes is the most that one log of the limit holds; see [window.LogBytes].
 	Bytes int `json:"bytes_per_key"`
 	// Pointless says why the limit never denies anything; empty if it may.
@@ -138,6 +139,7 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond {
 			lr.Precision = p.String()
 		}
+		lr.Lease = FormatLease(l.Lease)
 		review.Limits = append(review.Limits, lr)
 	}
 	return review
@@ -164,9 +166,6 @@ func covering(o, l *Limit) uint64 {
 	return uint64((l.Window + l.Precision + o.Window - 1) / o.Window)
 }
 
-// storeErrors are the choices as a file writes them.
-var storeErrors = [...]string{StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
-
 // Traits tells what a rule says beside its limits, but not its words for those
 // whom it denies nor its metadata, which may be long.
 func (r *Rule) Traits() []string {
@@ -181,7 +180,11 @@ func (r *Rule) Traits() []string {
 	add(r.Always, "charge=always")
 	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
 	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
-	add(r.OnStoreError != StoreErrorReported, "on_store_error="+storeErrors[r.OnStoreError])
+	choice := "on_store_error=" + r.OnStoreError.String()
+	if r.StoreErrorRetry > 0 {
+		choice += " in " + r.StoreErrorRetry.String()
+	}
+	add(r.OnStoreError != StoreErrorReported, choice)
 	add(r.Detailed, "detailed_metric")
 	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
 	add(r.Denial != Denial{}, "own denial")

@@ -41,6 +41,8 @@ func TestReview(t *testing.T) {
 		rule("both none", limits(perSecond(0), perMinute(0)), anyOf("zz")),
 		with(rule("debt", limits(perSecond(2), perMinute(120)), anyOf("d")), func(r *Rule) { r.Always = true }),
 		rule("coarse", Terms{Limits: []Limit{{Limit: perSecond(2)}, {Limit: perMinute(120), Precision: time.Second}}}, anyOf("co")),
+		rule("leased", Terms{Limits: []Limit{{Limit: perSecond(200), Lease: window.Lease{Length: 50 * time.Millisecond, Hits: 10}}}}, anyOf("le")),
+		with(rule("later", limits(perSecond(2)), anyOf("la")), func(r *Rule) { r.OnStoreError, r.StoreErrorRetry = StoreErrorDeny, 5*time.Second }),
 		rule("week", limits(window.Limit{Hits: 5, Window: 7 * 24 * time.Hour}), anyOf("w")),
 		with(rule("traits", limits(perSecond(2)), anyOf("t")), func(r *Rule) { r.Quota, r.Factor, r.Replaces, r.OnStoreError = true, 3, []string{"a"}, StoreErrorAllow }),
 		Rule{Name: "tiers", Path: []descriptors.Node{anyOf("api_key")}, Terms: limits(perMinute(1_000_000)), ByTier: map[string]Terms{"starter": {Unlimited: true, Observe: 0.5}}},
@@ -83,6 +85,12 @@ func TestReview(t *testing.T) {
 	if got := got["week"].Terms[0].Limits[0].Precision; got != "1ms" {
 		t.Errorf("a week is kept in times of %q, want 1ms", got)
 	}
+	if got := got["leased"].Terms[0].Limits[0].Lease; got != "up to 10 for 50ms" {
+		t.Errorf("a lease is reviewed as %q", got)
+	}
+	if diff := cmp.Diff([]string{"on_store_error=deny in 5s"}, got["later"].Traits); diff != "" {
+		t.Errorf("traits: (-want +got)\n%s", diff)
+	}
 	if diff := cmp.Diff([]string{"quota", "cost=3", `replaces=["a"]`, "on_store_error=allow"}, got["traits"].Traits); diff != "" {
 		t.Errorf("traits: (-want +got)\n%s", diff)
 	}
@@ -105,7 +113,7 @@ func TestExplain(t *testing.T) {
 	var now time.Duration
 	d, _ := newModes(t, nil, &now,
 		Rule{Name: "per-key", Path: []descriptors.Node{anyOf("api_key")}, Terms: per(1, time.Minute), ByTier: map[string]Terms{"starter": per(2, time.Minute)}},
-		rule("files", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}, Precision: time.Second}}}, fits("f", "a*"), anyOf("u")),
+		rule("files", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}, Precision: time.Second, Lease: window.Lease{Length: 50 * time.Millisecond}}}}, fits("f", "a*"), anyOf("u")),
 		with(rule("later", per(5, time.Minute), fits("f", "b*")), func(r *Rule) { r.Terms.Observe = 1 }),
 	)
 	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "nobody=1")
@@ -135,6 +143,7 @@ descriptor 4
   u=1 takes the key alone
   rule files: 1 per 1m
     a hit counts up to 1s longer than the window
+    lease for 50ms, where a key is asked for often
     log   {1}:edge|f*=a%2A/u:a1,1
     cost  1, has room, 0 remain
 descriptor 5

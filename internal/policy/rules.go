@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -20,11 +21,21 @@ type Limit struct {
 	// Precision is what times are rounded up to; see [window.Check]. Zero is
 	// exact, [window.Precision] what a rule gets that does not choose.
 	Precision time.Duration
+	// Lease bounds what a process may reserve ahead; see [window.Check]. Zero: it
+	// reserves nothing.
+	Lease window.Lease
 	// Policy is the name of this limit in the RateLimit and RateLimit-Policy
 	// headers: the rule's name, and the window too where the rule has several.
 	// [Rules.Add] sets it.
 	Policy string
 }
+
+const (
+	// LeaseLength is the length of a lease of which the rule says how much it is.
+	LeaseLength = 50 * time.Millisecond
+	// MinLeaseHits is the smallest lease: less is no more than a request.
+	MinLeaseHits = 2
+)
 
 // Terms are the limits that somebody gets, and how they are meant. The zero
 // value limits nothing.
@@ -37,6 +48,10 @@ type Terms struct {
 	// watched (shadow mode): decided and reported, but they never deny. Who
 	// belongs to it is a function of the log, the same in every process.
 	Observe float64
+}
+
+func (t *Terms) leased() bool {
+	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Lease != window.Lease{} })
 }
 
 func (t *Terms) empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
@@ -55,6 +70,16 @@ const (
 	// StoreErrorLocal decides by logs in the memory of this process.
 	StoreErrorLocal
 )
+
+var storeErrors = [...]string{StoreErrorReported: "report", StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
+
+// String returns the choice as rules files write it. To report is what they do
+// not write.
+func (o OnStoreError) String() string { return storeErrors[o] }
+
+// DefaultStoreErrorRetry is the wait that StoreErrorDeny tells: nobody knows how
+// long a store is away, and clients should not come all the time.
+const DefaultStoreErrorRetry = time.Second
 
 // Denial is what a rule says to those whom it denies. The zero value is the
 // service's own words.
@@ -99,7 +124,10 @@ type Rule struct {
 	// where this one matches in the same request.
 	Replaces     []string
 	OnStoreError OnStoreError
-	Denial       Denial
+	// StoreErrorRetry is the wait that StoreErrorDeny tells. Zero means
+	// DefaultStoreErrorRetry.
+	StoreErrorRetry time.Duration
+	Denial          Denial
 	// Metadata is returned as dynamic metadata for descriptors that have room:
 	// nil, booleans, float64, strings, []any and map[string]any.
 	Metadata map[string]any
@@ -140,6 +168,11 @@ func (r *Rule) terms(tierName string) *Terms {
 		return t
 	}
 	return &r.Terms
+}
+
+// storeErrorRetry returns the wait that StoreErrorDeny tells.
+func (r *Rule) storeErrorRetry() time.Duration {
+	return cmp.Or(r.StoreErrorRetry, DefaultStoreErrorRetry)
 }
 
 // cost returns what a request of some cost costs under the rule, saturating.
@@ -322,6 +355,9 @@ func (t *Terms) valid() error {
 		if l.Precision < 0 || l.Precision > l.Window {
 			return fmt.Errorf("precision %v is not from 0 to the window of %v", l.Precision, l.Window)
 		}
+		if l.Lease.Length < 0 || l.Lease.Length >= l.Window {
+			return fmt.Errorf("a lease of %v is not shorter than the window of %v", l.Lease.Length, l.Window)
+		}
 		for _, other := range t.Limits[:i] {
 			if other.Window == l.Window {
 				return fmt.Errorf("two limits for the same window of %v", l.Window)
@@ -351,7 +387,14 @@ func (rs *Rules) checkFlags(r *Rule) error {
 			return fmt.Errorf("a rule that always charges cannot be observed only: what it records is debt")
 		case quota && len(t.Limits) > 1:
 			return fmt.Errorf("a quota rule has one limit: of several, one could have room and another not")
+		case r.Always && t.leased():
+			return fmt.Errorf("a rule that always charges has no lease: what is reported has happened")
+		case r.Quota && t.leased(): // where the service says quota, leases are pointless, not wrong
+			return fmt.Errorf("a quota rule has no lease: which of the alternatives is charged is decided by the store")
 		}
+	}
+	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
+		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
 	}
 	if r.Always && quota {
 		return fmt.Errorf("a rule that always charges cannot be a quota rule")
@@ -480,6 +523,18 @@ func named(rule string, limits []Limit) []Limit {
 		}
 	}
 	return limits
+}
+
+// FormatLease tells what may be reserved ahead; empty if nothing may.
+func FormatLease(l window.Lease) string {
+	switch {
+	case l.Length == 0:
+		return ""
+	case l.Hits == 0:
+		return "for " + l.Length.String()
+	default:
+		return fmt.Sprintf("up to %d for %v", l.Hits, l.Length)
+	}
 }
 
 // FormatWindow writes a window the way a rules file would: 10s, 1m, 1d.

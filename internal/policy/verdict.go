@@ -112,6 +112,21 @@ type Match struct {
 	Overridden bool
 }
 
+// DegradedBy returns the choice that decided a request without the store: of a
+// denial that of the rule that speaks for it, else the local logs if there was one
+// to ask. The verdict must be degraded.
+func (v *Verdict) DegradedBy() OnStoreError {
+	if !v.Allowed && v.Decisive >= 0 {
+		return v.Limits[v.Decisive].Rule.OnStoreError
+	}
+	for i := range v.Limits {
+		if v.Limits[i].Rule.OnStoreError == StoreErrorLocal {
+			return StoreErrorLocal
+		}
+	}
+	return StoreErrorAllow
+}
+
 // Metadata returns the merged metadata of the rules whose descriptors have room,
 // nil if there is none. Of two values for one name the first one counts;
 // mappings are merged, as envoyproxy/ratelimit does.

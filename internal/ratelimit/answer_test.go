@@ -78,7 +78,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked e
 		m["shadowed"] = v.Limits[v.Shadowed].Rule.Name
 	}
 	if v.Degraded {
-		m["degraded"] = true
+		m["degraded"], m["degraded_by"] = true, v.DegradedBy().String()
 	}
 	if own := v.Metadata(); len(own) > 0 {
 		m["metadata"] = own

@@ -48,7 +48,7 @@
 //     for the request; subject and tier where they are known.
 //   - shadow: the rule that would have denied if it were not only observed.
 //   - degraded: true where the store could not decide and the rules' choice for
-//     that did.
+//     that did; degraded_by says which.
 //   - metadata: what the rules whose descriptors have room say, merged.
 //   - domain, descriptors and hitsAddend, if Options.EchoRequest asks for them: the
 //     request in the layout of envoyproxy/ratelimit, but "***" for an API key.

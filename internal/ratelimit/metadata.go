@@ -41,6 +41,7 @@ const emptyMessage = 2
 func appendVerdict(b []byte, v *policy.Verdict, asked echo) []byte {
 	if v.Degraded {
 		b = appendEntry(b, "degraded", func(b []byte) []byte { return appendBool(b, true) })
+		b = appendTextEntry(b, "degraded_by", v.DegradedBy().String())
 	}
 	if r := asked.request; r != nil {
 		b = appendEntry(b, "descriptors", func(b []byte) []byte { return appendDescriptors(b, r, asked.secrets) })

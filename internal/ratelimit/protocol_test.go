@@ -437,29 +437,29 @@ text/b: b
 			perMinute("dq", 1, quota, onError(policy.StoreErrorDeny)), perMinute("lq", 1, quota, onError(policy.StoreErrorLocal)), perMinute("r", 1),
 		}}, []step{
 			{0, ask(descriptor("a=x")), `OK [OK]
-{"degraded":true,"metadata":{"m":1}}`},
+{"degraded":true,"degraded_by":"allow","metadata":{"m":1}}`},
 			{0, ask(descriptor("l=x")), `OK [OK l 1/MINUTE left 0 reset 60]
 ratelimit-policy: "l";q=1;w=60
 ratelimit: "l";r=0;t=60
-{"degraded":true,"limit":1,"remaining":0,"rule":"l"}`},
+{"degraded":true,"degraded_by":"local","limit":1,"remaining":0,"rule":"l"}`},
 			{0, ask(descriptor("a=x"), descriptor("l=x")), `OVER_LIMIT [OK] [OVER_LIMIT l 1/MINUTE left 0 reset 60]
 ratelimit-policy: "a";q=1;w=60, "l";q=1;w=60
 ratelimit: "l";r=0;t=60
 retry-after: 60
-{"degraded":true,"limit":1,"metadata":{"m":1},"remaining":0,"retry_after":60,"rule":"l"}`},
+{"degraded":true,"degraded_by":"local","limit":1,"metadata":{"m":1},"remaining":0,"retry_after":60,"rule":"l"}`},
 			{0, ask(descriptor("d=x")), `OVER_LIMIT [OVER_LIMIT d 1/MINUTE left 0 reset 1]
 retry-after: 1
-{"degraded":true,"limit":1,"remaining":0,"retry_after":1,"rule":"d"}`},
+{"degraded":true,"degraded_by":"deny","limit":1,"remaining":0,"retry_after":1,"rule":"d"}`},
 			// A refund is lost, and no reason to deny.
 			{0, ask(descriptor("d=x", refund)), `OK [OK d 1/MINUTE left 1 reset 0]
-{"degraded":true}`},
+{"degraded":true,"degraded_by":"allow"}`},
 			{0, ask(descriptor("dw=x")), `OK [OK dw 1/MINUTE left 0 reset 1]
-{"degraded":true,"shadowed":"dw"}`},
+{"degraded":true,"degraded_by":"allow","shadowed":"dw"}`},
 			// One of two alternatives denies: the other one decides.
 			{0, ask(descriptor("dq=x"), descriptor("lq=x")), `OK [OVER_LIMIT dq 1/MINUTE left 0 reset 1] [OK lq 1/MINUTE left 0 reset 60]
 ratelimit-policy: "dq";q=1;w=60, "lq";q=1;w=60
 ratelimit: "lq";r=0;t=60
-{"degraded":true,"limit":1,"remaining":0,"rule":"lq"}`},
+{"degraded":true,"degraded_by":"local","limit":1,"remaining":0,"rule":"lq"}`},
 			{0, ask(descriptor("r=x")), "Unavailable"},
 			{0, ask(descriptor("dq=x"), descriptor("lq=y"), descriptor("r=x")), "Unavailable"},
 		}, map[string]int{"degraded by 1": 3, "degraded by 2": 1, "degraded by 3": 3}},

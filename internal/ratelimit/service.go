@@ -144,7 +144,7 @@ func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byt
 		return nil, storeStatus(err)
 	}
 	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(degradedBy(&c.verdict))
+		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
 	}
 	var asked echo
 	if s.opts.EchoRequest {
@@ -153,21 +153,6 @@ func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byt
 	c.headers = s.opts.Headers.Append(c.headers[:0], &c.verdict, time.Now())
 	c.answer = appendAnswer(c.answer[:0], &c.verdict, c.headers, asked)
 	return slices.Clone(c.answer), nil
-}
-
-// degradedBy returns the choice that decided a request without the store: to
-// deny if it was denied by that, else the local logs if there was one to ask.
-func degradedBy(v *policy.Verdict) policy.OnStoreError {
-	by := policy.StoreErrorAllow
-	for i := range v.Limits {
-		switch choice := v.Limits[i].Rule.OnStoreError; {
-		case choice == policy.StoreErrorDeny && !v.Allowed:
-			return choice
-		case choice == policy.StoreErrorLocal:
-			by = choice
-		}
-	}
-	return by
 }
 
 // storeStatus is what Envoy sees of a store that could not decide. The text of

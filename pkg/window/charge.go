@@ -10,12 +10,20 @@ import (
 // hold (2^32-1 in all) is not recorded. Cost 0 records nothing. A charge drops
 // what has expired and brings the view up to date. It changes the log's bytes in
 // place, or moves them: [View.Log].
-func (v *View) Charge(c *Check) {
+func (v *View) Charge(c *Check) { v.Reserve(c, 0) }
+
+// Reserve is Charge for what will be spent by and by, until some time ahead: it is
+// recorded at that instant already, so it counts from now until a window after it
+// could last be spent. Whatever is charged meanwhile is recorded no earlier either,
+// because slots are in the order of their times. ahead is from 0 to [MaxAhead];
+// what is outside counts as the nearer of them, parts of a microsecond as a whole
+// one.
+func (v *View) Reserve(c *Check, ahead time.Duration) {
 	cost := min(c.Cost, maxUsed-v.used)
 	if cost == 0 {
 		return
 	}
-	t, kept := v.stamp(c.Precision), v.total-v.live
+	t, kept := v.stamp(c.Precision, ahead), v.total-v.live
 	if kept > 0 && t <= v.newest {
 		// Slots are in the order of their times. The newest takes the cost even if
 		// it is ahead, because it was rounded up further with another precision.
@@ -68,16 +76,21 @@ func (v *View) cut(last int) {
 	}
 }
 
-// stamp returns the time of a charge now, in units: rounded up to a multiple of
-// the precision, which is a whole number of units and at least one.
-func (v *View) stamp(precision time.Duration) int64 {
+// stamp returns the time of a charge some time ahead of now, in units: rounded up
+// to a multiple of the precision, which is a whole number of units and at least
+// one.
+func (v *View) stamp(precision, ahead time.Duration) int64 {
 	micros := min(ceilMicros(precision), v.win)
+	at := v.now
+	if ahead > 0 {
+		at += ceilMicros(min(ahead, MaxAhead))
+	}
 	if micros <= 1 && v.unit == 1 {
-		return v.now
+		return at
 	}
 	units := max((micros+v.unit-1)/v.unit, 1)
 	step := units * v.unit
-	return (v.now + step - 1) / step * units
+	return (at + step - 1) / step * units
 }
 
 // ceilMicros returns a duration in microseconds, rounded up; zero for negative
@@ -88,7 +101,7 @@ func ceilMicros(d time.Duration) int64 {
 
 // most returns how many slots a log needs at most under the check's limit and
 // precision: one for each hit, one for each multiple of the precision in a
-// window. Debt or an earlier check may have made more.
+// window. Debt, an earlier check or reservations ahead may have made more.
 func (v *View) most(c *Check) int {
 	most := min(c.Limit.Hits, maxUsed)
 	if p := ceilMicros(c.Precision); p > 1 {

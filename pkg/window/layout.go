@@ -45,9 +45,9 @@ import (
 // says it again for whoever has only the bytes.
 //
 // A slot's time is less than 2^39 units away from the log's clock: it is younger
-// than the window when the log is written, and at most a precision, which is no
-// longer than the window, ahead. So five bytes tell it, however long the log
-// has been idle since.
+// than the window when the log is written, and ahead by at most [MaxAhead] and a
+// precision, which is no longer than the window. So five bytes tell it, however
+// long the log has been idle since.
 //
 // Why it is like this:
 //

@@ -197,6 +197,12 @@ func floorDiv(a, b int64) int64 {
 // recorded, and answers in d: [View.Look], then the rest. It returns the log's
 // bytes, which are written in place and may have moved.
 func Take(log []byte, clock int64, c *Check, d *Decision) []byte {
+	return TakeAhead(log, clock, c, 0, d)
+}
+
+// TakeAhead is [Take] for a check whose cost will be spent some time ahead: what
+// it charges is recorded as [View.Reserve] says.
+func TakeAhead(log []byte, clock int64, c *Check, ahead time.Duration, d *Decision) []byte {
 	var v View
 	v.Look(log, clock, c.Limit.Window)
 	room := true
@@ -207,7 +213,7 @@ func Take(log []byte, clock int64, c *Check, d *Decision) []byte {
 		room = v.Room(c.Limit.Hits, c.Cost)
 		group.Add(c.Mode, room)
 		if c.Mode.Charged(group.Allowed(), room) {
-			v.Charge(c)
+			v.Reserve(c, ahead)
 		}
 	}
 	v.Answer(c, room, d)

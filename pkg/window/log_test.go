@@ -91,7 +91,7 @@ func (n *naiveLog) wait(clock, now int64, limit, cost uint64) time.Duration {
 	return 0
 }
 
-func (n *naiveLog) charge(now int64, cost uint64, precision time.Duration) {
+func (n *naiveLog) charge(now, ahead int64, cost uint64, precision time.Duration) {
 	counts := n.counts(now)
 	cost = min(cost, 1<<32-1-total(counts))
 	if cost == 0 {
@@ -107,8 +107,8 @@ func (n *naiveLog) charge(now int64, cost uint64, precision time.Duration) {
 	for step%n.unit != 0 {
 		step++
 	}
-	at := now
-	if rest := now % step; rest != 0 {
+	at := now + ahead
+	if rest := at % step; rest != 0 {
 		at += step - rest
 	}
 	if len(counts) > 0 {
@@ -143,8 +143,8 @@ func (n *naiveLog) most(r *rand.Rand) uint64 {
 	return pick(r, used, used+1, used/2, used-used/8, used-used/32)
 }
 
-// take decides a group of one check.
-func (n *naiveLog) take(clock int64, c *Check) Decision {
+// take decides a group of one check, whose cost is spent until some time ahead.
+func (n *naiveLog) take(clock int64, c *Check, ahead time.Duration) Decision {
 	clock = max(clock, 0)
 	now := max(clock, n.clock)
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
@@ -154,10 +154,10 @@ func (n *naiveLog) take(clock int64, c *Check) Decision {
 		room = true
 		n.refund(now, c.Cost)
 	case Always:
-		n.charge(now, c.Cost, c.Precision)
+		n.charge(now, ahead.Microseconds(), c.Cost, c.Precision)
 	default:
 		if room {
-			n.charge(now, c.Cost, c.Precision)
+			n.charge(now, ahead.Microseconds(), c.Cost, c.Precision)
 		}
 	}
 
@@ -191,7 +191,12 @@ type pair struct {
 	last  Decision
 	now   int64
 	steps []string
-	after func(clock int64, c *Check, d Decision, log []byte) // called after every step, unless nil
+	// before is called before every step, unless it is nil.
+	before func(clock int64)
+	// ahead chooses how far ahead a step is recorded; nil: it is not.
+	ahead func(c *Check) time.Duration
+	// after is called after every step, unless it is nil.
+	after func(clock int64, c *Check, ahead time.Duration, d Decision, log []byte)
 
 	rings, grown, shrunk, small, charged, refunds, wraps int // what has happened
 }
@@ -204,22 +209,33 @@ func newPair(t testing.TB, win time.Duration) *pair {
 func (p *pair) step(clock int64, c *Check) bool {
 	p.t.Helper()
 	c.Limit.Window = p.win
+	if p.before != nil {
+		p.before(clock)
+	}
+	ahead := time.Duration(0)
+	if p.ahead != nil {
+		ahead = p.ahead(c)
+	}
 	p.now = clock
 	before := slices.Clone(p.log)
 	cost := total(p.naive.counts(max(clock, p.naive.clock)))
 
-	want := p.naive.take(clock, c)
+	want := p.naive.take(clock, c, ahead)
 	var got Decision
-	p.log = Take(p.log, clock, c, &got)
+	if ahead == 0 {
+		p.log = Take(p.log, clock, c, &got)
+	} else {
+		p.log = TakeAhead(p.log, clock, c, ahead, &got)
+	}
 	p.last = want
 
-	p.steps = append(p.steps, fmt.Sprintf("%d: %v cost %d of %d precision %v: %+v", clock, c.Mode, c.Cost, c.Limit.Hits, c.Precision, want))
+	p.steps = append(p.steps, fmt.Sprintf("%d: %v cost %d of %d precision %v ahead %v: %+v", clock, c.Mode, c.Cost, c.Limit.Hits, c.Precision, ahead, want))
 	if got != want {
 		return p.fail("the decision differs: (-want +got)\n%s", cmp.Diff(want, got))
 	}
 
 	if p.after != nil {
-		p.after(clock, c, got, p.log)
+		p.after(clock, c, ahead, got, p.log)
 	}
 	after := p.naive.counts(max(clock, p.naive.clock))
 	wrote := c.Cost > 0 && (total(after) != cost)
@@ -344,6 +360,11 @@ func TestRandomDense(t *testing.T) { runRandom(t, 150_000, dense) }
 
 func TestRandomRings(t *testing.T) { runRandom(t, 150_000, rings) }
 
+func TestRandomAhead(t *testing.T) {
+	runRandom(t, 100_000, ahead(dense))
+	runRandom(t, 100_000, ahead(rings))
+}
+
 // A history is a generator of calls. It makes them until one goes wrong.
 type history func(r *rand.Rand, start func(time.Duration) *pair) *pair
 
@@ -459,4 +480,27 @@ func rings(r *rand.Rand, start func(time.Duration) *pair) *pair {
 		}
 	}
 	return p
+}
+
+// ahead makes the histories of h with charges that are recorded ahead: some of
+// them, by one time or by many.
+func ahead(h history) history {
+	return func(r *rand.Rand, start func(time.Duration) *pair) *pair {
+		return h(r, func(win time.Duration) *pair {
+			p := start(win)
+			often := pick(r, 1, 2, 2, 10)
+			longest := min(win, MaxAhead/2)
+			length := pick(r, us, win/1000, win/10, longest, MaxAhead).Truncate(us)
+			p.ahead = func(*Check) time.Duration {
+				if r.IntN(often) > 0 {
+					return 0
+				}
+				if r.IntN(4) == 0 {
+					return time.Duration(r.Int64N(int64(longest))).Truncate(us)
+				}
+				return min(length, MaxAhead)
+			}
+			return p
+		})
+	}
 }

@@ -37,6 +37,7 @@ type vectorStep struct {
 	Cost      uint64 `json:"c"`
 	Limit     uint64 `json:"l"`
 	Precision int64  `json:"p,omitempty"`
+	Ahead     int64  `json:"a,omitempty"` // by how much later than now a charge is recorded
 
 	Outcome   int    `json:"o"` // 0 denied, 1 allowed, 2 never
 	Remaining uint64 `json:"n"`
@@ -64,9 +65,9 @@ func vectorLog(before, after []byte) string {
 }
 
 // newVectorStep tells a step that was made.
-func newVectorStep(clock int64, c *Check, d Decision, before, after []byte) vectorStep {
+func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, before, after []byte) vectorStep {
 	s := vectorStep{
-		Clock: clock, Cost: c.Cost, Limit: c.Limit.Hits, Precision: c.Precision.Microseconds(),
+		Clock: clock, Cost: c.Cost, Limit: c.Limit.Hits, Precision: c.Precision.Microseconds(), Ahead: ahead.Microseconds(),
 		Remaining: d.Remaining, Retry: d.RetryAfter.Microseconds(), Unit: d.UnitAfter.Microseconds(), Reset: d.ResetAfter.Microseconds(),
 		Log: vectorLog(before, after),
 	}
@@ -108,7 +109,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > 300_000 {
+	if info, err := f.Stat(); err != nil || info.Size() > 350_000 {
 		t.Errorf("%s: %v, or larger than it should be", vectorsFile, err)
 	}
 	z, err := gzip.NewReader(bufio.NewReader(f))
@@ -128,7 +129,7 @@ func TestVectors(t *testing.T) {
 	t.Logf("%v", met)
 	for _, what := range []string{
 		"small", "ring", "grown", "shrunk", "small again", "moved", "clock back", "denied", "never", "merged",
-		"ms", "precision", "enforce", "any", "observe", "always", "refund", "debt", "sum wraps", "time wraps",
+		"ms", "precision", "enforce", "any", "observe", "always", "refund", "debt", "sum wraps", "time wraps", "ahead",
 	} {
 		if met[what] == 0 {
 			t.Errorf("no vector has %q", what)
@@ -144,8 +145,9 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 		before := append([]byte(nil), log...)
 		c := s.check(v.Window)
 		var d Decision
-		log = Take(log, s.Clock, c, &d)
-		if got := newVectorStep(s.Clock, c, d, before, log); got != s {
+		ahead := time.Duration(s.Ahead) * time.Microsecond
+		log = TakeAhead(log, s.Clock, c, ahead, &d)
+		if got := newVectorStep(s.Clock, c, ahead, d, before, log); got != s {
 			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
 		}
 		met["steps"]++
@@ -158,6 +160,9 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 		}
 		if s.Log != "" {
 			meetWrite(before, log, c, met)
+			if ahead > 0 && c.Mode != Refund {
+				met["ahead"]++
+			}
 		}
 	}
 }
@@ -205,17 +210,17 @@ func writeVectors(t *testing.T) {
 		name  string
 		h     history
 		steps int
-	}{{"dense", dense, 3000}, {"rings", rings, 13_000}} {
+	}{{"dense", dense, 3000}, {"rings", rings, 13_000}, {"dense, ahead", ahead(dense), 1000}, {"rings, ahead", ahead(rings), 2000}} {
 		for made := 0; made < kind.steps; {
 			v := vector{Name: kind.name}
 			kind.h(r, func(win time.Duration) *pair {
 				p := newPair(t, win)
 				v.Window = win.Microseconds()
 				var before []byte
-				p.after = func(clock int64, c *Check, d Decision, log []byte) {
+				p.after = func(clock int64, c *Check, ahead time.Duration, d Decision, log []byte) {
 					whole := *c
 					whole.Precision = time.Duration(ceilMicros(c.Precision)) * time.Microsecond
-					v.Steps = append(v.Steps, newVectorStep(clock, &whole, d, before, log))
+					v.Steps = append(v.Steps, newVectorStep(clock, &whole, ahead, d, before, log))
 					before = append(before[:0], log...)
 				}
 				return p

@@ -15,6 +15,8 @@ const (
 	MinWindow = 10 * time.Millisecond
 	// MaxWindow is the longest window.
 	MaxWindow = 400 * 24 * time.Hour
+	// MaxAhead is how far ahead [View.Reserve] records at most, 71 minutes.
+	MaxAhead = math.MaxUint32 * time.Microsecond
 	// MaxHits is the largest limit that Envoy's protocol can carry, 2^32-1.
 	MaxHits = math.MaxUint32
 )

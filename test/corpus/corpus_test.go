@@ -30,6 +30,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
@@ -198,12 +199,16 @@ func (s *stage) start(g *config.Generation, settings config.Settings) {
 		Clock:         func() time.Duration { return epoch + time.Duration(s.now.Load()) },
 		SweepInterval: -1,
 	}
-	store, local := memstore.New(clock), memstore.New(clock)
-	t.Cleanup(func() { store.Close(); local.Close() })
+	store := memstore.New(clock)
+	shares, err := local.NewShares(local.ShareOptions{Memory: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close(); shares.Close() })
 	s.registry = prometheus.NewRegistry()
 	counters := metrics.New(s.registry, metrics.Options{Version: "corpus", MaxDetailSeries: settings.Metrics.MaxDetailSeries})
 	s.decider = policy.NewDecider(g.Rules, policy.Options{
-		Store: &breakable{store, &s.down}, Local: local, Meters: counters, Log: zap.NewNop(),
+		Store: &breakable{store, &s.down}, Local: shares, Meters: counters, Log: zap.NewNop(),
 	})
 	styles := make([]headers.Style, len(settings.Headers.Styles))
 	for i, name := range settings.Headers.Styles {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,21 @@ type piece struct {
 // takeAcross decides a request whose logs are on several slots: it charges every
 // check by itself, in all slots at once, and takes back what it has charged if
 // one denies the request.
-func (s *Store) takeAcross(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *Store) takeAcross(ctx context.Context, deadline int64, checks []window.Check, decisions []window.Decision) error {
+	if deadline == 0 {
+		return s.takePieces(ctx, checks, decisions)
+	}
+	bounded, cancel := context.WithTimeout(ctx, time.Duration(deadline-now()))
+	defer cancel()
+	err := s.takePieces(bounded, checks, decisions)
+	if ClassOf(err) == ClassGone && ctx.Err() == nil {
+		err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // it was not the caller who left
+	}
+	return err
+}
+
+// takePieces is takeAcross within the time of ctx.
+func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	folded, answer := window.Fold(checks)
 	to := decisions
 	if answer != nil {
@@ -95,6 +110,17 @@ func (s *Store) takeAcross(ctx context.Context, checks []window.Check, decisions
 	if !verdict.Allowed() {
 		s.settle(ctx, rounds[2])
 	}
+	// Decisions tell how things stand after the call, also of a log that was asked
+	// in an earlier round.
+	for i := range rounds[:2] {
+		for _, p := range rounds[i] {
+			for _, later := range slices.Concat(rounds[i+1:]...) {
+				if later.check.Log() == p.check.Log() && later.check.Limit == p.check.Limit {
+					p.decision.Remaining, p.decision.UnitAfter, p.decision.ResetAfter = later.decision.Remaining, later.decision.UnitAfter, later.decision.ResetAfter
+				}
+			}
+		}
+	}
 	for i, j := range answer {
 		decisions[i] = to[j]
 	}
@@ -125,7 +151,7 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 			group |= groupDenied
 		}
 	}
-	m.deadline = s.deadline(ctx)
+	s.limit(ctx, m)
 	m.pack(s.opts.Prefix, group)
 	m.route()
 	n, err := s.nodeFor(ctx, m.keys[0], m.deadline)
@@ -256,7 +282,7 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	m := newMessage()
 	m.addCheck(&check[0], &decision[0])
 	m.ahead = uint32(ahead.Microseconds())
-	m.deadline = s.deadline(ctx)
+	s.limit(ctx, m)
 	m.pack(s.opts.Prefix, groupEnds)
 	n := s.single
 	if n == nil {

@@ -56,17 +56,17 @@ type message struct {
 	scratch  []byte
 	slot     uint16 // on a cluster
 	deadline int64  // of the local clock, 0: none
+	patient  bool   // the deadline is the store's timeout, and not sooner
 	ahead    uint32 // microseconds
 	flags    byte   // of every check's mode
 
 	// What came of it. Written by the sender before done is told.
-	reply  string // answers of its checks
-	clock  int64  // the server's, when it decided
-	err    error
-	again  bool // sent a second time, because the first certainly did nothing
-	state  atomic.Int32
-	done   chan struct{}
-	sentAt int64
+	reply string // answers of its checks
+	clock int64  // the server's, when it decided
+	err   error
+	again bool // sent a second time, because the first certainly did nothing
+	state atomic.Int32
+	done  chan struct{}
 }
 
 // States of a message.
@@ -96,8 +96,8 @@ func (m *message) free() {
 	clear(m.same)
 	clear(m.keys)
 	m.asked, m.same, m.keys, m.checks = m.asked[:0], m.same[:0], m.keys[:0], m.checks[:0]
-	m.slot, m.deadline, m.ahead, m.flags = 0, 0, 0, 0
-	m.reply, m.clock, m.err, m.again, m.sentAt = "", 0, nil, false, 0
+	m.slot, m.deadline, m.patient, m.ahead, m.flags = 0, 0, false, 0, 0
+	m.reply, m.clock, m.err, m.again = "", 0, nil, false
 	m.state.Store(queued)
 	messages.Put(m)
 }

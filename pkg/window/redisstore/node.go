@@ -20,7 +20,7 @@ const (
 	// works on, and one that waits in its socket.
 	maxInFlight = 2
 
-	// forget is how long a node of a cluster is remembered that nobody asks.
+	// forgetAfter is how long a node of a cluster is remembered that nobody asks.
 	forgetAfter = time.Minute
 )
 
@@ -89,13 +89,11 @@ func (n *node) ask(ctx context.Context, m *message) error {
 		return n.refused()
 	}
 	// Nobody else has the message yet: whoever finds a call to spare makes it at
-	// once, without another goroutine. One that may have to go earlier than the
-	// call ends does not.
-	patience := n.store.opts.Timeout
-	leads := patience > 0 && (m.deadline == 0 || m.deadline >= now()+int64(patience))
+	// once, without another goroutine. One who may have to leave before the call
+	// ends does not.
 	n.mu.Lock()
 	switch {
-	case n.inFlight < maxInFlight && leads:
+	case n.inFlight < maxInFlight && m.patient:
 		n.inFlight++
 		n.mu.Unlock()
 		one := [1]*message{m}

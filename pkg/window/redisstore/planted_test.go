@@ -25,14 +25,14 @@ const (
 // planted puts bytes under a check's key and asks it. There must be no error, and
 // never more than the limit to spend; and where the bytes are a log, or certainly
 // are none, all must be as package window has it.
-func planted(r *rig, value []byte, clock int64, c *window.Check) {
+func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Duration) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	key := string(appendKey(nil, "", c.Log()))
 	if err := r.client.Set(ctx, key, value, 0).Err(); err != nil {
 		r.t.Fatal(err)
 	}
-	got := r.take(clock, c)
+	got := r.take(clock, c, ahead)
 	if got.decision.Remaining > c.Limit.Hits {
 		r.t.Fatalf("%x, %+v at %d: remaining %d", value, *c, clock, got.decision.Remaining)
 	}
@@ -48,7 +48,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check) {
 	case maybe, !foreign && err != nil && len(value) > 0:
 		// It looks like a log. What it says may be wrong, but what is there after a
 		// charge must be looked at without an error again.
-		r.take(clock, c)
+		r.take(clock, c, ahead)
 		return
 	case foreign != got.foreign:
 		r.t.Fatalf("%x, %+v at %d: foreign %t, want %t", value, *c, clock, got.foreign, foreign)
@@ -58,7 +58,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check) {
 		before = nil
 	}
 	var want window.Decision
-	after := window.Take(append([]byte(nil), before...), clock, c, &want)
+	after := window.TakeAhead(append([]byte(nil), before...), clock, c, ahead, &want)
 	if diff := cmp.Diff(want, got.decision); diff != "" {
 		r.t.Fatalf("%x, %+v at %d: (-want +got)\n%s", value, *c, clock, diff)
 	}
@@ -83,8 +83,12 @@ func randomLog(r *rand.Rand, win time.Duration, clock *int64) []byte {
 		*clock += r.Int64N(step) * int64(r.IntN(3))
 		c := randomCheck(r, win)
 		c.Limit.Hits, c.Cost = 1000, uint64(1+r.IntN(3))
+		ahead := time.Duration(0)
+		if r.IntN(8) == 0 {
+			ahead = min(win/8, time.Second)
+		}
 		var d window.Decision
-		log = window.Take(log, *clock, c, &d)
+		log = window.TakeAhead(log, *clock, c, ahead, &d)
 	}
 	return log
 }
@@ -147,7 +151,11 @@ func TestPlanted(t *testing.T) {
 		clock := start
 		log := damage(rnd, randomLog(rnd, win, &clock))
 		clock += []int64{0, 1, -second, win.Microseconds() / 2, win.Microseconds(), 1000 * second}[rnd.IntN(6)]
-		planted(r, log, clock, randomCheck(rnd, win))
+		ahead := time.Duration(0)
+		if rnd.IntN(4) == 0 {
+			ahead = time.Duration(rnd.Int64N(min(win, window.MaxAhead).Microseconds())) * time.Microsecond
+		}
+		planted(r, log, clock, randomCheck(rnd, win), ahead)
 	}
 }
 
@@ -168,11 +176,11 @@ func TestShapes(t *testing.T) {
 			}
 			at := start + win.Microseconds() + int64(fill-keep) - 1 // all but keep have expired
 			for _, limit := range []uint64{uint64(keep) + 1, uint64(keep) + 2, 1000} {
-				planted(r, log, at, ask(limit, 1, window.Enforce))
+				planted(r, log, at, ask(limit, 1, window.Enforce), 0)
 			}
-			planted(r, log, at, ask(uint64(keep), 1, window.Always)) // debt: more slots than the limit
-			planted(r, log, start+int64(fill), ask(1000, uint64(fill-keep), window.Refund))
-			planted(r, log, at, ask(1000, 1, window.Refund))
+			planted(r, log, at, ask(uint64(keep), 1, window.Always), 0) // debt: more slots than the limit
+			planted(r, log, start+int64(fill), ask(1000, uint64(fill-keep), window.Refund), 0)
+			planted(r, log, at, ask(1000, 1, window.Refund), 0)
 		}
 	}
 }
@@ -187,7 +195,7 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 		var log []byte
 		for i := range parts + 3 {
 			at := start + int64(i)*c.Precision.Microseconds()
-			planted(r, log, at, c)
+			planted(r, log, at, c, 0)
 			var d window.Decision
 			log = window.Take(log, at, c, &d)
 		}
@@ -213,9 +221,9 @@ func FuzzPlanted(f *testing.F) {
 		clock := start
 		log := randomLog(rnd, win, &clock)
 		c := randomCheck(rnd, win)
-		f.Add(log, clock, i%2 == 1, c.Limit.Hits, c.Cost, uint8(c.Mode), c.Precision.Microseconds())
+		f.Add(log, clock, i%2 == 1, c.Limit.Hits, c.Cost, uint8(c.Mode), c.Precision.Microseconds(), uint32(i%3))
 	}
-	f.Fuzz(func(t *testing.T, value []byte, clock int64, long bool, hits, cost uint64, mode uint8, precision int64) {
+	f.Fuzz(func(t *testing.T, value []byte, clock int64, long bool, hits, cost uint64, mode uint8, precision int64, ahead uint32) {
 		c := &window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: 10 * time.Second}, Cost: cost, Mode: window.Mode(mode)}
 		if long {
 			c.Limit.Window = 7 * 24 * time.Hour
@@ -226,7 +234,7 @@ func FuzzPlanted(f *testing.F) {
 		if clock < 0 || clock > 1<<52 || window.Validate([]window.Check{*c}, make([]window.Decision, 1)) != nil {
 			return
 		}
-		planted(&rig{t: t, client: r.client, script: r.script}, value, clock, c)
+		planted(&rig{t: t, client: r.client, script: r.script}, value, clock, c, time.Duration(ahead)*time.Microsecond)
 	})
 }
 

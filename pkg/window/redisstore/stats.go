@@ -89,6 +89,7 @@ func (s *Store) Stats() Stats {
 	if s.single != nil {
 		stats.Nodes = append(stats.Nodes, s.single.stats())
 	}
+	s.dropIdle()
 	s.nodes.Range(func(_, n any) bool {
 		stats.Nodes = append(stats.Nodes, n.(*node).stats())
 		return true
@@ -102,6 +103,22 @@ func (s *Store) Stats() Stats {
 	}
 	slices.SortFunc(stats.Nodes, func(a, b NodeStats) int { return cmp.Compare(a.Address, b.Address) })
 	return stats
+}
+
+// dropIdle forgets servers of a cluster that have not been asked for long while
+// others have: they serve no slot any more.
+func (s *Store) dropIdle() {
+	var last int64
+	s.nodes.Range(func(_, n any) bool {
+		last = max(last, n.(*node).asked.Load())
+		return true
+	})
+	s.nodes.Range(func(client, n any) bool {
+		if n := n.(*node); !n.open.Load() && last-n.asked.Load() > int64(forgetAfter) {
+			s.nodes.Delete(client)
+		}
+		return true
+	})
 }
 
 func (n *node) stats() NodeStats {

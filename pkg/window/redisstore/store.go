@@ -50,6 +50,9 @@ type Options struct {
 	// apart. It may be empty. Braces in it would take the place of a hash tag in
 	// the keys.
 	Prefix string
+	// Name is what a single server is called in [Stats] and a [Change]. Empty: its
+	// address, as the client has it.
+	Name string
 	// Timeout bounds one Take, whatever its context says, and with it every call
 	// to a server. Zero: only the context bounds a Take.
 	Timeout time.Duration
@@ -129,7 +132,10 @@ func New(client Client, o Options) *Store {
 	if c, ok := client.(cluster); ok {
 		s.cluster = c
 	} else {
-		s.single = s.newNode(client, addressOf(client))
+		if o.Name == "" {
+			o.Name = addressOf(client)
+		}
+		s.single = s.newNode(client, o.Name)
 	}
 	return s
 }
@@ -231,15 +237,16 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 		return nil
 	}
 	s.counts.calls.Add(1)
-	m.deadline = s.deadline(ctx)
+	s.limit(ctx, m)
 	if s.cluster == nil {
 		return s.count(s.decide(ctx, s.single, m))
 	}
+	deadline := m.deadline
 	if !m.route() {
 		m.free()
-		return s.count(s.takeAcross(ctx, checks, decisions))
+		return s.count(s.takeAcross(ctx, deadline, checks, decisions))
 	}
-	n, err := s.nodeFor(ctx, m.keys[0], m.deadline)
+	n, err := s.nodeFor(ctx, m.keys[0], deadline)
 	if err != nil {
 		m.free()
 		return s.count(err)
@@ -248,7 +255,7 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	err = s.decide(ctx, n, m)
 	if several && ClassOf(err) == ClassMoved {
 		// The slot is on its way, and some of the logs are here and some there.
-		err = s.takeAcross(ctx, checks, decisions)
+		err = s.takeAcross(ctx, deadline, checks, decisions)
 	}
 	return s.count(err)
 }
@@ -265,19 +272,16 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 	return nil
 }
 
-// deadline is when nobody waits for an answer any more, on the local clock; zero
-// for never.
-func (s *Store) deadline(ctx context.Context) int64 {
-	deadline := int64(0)
+// limit sets when nobody waits for the answer to a message any more.
+func (s *Store) limit(ctx context.Context, m *message) {
 	if s.opts.Timeout > 0 {
-		deadline = now() + int64(s.opts.Timeout)
+		m.deadline, m.patient = now()+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
-		if own := at(d); deadline == 0 || own < deadline {
-			deadline = own
+		if own := at(d); m.deadline == 0 || own < m.deadline {
+			m.deadline, m.patient = own, false
 		}
 	}
-	return deadline
 }
 
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
@@ -360,7 +364,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []Call) error {
 			m.free()
 			continue
 		}
-		m.deadline = s.deadline(ctx)
+		s.limit(ctx, m)
 		m.route()
 		batch, asked = append(batch, m), append(asked, m)
 	}

@@ -6,7 +6,9 @@
 --           package window says. One log may be named by several checks.
 -- ARGV[1]   '>I7', the soonest of the deadlines in ARGV[2], 0 if there is none; then
 --           each check, packed as '>BBI2I6I6I4I5I4I4':
---             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund
+--             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund; +8 if what it
+--                     charges may be taken back: the key <log>:r then says so for a
+--                     second; +16 to be told of that key if the check is denied
 --             group   1 for the last check of a group, 0 for others. The last one
 --                     also tells of checks that need no log: +2 if one denies the
 --                     group, +4 if there are any's, +8 if one of them has room
@@ -16,17 +18,21 @@
 --             limit   at most 2^32-1
 --             cost    at most 2^32: no log holds more
 --             most    slots that the log needs at most
---             ahead   microseconds by which what is charged is recorded later than now
+--             ahead   microseconds by which what is charged is recorded later than
+--                     now: it will be spent until then
 -- ARGV[2]   for every group '>I7': the instant of this server's clock, in
 --           microseconds, after which nobody waits for the answer any more; 0 for
 --           none. A group that comes later is neither judged nor charged.
+-- ARGV[3]   a channel on which the key of every log is told to which a refund gave
+--           something back; empty or missing: none
 -- The checks of a group that are recorded whatever becomes of it come first,
 -- refunds before always. Several groups may follow each other; they are decided
 -- in order, as if each had come alone.
 --
 -- Reply: one string, for every check '>BI4I7I7I7':
 --   outcome    0 denied, 1 allowed, 2 never, 3 too late; +4 if the value under the
---              key was not a log and was thrown away
+--              key was not a log and was thrown away; +8 if it is denied and may count
+--              what is taken back
 --   remaining  hits
 --   retry      microseconds until the cost has room
 --   unit       microseconds until one unit has room
@@ -172,6 +178,10 @@ local thrown                  -- the checks whose value was thrown away
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
   local key = keys[i]
+  local reserves, asks
+  if mode > 4 then
+    mode, reserves, asks = mode % 8, mode % 16 >= 8, mode >= 16
+  end
   if i == from and not settling then
     denied, any, any_room = false, false, false
     several = group == 0 or mode >= 3
@@ -409,6 +419,14 @@ while i <= n do
         call('SET', key, whole, 'KEEPTTL')
       end
     end
+    if refund and not torn and ARGV[3] and ARGV[3] ~= '' then
+      redis.pcall('PUBLISH', ARGV[3], key) -- who may not, tells nobody
+    end
+    if reserves and charge > 0 and not torn then
+      -- An error is no reason to fail: the mark of a log without a hash tag may be
+      -- elsewhere, and while a slot moves a key that is not here yet cannot be made.
+      redis.pcall('SET', key .. ':r', '1', 'PX', '1000')
+    end
   end
 
   if settling and not torn then
@@ -437,6 +455,9 @@ while i <= n do
         local slot, t = search(key, bytes, unit, total, live, before, nil, cost - remaining)
         torn = not slot
         retry = not torn and math.max(t * unit + window - clock, 0)
+      end
+      if asks and outcome == 0 and redis.pcall('EXISTS', key .. ':r') ~= 0 then -- also if nobody knows
+        outcome = 8
       end
     end
     if thrown and thrown[i] then

@@ -1,1 +1,109 @@
-return string.rep('\0', 12)
+-- takeback.lua takes back what take.lua has charged at one instant, and no more.
+-- A refund takes the newest entries, which may be another's and later than ours:
+-- ours would then expire too early, and the log would admit too much.
+--
+-- KEYS[i]   a log, as in take.lua
+-- ARGV[1]   for each, packed as '>I2I6I7I5':
+--             unit     of the times in the log, in microseconds: 1 or 1,000
+--             window   in microseconds
+--             instant  that the charge was recorded at, in units
+--             cost     at most what was charged there
+--
+-- Reply: one string, for each '>I5I7':
+--   taken  cost that is not in the log any more. Zero where nothing counts at that
+--          instant any more, where the value is no log of such a window, and where
+--          it would be much work: in logs of more than 128 kB, and more than 64
+--          slots before the newest.
+--   reset  microseconds until the log is empty
+--
+-- What is no log stays as it is. This is TakeBack of package window once more, byte
+-- by byte. It writes the log anew: the base, older slots, the clock, the expiry and
+-- the size of a ring stay, and the running sums from that slot on shrink.
+
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+
+local pack, read, sub = struct.pack, struct.unpack, string.sub
+local replies = {}
+
+for i = 1, #KEYS do
+  local unit, window, instant, cost = read('>I2I6I7I5', ARGV[1], 20 * i - 19)
+  local key = KEYS[i]
+  local bytes = redis.pcall('GETRANGE', key, '0', '131072')
+  if type(bytes) == 'table' then
+    if not string.find(bytes.err, 'WRONGTYPE', 1, true) then
+      return bytes
+    end
+    bytes = ''
+  end
+
+  -- The slots, oldest first, or nil if it is no log.
+  local size = #bytes
+  local small = unit == 1 and 144 or 146
+  local kind, held, base, expiry, slots, capacity
+  if size >= 18 then
+    kind, held, base, expiry = read('>BI8I4I5', bytes)
+  end
+  if not held or held > 2 ^ 52 then
+    slots = nil
+  elseif kind == small and size % 9 == 0 and size <= 135 then
+    slots = sub(bytes, 19)
+  elseif kind == small + 1 and size > 131072 then
+    slots, cost = sub(bytes, 19, 27), 0 -- the newest says when it is empty
+  elseif kind == small + 1 and size >= 131 then
+    local head, count, skip, copies
+    head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
+    local copied = copies - skip
+    if size == 131 + 9 * capacity and head < capacity and count <= capacity and copies <= 10 and copied >= 1 and copied <= count then
+      local straight = math.min(count, capacity - head)
+      slots = sub(bytes, 132 + 9 * head, 131 + 9 * (head + straight)) .. sub(bytes, 132, 131 + 9 * (count - straight)) .. sub(bytes, 19, 27)
+    end
+  end
+
+  local taken, reset = 0, 0
+  if slots and slots ~= '' then
+    local total = #slots / 9
+    local ref = (held - held % unit) / unit
+    local edge = math.floor((math.max(clock, held) - window) / unit) -- a slot of this time does not count any more
+    local function time_of(slot) -- from 1
+      return ref + (read('>I5', slots, 9 * slot - 8) - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
+    end
+
+    local slot, first = total, math.max(total - 64, 1)
+    while slot >= first and time_of(slot) ~= instant do
+      slot = slot - 1
+    end
+    if slot >= first and instant > edge then
+      local before = slot > 1 and read('>I4', slots, 9 * slot - 12) or base
+      local holds = (read('>I4', slots, 9 * slot - 3) - before) % 2 ^ 32
+      taken = math.min(cost, holds)
+      if taken > 0 then
+        local parts = {sub(slots, 1, 9 * slot - 9)}
+        for later = taken < holds and slot or slot + 1, total do
+          local low, sum = read('>I5I4', slots, 9 * later - 8)
+          parts[#parts + 1] = pack('>I5I4', low, (sum - taken) % 2 ^ 32)
+        end
+        slots = table.concat(parts)
+        total = #slots / 9
+        if not capacity or total <= 6 then
+          bytes = pack('>BI8I4I5', small, held, base, expiry) .. slots
+        else
+          local count = total - 1
+          local copies = math.min(count, 10)
+          bytes = pack('>BI8I4I5', small + 1, held, base, expiry) .. sub(slots, -9)
+            .. pack('>I4I4I4BB', 0, count, capacity, 0, copies)
+            .. sub(slots, 1, 9 * copies) .. string.rep('\0', 90 - 9 * copies)
+            .. sub(slots, 1, 9 * count) .. string.rep('\0', 9 * (capacity - count))
+        end
+        redis.call('SET', key, bytes, 'KEEPTTL')
+      end
+    end
+
+    local newest = total > 0 and time_of(total)
+    if newest and newest > edge then
+      reset = newest * unit + window - clock
+    end
+  end
+  replies[i] = pack('>I5I7', taken, reset)
+end
+return table.concat(replies)

@@ -1,0 +1,87 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// free is a store that costs nothing: it allows, and something remains.
+type free struct{}
+
+func (free) Take(_ context.Context, _ []window.Check, d []window.Decision) error {
+	for i := range d {
+		d[i] = window.Decision{Allowed: true, Remaining: 1, ResetAfter: time.Second}
+	}
+	return nil
+}
+
+func (free) Close() error { return nil }
+
+// BenchmarkTake measures what a denial costs that is known, and what an allowed
+// call pays for asking, over a hundred thousand keys and for a single one.
+func BenchmarkTake(b *testing.B) {
+	for _, keys := range []int{1, 100_000} {
+		for _, size := range []int{1, 3} {
+			for _, allow := range []bool{false, true} {
+				outcome := "denied"
+				if allow {
+					outcome = "allowed"
+				}
+				name := fmt.Sprintf("%s/keys=%d/checks=%d", outcome, keys, size)
+				var store window.Store = free{}
+				if !allow {
+					store = memstore.New(memstore.Options{})
+				}
+				p, err := local.New(store, local.Options{Keys: 4 * 100_000, MaxAge: time.Hour})
+				if err != nil {
+					b.Fatal(err)
+				}
+				groups := make([][]window.Check, keys)
+				for i := range groups {
+					for j := range size {
+						// The first denies, of the others nothing remains either.
+						groups[i] = append(groups[i], window.Check{
+							Key:   fmt.Sprintf("{id.customer-%d}:edge|route=search/api_key:%d", i, j),
+							Limit: window.Limit{Hits: 1, Window: 24 * time.Hour}, Cost: 1,
+						})
+					}
+					take(b, p, groups[i]...)
+				}
+				call := func(b *testing.B, i int, d []window.Decision) {
+					if err := p.Take(b.Context(), groups[i%keys], d); err != nil {
+						b.Error(err)
+					} else if d[0].Allowed != allow {
+						b.Errorf("got %+v, want allowed %t", d, allow)
+					}
+				}
+				b.Run(name+"/serial", func(b *testing.B) {
+					b.ReportAllocs()
+					d := make([]window.Decision, size)
+					for i := 0; b.Loop(); i++ {
+						call(b, i, d)
+					}
+				})
+				b.Run(name+"/parallel", func(b *testing.B) {
+					b.ReportAllocs()
+					var start atomic.Int64
+					b.RunParallel(func(pb *testing.PB) {
+						d := make([]window.Decision, size)
+						for i := int(start.Add(7919)); pb.Next(); i++ {
+							call(b, i, d)
+						}
+					})
+				})
+				if err := p.Close(); err != nil {
+					b.Error(err)
+				}
+			}
+		}
+	}
+}

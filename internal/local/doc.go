@@ -1,0 +1,83 @@
+// Package local answers what a process can answer by itself, so that a shared store
+// is asked less.
+//
+// # Denials
+//
+// Only what is allowed is recorded in a log. So a denial stays true until its
+// [window.Decision.RetryAfter] has passed, whatever other processes do, for every
+// cost that is at least as large, under the same limit or a smaller one. [Store]
+// remembers what the store it asks has said last of each log, and answers a group
+// by itself where that denies it.
+//
+// A denial ends early, and the store is asked again, where
+//
+//   - something was given back: by a refund in a call of [Store.Take], or by another
+//     process, which [Store.Forget] is told;
+//   - the store may have lost its logs: [Store.ForgetAll];
+//   - the limit is larger than the one that denied, as after a change of tier, or
+//     the precision is another one;
+//   - it is older than [Options.MaxAge].
+//
+// A denial that is marked [window.Decision.Unsettled] is not remembered. Nor is
+// anything of a call that was under way while something was given back.
+//
+// # What is exact, and what is not
+//
+// A group is denied without the store only if a check of mode Enforce denies it.
+// That such a check has no room is exact. It is denied for no longer than the store
+// would deny it: its time ends with the moment before the call was sent, plus the
+// wait that the store told, less a microsecond for what the store's clock cuts off.
+//
+// Whoever allows says already what the next call will meet: if nothing remains, the
+// wait for a unit is known. So a full log is asked once for each hit that it admits.
+//
+// Waits count down from the moment at which the answer was received, so they are
+// never shorter than the true ones and longer by one round trip at most. Whoever
+// comes back after the wait is decided by the store. There is one exception: for a
+// larger cost than the store was asked for, or under a smaller limit, only a lower
+// bound of the wait is known, and that is what is told.
+//
+// A group that is denied charges nobody, so the others of its checks need no
+// decision but only a status. What they are told:
+//
+//   - Nothing remained: exact until the wait for a unit has passed. ResetAfter, the
+//     wait until the log is empty, may be too short if a larger limit has let others
+//     spend meanwhile.
+//   - Something remained: as it was a second ago at most, less what others have spent
+//     since. The same holds for what is told to a check that never has room.
+//
+// If there is a check of which nothing as good is known, the store is asked. It is
+// always asked about groups that record something whatever becomes of them (Always,
+// Refund), about groups that could only be denied by checks of mode Any, and about
+// groups that name a log twice.
+//
+// # Shares
+//
+// [Shares] decide for rules that say so (on_store_error: local) while the store
+// cannot. A process admits its share of each limit: the limit divided by the number
+// of processes, rounded down, but one hit at least. What a limit of zero denies and
+// an unlimited rule allows stays as it is.
+//
+//   - A process that has been told by the store what remained ([Shares.Learn])
+//     admits no more than its part of that, rounded up, until the newest hit that
+//     the store knew of has expired. Nobody here knows when the others expire, so it
+//     is too little rather than too much.
+//   - A cost above the share but not above the limit has room if nothing else
+//     counts. Otherwise it would never have, although the rule does not say so. So a
+//     process admits one such request in a window, as it admits one hit of a limit
+//     that is smaller than the number of processes.
+//   - What was admitted here is not charged to the store afterwards, and the store's
+//     hits are not recorded here. The logs of a process stay until they expire: an
+//     outage that comes and goes does not hand out the share again each time.
+//   - What remains, in the answer, is what remains of the share. Waits are those of
+//     the share, too: until enough of what was admitted here has expired, or what the
+//     store knew does not count any more.
+//
+// # Cost
+//
+// A denial takes a look-up for each check and allocates nothing. An allowed call
+// pays the same look-ups: only answers that deny, or will deny the next call, are
+// remembered, so a log that is not full takes no memory.
+//
+// A [Store] starts no goroutine, and [Shares] none but the sweeper of their logs.
+package local

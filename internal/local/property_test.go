@@ -1,0 +1,130 @@
+package local_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// TestProcesses lets two processes share a store, and holds whatever they say to a
+// store that sees the same calls alone: whether a group is allowed is the same to
+// the last call, and what a denial without the store says is true. Refunds by one
+// are told to the other, as a watch of the store would.
+func TestProcesses(t *testing.T) {
+	answered := uint64(0)
+	rapid.Check(t, func(t *rapid.T) {
+		s := new(shared)
+		s.Store = memstore.New(memstore.Options{Clock: s.clock, SweepInterval: -1})
+		defer s.Store.Close()
+		plain := memstore.New(memstore.Options{Clock: s.clock, SweepInterval: -1})
+		defer plain.Close()
+		var processes [2]*local.Store
+		for i := range processes {
+			p, err := local.New(s, local.Options{Clock: s.clock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			processes[i] = p
+		}
+		now := time.Duration(0)
+		s.setNow(now)
+		for range rapid.IntRange(1, 150).Draw(t, "calls") {
+			// Edges of windows of ten seconds are hit often, and so is just before them.
+			now += rapid.SampledFrom([]time.Duration{
+				0, 0, micro, second - micro, second, win/2 - micro, win / 2, win - 2*micro, win - micro, win,
+			}).Draw(t, "pause")
+			s.setNow(now)
+			checks := drawGroup(t)
+			who := rapid.IntRange(0, 1).Draw(t, "process")
+
+			got := make([]window.Decision, len(checks))
+			denials := processes[who].Stats().Denials
+			if err := processes[who].Take(t.Context(), checks, got); err != nil {
+				t.Fatal(err)
+			}
+			locally := processes[who].Stats().Denials > denials
+			want := make([]window.Decision, len(checks))
+			if err := plain.Take(t.Context(), checks, want); err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range checks {
+				if c.Mode == window.Refund {
+					processes[1-who].Forget(c.Log())
+				}
+				if !locally && got[i] != want[i] {
+					t.Fatalf("at %v, asked: %+v: got %+v, want %+v", now, c, got[i], want[i])
+				}
+			}
+			if locally {
+				answered++
+				compareLocal(t, now, checks, got, want)
+			}
+		}
+	})
+	if answered == 0 {
+		t.Error("nothing was answered without the store, so nothing was proven")
+	}
+	t.Logf("%d denials without the store", answered)
+}
+
+// compareLocal holds a denial without the store to what the store would have said.
+func compareLocal(t *rapid.T, now time.Duration, checks []window.Check, got, want []window.Decision) {
+	if window.GroupAllowed(checks, got) || window.GroupAllowed(checks, want) {
+		t.Fatalf("at %v: %+v: got %+v, want %+v, both denied", now, checks, got, want)
+	}
+	certain := false // some denial is true by itself, whatever is not known of the others
+	for i, c := range checks {
+		g, w := got[i], want[i]
+		switch {
+		case g == w:
+			certain = certain || c.Mode == window.Enforce && !g.Allowed
+		case g.Never != w.Never:
+			t.Fatalf("at %v: %+v: never depends on the check alone: got %+v, want %+v", now, c, g, w)
+		case g.Allowed:
+			// The other process may have spent what remained within the last second.
+			if g.Remaining < max(c.Cost, 1) {
+				t.Fatalf("at %v: %+v: allowed, but too little remains: got %+v, want %+v", now, c, g, w)
+			}
+		case w.Allowed:
+			t.Fatalf("at %v: %+v: denied, but the store has room: got %+v, want %+v", now, c, g, w)
+		default:
+			certain = certain || c.Mode == window.Enforce
+			if g.RetryAfter > w.RetryAfter || !g.Never && g.RetryAfter <= 0 {
+				t.Fatalf("at %v: %+v: the wait is too long: got %+v, want %+v", now, c, g, w)
+			}
+			if g.Remaining == 0 && w.Remaining > 0 {
+				t.Fatalf("at %v: %+v: something remains: got %+v, want %+v", now, c, g, w)
+			}
+		}
+	}
+	if !certain {
+		t.Fatalf("at %v: %+v: no check denies for certain: got %+v, want %+v", now, checks, got, want)
+	}
+}
+
+// drawGroup draws a group on few logs whose limits change.
+func drawGroup(t *rapid.T) []window.Check {
+	key := rapid.IntRange(0, 2)
+	first := key.Draw(t, "key")
+	n := rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "checks")
+	checks := make([]window.Check, n)
+	for i := range checks {
+		mode := rapid.SampledFrom([]window.Mode{
+			window.Enforce, window.Enforce, window.Enforce, window.Enforce, window.Enforce, window.Enforce,
+			window.Any, window.Observe, window.Always, window.Refund,
+		}).Draw(t, "mode")
+		checks[i] = window.Check{
+			Key:   fmt.Sprint((first + i) % 3),
+			Limit: window.Limit{Hits: rapid.SampledFrom([]uint64{3, 3, 3, 8, 8, 2, 0}).Draw(t, "limit"), Window: win},
+			Cost:  rapid.SampledFrom([]uint64{1, 1, 1, 0, 2, 3, 4, 6}).Draw(t, "cost"),
+			Mode:  mode,
+		}
+	}
+	return checks
+}

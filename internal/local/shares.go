@@ -1,0 +1,206 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// ShareOptions change how shares are given out. The zero value is usable.
+type ShareOptions struct {
+	// Replicas is how many processes share the limits. Zero or less means one.
+	Replicas int
+	// Keys is how many logs it is kept of what was last known. Zero or less means
+	// DefaultKeys.
+	Keys int
+	// Memory bounds the logs of what is admitted here. Its clock is that of the
+	// shares too.
+	Memory memstore.Options
+}
+
+// Shares decides by this process's part of each limit, for the time in which nobody
+// can ask the shared store. Create it with NewShares; its methods are safe for
+// concurrent use.
+type Shares struct {
+	replicas uint64
+	clock    func() time.Duration
+	store    *memstore.Store
+	known    *otter.Cache[window.LogID, *used]
+}
+
+var _ window.Store = (*Shares)(nil)
+
+// used is what was last known of a log.
+type used struct {
+	hits  atomic.Uint64
+	until atomic.Int64 // when the last of them expires
+}
+
+// NewShares returns shares of which nothing is used.
+func NewShares(o ShareOptions) (*Shares, error) {
+	s := &Shares{replicas: uint64(max(o.Replicas, 1)), clock: o.Memory.Clock}
+	if s.clock == nil {
+		s.clock = monotonic()
+		o.Memory.Clock = s.clock
+	}
+	keys := o.Keys
+	if keys <= 0 {
+		keys = DefaultKeys
+	}
+	known, err := otter.New(&otter.Options[window.LogID, *used]{
+		MaximumSize: keys,
+		Executor:    func(f func()) { f() }, // as for the memory of denials
+	})
+	if err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	s.known = known
+	s.store = memstore.New(o.Memory)
+	return s, nil
+}
+
+// Close ends the sweeper of the logs.
+func (s *Shares) Close() error { return s.store.Close() }
+
+// Logs is how many logs there are of what was admitted here.
+func (s *Shares) Logs() int { return s.store.Len() }
+
+// Learn tells what the shared store has decided, so that an outage does not begin
+// with shares of which nothing is used. It keeps neither argument.
+func (s *Shares) Learn(c *window.Check, d *window.Decision) {
+	if c.Limit.Hits == window.MaxHits {
+		return
+	}
+	hits := c.Limit.Hits - min(d.Remaining, c.Limit.Hits)
+	u, ok := s.known.GetIfPresent(c.Log())
+	if !ok {
+		if hits == 0 {
+			return
+		}
+		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
+	}
+	// Of two calls at once the parts may mix, which is as good as either.
+	u.hits.Store(hits)
+	u.until.Store(int64(s.clock() + d.ResetAfter))
+}
+
+// Take implements [window.Store] for the shares of the checks' limits.
+func (s *Shares) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	if err := window.Validate(checks, decisions); err != nil {
+		return fmt.Errorf("local: %w", err)
+	}
+	folded, answer := window.Fold(checks)
+	answers := decisions
+	if answer != nil {
+		answers = make([]window.Decision, len(folded))
+	}
+	now := s.clock()
+	parts := make([]part, len(folded))
+	own := make([]window.Check, len(folded))
+	for i := range folded {
+		own[i] = folded[i]
+		parts[i] = s.part(&folded[i], now)
+		own[i].Limit.Hits = parts[i].hits
+	}
+	if err := s.store.Take(ctx, own, answers); err != nil {
+		return err
+	}
+	// It is decided, so a caller that gives up now does not make it an error.
+	ctx = context.WithoutCancel(ctx)
+	for i := range folded {
+		if err := s.tell(ctx, &folded[i], &parts[i], &answers[i]); err != nil {
+			return err
+		}
+	}
+	for i, j := range answer {
+		decisions[i] = answers[j]
+	}
+	return nil
+}
+
+// part is what this process may admit of a limit.
+type part struct {
+	hits  uint64        // now
+	later uint64        // when what was last known does not count any more
+	share uint64        // of the limit, whatever the cost
+	left  time.Duration // for which what was last known counts; zero if nothing does
+}
+
+func (s *Shares) part(c *window.Check, now time.Duration) part {
+	limit := c.Limit.Hits
+	if limit == 0 || limit == window.MaxHits {
+		return part{hits: limit, later: limit, share: limit}
+	}
+	share := max(limit/s.replicas, 1)
+	p := part{hits: share, later: share, share: share}
+	if c.Cost <= limit {
+		// A cost above the share would never have room, which is not what the rule
+		// says. It has where nothing else counts.
+		p.later = max(share, c.Cost)
+	}
+	u, ok := s.known.GetIfPresent(c.Log())
+	if left := time.Duration(0); ok {
+		if left = time.Duration(u.until.Load()) - now; left > 0 {
+			rest := limit - min(u.hits.Load(), limit)
+			p.hits = min(share, (rest+s.replicas-1)/s.replicas)
+			p.left = left
+			return p
+		}
+	}
+	p.hits = p.later
+	return p
+}
+
+// tell makes what the log of this process says of its part what the share says.
+func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.Decision) error {
+	if over := p.hits - min(p.share, p.hits); over > 0 {
+		d.Remaining -= min(over, d.Remaining)
+		if d.Remaining == 0 && d.UnitAfter == 0 {
+			d.UnitAfter = d.RetryAfter
+		}
+	}
+	if p.left == 0 {
+		return nil
+	}
+	if d.Allowed && d.Remaining > 0 {
+		d.ResetAfter = max(d.ResetAfter, p.left)
+		return nil
+	}
+	later, err := s.look(ctx, c, p.later)
+	if err != nil {
+		return err
+	}
+	// Either enough of what was admitted here expires first, or what was known before.
+	wait := func(now, then time.Duration) time.Duration {
+		if now > 0 && now <= p.left {
+			return now
+		}
+		return max(p.left, then)
+	}
+	if !d.Allowed && c.Cost <= c.Limit.Hits {
+		d.Never = false
+		d.RetryAfter = wait(d.RetryAfter, later.RetryAfter)
+	}
+	if d.Remaining == 0 {
+		d.UnitAfter = wait(d.UnitAfter, later.UnitAfter)
+	}
+	d.ResetAfter = max(d.ResetAfter, later.ResetAfter, p.left)
+	return nil
+}
+
+// look asks a log of this process under another limit and charges nothing, because
+// the second check of the group denies it.
+func (s *Shares) look(ctx context.Context, c *window.Check, hits uint64) (window.Decision, error) {
+	var decisions [2]window.Decision
+	checks := [2]window.Check{*c, {Key: "-", Limit: window.Limit{Window: c.Limit.Window}}}
+	checks[0].Mode = window.Enforce
+	checks[0].Limit.Hits = hits
+	err := s.store.Take(ctx, checks[:], decisions[:])
+	return decisions[0], err
+}

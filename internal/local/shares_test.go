@@ -1,0 +1,287 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+)
+
+// A clock is set by the test.
+type clock struct{ now time.Duration }
+
+func (c *clock) read() time.Duration { return c.now }
+
+func newShares(tb testing.TB, replicas int, c *clock) *local.Shares {
+	tb.Helper()
+	s, err := local.NewShares(local.ShareOptions{
+		Replicas: replicas,
+		Memory:   memstore.Options{Clock: c.read, SweepInterval: -1},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestShares(t *testing.T) {
+	type (
+		checks = []window.Check
+		known  struct {
+			check    window.Check
+			decision window.Decision
+		}
+		step struct {
+			at    time.Duration
+			learn []known // before the call
+			ask   checks
+			want  []window.Decision
+		}
+	)
+	allowed := func(remaining uint64, reset time.Duration) window.Decision {
+		return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset}
+	}
+	last := func(unit, reset time.Duration) window.Decision {
+		return window.Decision{Allowed: true, UnitAfter: unit, ResetAfter: reset}
+	}
+	for _, tt := range []struct {
+		name     string
+		replicas int
+		steps    []step
+	}{
+		{"one process has the whole limit", 0, []step{
+			{0, nil, checks{ask("a", 2, 1)}, answers(allowed(1, win))},
+			{0, nil, checks{ask("a", 2, 1)}, answers(last(win, win))},
+			{0, nil, checks{ask("a", 2, 1)}, answers(denied(win, win, win))},
+		}},
+		{"one of four has a quarter, rounded down", 4, []step{
+			{0, nil, checks{ask("a", 11, 1)}, answers(allowed(1, win))},
+			{second, nil, checks{ask("a", 11, 1)}, answers(last(9*second, win))},
+			{2 * second, nil, checks{ask("a", 11, 1)}, answers(denied(8*second, 8*second, 9*second))},
+			{win, nil, checks{ask("a", 11, 1)}, answers(last(second, win))},
+		}},
+		{"but one at least", 4, []step{
+			{0, nil, checks{ask("a", 3, 1)}, answers(last(win, win))},
+			{0, nil, checks{ask("a", 3, 1)}, answers(denied(win, win, win))},
+		}},
+		{"nothing of nothing, and all of what is unlimited", 4, []step{
+			{0, nil, checks{ask("a", 0, 1)}, answers(window.Decision{Never: true})},
+			{0, nil, checks{ask("a", window.MaxHits, 1)}, answers(window.Decision{Allowed: true, Remaining: window.MaxHits})},
+		}},
+		{"a cost above the share has room where nothing counts", 4, []step{
+			{0, nil, checks{ask("a", 10, 5)}, answers(last(win, win))},
+			{second, nil, checks{ask("a", 10, 1)}, answers(denied(9*second, 9*second, 9*second))},
+			{second, nil, checks{ask("a", 10, 5)}, answers(denied(9*second, 9*second, 9*second))},
+			{win, nil, checks{ask("a", 10, 1)}, answers(allowed(1, win))},
+			// One is used, one remains of the share, and five have room in ten seconds.
+			{win, nil, checks{ask("a", 10, 5)}, answers(window.Decision{Remaining: 1, RetryAfter: win, ResetAfter: win})},
+			{win, nil, checks{ask("a", 10, 1)}, answers(last(win, win))},
+			{win, nil, checks{ask("a", 10, 5)}, answers(denied(win, win, win))},
+			{2 * win, nil, checks{ask("a", 10, 10)}, answers(last(win, win))},
+		}},
+		{"a cost above the limit never has", 4, []step{
+			{0, nil, checks{ask("a", 10, 11)}, answers(window.Decision{Never: true, Remaining: 2})},
+			{0, nil, checks{ask("a", 10, math.MaxUint64)}, answers(window.Decision{Never: true, Remaining: 2})},
+		}},
+		{"a denied group charges nobody", 4, []step{
+			{
+				0, nil,
+				checks{ask("a", 4, 1), ask("b", 10, 5), ask("c", 0, 1)},
+				answers(allowed(1, 0), allowed(2, 0), window.Decision{Never: true}),
+			},
+			{0, nil, checks{ask("a", 4, 1), ask("b", 10, 5)}, answers(last(win, win), last(win, win))},
+		}},
+		{"checks of one log are one", 4, []step{
+			{0, nil, checks{ask("a", 8, 1), ask("a", 8, 1)}, answers(last(win, win), last(win, win))},
+			{0, nil, checks{ask("b", 8, 2), ask("b", 8, 1)}, answers(last(win, win), last(win, win))}, // above the share of two
+		}},
+		{"what was known counts until the newest of it expires", 4, []step{
+			// Of 3 that remain one of four gets one.
+			{0, []known{{ask("a", 20, 1), allowed(3, 6*second)}}, checks{ask("a", 20, 1)}, answers(last(6*second, win))},
+			{second, nil, checks{ask("a", 20, 1)}, answers(denied(5*second, 5*second, 9*second))},
+			{6*second - micro, nil, checks{ask("a", 20, 1)}, answers(denied(micro, micro, 4*second+micro))},
+			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(3, win))},
+		}},
+		{"what was known may leave the share as it is", 4, []step{
+			{0, []known{{ask("a", 20, 1), allowed(19, 6*second)}}, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
+		}},
+		{"nothing remained", 4, []step{
+			{0, []known{{ask("a", 20, 1), last(second, 6*second)}}, checks{ask("a", 20, 1)}, answers(denied(6*second, 6*second, 6*second))},
+			{second, nil, checks{ask("a", 20, 0)}, answers(denied(5*second, 5*second, 5*second))},
+			{second, nil, checks{ask("a", 20, 21)}, answers(window.Decision{Never: true, UnitAfter: 5 * second, ResetAfter: 5 * second})},
+			{second, nil, checks{in(window.Observe, ask("a", 20, 1)), ask("b", 20, 1)}, answers(denied(5*second, 5*second, 5*second), allowed(4, win))},
+			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
+		}},
+		{"a cost above the share waits for what was known", 4, []step{
+			{0, []known{{ask("a", 20, 1), allowed(10, 6*second)}}, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 3, RetryAfter: 6 * second, ResetAfter: 6 * second})},
+			{0, nil, checks{ask("a", 20, 1)}, answers(allowed(2, win))},
+			{second, nil, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 2, RetryAfter: 9 * second, ResetAfter: 9 * second})},
+		}},
+		{"what was admitted here may expire before what was known", 4, []step{
+			{0, nil, checks{ask("a", 20, 3)}, answers(allowed(2, win))},
+			{4 * second, []known{{ask("a", 20, 1), allowed(16, win)}}, checks{ask("a", 20, 1)}, answers(last(6*second, win))},
+			{4 * second, nil, checks{ask("a", 20, 1)}, answers(denied(6*second, 6*second, win))},
+			{win, nil, checks{ask("a", 20, 4)}, answers(window.Decision{Remaining: 3, RetryAfter: 4 * second, ResetAfter: 4 * second})},
+			{win, nil, checks{ask("a", 20, 3)}, answers(last(4*second, win))},
+		}},
+		{"the share of another limit", 4, []step{
+			// 10 are used, whatever the limit was.
+			{0, []known{{ask("a", 20, 1), allowed(10, win)}}, checks{ask("a", 8, 1)}, answers(denied(win, win, win))},
+			{0, nil, checks{ask("a", 14, 0)}, answers(allowed(1, win))},
+		}},
+		{"what is known may change", 4, []step{
+			{0, []known{{ask("a", 20, 1), last(win, win)}, {in(window.Refund, ask("a", 20, 20)), allowed(20, 0)}}, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
+			{0, []known{{ask("b", 20, 1), allowed(20, 0)}, {ask("b", 20, 1), denied(second, second, win)}}, checks{ask("b", 20, 1)}, answers(denied(win, win, win))},
+		}},
+		{"an outage that comes and goes hands out no second share", 4, []step{
+			{0, nil, checks{ask("a", 8, 2)}, answers(last(win, win))},
+			// The store is back: it knows nothing of those two.
+			{second, []known{{ask("a", 8, 1), allowed(7, win)}}, checks{ask("a", 8, 1)}, answers(denied(9*second, 9*second, win))},
+		}},
+		{"reports while nothing remains", 4, []step{
+			{0, nil, checks{in(window.Always, ask("a", 12, 1))}, answers(allowed(2, win))},
+			{second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{in(window.Always, ask("a", 12, 1))}, answers(denied(2*second, 2*second, win))},
+			// It was recorded once.
+			{3 * second, nil, checks{in(window.Refund, ask("a", 12, 1))}, answers(allowed(2, 7*second))},
+			{3 * second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{ask("a", 12, 1)}, answers(denied(2*second, 2*second, 7*second))},
+		}},
+		{"refunds and reports", 4, []step{
+			{0, nil, checks{in(window.Always, ask("a", 8, 3))}, answers(last(win, win))},
+			{0, nil, checks{ask("a", 8, 1)}, answers(denied(win, win, win))},
+			{0, nil, checks{in(window.Refund, ask("a", 8, 2))}, answers(allowed(1, win))},
+			{0, nil, checks{ask("a", 8, 1)}, answers(last(win, win))},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := new(clock)
+			s := newShares(t, tt.replicas, c)
+			for i, st := range tt.steps {
+				c.now = st.at
+				for _, k := range st.learn {
+					s.Learn(&k.check, &k.decision)
+				}
+				if diff := cmp.Diff(st.want, take(t, s, st.ask...)); diff != "" {
+					t.Errorf("step %d at %v: (-want +got)\n%s", i, st.at, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestSharesContract runs the conformance suite on the shares of one process that
+// was told nothing: they are the limits.
+func TestSharesContract(t *testing.T) {
+	windowtest.Run(t, windowtest.Options{Steps: 10_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
+		s := newShared(t) // for its clock
+		shares, err := local.NewShares(local.ShareOptions{Memory: memstore.Options{Clock: s.clock, SweepInterval: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shares.Close() })
+		return windowtest.Harness{Store: shares, SetNow: s.setNow}
+	})
+}
+
+func TestSharesErrors(t *testing.T) {
+	s := newShares(t, 2, new(clock))
+	if err := s.Take(t.Context(), one(ask("", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, window.ErrBadCheck) {
+		t.Errorf("no key: got error %v", err)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Take(done, one(ask("a", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is done: got error %v", err)
+	}
+	if got := s.Logs(); got != 0 {
+		t.Errorf("got %d logs, want none", got)
+	}
+}
+
+// TestSharesAddUp lets processes go on by themselves after a shared store is gone.
+// Costs of one hit admit no more than the limit together, beyond the one that each
+// may admit at least, as long as what the store had counted still counts. A wait
+// that a denial tells is over when the same cost has room.
+func TestSharesAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const win = 10 * time.Second
+		limit := rapid.Uint64Range(1, 40).Draw(t, "limit")
+		n := rapid.IntRange(1, 5).Draw(t, "processes")
+		c := new(clock)
+		store := memstore.New(memstore.Options{Clock: c.read, SweepInterval: -1})
+		defer store.Close()
+		processes := make([]*local.Shares, n)
+		for i := range processes {
+			s, err := local.NewShares(local.ShareOptions{Replicas: n, Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			processes[i] = s
+		}
+		check := window.Check{Key: "k", Limit: window.Limit{Hits: limit, Window: win}, Cost: 1}
+		var (
+			admitted uint64
+			newest   time.Duration
+		)
+		pause := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 250 * time.Millisecond})
+		var d [1]window.Decision
+		for i := range rapid.IntRange(0, 30).Draw(t, "before") {
+			c.now += pause.Draw(t, "pause")
+			if err := store.Take(t.Context(), []window.Check{check}, d[:]); err != nil {
+				t.Fatal(err)
+			}
+			if d[0].Allowed {
+				admitted++
+				newest = c.now
+			}
+			// All but the last call may be news to some.
+			if rapid.Bool().Draw(t, "learns") || i == 0 {
+				processes[i%n].Learn(&check, &d[0])
+			}
+		}
+		for _, p := range processes {
+			if admitted > 0 {
+				p.Learn(&check, &d[0]) // the last answer, which came to everybody in turn
+			}
+		}
+		for range rapid.IntRange(0, 60).Draw(t, "after") {
+			c.now += pause.Draw(t, "pause")
+			if c.now >= newest+win {
+				break
+			}
+			p := processes[rapid.IntRange(0, n-1).Draw(t, "process")]
+			if err := p.Take(t.Context(), []window.Check{check}, d[:]); err != nil {
+				t.Fatal(err)
+			}
+			if d[0].Allowed {
+				admitted++
+				continue
+			}
+			again := c.now
+			c.now += d[0].RetryAfter
+			zero := check
+			zero.Cost = 0
+			var room [1]window.Decision
+			if err := p.Take(t.Context(), []window.Check{zero}, room[:]); err != nil {
+				t.Fatal(err)
+			}
+			if d[0].RetryAfter <= 0 || !room[0].Allowed {
+				t.Fatalf("after a wait of %v: got %+v, want room", d[0].RetryAfter, room[0])
+			}
+			c.now = again
+		}
+		if most := limit + uint64(n); admitted > most {
+			t.Fatalf("%d processes admitted %d of %d until %v, want at most %d", n, admitted, limit, c.now, most)
+		}
+	})
+}

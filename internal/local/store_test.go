@@ -1,0 +1,551 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	second = time.Second
+	micro  = time.Microsecond
+	win    = 10 * second
+)
+
+// A shared store is what several processes ask: logs in memory under a clock that
+// the test sets. It counts the calls.
+type shared struct {
+	*memstore.Store
+	now   atomic.Int64
+	calls atomic.Int64
+	// before and after run around the decision of every call, if they are set.
+	before, after func(checks []window.Check)
+	// change changes what the store says.
+	change func(decisions []window.Decision)
+	err    error
+}
+
+func newShared(tb testing.TB) *shared {
+	s := new(shared)
+	s.Store = memstore.New(memstore.Options{Clock: s.clock, SweepInterval: -1})
+	tb.Cleanup(func() { s.Store.Close() })
+	return s
+}
+
+func (s *shared) clock() time.Duration     { return time.Duration(s.now.Load()) }
+func (s *shared) setNow(now time.Duration) { s.now.Store(int64(now)) }
+
+func (s *shared) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	s.calls.Add(1)
+	if s.err != nil {
+		return s.err
+	}
+	if s.before != nil {
+		s.before(checks)
+	}
+	err := s.Store.Take(ctx, checks, decisions)
+	if s.change != nil {
+		s.change(decisions)
+	}
+	if s.after != nil {
+		s.after(checks)
+	}
+	return err
+}
+
+// Close leaves the logs to the other processes.
+func (*shared) Close() error { return nil }
+
+// process returns a process that asks s, under the same clock.
+func (s *shared) process(tb testing.TB, o local.Options) *local.Store {
+	tb.Helper()
+	o.Clock = s.clock
+	p, err := local.New(s, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			tb.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+func take(tb testing.TB, s window.Store, checks ...window.Check) []window.Decision {
+	tb.Helper()
+	d := make([]window.Decision, len(checks))
+	if err := s.Take(tb.Context(), checks, d); err != nil {
+		tb.Fatalf("Take(%+v): got error %v", checks, err)
+	}
+	return d
+}
+
+func ask(key string, hits, cost uint64) window.Check {
+	return window.Check{Key: key, Limit: window.Limit{Hits: hits, Window: win}, Cost: cost}
+}
+
+func in(m window.Mode, c window.Check) window.Check { c.Mode = m; return c }
+
+func answers(d ...window.Decision) []window.Decision { return d }
+
+// A step is one call at a time.
+type step struct {
+	at     time.Duration
+	checks []window.Check
+	want   []window.Decision
+	local  bool // answered without the store
+}
+
+func one(c window.Check) []window.Check { return []window.Check{c} }
+
+// denied is a denial by a log of which nothing remains.
+func denied(retry, unit, reset time.Duration) window.Decision {
+	return window.Decision{RetryAfter: retry, UnitAfter: unit, ResetAfter: reset}
+}
+
+func TestSteps(t *testing.T) {
+	a := ask("a", 2, 1)
+	fill := []step{
+		{0, one(a), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false},
+		{4 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 6 * second, ResetAfter: win}), false},
+	}
+	other := ask("b", 5, 1)
+	for _, tt := range []struct {
+		name  string
+		o     local.Options
+		steps []step
+	}{
+		{"a denial lasts until its time and counts down", local.Options{}, []step{
+			// The call that took the last one says when there will be another.
+			{4 * second, one(a), answers(denied(6*second, 6*second, win)), true},
+			{7 * second, one(a), answers(denied(3*second, 3*second, 7*second)), true},
+			{10*second - 2*micro, one(a), answers(denied(2*micro, 2*micro, 4*second+2*micro)), true},
+			// The store may have cut its clock by up to a microsecond.
+			{10*second - micro, one(a), answers(denied(micro, micro, 4*second+micro)), false},
+			{10 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 4 * second, ResetAfter: win}), false},
+		}},
+		{"asking whether anything remains is denied too", local.Options{}, []step{
+			{5 * second, one(ask("a", 2, 0)), answers(denied(5*second, 5*second, 9*second)), true},
+		}},
+		{"a larger cost is denied, its wait is a lower bound", local.Options{}, []step{
+			{5 * second, one(ask("a", 2, 2)), answers(denied(5*second, 5*second, 9*second)), true},
+			{5 * second, one(ask("a", 2, 3)), answers(window.Decision{Never: true, UnitAfter: 5 * second, ResetAfter: 9 * second}), true},
+		}},
+		{"a smaller limit denies", local.Options{}, []step{
+			{5 * second, one(ask("a", 1, 1)), answers(denied(5*second, 5*second, 9*second)), true},
+			{5 * second, one(ask("a", 0, 1)), answers(window.Decision{Never: true}), true},
+		}},
+		{"a larger limit does not", local.Options{}, []step{
+			{5 * second, one(ask("a", 3, 1)), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
+			{5 * second, one(a), answers(denied(5*second, 5*second, win)), true}, // what is smaller is denied by it
+		}},
+		{"another window is another log", local.Options{}, []step{
+			{
+				5 * second, one(window.Check{Key: "a", Limit: window.Limit{Hits: 2, Window: 2 * win}, Cost: 1}),
+				answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: 2 * win}), false,
+			},
+		}},
+		{"another precision is another rule", local.Options{}, []step{
+			{5 * second, one(window.Check{Key: "a", Limit: a.Limit, Cost: 1, Precision: second}), answers(denied(5*second, 5*second, 9*second)), false},
+		}},
+		{"a denial is believed for so long", local.Options{MaxAge: 2 * second}, []step{
+			{6*second - 2*micro, one(a), answers(denied(4*second+2*micro, 4*second+2*micro, 8*second+2*micro)), true},
+			{6*second - micro, one(a), answers(denied(4*second+micro, 4*second+micro, 8*second+micro)), false},
+			{8*second - 3*micro, one(a), answers(denied(2*second+3*micro, 2*second+3*micro, 6*second+3*micro)), true},
+		}},
+		{"a cost that is denied says nothing of a smaller one", local.Options{}, []step{
+			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: 9 * second}), false},
+			{6500 * time.Millisecond, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
+			{6500 * time.Millisecond, one(ask("c", 10, 7)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
+			{6500 * time.Millisecond, one(ask("c", 9, 5)), answers(window.Decision{Remaining: 3, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), false},
+			{6500 * time.Millisecond, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, UnitAfter: 8500 * time.Millisecond, ResetAfter: win}), false},
+		}},
+		{"a cost that is denied says nothing of the wait of a smaller one", local.Options{}, []step{
+			{5 * second, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, Remaining: 6, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 2)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 9)), answers(window.Decision{Remaining: 4, RetryAfter: win, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: win}), false},
+		}},
+		{"a log that is empty by now may have been spent on", local.Options{}, []step{
+			{
+				4 * second, one(window.Check{Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}),
+				answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: 5 * second}), false,
+			},
+			{
+				8500 * time.Millisecond,
+				[]window.Check{a, {Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}},
+				answers(denied(1500*time.Millisecond, 1500*time.Millisecond, 5500*time.Millisecond), window.Decision{Allowed: true, Remaining: 4, ResetAfter: 500 * time.Millisecond}), false,
+			},
+			{
+				9*second - micro,
+				[]window.Check{a, {Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}},
+				answers(denied(second+micro, second+micro, 5*second+micro), window.Decision{Allowed: true, Remaining: 4, ResetAfter: micro}), true,
+			},
+			{
+				9 * second,
+				[]window.Check{a, {Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}},
+				answers(denied(second, second, 5*second), window.Decision{Allowed: true, Remaining: 5}), false,
+			},
+		}},
+		{"what remains is believed for a second", local.Options{}, []step{
+			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: 9 * second}), false},
+			{7*second - micro, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8*second + micro, ResetAfter: 8*second + micro}), false},
+		}},
+		{"never needs to know what remains", local.Options{}, []step{
+			{5 * second, one(ask("d", 10, 11)), answers(window.Decision{Never: true, Remaining: 10}), false},
+			{5500 * time.Millisecond, one(ask("d", 10, 12)), answers(window.Decision{Never: true, Remaining: 10}), true},
+			{6 * second, one(ask("d", 10, 12)), answers(window.Decision{Never: true, Remaining: 10}), false},
+			{6 * second, one(ask("d", 0, 12)), answers(window.Decision{Never: true}), true},
+		}},
+		{"a group is denied by one of its logs", local.Options{}, []step{
+			// Nothing is known of the other.
+			{5 * second, []window.Check{a, other}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
+			{5500 * time.Millisecond, []window.Check{other, a}, answers(window.Decision{Allowed: true, Remaining: 5}, denied(4500*time.Millisecond, 4500*time.Millisecond, 8500*time.Millisecond)), true},
+			// What is known of the other is too old.
+			{6 * second, []window.Check{a, other}, answers(denied(4*second, 4*second, 8*second), window.Decision{Allowed: true, Remaining: 5}), false},
+			// Alone it is asked: allowed is not remembered for that.
+			{6 * second, one(other), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
+		}},
+		{"what is only observed or one of several does not deny", local.Options{}, []step{
+			{5 * second, one(in(window.Observe, a)), answers(denied(5*second, 5*second, 9*second)), false},
+			{5 * second, one(in(window.Any, a)), answers(denied(5*second, 5*second, 9*second)), false},
+			{5 * second, []window.Check{in(window.Any, a), other}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
+		}},
+		{"quota beside what denies", local.Options{}, []step{
+			{5 * second, []window.Check{a, in(window.Any, other)}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
+			{5 * second, []window.Check{a, in(window.Any, other)}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), true},
+			{5 * second, []window.Check{in(window.Observe, other), a}, answers(window.Decision{Allowed: true, Remaining: 5}, denied(5*second, 5*second, 9*second)), true},
+		}},
+		{"a log that is named twice is the store's", local.Options{}, []step{
+			{5 * second, []window.Check{a, a}, answers(denied(9*second, 5*second, 9*second), denied(9*second, 5*second, 9*second)), false},
+			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false}, // what was said of two costs is not kept
+			{5 * second, []window.Check{ask("f", 1, 1), ask("f", 2, 0)}, answers(window.Decision{Allowed: true, ResetAfter: win, UnitAfter: win}, window.Decision{Allowed: true, ResetAfter: win, UnitAfter: win}), false},
+			{5 * second, one(ask("f", 2, 1)), answers(window.Decision{Allowed: true, UnitAfter: win, ResetAfter: win}), false},
+		}},
+		{"a refund ends it", local.Options{}, []step{
+			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), true},
+			{5 * second, one(in(window.Refund, a)), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: 5 * second}), false},
+			{5 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
+		}},
+		{"usage reports are always asked", local.Options{}, []step{
+			{5 * second, one(in(window.Always, ask("a", 2, 1))), answers(denied(9*second, 9*second, win)), false},
+			{
+				5 * second,
+				[]window.Check{a, in(window.Always, ask("u", 2, 1))},
+				answers(denied(9*second, 9*second, win), window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false,
+			},
+		}},
+		{"nothing is remembered", local.Options{Keys: -1}, []step{
+			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false},
+			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newShared(t)
+			p := s.process(t, tt.o)
+			locally := uint64(0)
+			for i, st := range append(fill[:len(fill):len(fill)], tt.steps...) {
+				s.setNow(st.at)
+				before := s.calls.Load()
+				got := take(t, p, st.checks...)
+				if diff := cmp.Diff(st.want, got); diff != "" {
+					t.Errorf("step %d at %v: (-want +got)\n%s", i, st.at, diff)
+				}
+				if asked := s.calls.Load() > before; asked == st.local {
+					t.Errorf("step %d at %v: asked the store %t, want %t", i, st.at, asked, !st.local)
+				}
+				if st.local {
+					locally++
+				}
+			}
+			if got := p.Stats().Denials; got != locally {
+				t.Errorf("Stats: got %d denials, want %d", got, locally)
+			}
+		})
+	}
+}
+
+// TestRoundTrip proves that a denial ends by the time at which the call was sent,
+// and that waits are told by the time at which the answer came.
+func TestRoundTrip(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	a := ask("a", 1, 1)
+	take(t, p, a) // at 0
+	p.ForgetAll() // what that call said of the next one
+
+	s.setNow(4 * second) // sent
+	s.before = func([]window.Check) { s.setNow(5 * second) }
+	s.after = func([]window.Check) { s.setNow(7 * second) } // received
+	if got, want := take(t, p, a), answers(denied(5*second, 5*second, 5*second)); !cmp.Equal(want, got) {
+		t.Fatalf("the store: got %+v, want %+v", got, want)
+	}
+	s.before, s.after = nil, nil
+	for _, tt := range []struct {
+		at    time.Duration
+		retry time.Duration
+		local bool
+	}{
+		{7 * second, 5 * second, true},                 // 3 s in truth, and one round trip at most more
+		{9*second - 2*micro, 3*second + 2*micro, true}, // sent + 5 s is 9 s
+		{9*second - micro, second + micro, false},      // and less than a microsecond more could be wrong
+		{10 * second, 0, false},                        // the store allows
+	} {
+		s.setNow(tt.at)
+		before := s.calls.Load()
+		got := take(t, p, a)
+		if got[0].RetryAfter != tt.retry {
+			t.Errorf("at %v: got retry after %v, want %v", tt.at, got[0].RetryAfter, tt.retry)
+		}
+		if asked := s.calls.Load() > before; asked == tt.local {
+			t.Errorf("at %v: asked the store %t, want %t", tt.at, asked, !tt.local)
+		}
+	}
+}
+
+// TestUnsettled proves that a denial that may be taken back is not remembered, and
+// ends what was.
+func TestUnsettled(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	a, b := ask("a", 1, 1), ask("b", 1, 1)
+	take(t, s, a)
+	take(t, s, b)
+	s.change = func(d []window.Decision) { d[0].Unsettled = true }
+	for range 3 {
+		take(t, p, a)
+		take(t, p, a, b)
+	}
+	if got := p.Stats(); got.Denials != 0 {
+		t.Errorf("got %d denials without the store, want none", got.Denials)
+	}
+	if got := s.calls.Load(); got != 2+6 {
+		t.Errorf("got %d calls of the store, want %d", got, 2+6)
+	}
+	take(t, p, b) // which was told beside it
+	if got := p.Stats(); got.Denials != 1 {
+		t.Errorf("what was settled: got %d denials without the store, want 1", got.Denials)
+	}
+}
+
+// TestForget proves that what others tell ends a denial, of one log or of all.
+func TestForget(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		forget func(*local.Store)
+		want   int64 // questions about two denied logs afterwards
+	}{
+		{"nothing", func(*local.Store) {}, 0},
+		{"one log", func(p *local.Store) { p.Forget(window.LogID{Key: "a", Window: win}) }, 1},
+		{"all", (*local.Store).ForgetAll, 2},
+	} {
+		s := newShared(t)
+		p := s.process(t, local.Options{})
+		take(t, p, ask("a", 1, 1))
+		take(t, p, ask("b", 1, 1))
+		tt.forget(p)
+		before := s.calls.Load()
+		for range 2 { // the second time it is known again
+			take(t, p, ask("a", 1, 1))
+			take(t, p, ask("b", 1, 1))
+		}
+		if got := s.calls.Load() - before; got != tt.want {
+			t.Errorf("%s: got %d calls of the store, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestForgetWhileAsked proves that an answer from before a refund is not remembered
+// after it, at whatever moment of the call the refund comes.
+func TestForgetWhileAsked(t *testing.T) {
+	a := ask("a", 1, 1)
+	for _, tt := range []struct {
+		name string
+		give func(p *local.Store)
+	}{
+		{"by this process", func(p *local.Store) { take(t, p, in(window.Refund, a)) }},
+		{"by another one", func(p *local.Store) { p.Forget(a.Log()) }},
+		{"who knows where", (*local.Store).ForgetAll},
+	} {
+		for _, when := range []string{"before the decision", "after it"} {
+			s := newShared(t)
+			p := s.process(t, local.Options{})
+			take(t, s, a)
+			give := func([]window.Check) {
+				s.before, s.after = nil, nil // the refund is a call too
+				tt.give(p)
+			}
+			if when == "after it" {
+				s.after = give
+			} else {
+				s.before = give
+			}
+			take(t, p, a)
+			before := s.calls.Load()
+			take(t, p, a)
+			if s.calls.Load() == before {
+				t.Errorf("%s, %s: the denial was remembered", tt.name, when)
+			}
+		}
+	}
+}
+
+// TestAskedWhileGivenBack proves that a denial from before a refund is not
+// remembered if it was asked for while the refund was under way.
+func TestAskedWhileGivenBack(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	a := ask("a", 1, 1)
+	take(t, s, a)
+	s.before = func([]window.Check) {
+		s.before = nil
+		take(t, p, a)
+	}
+	take(t, p, in(window.Refund, a))
+	if got := take(t, p, a); !got[0].Allowed {
+		t.Errorf("after the refund: got %+v", got)
+	}
+}
+
+// TestAnswerBetweenClockAndMemory proves that a call which read its clock before an
+// answer came that it uses is not told a wait that is too short.
+func TestAnswerBetweenClockAndMemory(t *testing.T) {
+	s := newShared(t)
+	var between func()
+	p, err := local.New(s, local.Options{Clock: func() time.Duration {
+		now := s.clock()
+		if f := between; f != nil {
+			between = nil
+			f()
+		}
+		return now
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := ask("a", 1, 1)
+	take(t, s, a) // at 0
+	s.setNow(4 * second)
+	between = func() { // another caller, whose answer takes two seconds
+		s.after = func([]window.Check) { s.setNow(6 * second); s.after = nil }
+		s.setNow(4*second - 2*micro)
+		take(t, p, a)
+	}
+	// At 4 s there are 6 s to wait. That the answer, 6 s and 2 us, was given before
+	// 6 s is all that is known.
+	if got := take(t, p, a); got[0].RetryAfter != 8*second+2*micro {
+		t.Errorf("got %+v, want a wait of %v", got, 8*second+2*micro)
+	}
+	if got := p.Stats().Denials; got != 1 {
+		t.Errorf("got %d denials without the store, want 1", got)
+	}
+}
+
+// TestRefundThatFails proves that a refund of which nobody knows whether it was
+// recorded ends a denial all the same.
+func TestRefundThatFails(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	a := ask("a", 1, 1)
+	take(t, p, a)
+	s.err = errors.New("gone")
+	if err := p.Take(t.Context(), one(in(window.Refund, a)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
+		t.Errorf("refund: got error %v, want %v", err, s.err)
+	}
+	if err := p.Take(t.Context(), one(a), make([]window.Decision, 1)); !errors.Is(err, s.err) {
+		t.Errorf("afterwards: got error %v, want the store's: it was not asked", err)
+	}
+}
+
+// TestErrors proves that an error of the store is passed on, that it ends no denial,
+// and that bad calls are the store's to refuse.
+func TestErrors(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	a := ask("a", 1, 1)
+	take(t, p, a)
+	s.err = errors.New("gone")
+	if err := p.Take(t.Context(), one(ask("b", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
+		t.Errorf("got error %v, want %v", err, s.err)
+	}
+	if got := take(t, p, a); got[0].Allowed {
+		t.Errorf("what was denied: got %+v", got)
+	}
+	s.err = nil
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Take(done, one(a), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that is done: got error %v", err)
+	}
+	if err := p.Take(t.Context(), one(a), make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
+		t.Errorf("too many decisions: got error %v", err)
+	}
+	bad := []window.Check{a, ask("", 1, 1)}
+	if err := p.Take(t.Context(), bad, make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
+		t.Errorf("a bad check beside a denied one: got error %v", err)
+	}
+}
+
+// TestStoreThatForgot proves that a store which allows what is known to be denied
+// is believed.
+func TestStoreThatForgot(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	a, b := ask("a", 2, 1), ask("b", 5, 1)
+	take(t, p, ask("a", 2, 2))
+	take(t, s, in(window.Refund, ask("a", 2, 2))) // nobody tells the process
+	if got := take(t, p, a); got[0].Allowed {
+		t.Fatalf("what is known: got %+v", got)
+	}
+	// Of the other nothing is known.
+	if got := take(t, p, a, b); !window.Allowed(got) {
+		t.Fatalf("the store: got %+v", got)
+	}
+	if got := take(t, p, a); !got[0].Allowed {
+		t.Errorf("afterwards: got %+v", got)
+	}
+}
+
+// TestBound proves that no more logs are remembered than allowed.
+func TestBound(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{Keys: 10})
+	for i := range 1000 {
+		take(t, p, ask(string(rune('a'+i)), 1, 1))
+	}
+	if got := p.Stats().Keys; got > 20 || got == 0 { // it tidies up a little later
+		t.Errorf("got %d keys, want about 10", got)
+	}
+}
+
+// TestContract runs the conformance suite through a process, which answers only
+// what must be the same to the last microsecond.
+func TestContract(t *testing.T) {
+	var answered uint64
+	windowtest.Run(t, windowtest.Options{Steps: 30_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
+		s := newShared(t)
+		p := s.process(t, local.Options{})
+		p.AnswerExactly()
+		t.Cleanup(func() { answered += p.Stats().Denials })
+		return windowtest.Harness{Store: p, SetNow: s.setNow}
+	})
+	if answered == 0 {
+		t.Error("the process answered nothing by itself, so nothing was proven")
+	}
+	t.Logf("%d denials without the store", answered)
+}

@@ -1,0 +1,228 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// TestReserves proves what leaves a mark that it may be taken back: what was
+// charged and says so, for a second.
+func TestReserves(t *testing.T) {
+	r := newRig(t)
+	full := func(prefix string) {
+		r.take(start, ten(prefix+"full", 5, 5), 0)
+	}
+	for _, tt := range []struct {
+		name  string
+		asks  []ask
+		marks string // keys that are marked
+	}{
+		{"charged", []ask{{Check: ten("a", 5, 1), flags: reserves}}, "a"},
+		{"charged, and asks too", []ask{{Check: ten("a", 5, 1), flags: reserves + asks}}, "a"},
+		{"charged, without a word", []ask{{Check: ten("a", 5, 1)}}, ""},
+		{"charged, but only asks", []ask{{Check: ten("a", 5, 1), flags: asks}}, ""},
+		{"a question", []ask{{Check: ten("a", 5, 0), flags: reserves}}, ""},
+		{"denied", []ask{{Check: ten("full", 5, 1), flags: reserves}}, ""},
+		{"never", []ask{{Check: ten("a", 5, 6), flags: reserves}}, ""},
+		{"a refund", []ask{{Check: inMode(window.Refund, ten("full", 5, 1)), flags: reserves}}, ""},
+		{"over the limit", []ask{{Check: inMode(window.Always, ten("full", 5, 1)), flags: reserves}}, "full"},
+		{"an allowed group", []ask{{Check: ten("a", 5, 1), flags: reserves}, {Check: ten("b", 5, 1)}, {Check: ten("c", 5, 1), flags: reserves}}, "a c"},
+		{"a denied group", []ask{{Check: ten("a", 5, 1), flags: reserves}, {Check: ten("full", 5, 1), flags: reserves}}, ""},
+		{
+			"any and observe", []ask{
+				{Check: inMode(window.Any, ten("a", 5, 1)), flags: reserves},
+				{Check: inMode(window.Any, ten("full", 5, 1)), flags: reserves},
+				{Check: inMode(window.Observe, ten("full", 5, 1)), flags: reserves},
+			}, "a",
+		},
+	} {
+		prefix := tt.name + ":"
+		full(prefix)
+		for i := range tt.asks {
+			tt.asks[i].Key = prefix + tt.asks[i].Key
+		}
+		r.run(start, request{asks: tt.asks})
+		var marks []string
+		keys, err := r.client.Keys(t.Context(), prefix+"*:r").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			marks = append(marks, strings.TrimSuffix(strings.TrimPrefix(key, prefix), ":10000000:r"))
+			if ttl := r.client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Second {
+				t.Errorf("%s: the mark lives for %v, want a second", tt.name, ttl)
+			}
+		}
+		slices.Sort(marks)
+		if got := strings.Join(marks, " "); got != tt.marks {
+			t.Errorf("%s: marked %q, want %q", tt.name, got, tt.marks)
+		}
+	}
+}
+
+// TestReservesRing proves that a ring's charge leaves a mark as well.
+func TestReservesRing(t *testing.T) {
+	r := newRig(t)
+	for i := range 20 {
+		r.take(start+int64(i), ten("k", 50, 1), 0)
+	}
+	r.run(start+30, request{asks: []ask{{Check: ten("k", 50, 1), flags: reserves}}})
+	if n := r.client.Exists(t.Context(), "k:10000000:r").Val(); n != 1 {
+		t.Error("there is no mark")
+	}
+}
+
+// TestAsks proves who is told of a mark: a check that asks, is denied, and whose
+// own log has one, until that has expired.
+func TestAsks(t *testing.T) {
+	r := newRig(t)
+	marked := func(key string) {
+		t.Helper()
+		got := r.run(start, request{asks: []ask{{Check: ten(key, 5, 3), flags: reserves}}})
+		if got[0].outcome != 1 {
+			t.Fatalf("%s: %+v", key, got[0])
+		}
+	}
+	outcomes := func(q ...request) string {
+		t.Helper()
+		var all []byte
+		for _, a := range r.run(start, q...) {
+			if a.outcome == unsettled && (a.decision.Remaining != 2 || a.decision.RetryAfter != 10*time.Second) {
+				t.Errorf("got %+v, want 2 to remain for 10 s", a)
+			}
+			all = append(all, a.outcome)
+		}
+		return fmt.Sprint(all)
+	}
+	asking := func(c *window.Check) ask { return ask{Check: c, flags: asks} }
+
+	second := func(cost uint64) *window.Check {
+		return &window.Check{Key: "a", Limit: window.Limit{Hits: 1, Window: time.Second}, Cost: cost}
+	}
+	marked("a")
+	marked("b")
+	r.take(start, ten("plain", 5, 3), 0)
+	for _, tt := range []struct {
+		name     string
+		requests []request
+		want     string
+	}{
+		{"denied, asks", []request{{asks: []ask{asking(ten("a", 5, 3))}}}, "[8]"},
+		{"denied, asks and would reserve", []request{{asks: []ask{{Check: ten("a", 5, 3), flags: asks + reserves}}}}, "[8]"},
+		{"denied, does not ask", []request{one(ten("a", 5, 3))}, "[0]"},
+		{"denied, would reserve", []request{{asks: []ask{{Check: ten("a", 5, 3), flags: reserves}}}}, "[0]"},
+		{"denied, no mark", []request{{asks: []ask{asking(ten("plain", 5, 3))}}}, "[0]"},
+		{"another window of the key", []request{one(second(1)), {asks: []ask{asking(second(1))}}}, "[1 0]"},
+		{"never", []request{{asks: []ask{asking(ten("a", 5, 6))}}}, "[2]"},
+		{"allowed", []request{{asks: []ask{asking(ten("a", 5, 0))}}}, "[1]"},
+		{"a group", []request{{asks: []ask{asking(ten("a", 5, 1)), asking(ten("b", 5, 3)), asking(ten("plain", 5, 3)), {Check: ten("b", 5, 3)}}}}, "[1 8 0 0]"},
+		{"observe", []request{{asks: []ask{asking(inMode(window.Observe, ten("a", 5, 3)))}}}, "[8]"},
+		{"several", []request{
+			{asks: []ask{{Check: ten("c", 5, 3), flags: reserves}}}, {asks: []ask{asking(ten("c", 5, 3))}}, one(ten("c", 5, 3)),
+		}, "[1 8 0]"},
+	} {
+		r.client.PExpire(t.Context(), "a:10000000:r", time.Hour) // this machine may be slow
+		r.client.PExpire(t.Context(), "b:10000000:r", time.Hour)
+		if got := outcomes(tt.requests...); got != tt.want {
+			t.Errorf("%s: got outcomes %v, want %v", tt.name, got, tt.want)
+		}
+	}
+
+	// It is over after a second, by the server's clock.
+	began := time.Now()
+	marked("d")
+	for n := 0; outcomes(request{asks: []ask{asking(ten("d", 5, 3))}}) != "[0]"; n++ {
+		if since := time.Since(began); since > 30*time.Second {
+			t.Fatalf("after %v: it is told still", since)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if since := time.Since(began); since < 900*time.Millisecond {
+		t.Errorf("it was over after %v, want a second", since)
+	}
+}
+
+// TestRefundsAreTold proves what is told on the channel: the key of a log to which
+// a refund gave something back, once, and nothing else.
+func TestRefundsAreTold(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	const channel = "p:refunds"
+	sub := r.client.Subscribe(ctx, channel)
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); err != nil { // until it is subscribed
+		t.Fatal(err)
+	}
+	refund := func(key string, cost uint64) ask { return ask{Check: inMode(window.Refund, ten(key, 50, cost))} }
+	for i := range 20 {
+		r.take(start+int64(i), ten("ring", 50, 1), 0)
+	}
+	r.run(start, one(ten("a", 5, 5)), one(ten("b", 5, 5)), one(ten("c", 5, 5)), one(ten("gone", 5, 5)))
+	if err := r.client.Set(ctx, "foreign:10000000", "text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	now := start + 1000
+	for _, step := range []struct {
+		name     string
+		at       int64
+		channel  string
+		requests []request
+	}{
+		{"a refund", now, channel, []request{{asks: []ask{refund("a", 1)}}}},
+		{"no channel", now, "", []request{{asks: []ask{refund("a", 1)}}}},
+		{"of nothing", now, channel, []request{{asks: []ask{refund("a", 0)}}, {asks: []ask{refund("none", 3)}}, {asks: []ask{refund("foreign", 3)}}}},
+		{"charges and denials", now, channel, []request{one(ten("d", 5, 3)), one(ten("d", 5, 3)), one(inMode(window.Always, ten("d", 5, 3)))}},
+		{"too late", now, channel, []request{{asks: []ask{refund("a", 1)}, deadline: now - 1}, {asks: []ask{refund("b", 1)}}}},
+		{"a ring, in a denied group", now, channel, []request{{asks: []ask{refund("ring", 2), {Check: ten("c", 5, 1)}}}}},
+		{"all of a ring", now, channel, []request{{asks: []ask{refund("ring", 50)}}}},
+		{"all, and nothing any more", now, channel, []request{{asks: []ask{refund("c", 50)}}, {asks: []ask{refund("c", 50)}}}},
+		{"expired", now + 11*second, channel, []request{{asks: []ask{refund("gone", 1)}}}},
+	} {
+		r.runTold(step.at, step.channel, step.requests...)
+	}
+	if err := r.client.Publish(ctx, channel, "end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for {
+		m, err := sub.ReceiveMessage(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Payload == "end" {
+			break
+		}
+		got = append(got, m.Payload)
+	}
+	want := []string{"a:10000000", "b:10000000", "ring:10000000", "ring:10000000", "c:10000000"}
+	if !slices.Equal(got, want) {
+		t.Errorf("told: got %q, want %q", got, want)
+	}
+}
+
+// TestRefundsNotPermittedToTell proves that who may not publish is answered all the
+// same.
+func TestRefundsNotPermittedToTell(t *testing.T) {
+	r := newRig(t)
+	r.take(start, ten("a", 5, 5), 0)
+	if err := r.client.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "&other", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	mute := redis.NewClient(&redis.Options{Addr: r.client.Options().Addr, Username: "mute", Password: "pw", MaxRetries: -1})
+	t.Cleanup(func() { mute.Close() })
+	if err := mute.Publish(t.Context(), "p:refunds", "x").Err(); err == nil {
+		t.Fatal("the user may publish")
+	}
+	poor := &rig{t: t, client: mute, script: r.script}
+	got := poor.runTold(start, "p:refunds", request{asks: []ask{{Check: inMode(window.Refund, ten("a", 5, 2))}}})
+	if want := (answer{1, window.Decision{Allowed: true, Remaining: 2, ResetAfter: 10 * time.Second}}); got[0] != want {
+		t.Errorf("got %+v, want %+v", got[0], want)
+	}
+}

@@ -1,0 +1,302 @@
+package redisstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A back is what is to be taken back from one log, and what came of it.
+type back struct {
+	id   window.LogID
+	at   int64 // microseconds
+	cost uint64
+
+	taken uint64
+	reset time.Duration
+}
+
+// backRig is a rig for takeback.lua.
+type backRig struct {
+	*rig
+	back script
+}
+
+func newBackRig(t testing.TB) *backRig {
+	t.Helper()
+	r := &backRig{newRig(t), withTime(t, takeBackScript, "ARGV[#ARGV]")}
+	if err := r.client.ScriptLoad(t.Context(), r.back.text).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// takeBack calls the script. The instants must be whole units.
+func (r *backRig) takeBack(clock int64, backs ...back) []back {
+	r.t.Helper()
+	var keys []string
+	var packed []byte
+	for _, b := range backs {
+		unit := window.Unit(b.id.Window).Microseconds()
+		keys = append(keys, string(appendKey(nil, "", b.id)))
+		packed = binary.BigEndian.AppendUint16(packed, uint16(unit))
+		packed = append(packed, binary.BigEndian.AppendUint64(nil, uint64(b.id.Window.Microseconds()))[2:]...)
+		packed = appendInstant(packed, b.at/unit)
+		packed = append(packed, binary.BigEndian.AppendUint64(nil, b.cost)[3:]...)
+	}
+	cmd := r.evalsha(r.back, clock, keys, []string{string(packed)})
+	if err := r.client.Process(r.t.Context(), cmd); err != nil {
+		r.t.Fatalf("%+v at %d: %v", backs, clock, err)
+	}
+	reply, err := cmd.Text()
+	if err != nil || len(reply) != 12*len(backs) {
+		r.t.Fatalf("the reply to %d is %q (%d bytes), %v", len(backs), reply, len(reply), err)
+	}
+	for i := range backs {
+		text := reply[12*i:]
+		backs[i].taken = number(text[:5])
+		backs[i].reset = time.Duration(number(text[5:12])) * time.Microsecond
+	}
+	return backs
+}
+
+// plant puts a value under a log's key, for an hour.
+func (r *rig) plant(id window.LogID, value []byte) {
+	r.t.Helper()
+	if err := r.client.Set(r.t.Context(), string(appendKey(nil, "", id)), value, time.Hour).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// compare takes back and compares with package window: what is told, all bytes but
+// none of the expiry, and that the key lives as long as before.
+func (r *backRig) compare(value []byte, clock int64, b back) (taken uint64) {
+	r.t.Helper()
+	r.plant(b.id, value)
+	got := r.takeBack(clock, b)[0]
+	left, taken, reset := window.TakeBack(value, clock, b.id.Window, b.at, b.cost)
+	if got.taken != taken || got.reset != reset {
+		r.t.Fatalf("%x, %+v at %d: got %d taken, empty in %v, want %d, %v", value, b, clock, got.taken, got.reset, taken, reset)
+	}
+	key := string(appendKey(nil, "", b.id))
+	after, err := r.client.Get(r.t.Context(), key).Bytes()
+	if err != nil || !bytes.Equal(after, left) {
+		r.t.Fatalf("%x, %+v at %d: the log is\n%x, %v, want\n%x", value, b, clock, after, err, left)
+	}
+	if ttl := r.client.PTTL(r.t.Context(), key).Val(); ttl < 50*time.Minute {
+		r.t.Fatalf("%+v at %d: the key lives for %v, want the hour that it had", b, clock, ttl)
+	}
+	return taken
+}
+
+// instant chooses what to ask a log for: an instant of an entry, most of them near
+// the newest, and a cost.
+func instant(rnd *rand.Rand, log []byte, id window.LogID, clock int64) back {
+	b := back{id: id, at: clock, cost: uint64(rnd.IntN(4))}
+	c, err := window.Decode(log)
+	if n := len(c.Entries); err == nil && n > 0 && rnd.IntN(10) > 0 {
+		e := c.Entries[n-1-[]int{0, rnd.IntN(min(n, 3)), rnd.IntN(n), min(n-1, 64), min(n-1, 65)}[rnd.IntN(5)]]
+		b.at = e.At.Microseconds()
+		b.cost = []uint64{uint64(e.Cost), uint64(e.Cost), 1, uint64(e.Cost) + 1, 1<<40 - 1}[rnd.IntN(5)]
+	}
+	unit := window.Unit(id.Window).Microseconds()
+	if b.at += unit * []int64{0, 0, 0, 0, 1, -1}[rnd.IntN(6)]; b.at < 0 {
+		b.at = 0
+	}
+	b.at -= b.at % unit
+	return b
+}
+
+// TestTakeBackLikeGo takes back from random logs, damaged logs and noise, and
+// compares with package window.
+func TestTakeBackLikeGo(t *testing.T) {
+	r := newBackRig(t)
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	took := 0
+	for i := range 6000 {
+		win := []time.Duration{10 * time.Millisecond, 10 * time.Second, 6 * 24 * time.Hour, 7 * 24 * time.Hour, 400 * 24 * time.Hour}[rnd.IntN(5)]
+		clock := []int64{start, 1<<40 - 5*second, 2 * win.Microseconds()}[rnd.IntN(3)]
+		log := randomLog(rnd, win, &clock)
+		b := instant(rnd, log, window.LogID{Key: "k", Window: win}, clock)
+		b.at -= b.at % window.Unit(win).Microseconds()
+		if i%3 == 0 {
+			log = damage(rnd, log)
+		}
+		clock += []int64{0, 0, 1, -second, win.Microseconds() / 2, win.Microseconds() - 1, win.Microseconds(), 1000 * second}[rnd.IntN(8)]
+		if r.compare(log, max(clock, 0), b) > 0 {
+			took++
+		}
+	}
+	if took < 1500 {
+		t.Errorf("something was taken back %d times only", took)
+	}
+}
+
+// TestTakeBackShapes takes slot after slot from logs of many lengths until nothing
+// is left.
+func TestTakeBackShapes(t *testing.T) {
+	r := newBackRig(t)
+	c := ten("k", 1000, 3)
+	for _, fill := range []int{1, 6, 7, 13, 14, 15, 40, 66} {
+		for _, turn := range []int{0, 5, 11} { // so many have expired before
+			for _, order := range []func(n int) int{
+				func(n int) int { return n - 1 },
+				func(n int) int { return max(n-65, 0) },
+				func(n int) int { return n / 2 },
+			} {
+				var d window.Decision
+				var log []byte
+				for i := range turn {
+					log = window.Take(log, start+int64(i), c, &d)
+				}
+				clock := start + 10*second + int64(turn)
+				for range fill {
+					clock++
+					log = window.Take(log, clock, c, &d)
+				}
+				for n := fill; n > 0; n-- {
+					contents, err := window.Decode(log)
+					if err != nil {
+						t.Fatal(err)
+					}
+					all := contents.Entries
+					b := back{id: c.Log(), at: all[len(all)-n+order(n)].At.Microseconds(), cost: 3}
+					b.cost = 1
+					if r.compare(log, clock, b) != 1 {
+						t.Fatalf("%d slots after %d: nothing was taken from slot %d of %d", fill, turn, order(n), n)
+					}
+					b.cost = 3
+					r.compare(log, clock, b)
+					log, _, _ = window.TakeBack(log, clock, b.id.Window, b.at, b.cost)
+				}
+			}
+		}
+	}
+}
+
+// TestTakeBackBounds meets the bounds of what is too much work.
+func TestTakeBackBounds(t *testing.T) {
+	r := newBackRig(t)
+	c := &window.Check{Key: "k", Limit: window.Limit{Hits: 100_000, Window: time.Hour}, Cost: 1}
+	var log []byte
+	sizes := make(map[bool]int)
+	for i := range 16_000 {
+		var d window.Decision
+		before := len(log)
+		log = window.Take(log, start+int64(i), c, &d)
+		if len(log) == before || i < 1000 {
+			continue
+		}
+		took := r.compare(log, start+int64(i), back{id: c.Log(), at: start + int64(i), cost: 1})
+		if want := uint64(1); len(log) <= 128<<10 && took != want {
+			t.Errorf("a log of %d bytes: %d taken, want %d", len(log), took, want)
+		}
+		sizes[len(log) > 128<<10]++
+	}
+	if sizes[true] == 0 || sizes[false] == 0 {
+		t.Errorf("logs of up to 128 kB and above: %v, want both", sizes)
+	}
+	// A ring of exactly 128 kB, and one with room for a slot more.
+	for capacity, want := range map[int]uint64{14_549: 1, 14_550: 0} {
+		ring := make([]byte, 131+9*capacity)
+		copy(ring, log[:131])
+		copy(ring[131:], log[131:])
+		binary.BigEndian.PutUint32(ring[31:], 1000)
+		binary.BigEndian.PutUint32(ring[35:], uint32(capacity))
+		copy(ring[18:], ring[131+9*1000:][:9]) // the newest
+		if took := r.compare(ring, start+15_999, back{id: c.Log(), at: start + 1000, cost: 1}); took != want {
+			t.Errorf("a ring of %d bytes: %d taken, want %d", len(ring), took, want)
+		}
+	}
+}
+
+// TestTakeBackSeveral takes back from several logs with one call, of which some
+// are none.
+func TestTakeBackSeveral(t *testing.T) {
+	r := newBackRig(t)
+	ctx := t.Context()
+	charged := func(key string, cost uint64) back {
+		t.Helper()
+		c := ten(key, 9, cost)
+		if got := r.take(start, c, 0).decision; !got.Allowed {
+			t.Fatalf("%s: %+v", key, got)
+		}
+		return back{id: c.Log(), at: start, cost: cost}
+	}
+	a, b := charged("a", 2), charged("b", 3)
+	none := back{id: ten("none", 9, 1).Log(), at: start, cost: 1}
+	list := back{id: ten("list", 9, 1).Log(), at: start, cost: 1}
+	hash := back{id: ten("hash", 9, 1).Log(), at: start, cost: 1}
+	text := back{id: ten("text", 9, 1).Log(), at: start, cost: 1}
+	other := b
+	other.id.Window = 7 * 24 * time.Hour
+	if err := client(r.client.RPush(ctx, "list:10000000", "x"), r.client.HSet(ctx, "hash:10000000", "x", "y"),
+		r.client.Set(ctx, "text:10000000", "0123456789abcdefghijklmnopq", 0), r.client.Rename(ctx, "b:10000000", "b:604800000000"),
+		r.client.Copy(ctx, "b:604800000000", "b:10000000", 0, false)); err != nil {
+		t.Fatal(err)
+	}
+	part := a
+	part.cost = 1
+	got := r.takeBack(start+1, part, list, none, other, b, text, part, hash, part)
+	left := 10*time.Second - time.Microsecond
+	for i, want := range []back{{taken: 1, reset: left}, {}, {}, {}, {taken: 3}, {}, {taken: 1}, {}, {}} {
+		if got[i].taken != want.taken || got[i].reset != want.reset {
+			t.Errorf("%d: got %+v, want %d taken, empty in %v", i, got[i], want.taken, want.reset)
+		}
+	}
+	before := r.changes()
+	r.takeBack(start+1, part, list, none, other, b, text, part, hash, part)
+	if after := r.changes(); after != before {
+		t.Errorf("changes: %s, want %s: nothing was taken", after, before)
+	}
+	types := fmt.Sprint(r.client.Type(ctx, "list:10000000").Val(), r.client.Type(ctx, "hash:10000000").Val(), r.client.Get(ctx, "text:10000000").Val())
+	if types != "listhash0123456789abcdefghijklmnopq" {
+		t.Errorf("what was there: %s", types)
+	}
+}
+
+// client returns the first error of some commands.
+func client(cmds ...redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestTakeBackErrors proves that what the server refuses is an error, not an
+// answer, and that nothing was taken then.
+func TestTakeBackErrors(t *testing.T) {
+	r := newBackRig(t)
+	ctx := t.Context()
+	c := ten("k", 9, 2)
+	r.take(start, c, 0)
+	if err := r.client.Do(ctx, "ACL", "SETUSER", "poor", "on", ">pw", "~*", "+@all", "-getrange").Err(); err != nil {
+		t.Fatal(err)
+	}
+	poor := redis.NewClient(&redis.Options{Addr: r.client.Options().Addr, Username: "poor", Password: "pw", MaxRetries: -1})
+	t.Cleanup(func() { poor.Close() })
+	packed := append([]byte{0, 1, 0, 0, 0, 0x98, 0x96, 0x80}, appendInstant(nil, start)...)
+	packed = append(packed, 0, 0, 0, 0, 2)
+	cmd := r.evalsha(r.back, start, []string{"k:10000000"}, []string{string(packed)})
+	if err := poor.Process(ctx, cmd); err == nil {
+		t.Errorf("a command that is not permitted: got %v, want an error", cmd.Val())
+	}
+	if got := r.take(start, c, 0).decision.Remaining; got != 5 {
+		t.Errorf("remaining: got %d, want 5", got)
+	}
+}
