@@ -29,7 +29,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 			granted[command] = true
 		}
 	}
-	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true}
+	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true}
 	takeBack := read(t, "pkg/window/redisstore/takeback.lua")
 	for _, text := range []string{read(t, "pkg/window/redisstore/take.lua"), takeBack} {
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
@@ -50,7 +50,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		Addr: address, Username: "rls", Password: "pw", MaxRetries: -1, DisableIdentity: true,
 	})
 	defer client.Close()
-	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:"})
+	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:", Refunds: "slidegate:refunds"})
 	take := func(cost uint64) window.Decision {
 		t.Helper()
 		var d [1]window.Decision
@@ -86,7 +86,19 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		t.Errorf("takeback.lua: got %q, %v", got, err)
 	}
 	// What only some calls of the scripts do.
-	if err := client.Publish(t.Context(), "slidegate:refunds", "k").Err(); err != nil {
+	listens, told := make(chan struct{}, 10), make(chan window.LogID, 10)
+	go func() {
+		_ = store.Watch(t.Context(), func(id window.LogID) { told <- id }, func() { listens <- struct{}{} }) // ends with the test
+	}()
+	<-listens
+	back := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: 1, Mode: window.Refund}
+	if err := store.Take(t.Context(), []window.Check{back}, make([]window.Decision, 1)); err != nil {
+		t.Error(err)
+	}
+	if id := <-told; id != back.Log() {
+		t.Errorf("told of a refund to %+v, want %+v", id, back.Log())
+	}
+	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}
 	if err := client.Publish(t.Context(), "others", "k").Err(); err == nil {

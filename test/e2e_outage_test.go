@@ -130,6 +130,7 @@ func TestRedisRestarts(t *testing.T) {
 	env := onRedis(server.Addr())
 	// Long enough for a slow machine to answer in, where Redis is well.
 	env[envStoreTimeout] = "300ms"
+	env["SLIDEGATE_STORE_REDIS_BREAKER_FAILURES"] = "3"
 	rls := setup{rules: perKey, env: env}.serve(t)
 	ask := limiter(t, rls)
 	// A decision that Redis is too slow for is one more charge or error, which

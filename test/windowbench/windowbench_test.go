@@ -69,8 +69,8 @@ func TestEveryRow(t *testing.T) {
 			t.Errorf("%d separators, want %d as in the head: %s", n, columns, line)
 		}
 	}
-	if tables != 9 {
-		t.Errorf("got %d tables, want one for each of 9 topics:\n%s", tables, &out)
+	if tables != 10 {
+		t.Errorf("got %d tables, want one for each of 10 topics:\n%s", tables, &out)
 	}
 }
 

@@ -1,0 +1,92 @@
+package test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// eachTopology runs a test on every way to run Redis, with what is needed to log
+// in there.
+func eachTopology(t *testing.T, f func(t *testing.T, settings map[string]string)) {
+	t.Parallel()
+	with := func(url string, more map[string]string) map[string]string {
+		settings := onRedis("")
+		settings[envRedisURL] = url
+		maps.Copy(settings, more)
+		return settings
+	}
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		set := servers.StartSentinel(t, servers.SentinelOptions{Password: "between-us", SentinelPassword: "between-sentinels"})
+		f(t, with("redis-sentinel://"+strings.Join(set.Sentinels(), ",")+"/"+set.MasterName(), map[string]string{
+			"SLIDEGATE_STORE_REDIS_PASSWORD":          "between-us",
+			"SLIDEGATE_STORE_REDIS_SENTINEL_PASSWORD": "between-sentinels",
+		}))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := servers.StartCluster(t)
+		f(t, with("redis-cluster://"+strings.Join(cluster.Addrs(), ","), nil))
+	})
+	t.Run("tls", func(t *testing.T) {
+		t.Parallel()
+		server := servers.StartRedisTLS(t)
+		ca, cert, key := server.TLSFiles()
+		f(t, with("rediss://"+server.Addr(), map[string]string{
+			"SLIDEGATE_STORE_REDIS_TLS_CA_FILE":   ca,
+			"SLIDEGATE_STORE_REDIS_TLS_CERT_FILE": cert,
+			"SLIDEGATE_STORE_REDIS_TLS_KEY_FILE":  key,
+		}))
+	})
+}
+
+// TestTopologies has two instances, each with an Envoy of its own, share limits
+// on every way to run Redis. The route's limit and the key's are on different
+// servers of a cluster.
+func TestTopologies(t *testing.T) {
+	eachTopology(t, func(t *testing.T, settings map[string]string) {
+		one := setup{rules: perKey, env: settings}.start(t)
+		two := setup{rules: perKey, env: settings}.start(t)
+		passed, denied := storm(t, "one-key", one, two)
+		if passed != 100 || denied != 200 {
+			t.Errorf("of 300 requests to two instances: got %d passed and %d denied, want 100 and 200", passed, denied)
+		}
+		one.mustHaveDecided()
+		two.mustHaveDecided()
+	})
+}
+
+// TestAllOrNothingOnEveryTopology asks limits whose logs lie apart: what one
+// denies is charged to none.
+func TestAllOrNothingOnEveryTopology(t *testing.T) {
+	const rules = `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, window: 1h, requests: 5}
+  - key: remote_address
+    rate_limit: {name: per-address, window: 1h, requests: 100}
+  - key: route
+    rate_limit: {name: per-route, window: 1h, requests: 100}
+`
+	eachTopology(t, func(t *testing.T, settings map[string]string) {
+		s := setup{rules: rules, env: settings}
+		rls := s.serve(t)
+		ask := limiter(t, rls)
+		for i := range 8 {
+			out, err := ask("api_key=k", "remote_address=192.0.2.1", "route=search")
+			if err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+			left := max(4-i, 0)
+			for j, want := range []int{left, 95 + left, 95 + left} {
+				if got := out.GetStatuses()[j].GetLimitRemaining(); int(got) != want {
+					t.Errorf("request %d, descriptor %d: %d remain, want %d", i, j, got, want)
+				}
+			}
+		}
+	})
+}
