@@ -212,7 +212,7 @@ func TestRefundsAreTold(t *testing.T) {
 func TestRefundsNotPermittedToTell(t *testing.T) {
 	r := newRig(t)
 	r.take(start, ten("a", 5, 5), 0)
-	if err := r.client.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "&other", "+@all").Err(); err != nil {
+	if err := r.client.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "&other", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
 	mute := redis.NewClient(&redis.Options{Addr: r.client.Options().Addr, Username: "mute", Password: "pw", MaxRetries: -1})
