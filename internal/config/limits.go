@@ -378,11 +378,17 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at sp
 	case given.percent > 0:
 		hits := uint64(float64(l.Hits) * given.percent / 100)
 		if hits < policy.MinLeaseHits {
-			r.decoder.warning(given.spot, "%s of %d is less than %d hits, so nothing is reserved", quoteless(given.text), l.Hits, uint64(policy.MinLeaseHits))
+			r.littleLease(given, quoteless(given.text), l.Hits)
 			return window.Lease{}
 		}
 		return window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
+	case given.length == 0:
+		return window.Lease{}
 	case given.length <= most:
+		if l.Hits/policy.LeasePart < policy.MinLeaseHits {
+			r.littleLease(given, "a tenth", l.Hits)
+			return window.Lease{}
+		}
 		return window.Lease{Length: given.length}
 	case given.inherited:
 		r.decoder.problem(at, "the lease %s on line %d is longer than a tenth of the window of %s: give this tier its own", quote(given.text), given.line, written.length(l.Window))
@@ -390,6 +396,14 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at sp
 		r.decoder.problem(given.spot, "%s is longer than a tenth of the window of %s", quote(given.text), written.length(l.Window))
 	}
 	return window.Lease{}
+}
+
+// littleLease warns of a lease that is never made. One that several tiers inherit is
+// for those that it helps.
+func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
+	if !given.inherited {
+		r.decoder.warning(given.spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(policy.MinLeaseHits))
+	}
 }
 
 // length is a window as the file has it.

@@ -469,16 +469,24 @@ descriptors:
       requests_per_unit: 600
       by_tier: {free: {unit: minute, requests_per_unit: 60, lease: none}, starter: {unit: second, requests_per_unit: 50}, pro: {unlimited: true}}
   - {key: s, shadow_mode: true, rate_limit: {window: 1s, requests: 100, lease: 50ms}}
-  - {key: g, rate_limit: {window: 1s, requests: 19, lease: 10%}}
+  - {key: g, rate_limit: {window: 1s, requests: 49, lease: 10%}}
+  - {key: h, rate_limit: {window: 1s, requests: 49, lease: 10ms}}
+  - key: i
+    rate_limit: {lease: 10%, by_tier: {free: {window: 1s, requests: 49}, pro: {window: 1s, requests: 50}, default: {window: 1s, requests: 50, lease: 10ms}}}
 `,
 			want: []string{
 				"d: a: a: 100/1s lease for 50ms", "d: b: b: 100/1s lease up to 29 for 50ms", "d: c: c: 100/10ms lease up to 50 for 1ms", "d: n: n: 100/1s",
 				"d: e: e: 50/1s lease up to 5 for 50ms+1000/1m lease for 1s+1000/1h",
 				"d: f: f: 600/1m lease for 20ms, free 60/1m, pro unlimited, starter 50/1s lease for 20ms; by f",
 				"d: s: s: 100/1s lease for 50ms observed 1",
-				"d: g: g: 19/1s",
+				"d: g: g: 49/1s",
+				"d: h: h: 49/1s",
+				"d: i: i: 50/1s lease for 10ms, free 49/1s, pro 50/1s lease up to 5 for 50ms; by i",
 			},
-			warnings: []string{`:21: descriptors[g].rate_limit.lease: 10% of 19 is less than 2 hits, so nothing is reserved`},
+			warnings: []string{
+				":21: descriptors[g].rate_limit.lease: 10% of 49 is less than 5 hits, so nothing is reserved",
+				":22: descriptors[h].rate_limit.lease: a tenth of 49 is less than 5 hits, so nothing is reserved",
+			},
 		},
 		{
 			name: "what a rule does while the store is away",

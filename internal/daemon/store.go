@@ -45,9 +45,12 @@ type redisStore struct {
 	away map[string]bool // servers that are not asked
 }
 
-// Close closes the client too.
+// Close gives back what is reserved and closes the client too.
 func (r *redisStore) Close() error {
-	return errors.Join(r.Store.Close(), r.client.Close())
+	if r.local == nil {
+		return errors.Join(r.Store.Close(), r.client.Close())
+	}
+	return errors.Join(r.local.Close(), r.client.Close())
 }
 
 // openRedis returns a store in Redis.
@@ -77,7 +80,7 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	if keys == 0 {
 		keys = -1 // remember nothing
 	}
-	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys}); err != nil {
+	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: local.NewReserver(r.Store)}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	if err := r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); err != nil {
@@ -215,5 +218,5 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 // localStats is what the process has answered by itself.
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.local.Stats()
-	return metrics.LocalStats{Denials: s.Denials, Keys: s.Keys}
+	return metrics.LocalStats{Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits}
 }

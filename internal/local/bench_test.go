@@ -24,6 +24,57 @@ func (free) Take(_ context.Context, _ []window.Check, d []window.Decision) error
 
 func (free) Close() error { return nil }
 
+// stock is free, and has whatever anybody reserves.
+type stock struct{ free }
+
+func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decision, struct{}, error) {
+	return window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}, struct{}{}, nil
+}
+
+func (stock) Return(_ context.Context, _ struct{}, cost uint64) (uint64, error) { return cost, nil }
+
+func (stock) Take(_ context.Context, _ []window.Check, d []window.Decision) error {
+	for i := range d {
+		d[i] = window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}
+	}
+	return nil
+}
+
+// BenchmarkLease measures a hit that a lease admits.
+func BenchmarkLease(b *testing.B) {
+	p, err := local.New(stock{}, local.Options{Reserver: local.NewReserver(stock{})})
+	if err != nil {
+		b.Fatal(err)
+	}
+	checks := []window.Check{{
+		Key: "{id.customer}:edge|route=search/api_key", Limit: window.Limit{Hits: 1 << 31, Window: time.Minute}, Cost: 1,
+		Lease: window.Lease{Length: time.Second},
+	}}
+	b.Run("serial", func(b *testing.B) {
+		b.ReportAllocs()
+		d := make([]window.Decision, 1)
+		for b.Loop() {
+			if err := p.Take(b.Context(), checks, d); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			d := make([]window.Decision, 1)
+			for pb.Next() {
+				if err := p.Take(b.Context(), checks, d); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+	if err := p.Close(); err != nil {
+		b.Error(err)
+	}
+}
+
 // BenchmarkTake measures what a denial costs that is known, and what an allowed
 // call pays for asking, over a hundred thousand keys and for a single one.
 func BenchmarkTake(b *testing.B) {

@@ -138,7 +138,14 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 		return false
 	}
 	age := now - t.sent
-	if age < 0 || age >= m.maxAge {
+	maxAge := m.maxAge
+	if t.decision.Unsettled {
+		// What others have reserved they may give back at any time. A rule that allows
+		// leases accepts that they deny for that long, and without it nothing of what
+		// was said may be used.
+		maxAge = min(maxAge, c.Lease.Length)
+	}
+	if age < 0 || age >= maxAge {
 		return false
 	}
 	if t.decision.Remaining == 0 {
@@ -157,6 +164,7 @@ func (m *memory) nothing(c *window.Check, t *told, now time.Duration, d *window.
 	*d = window.Decision{
 		UnitAfter:  t.decision.UnitAfter - passed,
 		ResetAfter: t.decision.ResetAfter - passed,
+		Unsettled:  t.decision.Unsettled,
 	}
 	exact := c.Limit.Hits == t.hits
 	switch {
@@ -179,7 +187,7 @@ func (m *memory) something(c *window.Check, t *told, now time.Duration, d *windo
 	if c.Limit.Hits != t.hits || now-t.sent >= m.statusAge {
 		return false
 	}
-	*d = window.Decision{Remaining: t.decision.Remaining}
+	*d = window.Decision{Remaining: t.decision.Remaining, Unsettled: t.decision.Unsettled}
 	if reset := t.decision.ResetAfter; reset > 0 {
 		if passed >= reset {
 			return false // the log is empty, unless others have spent
@@ -222,10 +230,6 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 	for i := range checks {
 		c, d := &checks[i], &decisions[i]
 		if _, ok := window.WithoutLog(c); ok {
-			continue
-		}
-		if d.Unsettled {
-			m.told.Invalidate(c.Log())
 			continue
 		}
 		m.told.Set(c.Log(), &told{

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,13 @@ type Options struct {
 	// at most a store that has lost its logs goes on denying from memory, and for so
 	// long the clocks of two machines can drift apart. Zero means DefaultMaxAge.
 	MaxAge time.Duration
+	// Reserver reserves ahead, in the logs of the store that is asked, for checks that
+	// allow it; see [window.Check]. Nil: nothing is reserved. Nor is it if nothing is
+	// remembered.
+	Reserver Reserver
+	// Leases is how many reservations there are at most at a time. Zero or less means
+	// DefaultLeases.
+	Leases int
 }
 
 // Store answers what this process knows by itself and asks another store for the
@@ -40,6 +48,7 @@ type Store struct {
 	store  window.Store
 	clock  func() time.Duration
 	memory *memory // nil: nothing is remembered
+	leases *leases // nil: nothing is reserved
 	denied atomic.Uint64
 }
 
@@ -58,6 +67,13 @@ func New(store window.Store, o Options) (*Store, error) {
 		}
 		s.memory = m
 	}
+	if o.Reserver != nil && s.memory != nil {
+		ls, err := newLeases(o.Reserver, o.Leases, s.clock, s.memory.forget)
+		if err != nil {
+			return nil, fmt.Errorf("local: %w", err)
+		}
+		s.leases = ls
+	}
 	return s, nil
 }
 
@@ -67,8 +83,14 @@ func monotonic() func() time.Duration {
 	return func() time.Duration { return time.Since(start) }
 }
 
-// Close closes the store that is asked. No goroutine of this one is left.
-func (s *Store) Close() error { return s.store.Close() }
+// Close gives back what is reserved, for a second at most, and closes the store that
+// is asked. No goroutine is left.
+func (s *Store) Close() error {
+	if s.leases != nil {
+		s.leases.close()
+	}
+	return s.store.Close()
+}
 
 // Stats say what a store has answered by itself.
 type Stats struct {
@@ -77,6 +99,9 @@ type Stats struct {
 	// Keys is the number of logs that something is remembered of, true or not any
 	// more.
 	Keys int
+	// Leases is how often something was reserved ahead, LeasedHits how many hits were
+	// admitted on that without asking, ReturnedHits how many were given back.
+	Leases, LeasedHits, ReturnedHits uint64
 }
 
 // Stats returns the counts so far.
@@ -84,6 +109,9 @@ func (s *Store) Stats() Stats {
 	st := Stats{Denials: s.denied.Load()}
 	if s.memory != nil {
 		st.Keys = s.memory.told.EstimatedSize()
+	}
+	if ls := s.leases; ls != nil {
+		st.Leases, st.LeasedHits, st.ReturnedHits = ls.made.Load(), ls.spent.Load(), ls.returned.Load()
 	}
 	return st
 }
@@ -95,6 +123,9 @@ func (s *Store) Forget(id window.LogID) {
 	if s.memory != nil {
 		s.memory.forget(id.Key)
 	}
+	if s.leases != nil {
+		s.leases.endSoon(id)
+	}
 }
 
 // ForgetAll ends all that is remembered, because the store may have lost its logs
@@ -103,32 +134,46 @@ func (s *Store) ForgetAll() {
 	if s.memory != nil {
 		s.memory.forgetAll()
 	}
+	if s.leases != nil {
+		s.leases.endAll()
+	}
 }
 
-// Take implements [window.Store]: it answers a denial that is known, and asks the
-// store about everything else.
+// Take implements [window.Store]: it answers a denial that is known, and what it
+// has reserved ahead, and asks the store about everything else.
 func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if s.memory == nil || len(checks) == 0 {
 		return s.store.Take(ctx, checks, decisions)
 	}
+	leased := false
 	for i := range checks {
 		if checks[i].Mode.Unconditional() {
 			return s.takeUnconditional(ctx, checks, decisions)
 		}
+		leased = leased || s.leases != nil && may(&checks[i])
+	}
+	if leased {
+		return s.takeLeased(ctx, checks, decisions)
 	}
 	var inline [inlineChecks]asked
-	group := inline[:]
-	if len(checks) > inlineChecks {
-		group = make([]asked, len(checks))
-	}
-	group = group[:len(checks)]
-
 	// Read before the store is asked: what it answers is true from a later moment on.
-	now := s.clock()
+	group, now := groupOf(&inline, len(checks)), s.clock()
 	if s.memory.recall(checks, group, now) && s.memory.answer(ctx, checks, decisions, group, now) {
 		s.denied.Add(1)
 		return nil
 	}
+	return s.ask(ctx, checks, decisions, group, now)
+}
+
+func groupOf(inline *[inlineChecks]asked, n int) []asked {
+	if n > len(inline) {
+		return make([]asked, n)
+	}
+	return inline[:n]
+}
+
+// ask asks the store, and remembers what is worth it.
+func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []asked, now time.Duration) error {
 	if err := s.store.Take(ctx, checks, decisions); err != nil {
 		return err
 	}
@@ -140,12 +185,133 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	return nil
 }
 
+// takeLeased is Take for a group some of whose checks may have a lease. Those are
+// spent first. If the rest of the group is not allowed they are put back.
+func (s *Store) takeLeased(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	now := s.clock()
+	var inline [inlineChecks]*lease
+	found := inline[:min(len(checks), len(inline))]
+	if len(checks) > len(inline) {
+		found = make([]*lease, len(checks))
+	}
+	// One log twice has no lease, and an error is the store's to tell.
+	_, folded := window.Fold(checks)
+	plain := ctx.Err() != nil || folded != nil || window.Validate(checks, decisions) != nil
+	covered, spent := 0, uint64(0)
+	for i := range checks {
+		if c := &checks[i]; !plain && may(c) {
+			if found[i] = s.leases.spend(c, now, &decisions[i]); found[i] != nil {
+				covered++
+				spent += c.Cost
+			}
+		}
+	}
+	if covered < len(checks) {
+		g := group{checks: checks, decisions: decisions, leases: slices.Clone(found), plain: plain}
+		if allowed, err := s.takeRest(ctx, &g, now); !allowed {
+			for i, l := range g.leases {
+				if l != nil {
+					s.leases.putBack(l, &checks[i], now, &decisions[i])
+				}
+			}
+			return err
+		}
+	}
+	s.leases.spent.Add(spent)
+	return nil
+}
+
+// group is a group in parts: what leases answer, and the rest.
+type group struct {
+	checks    []window.Check
+	decisions []window.Decision
+	leases    []*lease // nil where there is none
+	plain     bool     // no lease may be made for it, or no other one
+}
+
+// rest returns the checks without a lease, and where they stand.
+func (g *group) rest() (rest []window.Check, at []int) {
+	for i, l := range g.leases {
+		if l == nil {
+			rest, at = append(rest, g.checks[i]), append(at, i)
+		}
+	}
+	return rest, at
+}
+
+// takeRest decides what leases do not answer, and reports whether that is allowed,
+// which nothing is on an error.
+func (s *Store) takeRest(ctx context.Context, g *group, now time.Duration) (allowed bool, err error) {
+	rest, at := g.rest()
+	if len(rest) == 0 {
+		return true, nil
+	}
+	decisions := make([]window.Decision, len(rest))
+	if len(rest) == len(g.checks) {
+		decisions = g.decisions // which may be of another length than it should
+	}
+	asked := make([]asked, len(rest))
+	denied := s.memory.recall(rest, asked, now)
+	switch {
+	case denied && s.memory.answer(ctx, rest, decisions, asked, now):
+		s.denied.Add(1)
+	case denied, g.plain:
+		err = s.ask(ctx, rest, decisions, asked, now)
+	default:
+		var made bool
+		if made, err = s.reserve(ctx, g, rest, at, now); made {
+			return s.takeRest(ctx, g, now)
+		}
+		if err == nil {
+			err = s.ask(ctx, rest, decisions, asked, now)
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	for i, to := range at {
+		g.decisions[to] = decisions[i]
+		if may(&rest[i]) {
+			s.leases.learn(&rest[i], &decisions[i])
+		}
+	}
+	return window.GroupAllowed(rest, decisions), nil
+}
+
+// reserve makes a lease for one check of the rest that is asked for often, the
+// first one. The call gets no more than one, since every one costs a round trip.
+func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at []int, now time.Duration) (made bool, err error) {
+	g.plain = true
+	for i := range rest {
+		c := &rest[i]
+		if !may(c) {
+			continue
+		}
+		more := s.leases.want(c, now)
+		if more == 0 {
+			continue
+		}
+		l, err := s.leases.reserve(ctx, c, more, &g.decisions[at[i]])
+		g.leases[at[i]] = l
+		return l != nil, err
+	}
+	return false, nil
+}
+
 // takeUnconditional asks the store about a group that records something whatever
 // becomes of it. What was known of its logs is not true any more then: a refund ends
 // a denial, and a charge changes what remains. Nothing is remembered of calls that
 // ran beside it, either: they may have been answered before it. Until it has
 // returned, the old denials are as good as the new.
 func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	if s.leases != nil {
+		for i := range checks {
+			if checks[i].Mode == window.Refund {
+				// It takes what is newest, which is what is reserved.
+				s.leases.endNow(ctx, checks[i].Log())
+			}
+		}
+	}
 	err := s.store.Take(ctx, checks, decisions)
 	s.forget(checks)
 	return err

@@ -407,7 +407,7 @@ func TestPoolAndLocal(t *testing.T) {
 	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
 	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10} })
 	want := `
-# HELP slidegate_leased_hits_total Hits reserved ahead for keys in heavy use.
+# HELP slidegate_leased_hits_total Hits admitted on what was reserved ahead, without asking the store.
 # TYPE slidegate_leased_hits_total counter
 slidegate_leased_hits_total 9
 # HELP slidegate_local_denials_total Requests denied without asking the store, by a denial that still held.
@@ -416,7 +416,7 @@ slidegate_local_denials_total 7
 # HELP slidegate_local_keys Logs whose last answer is remembered.
 # TYPE slidegate_local_keys gauge
 slidegate_local_keys 8
-# HELP slidegate_returned_hits_total Leased hits that were given back.
+# HELP slidegate_returned_hits_total Hits that were reserved ahead and given back.
 # TYPE slidegate_returned_hits_total counter
 slidegate_returned_hits_total 10
 # HELP slidegate_store_pool_connections Connections to Redis.

@@ -119,7 +119,8 @@ type LocalStats struct {
 	// logs that something is remembered of.
 	Denials uint64
 	Keys    int
-	// Leased are hits that were reserved ahead, of which Returned were given back.
+	// Leased are hits that were admitted on what was reserved ahead, Returned what of
+	// that was given back.
 	Leased, Returned uint64
 }
 
@@ -129,8 +130,8 @@ func Local(registry prometheus.Registerer, stats func() LocalStats) {
 	values(registry, stats, []value[LocalStats]{
 		{"slidegate_local_denials_total", "Requests denied without asking the store, by a denial that still held.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Denials) }},
 		{"slidegate_local_keys", "Logs whose last answer is remembered.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.Keys) }},
-		{"slidegate_leased_hits_total", "Hits reserved ahead for keys in heavy use.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Leased) }},
-		{"slidegate_returned_hits_total", "Leased hits that were given back.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Returned) }},
+		{"slidegate_leased_hits_total", "Hits admitted on what was reserved ahead, without asking the store.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Leased) }},
+		{"slidegate_returned_hits_total", "Hits that were reserved ahead and given back.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Returned) }},
 	})
 }
 

@@ -33,8 +33,11 @@ type Limit struct {
 const (
 	// LeaseLength is the length of a lease of which the rule says how much it is.
 	LeaseLength = 50 * time.Millisecond
-	// MinLeaseHits is the smallest lease: less is no more than a request.
-	MinLeaseHits = 2
+	// LeasePart is the part of a limit that is reserved at most where the rule says
+	// how long.
+	LeasePart = 10
+	// MinLeaseHits is the smallest lease that is made: less saves no calls.
+	MinLeaseHits = 5
 )
 
 // Terms are the limits that somebody gets, and how they are meant. The zero

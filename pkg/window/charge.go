@@ -26,7 +26,7 @@ func (v *View) Reserve(c *Check, ahead time.Duration) {
 	t, kept := v.stamp(c.Precision, ahead), v.total-v.live
 	if kept > 0 && t <= v.newest {
 		// Slots are in the order of their times. The newest takes the cost even if
-		// it is ahead, because it was rounded up further with another precision.
+		// it is ahead: reserved, or rounded up further with another precision.
 		v.reshape(kept, c)
 	} else {
 		v.reshape(kept+1, c)

@@ -72,7 +72,8 @@ type Check struct {
 	// too long, never too short.
 	Precision time.Duration
 	// Lease allows who asks a shared store to reserve more than one request's cost
-	// ahead. It is a matter of the caller: stores themselves ignore it.
+	// ahead. It is a matter of the caller: a store decides as if there were none, and
+	// may tell by [Decision.Unsettled] that there is a reservation.
 	Lease Lease
 }
 

@@ -263,8 +263,9 @@ const takenBytes = 5 + 7
 // Reserve charges an ordinary check ahead of time: what it charges is recorded at
 // the instant ahead of the server's clock, so that it can be spent until then and
 // still counts for a whole window after. The check must be of mode
-// [window.Enforce]. If it is denied the reservation is none. Errors are those of
-// [Store.Take].
+// [window.Enforce]. If it is denied the reservation is none. For a second
+// denials of the log, by checks with a lease, are [window.Decision.Unsettled].
+// Errors are those of [Store.Take].
 func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration) (d window.Decision, r Reservation, err error) {
 	check, decision := [1]window.Check{c}, [1]window.Decision{}
 	if err := window.Validate(check[:], decision[:]); err != nil {
@@ -281,6 +282,7 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	}
 	m := newMessage()
 	m.addCheck(&check[0], &decision[0])
+	m.flags = modeReserves | modeAsks
 	m.ahead = uint32(ahead.Microseconds())
 	s.limit(ctx, m)
 	m.pack(s.opts.Prefix, groupEnds)

@@ -92,12 +92,12 @@ func TestAsks(t *testing.T) {
 	}
 	outcomes := func(q ...request) string {
 		t.Helper()
-		var all []byte
+		var all []int
 		for _, a := range r.run(start, q...) {
 			if a.outcome == unsettled && (a.decision.Remaining != 2 || a.decision.RetryAfter != 10*time.Second) {
 				t.Errorf("got %+v, want 2 to remain for 10 s", a)
 			}
-			all = append(all, a.outcome)
+			all = append(all, int(a.outcome))
 		}
 		return fmt.Sprint(all)
 	}
@@ -212,7 +212,7 @@ func TestRefundsAreTold(t *testing.T) {
 func TestRefundsNotPermittedToTell(t *testing.T) {
 	r := newRig(t)
 	r.take(start, ten("a", 5, 5), 0)
-	if err := r.client.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "&other", "+@all").Err(); err != nil {
+	if err := r.client.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "&other", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
 	mute := redis.NewClient(&redis.Options{Addr: r.client.Options().Addr, Username: "mute", Password: "pw", MaxRetries: -1})

@@ -143,6 +143,9 @@ func (m *message) add(prefix string, checks []window.Check, decisions []window.D
 	unconditional := false
 	for i := range folded {
 		unconditional = unconditional || folded[i].Mode.Unconditional()
+		if folded[i].Lease.Length > 0 {
+			m.flags |= modeAsks // somebody may have reserved, and give back
+		}
 	}
 	if unconditional {
 		// The script takes the checks as they come, and these come first.

@@ -8,7 +8,8 @@
 --           each check, packed as '>BBI2I6I6I4I5I4I4':
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund; +8 if what it
 --                     charges may be taken back: the key <log>:r then says so for a
---                     second; +16 to be told of that key if the check is denied
+--                     second; +16 to be told of that key if the check is denied.
+--                     On a cluster only for keys with a hash tag
 --             group   1 for the last check of a group, 0 for others. The last one
 --                     also tells of checks that need no log: +2 if one denies the
 --                     group, +4 if there are any's, +8 if one of them has room

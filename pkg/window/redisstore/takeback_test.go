@@ -300,3 +300,50 @@ func TestTakeBackErrors(t *testing.T) {
 		t.Errorf("remaining: got %d, want 5", got)
 	}
 }
+
+// TestTakeBackForeign proves that what only looks like a log at first sight stays
+// as it is.
+func TestTakeBackForeign(t *testing.T) {
+	r := newBackRig(t)
+	c := ten("k", 50, 1)
+	var ring []byte
+	for i := range 40 {
+		var d window.Decision
+		ring = window.Take(ring, start+int64(i), c, &d)
+	}
+	changed := func(at int, b ...byte) []byte {
+		out := append([]byte(nil), ring...)
+		copy(out[at:], b)
+		return out
+	}
+	b := back{id: c.Log(), at: start + 39, cost: 1}
+	if r.compare(ring, start+50, b) != 1 {
+		t.Fatal("nothing was taken from the ring itself")
+	}
+	for name, value := range map[string][]byte{
+		"an unknown kind":                       changed(0, 0xa1),
+		"a ring of milliseconds":                changed(0, 0x93),
+		"a small log by its kind":               changed(0, 0x90),
+		"a clock that is too far":               changed(1, 0xff),
+		"a head outside":                        changed(27, 0, 0, 1),
+		"more slots than the capacity":          changed(31, 0, 0, 1),
+		"no slots":                              changed(31, 0, 0, 0, 0),
+		"a capacity that is not there":          changed(35, 0xff),
+		"copies used up":                        changed(39, 10),
+		"no copies":                             changed(40, 0),
+		"more copies than there is room for":    changed(40, 12),
+		"more copies than slots":                changed(31, 0, 0, 0, 3),
+		"cut off in its header":                 ring[:130],
+		"cut off after its header":              ring[:131],
+		"cut off in its circle":                 ring[:200],
+		"longer than it says":                   append(changed(0), 1),
+		"a small log with a part of a slot":     changed(0, 0x90)[:30],
+		"a small log with a slot too many":      changed(0, 0x90)[:18+9*14],
+		"shorter than any header":               ring[:17],
+		"nothing of which anything can be said": {},
+	} {
+		if taken := r.compare(value, start+50, b); taken != 0 {
+			t.Errorf("%s: %d taken", name, taken)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// An ahead is a store that can reserve ahead: entries in slices, and loops over
+// them. It knows the modes Enforce and Refund, and no precision. Its clock is the
+// time of the bubble that the test runs in.
+type ahead struct {
+	mu      sync.Mutex
+	start   time.Time
+	logs    map[window.LogID]*ledger
+	calls   int // of every kind
+	returns int
+	err     error
+	there   time.Duration // how long a call takes to the store
+	back    time.Duration // and back
+}
+
+// A ledger is what was charged to one log, by time, and the sum of what counts.
+type ledger struct {
+	charges []*charge
+	used    uint64
+}
+
+// A charge counts until a window after its time. It may lie ahead.
+type charge struct {
+	at   time.Duration
+	cost uint64
+}
+
+// A claim names a charge that was reserved.
+type claim struct {
+	log *ledger
+	c   *charge
+}
+
+func newAhead() *ahead {
+	return &ahead{start: time.Now(), logs: make(map[window.LogID]*ledger)}
+}
+
+func (s *ahead) now() time.Duration { return time.Since(s.start) }
+
+// log returns a log without what has expired.
+func (s *ahead) log(id window.LogID) *ledger {
+	l := s.logs[id]
+	if l == nil {
+		l = new(ledger)
+		s.logs[id] = l
+	}
+	for len(l.charges) > 0 && (l.charges[0].at <= s.now()-id.Window || l.charges[0].cost == 0) {
+		l.take(l.charges[0], l.charges[0].cost)
+		l.charges = l.charges[1:]
+	}
+	for n := len(l.charges); n > 0 && l.charges[n-1].cost == 0; n-- {
+		l.charges = l.charges[:n-1]
+	}
+	return l
+}
+
+// add puts a charge into a ledger.
+func (l *ledger) add(c *charge) *charge {
+	i, _ := slices.BinarySearchFunc(l.charges, c.at, func(c *charge, at time.Duration) int { return int(c.at - at) })
+	l.charges = slices.Insert(l.charges, i, c)
+	l.used += c.cost
+	return c
+}
+
+// take takes a part of a charge away.
+func (l *ledger) take(c *charge, cost uint64) {
+	c.cost -= cost
+	l.used -= cost
+}
+
+func (s *ahead) room(c *window.Check) bool {
+	used := s.log(c.Log()).used
+	return used < c.Limit.Hits && c.Cost <= c.Limit.Hits-used
+}
+
+func (s *ahead) answer(c *window.Check, room bool) window.Decision {
+	log := s.log(c.Log())
+	used := log.used
+	d := window.Decision{Allowed: room, Remaining: c.Limit.Hits - min(used, c.Limit.Hits)}
+	if n := len(log.charges); n > 0 {
+		d.Unsettled = log.charges[n-1].at > s.now()
+	}
+	wait := func(cost uint64) time.Duration {
+		left := used
+		for _, e := range log.charges {
+			if left -= e.cost; left+cost <= c.Limit.Hits {
+				return e.at + c.Limit.Window - s.now()
+			}
+		}
+		return 0
+	}
+	if n := len(log.charges); n > 0 {
+		d.ResetAfter = log.charges[n-1].at + c.Limit.Window - s.now()
+	}
+	if d.Remaining == 0 {
+		d.UnitAfter = wait(1)
+	}
+	switch {
+	case room:
+	case c.Cost > c.Limit.Hits:
+		d.Never = true
+	default:
+		d.RetryAfter = wait(max(c.Cost, 1))
+	}
+	return d
+}
+
+// call is the way there and back around what a store does.
+func (s *ahead) call(f func() error) error {
+	if s.there > 0 {
+		time.Sleep(s.there)
+	}
+	s.mu.Lock()
+	s.calls++
+	err := s.err
+	if err == nil {
+		err = f()
+	}
+	s.mu.Unlock()
+	if s.back > 0 {
+		time.Sleep(s.back)
+	}
+	return err
+}
+
+func (s *ahead) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := window.Validate(checks, decisions); err != nil {
+		return err
+	}
+	return s.call(func() error {
+		allowed := true
+		room := make([]bool, len(checks))
+		for i := range checks {
+			c := &checks[i]
+			if c.Mode == window.Refund {
+				s.refund(c)
+				room[i] = true
+				continue
+			}
+			room[i] = s.room(c)
+			allowed = allowed && room[i]
+		}
+		for i := range checks {
+			if c := &checks[i]; allowed && c.Mode == window.Enforce && c.Cost > 0 {
+				s.log(c.Log()).add(&charge{s.now(), c.Cost})
+			}
+		}
+		for i := range checks {
+			decisions[i] = s.answer(&checks[i], room[i])
+		}
+		return nil
+	})
+}
+
+func (s *ahead) refund(c *window.Check) {
+	log, cost := s.log(c.Log()), c.Cost
+	for _, e := range slices.Backward(log.charges) {
+		back := min(cost, e.cost)
+		log.take(e, back)
+		cost -= back
+	}
+}
+
+func (s *ahead) Reserve(_ context.Context, c window.Check, length time.Duration) (d window.Decision, r claim, err error) {
+	err = s.call(func() error {
+		room := s.room(&c)
+		if room {
+			log := s.log(c.Log())
+			r = claim{log, log.add(&charge{s.now() + length, c.Cost})}
+		}
+		d = s.answer(&c, room)
+		return nil
+	})
+	return d, r, err
+}
+
+func (s *ahead) Return(ctx context.Context, r claim, cost uint64) (taken uint64, err error) {
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if r.c == nil {
+		return 0, errors.New("nothing was reserved")
+	}
+	err = s.call(func() error {
+		s.returns++
+		taken = min(cost, r.c.cost) // nothing of one that has expired
+		r.log.take(r.c, taken)
+		return nil
+	})
+	return taken, err
+}
+
+func (*ahead) Close() error { return nil }
+
+// count returns what counts in a log, and how many calls there were.
+func (s *ahead) count(id window.LogID) (used uint64, calls int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log(id).used, s.calls
+}

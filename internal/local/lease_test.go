@@ -1,0 +1,668 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+const length = 50 * time.Millisecond
+
+// hot is a check that may have a lease.
+func hot(key string, hits, cost uint64) window.Check {
+	c := ask(key, hits, cost)
+	c.Lease = window.Lease{Length: length}
+	return c
+}
+
+// leasing runs f in a bubble with a process that may reserve ahead.
+func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *local.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newAhead()
+		o.Reserver = local.NewReserver(s)
+		p, err := local.New(s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := p.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}()
+		f(t, s, p)
+	})
+}
+
+// expect takes a check and compares how many calls of the store there were since the
+// last one, and what the store counts.
+func expect(t *testing.T, s *ahead, p *local.Store, c window.Check, want window.Decision, calls int, used uint64) {
+	t.Helper()
+	_, before := s.count(c.Log())
+	got := take(t, p, c)
+	if diff := cmp.Diff(answers(want), got); diff != "" {
+		t.Errorf("at %v: (-want +got)\n%s", s.now(), diff)
+	}
+	if u, n := s.count(c.Log()); u != used || n-before != calls {
+		t.Errorf("at %v: the store counts %d after %d calls, want %d after %d", s.now(), u, n-before, used, calls)
+	}
+}
+
+func roomy(remaining uint64, reset time.Duration) window.Decision {
+	return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset}
+}
+
+// warm asks for a check until four hits are reserved beside four that were admitted.
+func warm(t *testing.T, p *local.Store, checks ...window.Check) {
+	t.Helper()
+	for range 4 {
+		for _, c := range checks {
+			if got := take(t, p, c); !got[0].Allowed {
+				t.Fatalf("%+v: got %+v", c, got)
+			}
+		}
+	}
+}
+
+// TestLease follows one lease from the first call to what is given back.
+func TestLease(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		a := hot("a", 100, 1)
+		expect(t, s, p, a, roomy(99, win), 1, 1)
+		expect(t, s, p, a, roomy(98, win), 1, 2)
+		expect(t, s, p, a, roomy(97, win), 1, 3)
+		time.Sleep(10 * time.Millisecond)
+		// The fourth hit within the length of a lease reserves as much again, beside its
+		// own cost. What is reserved is not spent yet, so it remains.
+		expect(t, s, p, a, roomy(96, win+length), 1, 4+4)
+		time.Sleep(10 * time.Millisecond)
+		expect(t, s, p, a, roomy(95, win+length-10*time.Millisecond), 0, 8)
+		// Asking costs nothing.
+		expect(t, s, p, hot("a", 100, 0), roomy(95, win+length-10*time.Millisecond), 0, 8)
+		expect(t, s, p, a, roomy(94, win+length-10*time.Millisecond), 0, 8)
+		expect(t, s, p, a, roomy(93, win+length-10*time.Millisecond), 0, 8)
+		expect(t, s, p, a, roomy(92, win+length-10*time.Millisecond), 0, 8)
+		// It is spent, so a question is the store's to answer, which holds nothing of it.
+		question := roomy(92, win+length-10*time.Millisecond)
+		question.Unsettled = true
+		expect(t, s, p, hot("a", 100, 0), question, 1, 8)
+		// With the next one nine hits were asked for in the length of a lease.
+		expect(t, s, p, a, roomy(91, win+length), 1, 9+9)
+		expect(t, s, p, a, roomy(90, win+length), 0, 18)
+		time.Sleep(length)
+		synctest.Wait()
+		if used, _ := s.count(a.Log()); used != 10 {
+			t.Errorf("after the end: the store counts %d, want the 10 that were admitted", used)
+		}
+		if got, want := p.Stats(), (local.Stats{Leases: 2, LeasedHits: 5, ReturnedHits: 8}); got != want {
+			t.Errorf("Stats: got %+v, want %+v", got, want)
+		}
+		// A key that was not asked for lately is asked about again.
+		time.Sleep(2 * length)
+		expect(t, s, p, a, roomy(89, win), 1, 11)
+	})
+}
+
+// TestLeaseEnds ends a lease of which four hits are left, for every reason. Six were
+// admitted, two of them elsewhere.
+func TestLeaseEnds(t *testing.T) {
+	a := hot("a", 100, 1)
+	for _, tt := range []struct {
+		name string
+		do   func(t *testing.T, s *ahead, p *local.Store)
+		used uint64 // afterwards
+	}{
+		{"nothing", func(*testing.T, *ahead, *local.Store) {}, 10},
+		{"its time, less a tenth", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10) }, 6},
+		{"just before", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10 - 1) }, 10},
+		{"another limit", func(t *testing.T, _ *ahead, p *local.Store) { take(t, p, hot("a", 101, 0)) }, 6},
+		{"another precision", func(t *testing.T, _ *ahead, p *local.Store) {
+			c := hot("a", 100, 0)
+			c.Precision = time.Millisecond
+			take(t, p, c)
+		}, 6},
+		{"a refund here", func(t *testing.T, s *ahead, p *local.Store) {
+			take(t, p, in(window.Refund, ask("a", 100, 1)))
+			if s.returns != 1 {
+				t.Errorf("got %d returns before the refund had ended, want 1", s.returns)
+			}
+		}, 5},
+		{"a refund elsewhere", func(_ *testing.T, _ *ahead, p *local.Store) { p.Forget(a.Log()) }, 6},
+		{"another log", func(_ *testing.T, _ *ahead, p *local.Store) { p.Forget(window.LogID{Key: "b", Window: win}) }, 10},
+		{"all is forgotten", func(_ *testing.T, _ *ahead, p *local.Store) { p.ForgetAll() }, 6},
+		{"a denial", func(t *testing.T, _ *ahead, p *local.Store) {
+			if got := take(t, p, hot("a", 100, 99)); got[0].Allowed {
+				t.Errorf("got %+v, want a denial", got)
+			}
+		}, 6},
+		{"a larger cost that has room leaves it", func(t *testing.T, _ *ahead, p *local.Store) {
+			c := hot("a", 100, 50) // more than a lease may have
+			take(t, p, c)
+		}, 60},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+				take(t, s, a)
+				warm(t, p, a)
+				if used, _ := s.count(a.Log()); used != 1+4+4 {
+					t.Fatalf("the store counts %d, want 9", used)
+				}
+				take(t, s, a) // somebody else
+				tt.do(t, s, p)
+				synctest.Wait()
+				if used, _ := s.count(a.Log()); used != tt.used {
+					t.Errorf("the store counts %d, want %d", used, tt.used)
+				}
+			})
+		})
+	}
+}
+
+// TestLeaseAndClose proves that Close gives back what is left.
+func TestLeaseAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAhead()
+		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warm(t, p, hot("a", 100, 1), hot("b", 100, 1))
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"a", "b"} {
+			if used, _ := s.count(ask(key, 1, 1).Log()); used != 4 {
+				t.Errorf("key %s: the store counts %d, want the 4 that were admitted", key, used)
+			}
+		}
+	})
+}
+
+// TestLeaseAndSlowClose proves that Close does not wait for a store that is slow.
+func TestLeaseAndSlowClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAhead()
+		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			warm(t, p, hot(fmt.Sprint(i), 100, 1))
+		}
+		s.there = 100 * time.Millisecond
+		began := s.now()
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := s.now() - began; took > 1500*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// TestLeaseBounds proves what a reservation holds at most, and that who is not asked
+// for often, or has little left, gets none.
+func TestLeaseBounds(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		check window.Check
+		calls int // in one instant
+		want  int // calls of the store
+	}{
+		{"a tenth of the limit", hot("a", 200, 1), 60, 3 + 5}, // reserves 1+4, 1+9, and 20 three times
+		{"a tenth of little", hot("a", 40, 1), 20, 20},
+		{"what the rule says", func() window.Check { c := hot("a", 1000, 1); c.Lease.Hits = 5; return c }(), 3 + 5 + 5 + 1, 3 + 3},
+		{"a quarter of what remains", func() window.Check { c := hot("used", 100, 1); c.Lease.Hits = 50; return c }(), 18, 3 + 3}, // 1+4, 1+8 and 1+5
+		{"less than four is none", func() window.Check { c := hot("a", 1000, 1); c.Lease.Hits = 4; return c }(), 10, 10},
+		{"a cost above it", func() window.Check { c := hot("a", 1000, 6); c.Lease.Hits = 5; return c }(), 10, 10},
+		{"a question is no reason", hot("a", 1000, 0), 10, 10},
+		{"only observed", in(window.Observe, hot("a", 1000, 1)), 10, 10},
+		{"no lease", ask("a", 1000, 1), 10, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+				take(t, s, ask("used", 100, 60))
+				s.calls = 0
+				for range tt.calls {
+					if got := take(t, p, tt.check); !got[0].Allowed {
+						t.Fatalf("got %+v", got)
+					}
+				}
+				if _, got := s.count(tt.check.Log()); got != tt.want {
+					t.Errorf("got %d calls of the store, want %d", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestLeaseIsForHotKeys proves that a key that is asked for once in the length of a
+// lease gets none.
+func TestLeaseIsForHotKeys(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+		for range 20 {
+			take(t, p, hot("a", 1000, 5))
+			time.Sleep(2 * length)
+		}
+		if got := p.Stats(); got.Leases != 0 {
+			t.Errorf("got %+v, want no lease", got)
+		}
+	})
+}
+
+// TestLeaseGoesOn proves that the first call after a lease reserves what was asked for
+// in its time.
+func TestLeaseGoesOn(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		a := hot("a", 100, 1)
+		warm(t, p, a)
+		time.Sleep(length + length/5) // 20 % of the next one have passed without a call
+		synctest.Wait()
+		expect(t, s, p, a, roomy(95, win+length), 1, 4+1+5)
+		time.Sleep(length)
+		synctest.Wait()
+		time.Sleep(length) // one was asked for, and it was long ago
+		expect(t, s, p, a, roomy(94, win), 1, 6)
+	})
+}
+
+// TestLeasesAreBounded proves that there are no more leases at a time than allowed.
+func TestLeasesAreBounded(t *testing.T) {
+	leasing(t, local.Options{Leases: 3}, func(t *testing.T, _ *ahead, p *local.Store) {
+		for i := range 10 {
+			warm(t, p, hot(fmt.Sprint(i), 100, 1))
+		}
+		if got := p.Stats(); got.Leases != 3 {
+			t.Errorf("got %+v, want 3 leases", got)
+		}
+		time.Sleep(2 * length)
+		warm(t, p, hot("later", 100, 1))
+		if got := p.Stats(); got.Leases != 4 {
+			t.Errorf("after the others ended: got %+v, want 4 leases", got)
+		}
+	})
+}
+
+// TestLeasesOfDifferentLengths proves that each ends in its time, and that a lease
+// that has ended is not spent while the goroutine is busy with another one.
+func TestLeasesOfDifferentLengths(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		var checks []window.Check
+		for i, length := range []time.Duration{500 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, time.Second, 40 * time.Millisecond} {
+			c := hot(fmt.Sprint(i), 1000, 1)
+			c.Lease.Length = length
+			checks = append(checks, c)
+			warm(t, p, c)
+		}
+		for _, at := range []time.Duration{18, 36, 90, 450, 900} {
+			time.Sleep(at*time.Millisecond - s.now())
+			synctest.Wait()
+			for _, c := range checks {
+				want := uint64(4)
+				if s.now() < c.Lease.Length-c.Lease.Length/10 {
+					want = 4 + 4
+				}
+				if used, _ := s.count(c.Log()); used != want {
+					t.Errorf("at %v: the store counts %d for a lease of %v, want %d", s.now(), used, c.Lease.Length, want)
+				}
+			}
+		}
+
+		a, b := hot("a", 100, 1), hot("b", 100, 1)
+		warm(t, p, a)
+		time.Sleep(length / 2)
+		warm(t, p, b)
+		s.there = time.Second // for what is given back of a
+		time.Sleep(length)
+		synctest.Wait()
+		s.there = 0
+		before := s.calls
+		take(t, p, b)
+		if s.calls != before+1 {
+			t.Error("a lease was spent after its end")
+		}
+	})
+}
+
+// TestLeaseTooSmall proves that a lease which another one replaces is given back.
+func TestLeaseTooSmall(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		warm(t, p, hot("a", 100, 1))
+		for range 3 {
+			take(t, p, hot("a", 100, 1)) // one is left
+		}
+		take(t, p, hot("a", 100, 2)) // reserves ten
+		synctest.Wait()
+		if used, _ := s.count(ask("a", 1, 1).Log()); used != 9+8 {
+			t.Errorf("the store counts %d, want nine that were admitted and eight that are reserved", used)
+		}
+	})
+}
+
+// TestLeaseOfTheLast proves that who spends the last of all is told when there will
+// be another.
+func TestLeaseOfTheLast(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		lease := func(cost uint64) window.Check {
+			c := hot("a", 100, cost)
+			c.Lease.Hits = 50
+			return c
+		}
+		take(t, s, ask("a", 100, 83))
+		time.Sleep(10 * time.Millisecond)
+		take(t, p, lease(1))
+		take(t, p, lease(12)) // and four more, which are all
+		time.Sleep(10 * time.Millisecond)
+		expect(t, s, p, lease(4), window.Decision{
+			Allowed: true, UnitAfter: win - 20*time.Millisecond, ResetAfter: win + length - 10*time.Millisecond,
+		}, 0, 100)
+	})
+}
+
+// TestOneReservationAtATime lets callers come while a reservation is under way.
+func TestOneReservationAtATime(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		for range 3 {
+			take(t, p, hot("a", 100, 1))
+		}
+		s.there = 5 * time.Millisecond
+		done := make(chan bool)
+		for range 3 {
+			go func() {
+				d := make([]window.Decision, 1)
+				err := p.Take(t.Context(), one(hot("a", 100, 1)), d)
+				done <- err == nil && d[0].Allowed
+			}()
+		}
+		for range 3 {
+			if !<-done {
+				t.Error("a caller was not allowed")
+			}
+		}
+		if got := p.Stats(); got.Leases != 1 {
+			t.Errorf("got %+v, want one lease", got)
+		}
+	})
+}
+
+// TestReturnEndsDenial proves that a denial which counted what is given back is not
+// believed any more.
+func TestReturnEndsDenial(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+		warm(t, p, hot("a", 100, 1))
+		if got := take(t, p, hot("a", 100, 95)); got[0].Allowed {
+			t.Fatalf("got %+v", got)
+		}
+		synctest.Wait()
+		if got := take(t, p, hot("a", 100, 95)); !got[0].Allowed {
+			t.Errorf("after they were given back: got %+v", got)
+		}
+	})
+}
+
+// TestLeaseAndBadCalls proves that the store tells what is wrong with a call although
+// a lease would answer it, and that nothing is spent.
+func TestLeaseAndBadCalls(t *testing.T) {
+	a := hot("a", 100, 1)
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		warm(t, p, a)
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Take(done, one(a), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
+			t.Errorf("a context that is done: got error %v", err)
+		}
+		for _, n := range []int{0, 2} {
+			if err := p.Take(t.Context(), one(a), make([]window.Decision, n)); !errors.Is(err, window.ErrBadCheck) {
+				t.Errorf("%d decisions: got error %v", n, err)
+			}
+		}
+		if got := take(t, p, a); got[0].Remaining != 95 {
+			t.Errorf("got %+v, want 95 that remain", got)
+		}
+	})
+}
+
+// TestLeaseInGroup proves that what a lease answers is put back if the rest of the
+// group is denied or fails, and that the rest alone goes to the store.
+func TestLeaseInGroup(t *testing.T) {
+	a, b, few := hot("a", 100, 1), ask("b", 100, 1), ask("few", 2, 1)
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		warm(t, p, a)
+		before := s.calls
+		if got, want := take(t, p, a, b), answers(roomy(95, win+length), roomy(99, win)); !cmp.Equal(want, got) {
+			t.Errorf("allowed: got %+v, want %+v", got, want)
+		}
+		take(t, s, few)
+		take(t, s, few)
+		want := answers(roomy(95, win+length), denied(win, win, win))
+		for range 3 { // the first asks, and the others know
+			if got := take(t, p, a, few); !cmp.Equal(want, got) {
+				t.Errorf("denied: got %+v, want %+v", got, want)
+			}
+		}
+		if got := s.calls - before; got != 1+2+1 {
+			t.Errorf("got %d calls of the store, want 4", got)
+		}
+		s.err = errors.New("gone")
+		if err := p.Take(t.Context(), []window.Check{a, b}, make([]window.Decision, 2)); !errors.Is(err, s.err) {
+			t.Errorf("got error %v, want %v", err, s.err)
+		}
+		// Three are left, and nothing was lost. It goes on without the store.
+		for left := uint64(94); left >= 92; left-- {
+			if got, want := take(t, p, a), answers(roomy(left, win+length)); !cmp.Equal(want, got) {
+				t.Errorf("what was put back: got %+v, want %+v", got, want)
+			}
+		}
+		if err := p.Take(t.Context(), []window.Check{a}, make([]window.Decision, 1)); !errors.Is(err, s.err) {
+			t.Errorf("got error %v, want %v: it is spent", err, s.err)
+		}
+		s.err = nil
+		// Two logs with leases: each call makes one of them at most.
+		for range 5 {
+			take(t, p, hot("x", 100, 1), hot("y", 100, 1))
+		}
+		x, _ := s.count(ask("x", 1, 1).Log())
+		y, _ := s.count(ask("y", 1, 1).Log())
+		if x != 4+4 || y != 5+5 {
+			t.Errorf("the store counts %d and %d, want 8 and 10", x, y)
+		}
+		// One that names a log twice has no lease.
+		z := hot("z", 100, 1)
+		warm(t, p, z)
+		both := roomy(90, win+length)
+		both.Unsettled = true
+		if got, want := take(t, p, z, z), answers(both, both); !cmp.Equal(want, got) {
+			t.Errorf("a log twice: got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestLeaseOfAnotherCaller proves that what is put back after a lease has ended goes
+// back to the store.
+func TestLeaseOfAnotherCaller(t *testing.T) {
+	a, few := hot("a", 100, 1), ask("few", 1, 1)
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		take(t, s, few)
+		warm(t, p, a)
+		s.there = 2 * length
+		if got := take(t, p, a, few); got[1].Allowed {
+			t.Errorf("got %+v", got)
+		}
+		time.Sleep(4 * length) // the returns are as slow
+		synctest.Wait()
+		if used, _ := s.count(a.Log()); used != 4 {
+			t.Errorf("the store counts %d, want the 4 that were admitted", used)
+		}
+	})
+}
+
+// TestLeaseRoundTrip proves that a lease ends by the time at which it was asked for.
+func TestLeaseRoundTrip(t *testing.T) {
+	a := hot("a", 100, 1)
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		for range 3 {
+			take(t, p, a)
+		}
+		s.back = 10 * time.Millisecond
+		take(t, p, a)
+		s.back = 0
+		time.Sleep(length - 10*time.Millisecond - length/10 - 1)
+		before := s.calls
+		take(t, p, a)
+		if s.calls != before {
+			t.Error("before its end the store was asked")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if used, _ := s.count(a.Log()); used != 5 {
+			t.Errorf("at its end the store counts %d, want 5", used)
+		}
+	})
+}
+
+// TestDenialBesideLeases proves that a denial which counts what others have reserved
+// is not believed for longer than a lease lasts, and others are.
+func TestDenialBesideLeases(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		asked := func(c window.Check, want int) {
+			t.Helper()
+			before := s.calls
+			if got := take(t, p, c); got[0].Allowed {
+				t.Errorf("got %+v, want a denial", got)
+			}
+			if got := s.calls - before; got != want {
+				t.Errorf("at %v: got %d calls of the store, want %d", s.now(), got, want)
+			}
+		}
+		if _, _, err := s.Reserve(t.Context(), ask("a", 2, 2), second); err != nil {
+			t.Fatal(err)
+		}
+		asked(hot("a", 2, 1), 1)
+		time.Sleep(length - 2*micro)
+		asked(hot("a", 2, 1), 0)
+		time.Sleep(micro)
+		asked(hot("a", 2, 1), 1)
+		// A rule without leases must not count what may be taken back at all.
+		asked(ask("a", 2, 1), 1)
+		asked(ask("a", 2, 1), 1)
+		take(t, s, ask("b", 2, 2))
+		asked(hot("b", 2, 1), 1)
+		time.Sleep(second)
+		asked(hot("b", 2, 1), 0)
+	})
+}
+
+// TestLeasesNeverExceed lets processes with leases share a store at random, and
+// proves the interval property over all that was admitted: no window holds more than
+// the limit. It proves too that nothing is lost: when all leases have ended the
+// store counts what was admitted.
+func TestLeasesNeverExceed(t *testing.T) {
+	var total local.Stats
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		n := rapid.IntRange(1, 4).Draw(rt, "processes")
+		limit := rapid.Uint64Range(4, 200).Draw(rt, "limit")
+		pause := rapid.SampledFrom([]time.Duration{50 * time.Microsecond, time.Millisecond, 5 * time.Millisecond}).Draw(rt, "pause")
+		var failure string
+		synctest.Test(t, func(t *testing.T) {
+			failure = neverExceeds(t, seed, n, limit, pause, &total)
+		})
+		if failure != "" {
+			rt.Fatal(failure)
+		}
+	})
+	if total.LeasedHits == 0 || total.ReturnedHits == 0 {
+		t.Errorf("got %+v, so nothing was proven", total)
+	}
+	t.Logf("%+v", total)
+}
+
+func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Duration, total *local.Stats) string {
+	const win = time.Second
+	r := rand.New(rand.NewPCG(seed, 1))
+	s := newAhead()
+	var processes []*local.Store
+	for range n {
+		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, p)
+	}
+	closed := false
+	closeAll := func() {
+		for _, p := range processes {
+			st := p.Stats()
+			total.Leases += st.Leases
+			total.LeasedHits += st.LeasedHits
+			total.ReturnedHits += st.ReturnedHits
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		closed = true
+	}
+	defer func() {
+		if !closed {
+			closeAll()
+		}
+	}()
+	var admitted []charge
+	check := window.Check{Key: "k", Limit: window.Limit{Hits: limit, Window: win}, Lease: window.Lease{Length: length}}
+	other := window.Check{Key: "other", Limit: window.Limit{Hits: limit * 3 / 4, Window: win / 2}, Cost: 1}
+	for range 2000 {
+		time.Sleep(time.Duration(r.Int64N(int64(2 * pause))))
+		if r.IntN(200) == 0 {
+			time.Sleep(length) // leases end with something left
+		}
+		check.Cost = 1 + r.Uint64N(3)
+		checks := []window.Check{check}
+		if r.IntN(4) == 0 {
+			checks = append(checks, other)
+		}
+		d := make([]window.Decision, len(checks))
+		if err := processes[r.IntN(n)].Take(t.Context(), checks, d); err != nil {
+			return err.Error()
+		}
+		if !window.Allowed(d) {
+			continue
+		}
+		now := s.now()
+		admitted = append(admitted, charge{now, check.Cost})
+		var sum uint64
+		for _, c := range admitted {
+			if c.at > now-win {
+				sum += c.cost
+			}
+		}
+		if sum > limit {
+			return fmt.Sprintf("at %v: %d admitted within %v, limit %d", now, sum, win, limit)
+		}
+	}
+	closeAll()
+	now := s.now()
+	var counts uint64
+	for _, c := range admitted {
+		if c.at > now-win+length {
+			counts += c.cost
+		}
+	}
+	if used, _ := s.count(check.Log()); used < counts || used > limit {
+		return fmt.Sprintf("at the end the store counts %d, want %d at least", used, counts)
+	}
+	time.Sleep(win + length)
+	if used, _ := s.count(check.Log()); used != 0 {
+		return fmt.Sprintf("the store counts %d when all has expired", used)
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package local_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A load is one key that several processes are asked for.
+type load struct {
+	rate      float64 // requests a second, over all processes, at random times
+	limit     float64 // of the rate
+	processes int
+}
+
+// outcome is what came of a load.
+type outcome struct {
+	asked, calls, admitted float64
+}
+
+// TestSimulation tells how many calls of the store are saved, by denials alone and
+// with leases, and how much is admitted of what the store alone would admit. The
+// figures are in docs/performance.md. Time is simulated, so they are the same on
+// every machine but for the order of what happens at once.
+func TestSimulation(t *testing.T) {
+	seconds := 5.0
+	if testing.Short() {
+		seconds = 2
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "\n%-28s %22s %22s\n", "requests/s, limit, processes", "calls a request", "admitted of exact")
+	fmt.Fprintf(&table, "%-28s %11s %10s %11s %10s\n", "", "denials", "leases", "denials", "leases")
+	for _, rate := range []float64{5000, 500, 50} {
+		for _, limit := range []float64{2, 1, 0.5} {
+			for _, processes := range []int{1, 4, 8} {
+				l := load{rate, limit, processes}
+				exact := simulate(t, l, seconds, false, 0)
+				denials := simulate(t, l, seconds, true, 0)
+				leased := simulate(t, l, seconds, true, length)
+				fmt.Fprintf(&table, "%6.0f %8.0f/s %10d %11.3f %10.3f %11.3f %10.3f\n", rate, rate*limit, processes,
+					denials.calls/denials.asked, leased.calls/leased.asked,
+					denials.admitted/exact.admitted, leased.admitted/exact.admitted)
+				if got := denials.admitted / exact.admitted; got < 0.98 || got > 1.02 {
+					t.Errorf("%+v: denials without the store admit %.3f of what the store would", l, got)
+				}
+				if got := leased.admitted / exact.admitted; got < 0.9 || got > 1.02 {
+					t.Errorf("%+v: leases admit %.3f of what the store would", l, got)
+				}
+				if got := leased.calls / leased.asked; rate == 5000 && limit == 2 && got > 0.25 {
+					t.Errorf("%+v: %.3f calls a request with leases, want few", l, got)
+				}
+			}
+		}
+	}
+	t.Log(table.String())
+}
+
+// simulate runs a load. Without local every request asks the store. A length of
+// zero is no lease.
+func simulate(t *testing.T, l load, seconds float64, locally bool, length time.Duration) (out outcome) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newAhead()
+		s.there, s.back = 200*time.Microsecond, 200*time.Microsecond
+		processes := make([]window.Store, l.processes)
+		for i := range processes {
+			processes[i] = s
+			if !locally {
+				continue
+			}
+			p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			processes[i] = p
+		}
+		check := window.Check{
+			Key: "k", Cost: 1, Limit: window.Limit{Hits: uint64(l.rate * l.limit), Window: time.Second},
+			Lease: window.Lease{Length: length},
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		var asked, admitted atomic.Int64
+		var wg sync.WaitGroup
+		for at := 0.0; at < seconds; at += r.ExpFloat64() / l.rate {
+			if d := time.Duration(at*float64(time.Second)) - s.now(); d > 0 {
+				time.Sleep(d)
+			}
+			p := processes[r.IntN(l.processes)]
+			wg.Go(func() {
+				asked.Add(1)
+				d := make([]window.Decision, 1)
+				if err := p.Take(t.Context(), []window.Check{check}, d); err != nil {
+					t.Error(err)
+				} else if d[0].Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		for _, p := range processes {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		out = outcome{float64(asked.Load()), float64(s.calls), float64(admitted.Load())}
+	})
+	return out
+}
