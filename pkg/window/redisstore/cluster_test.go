@@ -30,9 +30,18 @@ func newClusterClient(t testing.TB, c *servers.Cluster) *redis.ClusterClient {
 	return client
 }
 
+// startCluster starts a cluster, which takes two seconds: so not in short runs.
+func startCluster(t *testing.T) *servers.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a cluster takes long to start")
+	}
+	return servers.StartCluster(t)
+}
+
 // TestSlot compares slots with what a server says.
 func TestSlot(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for i := range 500 {
 		key := strconv.Itoa(i)
@@ -63,7 +72,7 @@ func onSlotsOf(c *servers.Cluster) []string {
 // TestAcrossSlots proves that a request whose logs are on several servers is all
 // or nothing: what was charged is taken back if one denies, exactly.
 func TestAcrossSlots(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
 	t.Cleanup(func() { _ = s.Close() })
 	keys := onSlotsOf(c)
@@ -110,7 +119,7 @@ func mode(c window.Check, m window.Mode) window.Check {
 // TestMigrationUnderLoad moves slots between servers while they are asked, stops
 // half way, and proves that no request fails and every charge counts once.
 func TestMigrationUnderLoad(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
 	t.Cleanup(func() { _ = s.Close() })
 	const tag = "{moves}"
@@ -175,7 +184,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 // TestOneShardDown proves that a server which is gone fails the requests for its
 // own keys and no others.
 func TestOneShardDown(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: time.Second, Failures: 2, ProbeInterval: 50 * time.Millisecond})
 	t.Cleanup(func() { _ = s.Close() })
 	keys := onSlotsOf(c)
