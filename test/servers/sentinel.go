@@ -383,6 +383,11 @@ func (set *SentinelSet) sees(sentinel, master *RedisServer) error {
 			values := pairs(e)
 			addr := net.JoinHostPort(values["ip"], values["port"])
 			flags[addr] = values["flags"]
+			// So Valkey 9 marks a Sentinel that once found the master down, until it has to
+			// ask again. What it finds now is asked of it as well.
+			if what == "SENTINELS" {
+				flags[addr] = strings.ReplaceAll(flags[addr], ",master_down", "")
+			}
 			// What it last heard of a replica may be old.
 			if what == "REPLICAS" && values["master-link-status"] != "ok" {
 				flags[addr] += ",not connected to its master"

@@ -13,16 +13,23 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
 // StartRedisTLS starts a redis-server that speaks nothing but TLS, has a
 // certificate for localhost and 127.0.0.1, and wants one of its clients. All
 // certificates are of an authority of its own; see TLSFiles. args are further
-// options, as those of StartRedis.
+// options, as those of StartRedis. It skips the test if the server was built
+// without TLS.
 func StartRedisTLS(t TB, args ...string) *RedisServer {
 	t.Helper()
+	if path := redisPath(t); withoutTLS(t, path) {
+		t.Skipf("servers: %s was built without TLS", path)
+		return nil
+	}
 	a := &authority{dir: t.TempDir()}
 	if err := a.renew(); err != nil {
 		t.Fatalf("servers: making certificates: %v", err)
@@ -40,6 +47,16 @@ func StartRedisTLS(t TB, args ...string) *RedisServer {
 		t.Fatalf("servers: starting %s with TLS: %v", s.path, err)
 	}
 	return s
+}
+
+// withoutTLS says whether a redis-server was built without TLS. It is asked to
+// serve nothing but TLS and has no certificate for it, so it ends in any case and
+// says why.
+func withoutTLS(t TB, path string) bool {
+	out, _ := exec.CommandContext(t.Context(), path, "--port", "0", "--tls-port", "1").CombinedOutput()
+	text := string(out)
+	return strings.Contains(text, "'tls-port \"1\"'\nBad directive") || // up to Redis 7.0
+		strings.Contains(text, "Failed finding TLS support")
 }
 
 // TLSFiles returns the paths of what a client needs, as PEM: the certificate of

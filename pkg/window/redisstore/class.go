@@ -97,7 +97,8 @@ func classify(err error) Class {
 	if errors.As(err, &server) {
 		text := strings.TrimPrefix(server.Error(), "ERR ")
 		for _, p := range prefixes {
-			if redis.HasErrorPrefix(err, p.text) || strings.HasPrefix(text, p.text+" ") {
+			// Redis 6.2 tells the error of a command in a script after where that is, as -OOM.
+			if redis.HasErrorPrefix(err, p.text) || strings.HasPrefix(text, p.text+" ") || strings.Contains(text, ": -"+p.text+" ") {
 				return p.class
 			}
 		}
@@ -106,11 +107,8 @@ func classify(err error) Class {
 			return ClassClients
 		case strings.HasPrefix(text, "invalid password"), strings.HasPrefix(text, "AUTH "), strings.HasPrefix(text, "Client sent AUTH"):
 			return ClassAuth
-		case strings.Contains(text, "-READONLY"), strings.Contains(text, "read only replica"):
-			return ClassReadOnly
-		case strings.Contains(text, "-OOM"), strings.Contains(text, "OOM command not allowed"):
-			return ClassMemory
-		case strings.Contains(text, "can't run this command"), strings.Contains(text, "No permissions"), strings.Contains(text, "No matching command"):
+		// Of a command in a script, as Redis up to 7.0 and as later ones and Valkey say it.
+		case strings.HasPrefix(text, "ACL failure in script"), strings.Contains(text, "The user executing the script can't "):
 			return ClassPermission
 		}
 		return ClassOther

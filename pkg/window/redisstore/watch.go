@@ -47,7 +47,7 @@ func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll 
 func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(window.LogID), forgetAll func()) {
 	defer func() { _ = sub.Close() }() // whatever is wrong with it is known
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
-	asked := false                     // whether it is there, since it has last said something
+	asked := false // whether it is there, since it has last said something
 	for {
 		// Not by its Channel, which hides that it has connected again.
 		message, err := sub.ReceiveTimeout(ctx, watchTimeout)
