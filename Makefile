@@ -100,6 +100,12 @@ bench: build test-servers ## speed and memory as ratios: to a bare gRPC server, 
 	go run ./test/windowbench
 	go run ./test/bench -rls bin/rls
 
+# The servers keep their files in memory where there is a place for it: a disk that
+# makes Redis wait is not among the faults.
+.PHONY: chaos
+chaos: build test-servers ## what Redis does in production, made to happen under load: latencies, charges against answers, recovery; about 6 minutes
+	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
+
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian
 	test/compose/run.sh

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	domain = "chaos"
+	// connections is how many a caller has to the service: an Envoy has one for
+	// each of its threads.
+	connections = 4
+	// patience is the deadline of a call, which goes with it as grpc-timeout. It is
+	// far above store.timeout, so that a slow answer is measured and not cut off.
+	patience = time.Second
+	// free is a descriptor key that no rule has: its answer needs no store.
+	free = "free"
+)
+
+// An answer is what became of one call.
+type answer struct {
+	caller         int
+	sent, received time.Time
+	allowed        bool
+	degraded       bool // decided by on_store_error
+	code           codes.Code
+}
+
+func (a *answer) took() time.Duration { return a.received.Sub(a.sent) }
+
+// exact says whether the store has decided.
+func (a *answer) exact() bool { return a.code == codes.OK && !a.degraded }
+
+// during says whether the call was under way at any time from from to to.
+func (a *answer) during(from, to time.Time) bool {
+	return !a.received.Before(from) && !a.sent.After(to)
+}
+
+// A caller asks one question over and over, one call after the other.
+type caller struct {
+	client   rlsv3.RateLimitServiceClient
+	question *rlsv3.RateLimitRequest
+	id       int
+	answers  []answer // only for its own goroutine while it calls
+}
+
+// question is a request with one descriptor of one entry.
+func question(key, value string) *rlsv3.RateLimitRequest {
+	return &rlsv3.RateLimitRequest{
+		Domain: domain,
+		Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
+			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}},
+		}},
+	}
+}
+
+func (c *caller) call(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	a := answer{caller: c.id, sent: time.Now()}
+	out, err := c.client.ShouldRateLimit(ctx, c.question)
+	a.received = time.Now()
+	a.code = status.Code(err)
+	a.allowed = out.GetOverallCode() == rlsv3.RateLimitResponse_OK
+	_, a.degraded = out.GetDynamicMetadata().GetFields()["degraded"]
+	c.answers = append(c.answers, a)
+}
+
+// load is callers that ask at a steady pace: each waits for its answer, and then
+// until it is its turn again. They share what they are given, so that the machine
+// is not busy and a slow answer is the service's.
+type load struct {
+	conns    []*grpc.ClientConn
+	callers  []*caller
+	interval time.Duration // from call to call of one caller
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// newLoad makes a load on services that share a store; addresses are theirs. Its
+// callers have the ids from 0.
+func newLoad(addresses []string, questions []*rlsv3.RateLimitRequest, interval time.Duration) (*load, error) {
+	l := &load{interval: interval, stop: func() {}}
+	for _, address := range addresses {
+		for range connections {
+			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				l.close()
+				return nil, err
+			}
+			l.conns = append(l.conns, conn)
+		}
+	}
+	for i, q := range questions {
+		l.callers = append(l.callers, &caller{
+			client:   rlsv3.NewRateLimitServiceClient(l.conns[i%len(l.conns)]),
+			question: q,
+			id:       i,
+		})
+	}
+	return l, nil
+}
+
+// start lets the callers begin, evenly spread over the interval.
+func (l *load) start(ctx context.Context) {
+	ctx, l.stop = context.WithCancel(ctx)
+	begin := time.Now()
+	for i, c := range l.callers {
+		first := begin.Add(l.interval * time.Duration(i) / time.Duration(len(l.callers)))
+		l.running.Go(func() {
+			turn := time.NewTimer(time.Until(first))
+			defer turn.Stop()
+			for next := first; ; {
+				select {
+				case <-turn.C:
+				case <-ctx.Done():
+					return
+				}
+				// A call that has begun is finished: its answer counts.
+				c.call(context.WithoutCancel(ctx))
+				next = next.Add(l.interval)
+				// No burst for what was missed, and no doubt to which call a charge belongs.
+				if earliest := time.Now().Add(2 * clockSlack); next.Before(earliest) {
+					next = earliest
+				}
+				turn.Reset(time.Until(next))
+			}
+		})
+	}
+}
+
+// end waits until every caller has its last answer.
+func (l *load) end() {
+	l.stop()
+	l.running.Wait()
+}
+
+// during runs the load for some time.
+func (l *load) during(ctx context.Context, d time.Duration) {
+	l.start(ctx)
+	pause(ctx, d)
+	l.end()
+}
+
+// close ends the load for good.
+func (l *load) close() {
+	l.end()
+	for _, c := range l.conns {
+		c.Close()
+	}
+}
+
+// answers returns all answers, by caller, in order. The load must have ended.
+func (l *load) answers() [][]answer {
+	all := make([][]answer, len(l.callers))
+	for i, c := range l.callers {
+		all[i] = c.answers
+	}
+	return all
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// callerName is the value of the descriptor of a caller, and so a part of the name
+// of its log.
+func callerName(id int) string { return fmt.Sprintf("caller-%04d", id) }

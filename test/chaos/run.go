@@ -1,0 +1,363 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// A scenario is one fault.
+type scenario struct {
+	name string
+	// degrades says that the fault is one that some calls must meet: without a
+	// degraded answer it was none, and the scenario has shown nothing.
+	degrades bool
+	// partial says that there are other servers, which decide for their own logs.
+	partial bool
+	// stage starts the servers that the service shall use.
+	stage func(t servers.TB) *stage
+}
+
+// A stage is the servers of a scenario, and the fault.
+type stage struct {
+	url string
+	// masters returns the addresses of the servers whose logs are the true ones.
+	masters func() []string
+	// fault makes the fault and removes it, and tells f when. It runs in the
+	// goroutine of the scenario.
+	fault func(f *fault)
+	// absent says that there is no Redis when the service starts.
+	absent bool
+}
+
+// A fault is told what happens to the servers and when.
+type fault struct {
+	ctx context.Context
+	// lasts is how long the fault is to last where that is up to the scenario.
+	lasts time.Duration
+
+	mu      sync.Mutex
+	begun   time.Time
+	ended   time.Time
+	lost    time.Time // what was charged before may be gone
+	moments []span
+	notes   []string
+}
+
+// note adds something to be told below the tables.
+func (f *fault) note(format string, args ...any) {
+	f.notes = append(f.notes, fmt.Sprintf(format, args...))
+}
+
+// begin says that the fault is made by what; the calls that are under way
+// meanwhile are those in flight at the moment of the fault.
+func (f *fault) begin(what func()) {
+	f.mu.Lock()
+	f.begun = time.Now()
+	f.mu.Unlock()
+	f.moment(what)
+}
+
+// moment does something that calls under way meanwhile may not survive.
+func (f *fault) moment(what func()) {
+	from := time.Now()
+	what()
+	f.during(span{from, time.Now()})
+}
+
+// during says the same of a time that has passed.
+func (f *fault) during(s span) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moments = append(f.moments, s)
+}
+
+// last waits while the fault lasts.
+func (f *fault) last() { pause(f.ctx, f.lasts) }
+
+// over says that the fault has been removed.
+func (f *fault) over() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = time.Now()
+}
+
+// loses says that what has been charged until now may be lost, by design.
+func (f *fault) loses() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = time.Now()
+}
+
+// A result is what a scenario has shown.
+type result struct {
+	scenario string
+	redis    string // its version
+	rules    []string
+	answers  [][]answer // of each caller, in order; caller i asked rules[i%len(rules)]
+	control  [][]answer // of callers whose answers need no store
+	history
+	// last is when the last degraded answer was received.
+	last time.Time
+	// noticed is how long after its beginning the service stopped asking a server;
+	// negative: it did not.
+	noticed  time.Duration
+	end      time.Time
+	ledger   ledger
+	inFlight int
+	before   process
+	after    process
+	notes    []string
+	failures []string
+}
+
+// stall is how long an answer that needs no store may take before a run says more
+// about the machine than about the service.
+const stall = 10 * time.Millisecond
+
+// runScenario runs one fault, and again while the machine was not quiet, up to
+// o.attempts times. It returns the attempt on the quietest machine. What must not
+// be counts in all of them.
+func runScenario(ctx context.Context, o *options, s scenario) (*result, error) {
+	var quietest *result
+	var failures []string
+	for range o.attempts {
+		r, err := attempt(ctx, o, s)
+		if err != nil {
+			return nil, err
+		}
+		failures = append(failures, r.failures...)
+		if quietest == nil || r.machine() < quietest.machine() {
+			quietest = r
+		}
+		if quietest.machine() <= stall {
+			break
+		}
+	}
+	quietest.failures = failures
+	return quietest, nil
+}
+
+// machine is how long the slowest answer took that needs no store.
+func (r *result) machine() time.Duration { return quantilesOf(r.control, r.met(), nil).slowest }
+
+// attempt runs one fault from beginning to end.
+func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
+	r := &result{scenario: s.name, rules: o.rules}
+	err := servers.Run(ctx, func(t servers.TB) {
+		if err := r.run(t, o, s); err != nil {
+			t.Fatalf("%w", err)
+		}
+	})
+	return r, err
+}
+
+func (r *result) run(t servers.TB, o *options, s scenario) error {
+	ctx := t.Context()
+	stage := s.stage(t)
+	service := startService(t, o.rls, rulesFile(o.rules), stage.url)
+
+	var questions []*rlsv3.RateLimitRequest
+	for i := range o.callers {
+		questions = append(questions, question(o.rules[i%len(o.rules)], callerName(i)))
+	}
+	l, err := newLoad([]string{service.GRPC()}, questions, o.interval())
+	if err != nil {
+		return err
+	}
+	t.Cleanup(l.close)
+	free, err := newLoad([]string{service.GRPC()}, slices.Repeat([]*rlsv3.RateLimitRequest{question(free, "x")}, controlCallers), o.interval())
+	if err != nil {
+		return err
+	}
+	t.Cleanup(free.close)
+
+	// What a service has when it is warm is what it is to return to.
+	warm := time.Now()
+	l.during(ctx, o.warmUp)
+	free.during(ctx, o.warmUp/4)
+	if r.before, err = inspect(ctx, service); err != nil {
+		return err
+	}
+
+	f := &fault{ctx: ctx, lasts: o.lasts}
+	if stage.absent {
+		// The fault has been there from the beginning.
+		f.begun = warm
+		f.moments = append(f.moments, span{warm, warm})
+	}
+	l.start(ctx)
+	free.start(ctx)
+	pause(ctx, o.warmUp)
+	stage.fault(f)
+	pause(ctx, o.recovery)
+	r.end = time.Now()
+	l.end()
+	free.end()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+
+	r.answers, r.control = l.answers(), free.answers()
+	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost}
+	outages, err := unasked(service.Logs(), r.end)
+	if err != nil {
+		return err
+	}
+	r.noticed = -1
+	for _, spans := range outages {
+		for _, u := range spans {
+			if after := u.from.Sub(f.begun); after >= 0 && u.from.Before(f.ended) && (r.noticed < 0 || after < r.noticed) {
+				r.noticed = after
+			}
+		}
+		if len(outages) == 1 && !s.partial {
+			r.unasked = spans
+		}
+	}
+	masters := stage.masters()
+	charges, err := readCharges(ctx, masters)
+	if err != nil {
+		return err
+	}
+	if r.redis, err = versionOf(ctx, masters[0]); err != nil {
+		return err
+	}
+	r.notes = f.notes
+	r.ledger = settleLedger(r.answers, charges, r.history)
+	r.inFlight = inFlight(r.answers, r.moments)
+	for _, calls := range r.answers {
+		for i := range calls {
+			if a := &calls[i]; !a.exact() && a.received.After(r.last) {
+				r.last = a.received
+			}
+		}
+	}
+	if r.after, err = settle(ctx, service, r.before); err != nil {
+		return err
+	}
+	r.judge(s)
+	if o.explain != nil {
+		r.explain(o.explain)
+	}
+	select {
+	case <-service.Exited():
+		r.fail("the service has ended:\n%s", service.Output())
+	default:
+	}
+	return nil
+}
+
+func (r *result) fail(format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+// judge finds what must not be.
+func (r *result) judge(s scenario) {
+	refused := make(map[codes.Code]int)
+	degraded, exactAfter := 0, 0
+	for _, calls := range slices.Concat(r.answers, r.control) {
+		for i := range calls {
+			a := &calls[i]
+			switch {
+			case a.code != codes.OK:
+				refused[a.code]++
+			case a.degraded:
+				degraded++
+			case a.sent.After(r.fault.to):
+				exactAfter++
+			}
+		}
+	}
+	for code, n := range refused {
+		r.fail("%d gRPC errors %s", n, code)
+	}
+	if s.degrades && degraded == 0 {
+		r.fail("nothing was degraded: the fault was none")
+	}
+	if exactAfter == 0 {
+		r.fail("no exact answer after the fault")
+	}
+	if n := r.ledger.double; n > 0 {
+		r.fail("%d charges that no call explains", n)
+	}
+	if n := r.ledger.late; n > 0 {
+		r.fail("%d charges after their callers had been answered", n)
+	}
+	if n := r.ledger.missing; n > 0 {
+		r.fail("%d exact answers that were not charged", n)
+	}
+	if n := r.ledger.ghosts.beyond; n > 0 {
+		r.fail("%d calls were charged while the server was not asked", n)
+	}
+	if err := r.after.grown(r.before); err != nil {
+		r.fail("the service does not return to where it was: %v", err)
+	}
+}
+
+// span returns when calls may have met the fault: from its beginning to the last
+// degraded answer, or its end.
+func (r *result) met() span {
+	to := r.fault.to
+	if r.last.After(to) {
+		to = r.last
+	}
+	return span{r.fault.from, to}
+}
+
+// recovered returns how long after the fault the last degraded answer came, and
+// false if they came until the end.
+func (r *result) recovered() (time.Duration, bool) {
+	d := max(0, r.last.Sub(r.fault.to))
+	return d, r.end.Sub(r.last) > 10*storeTimeout
+}
+
+// errNoScenario is what -only gets that matches nothing.
+var errNoScenario = errors.New("matches no scenario")
+
+// explainMost is how many oddities of a kind are told.
+const explainMost = 20
+
+// explain tells of the calls whose answer and charge differ, with times since the
+// fault began, in milliseconds.
+func (r *result) explain(w io.Writer) {
+	since := func(t time.Time) string { return millis(t.Sub(r.fault.from)) }
+	fmt.Fprintf(w, "%s: the fault ended at %s ms\n", r.scenario, since(r.fault.to))
+	degraded := make(map[int64]int) // by tenths of a second
+	for _, calls := range r.answers {
+		for i := range calls {
+			if a := &calls[i]; !a.exact() {
+				degraded[a.received.Sub(r.fault.from).Milliseconds()/100]++
+			}
+		}
+	}
+	for _, tenth := range slices.Sorted(maps.Keys(degraded)) {
+		fmt.Fprintf(w, "  degraded answers from %d ms on: %d\n", tenth*100, degraded[tenth])
+	}
+	for _, m := range r.moments {
+		fmt.Fprintf(w, "  a moment from %s to %s\n", since(m.from), since(m.to))
+	}
+	told := make(map[string]int)
+	for _, o := range r.ledger.odd {
+		if told[o.what]++; told[o.what] > explainMost {
+			continue
+		}
+		a := &o.answer
+		fmt.Fprintf(w, "  %s: caller %d, rule %s, from %s to %s, allowed %t, degraded %t; charged",
+			o.what, a.caller, r.rules[a.caller%len(r.rules)], since(a.sent), since(a.received), a.allowed, a.degraded)
+		for _, c := range o.charges {
+			fmt.Fprintf(w, " %d at %s", c.cost, since(c.at))
+		}
+		fmt.Fprintln(w)
+	}
+}

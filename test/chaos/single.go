@@ -1,0 +1,193 @@
+package main
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	frozen     = 5 * time.Second // as the issue of every hanging Redis has it
+	flushEvery = 5 * time.Millisecond
+	killEvery  = 20 * time.Millisecond
+	// cutBytes is in the middle of the reply to one check.
+	cutBytes = 12
+)
+
+func redisURL(address string) string { return "redis://" + address }
+
+// direct is a stage on a single Redis.
+func direct(t servers.TB, args []string, do func(s *servers.RedisServer, f *fault)) *stage {
+	t.Helper()
+	s := servers.StartRedis(t, args...)
+	return &stage{
+		url:     redisURL(s.Addr()),
+		masters: func() []string { return []string{s.Addr()} },
+		fault:   func(f *fault) { do(s, f) },
+	}
+}
+
+// proxied is a stage on a single Redis behind a proxy: on makes a fault of it, and
+// off removes it.
+func proxied(on, off func(p *servers.Proxy)) func(t servers.TB) *stage {
+	return func(t servers.TB) *stage {
+		s := servers.StartRedis(t)
+		p := servers.StartProxy(t, s.Addr())
+		return &stage{
+			url:     redisURL(p.Addr()),
+			masters: func() []string { return []string{s.Addr()} },
+			fault: func(f *fault) {
+				f.begin(func() { on(p) })
+				f.last()
+				off(p)
+				f.over()
+			},
+		}
+	}
+}
+
+func latency(d time.Duration) func(t servers.TB) *stage {
+	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) })
+}
+
+// admin sends a command to a server for a scenario; if that fails, so does it.
+func admin(t servers.TB, client *redis.Client, args ...any) {
+	t.Helper()
+	if err := client.Do(t.Context(), args...).Err(); err != nil && t.Context().Err() == nil {
+		t.Fatalf("%v: %w", args[0], err)
+	}
+}
+
+// commands is a stage on a single Redis that some commands break and others mend.
+func commands(broken, mended [][]any) func(t servers.TB) *stage {
+	return func(t servers.TB) *stage {
+		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
+			client := plainClient(s.Addr())
+			defer client.Close()
+			f.begin(func() {
+				for _, c := range broken {
+					admin(t, client, c...)
+				}
+			})
+			f.last()
+			for _, c := range mended {
+				admin(t, client, c...)
+			}
+			f.over()
+		})
+	}
+}
+
+// repeated is a stage on a single Redis that gets a command over and over.
+func repeated(every time.Duration, command ...any) func(t servers.TB) *stage {
+	return func(t servers.TB) *stage {
+		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
+			client := plainClient(s.Addr())
+			defer client.Close()
+			f.begin(func() { admin(t, client, command...) })
+			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; pause(f.ctx, every) {
+				f.moment(func() { admin(t, client, command...) })
+			}
+			f.over()
+		})
+	}
+}
+
+func singleScenarios() []scenario {
+	return []scenario{
+		{name: "none", stage: func(t servers.TB) *stage {
+			return direct(t, nil, func(_ *servers.RedisServer, f *fault) {
+				f.begin(func() {})
+				f.last()
+				f.over()
+			})
+		}},
+		{name: "SIGSTOP for 5 s", degrades: true, stage: func(t servers.TB) *stage {
+			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
+				f.begin(s.Pause)
+				pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
+				s.Resume()
+				f.over()
+			})
+		}},
+		{name: "SIGKILL, restart empty", degrades: true, stage: func(t servers.TB) *stage {
+			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
+				f.begin(s.Stop)
+				f.loses()
+				f.last()
+				s.Start()
+				f.over()
+			})
+		}},
+		{name: "no Redis at the start", degrades: true, stage: func(t servers.TB) *stage {
+			s := servers.StartRedis(t)
+			s.Stop() // its port stays its own
+			return &stage{
+				url:     redisURL(s.Addr()),
+				masters: func() []string { return []string{s.Addr()} },
+				absent:  true,
+				fault: func(f *fault) {
+					f.last()
+					s.Start()
+					f.over()
+				},
+			}
+		}},
+		{name: "loading a dump", degrades: true, stage: loading},
+		{name: "replies 5 ms late", stage: latency(5 * time.Millisecond)},
+		{name: "replies 50 ms late", degrades: true, stage: latency(50 * time.Millisecond)},
+		{name: "replies 500 ms late", degrades: true, stage: latency(500 * time.Millisecond)},
+		{name: "half-open connections", degrades: true, stage: proxied(
+			func(p *servers.Proxy) { p.Blackhole(true) }, func(p *servers.Proxy) { p.Blackhole(false) },
+		)},
+		{name: "replies dropped", degrades: true, stage: proxied(
+			func(p *servers.Proxy) { p.DropReplies(true) }, func(p *servers.Proxy) { p.DropReplies(false) },
+		)},
+		{name: "closed in mid-reply", degrades: true, stage: proxied(
+			func(p *servers.Proxy) { p.CutAfter(cutBytes) }, func(p *servers.Proxy) { p.CutAfter(-1) },
+		)},
+		{name: "SCRIPT FLUSH, every 5 ms", stage: repeated(flushEvery, "SCRIPT", "FLUSH")},
+		{name: "CLIENT KILL, every 20 ms", stage: repeated(killEvery, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
+		{name: "READONLY", degrades: true, stage: commands(
+			// Of a master that is not there, so that the data stays.
+			[][]any{{"REPLICAOF", "127.0.0.1", "1"}},
+			[][]any{{"REPLICAOF", "NO", "ONE"}},
+		)},
+		{name: "MASTERDOWN", degrades: true, stage: commands(
+			[][]any{{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", "1"}},
+			[][]any{{"REPLICAOF", "NO", "ONE"}},
+		)},
+		{name: "maxmemory, noeviction", degrades: true, stage: commands(
+			[][]any{{"CONFIG", "SET", "maxmemory", "1"}},
+			[][]any{{"CONFIG", "SET", "maxmemory", "0"}},
+		)},
+	}
+}
+
+const (
+	// A dump that takes a while to load: so many values, each of which takes
+	// loadDelay, and of a size after which Redis looks at its clients now and then.
+	loadValues = 200
+	loadBytes  = 100_000
+	loadDelay  = "10000" // microseconds
+)
+
+// loading is a stage on a Redis that is killed and loads what it had saved.
+func loading(t servers.TB) *stage {
+	return direct(t, []string{"--rdbcompression", "no", "--key-load-delay", loadDelay}, func(s *servers.RedisServer, f *fault) {
+		client := plainClient(s.Addr())
+		defer client.Close()
+		for i := range loadValues {
+			admin(t, client, "SET", "filler:"+callerName(i), make([]byte, loadBytes))
+		}
+		f.begin(func() {
+			admin(t, client, "SAVE") // nobody else is served meanwhile
+			s.Stop()
+			f.loses()
+		})
+		s.Start() // returns when everything is loaded
+		f.over()
+	})
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	slowTarget    = 20 * time.Millisecond
+	recoverTarget = time.Second
+)
+
+// quantiles of some durations.
+type quantiles struct {
+	count                   int
+	p50, p99, p999, slowest time.Duration
+}
+
+// quantilesOf takes the answers that were under way in a span.
+func quantilesOf(answers [][]answer, s span, chosen func(a *answer) bool) quantiles {
+	var took []time.Duration
+	for _, calls := range answers {
+		for i := range calls {
+			if a := &calls[i]; a.during(s.from, s.to) && (chosen == nil || chosen(a)) {
+				took = append(took, a.took())
+			}
+		}
+	}
+	if len(took) == 0 {
+		return quantiles{}
+	}
+	slices.Sort(took)
+	// The smallest that is not exceeded by more than the share.
+	at := func(perMille int) time.Duration { return took[(len(took)*perMille+999)/1000-1] }
+	return quantiles{len(took), at(500), at(990), at(999), took[len(took)-1]}
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+
+func met(ok bool) string {
+	if ok {
+		return "yes"
+	}
+	return "**no**"
+}
+
+// writeTables writes the results as Markdown: how long answers took, what was
+// charged, and what each rule answered.
+func writeTables(w io.Writer, results []*result) {
+	fmt.Fprintln(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | gRPC errors | degraded | not asked after ms | exact again after ms | ≤ 1000 |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, r := range results {
+		q := quantilesOf(r.answers, r.met(), nil)
+		c := quantilesOf(r.control, r.met(), nil)
+		n := r.count(span{to: r.end}, nil)
+		noticed := "–"
+		if r.noticed >= 0 {
+			noticed = fmt.Sprint(r.noticed.Milliseconds())
+		}
+		again, known := r.recovered()
+		after := fmt.Sprint(again.Milliseconds())
+		if !known {
+			after = fmt.Sprintf("not within %d", r.end.Sub(r.fault.to).Milliseconds())
+		}
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %s | %s | %s | %s, %s | %d | %d | %s | %s | %s |\n",
+			r.scenario, q.count, millis(q.p50), millis(q.p99), millis(q.p999), met(q.p999 <= slowTarget), millis(q.slowest),
+			millis(c.p999), millis(c.slowest), n.errors, n.allowed+n.denied, noticed, after, met(known && again <= recoverTarget))
+	}
+
+	fmt.Fprintln(w)
+	fmt.Fprintln(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | late | double | goroutines | heap MB | resident MB |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, r := range results {
+		l := r.ledger
+		lost := "–"
+		if !r.lostBefore.IsZero() {
+			lost = fmt.Sprint(l.lost)
+		}
+		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %d → %d | %.1f → %.1f | %.0f → %.0f |\n",
+			r.scenario, l.exact, l.charges, lost, l.missing, r.inFlight, l.ghosts.atFault, l.ghosts.unnoticed, l.ghosts.beyond, l.ghosts.strays, l.late, l.double,
+			r.before.goroutines, r.after.goroutines, r.before.heap/1e6, r.after.heap/1e6, r.before.resident/1e6, r.after.resident/1e6)
+	}
+
+	fmt.Fprintln(w)
+	fmt.Fprintln(w, "| fault | rule | exact | degraded, allowed | degraded, denied | p99.9 ms | slowest ms |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
+	for _, r := range results {
+		for i, rule := range r.rules {
+			own := func(a *answer) bool { return a.caller%len(r.rules) == i }
+			n := r.count(r.met(), own)
+			q := quantilesOf(r.answers, r.met(), own)
+			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %s | %s |\n", r.scenario, rule, n.exact, n.allowed, n.denied, millis(q.p999), millis(q.slowest))
+		}
+	}
+}
+
+// counts are numbers of answers; allowed and denied are degraded ones.
+type counts struct{ exact, allowed, denied, errors int }
+
+// count counts the answers that were under way in a span.
+func (r *result) count(s span, chosen func(a *answer) bool) (n counts) {
+	for _, calls := range r.answers {
+		for i := range calls {
+			switch a := &calls[i]; {
+			case !a.during(s.from, s.to) || chosen != nil && !chosen(a):
+			case a.code != codes.OK:
+				n.errors++
+			case a.exact():
+				n.exact++
+			case a.allowed:
+				n.allowed++
+			default:
+				n.denied++
+			}
+		}
+	}
+	return n
+}
