@@ -110,6 +110,23 @@ func TestAcrossSlots(t *testing.T) {
 	}
 }
 
+// TestUnsettled proves that a denial says so while it may count what a request
+// on several slots has reserved, and not otherwise.
+func TestUnsettled(t *testing.T) {
+	c := startCluster(t)
+	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
+	t.Cleanup(func() { _ = s.Close() })
+	keys := onSlotsOf(c)
+	take(t, s, check(keys[0], 1, 1)) // by itself
+	if d := take(t, s, check(keys[0], 1, 1))[0]; d.Allowed || d.Unsettled {
+		t.Errorf("after a request on one slot: got %+v, want a denial that is settled", d)
+	}
+	take(t, s, check(keys[1], 1, 1), check(keys[2], 1, 1))
+	if d := take(t, s, check(keys[1], 1, 1))[0]; d.Allowed || !d.Unsettled {
+		t.Errorf("after a request on two slots: got %+v, want a denial that is not settled", d)
+	}
+}
+
 // mode returns a check of another mode.
 func mode(c window.Check, m window.Mode) window.Check {
 	c.Mode = m
