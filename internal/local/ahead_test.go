@@ -14,14 +14,35 @@ import (
 // them. It knows the modes Enforce and Refund, and no precision. Its clock is the
 // time of the bubble that the test runs in.
 type ahead struct {
-	mu      sync.Mutex
-	start   time.Time
-	logs    map[window.LogID]*ledger
-	calls   int // of every kind
-	returns int
-	err     error
-	there   time.Duration // how long a call takes to the store
-	back    time.Duration // and back
+	start time.Time
+
+	mu          sync.Mutex
+	logs        map[window.LogID]*ledger
+	calls       int // of every kind
+	returns     int
+	err         error         // of every call
+	there, back time.Duration // how long a call takes
+}
+
+// slow sets how long a call takes there and back.
+func (s *ahead) slow(there, back time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.there, s.back = there, back
+}
+
+// fail lets every call fail.
+func (s *ahead) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// counts returns how many calls there were, and how many of them gave back.
+func (s *ahead) counts() (calls, returns int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls, s.returns
 }
 
 // A ledger is what was charged to one log, by time, and the sum of what counts.
@@ -65,10 +86,12 @@ func (s *ahead) log(id window.LogID) *ledger {
 	return l
 }
 
-// add puts a charge into a ledger.
+// add appends a charge to a ledger. It is recorded no earlier than the newest.
 func (l *ledger) add(c *charge) *charge {
-	i, _ := slices.BinarySearchFunc(l.charges, c.at, func(c *charge, at time.Duration) int { return int(c.at - at) })
-	l.charges = slices.Insert(l.charges, i, c)
+	if n := len(l.charges); n > 0 {
+		c.at = max(c.at, l.charges[n-1].at)
+	}
+	l.charges = append(l.charges, c)
 	l.used += c.cost
 	return c
 }
@@ -88,9 +111,6 @@ func (s *ahead) answer(c *window.Check, room bool) window.Decision {
 	log := s.log(c.Log())
 	used := log.used
 	d := window.Decision{Allowed: room, Remaining: c.Limit.Hits - min(used, c.Limit.Hits)}
-	if n := len(log.charges); n > 0 {
-		d.Unsettled = log.charges[n-1].at > s.now()
-	}
 	wait := func(cost uint64) time.Duration {
 		left := used
 		for _, e := range log.charges {
@@ -118,8 +138,11 @@ func (s *ahead) answer(c *window.Check, room bool) window.Decision {
 
 // call is the way there and back around what a store does.
 func (s *ahead) call(f func() error) error {
-	if s.there > 0 {
-		time.Sleep(s.there)
+	s.mu.Lock()
+	there, back := s.there, s.back
+	s.mu.Unlock()
+	if there > 0 {
+		time.Sleep(there)
 	}
 	s.mu.Lock()
 	s.calls++
@@ -128,8 +151,8 @@ func (s *ahead) call(f func() error) error {
 		err = f()
 	}
 	s.mu.Unlock()
-	if s.back > 0 {
-		time.Sleep(s.back)
+	if back > 0 {
+		time.Sleep(back)
 	}
 	return err
 }

@@ -19,7 +19,9 @@
 //   - it is older than [Options.MaxAge].
 //
 // A denial that is marked [window.Decision.Unsettled] is not remembered. Nor is
-// anything of a call that was under way while something was given back.
+// anything of a call that was under way while something was given back. A refund
+// whose call fails is told at once as well; if it is recorded after that, a denial
+// may be remembered for as long as MaxAge, unless Forget is told.
 //
 // # What is exact, and what is not
 //
@@ -30,6 +32,8 @@
 //
 // Whoever allows says already what the next call will meet: if nothing remains, the
 // wait for a unit is known. So a full log is asked once for each hit that it admits.
+// A store need not say of what it allows whether that counts what may be taken back,
+// so this is believed for 100 ms; then the store is asked once, and denies.
 //
 // Waits count down from the moment at which the answer was received, so they are
 // never shorter than the true ones and longer by one round trip at most. Whoever
@@ -50,6 +54,35 @@
 // always asked about groups that record something whatever becomes of them (Always,
 // Refund), about groups that could only be denied by checks of mode Any, and about
 // groups that name a log twice.
+//
+// # Leases
+//
+// A rule may allow a process to reserve hits ahead of the requests that will spend
+// them ([window.Check.Lease], [Options.Reserver]). What is reserved is recorded at the
+// time at which the lease ends, so it counts from the moment of the call until a window
+// after it could last be spent: the limit is never exceeded.
+//
+//   - A log gets a lease if it was asked for at least twice within the length of one.
+//     It reserves, beside the cost of the request that it is asked with, as much as was
+//     asked for in that time, within three bounds: what the rule says, or a tenth of
+//     the limit; and a quarter of what remained. If that is less than four hits the
+//     store is asked in the ordinary way.
+//   - It is spent until a tenth of it is left, by the clock of this process from before
+//     the call. In that tenth the rest goes back. It goes back earlier on a refund,
+//     under another limit or precision, on a denial, and when the store is closed.
+//   - One call of Take reserves once at most, since every reservation is a round trip.
+//     In a group leases are spent first, and put back if the rest is not allowed.
+//   - Answers from a lease say what remained when it was made, and what is left of it.
+//
+// What is reserved and not spent denies others for as long as the lease lasts, and if
+// it cannot be given back until it expires. A denial that counts what others have
+// reserved (its ResetAfter is longer than the window) is believed for the length of a
+// lease and no longer. While a lease lasts, what others charge is recorded at its end,
+// since a log is in the order of its times, so it counts up to a lease too long. If
+// the answer to a reservation is lost, so is what it has reserved, until it expires.
+// A refund takes the newest hits. By another process, that may be what is reserved
+// here, instead of older hits that expire sooner: for a window, up to the cost of the
+// refund more may be admitted.
 //
 // # Shares
 //
@@ -79,5 +112,6 @@
 // pays the same look-ups: only answers that deny, or will deny the next call, are
 // remembered, so a log that is not full takes no memory.
 //
-// A [Store] starts no goroutine, and [Shares] none but the sweeper of their logs.
+// A [Store] starts one goroutine if it may reserve, which gives back, and [Shares] one
+// that sweeps their logs. Close ends them.
 package local

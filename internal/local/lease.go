@@ -44,8 +44,9 @@ type Reservation any
 // concurrent use, and bounds the time of a call itself.
 type Reserver interface {
 	// Reserve decides a check alone, like Take, but records its cost at the moment
-	// ahead of the store's clock. Until then the cost counts as well, and the store
-	// marks what it says of the log as [window.Decision.Unsettled], here and in Take.
+	// ahead of the store's clock. Until then the cost counts as well, and what Take
+	// says of the log has a ResetAfter that is longer than the window: that is how
+	// the other processes know, unless [window.Decision.Unsettled] says so.
 	Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, Reservation, error)
 	// Return gives a part of a reservation back, and returns how much was still
 	// there. It may be called several times.
@@ -146,7 +147,7 @@ func (e *ends) Pop() any {
 }
 
 func newLeases(r Reserver, most int, clock func() time.Duration, forget func(string)) (*leases, error) {
-	if most == 0 {
+	if most <= 0 {
 		most = DefaultLeases
 	}
 	ls := &leases{

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 )
 
 const (
+	// allowedAge is how long it is believed that nothing remains where a call was
+	// allowed. The first one that is denied says it for longer.
+	allowedAge = 100 * time.Millisecond
 	// inlineChecks is how many checks a group may have before asking about it
 	// allocates. Few requests have more.
 	inlineChecks = 4
@@ -47,7 +51,9 @@ type told struct {
 	// that they are never too short. A call that began before received gets the
 	// longer for it.
 	sent, received time.Duration
-	decision       window.Decision
+	// maxAge is how long it is believed at most.
+	maxAge   time.Duration
+	decision window.Decision
 }
 
 // asked is what is known before the store is asked about one check.
@@ -138,14 +144,7 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 		return false
 	}
 	age := now - t.sent
-	maxAge := m.maxAge
-	if t.decision.Unsettled {
-		// What others have reserved they may give back at any time. A rule that allows
-		// leases accepts that they deny for that long, and without it nothing of what
-		// was said may be used.
-		maxAge = min(maxAge, c.Lease.Length)
-	}
-	if age < 0 || age >= maxAge {
+	if age < 0 || age >= min(t.maxAge, m.maxAge) {
 		return false
 	}
 	if t.decision.Remaining == 0 {
@@ -164,7 +163,6 @@ func (m *memory) nothing(c *window.Check, t *told, now time.Duration, d *window.
 	*d = window.Decision{
 		UnitAfter:  t.decision.UnitAfter - passed,
 		ResetAfter: t.decision.ResetAfter - passed,
-		Unsettled:  t.decision.Unsettled,
 	}
 	exact := c.Limit.Hits == t.hits
 	switch {
@@ -187,7 +185,7 @@ func (m *memory) something(c *window.Check, t *told, now time.Duration, d *windo
 	if c.Limit.Hits != t.hits || now-t.sent >= m.statusAge {
 		return false
 	}
-	*d = window.Decision{Remaining: t.decision.Remaining, Unsettled: t.decision.Unsettled}
+	*d = window.Decision{Remaining: t.decision.Remaining}
 	if reset := t.decision.ResetAfter; reset > 0 {
 		if passed >= reset {
 			return false // the log is empty, unless others have spent
@@ -232,6 +230,11 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 		if _, ok := window.WithoutLog(c); ok {
 			continue
 		}
+		maxAge := believed(c, d)
+		if maxAge == 0 {
+			m.told.Invalidate(c.Log())
+			continue
+		}
 		m.told.Set(c.Log(), &told{
 			generation: group[i].generation,
 			hits:       c.Limit.Hits,
@@ -241,8 +244,29 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			// that is longer by less than one.
 			sent:     sent - time.Microsecond,
 			received: received,
+			maxAge:   maxAge,
 			decision: *d,
 		})
+	}
+}
+
+// believed returns how long a decision is believed at most, for what others may
+// give back.
+func believed(c *window.Check, d *window.Decision) time.Duration {
+	// What is recorded ahead, by more than times are rounded up, is reserved.
+	ahead := d.ResetAfter > c.Limit.Window+max(c.Precision, time.Millisecond)
+	switch {
+	case c.Lease.Length > 0 && (ahead || d.Unsettled):
+		// A rule that allows leases accepts that what others may still give back denies
+		// for as long as a lease.
+		return c.Lease.Length
+	case d.Unsettled:
+		return 0
+	case d.Allowed && d.Remaining == 0:
+		// A store may say of denials alone that they count what may be taken back.
+		return allowedAge
+	default:
+		return math.MaxInt64
 	}
 }
 

@@ -165,6 +165,17 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	return s.ask(ctx, checks, decisions, group, now)
 }
 
+// denies answers a group that is known to be denied, and reports whether it is.
+func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []window.Decision, now time.Duration) bool {
+	var inline [inlineChecks]asked
+	group := groupOf(&inline, len(checks))
+	if !s.memory.recall(checks, group, now) || !s.memory.answer(ctx, checks, decisions, group, now) {
+		return false
+	}
+	s.denied.Add(1)
+	return true
+}
+
 func groupOf(inline *[inlineChecks]asked, n int) []asked {
 	if n > len(inline) {
 		return make([]asked, n)
@@ -205,6 +216,9 @@ func (s *Store) takeLeased(ctx context.Context, checks []window.Check, decisions
 				spent += c.Cost
 			}
 		}
+	}
+	if covered == 0 && !plain && s.denies(ctx, checks, decisions, now) {
+		return nil // without building anything
 	}
 	if covered < len(checks) {
 		g := group{checks: checks, decisions: decisions, leases: slices.Clone(found), plain: plain}

@@ -121,6 +121,10 @@ func TestSteps(t *testing.T) {
 	fill := []step{
 		{0, one(a), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false},
 		{4 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 6 * second, ResetAfter: win}), false},
+		// The call that took the last one says when there will be another, and is
+		// believed for a moment. One that is denied says so too.
+		{4*second + 100*time.Millisecond - 2*micro, one(a), answers(denied(5900*time.Millisecond+2*micro, 5900*time.Millisecond+2*micro, 9900*time.Millisecond+2*micro)), true},
+		{4*second + 100*time.Millisecond - micro, one(a), answers(denied(5900*time.Millisecond+micro, 5900*time.Millisecond+micro, 9900*time.Millisecond+micro)), false},
 	}
 	other := ask("b", 5, 1)
 	for _, tt := range []struct {
@@ -129,8 +133,6 @@ func TestSteps(t *testing.T) {
 		steps []step
 	}{
 		{"a denial lasts until its time and counts down", local.Options{}, []step{
-			// The call that took the last one says when there will be another.
-			{4 * second, one(a), answers(denied(6*second, 6*second, win)), true},
 			{7 * second, one(a), answers(denied(3*second, 3*second, 7*second)), true},
 			{10*second - 2*micro, one(a), answers(denied(2*micro, 2*micro, 4*second+2*micro)), true},
 			// The store may have cut its clock by up to a microsecond.
@@ -162,9 +164,9 @@ func TestSteps(t *testing.T) {
 			{5 * second, one(window.Check{Key: "a", Limit: a.Limit, Cost: 1, Precision: second}), answers(denied(5*second, 5*second, 9*second)), false},
 		}},
 		{"a denial is believed for so long", local.Options{MaxAge: 2 * second}, []step{
-			{6*second - 2*micro, one(a), answers(denied(4*second+2*micro, 4*second+2*micro, 8*second+2*micro)), true},
-			{6*second - micro, one(a), answers(denied(4*second+micro, 4*second+micro, 8*second+micro)), false},
-			{8*second - 3*micro, one(a), answers(denied(2*second+3*micro, 2*second+3*micro, 6*second+3*micro)), true},
+			{6*second + 100*time.Millisecond - 3*micro, one(a), answers(denied(3900*time.Millisecond+3*micro, 3900*time.Millisecond+3*micro, 7900*time.Millisecond+3*micro)), true},
+			{6*second + 100*time.Millisecond - 2*micro, one(a), answers(denied(3900*time.Millisecond+2*micro, 3900*time.Millisecond+2*micro, 7900*time.Millisecond+2*micro)), false},
+			{8 * second, one(a), answers(denied(2*second, 2*second, 6*second)), true},
 		}},
 		{"a cost that is denied says nothing of a smaller one", local.Options{}, []step{
 			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
@@ -260,6 +262,7 @@ func TestSteps(t *testing.T) {
 			p := s.process(t, tt.o)
 			locally := uint64(0)
 			for i, st := range append(fill[:len(fill):len(fill)], tt.steps...) {
+				st.local = st.local && tt.o.Keys >= 0
 				s.setNow(st.at)
 				before := s.calls.Load()
 				got := take(t, p, st.checks...)
@@ -340,6 +343,34 @@ func TestUnsettled(t *testing.T) {
 	take(t, p, b) // which was told beside it
 	if got := p.Stats(); got.Denials != 1 {
 		t.Errorf("what was settled: got %d denials without the store, want 1", got.Denials)
+	}
+}
+
+// TestBelieved tells how long an answer is believed at most, by what it says.
+func TestBelieved(t *testing.T) {
+	const ever = time.Duration(1<<63 - 1)
+	plain, leased, coarse := ask("a", 2, 1), hot("a", 2, 1), hot("a", 2, 1)
+	coarse.Precision = second
+	for _, tt := range []struct {
+		name  string
+		check window.Check
+		d     window.Decision
+		want  time.Duration
+	}{
+		{"a denial", plain, denied(second, second, win), ever},
+		{"one that may be taken back", plain, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, 0},
+		{"one that may be taken back, of a rule with leases", leased, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, length},
+		{"something remains", plain, roomy(1, win), ever},
+		{"nothing remains", plain, window.Decision{Allowed: true, UnitAfter: second, ResetAfter: win}, 100 * time.Millisecond},
+		{"the clock of a log is ahead, without leases", plain, denied(second, second, win+second), ever},
+		{"something is reserved", leased, denied(second, second, win+time.Millisecond+1), length},
+		{"nothing is", leased, denied(second, second, win+time.Millisecond), ever},
+		{"times are rounded up", coarse, denied(second, second, win+second), ever},
+		{"something is reserved, and times are rounded up", coarse, denied(second, second, win+second+1), length},
+	} {
+		if got := local.Believed(&tt.check, &tt.d); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -82,9 +82,10 @@ func Decode(b []byte) (Contents, error) {
 	}, nil
 }
 
-// expirySecond reads five bytes.
+// expirySecond reads the last four of five bytes. The first is a mark of
+// reservations, for the scripts alone.
 func expirySecond(b []byte) uint64 {
-	return uint64(b[atExpiry])<<32 | uint64(binary.BigEndian.Uint32(b[atExpiry+1:]))
+	return uint64(binary.BigEndian.Uint32(b[atExpiry+1:]))
 }
 
 func notLog(format string, args ...any) error {

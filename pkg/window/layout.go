@@ -23,7 +23,8 @@ import (
 //	 0  kind     1   0x90, +1 for a ring, +2 if the unit is a millisecond
 //	 1  clock    8   the log's clock: its time at the last write, microseconds
 //	 9  base     4   the sum just before the oldest slot
-//	13  expiry   5   the second at which the key expires; Redis alone uses it
+//	13  mark     1   of a charge that may be taken back; Redis alone uses it
+//	14  expiry   4   the second at which the key expires; Redis alone uses it
 //
 // A small log goes on with 0 to 13 slots and ends:
 //

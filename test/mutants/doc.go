@@ -6,7 +6,8 @@
 //	go run ./test/mutants -only edge          # those whose name holds the text
 //
 // mutants.txt lists them: what is replaced by what, in which file, and which
-// packages' tests should notice. A mutant that survives is a hole in the tests,
+// packages' tests should notice, as a rule without those that go test -short leaves
+// out ("long" asks for them). A mutant that survives is a hole in the tests,
 // unless the list says why nobody could notice ("survives"); both kinds of
 // surprise, a survivor and a listed one that is caught after all, make the
 // command fail. So does a text that is not in its file exactly once: then the

@@ -11,6 +11,7 @@ type mutant struct {
 	name     string
 	file     string   // from the root of the repository
 	packages []string // whose tests should notice
+	long     bool     // and it takes those that -short leaves out
 	old, new string
 	survives string // why no test can notice; empty: one must
 }
@@ -59,6 +60,8 @@ func readList(file string) ([]mutant, error) {
 			m.file = value
 		case "tests":
 			m.packages = strings.Fields(value)
+		case "long":
+			m.long = true
 		case "old":
 			field = &m.old
 		case "new":

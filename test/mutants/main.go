@@ -121,7 +121,11 @@ func try(root string, m *mutant) outcome {
 	); err != nil {
 		return outcome{err: err}
 	}
-	out, err := test(root, []string{"-overlay", filepath.Join(dir, "overlay.json")}, m.packages)
+	flags := []string{"-overlay", filepath.Join(dir, "overlay.json")}
+	if !m.long {
+		flags = append(flags, "-short")
+	}
+	out, err := test(root, flags, m.packages)
 	if err == nil {
 		return outcome{}
 	}

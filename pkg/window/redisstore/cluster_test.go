@@ -30,9 +30,18 @@ func newClusterClient(t testing.TB, c *servers.Cluster) *redis.ClusterClient {
 	return client
 }
 
+// startCluster starts a cluster, which takes two seconds: so not in short runs.
+func startCluster(t *testing.T) *servers.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a cluster takes long to start")
+	}
+	return servers.StartCluster(t)
+}
+
 // TestSlot compares slots with what a server says.
 func TestSlot(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for i := range 500 {
 		key := strconv.Itoa(i)
@@ -63,7 +72,7 @@ func onSlotsOf(c *servers.Cluster) []string {
 // TestAcrossSlots proves that a request whose logs are on several servers is all
 // or nothing: what was charged is taken back if one denies, exactly.
 func TestAcrossSlots(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
 	t.Cleanup(func() { _ = s.Close() })
 	keys := onSlotsOf(c)
@@ -101,6 +110,23 @@ func TestAcrossSlots(t *testing.T) {
 	}
 }
 
+// TestUnsettled proves that a denial says so while it may count what a request
+// on several slots has reserved, and not otherwise.
+func TestUnsettled(t *testing.T) {
+	c := startCluster(t)
+	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
+	t.Cleanup(func() { _ = s.Close() })
+	keys := onSlotsOf(c)
+	take(t, s, check(keys[0], 1, 1)) // by itself
+	if d := take(t, s, check(keys[0], 1, 1))[0]; d.Allowed || d.Unsettled {
+		t.Errorf("after a request on one slot: got %+v, want a denial that is settled", d)
+	}
+	take(t, s, check(keys[1], 1, 1), check(keys[2], 1, 1))
+	if d := take(t, s, check(keys[1], 1, 1))[0]; d.Allowed || !d.Unsettled {
+		t.Errorf("after a request on two slots: got %+v, want a denial that is not settled", d)
+	}
+}
+
 // mode returns a check of another mode.
 func mode(c window.Check, m window.Mode) window.Check {
 	c.Mode = m
@@ -110,7 +136,7 @@ func mode(c window.Check, m window.Mode) window.Check {
 // TestMigrationUnderLoad moves slots between servers while they are asked, stops
 // half way, and proves that no request fails and every charge counts once.
 func TestMigrationUnderLoad(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
 	t.Cleanup(func() { _ = s.Close() })
 	const tag = "{moves}"
@@ -175,7 +201,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 // TestOneShardDown proves that a server which is gone fails the requests for its
 // own keys and no others.
 func TestOneShardDown(t *testing.T) {
-	c := servers.StartCluster(t)
+	c := startCluster(t)
 	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: time.Second, Failures: 2, ProbeInterval: 50 * time.Millisecond})
 	t.Cleanup(func() { _ = s.Close() })
 	keys := onSlotsOf(c)

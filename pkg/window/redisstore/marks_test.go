@@ -50,14 +50,9 @@ func TestReserves(t *testing.T) {
 		}
 		r.run(start, request{asks: tt.asks})
 		var marks []string
-		keys, err := r.client.Keys(t.Context(), prefix+"*:r").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, key := range keys {
-			marks = append(marks, strings.TrimSuffix(strings.TrimPrefix(key, prefix), ":10000000:r"))
-			if ttl := r.client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Second {
-				t.Errorf("%s: the mark lives for %v, want a second", tt.name, ttl)
+		for key, log := range r.logs(prefix) {
+			if log[atExpiry] != 0 {
+				marks = append(marks, strings.TrimSuffix(key, ":10000000"))
 			}
 		}
 		slices.Sort(marks)
@@ -74,7 +69,7 @@ func TestReservesRing(t *testing.T) {
 		r.take(start+int64(i), ten("k", 50, 1), 0)
 	}
 	r.run(start+30, request{asks: []ask{{Check: ten("k", 50, 1), flags: reserves}}})
-	if n := r.client.Exists(t.Context(), "k:10000000:r").Val(); n != 1 {
+	if log := r.logs("k:"); log["10000000"][atExpiry] == 0 {
 		t.Error("there is no mark")
 	}
 }
@@ -128,24 +123,46 @@ func TestAsks(t *testing.T) {
 			{asks: []ask{{Check: ten("c", 5, 3), flags: reserves}}}, {asks: []ask{asking(ten("c", 5, 3))}}, one(ten("c", 5, 3)),
 		}, "[1 8 0]"},
 	} {
-		r.client.PExpire(t.Context(), "a:10000000:r", time.Hour) // this machine may be slow
-		r.client.PExpire(t.Context(), "b:10000000:r", time.Hour)
 		if got := outcomes(tt.requests...); got != tt.want {
 			t.Errorf("%s: got outcomes %v, want %v", tt.name, got, tt.want)
 		}
 	}
 
-	// It is over after a second, by the server's clock.
-	began := time.Now()
-	marked("d")
-	for n := 0; outcomes(request{asks: []ask{asking(ten("d", 5, 3))}}) != "[0]"; n++ {
-		if since := time.Since(began); since > 30*time.Second {
-			t.Fatalf("after %v: it is told still", since)
+}
+
+// TestMarksEnd proves that a mark is told of for a second at least and two at
+// most, that further charges do not make it last, and that one which is over goes.
+func TestMarksEnd(t *testing.T) {
+	r := newRig(t)
+	for _, at := range []int64{0, 1, 999_999, 500_000} { // of a second
+		for second := range int64(256) { // more than the marks tell apart
+			began := start + second*1_000_000 + at
+			key := fmt.Sprint("k", second, "-", at)
+			got := r.run(began, request{asks: []ask{{Check: ten(key, 5, 3), flags: reserves}}})
+			if got[0].outcome != 1 {
+				t.Fatalf("%s: %+v", key, got[0])
+			}
+			told := func(after int64) bool {
+				return r.run(began+after, request{asks: []ask{{Check: ten(key, 5, 3), flags: asks}}})[0].outcome == unsettled
+			}
+			for _, after := range []int64{0, 500_000, 1_000_000} {
+				if !told(after) {
+					t.Fatalf("%s: after %d us it is not told", key, after)
+				}
+			}
+			if second%16 == 0 { // a charge in between
+				r.run(began+1_000_000, one(ten(key, 5, 1)))
+			}
+			if told(2_000_000) {
+				t.Fatalf("%s: after 2 s it is told still", key)
+			}
+			if second%16 == 0 {
+				r.run(began+3_000_000, one(ten(key, 5, 1)))
+				if log := r.logs(key + ":"); log["10000000"][atExpiry] != 0 {
+					t.Fatalf("%s: the mark has not gone", key)
+				}
+			}
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if since := time.Since(began); since < 900*time.Millisecond {
-		t.Errorf("it was over after %v, want a second", since)
 	}
 }
 

@@ -230,6 +230,9 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 		return s.count(&Error{Class: ClassGone, Err: err})
 	}
 	m := newMessage()
+	if s.cluster != nil {
+		m.flags = modeAsks // requests on several slots may be taken back
+	}
 	m.add(s.opts.Prefix, checks, decisions)
 	if len(m.keys) == 0 {
 		m.fill()

@@ -7,9 +7,8 @@
 -- ARGV[1]   '>I7', the soonest of the deadlines in ARGV[2], 0 if there is none; then
 --           each check, packed as '>BBI2I6I6I4I5I4I4':
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund; +8 if what it
---                     charges may be taken back: the key <log>:r then says so for a
---                     second; +16 to be told of that key if the check is denied.
---                     On a cluster only for keys with a hash tag
+--                     charges may be taken back: the log is marked then, for a second
+--                     or two; +16 to be told of that mark if the check is denied
 --             group   1 for the last check of a group, 0 for others. The last one
 --                     also tells of checks that need no log: +2 if one denies the
 --                     group, +4 if there are any's, +8 if one of them has room
@@ -342,10 +341,25 @@ while i <= n do
     -- be long if the clock was set back. A quarter of the window more saves setting
     -- that with each charge.
     local life
+    local mark = 0
+    if expiry >= 2 ^ 32 then
+      mark, expiry = math.floor(expiry / 2 ^ 32), expiry % 2 ^ 32
+    end
     local ends = newest * unit + window
     if ends > expiry * 1000000 and need > 0 then
       expiry = math.ceil(ends / 1000000) + math.ceil(window / 4000000)
       life = math.max(math.ceil((expiry * 1000000 - clock) / 1000), 1) -- bytes that only look like a log may have had their time
+    end
+    -- Its first byte marks a charge that may be taken back: the second of that,
+    -- modulo 255, from 1. A mark that is over goes with the next charge.
+    if reserves or mark > 0 then
+      local second = math.floor(clock / 1000000) % 255
+      if reserves and charge > 0 then
+        mark = second + 1
+      elseif (second + 1 - mark) % 255 > 1 then
+        mark = 0
+      end
+      expiry = expiry + mark * 2 ^ 32
     end
 
     local kind = unit == 1 and 144 or 146
@@ -423,11 +437,6 @@ while i <= n do
     if refund and not torn and ARGV[3] and ARGV[3] ~= '' then
       redis.pcall('PUBLISH', ARGV[3], key) -- who may not, tells nobody
     end
-    if reserves and charge > 0 and not torn then
-      -- An error is no reason to fail: the mark of a log without a hash tag may be
-      -- elsewhere, and while a slot moves a key that is not here yet cannot be made.
-      redis.pcall('SET', key .. ':r', '1', 'PX', '1000')
-    end
   end
 
   if settling and not torn then
@@ -457,7 +466,7 @@ while i <= n do
         torn = not slot
         retry = not torn and math.max(t * unit + window - clock, 0)
       end
-      if asks and outcome == 0 and redis.pcall('EXISTS', key .. ':r') ~= 0 then -- also if nobody knows
+      if asks and outcome == 0 and expiry >= 2 ^ 32 and (math.floor(clock / 1000000) + 1 - math.floor(expiry / 2 ^ 32)) % 255 <= 1 then
         outcome = 8
       end
     end
