@@ -102,9 +102,6 @@ const halfMoved = 20 * time.Millisecond
 // migrated is what has become of slots that were moved.
 type migrated struct {
 	slots int
-	// busy counts how often a key could not be moved because the new master had
-	// one of that name.
-	busy int
 }
 
 // migrate moves slots that have logs from master to master, one after the other,
@@ -126,7 +123,7 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 			c.BeginMigration(slot, from, to)
 			for {
 				pause(ctx, halfMoved)
-				moved, err := moveKey(ctx, slot, from, to, &m)
+				moved, err := moveKey(slot, from, to)
 				if err != nil {
 					return m, err
 				}
@@ -140,22 +137,16 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 	}
 }
 
-// moveKey moves one key of a slot, if there is one left. What is marked for a
-// second may be in both places; the old one goes by itself.
-func moveKey(ctx context.Context, slot int, from, to *servers.RedisServer, m *migrated) (bool, error) {
-	for deadline := time.Now().Add(5 * time.Second); ; pause(ctx, halfMoved) {
-		key, err := from.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "1")
-		if err != nil || key == "" {
-			return false, err
-		}
-		host, port, _ := net.SplitHostPort(to.Addr())
-		_, err = from.Do("MIGRATE", host, port, key, "0", "5000")
-		if err == nil {
-			return true, nil
-		}
-		if !strings.Contains(err.Error(), "BUSYKEY") || time.Now().After(deadline) || ctx.Err() != nil {
-			return false, fmt.Errorf("moving %s: %w", key, err)
-		}
-		m.busy++
+// moveKey moves one key of a slot, if there is one left. A key that the new master
+// has already would be an error: nothing is ever in both places.
+func moveKey(slot int, from, to *servers.RedisServer) (bool, error) {
+	key, err := from.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "1")
+	if err != nil || key == "" {
+		return false, err
 	}
+	host, port, _ := net.SplitHostPort(to.Addr())
+	if _, err = from.Do("MIGRATE", host, port, key, "0", "5000"); err != nil {
+		return false, fmt.Errorf("moving %s: %w", key, err)
+	}
+	return true, nil
 }

@@ -311,8 +311,8 @@ func look(ctx context.Context, reader *redis.ClusterClient, logs []*hotLog) erro
 
 // write writes what came of it as a Markdown table, a row for each kind of logs.
 func (r *resharded) write(w io.Writer) {
-	fmt.Fprintf(w, "%d services, %d slots migrated (%d times a key was in both places), %d answers, %d degraded:\n\n",
-		services, r.slots, r.busy, r.answers, r.degraded)
+	fmt.Fprintf(w, "%d services, %d slots migrated, %d answers, %d degraded:\n\n",
+		services, r.slots, r.answers, r.degraded)
 	fmt.Fprintln(w, "| rule | limit | logs | allowed | readings of the logs | most in a window, by a log | by the answers, for certain |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
 	type kind struct {
