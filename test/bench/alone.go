@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/figures"
 )
 
@@ -19,9 +21,9 @@ import (
 const aloneName = "redis/alone/1"
 
 // alone is how long one caller waits who asks one request after the other: the
-// service on Redis, the bare server, and Redis itself for a PING, which is the
-// round trip that the service cannot save.
-type alone struct{ ours, bare, ping []time.Duration } // medians of rounds
+// service on Redis, the bare server, and Redis itself, for a PING and for the
+// script that decides, which is the round trip that the service cannot save.
+type alone struct{ ours, bare, ping, script []time.Duration } // medians of rounds
 
 // measureAlone asks each in turn, so that what slows the machine slows all.
 func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
@@ -66,11 +68,18 @@ func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
 	client := redis.NewClient(&redis.Options{Addr: t.redis})
 	defer func() { _ = client.Close() }() // the server ends next
 	askRedis := func() error { return client.Ping(ctx).Err() }
+	store := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
+	defer func() { _ = store.Close() }() // there is nothing to lose
+	check := [1]window.Check{{Key: "alone", Limit: window.Limit{Hits: 1 << 31, Window: time.Second}, Cost: 1, Precision: 100 * time.Microsecond}}
+	askScript := func() error {
+		var decision [1]window.Decision
+		return store.Take(ctx, check[:], decision[:])
+	}
 
 	for range b.rounds + 1 { // the first warms up
-		var times [3][]time.Duration
+		var times [4][]time.Duration
 		for range max(1000, b.requests/50) {
-			for i, ask := range []func() error{askService, askBare, askRedis} {
+			for i, ask := range []func() error{askService, askBare, askRedis, askScript} {
 				began := time.Now()
 				if err := ask(); err != nil {
 					return a, err
@@ -78,12 +87,12 @@ func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
 				times[i] = append(times[i], time.Since(began))
 			}
 		}
-		for i, into := range []*[]time.Duration{&a.ours, &a.bare, &a.ping} {
+		for i, into := range []*[]time.Duration{&a.ours, &a.bare, &a.ping, &a.script} {
 			slices.Sort(times[i])
 			*into = append(*into, times[i][len(times[i])/2])
 		}
 	}
-	a.ours, a.bare, a.ping = a.ours[1:], a.bare[1:], a.ping[1:]
+	a.ours, a.bare, a.ping, a.script = a.ours[1:], a.bare[1:], a.ping[1:], a.script[1:]
 	fmt.Fprintf(b.progress, "%s  %v\n", aloneName, a)
 	return a, nil
 }
@@ -95,12 +104,15 @@ func (a alone) write(w io.Writer) {
 	}
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 	column := func(all []time.Duration) []float64 { return figures.Column(all, micros) }
-	var both []time.Duration
-	for i := range a.bare {
-		both = append(both, a.bare[i]+a.ping[i])
+	ratio := func(redis []time.Duration) string {
+		both := make([]time.Duration, len(redis))
+		for i := range both {
+			both[i] = a.bare[i] + redis[i]
+		}
+		r := figures.Ratios(column(a.ours), column(both))
+		return fmt.Sprintf("**%.2f** (%.2f–%.2f)", figures.Median(r), slices.Min(r), slices.Max(r))
 	}
-	ratios := figures.Ratios(column(a.ours), column(both))
-	fmt.Fprintf(w, "\n| one caller, allowed | p50 µs | bare µs | PING µs | ratio to both (min–max) |\n|---|---|---|---|---|\n")
-	fmt.Fprintf(w, "| redis | %.0f | %.0f | %.0f | **%.2f** (%.2f–%.2f) |\n", figures.Median(column(a.ours)),
-		figures.Median(column(a.bare)), figures.Median(column(a.ping)), figures.Median(ratios), slices.Min(ratios), slices.Max(ratios))
+	fmt.Fprintln(w, "\n| one caller, allowed | p50 µs | bare µs | PING µs | ratio to bare and PING (min–max) | the script alone µs | ratio to bare and script (min–max) |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintf(w, "| redis | %.0f | %.0f | %.0f | %s | %.0f | %s |\n", figures.Median(column(a.ours)), figures.Median(column(a.bare)),
+		figures.Median(column(a.ping)), ratio(a.ping), figures.Median(column(a.script)), ratio(a.script))
 }
