@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,8 +42,10 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	mu   sync.Mutex
-	away map[string]bool // servers that are not asked
+	reached atomic.Bool // since the start
+	isDeaf  atomic.Bool
+	mu      sync.Mutex
+	away    map[string]bool // servers that do not decide, or not everything
 }
 
 // Close gives back what is reserved and closes the client too.
@@ -70,6 +73,7 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 		ProbeInterval: s.Store.Redis.Breaker.ProbeInterval,
 		Refunds:       prefix + refundsChannel,
 		Changed:       r.changed,
+		Deaf:          r.deaf,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
 			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
@@ -104,7 +108,7 @@ func masterName(url config.URL) string {
 // changed says once when a server stops deciding, and once when it decides again.
 func (r *redisStore) changed(c redisstore.Change) {
 	r.mu.Lock()
-	if c.Open {
+	if c.Open || c.Refuses {
 		r.away[c.Node] = true
 	} else {
 		delete(r.away, c.Node)
@@ -112,6 +116,11 @@ func (r *redisStore) changed(c redisstore.Change) {
 	away := len(r.away)
 	r.mu.Unlock()
 	r.metrics.StoreDown(away > 0)
+	if c.Refuses {
+		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error everything else for its keys",
+			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
+		return
+	}
 	if c.Open {
 		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, and rules without it are answered UNAVAILABLE",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
@@ -121,6 +130,18 @@ func (r *redisStore) changed(c redisstore.Change) {
 		r.local.ForgetAll() // it may have lost what denied
 	}
 	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
+}
+
+// deaf says once that refunds of other instances are not heard of.
+func (r *redisStore) deaf(err error) {
+	switch {
+	case err == nil:
+		if r.isDeaf.CompareAndSwap(true, false) {
+			r.log.Info("refunds of other instances are heard of again")
+		}
+	case r.isDeaf.CompareAndSwap(false, true):
+		r.log.Warn("refunds of other instances are not heard of, so denials are remembered for seconds only; may the user subscribe to the channel?", zap.Error(err))
+	}
 }
 
 // load makes the scripts known.
@@ -161,12 +182,15 @@ func (r *redisStore) state() storeState {
 	var state storeState
 	for _, n := range r.Stats().Nodes {
 		reason := ""
-		if n.Open {
+		if n.Open || n.Refuses {
 			reason = cmp.Or(string(n.Class), "unknown")
 		}
 		state.Nodes = append(state.Nodes, nodeState{n.Address, reason})
-		state.Reached = state.Reached || n.ClockKnown
+		if n.ClockKnown {
+			r.reached.Store(true)
+		}
 	}
+	state.Reached = r.reached.Load()
 	return state
 }
 

@@ -338,7 +338,7 @@ func TestStore(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Store(registry, func() redisstore.Stats {
 		return redisstore.Stats{
-			Calls: 100, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
+			Calls: 100, Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
 			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
 			Nodes: []redisstore.NodeStats{
 				{Address: "10.0.0.1:6379", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
@@ -357,7 +357,7 @@ slidegate_store_batch_calls_bucket{le="16"} 6
 slidegate_store_batch_calls_bucket{le="32"} 8
 slidegate_store_batch_calls_bucket{le="64"} 9
 slidegate_store_batch_calls_bucket{le="+Inf"} 9
-slidegate_store_batch_calls_sum 100
+slidegate_store_batch_calls_sum 120
 slidegate_store_batch_calls_count 9
 # HELP slidegate_store_calls_total Store calls that Redis was asked to decide.
 # TYPE slidegate_store_calls_total counter

@@ -70,7 +70,7 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 			buckets[batchBounds[i]] = count
 		}
 	}
-	to <- prometheus.MustNewConstHistogram(c.batchCalls, count, float64(s.Calls), buckets)
+	to <- prometheus.MustNewConstHistogram(c.batchCalls, count, float64(s.Sent), buckets)
 
 	for _, n := range s.Nodes {
 		gauge := func(d *prometheus.Desc, v float64) {

@@ -111,9 +111,9 @@ type Decision struct {
 	// ResetAfter is the wait until the log is empty if nobody spends. Zero if it
 	// is empty.
 	ResetAfter time.Duration
-	// Unsettled says of a denial that it may count what another request has
-	// reserved and may still give back, so that it may end before RetryAfter and
-	// must not be remembered.
+	// Unsettled says of a denial, or of an answer after which nothing remains, that it
+	// may count what another request has reserved and may still give back: it may end
+	// before the waits that it tells, and must not be remembered.
 	Unsettled bool
 }
 

@@ -14,9 +14,9 @@ import (
 )
 
 // takeBackTimeout bounds how long after a request something may be taken back.
-// Less than the time for which take.lua marks a log (takeBackMark): a denial that
-// was not marked is one that holds.
-const takeBackTimeout = 500 * time.Millisecond
+// Less than the time for which take.lua marks a log: a denial that was not marked
+// is one that holds.
+const takeBackTimeout = 200 * time.Millisecond
 
 // A Reservation is cost that was recorded in one log at one instant, and can be
 // given back. The zero value is none.
@@ -92,6 +92,9 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 		rounds[round] = append(rounds[round], &piece{check: c, decision: &to[i]})
 	}
 	for _, pieces := range rounds {
+		if err := s.askable(ctx, pieces); err != nil {
+			return err
+		}
 		s.askAll(ctx, pieces, denied)
 		var err error
 		for _, p := range pieces {
@@ -123,6 +126,26 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 	}
 	for i, j := range answer {
 		decisions[i] = to[j]
+	}
+	return nil
+}
+
+// askable is an error if one of the servers is not asked at all: then nothing need
+// be charged, and taken back, on the others.
+func (s *Store) askable(ctx context.Context, pieces []*piece) error {
+	if len(pieces) < 2 {
+		return nil
+	}
+	var key []byte
+	for _, p := range pieces {
+		key = appendKey(key[:0], s.opts.Prefix, p.check.Log())
+		n, err := s.nodeFor(ctx, string(key), 0)
+		if err != nil {
+			return err
+		}
+		if n.open.Load() {
+			return n.refused()
+		}
 	}
 	return nil
 }
@@ -198,6 +221,7 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 			continue
 		}
 		waiting++
+		p.decision.Unsettled = true // until it is known to be back
 		s.background(func() {
 			taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.cost)
 			if err != nil {
@@ -214,6 +238,7 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 			if d := r.piece.decision; r.taken > 0 {
 				d.Remaining += r.taken
 				d.UnitAfter, d.ResetAfter = 0, r.reset
+				d.Unsettled = r.taken < r.piece.held.cost
 			}
 		case <-ctx.Done():
 			return
@@ -230,6 +255,28 @@ func (s *Store) takeBackOf(ctx context.Context, r Reservation, cost uint64) (tak
 		s.counts.takenBack.Add(taken)
 		s.counts.notTakenBack.Add(cost - min(taken, cost))
 	}()
+	// A server that is not asked is not asked for this either: it would hold up
+	// what can be given back elsewhere.
+	n := s.single
+	if n == nil {
+		if n, err = s.nodeFor(ctx, r.key, now()+int64(takeBackTimeout)); err != nil {
+			return 0, 0, err
+		}
+	}
+	if n.open.Load() {
+		return 0, 0, n.refused()
+	}
+	done, err := n.breaker.Allow()
+	if err != nil {
+		return 0, 0, n.refused()
+	}
+	defer func() {
+		if c := ClassOf(err); c != "" && c.ofTheNode() {
+			done(err)
+		} else {
+			done(nil)
+		}
+	}()
 	packed := binary.BigEndian.AppendUint16(nil, uint16(unitOf(r.window)))
 	packed = appendUint48(packed, uint64(r.window.Microseconds()))
 	packed = appendInstant(packed, r.instant)
@@ -244,7 +291,7 @@ func (s *Store) takeBackOf(ctx context.Context, r Reservation, cost uint64) (tak
 		err = s.client.Process(ctx, cmd)
 	}
 	if err != nil {
-		return 0, 0, &Error{Class: classify(err), Err: explain(ctx, err)}
+		return 0, 0, n.failed(ctx, err)
 	}
 	text, ok := cmd.Val().(string)
 	if !ok || len(text) != takenBytes {

@@ -65,6 +65,13 @@ func (c *clock) deadline(local int64) int64 {
 	return max((local+c.low-drifted(local-c.at))/1000, 1)
 }
 
+// age is how long ago the server's clock was heard of last; it is false if never.
+func (c *clock) age() (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(now() - c.at), c.known
+}
+
 // bounds returns the offset of the server's clock from the wall clock that the
 // process began with, and how far that may be wrong.
 func (c *clock) bounds() (offset, off time.Duration, known bool) {

@@ -118,6 +118,28 @@ func (s *Store) nodeOf(client *redis.Client) *node {
 	return n.(*node)
 }
 
+// each calls f for every node.
+func (s *Store) each(f func(*node)) {
+	if s.single != nil {
+		f(s.single)
+	}
+	s.nodes.Range(func(_, n any) bool {
+		f(n.(*node))
+		return true
+	})
+}
+
+// nodeAt returns the node at an address, or nil if it has not been asked yet.
+func (s *Store) nodeAt(address string) (found *node) {
+	s.nodes.Range(func(_, n any) bool {
+		if n := n.(*node); n.address == address {
+			found = n
+		}
+		return found == nil
+	})
+	return found
+}
+
 // forget drops a node that nobody asks.
 func (s *Store) forget(n *node) { s.nodes.Delete(n.client) }
 

@@ -125,6 +125,9 @@ func TestUnsettled(t *testing.T) {
 	if d := take(t, s, check(keys[1], 1, 1))[0]; d.Allowed || !d.Unsettled {
 		t.Errorf("after a request on two slots: got %+v, want a denial that is not settled", d)
 	}
+	if d := take(t, s, check(keys[2], 2, 1))[0]; !d.Allowed || d.Remaining != 0 || !d.Unsettled {
+		t.Errorf("the last of the rest after it: got %+v, want it allowed, and that nothing remains not settled", d)
+	}
 }
 
 // mode returns a check of another mode.

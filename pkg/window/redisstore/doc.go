@@ -65,8 +65,9 @@
 //
 // # Deadlines
 //
-// A request waits until its context's deadline or for [Options.Timeout], whatever
-// comes first. If it still waits to be sent then, it is not sent. The deadline
+// A request waits for [Options.Timeout], or until a fifth of the time before its
+// context's deadline (at least 2 ms), so that the caller can still answer without;
+// whatever comes first. If it still waits to be sent then, it is not sent. The deadline
 // also goes with it, as an instant of the server's clock, and the script leaves
 // out what comes later: a call that lay in the socket of a frozen server charges
 // nobody when that goes on.
@@ -79,7 +80,9 @@
 // quickest round trip took. A server whose clock is set, or another one behind
 // the same name, contradicts what was known: its own reply corrects it, and a
 // request that it took for late by the old clock is asked once more. Between such
-// a jump and the next reply deadlines are not what they should be.
+// a jump and the next reply deadlines are not what they should be. Servers that
+// nobody asks are asked for their clock every few seconds. A request that is sent on
+// to a server which was never asked before carries no deadline.
 //
 // # At most once
 //
@@ -94,7 +97,9 @@
 // more (a breaker for each server, so one shard of a cluster fails alone). It is
 // tried every [Options.ProbeInterval], with a decision on a log of the store's
 // own, and asked again when that succeeds. A server that refuses only to write
-// (OOM, NOREPLICAS, MISCONF) is asked on: it still decides denials.
+// (OOM, NOREPLICAS, MISCONF) is asked on: it still decides denials. [Options.Changed]
+// is told of both. A request across slots is not begun while one of its servers is
+// not asked.
 //
 // # Clusters
 //
@@ -105,9 +110,10 @@
 // a refund would, the newest, which may be somebody else's. So
 // a log never admits more than its limit. Until it is taken back, which takes one
 // more round trip, it may deny somebody else; if the server cannot be reached for
-// that within half a second, it counts until it expires ([Stats] tells). Denials
-// that may be due to such an entry have [window.Decision.Unsettled] set for a
-// second after it was made.
+// that at once, it counts until it expires ([Stats] tells), as does one of a log of
+// more than 128 kB, or with more than 64 newer instants. Denials, and answers
+// after which nothing remains, that may be due to such an entry have
+// [window.Decision.Unsettled] set for a second or two after it was made.
 //
 // A request whose keys are partly here and partly there while their slot moves is
 // decided in the same way.

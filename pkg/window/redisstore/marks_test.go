@@ -103,6 +103,7 @@ func TestAsks(t *testing.T) {
 	}
 	marked("a")
 	marked("b")
+	marked("e")
 	r.take(start, ten("plain", 5, 3), 0)
 	for _, tt := range []struct {
 		name     string
@@ -117,6 +118,8 @@ func TestAsks(t *testing.T) {
 		{"another window of the key", []request{one(second(1)), {asks: []ask{asking(second(1))}}}, "[1 0]"},
 		{"never", []request{{asks: []ask{asking(ten("a", 5, 6))}}}, "[2]"},
 		{"allowed", []request{{asks: []ask{asking(ten("a", 5, 0))}}}, "[1]"},
+		{"allowed, and something remains", []request{{asks: []ask{asking(ten("e", 6, 1))}}}, "[1]"},
+		{"allowed, and nothing remains", []request{{asks: []ask{asking(ten("e", 5, 1))}}}, "[9]"},
 		{"a group", []request{{asks: []ask{asking(ten("a", 5, 1)), asking(ten("b", 5, 3)), asking(ten("plain", 5, 3)), {Check: ten("b", 5, 3)}}}}, "[1 8 0 0]"},
 		{"observe", []request{{asks: []ask{asking(inMode(window.Observe, ten("a", 5, 3)))}}}, "[8]"},
 		{"several", []request{
@@ -127,7 +130,6 @@ func TestAsks(t *testing.T) {
 			t.Errorf("%s: got outcomes %v, want %v", tt.name, got, tt.want)
 		}
 	}
-
 }
 
 // TestMarksEnd proves that a mark is told of for a second at least and two at

@@ -21,7 +21,7 @@ const (
 
 	// Flags of a check, on its mode.
 	modeReserves = 8  // what it charges may be taken back
-	modeAsks     = 16 // of a denial: may it count what is taken back?
+	modeAsks     = 16 // where nothing remains: may it count what is taken back?
 
 	// Flags of a group, on its last check.
 	groupEnds    = 1
@@ -57,6 +57,7 @@ type message struct {
 	slot     uint16 // on a cluster
 	deadline int64  // of the local clock, 0: none
 	patient  bool   // the deadline is the store's timeout, and not sooner
+	charges  bool   // if it is allowed
 	ahead    uint32 // microseconds
 	flags    byte   // of every check's mode
 
@@ -96,7 +97,7 @@ func (m *message) free() {
 	clear(m.same)
 	clear(m.keys)
 	m.asked, m.same, m.keys, m.checks = m.asked[:0], m.same[:0], m.keys[:0], m.checks[:0]
-	m.slot, m.deadline, m.patient, m.ahead, m.flags = 0, 0, false, 0, 0
+	m.slot, m.deadline, m.patient, m.charges, m.ahead, m.flags = 0, 0, false, false, 0, 0
 	m.reply, m.clock, m.err, m.again = "", 0, nil, false
 	m.state.Store(queued)
 	messages.Put(m)
@@ -198,6 +199,7 @@ func (m *message) pack(prefix string, group byte) {
 		c := m.asked[i].check
 		m.scratch = appendKey(m.scratch[:0], prefix, c.Log())
 		m.keys = append(m.keys, string(m.scratch))
+		m.charges = m.charges || c.Cost > 0
 		flags := byte(0)
 		if i == len(m.asked)-1 {
 			flags = group
@@ -294,7 +296,7 @@ func decode(answer string, d *window.Decision) (foreign bool, err error) {
 	unsettled := outcome&outcomeUnsettled != 0
 	foreign = outcome&outcomeForeign != 0
 	outcome &^= outcomeUnsettled | outcomeForeign
-	if outcome > outcomeNever || unsettled && outcome == outcomeAllowed {
+	if outcome > outcomeNever || unsettled && outcome == outcomeNever {
 		return false, fmt.Errorf("the outcome is %d, which is none", answer[0])
 	}
 	var waits [3]time.Duration

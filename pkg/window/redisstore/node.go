@@ -39,6 +39,8 @@ type node struct {
 	asked  atomic.Int64 // local time of the last call for it
 	probes atomic.Bool  // a probe runs
 
+	refuses atomic.Pointer[Error] // why it does not write; nil: it does
+
 	mu       sync.Mutex
 	queue    []*message
 	inFlight int
@@ -78,6 +80,20 @@ func (n *node) refused() error {
 		err.Err = fmt.Errorf("the server is not asked, because it has failed: %s: %w", cause.Class, cause.Err)
 	}
 	return err
+}
+
+// refusesWrites says once that the server decides denials only.
+func (n *node) refusesWrites(cause *Error) {
+	if n.refuses.CompareAndSwap(nil, cause) {
+		n.store.opts.Changed(Change{Node: n.address, Refuses: true, Class: cause.Class, Err: cause.Err})
+	}
+}
+
+// writesAgain says once that it decides everything.
+func (n *node) writesAgain() {
+	if cause := n.refuses.Load(); cause != nil && n.refuses.CompareAndSwap(cause, nil) {
+		n.store.opts.Changed(Change{Node: n.address})
+	}
 }
 
 // ask sends a message, or waits until somebody has. It returns nil if m has a

@@ -290,8 +290,7 @@ func TestProbeOfWhatIsNeeded(t *testing.T) {
 					t.Errorf("got error %v, want one of class %s", err, tt.want)
 				}
 			}
-			before := s.Stats().Batches
-			eventually(t, "a few probes", func() bool { return s.Stats().Batches > before+3 })
+			eventually(t, "a few probes", func() bool { return s.Stats().Probes > 3 })
 			if err := ask(); redisstore.ClassOf(err) != redisstore.ClassOpen || closed.Load() != 0 {
 				t.Errorf("after probes: got error %v, and closed %d times, want it open", err, closed.Load())
 			}
@@ -308,7 +307,11 @@ func TestProbeOfWhatIsNeeded(t *testing.T) {
 // and that nothing is charged.
 func TestOutOfMemory(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
-	s := redisstore.New(client, redisstore.Options{Timeout: patient, Failures: 1})
+	var changes []redisstore.Change
+	s := redisstore.New(client, redisstore.Options{
+		Timeout: patient, Failures: 1,
+		Changed: func(c redisstore.Change) { changes = append(changes, c) }, // by one at a time, here
+	})
 	defer s.Close()
 	take(t, s, check("full", 1, 1))
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -326,14 +329,20 @@ func TestOutOfMemory(t *testing.T) {
 			}
 		}
 	}
-	if n := s.Stats().Nodes[0]; n.Open {
-		t.Error("the server is not asked any more, although it answers denials")
+	if n := s.Stats().Nodes[0]; n.Open || !n.Refuses || n.Class != redisstore.ClassMemory {
+		t.Errorf("the server is told to be %+v, want it to refuse writes and to be asked on: it answers denials", n)
+	}
+	if len(changes) != 1 || !changes[0].Refuses || changes[0].Class != redisstore.ClassMemory {
+		t.Errorf("told of %+v, want that it refuses writes", changes)
 	}
 	if err := client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if d := take(t, s, check("new", 1, 1))[0]; !d.Allowed {
 		t.Errorf("after it: got %+v, want it allowed: nothing was charged", d)
+	}
+	if n := s.Stats().Nodes[0]; n.Refuses || len(changes) != 2 || changes[1].Refuses {
+		t.Errorf("after it: %+v, told of %+v", n, changes)
 	}
 }
 
@@ -392,4 +401,42 @@ func TestTooManyClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "deciding", func() bool { return ask() == nil })
+}
+
+// TestLeavesTimeToAnswer proves that who has a deadline gets an error before it,
+// with some time left to decide otherwise.
+func TestLeavesTimeToAnswer(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := redisstore.New(newClient(t, server.Addr()), redisstore.Options{Timeout: patient})
+	defer s.Close()
+	take(t, s, check("k", 100, 1))
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := s.Take(ctx, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	if redisstore.ClassOf(err) != redisstore.ClassTimeout || ctx.Err() != nil {
+		t.Errorf("got error %v, and the context's is %v; want one of class %s, and time left", err, ctx.Err(), redisstore.ClassTimeout)
+	}
+}
+
+// TestFarServer proves that the breaker closes again for a server whose answer
+// takes nearly as long as a caller waits, although making a connection takes longer.
+func TestFarServer(t *testing.T) {
+	p := servers.StartProxy(t, servers.Redis(t))
+	// One round trip more than the decision for a new connection.
+	client := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true, Protocol: 2})
+	t.Cleanup(func() { _ = client.Close() })
+	s := redisstore.New(client, redisstore.Options{Timeout: 200 * time.Millisecond, Failures: 1, ProbeInterval: 10 * time.Millisecond})
+	defer s.Close()
+	ask := func() error {
+		return s.Take(t.Context(), []window.Check{check("k", 100, 0)}, make([]window.Decision, 1))
+	}
+	eventually(t, "the first decision", func() bool { return ask() == nil })
+	p.Latency(80 * time.Millisecond)
+	p.Blackhole(true)
+	eventually(t, "the breaker to open", func() bool { return ask() != nil && s.Stats().Nodes[0].Open })
+	p.CloseAll()
+	p.Blackhole(false)
+	eventually(t, "the breaker to close", func() bool { return !s.Stats().Nodes[0].Open })
 }

@@ -16,9 +16,8 @@ import (
 // still not decide: a replica, one whose user may not write.
 func (n *node) probe() {
 	if !n.probes.CompareAndSwap(false, true) {
-		return
+		return // it will see that the breaker is open
 	}
-	defer n.probes.Store(false)
 	for n.open.Load() {
 		if !n.store.pause(n.store.opts.ProbeInterval) {
 			return
@@ -28,35 +27,81 @@ func (n *node) probe() {
 			continue // its own time is not over yet
 		}
 		err = n.try()
+		done(err)
 		if err != nil && n.store.cluster != nil && now()-n.asked.Load() > int64(forgetAfter) {
 			// It has left the cluster, as far as anybody's keys are concerned.
 			n.store.forget(n)
-			done(err)
+			n.store.opts.Changed(Change{Node: n.address})
 			return
 		}
-		done(err)
+	}
+	n.probes.Store(false)
+	if n.open.Load() { // since the loop has looked
+		n.store.background(n.probe)
 	}
 }
 
+// probeTimeout bounds each step of a probe, if the store's timeout is shorter.
+// Nobody waits for a probe, and over a network a new connection with TLS and a
+// login takes several times what a decision does.
+const probeTimeout = 200 * time.Millisecond
+
 // try makes one probe.
 func (n *node) try() error {
-	ctx, cancel := n.store.bounded(context.Background())
-	defer cancel()
+	n.store.counts.probes.Add(1)
+	step := func(f func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(context.Background(), max(n.store.opts.Timeout, probeTimeout))
+		defer cancel()
+		if err := f(ctx); err != nil {
+			return n.failed(ctx, err)
+		}
+		return nil
+	}
 	// First whether it can be reached at all, without the client's pool: that takes
 	// a number of failures as a reason to try only once a second.
-	if err := n.knock(ctx); err != nil {
-		return n.failed(ctx, err)
+	if err := step(n.knock); err != nil {
+		return err
 	}
-	if err := n.greet(ctx); err != nil {
-		return n.failed(ctx, err)
+	began := now()
+	if err := step(n.charge); err != nil {
+		return err
 	}
+	if timeout := n.store.opts.Timeout; timeout > 0 && now()-began > int64(timeout) {
+		// That was with a new connection, perhaps. Now there is one, and it counts
+		// whether a caller would get an answer.
+		ctx, cancel := n.store.bounded(context.Background())
+		defer cancel()
+		if err := n.charge(ctx); err != nil {
+			return n.failed(ctx, err)
+		}
+	}
+	return nil
+}
+
+// charge makes a decision on the log of probes. That the server refuses to write
+// is no error: it decides denials.
+func (n *node) charge(ctx context.Context) error {
 	m := newMessage()
 	defer m.free()
 	probeMessage(m, n.store.opts.Prefix, n.tag.Load())
-	p := []part{{messages: []*message{m}}}
-	n.transmit(ctx, p)
-	if err := p[0].cmd.Err(); err != nil && !classify(err).refusesWrites() && classify(err).ofTheNode() {
-		return n.failed(ctx, err)
+	for _, text := range []bool{false, true} {
+		p := part{messages: []*message{m}, text: text}
+		sentAt := now()
+		p.cmd = n.command(ctx, &p)
+		err := n.client.Process(ctx, p.cmd)
+		if redis.HasErrorPrefix(err, "NOSCRIPT") && !text {
+			continue
+		}
+		if err != nil {
+			if class := classify(err); class.refusesWrites() || !class.ofTheNode() {
+				return nil
+			}
+			return err
+		}
+		if reply, ok := p.cmd.Val().(string); ok && len(reply) == answerBytes+instantBytes {
+			n.clock.learn(int64(bigEndian(reply[answerBytes:])), sentAt, now())
+		}
+		return nil
 	}
 	return nil
 }
@@ -120,7 +165,34 @@ func (n *node) greet(ctx context.Context) error {
 		return fmt.Errorf("the script says %.40q of its clock", fmt.Sprint(cmd.Val()))
 	}
 	n.clock.learn(int64(bigEndian(text)), sentAt, now())
+	if n.store.opts.Timeout > 0 {
+		n.store.keeping.Do(func() { n.store.background(n.store.keep) })
+	}
 	return nil
+}
+
+const (
+	// keepInterval is how old what is known of a clock may be: in that time two
+	// clocks drift apart by some milliseconds at most.
+	keepInterval = 4 * time.Second
+	// keepFor is how long after the last call a clock is kept known.
+	keepFor = 10 * time.Minute
+)
+
+// keep asks servers for their clocks that nobody asks for anything: after half a
+// minute their deadlines would be of no use.
+func (s *Store) keep() {
+	for s.pause(keepInterval / 2) {
+		s.each(func(n *node) {
+			age, known := n.clock.age()
+			if !known || age < keepInterval/2 || n.open.Load() || now()-n.asked.Load() > int64(keepFor) {
+				return
+			}
+			ctx, cancel := s.bounded(s.stopped)
+			defer cancel()
+			_ = n.greet(ctx) // the next call finds out what is wrong
+		})
+	}
 }
 
 // tagged keeps where a key's hash tag lies: a probe on a cluster must ask for a

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
@@ -13,10 +16,16 @@ import (
 // slot.
 type part struct {
 	messages []*message
-	text     bool // bring the script's text: the server does not know it
-	redirect bool // let the cluster's client follow where the slot has gone
+	text     bool  // bring the script's text: the server does not know it
+	on       *node // who has the slot, if not the node that was thought to
+	asking   bool  // and is only getting it
+	follow   bool  // that one is not known: let the cluster's client find it
+	hops     int
 	cmd      *once
 }
+
+// maxHops is how often a part is sent on.
+const maxHops = 3
 
 // send asks for messages, hands back those that the callers still wait for, and
 // frees the others. It returns when all are answered, at the latest after the
@@ -114,20 +123,25 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 			switch {
 			case redis.HasErrorPrefix(err, "NOSCRIPT") && !p.text:
 				// The server has restarted or was told to forget. Nothing has run.
-				again = append(again, part{messages: p.messages, text: true, redirect: p.redirect})
-			case class == ClassMoved && n.store.cluster != nil && !p.redirect:
-				// The node has run nothing. The cluster's client finds out who has the slot.
-				again = append(again, part{messages: p.messages, text: p.text, redirect: true})
+				p.text = true
+				again = append(again, *p)
+			case class == ClassMoved && n.store.cluster != nil && p.hops < maxHops && n.sendOn(ctx, p, err):
+				// The node has run nothing, and somebody else has the slot.
+				again = append(again, *p)
 			case (class.refusesWrites() || class == ClassMoved) && len(p.messages) > 1:
 				// Nothing has run. Those that write nothing can still be decided; and of
-				// a slot on its way some keys may be here and some there.
+				// a slot on its way some keys may be here and some there, so each begins
+				// where the slot has been.
 				for _, m := range p.messages {
-					again = append(again, part{messages: []*message{m}, text: p.text, redirect: p.redirect})
+					again = append(again, part{messages: []*message{m}, text: p.text})
 				}
 			default:
 				failed := n.failed(ctx, err)
 				for _, m := range p.messages {
 					m.finish("", 0, failed)
+				}
+				if class.refusesWrites() {
+					n.refusesWrites(failed)
 				}
 				if !class.ofTheNode() {
 					decided = true
@@ -163,8 +177,8 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		return again
 	}
 	clock := int64(bigEndian(text[want-instantBytes:]))
-	if !p.redirect {
-		n.clock.learn(clock, sentAt, received)
+	if at := n.asks(p); at != nil {
+		at.clock.learn(clock, sentAt, received)
 	}
 	var late []*message
 	for _, m := range p.messages {
@@ -172,6 +186,9 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		text = text[len(own):]
 		switch {
 		case !m.late(own):
+			if m.charges && own[0] == outcomeAllowed {
+				n.writesAgain()
+			}
 			m.finish(own, clock, nil)
 		case !m.again && received < m.deadline:
 			m.again = true
@@ -182,43 +199,80 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		}
 	}
 	if len(late) > 0 {
-		again = append(again, part{messages: late, text: p.text, redirect: p.redirect})
+		again = append(again, part{messages: late, text: p.text, on: p.on, asking: p.asking, follow: p.follow, hops: p.hops})
 	}
 	return again
 }
 
-// transmit makes the calls of parts, all in one round trip where that is possible.
-// What became of each is in its cmd.
+// asks returns the node that a part is sent to, or nil if that is not known.
+func (n *node) asks(p *part) *node {
+	switch {
+	case p.follow:
+		return nil
+	case p.on != nil:
+		return p.on
+	default:
+		return n
+	}
+}
+
+// sendOn sends a part on to the server that an error names. It is false if the
+// error names none.
+func (n *node) sendOn(ctx context.Context, p *part, err error) bool {
+	words := strings.Fields(err.Error()) // MOVED or ASK, the slot, host:port
+	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
+		return false
+	}
+	n.store.cluster.ReloadState(ctx)
+	p.hops++
+	p.asking = words[0] == "ASK"
+	p.on = n.store.nodeAt(words[2])
+	p.follow = p.on == nil
+	return true
+}
+
+// transmit makes the calls of parts, those to one server in one round trip. What
+// became of each is in its cmd.
 func (n *node) transmit(ctx context.Context, parts []part) {
 	s := n.store
+	var to []*node // in the order of their first parts
+	var all sync.WaitGroup
 	for i := range parts {
 		p := &parts[i]
 		p.cmd = n.command(ctx, p)
 		s.counts.batches.Add(1)
+		s.counts.sent.Add(uint64(len(p.messages)))
 		s.counts.sizes[min(bits.Len(uint(len(p.messages)-1)), len(s.counts.sizes)-1)].Add(1)
-	}
-	pipelined, several := n.client.(interface{ Pipeline() redis.Pipeliner })
-	if len(parts) == 1 || !several {
-		for i := range parts {
-			if parts[i].redirect {
-				setError(parts[i].cmd, s.cluster.Process(ctx, parts[i].cmd))
-			} else {
-				setError(parts[i].cmd, n.client.Process(ctx, parts[i].cmd))
-			}
+		switch at := n.asks(p); {
+		case at == nil:
+			all.Go(func() { setError(p.cmd, s.cluster.Process(ctx, p.cmd)) })
+		case len(parts) == 1 && !p.asking:
+			setError(p.cmd, at.client.Process(ctx, p.cmd))
+			return
+		case !slices.Contains(to, at):
+			to = append(to, at)
 		}
-		return
 	}
-	pipe := pipelined.Pipeline()
-	for i := range parts {
-		if parts[i].redirect {
-			setError(parts[i].cmd, s.cluster.Process(ctx, parts[i].cmd))
+	for _, at := range to {
+		pipelined, ok := at.client.(interface{ Pipeline() redis.Pipeliner })
+		if !ok {
+			for i := range parts {
+				setError(parts[i].cmd, at.client.Process(ctx, parts[i].cmd))
+			}
 			continue
 		}
-		_ = pipe.Process(ctx, parts[i].cmd) // nothing happens yet
-	}
-	if pipe.Len() > 0 {
+		pipe := pipelined.Pipeline()
+		for i := range parts {
+			if p := &parts[i]; n.asks(p) == at {
+				if p.asking {
+					_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking")) // nothing happens yet
+				}
+				_ = pipe.Process(ctx, p.cmd)
+			}
+		}
 		_, _ = pipe.Exec(ctx) // every command has its own error
 	}
+	all.Wait()
 }
 
 // setError keeps the error of a client that does not put it into the command.
@@ -246,6 +300,10 @@ func newOnce(ctx context.Context, args []any) *once {
 // command writes the call of the script for a part.
 func (n *node) command(ctx context.Context, p *part) *once {
 	s := n.store
+	deadline := func(int64) int64 { return 0 } // nobody knows that server's clock
+	if at := n.asks(p); at != nil {
+		deadline = at.clock.deadline
+	}
 	keys, bytes, soonest := 0, instantBytes, int64(0)
 	for _, m := range p.messages {
 		keys += len(m.keys)
@@ -260,7 +318,7 @@ func (n *node) command(ctx context.Context, p *part) *once {
 		args[0], args[1] = "eval", s.script.text
 	}
 	packed := make([]byte, 0, bytes)
-	packed = appendInstant(packed, n.clock.deadline(soonest))
+	packed = appendInstant(packed, deadline(soonest))
 	for _, m := range p.messages {
 		for i := range m.keys {
 			args = append(args, m.keys[i])
@@ -269,7 +327,7 @@ func (n *node) command(ctx context.Context, p *part) *once {
 	}
 	checks := len(packed)
 	for _, m := range p.messages {
-		packed = appendInstant(packed, n.clock.deadline(m.deadline))
+		packed = appendInstant(packed, deadline(m.deadline))
 	}
 	text := string(packed)
 	args = append(args, text[:checks], text[checks:])

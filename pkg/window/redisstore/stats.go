@@ -9,15 +9,17 @@ import (
 
 // Stats are what a store has done since it was made, and how its servers are.
 type Stats struct {
-	// Calls are the requests that were asked of Redis, Batches the calls of the
-	// script that they shared.
-	Calls, Batches uint64
+	// Calls are the requests that were asked of Redis. Sent are those that were sent,
+	// each time that they were, and Batches the calls of the script that they shared.
+	Calls, Sent, Batches uint64
 	// BatchSizes are the batches by how many requests they held: up to 1, 2, 4, 8,
 	// 16, 32 and 64.
 	BatchSizes [7]uint64
 	// Late are the requests that the script refused because they came after their
 	// deadline: not charged.
 	Late uint64
+	// Probes are the tries of servers that are not asked.
+	Probes uint64
 	// Dropped are the requests that were not sent, because their callers had left.
 	Dropped uint64
 	// TakenBack are the hits that were reserved and given back, NotTakenBack those
@@ -34,7 +36,9 @@ type NodeStats struct {
 	Address string
 	// Open says that the server is not asked, because it has failed.
 	Open bool
-	// Class says why, if Open.
+	// Refuses says that it refuses to write, so that only denials are decided.
+	Refuses bool
+	// Class says why, if Open or Refuses.
 	Class Class
 	// Queued are the requests that wait to be sent, InFlight the calls of the
 	// script that it has not answered.
@@ -47,7 +51,7 @@ type NodeStats struct {
 
 // counts are the counters behind Stats.
 type counts struct {
-	calls, batches, late, dropped, takenBack, notTakenBack atomic.Uint64
+	calls, sent, batches, probes, late, dropped, takenBack, notTakenBack atomic.Uint64
 
 	sizes    [7]atomic.Uint64
 	failures map[Class]*atomic.Uint64
@@ -75,8 +79,8 @@ func (s *Store) count(err error) error {
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	stats := Stats{
-		Calls: c.calls.Load(), Batches: c.batches.Load(),
-		Late: c.late.Load(), Dropped: c.dropped.Load(),
+		Calls: c.calls.Load(), Sent: c.sent.Load(), Batches: c.batches.Load(),
+		Probes: c.probes.Load(), Late: c.late.Load(), Dropped: c.dropped.Load(),
 		TakenBack: c.takenBack.Load(), NotTakenBack: c.notTakenBack.Load(),
 		Failures: make(map[Class]uint64, len(c.failures)),
 	}
@@ -125,6 +129,9 @@ func (n *node) stats() NodeStats {
 	s := NodeStats{Address: n.address, Open: n.open.Load()}
 	if cause := n.cause.Load(); s.Open && cause != nil {
 		s.Class = cause.Class
+	}
+	if cause := n.refuses.Load(); !s.Open && cause != nil {
+		s.Refuses, s.Class = true, cause.Class
 	}
 	n.mu.Lock()
 	s.Queued, s.InFlight = len(n.queue), n.inFlight

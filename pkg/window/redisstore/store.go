@@ -65,9 +65,12 @@ type Options struct {
 	// Refunds, unless empty, is a channel on which the script tells what logs have
 	// got hits back: see [Store.Watch].
 	Refunds string
-	// Changed, if not nil, is told when a server stops being asked and when it is
-	// asked again. It must not call the store, and be quick.
+	// Changed, if not nil, is told when a server stops being asked, or refuses to
+	// write, and when that is over. It must not call the store, and be quick.
 	Changed func(Change)
+	// Deaf, if not nil, is told why [Store.Watch] does not hear of refunds, and nil
+	// when it does again.
+	Deaf func(error)
 	// Foreign, if not nil, is told of every value under a key of the store that
 	// is not a log of the given window and was therefore thrown away. It is
 	// called in Take, by several callers at once, so it should be quick. It is
@@ -75,12 +78,14 @@ type Options struct {
 	Foreign func(win time.Duration)
 }
 
-// A Change is a server that is not asked any more, or is again.
+// A Change is a server that does not decide any more, or does again.
 type Change struct {
-	Node  string // its address
-	Open  bool   // true: not asked any more
-	Class Class  // why, if Open
-	Err   error
+	Node string // its address
+	// Open says that it is not asked any more. Refuses says that it is, but refuses
+	// to write, so that only denials are decided. Neither: it decides.
+	Open, Refuses bool
+	Class         Class // why
+	Err           error
 }
 
 // Store keeps logs in Redis. Create it with New; its methods are safe for
@@ -94,6 +99,7 @@ type Store struct {
 	takeBack script
 	topology topology
 	nodes    sync.Map // on a cluster: *redis.Client -> *node
+	keeping  sync.Once
 	counts   counts
 
 	stop    context.CancelFunc // ends what runs in the background
@@ -125,6 +131,9 @@ func New(client Client, o Options) *Store {
 	}
 	if o.Foreign == nil {
 		o.Foreign = func(time.Duration) {}
+	}
+	if o.Deaf == nil {
+		o.Deaf = func(error) {}
 	}
 	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript)}
 	s.counts.init()
@@ -177,7 +186,7 @@ func (s *Store) Load(ctx context.Context) error {
 }
 
 // Close ends what the store does in the background and waits for it, no longer
-// than for the store's timeout. It returns nil; closing the client is up to its
+// than for the store's timeout or, where something is taken back, 200 ms. It returns nil; closing the client is up to its
 // owner. Nothing may be called after it.
 func (s *Store) Close() error {
 	s.stop()
@@ -214,9 +223,10 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 // needs a log. On a cluster, checks whose logs are on several slots are one call
 // for each: see the package comment.
 //
-// A ctx that is done already is an error before anything is sent. If ctx ends, or
-// the store's timeout passes, while the call waits to be sent, it is not sent; if
-// that happens later, the group may be charged or not. The error then wraps the
+// A ctx that is done already is an error before anything is sent. Take returns a
+// fifth of its time before the deadline of ctx, at least 2 ms, so that the caller
+// can still do without. If that, or the store's timeout, passes while the call
+// waits to be sent, it is not sent; if that happens later, the group may be charged or not. The error then wraps the
 // context's or [context.DeadlineExceeded]. All errors but those that wrap
 // [window.ErrBadCheck] have a [Class].
 //
@@ -281,11 +291,21 @@ func (s *Store) limit(ctx context.Context, m *message) {
 		m.deadline, m.patient = now()+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
-		if own := at(d); m.deadline == 0 || own < m.deadline {
+		// Who waits wants an answer before that, even if it is not the store's.
+		own := at(d)
+		own = max(own-max(int64(answerTime), (own-now())/answerPart), 1)
+		if m.deadline == 0 || own < m.deadline {
 			m.deadline, m.patient = own, false
 		}
 	}
 }
+
+// What is left of a caller's time to answer without the store: a fifth, and at
+// least so much.
+const (
+	answerTime = 2 * time.Millisecond
+	answerPart = 5
+)
 
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
@@ -296,7 +316,7 @@ func (s *Store) wait(ctx context.Context, m *message) error {
 	case <-m.done: // who has sent it by himself
 	default:
 		var err error
-		if s.opts.Timeout > 0 {
+		if m.deadline != 0 {
 			t := timers.Get().(*time.Timer)
 			t.Reset(time.Duration(m.deadline - now()))
 			select {

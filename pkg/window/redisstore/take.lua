@@ -8,7 +8,8 @@
 --           each check, packed as '>BBI2I6I6I4I5I4I4':
 --             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund; +8 if what it
 --                     charges may be taken back: the log is marked then, for a second
---                     or two; +16 to be told of that mark if the check is denied
+--                     or two; +16 to be told of that mark if nothing remains or the
+--                     check is denied
 --             group   1 for the last check of a group, 0 for others. The last one
 --                     also tells of checks that need no log: +2 if one denies the
 --                     group, +4 if there are any's, +8 if one of them has room
@@ -31,8 +32,8 @@
 --
 -- Reply: one string, for every check '>BI4I7I7I7':
 --   outcome    0 denied, 1 allowed, 2 never, 3 too late; +4 if the value under the
---              key was not a log and was thrown away; +8 if it is denied and may count
---              what is taken back
+--              key was not a log and was thrown away; +8 if it is denied, or leaves
+--              nothing, and may count what is taken back
 --   remaining  hits
 --   retry      microseconds until the cost has room
 --   unit       microseconds until one unit has room
@@ -466,9 +467,9 @@ while i <= n do
         torn = not slot
         retry = not torn and math.max(t * unit + window - clock, 0)
       end
-      if asks and outcome == 0 and expiry >= 2 ^ 32 and (math.floor(clock / 1000000) + 1 - math.floor(expiry / 2 ^ 32)) % 255 <= 1 then
-        outcome = 8
-      end
+    end
+    if asks and outcome ~= 2 and (not room or remaining <= 0) and expiry >= 2 ^ 32 and (math.floor(clock / 1000000) + 1 - math.floor(expiry / 2 ^ 32)) % 255 <= 1 then
+      outcome = outcome + 8
     end
     if thrown and thrown[i] then
       outcome = outcome + 4

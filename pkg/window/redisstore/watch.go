@@ -33,18 +33,30 @@ func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll 
 	if !ok || s.opts.Refunds == "" {
 		return errNoRefunds
 	}
+	pause := s.opts.ProbeInterval
 	for ctx.Err() == nil {
-		s.listen(ctx, client.Subscribe(ctx, s.opts.Refunds), forget, forgetAll)
-		forgetAll()
-		wait, cancel := context.WithTimeout(ctx, s.opts.ProbeInterval)
+		heard := false
+		err := s.listen(ctx, client.Subscribe(ctx, s.opts.Refunds), forget, func() {
+			if !heard {
+				heard, pause = true, s.opts.ProbeInterval
+				s.opts.Deaf(nil)
+			}
+			forgetAll()
+		})
+		if ctx.Err() == nil {
+			s.opts.Deaf(err)
+			forgetAll()
+		}
+		wait, cancel := context.WithTimeout(ctx, pause)
 		<-wait.Done()
 		cancel()
+		pause = min(2*pause, watchTimeout) // what is not permitted will not be soon
 	}
 	return nil
 }
 
-// listen listens until a connection fails.
-func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(window.LogID), forgetAll func()) {
+// listen listens until a connection fails, and returns why.
+func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(window.LogID), forgetAll func()) error {
 	defer func() { _ = sub.Close() }() // whatever is wrong with it is known
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	asked := false // whether it is there, since it has last said something
@@ -57,7 +69,7 @@ func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(windo
 		case ctx.Err() == nil && isTimeout(err) && !asked && sub.Ping(ctx) == nil:
 			asked = true
 		default:
-			return
+			return err
 		}
 		switch m := message.(type) {
 		case *redis.Subscription:
