@@ -71,7 +71,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		}),
 		storeDown: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_store_down",
-			Help: "1 while a server of the store is not asked because it has failed.",
+			Help: "1 while a server of the store is not asked because it has failed, or refuses to write.",
 		}),
 		foreignValues: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_store_foreign_values_total",

@@ -341,7 +341,7 @@ func TestStore(t *testing.T) {
 			Calls: 100, Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
 			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
 			Nodes: []redisstore.NodeStats{
-				{Address: "10.0.0.1:6379", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
+				{Address: "10.0.0.1:6379", Refuses: true, Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
 				{Address: "10.0.0.2:6379", Open: true, ClockOffset: time.Hour},
 			},
 		}
@@ -390,6 +390,10 @@ slidegate_store_node_open{node="10.0.0.2:6379"} 1
 # TYPE slidegate_store_node_queued gauge
 slidegate_store_node_queued{node="10.0.0.1:6379"} 8
 slidegate_store_node_queued{node="10.0.0.2:6379"} 0
+# HELP slidegate_store_node_refuses 1 while a server refuses to write, so that it decides denials only.
+# TYPE slidegate_store_node_refuses gauge
+slidegate_store_node_refuses{node="10.0.0.1:6379"} 1
+slidegate_store_node_refuses{node="10.0.0.2:6379"} 0
 # HELP slidegate_store_not_taken_back_total Hits that should have been taken back, but could not be: they count until they expire.
 # TYPE slidegate_store_not_taken_back_total counter
 slidegate_store_not_taken_back_total 12

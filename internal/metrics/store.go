@@ -13,9 +13,10 @@ var batchBounds = []float64{1, 2, 4, 8, 16, 32, 64}
 type storeCollector struct {
 	stats func() redisstore.Stats
 
-	batchCalls, calls, errors, late, dropped        *prometheus.Desc
-	takenBack, notTakenBack                         *prometheus.Desc
-	open, queued, inFlight, clockOffset, clockError *prometheus.Desc
+	batchCalls, calls, errors, late, dropped *prometheus.Desc
+	takenBack, notTakenBack                  *prometheus.Desc
+	open, refuses, queued, inFlight          *prometheus.Desc
+	clockOffset, clockError                  *prometheus.Desc
 }
 
 // Store registers what a store in Redis counts. stats is called at each scrape.
@@ -33,6 +34,7 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 		takenBack:    desc("slidegate_store_taken_back_total", "Hits that were charged in one server and taken back because another one denied the request."),
 		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that should have been taken back, but could not be: they count until they expire."),
 		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often.", "node"),
+		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so that it decides denials only.", "node"),
 		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to a server.", "node"),
 		inFlight:     desc("slidegate_store_node_in_flight", "Commands that a server is being asked.", "node"),
 		clockOffset:  desc("slidegate_store_clock_offset_seconds", "The clock of a server less ours, while it is known.", "node"),
@@ -42,7 +44,7 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 
 // Describe implements prometheus.Collector.
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.takenBack, c.notTakenBack, c.open, c.queued, c.inFlight, c.clockOffset, c.clockError} {
+	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.takenBack, c.notTakenBack, c.open, c.refuses, c.queued, c.inFlight, c.clockOffset, c.clockError} {
 		to <- d
 	}
 }
@@ -76,11 +78,8 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 		gauge := func(d *prometheus.Desc, v float64) {
 			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, n.Address)
 		}
-		open := 0.0
-		if n.Open {
-			open = 1
-		}
-		gauge(c.open, open)
+		gauge(c.open, oneIf(n.Open))
+		gauge(c.refuses, oneIf(n.Refuses))
 		gauge(c.queued, float64(n.Queued))
 		gauge(c.inFlight, float64(n.InFlight))
 		if n.ClockKnown {
@@ -88,6 +87,13 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 			gauge(c.clockError, n.ClockError.Seconds())
 		}
 	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // PoolStats is what the pool of connections to Redis counts.
