@@ -117,17 +117,14 @@ func (m *message) finish(reply string, clock int64, err error) {
 	m.free()
 }
 
-// leave says that the caller waits no longer, and for whether it has been sent.
-// It is false if the answer is there after all.
-func (m *message) leave() (gone, wasSent bool) {
-	if m.state.CompareAndSwap(queued, left) {
-		return true, false
-	}
-	if m.state.CompareAndSwap(sent, left) {
-		return true, true
+// leave says that the caller waits no longer. It is false if the answer is there
+// after all.
+func (m *message) leave() bool {
+	if m.state.CompareAndSwap(queued, left) || m.state.CompareAndSwap(sent, left) {
+		return true
 	}
 	<-m.done
-	return false, true
+	return false
 }
 
 // add adds a valid group. What needs no log is decided at once.

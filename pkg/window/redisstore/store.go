@@ -335,10 +335,8 @@ func (s *Store) wait(ctx context.Context, m *message) error {
 				err = &Error{Class: ClassGone, Err: ctx.Err()}
 			}
 		}
-		if err != nil {
-			if gone, _ := m.leave(); gone {
-				return err
-			}
+		if err != nil && m.leave() {
+			return err
 		}
 	}
 	if m.err != nil {
