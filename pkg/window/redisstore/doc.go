@@ -82,7 +82,8 @@
 // request that it took for late by the old clock is asked once more. Between such
 // a jump and the next reply deadlines are not what they should be. Servers that
 // nobody asks are asked for their clock every few seconds. A request that is sent on
-// to a server which was never asked before carries no deadline.
+// to a server which was never asked before has its deadline by the clock of the
+// server that sent it on, and if that proves wrong, by the clock in the answer.
 //
 // # At most once
 //

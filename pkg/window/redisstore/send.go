@@ -16,10 +16,11 @@ import (
 // slot.
 type part struct {
 	messages []*message
-	text     bool  // bring the script's text: the server does not know it
-	on       *node // who has the slot, if not the node that was thought to
-	asking   bool  // and is only getting it
-	follow   bool  // that one is not known: let the cluster's client find it
+	text     bool   // bring the script's text: the server does not know it
+	on       *node  // who has the slot, if not the node that was thought to
+	asking   bool   // and is only getting it
+	follow   bool   // that one is not known: let the cluster's client find it
+	clock    *clock // its clock, if follow, as far as is known
 	hops     int
 	cmd      *once
 }
@@ -176,10 +177,12 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		}
 		return again
 	}
-	clock := int64(bigEndian(text[want-instantBytes:]))
-	if at := n.asks(p); at != nil {
-		at.clock.learn(clock, sentAt, received)
+	told := int64(bigEndian(text[want-instantBytes:]))
+	at := n.clockOf(p)
+	if p.follow {
+		at = new(clock) // and not the guess
 	}
+	at.learn(told, sentAt, received)
 	var late []*message
 	for _, m := range p.messages {
 		own := text[:len(m.keys)*answerBytes]
@@ -189,7 +192,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 			if m.charges && own[0] == outcomeAllowed {
 				n.writesAgain()
 			}
-			m.finish(own, clock, nil)
+			m.finish(own, told, nil)
 		case !m.again && received < m.deadline:
 			m.again = true
 			late = append(late, m)
@@ -199,7 +202,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		}
 	}
 	if len(late) > 0 {
-		again = append(again, part{messages: late, text: p.text, on: p.on, asking: p.asking, follow: p.follow, hops: p.hops})
+		again = append(again, part{messages: late, text: p.text, on: p.on, asking: p.asking, follow: p.follow, clock: at, hops: p.hops})
 	}
 	return again
 }
@@ -213,6 +216,19 @@ func (n *node) asks(p *part) *node {
 		return p.on
 	default:
 		return n
+	}
+}
+
+// clockOf returns the clock of the server that a part is sent to. Of one that is
+// not known, the node's own is the best guess: as a rule both are set by NTP.
+func (n *node) clockOf(p *part) *clock {
+	switch at := n.asks(p); {
+	case at != nil:
+		return &at.clock
+	case p.clock != nil:
+		return p.clock
+	default:
+		return &n.clock
 	}
 }
 
@@ -300,10 +316,7 @@ func newOnce(ctx context.Context, args []any) *once {
 // command writes the call of the script for a part.
 func (n *node) command(ctx context.Context, p *part) *once {
 	s := n.store
-	deadline := func(int64) int64 { return 0 } // nobody knows that server's clock
-	if at := n.asks(p); at != nil {
-		deadline = at.clock.deadline
-	}
+	deadline := n.clockOf(p).deadline
 	keys, bytes, soonest := 0, instantBytes, int64(0)
 	for _, m := range p.messages {
 		keys += len(m.keys)
