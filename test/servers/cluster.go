@@ -48,6 +48,9 @@ func StartCluster(t TB, args ...string) *Cluster {
 			"--port", portArgument,
 			"--cluster-enabled", "yes",
 			"--cluster-node-timeout", clusterNodeTimeout,
+			// However long a slow machine takes to hold the vote, a replica may still
+			// stand for it.
+			"--cluster-replica-validity-factor", "0",
 			// A dead master takes away its own slots and no others.
 			"--cluster-require-full-coverage", "no",
 			// A replica is electable however long it has not heard of its master, and

@@ -329,6 +329,10 @@ func TestOutOfMemory(t *testing.T) {
 			}
 		}
 	}
+	// Alone, it is a call of which nothing was decided.
+	if err := s.Take(t.Context(), []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassMemory {
+		t.Errorf("alone: got error %v, want one of class %s", err, redisstore.ClassMemory)
+	}
 	if n := s.Stats().Nodes[0]; n.Open || !n.Refuses || n.Class != redisstore.ClassMemory {
 		t.Errorf("the server is told to be %+v, want it to refuse writes and to be asked on: it answers denials", n)
 	}
