@@ -419,8 +419,9 @@ func TestLeavesTimeToAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	err := s.Take(ctx, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
-	if redisstore.ClassOf(err) != redisstore.ClassTimeout || ctx.Err() != nil {
-		t.Errorf("got error %v, and the context's is %v; want one of class %s, and time left", err, ctx.Err(), redisstore.ClassTimeout)
+	deadline, _ := ctx.Deadline()
+	if left := time.Until(deadline); redisstore.ClassOf(err) != redisstore.ClassTimeout || left < 50*time.Millisecond {
+		t.Errorf("got error %v, and %v left; want one of class %s, and some 400ms", err, left, redisstore.ClassTimeout)
 	}
 }
 
