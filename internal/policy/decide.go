@@ -36,20 +36,13 @@ type Descriptor struct {
 	Refund bool
 }
 
-// ErrStoreTimeout is the cause of a context that ended because the store took
-// longer than Options.StoreTimeout, and not because the caller gave up.
-var ErrStoreTimeout = errors.New("the store took longer than store.timeout")
-
 // Options of a [Decider]. Store, Meters and Log are required.
 type Options struct {
+	// Store bounds its calls by itself, on top of the caller's own deadline.
 	Store  window.Store
 	Meters Meters
 	// StoreSeconds observes how long each store call took. Nil: nobody does.
 	StoreSeconds func(seconds float64)
-	// StoreTimeout bounds one store call on top of the caller's own deadline.
-	// Zero: no bound, for a store that never waits or has a bound of its own. It
-	// costs a timer a request.
-	StoreTimeout time.Duration
 	// Local decides for rules that ask for it where Store cannot
 	// (StoreErrorLocal). Nil: they count as if they had not chosen. A [Learner] is
 	// told what Store has decided for these rules.
@@ -161,11 +154,6 @@ func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) error {
 		v.decisions = v.decisions[:n]
 	} else {
 		v.decisions = make([]window.Decision, n)
-	}
-	if d.opts.StoreTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, d.opts.StoreTimeout, ErrStoreTimeout)
-		defer cancel()
 	}
 	start := time.Now()
 	var err error

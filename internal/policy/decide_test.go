@@ -486,11 +486,13 @@ func (*stuck) Take(ctx context.Context, _ []window.Check, _ []window.Decision) e
 	return ctx.Err()
 }
 
-func TestStoreTimeout(t *testing.T) {
+func TestTheCallerGivesUp(t *testing.T) {
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(stuck), Meters: counts{}, Log: zap.NewNop(), StoreTimeout: time.Millisecond})
+	decider := NewDecider(rs, Options{Store: new(stuck), Meters: counts{}, Log: zap.NewNop()})
 	var v Verdict
-	if err := decider.Decide(t.Context(), request("api_key=acme-key"), &v); !errors.Is(err, context.DeadlineExceeded) {
+	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := decider.Decide(late, request("api_key=acme-key"), &v); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Decide = %v, want the deadline", err)
 	}
 	impatient, cancel := context.WithCancel(t.Context())

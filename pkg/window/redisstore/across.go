@@ -318,8 +318,8 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	if err := window.Validate(check[:], decision[:]); err != nil {
 		return d, r, fmt.Errorf("redisstore: %w", err)
 	}
-	if c.Mode != window.Enforce || ahead < 0 || ahead > maxAhead {
-		return d, r, fmt.Errorf("redisstore: %w: a reservation of mode %v, %v ahead; want %v and 0 to %v", window.ErrBadCheck, c.Mode, ahead, window.Enforce, maxAhead)
+	if c.Mode != window.Enforce || ahead < 0 || ahead > window.MaxAhead {
+		return d, r, fmt.Errorf("redisstore: %w: a reservation of mode %v, %v ahead; want %v and 0 to %v", window.ErrBadCheck, c.Mode, ahead, window.Enforce, window.MaxAhead)
 	}
 	if d, ok := window.WithoutLog(&c); ok {
 		return d, r, nil
@@ -355,9 +355,6 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	}
 	return d, r, nil
 }
-
-// maxAhead is the furthest that can be reserved ahead.
-const maxAhead = time.Minute
 
 // Return gives back what is left of a reservation, exactly the entries that it
 // has recorded, and returns how much of it was still there. It is tried once: what

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,7 +34,7 @@ func newClusterClient(t testing.TB, c *servers.Cluster) *redis.ClusterClient {
 // startCluster starts a cluster, which takes two seconds: so not in short runs.
 func startCluster(t *testing.T) *servers.Cluster {
 	t.Helper()
-	if testing.Short() {
+	if testing.Short() && os.Getenv("CI") != "true" {
 		t.Skip("a cluster takes long to start")
 	}
 	return servers.StartCluster(t)
