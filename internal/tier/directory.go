@@ -1,13 +1,10 @@
 package tier
 
-import "fmt"
-
-// A Subject is somebody who calls. It is immutable once added to a Directory.
-type Subject struct {
-	ID       string
-	Tier     string
-	Disabled bool // known, but no longer a customer
-}
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
 // Directory is one generation of tiers and subjects. Build it with
 // [NewDirectory] and Add; after that it is read-only and safe for concurrent
@@ -68,6 +65,14 @@ func (d *Directory) ByDigest(digest string) *Subject { return d.byDigest[digest]
 
 // ByID returns the subject with this id, or nil.
 func (d *Directory) ByID(id string) *Subject { return d.byID[id] }
+
+// Resolve implements [Resolver]. It never waits.
+func (d *Directory) Resolve(_ context.Context, k Key, _ time.Duration) Answer {
+	if k.Digest == "" {
+		return Answer{Subject: d.byID[k.ID]}
+	}
+	return Answer{Subject: d.byDigest[k.Digest]}
+}
 
 // DefaultTier is the tier of a subject without one and of an unknown key.
 func (d *Directory) DefaultTier() string { return d.defaultTier }

@@ -1,12 +1,15 @@
 package tier
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // DigestLen is the length of a digest as text.
@@ -15,9 +18,14 @@ const DigestLen = 2 * sha256.Size
 // Secrets digests what must not be kept. It is safe for concurrent use; the
 // zero value is not usable, [NewSecrets] makes one.
 type Secrets struct {
-	keys   map[string]bool // in lower case
-	hashes sync.Pool
+	keys     map[string]bool // in lower case
+	current  digester
+	previous *digester // nil: none
+	found    atomic.Uint64
 }
+
+// digester makes digests under one secret.
+type digester struct{ hashes sync.Pool }
 
 // NewSecrets returns Secrets for descriptor entries with the given keys, in upper
 // or lower case. secret keys the digest; empty means plain SHA-256.
@@ -26,13 +34,35 @@ func NewSecrets(keys []string, secret []byte) *Secrets {
 	for _, k := range keys {
 		s.keys[string(appendLower(nil, k))] = true
 	}
-	s.hashes.New = func() any {
+	s.current.use(secret)
+	return s
+}
+
+// Previous has API keys accepted that are known under another secret alone, while
+// their digests are replaced. Empty: plain SHA-256. It must be called before s is
+// used.
+func (s *Secrets) Previous(secret []byte) {
+	s.previous = new(digester)
+	s.previous.use(secret)
+}
+
+func (d *digester) use(secret []byte) {
+	d.hashes.New = func() any {
 		if len(secret) == 0 {
 			return sha256.New()
 		}
 		return hmac.New(sha256.New, secret)
 	}
-	return s
+}
+
+func (d *digester) digest(apiKey string) (text [DigestLen]byte) {
+	h := d.hashes.Get().(hash.Hash)
+	defer d.hashes.Put(h)
+	h.Reset()
+	h.Write([]byte(apiKey))
+	var sum [sha256.Size]byte
+	hex.Encode(text[:], h.Sum(sum[:0]))
+	return text
 }
 
 // Is reports whether entries with this key hold secrets. Case does not count: the
@@ -80,21 +110,52 @@ func appendLower(b []byte, text string) []byte {
 
 // Digest returns the digest of an API key as 64 lower-case hex digits.
 func (s *Secrets) Digest(apiKey string) string {
-	h := s.hashes.Get().(hash.Hash)
-	defer s.hashes.Put(h)
-	h.Reset()
-	h.Write([]byte(apiKey))
-	var sum [sha256.Size]byte
-	var text [DigestLen]byte
-	hex.Encode(text[:], h.Sum(sum[:0]))
+	text := s.current.digest(apiKey)
 	return string(text[:])
 }
 
-// Value returns what may be kept of an entry: its digest if the key holds
+// Fingerprint returns what may be kept of an API key: its digest, and behind it
+// that under the previous secret where there is one.
+func (s *Secrets) Fingerprint(apiKey string) string {
+	if s.previous == nil {
+		return s.Digest(apiKey)
+	}
+	current, previous := s.current.digest(apiKey), s.previous.digest(apiKey)
+	return string(append(current[:], previous[:]...))
+}
+
+// Value returns what may be kept of an entry: the fingerprint if the key holds
 // secrets, else the value itself.
 func (s *Secrets) Value(key, value string) string {
 	if s.Is(key) {
-		return s.Digest(value)
+		return s.Fingerprint(value)
 	}
 	return value
 }
+
+// FingerprintDigest returns the digest of a fingerprint, under the secret of now.
+func FingerprintDigest(fingerprint string) string {
+	return fingerprint[:min(len(fingerprint), DigestLen)]
+}
+
+// Resolve asks r whose API key has this fingerprint: by its digest, and where
+// nobody has that by the one under the previous secret. plain is the key itself
+// for a source that wants it, else empty.
+func (s *Secrets) Resolve(ctx context.Context, r Resolver, fingerprint, plain string, wait time.Duration) Answer {
+	start := time.Now()
+	a := r.Resolve(ctx, Key{Digest: FingerprintDigest(fingerprint), Plain: plain}, wait)
+	if s.previous == nil || a.Subject != nil || len(fingerprint) != 2*DigestLen {
+		return a
+	}
+	old := r.Resolve(ctx, Key{Digest: fingerprint[DigestLen:], Plain: plain}, max(0, wait-time.Since(start)))
+	if old.Subject != nil {
+		s.found.Add(1)
+		return old
+	}
+	a.Unavailable = a.Unavailable || old.Unavailable
+	return a
+}
+
+// FoundByPrevious returns how many API keys were found under the previous secret
+// alone: while it grows, that secret is needed.
+func (s *Secrets) FoundByPrevious() uint64 { return s.found.Load() }
