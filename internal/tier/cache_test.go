@@ -210,15 +210,14 @@ func TestCacheWait(t *testing.T) {
 			ctx        context.Context
 			wait, want time.Duration
 		}{
+			{"c", soon, wait, 3 * time.Millisecond},
 			{"a", t.Context(), wait, wait},
 			{"a", t.Context(), 0, 0},
 			{"b", ended, wait, 0},
-			{"c", soon, wait, 3 * time.Millisecond},
 		} {
-			soonLeft := c.want
 			began := time.Now()
 			a := l.Resolve(c.ctx, key(c.key), c.wait)
-			if got := time.Since(began); got > soonLeft {
+			if got := time.Since(began); got != c.want {
 				t.Errorf("%s waited %v, want %v", c.key, got, c.want)
 			}
 			if !a.Unavailable || a.Subject != nil || a.Stale {
@@ -318,7 +317,7 @@ func TestCacheBreaker(t *testing.T) {
 		time.Sleep(1001 * time.Millisecond)
 		l.is(t, key("a"), "nobody", "")
 		l.is(t, key("b"), "nobody", "")
-		if s := l.Stats(); s.Open || s.LastAnswer != time.Now().Add(-0) {
+		if s := l.Stats(); s.Open || !s.LastAnswer.Equal(time.Now()) {
 			t.Errorf("%+v, want it to be asked, and to have answered now", s)
 		}
 		var lines []string
@@ -363,6 +362,13 @@ func TestCacheBadRecord(t *testing.T) {
 				if l.samples.FilterMessageSnippet("no record").Len() != 2 || l.states.Len() != 0 {
 					t.Errorf("log = %v and %v, want a sampled line for each", l.samples.All(), l.states.All())
 				}
+				for i := range 10 { // the source answers, so it is asked on
+					_, err := l.Lookup(t.Context(), key(fmt.Sprint("more ", i)))
+					if name == "error" && !errors.Is(err, ErrBadRecord) {
+						t.Errorf("Lookup = %v, want what the source said", err)
+					}
+				}
+				l.asks(t, f, 10)
 				time.Sleep(11 * time.Second)
 				l.is(t, key("a"), "free", "stale")
 				l.is(t, key("n"), "unavailable", "")
@@ -626,6 +632,79 @@ func TestCachePlainKey(t *testing.T) {
 			t.Errorf("texts = %q, want all kinds of errors", texts)
 		}
 	})
+}
+
+// TestCacheJustAnswered: who finds no record, and is overtaken by the answer to
+// somebody else, does not ask again.
+func TestCacheJustAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, nil)
+		s, _ := sumOf(key("a"))
+		seen := l.peek(&s)
+		l.is(t, key("a"), "free", "")
+		q, err := l.ask(key("a"), &s, seen)
+		if err != nil || !q.wait(t.Context(), 0) || q.held.subject.ID != "acme" {
+			t.Errorf("ask = %+v, %v, want what is held", q, err)
+		}
+		l.asks(t, f, 1)
+	})
+}
+
+// TestCacheClose: questions end, and nobody says that the source has failed.
+func TestCacheClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		l := cache(t, f, nil)
+		l.is(t, key("a"), "nobody", "")
+		f.delay = time.Hour
+		for i := range 10 {
+			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := l.Close(); err != nil || time.Since(began) != 0 {
+			t.Errorf("Close = %v after %v, want it at once", err, time.Since(began))
+		}
+		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("b"), "unavailable", "")
+		if s := l.Stats(); s.Open || s.Errors+s.Timeouts != 0 || s.Questions != 0 || l.states.Len()+l.samples.Len() != 0 {
+			t.Errorf("%+v, log = %v %v, want no failure", s, l.states.All(), l.samples.All())
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		perSecond, strangers, known int // what is left for those who are known
+	}{{1, 1, 0}, {2, 1, 1}, {5, 4, 1}, {10, 8, 2}, {1000, 800, 200}} {
+		p := newPace(c.perSecond)
+		now := time.Duration(0)
+		spend := func(known bool) (n int) {
+			for ; p.room(known, now); n++ {
+				p.take(known, now)
+			}
+			return n
+		}
+		if got := spend(false); got != c.strangers {
+			t.Errorf("%d a second: %d strangers, want %d", c.perSecond, got, c.strangers)
+		}
+		if got := spend(true); got != c.known {
+			t.Errorf("%d a second: %d known after strangers, want %d", c.perSecond, got, c.known)
+		}
+		now += aSecond
+		if c.known > 0 {
+			p.take(true, now) // is none of theirs
+		}
+		if got := spend(false); got != c.strangers {
+			t.Errorf("%d a second: %d strangers in the next, want %d", c.perSecond, got, c.strangers)
+		}
+		now += aSecond
+		if got := spend(true); got != c.perSecond {
+			t.Errorf("%d a second: %d known alone, want all", c.perSecond, got)
+		}
+	}
 }
 
 func TestCacheSeconds(t *testing.T) {
