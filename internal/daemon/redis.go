@@ -57,7 +57,9 @@ func redisClient(s config.Settings, log *zap.Logger) (redis.UniversalClient, err
 	}
 	d := &dialer{timeout: r.DialTimeout}
 	if servers.TLS {
-		d.tls, err = newReread("store.redis.tls", r.TLS.Files(), r.TLS.Config, log)
+		d.tls, err = newReread("store.redis.tls", r.TLS.Files(), func() (*tls.Config, error) {
+			return r.TLS.Config("store.redis.tls")
+		}, log)
 		if err != nil {
 			return nil, err
 		}
