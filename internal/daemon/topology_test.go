@@ -433,7 +433,7 @@ func TestAbandonedConnections(t *testing.T) {
 	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
-	client, err := redisClient(s, zap.NewNop())
+	client, err := redisClient(storeServer(s.Store), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
