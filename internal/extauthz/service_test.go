@@ -144,7 +144,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	return s
 }
 
-// request says what is asked. Fields are "name: value".
+// ask says what is asked. Fields are "name: value".
 func ask(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
 	joined := make(map[string]string)
 	for _, f := range fields {
