@@ -223,10 +223,10 @@ func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesRead
 	whole := make(map[string]bool)
 again:
 	r := &rulesReader{
-		settings: &l.settings.Rules,
-		report:   new(report),
-		warn:     new(report),
-		secrets:  secrets,
+		settings:   &l.settings.Rules,
+		report:     new(report),
+		warn:       new(report),
+		secrets:    secrets,
 		rules:      policy.NewRules(l.identity(secrets, tiers)),
 		tiers:      tiers.names,
 		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.directory != nil,

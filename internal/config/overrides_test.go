@@ -44,8 +44,8 @@ func TestReadOverrides(t *testing.T) {
 		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`: "a.limits[0].lease: lease is the rule's: an override says only how much",
 		`{"a": {"observe": true, "unlimited": true}}`:                         "a.observe: observe is the rule's: an override says only how much",
 		`{"a": null}`: "a: no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited",
-		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`:     `[0]: unknown key "x"; d: expected a mapping, got a number; e: expected a mapping, got a number; and 4 more problems`,
-		`{"a": {"window": "1s", "requests": -1}}`: `a.requests: "-1" is negative`,
+		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`: `[0]: unknown key "x"; d: expected a mapping, got a number; e: expected a mapping, got a number; and 4 more problems`,
+		`{"a": {"window": "1s", "requests": -1}}`:                  `a.requests: "-1" is negative`,
 	} {
 		got, err := ReadOverrides([]byte(text))
 		if got != nil || err == nil || err.Error() != want {
