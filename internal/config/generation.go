@@ -166,7 +166,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 
 	tiers := tiersReader{report: &l.report, warn: &l.warn, secrets: secrets}
-	if s.Tiers.Source != TiersFile {
+	if s.Tiers.Source != TiersFile && s.Tiers.Source != TiersNone {
 		tiers.elsewhere = s.Tiers.Source
 	}
 	if l.tiers != nil {
