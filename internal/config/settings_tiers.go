@@ -360,8 +360,10 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 		return at, errors.New("what stands behind ? is not of the form name=value")
 	}
 	for _, o := range postgresOptions {
-		if query.Has(o.name) {
-			return at, fmt.Errorf("%s does not stand in the URL: %s", o.name, o.hint)
+		for name := range query {
+			if strings.HasPrefix(name, o.prefix) {
+				return at, fmt.Errorf("options that begin with %s do not stand in the URL: set %s", o.prefix, o.setting)
+			}
 		}
 	}
 	at.password, at.local = u.hasPassword, true
@@ -386,15 +388,10 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 
 // postgresOptions are what clients of PostgreSQL read from URLs and has its place
 // among our settings. All others are left to the client.
-var postgresOptions = []struct{ name, hint string }{
-	{"password", "set tiers.postgres.password_file"},
-	{"passfile", "set tiers.postgres.password_file"},
-	{"pool_max_conns", "set tiers.postgres.pool_size"},
-	{"sslmode", "set tiers.postgres.tls.mode"},
-	{"sslrootcert", "set tiers.postgres.tls.ca_file"},
-	{"sslcert", "set tiers.postgres.tls.cert_file"},
-	{"sslkey", "set tiers.postgres.tls.key_file"},
-	{"sslpassword", "the key in tiers.postgres.tls.key_file is not encrypted"},
+var postgresOptions = []struct{ prefix, setting string }{
+	{"pass", "tiers.postgres.password_file"},
+	{"pool_", "tiers.postgres.pool_size"},
+	{"ssl", "tiers.postgres.tls"},
 }
 
 // isLoopback reports whether a host is this machine by its very name.
