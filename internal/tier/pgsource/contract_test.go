@@ -23,11 +23,12 @@ func TestContract(t *testing.T) {
 			Source: source,
 			Put: func(t *testing.T, subject tier.Subject, digests ...string) {
 				t.Helper()
-				exec(t, s, `INSERT INTO slidegate.subjects (id, tier, disabled, overrides, labels) VALUES ($1, $2, $3, $4, $5)
-					ON CONFLICT (id) DO UPDATE SET tier = excluded.tier, disabled = excluded.disabled, overrides = excluded.overrides, labels = excluded.labels`,
-					subject.ID, subject.Tier, subject.Disabled, tiertest.Overrides(subject), tiertest.Labels(subject))
-				exec(t, s, `INSERT INTO slidegate.keys (digest, subject) SELECT unnest($1::text[]), $2
-					ON CONFLICT (digest) DO UPDATE SET subject = excluded.subject, revoked_at = NULL`, digests, subject.ID)
+				exec(t, s, `WITH put AS (
+						INSERT INTO slidegate.subjects (id, tier, disabled, overrides, labels) VALUES ($1, $2, $3, $4, $5)
+						ON CONFLICT (id) DO UPDATE SET tier = excluded.tier, disabled = excluded.disabled, overrides = excluded.overrides, labels = excluded.labels)
+					INSERT INTO slidegate.keys (digest, subject) SELECT unnest($6::text[]), $1
+					ON CONFLICT (digest) DO UPDATE SET subject = excluded.subject, revoked_at = NULL`,
+					subject.ID, subject.Tier, subject.Disabled, tiertest.Overrides(subject), tiertest.Labels(subject), digests)
 			},
 			Remove: func(t *testing.T, digest string) {
 				t.Helper()

@@ -185,8 +185,10 @@ func TestOwnQuery(t *testing.T) {
 		{"integer", `SELECT 17::bigint AS subject, 'pro'::varchar AS tier`, subject("17", "pro"), nil},
 		{"enumeration", `SELECT 'pro'::plan AS tier, 'acme'::name AS subject`, subject("acme", "pro"), nil},
 		{"nulls", `SELECT 'acme' AS subject, NULL AS tier, NULL::bool AS disabled, NULL::jsonb AS overrides, NULL AS labels`, subject("acme", ""), nil},
-		{"JSON as text", `SELECT 'a' AS subject, true AS disabled, 'null' AS overrides, '{"x": "y"}'::json AS labels`,
-			&tier.Subject{ID: "a", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"x": "y"}}}, nil},
+		{
+			"JSON as text", `SELECT 'a' AS subject, true AS disabled, 'null' AS overrides, '{"x": "y"}'::json AS labels`,
+			&tier.Subject{ID: "a", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"x": "y"}}}, nil,
+		},
 		{"no row", `SELECT 'acme' AS subject FROM (SELECT LIMIT 0) AS none`, nil, nil},
 
 		{"two rows", `SELECT 'acme' AS subject FROM generate_series(1, 2)`, nil, []string{"bad record", "more than one row"}},
@@ -292,6 +294,7 @@ func TestOptions(t *testing.T) {
 		{"password among them", Options{URL: "postgres://u@h/db?password=sesame"}, "set tiers.postgres.password_file"},
 		{"TLS among them", Options{URL: "postgres://u:sesame@h/db?sslmode=require"}, "set tiers.postgres.tls"},
 		{"pool among them", Options{URL: "postgres://u:sesame@h/db?pool_max_conns=7"}, "set tiers.postgres.pool_size"},
+		{"two hosts", Options{URL: "postgres://u:sesame@h/db?host=other"}, "host: the URL has one already"},
 		{"connect_timeout", Options{URL: "postgres://u:sesame@h/db?connect_timeout=x"}, "invalid connect_timeout"},
 		{"query", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT 1"}, "tiers.postgres.query: it has no $1"},
 		{"query by id", Options{URL: "postgres://h/db", QueryByID: "SELECT 1"}, "tiers.postgres.query_by_id: it has no $1"},
