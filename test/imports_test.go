@@ -17,9 +17,10 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/ratelimit", "internal/admin", "internal/metrics"},
+	{"internal/config", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
+	{"internal/wire"},
 	{"internal/headers"},
-	{"internal/policy", "internal/local"},
+	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
 	{"pkg/descriptors", "pkg/window"},
 }
@@ -30,8 +31,9 @@ var only = []struct {
 	prefix, why string
 	packages    []string
 }{
-	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/daemon"}},
-	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier", "internal/daemon"}},
+	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
+	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/daemon"}},
+	{"github.com/jackc/pgx", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config"}},
@@ -59,7 +61,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" {
 			continue
 		}
 		level, ok := depth[name]

@@ -88,7 +88,7 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now time.Time) []Head
 	s := &v.Limits[v.Decisive]
 	reset := Seconds(s.Reset())
 	f := r.familiesFor(v)
-	if isBlind(v, s) {
+	if s.Blind {
 		f = families{}
 	}
 	if f.rateLimit {

@@ -321,15 +321,14 @@ func TestAppendDenial(t *testing.T) {
 	}
 }
 
-// TestBlindDenial denies because the store could not decide: what remains of the
+// TestBlindDenial denies because nobody could decide: what remains of the
 // quota is not known, and is not said.
 func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
-	s.Rule.OnStoreError = policy.StoreErrorDeny
+	s.Blind = true
 	// What the rule says to those whom it denies is of its limit.
 	s.Rule.Denial = policy.Denial{Body: "You have used it up.", ContentType: "text/html", StatusText: "Used up"}
 	v := verdict(s)
-	v.Degraded = true
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
 	if err != nil {
 		t.Fatal(err)
@@ -353,14 +352,9 @@ func TestBlindDenial(t *testing.T) {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
 	// The store did decide: that is a denial like others.
-	v.Degraded = false
+	v.Limits[v.Decisive].Blind = false
 	if got := r.Append(nil, v, time.Time{}); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)
-	}
-	// So it is where the logs of this process decided.
-	v.Degraded, s.Rule.OnStoreError = true, policy.StoreErrorLocal
-	if got := r.Append(nil, v, time.Time{}); len(got) != 9 {
-		t.Errorf("decided by local logs: %v, want all fields", got)
 	}
 }
 

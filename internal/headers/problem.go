@@ -42,7 +42,7 @@ func DenialType(v *policy.Verdict) string {
 	s := &v.Limits[v.Decisive]
 	d := &s.Rule.Denial
 	switch {
-	case !speaks(v, s):
+	case !speaks(s):
 		return ContentTypeProblem
 	case d.ContentType == "", len(d.ContentType) > maxContentType, !httpguts.ValidHeaderFieldValue(d.ContentType):
 		return contentTypeText
@@ -55,30 +55,24 @@ func DenialType(v *policy.Verdict) string {
 // says, else a problem document. v is a denial.
 func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 	s := &v.Limits[v.Decisive]
-	if speaks(v, s) {
+	if speaks(s) {
 		return append(dst, s.Rule.Denial.Body...)
 	}
-	return appendProblem(dst, v, s)
+	return appendProblem(dst, s)
 }
 
 // speaks reports whether the rule's own body is used. It is not where the limit
 // could not be checked: what the rule says is of a limit that was exceeded.
-func speaks(v *policy.Verdict, s *policy.LimitStatus) bool {
+func speaks(s *policy.LimitStatus) bool {
 	body := s.Rule.Denial.Body
-	return body != "" && len(body) <= maxBody && utf8.ValidString(body) && !isBlind(v, s)
-}
-
-// isBlind reports whether nothing is known of the quota of s, because the store
-// could not decide and the rule denies then.
-func isBlind(v *policy.Verdict, s *policy.LimitStatus) bool {
-	return v.Degraded && s.Rule.OnStoreError == policy.StoreErrorDeny
+	return body != "" && len(body) <= maxBody && utf8.ValidString(body) && !s.Blind
 }
 
 // appendProblem appends a problem document (RFC 9457). Every string in it but the
 // title is a constant, a number or a name whose characters policy.ValidName
 // allows, so that nothing else needs an escape.
-func appendProblem(dst []byte, v *policy.Verdict, s *policy.LimitStatus) []byte {
-	problem, blind := quotaExceeded, isBlind(v, s)
+func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
+	problem, blind := quotaExceeded, s.Blind
 	if blind {
 		problem = reducedCapacity
 	}

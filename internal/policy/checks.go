@@ -3,6 +3,7 @@ package policy
 import (
 	"hash/fnv"
 
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -66,14 +67,23 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	terms := &rule.Terms
 	var subject subject
 	if rule.hasSubject {
-		subject = rs.subjectOf(rule, req, desc.Entries)
-		status.Subject = subject.id
+		subject = rs.subjectOf(rule, req, desc.Entries, &v.callers)
+		status.Subject = subject.id()
+		status.Unresolved = subject.unresolved
+		v.Unresolved = v.Unresolved || subject.unresolved
 		if rs.tiers != nil {
 			if req.Tier != "" {
 				subject.tier = req.Tier
 			}
 			status.Tier = subject.tier
 			terms = rule.terms(subject.tier)
+		}
+	}
+	var own Terms
+	if subject.known != nil && req.Tier == "" {
+		if o, ok := subject.known.Override(rule.Name); ok && rs.mayOverride(rule, &o) {
+			own = v.terms(rule, &o, terms.Observe)
+			terms, status.Own = &own, true
 		}
 	}
 	if terms.Unlimited {
@@ -96,6 +106,22 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 		status.Limit = terms.Limits[j]
 		rs.addCheck(v, status, key, desc.Refund)
 	}
+}
+
+// mayOverride reports whether a rule can have the limits that a subject has of its
+// own. A quota rule has one limit: of several, one could have room and another not.
+func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
+	return len(o.Limits) <= 1 || !rule.Quota && !rs.quota
+}
+
+// terms returns a subject's own limits under a rule. They are good until the next
+// call.
+func (v *Verdict) terms(rule *Rule, o *tier.Override, observe float64) Terms {
+	v.own = v.own[:0]
+	for _, l := range o.Limits {
+		v.own = append(v.own, Limit{Limit: l, Precision: window.Precision(l)})
+	}
+	return Terms{Limits: name(rule.Name, v.own), Unlimited: o.Unlimited, Observe: observe}
 }
 
 func (rs *Rules) addCheck(v *Verdict, s LimitStatus, key string, refund bool) {

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -21,7 +22,21 @@ type Request struct {
 	// Tier, unless empty, is everybody's tier, whoever they are: for asking what
 	// would be.
 	Tier string
+	// Caller says who calls where the adapter has asked already. Nil: it has not.
+	Caller *Caller
+	// Plain are the API keys themselves, for a source that has to be asked by them.
+	// Nil for all others.
+	Plain []PlainKey
 }
+
+// A Caller is what an adapter knows of an API key.
+type Caller struct {
+	Fingerprint string
+	Answer      tier.Answer
+}
+
+// A PlainKey is an API key and what the rest of the request calls it by.
+type PlainKey struct{ Fingerprint, Key string }
 
 // A Descriptor of a request with what it costs.
 type Descriptor struct {
@@ -47,6 +62,13 @@ type Options struct {
 	// (StoreErrorLocal). Nil: they count as if they had not chosen. A [Learner] is
 	// told what Store has decided for these rules.
 	Local window.Store
+	// Subjects says whose an API key is. Nil: the directory of the rules.
+	Subjects tier.Resolver
+	// Wait is how long one request waits for Subjects at most.
+	Wait time.Duration
+	// DenyUnresolved denies whom Subjects cannot say anything about. Otherwise they
+	// are limited as somebody unknown.
+	DenyUnresolved bool
 	// Log gets denials at debug level. Wrap it to sample them.
 	Log *zap.Logger
 }
@@ -110,24 +132,27 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 		}
 	}
 	rules.match(dom, req, v)
+	v.callers.begin(ctx, &d.opts, rules)
 	for i := range req.Descriptors {
 		rules.addChecks(dom, req, i, v)
 	}
+	v.callers.end()
 	if len(v.checks) == 0 {
 		return nil
 	}
 	rules.settleQuota(v)
 	settleModes(v)
+	if d.opts.DenyUnresolved && v.refuse() {
+		v.countErrors()
+		v.fold(rules.shadow)
+		d.logDenial(req, v)
+		return nil
+	}
 	if err := d.take(ctx, v, rules.shadow); err != nil {
 		if ctx.Err() != nil {
 			return err // the caller gave up: nobody waits for an answer, and it is not the store's failure
 		}
-		for i := range v.Limits {
-			// Once a descriptor, not once a window of its rule.
-			if i == 0 || v.Limits[i].Descriptor != v.Limits[i-1].Descriptor {
-				v.Limits[i].Rule.meter.Count(OutcomeError)
-			}
-		}
+		v.countErrors()
 		if err := d.degrade(ctx, v, err); err != nil {
 			return err
 		}
@@ -146,6 +171,41 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 	d.record(req, v)
 	d.logDenial(req, v)
 	return nil
+}
+
+// countErrors counts that nobody could decide: once a descriptor, not once a
+// window of its rule.
+func (v *Verdict) countErrors() {
+	for i := range v.Limits {
+		if i == 0 || v.Limits[i].Descriptor != v.Limits[i-1].Descriptor {
+			v.Limits[i].Rule.meter.Count(OutcomeError)
+		}
+	}
+}
+
+// refuse denies a request where nobody could say whose limits count, and reports
+// whether it does: the store need not be asked then.
+func (v *Verdict) refuse() (denied bool) {
+	v.decisions = v.decisions[:0]
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		decision := window.Decision{Allowed: true, Remaining: s.Limit.Hits}
+		if s.Blind = s.Unresolved && s.MayDeny(); s.Blind {
+			decision = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
+			denied = true
+		}
+		v.decisions = append(v.decisions, decision)
+	}
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		if !denied {
+			s.Blind = false
+		} else if !s.Blind {
+			s.Unknown = true // it was not asked
+		}
+	}
+	v.Degraded = denied
+	return denied
 }
 
 // take makes the one store call of the request.
@@ -231,6 +291,7 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 		case StoreErrorDeny:
 			if s.Mode != window.Refund { // which is lost, but nobody's fault
 				v.decisions[i] = window.Decision{RetryAfter: s.Rule.storeErrorRetry()}
+				s.Blind = true
 			}
 		case StoreErrorLocal:
 			v.local = append(v.local, v.checks[i])

@@ -17,10 +17,17 @@
 // open. Where such an entry holds an API key, the key's digest is looked up:
 //
 //   - A known key counts for its subject: all keys of a subject share one log.
+//
 //   - Unknown keys share one log per client address (the remote_address or
 //     masked_remote_address entry of any descriptor of the request; one log for
 //     all if there is none), so that making up keys gains nothing. The keys of
 //     a disabled subject are unknown. [Identity] can give each its own log.
+//
+//   - A key that nobody can say anything about, because the source of tiers is
+//     away, is limited as an unknown one, or denied without asking the store.
+//
+// A subject may have limits of its own under a rule, by the rule's name. They
+// take the place of its tier's; the log stays the same where the window does.
 //
 // The subject also picks the tier, and is the hash tag of the store key, so that
 // one customer's limits sit on one slot of a Redis Cluster. The tag of a log is

@@ -93,6 +93,12 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 	if s.Subject != "" {
 		who += " of subject " + s.Subject
 	}
+	if s.Own {
+		who += ", whose own limit it is"
+	}
+	if s.Unresolved {
+		who += " (the source of tiers cannot say whose)"
+	}
 	mode := ""
 	switch {
 	case s.Mode == window.Refund:

@@ -1,27 +1,53 @@
 package policy
 
 import (
+	"context"
 	"net/netip"
+	"time"
 
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // subject is who a rule limits in one request.
 type subject struct {
-	id   string // empty if not known
-	tier string
-	log  string // what names the log
+	known      *tier.Subject // nil if not known
+	tier       string
+	log        string // what names the log
+	unresolved bool   // nobody could say who it is
+}
+
+// id is the subject's id, empty if it is not known.
+func (s *subject) id() string {
+	if s.known == nil {
+		return ""
+	}
+	return s.known.ID
 }
 
 // subjectOf finds who a rule limits. The rule has a subject.
-func (rs *Rules) subjectOf(rule *Rule, req *Request, entries descriptors.Descriptor) subject {
+func (rs *Rules) subjectOf(rule *Rule, req *Request, entries descriptors.Descriptor, c *callers) subject {
+	s := rs.callerOf(rule, req, entries, c)
+	if rs.trusted == "" || rs.tiers == nil {
+		return s
+	}
+	if t, ok := valueOf(rs.trusted, req, entries); ok {
+		s.tier, s.unresolved = t, false
+		if !rs.tiers.HasTier(t) {
+			s.tier = rs.tiers.DefaultTier()
+		}
+	}
+	return s
+}
+
+func (rs *Rules) callerOf(rule *Rule, req *Request, entries descriptors.Descriptor, c *callers) subject {
 	if rule.subject >= 0 {
-		return rs.identify(entries[rule.subject], req)
+		return rs.identify(entries[rule.subject], req, c)
 	}
 	for i := range req.Descriptors {
 		for _, e := range req.Descriptors[i].Entries {
 			if e.Key == rule.Subject {
-				return rs.identify(e, req)
+				return rs.identify(e, req, c)
 			}
 		}
 	}
@@ -29,41 +55,120 @@ func (rs *Rules) subjectOf(rule *Rule, req *Request, entries descriptors.Descrip
 	return rs.stranger(req)
 }
 
-// identify looks up the subject that an entry names: by the digest of an API
-// key, or by id where the entry is no secret.
-func (rs *Rules) identify(e descriptors.Entry, req *Request) subject {
-	if !rs.secrets.Is(e.Key) {
-		s := subject{log: "id." + e.Value}
-		if rs.tiers != nil {
-			s.tier = rs.tiers.DefaultTier()
-			if known := rs.tiers.ByID(e.Value); known != nil && !known.Disabled {
-				s.id, s.tier = known.ID, known.Tier
+// valueOf returns the value of an entry of the descriptor, else of any descriptor
+// of the request.
+func valueOf(key string, req *Request, entries descriptors.Descriptor) (value string, ok bool) {
+	for _, e := range entries {
+		if e.Key == key {
+			return e.Value, true
+		}
+	}
+	for i := range req.Descriptors {
+		for _, e := range req.Descriptors[i].Entries {
+			if e.Key == key {
+				return e.Value, true
 			}
 		}
-		return s
 	}
-	if rs.tiers != nil {
-		if known := rs.tiers.ByDigest(e.Value); known != nil && !known.Disabled {
-			return subject{id: known.ID, tier: known.Tier, log: "id." + known.ID}
+	return "", false
+}
+
+// callers asks whose the keys of one request are, each once.
+type callers struct {
+	ctx      context.Context //nolint:containedctx // of the request that is being decided, which it does not outlive
+	subjects tier.Resolver   // nil: nobody is known
+	secrets  *tier.Secrets
+	left     time.Duration // of the time that the request may wait; a directory takes none
+	known    []caller
+}
+
+// caller is a key that was asked for.
+type caller struct {
+	value  string
+	byID   bool
+	answer tier.Answer
+}
+
+func (c *callers) begin(ctx context.Context, o *Options, rs *Rules) {
+	c.ctx, c.secrets = ctx, rs.secrets
+	switch {
+	case rs.tiers == nil:
+	case o.Subjects != nil:
+		c.subjects, c.left = o.Subjects, o.Wait
+	default:
+		c.subjects = rs.tiers
+	}
+}
+
+// end forgets the request.
+func (c *callers) end() {
+	clear(c.known)
+	*c = callers{known: c.known[:0]}
+}
+
+// resolve answers whose an API key is, by its fingerprint, or who has an id.
+func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
+	if c.subjects == nil {
+		return tier.Answer{}
+	}
+	if !byID && req.Caller != nil && req.Caller.Fingerprint == value {
+		return req.Caller.Answer
+	}
+	for i := range c.known {
+		if c.known[i].byID == byID && c.known[i].value == value {
+			return c.known[i].answer
 		}
 	}
-	if rs.share {
-		return rs.stranger(req)
+	var start time.Time
+	if c.left > 0 {
+		start = time.Now()
 	}
-	s := subject{log: "key." + e.Value}
-	if rs.tiers != nil {
-		s.tier = rs.tiers.DefaultTier()
+	var a tier.Answer
+	if byID {
+		a = c.subjects.Resolve(c.ctx, tier.Key{ID: value}, c.left)
+	} else {
+		a = c.secrets.Resolve(c.ctx, c.subjects, value, req.plain(value), c.left)
 	}
+	if c.left > 0 {
+		c.left = max(0, c.left-time.Since(start))
+	}
+	c.known = append(c.known, caller{value, byID, a})
+	return a
+}
+
+// plain returns the API key with a fingerprint, or "" where it is not kept.
+func (r *Request) plain(fingerprint string) string {
+	for i := range r.Plain {
+		if r.Plain[i].Fingerprint == fingerprint {
+			return r.Plain[i].Key
+		}
+	}
+	return ""
+}
+
+// identify looks up the subject that an entry names: by the digest of an API
+// key, or by id where the entry is no secret.
+func (rs *Rules) identify(e descriptors.Entry, req *Request, c *callers) subject {
+	secret := rs.secrets.Is(e.Key)
+	a := c.resolve(req, e.Value, !secret)
+	var s subject
+	switch known := a.Subject; {
+	case known != nil && !known.Disabled:
+		return subject{known: known, tier: rs.TierOf(known), log: "id." + known.ID}
+	case secret && rs.share:
+		s = rs.stranger(req)
+	case secret:
+		s = subject{tier: rs.TierOf(nil), log: "key." + tier.FingerprintDigest(e.Value)}
+	default:
+		s = subject{tier: rs.TierOf(nil), log: "id." + e.Value}
+	}
+	s.unresolved = a.Unavailable
 	return s
 }
 
 // stranger is whoever calls from this address without a key that is known.
 func (rs *Rules) stranger(req *Request) subject {
-	s := subject{log: "addr." + clientAddress(req)}
-	if rs.tiers != nil {
-		s.tier = rs.tiers.DefaultTier()
-	}
-	return s
+	return subject{tier: rs.TierOf(nil), log: "addr." + clientAddress(req)}
 }
 
 // ruleKey names the log of a rule. The tag is the subject if the log is told
@@ -82,7 +187,7 @@ func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descripto
 			value = who.log
 			tag = who.log
 		case part.secret:
-			value = rs.identify(entries[part.entry], req).log
+			value = rs.identify(entries[part.entry], req, &v.callers).log
 		default:
 			value = entries[part.entry].Value
 		}
@@ -103,7 +208,7 @@ func (rs *Rules) overrideKey(dom *domain, req *Request, entries descriptors.Desc
 	for _, e := range entries {
 		value := e.Value
 		if rs.secrets.Is(e.Key) {
-			value = rs.identify(e, req).log
+			value = rs.identify(e, req, &v.callers).log
 			tag = value
 		}
 		v.identity = append(v.identity, e.Key, value)

@@ -195,6 +195,8 @@ func (r *Rule) cost(cost uint64) uint64 {
 type Rules struct {
 	secrets *tier.Secrets
 	tiers   *tier.Directory // nil: no subject is known, every key is its own
+	away    bool            // subjects live in another place than tiers
+	trusted string          // the entry that is believed to hold the tier; empty: none
 	share   bool
 	shadow  bool
 	quota   bool
@@ -224,6 +226,13 @@ type Identity struct {
 	// keys share one log per client address, so that making up keys gains
 	// nothing. Without Tiers every key is unknown and has its own log.
 	EachUnknownKey bool
+	// TrustedEntry is the key of a descriptor entry whose value is the tier of the
+	// subject, whatever Tiers say: from a JWT claim or another authorizer. Whoever
+	// can write it chooses their tier. Empty: no entry is believed.
+	TrustedEntry string
+	// Elsewhere says that subjects live in another place than Tiers, which has
+	// their tiers alone.
+	Elsewhere bool
 }
 
 // NewRules returns a generation without rules.
@@ -231,6 +240,8 @@ func NewRules(who Identity) *Rules {
 	return &Rules{
 		secrets: who.Secrets,
 		tiers:   who.Tiers,
+		trusted: who.TrustedEntry,
+		away:    who.Elsewhere,
 		share:   who.Tiers != nil && !who.EachUnknownKey,
 		domains: make(map[string]*domain),
 	}
@@ -455,6 +466,19 @@ func (rs *Rules) Domains() []string {
 // Tiers returns the directory, or nil where no subject is known.
 func (rs *Rules) Tiers() *tier.Directory { return rs.tiers }
 
+// TierOf returns the tier that counts for a subject: its own, or the default one
+// where the rules do not know that. Empty without tiers.
+func (rs *Rules) TierOf(s *tier.Subject) string {
+	switch {
+	case rs.tiers == nil:
+		return ""
+	case s == nil || !rs.tiers.HasTier(s.Tier):
+		return rs.tiers.DefaultTier()
+	default:
+		return s.Tier
+	}
+}
+
 // labelOf writes domain|key=value/key for people.
 func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
 	parts := make([]string, len(path))
@@ -517,8 +541,10 @@ func plainName(text string) string {
 }
 
 // named gives every limit its name in headers.
-func named(rule string, limits []Limit) []Limit {
-	limits = slices.Clone(limits)
+func named(rule string, limits []Limit) []Limit { return name(rule, slices.Clone(limits)) }
+
+// name is named in place.
+func name(rule string, limits []Limit) []Limit {
 	for i := range limits {
 		limits[i].Policy = rule
 		if len(limits) > 1 {

@@ -17,7 +17,10 @@ type LimitStatus struct {
 	Mode       window.Mode
 	Quota      bool // one of several alternatives, of which one must have room
 	Observed   bool // never denies
+	Own        bool // the subject's own limits take the place of its tier's
+	Unresolved bool // nobody could say whose limits count; those of somebody unknown do
 	Unknown    bool // the store could not say, and the rule allows then: nobody knows what remains
+	Blind      bool // nobody could say whether there is room, and it denies then
 	Decision   window.Decision
 }
 
@@ -88,6 +91,9 @@ type Verdict struct {
 	// Shadowed is the index in Limits of the strictest limit that had no room but
 	// is only observed, or -1.
 	Shadowed int
+	// Unresolved says that a limit is, because the source of tiers could not say who
+	// calls.
+	Unresolved bool
 	// Headers are the styles of headers of the domain. Nil: the service's.
 	Headers []string
 
@@ -98,6 +104,8 @@ type Verdict struct {
 	detail    []byte
 	local     []window.Check
 	localAt   []int
+	callers   callers
+	own       []Limit
 }
 
 // A Match is what one descriptor of a request met.
@@ -117,7 +125,10 @@ type Match struct {
 // to ask. The verdict must be degraded.
 func (v *Verdict) DegradedBy() OnStoreError {
 	if !v.Allowed && v.Decisive >= 0 {
-		return v.Limits[v.Decisive].Rule.OnStoreError
+		if s := &v.Limits[v.Decisive]; !s.Blind {
+			return s.Rule.OnStoreError
+		}
+		return StoreErrorDeny
 	}
 	for i := range v.Limits {
 		if v.Limits[i].Rule.OnStoreError == StoreErrorLocal {
@@ -174,7 +185,7 @@ func (v *Verdict) reset(descriptors int) {
 	clear(v.checks)
 	clear(v.identity)
 	clear(v.local)
-	v.Allowed, v.Degraded, v.Decisive, v.Shadowed, v.Headers = true, false, -1, -1, nil
+	v.Allowed, v.Degraded, v.Unresolved, v.Decisive, v.Shadowed, v.Headers = true, false, false, -1, -1, nil
 	v.Limits, v.checks, v.Strictest, v.Matches = v.Limits[:0], v.checks[:0], v.Strictest[:0], v.Matches[:0]
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)

@@ -520,7 +520,7 @@ func TestCacheVerifier(t *testing.T) {
 		l := cache(t, f, nil)
 		l.is(t, Key{Digest: a}, "free", "")
 		l.is(t, Key{Digest: b}, "nobody", "")
-		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", maxID+1)}} {
+		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", MaxText+1)}, {ID: "a\nb"}} {
 			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
 			l.is(t, k, "nobody", "")
 		}

@@ -142,9 +142,12 @@ func FingerprintDigest(fingerprint string) string {
 // nobody has that by the one under the previous secret. plain is the key itself
 // for a source that wants it, else empty.
 func (s *Secrets) Resolve(ctx context.Context, r Resolver, fingerprint, plain string, wait time.Duration) Answer {
+	if s.previous == nil || len(fingerprint) != 2*DigestLen {
+		return r.Resolve(ctx, Key{Digest: FingerprintDigest(fingerprint), Plain: plain}, wait)
+	}
 	start := time.Now()
-	a := r.Resolve(ctx, Key{Digest: FingerprintDigest(fingerprint), Plain: plain}, wait)
-	if s.previous == nil || a.Subject != nil || len(fingerprint) != 2*DigestLen {
+	a := r.Resolve(ctx, Key{Digest: fingerprint[:DigestLen], Plain: plain}, wait)
+	if a.Subject != nil {
 		return a
 	}
 	old := r.Resolve(ctx, Key{Digest: fingerprint[DigestLen:], Plain: plain}, max(0, wait-time.Since(start)))

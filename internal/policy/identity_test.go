@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// asked is a tier.Resolver that answers from a table and remembers the questions.
+type asked struct {
+	answers   map[string]tier.Answer // by digest or id
+	questions []tier.Key
+	waits     []time.Duration
+	takes     time.Duration
+}
+
+func (a *asked) Resolve(_ context.Context, k tier.Key, wait time.Duration) tier.Answer {
+	a.questions, a.waits = append(a.questions, k), append(a.waits, wait)
+	time.Sleep(min(a.takes, wait))
+	return a.answers[k.Digest+k.ID]
+}
+
+func known(s tier.Subject) tier.Answer { return tier.Answer{Subject: &s} }
+
+// TestSourcesOutside decides with subjects that live elsewhere.
+func TestSourcesOutside(t *testing.T) {
+	key := func(k string) string { return secrets.Digest(k) }
+	own := func(o tier.Override) *tier.Extra {
+		return &tier.Extra{Overrides: map[string]tier.Override{"per-key": o, "route-quota": o}}
+	}
+	unavailable := tier.Answer{Unavailable: true}
+	for _, tt := range []struct {
+		name    string
+		answers map[string]tier.Answer
+		who     Identity
+		deny    bool
+		caller  *Caller
+		req     *Request
+		checks  string // "key hits/window", separated by spaces
+		tier    string // of the last limit
+		asked   int
+		denied  bool
+	}{
+		{
+			name:    "known",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "starter"})},
+			req:     request("api_key=k"),
+			checks:  "{id.zeta}:edge|api_key:id.zeta 500/1s {id.zeta}:edge|api_key:id.zeta 3000/1m0s", tier: "starter", asked: 1,
+		},
+		{
+			name:    "asked once for all descriptors",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta"})},
+			req:     request("api_key=k", "route=search api_key=k", "route=mine"),
+			checks:  "{id.zeta}:edge|api_key:id.zeta 100/1m0s {id.zeta}:edge|route=search/api_key:id.zeta 20/1h0m0s {id.zeta}:edge|route=mine:id.zeta 8/1h0m0s",
+			tier:    "free", asked: 1,
+		},
+		{
+			name:    "a tier that the rules do not know counts as the default one",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "platinum"})},
+			req:     request("api_key=k"), checks: "{id.zeta}:edge|api_key:id.zeta 100/1m0s", tier: "free", asked: 1,
+		},
+		{
+			name:    "disabled",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "starter", Disabled: true})},
+			req:     request("api_key=k", "remote_address=192.0.2.7"),
+			checks:  "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
+		},
+		{
+			name: "nobody can say: limited as somebody unknown", answers: map[string]tier.Answer{key("k"): unavailable},
+			req:    request("api_key=k", "remote_address=192.0.2.7"),
+			checks: "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
+		},
+		{
+			name: "nobody can say: denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
+			req: request("remote_address=192.0.2.7", "api_key=k"), tier: "free", asked: 1, denied: true,
+		},
+		{
+			name: "what nobody has to know is not denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
+			req: request("remote_address=192.0.2.7"), checks: "{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
+		},
+		{
+			name:    "an own limit",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "starter", Extra: own(tier.Override{Limits: []window.Limit{{Hits: 77, Window: time.Minute}}})})},
+			req:     request("api_key=k", "route=search api_key=k"),
+			checks:  "{id.zeta}:edge|api_key:id.zeta 77/1m0s {id.zeta}:edge|route=search/api_key:id.zeta 20/1h0m0s", tier: "starter", asked: 1,
+		},
+		{
+			name:    "an own limit that is none",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "starter", Extra: own(tier.Override{Unlimited: true})})},
+			req:     request("api_key=k"), asked: 1,
+		},
+		{
+			name:    "several own limits, of which a quota rule can have none",
+			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Extra: own(tier.Override{Limits: []window.Limit{{Hits: 1, Window: time.Minute}, {Hits: 2, Window: time.Hour}}})})},
+			req:     request("api_key=k", "quota=a api_key=k"),
+			checks:  "{id.zeta}:edge|api_key:id.zeta 1/1m0s {id.zeta}:edge|api_key:id.zeta 2/1h0m0s {id.zeta}:edge|quota/api_key:a,id.zeta 5/1m0s", tier: "free", asked: 1,
+		},
+		{
+			name:    "by id",
+			answers: map[string]tier.Answer{"zeta": known(tier.Subject{ID: "zeta", Tier: "starter"})},
+			req:     request("consumer=zeta"), checks: "{id.zeta}:edge|consumer:id.zeta 2/1m0s", tier: "starter", asked: 1,
+		},
+		{
+			name: "a trusted entry says the tier", who: Identity{TrustedEntry: "tier"},
+			req: request("consumer=zeta", "tier=starter"), checks: "{id.zeta}:edge|consumer:id.zeta 2/1m0s", tier: "starter", asked: 1,
+		},
+		{
+			name: "an entry that is not trusted says nothing",
+			req:  request("consumer=zeta", "tier=starter"), checks: "{id.zeta}:edge|consumer:id.zeta 1/1m0s", tier: "free", asked: 1,
+		},
+		{
+			name: "a trusted entry with a tier that the rules do not know", who: Identity{TrustedEntry: "tier"},
+			req: request("consumer=zeta", "tier=platinum"), checks: "{id.zeta}:edge|consumer:id.zeta 1/1m0s", tier: "free", asked: 1,
+		},
+		{
+			name: "a trusted entry is enough where nobody can say", who: Identity{TrustedEntry: "tier"}, deny: true,
+			answers: map[string]tier.Answer{"zeta": unavailable},
+			req:     request("consumer=zeta", "tier=starter"), checks: "{id.zeta}:edge|consumer:id.zeta 2/1m0s", tier: "starter", asked: 1,
+		},
+		{
+			name:   "the adapter has asked already",
+			caller: &Caller{Fingerprint: key("k"), Answer: known(tier.Subject{ID: "zeta", Tier: "starter"})},
+			req:    request("route=search api_key=k"), checks: "{id.zeta}:edge|route=search/api_key:id.zeta 20/1h0m0s", tier: "starter",
+		},
+		{
+			name:   "the adapter has asked for another key",
+			caller: &Caller{Fingerprint: key("other"), Answer: known(tier.Subject{ID: "zeta", Tier: "starter"})},
+			req:    request("route=search api_key=k"), checks: "{addr.}:edge|route=search/api_key:addr. 20/1h0m0s", tier: "free", asked: 1,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.who.Secrets, tt.who.Tiers = secrets, directory(t)
+			rs := testRules(t, tt.who)
+			if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("quota"), anyOf("api_key")}, Name: "route-quota", Quota: true, Terms: per(5, time.Minute)}); err != nil {
+				t.Fatal(err)
+			}
+			store, source := new(spend), &asked{answers: tt.answers}
+			decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: time.Second, DenyUnresolved: tt.deny})
+			tt.req.Caller = tt.caller
+			var v Verdict
+			if err := decider.Decide(t.Context(), tt.req, &v); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range store.checks {
+				got = append(got, fmt.Sprintf("%s %d/%v", c.Key, c.Limit.Hits, c.Limit.Window))
+			}
+			if got := strings.Join(got, " "); got != tt.checks {
+				t.Errorf("checks:\n%s\nwant:\n%s", got, tt.checks)
+			}
+			if n := len(v.Limits); n > 0 && v.Limits[n-1].Tier != tt.tier {
+				t.Errorf("tier of the last limit = %q, want %q", v.Limits[n-1].Tier, tt.tier)
+			}
+			if len(source.questions) != tt.asked {
+				t.Errorf("asked for %v, want %d questions", source.questions, tt.asked)
+			}
+			if v.Allowed == tt.denied || v.Degraded != tt.denied {
+				t.Errorf("allowed %v degraded %v, want a denial: %v", v.Allowed, v.Degraded, tt.denied)
+			}
+			if tt.denied {
+				if s := v.Limits[v.Decisive]; !s.Blind || s.Rule.Name != "per-key" || s.Decision.RetryAfter != DefaultStoreErrorRetry || v.DegradedBy() != StoreErrorDeny {
+					t.Errorf("it is denied by %+v", s)
+				}
+			}
+			if want := tt.answers[key("k")].Unavailable && tt.asked > 0; v.Unresolved != want {
+				t.Errorf("Unresolved = %v, want %v", v.Unresolved, want)
+			}
+		})
+	}
+}
+
+// TestTheWaitIsThatOfTheRequest: two keys of one request share the time.
+func TestTheWaitIsThatOfTheRequest(t *testing.T) { synctest.Test(t, testWait) }
+
+func testWait(t *testing.T) {
+	source := &asked{takes: 20 * time.Millisecond}
+	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
+	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: 25 * time.Millisecond})
+	var v Verdict
+	if err := decider.Decide(t.Context(), request("api_key=a", "api_key=b", "api_key=c", "api_key=a"), &v); err != nil {
+		t.Fatal(err)
+	}
+	if len(source.waits) != 3 || source.waits[0] != 25*time.Millisecond || source.waits[1] != 5*time.Millisecond || source.waits[2] != 0 {
+		t.Errorf("waits = %v, want 25ms, what the first leaves of it, and 0s", source.waits)
+	}
+}
+
+// TestPlainKeys: a source is asked by the key itself where the adapter kept it.
+func TestPlainKeys(t *testing.T) {
+	source := new(asked)
+	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
+	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Subjects: source})
+	req := request("api_key=a", "api_key=b")
+	req.Plain = []PlainKey{{secrets.Fingerprint("b"), "b"}}
+	var v Verdict
+	if err := decider.Decide(t.Context(), req, &v); err != nil {
+		t.Fatal(err)
+	}
+	if q := source.questions; len(q) != 2 || q[0].Plain != "" || q[1].Plain != "b" {
+		t.Errorf("asked for %+v, want the key b itself alone", q)
+	}
+	if strings.Contains(fmt.Sprintf("%+v", v.callers), "Plain:b") || len(v.callers.known) != 0 || v.callers.ctx != nil {
+		t.Errorf("the verdict keeps %+v", v.callers)
+	}
+}
+
+// TestPreviousSecret: while a secret is replaced, keys are known under either, and
+// the log of an unknown key is named by the new one.
+func TestPreviousSecret(t *testing.T) {
+	old, now := tier.NewSecrets([]string{"api_key"}, []byte("an older pepper")), tier.NewSecrets([]string{"api_key"}, []byte("a newer pepper"))
+	now.Previous([]byte("an older pepper"))
+	dir, err := tier.NewDirectory([]string{"free", "starter"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, digest := range map[string]string{"early": old.Digest("early-key"), "late": now.Digest("late-key")} {
+		if err := dir.Add(tier.Subject{ID: id, Tier: "starter"}, digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rs := testRules(t, Identity{Secrets: now, Tiers: dir, EachUnknownKey: true})
+	store := new(spend)
+	decider, _ := newDecider(t, rs, store)
+	for key, want := range map[string]string{
+		"early-key": "{id.early}:edge|api_key:id.early", "late-key": "{id.late}:edge|api_key:id.late",
+		"no-key": fmt.Sprintf("{key.%[1]s}:edge|api_key:key.%[1]s", now.Digest("no-key")),
+	} {
+		req := &Request{Domain: "edge", Descriptors: []Descriptor{{Cost: 1, Entries: descriptors.Descriptor{{Key: "api_key", Value: now.Value("api_key", key)}}}}}
+		var v Verdict
+		if err := decider.Decide(t.Context(), req, &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := store.checks[0].Key; got != want {
+			t.Errorf("the log of %s is %s, want %s", key, got, want)
+		}
+	}
+	if n := now.FoundByPrevious(); n != 1 {
+		t.Errorf("%d keys were found under the previous secret, want 1", n)
+	}
+}
