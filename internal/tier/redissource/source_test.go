@@ -224,7 +224,9 @@ func TestRecords(t *testing.T) {
 		{"whole by an empty tier", []string{"subject", "acme", "tier", ""}, nil, &tier.Subject{ID: "acme"}, ""},
 		{"whole and revoked", []string{"subject", "acme", "tier", "free", "revoked", "true"}, nil, nil, ""},
 		{
-			"whole by its labels", []string{"subject", "acme", "labels", `{"a":"b"}`}, nil,
+			"whole by its labels",
+			[]string{"subject", "acme", "labels", `{"a":"b"}`},
+			nil,
 			&tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "",
 		},
 		{"without a subject", []string{"tier", "pro"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},

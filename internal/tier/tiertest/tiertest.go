@@ -394,8 +394,8 @@ func runLoad(t *testing.T, f Fixture) {
 	for range 2 {
 		for key, s := range subjects {
 			for k, want := range map[tier.Key]*tier.Subject{
-				byDigest(key):        &s,
-				{ID: s.ID}:           &s,
+				byDigest(key):         &s,
+				{ID: s.ID}:            &s,
 				byDigest("no " + key): nil,
 			} {
 				all.Go(func() {
