@@ -2,19 +2,20 @@ package test
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
@@ -35,11 +36,24 @@ const (
 	envPreviousKey     = "SLIDEGATE_SECRETS_PREVIOUS_KEY"
 )
 
+// Metrics of sources.
+const (
+	metricPushes      = "slidegate_tiers_pushes_total"
+	metricWatching    = "slidegate_tiers_watching"
+	metricOpen        = "slidegate_tiers_source_open"
+	metricStale       = `slidegate_tiers_answers_total{from="stale"}`
+	metricUnavailable = `slidegate_tiers_answers_total{from="unavailable"}`
+	metricBadRecords  = `slidegate_tiers_questions_total{outcome="bad_record"}`
+	metricTimeouts    = `slidegate_tiers_questions_total{outcome="timeout"}`
+	metricLimited     = `slidegate_tiers_questions_total{outcome="limited"}`
+	metricUnknownHeld = `slidegate_tiers_records{kind="unknown"}`
+)
+
 const (
 	tierNames = "tiers: [free, pro, top]\ndefault: free\n"
 
-	// byTier tells tiers apart by their limits, which no test reaches.
-	byTier = `
+	// tiersApart tells tiers apart by their limits, which no test reaches.
+	tiersApart = `
 domain: edge
 descriptors:
   - key: api_key
@@ -53,7 +67,7 @@ descriptors:
 `
 )
 
-// tierOf is the tier with a limit in byTier.
+// tierOf is the tier with a limit in tiersApart.
 var tierOf = map[uint32]string{1000001: "free", 1000002: "pro", 1000003: "top"}
 
 // A customer is somebody with API keys.
@@ -74,11 +88,16 @@ type home struct {
 	t     *testing.T
 	proxy *servers.Proxy
 	env   map[string]string // what rls is told of it
-	// tells: it tells of changes by itself.
-	tells  bool
-	server interface{ Start(); Pause(); Resume() }
-	kill   func()
-	// write writes a customer, and has changes told where the home can. revoke takes
+	// tells is how many messages tell of a subject, of one of its new keys, and of a
+	// revoked one. Zero: it does not tell of changes by itself.
+	tells  struct{ subject, newKey, revoked int }
+	server interface {
+		Start()
+		Pause()
+		Resume()
+	}
+	kill func()
+	// write writes a customer and has changes told. revoke takes
 	// a key away. corrupt makes the customer's record none.
 	write   func(customer)
 	revoke  func(key string)
@@ -112,7 +131,7 @@ func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
 
 func inPostgres(t *testing.T) *home {
 	t.Helper()
-	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all"}})
+	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "max_connections=200"}})
 	exec := func(sql string, args ...any) {
 		t.Helper()
 		if err := s.Exec(sql, args...); err != nil {
@@ -121,7 +140,8 @@ func inPostgres(t *testing.T) *home {
 	}
 	exec(pgsource.Schema())
 	exec("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate")
-	h := &home{server: s, kill: s.Kill, tells: true, proxy: servers.StartProxy(t, s.Addr())}
+	h := &home{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
+	h.tells.subject, h.tells.newKey, h.tells.revoked = 1, 1, 1
 	h.env = map[string]string{
 		envTiersSource:                 "postgres",
 		"SLIDEGATE_TIERS_POSTGRES_URL": "postgres://slidegate@" + h.proxy.Addr() + "/slidegate",
@@ -162,7 +182,8 @@ func inRedis(t *testing.T) *home {
 		}
 	}
 	const prefix, channel = "slidegate:tier:", "slidegate:tiers"
-	h := &home{server: s, kill: s.Stop, tells: true, proxy: servers.StartProxy(t, s.Addr())}
+	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h.tells.subject, h.tells.revoked = 1, 1
 	h.env = map[string]string{envTiersSource: "redis", "SLIDEGATE_TIERS_REDIS_URL": "redis://" + h.proxy.Addr()}
 	h.write = func(c customer) {
 		t.Helper()
@@ -234,9 +255,41 @@ func overHTTP(t *testing.T) *home {
 func (h *home) put(all ...customer) {
 	h.t.Helper()
 	for _, c := range all {
-		h.customers[c.id] = c
 		h.write(c)
+		h.customers[c.id] = c
 	}
+}
+
+// change does something that is told in so many messages, and returns when rls has
+// heard of it, which takes no request.
+func (h *home) change(rls *servers.RLSServer, messages int, do func()) {
+	h.t.Helper()
+	before := number(h.t, rls, metricPushes)
+	do()
+	if h.tells.subject > 0 {
+		eventually(h.t, "a change to be told", func() bool { return number(h.t, rls, metricPushes) == before+messages })
+	}
+}
+
+// update is put for one customer, with change.
+func (h *home) update(rls *servers.RLSServer, c customer) {
+	h.t.Helper()
+	messages := h.tells.subject
+	if _, ok := h.customers[c.id]; !ok {
+		messages += h.tells.newKey * len(c.keys)
+	}
+	h.change(rls, messages, func() { h.put(c) })
+}
+
+// number is a metric that counts.
+func number(t *testing.T, rls *servers.RLSServer, name string) int {
+	t.Helper()
+	text := metric(t, rls, name)
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatalf("the metric %s is %q, want a number", name, text)
+	}
+	return int(n)
 }
 
 // start starts a home that was killed. Nobody reaches it before it knows
@@ -271,7 +324,7 @@ func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
 // watched waits until rls hears of changes, if the home tells of any.
 func (h *home) watched(rls *servers.RLSServer) {
 	h.t.Helper()
-	if h.tells {
+	if h.tells.subject > 0 {
 		eventually(h.t, "changes to be told", func() bool { return metric(h.t, rls, metricWatching) == "1" })
 	}
 }
@@ -366,16 +419,10 @@ func TestChangesAreTold(t *testing.T) {
 	eachHome(t, func(t *testing.T, h *home) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2"}}
 		h.put(acme)
-		rls := h.serve(byTier, nil)
+		rls := h.serve(tiersApart, nil)
 		ask := askers(t, rls)
-		// want waits for what was told to arrive, which takes no request.
-		told := metric(t, rls, metricPushes)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
-			if h.tells {
-				eventually(t, what+" to be told", func() bool { return metric(t, rls, metricPushes) != told })
-				told = settled(t, rls, metricPushes)
-			}
 			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
 				if got := ask[path](key); got != want {
 					t.Errorf("%s: %s: got %q for the next request, want %q", what, path, got, want)
@@ -393,42 +440,140 @@ func TestChangesAreTold(t *testing.T) {
 			}
 		}
 
-		h.put(customer{id: "new", tier: "pro", keys: []string{"k-new"}})
+		h.update(rls, customer{id: "new", tier: "pro", keys: []string{"k-new"}})
 		want("a customer whose key was asked for before", "k-new", "pro", "pro")
 		acme.tier = "top"
-		h.put(acme)
+		h.update(rls, acme)
 		want("an upgrade", "k-acme-1", "top", "top")
-		want2 := ask["limits"]("k-acme-2")
-		if want2 != "top" {
-			t.Errorf("an upgrade: got %q for the other key, want top", want2)
-		}
+		want("an upgrade, with the other key", "k-acme-2", "top", "top")
 		acme.tier = "pro"
-		h.put(acme)
+		h.update(rls, acme)
 		want("a downgrade", "k-acme-2", "pro", "pro")
 		acme.disabled = true
-		h.put(acme)
+		h.update(rls, acme)
 		want("disabled", "k-acme-1", "free", "403")
 		acme.disabled = false
-		h.put(acme)
+		h.update(rls, acme)
 		want("enabled", "k-acme-1", "pro", "pro")
-		h.revoke("k-acme-1")
+		h.change(rls, h.tells.revoked, func() { h.revoke("k-acme-1") })
 		want("a revoked key", "k-acme-1", "free", "401")
-		if got := ask["authorization"]("k-acme-2"); got != "pro" {
-			t.Errorf("a revoked key: got %q for the other one, want pro", got)
-		}
+		want("the other one", "k-acme-2", "pro", "pro")
 	})
 }
 
-// settled returns a metric once it has stopped to change.
-func settled(t *testing.T, rls *servers.RLSServer, name string) string {
-	t.Helper()
-	last := metric(t, rls, name)
-	for {
-		time.Sleep(50 * time.Millisecond)
-		now := metric(t, rls, name)
-		if now == last {
-			return now
+// quota has limits that a test reaches.
+const quota = `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit:
+      name: per-key
+      by_tier:
+        free: {unit: hour, requests_per_unit: 5}
+        pro:  {unit: hour, requests_per_unit: 12}
+        top:  {unit: hour, requests_per_unit: 40}
+  - key: remote_address
+`
+
+// TestHistoryIsKept changes tiers of somebody who has spent: what was spent with
+// any of the keys counts against whatever limit holds now.
+func TestHistoryIsKept(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) {
+		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2", "k-acme-3"}}
+		h.put(acme)
+		rls := h.serve(quota, nil)
+		limits := limiter(t, rls)
+		spent := 0
+		// spend spends until it is denied, by turns with each key.
+		spend := func(what string, limit int) {
+			t.Helper()
+			for i := 0; ; i++ {
+				out, err := limits("api_key="+acme.keys[i%len(acme.keys)], "remote_address=192.0.2.1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+					break
+				}
+				spent++
+				if got, want := remaining(out), uint32(limit-spent); got != want {
+					t.Errorf("%s: request %d: got %d remaining, want %d", what, spent, got, want)
+				}
+			}
+			if spent != limit {
+				t.Errorf("%s: got %d requests in all, want %d", what, spent, limit)
+			}
 		}
-		last = now
+		spend("free", 5)
+		acme.tier = "pro"
+		h.update(rls, acme)
+		spend("pro", 12)
+		acme.tier = "free"
+		h.update(rls, acme)
+		if out, err := limits("api_key="+acme.keys[0], "remote_address=192.0.2.1"); err != nil || out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("after a downgrade: got %v, %v, want a denial: 12 of 5 are spent", out.GetOverallCode(), err)
+		}
+		acme.tier, acme.overrides = "top", `{"per-key": {"unit": "hour", "requests_per_unit": 15}}`
+		h.update(rls, acme)
+		spend("a limit of its own", 15)
+		acme.overrides = ""
+		h.update(rls, acme)
+		spend("top", 40)
+	})
+}
+
+// TestTwoSecrets has customers whose digests were made with the secret before, and
+// replaces them one by one.
+func TestTwoSecrets(t *testing.T) {
+	const current, previous = "a-secret-of-these-days", "a-secret-of-the-old-days"
+	keyed := func(secret string) func(string) string {
+		return func(key string) string {
+			mac := hmac.New(sha256.New, []byte(secret))
+			mac.Write([]byte(key))
+			return hex.EncodeToString(mac.Sum(nil))
+		}
 	}
+	eachHome(t, func(t *testing.T, h *home) {
+		h.digest = keyed(previous)
+		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
+		h.put(acme)
+		rls := h.serve(quota, map[string]string{envSecretsKey: current, envPreviousKey: previous})
+		limits, ask := limiter(t, rls), askers(t, rls)["authorization"]
+		spent := uint32(0)
+		want := func(tier string, limit uint32, keys ...string) {
+			t.Helper()
+			for _, key := range keys {
+				spent++
+				if out, err := limits("api_key="+key, "remote_address=192.0.2.1"); err != nil || remaining(out) != limit-spent {
+					t.Errorf("%s: got %v, %v, want %d remaining in the log of all keys", key, out, err, limit-spent)
+				}
+				if got := ask(key); got != tier {
+					t.Errorf("%s: got %q, want %s", key, got, tier)
+				}
+			}
+		}
+		const byPrevious = "slidegate_tiers_previous_secret_total"
+		want("pro", 12, acme.keys...)
+		if got := number(t, rls, byPrevious); got != 4 {
+			t.Errorf("%s: got %d, want 4: each request so far", byPrevious, got)
+		}
+		h.digest = keyed(current)
+		h.change(rls, h.tells.subject+2*h.tells.newKey, func() {
+			h.put(customer{id: "acme", tier: "top", keys: []string{"k-acme-1", "k-acme-3"}})
+		})
+		if h.tells.subject == 0 {
+			// The endpoint has a record for each key.
+			h.digest = keyed(previous)
+			h.put(customer{id: "acme", tier: "top", keys: []string{"k-acme-2"}})
+		}
+		want("top", 40, "k-acme-1", "k-acme-2", "k-acme-3")
+		before := number(t, rls, byPrevious)
+		want("top", 40, "k-acme-1", "k-acme-3")
+		if got := number(t, rls, byPrevious); got != before {
+			t.Errorf("%s: got %d more for keys that have a digest of now, want none", byPrevious, got-before)
+		}
+		if got := ask("k-nobody"); got != "401" {
+			t.Errorf("a key that nobody has: got %q, want 401", got)
+		}
+	})
 }

@@ -177,4 +177,3 @@ func (d directory) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error
 
 // Invalidate implements admin.Tiers. The file is read when it changes.
 func (directory) Invalidate(tier.Change) {}
-

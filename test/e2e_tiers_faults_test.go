@@ -1,0 +1,309 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// Of TestSourceFaults. Who waits for the source waits less than it takes while it is
+// slow, and that is less than a question may take.
+const (
+	faultWait    = time.Second
+	faultSlow    = 1500 * time.Millisecond
+	faultTimeout = 10 * time.Second
+	faultHang    = 30 * time.Second
+
+	// callers are those who ask all the time: half of them each way, and one in five
+	// with keys that he makes up.
+	callers = 30
+)
+
+// fault is something that happens to the source, and its end.
+type fault struct {
+	name      string
+	make, end func(h *home)
+	// opens: it is asked no more. Otherwise it answers, late or nonsense.
+	opens bool
+	// gone: nobody can write there meanwhile.
+	gone bool
+	// silent: rls cannot tell that it is not told of changes.
+	silent bool
+}
+
+var faults = []fault{
+	{name: "killed", make: func(h *home) { h.kill() }, end: (*home).start, opens: true, gone: true},
+	{name: "frozen", make: func(h *home) { h.server.Pause() }, end: func(h *home) { h.server.Resume() }, opens: true, gone: true, silent: true},
+	{name: "slower than anybody waits", make: func(h *home) { h.proxy.Latency(faultSlow) }, end: func(h *home) { h.proxy.Latency(0) }, silent: true},
+	{name: "slower than a question may be", make: func(h *home) { h.proxy.Latency(faultHang) }, end: func(h *home) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true},
+	{name: "cut off", make: func(h *home) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *home) { h.proxy.Refuse(false) }, opens: true},
+	{name: "answering rubbish", make: func(h *home) { h.rubbish(true) }, end: func(h *home) { h.rubbish(false) }, opens: true},
+}
+
+// TestSourceFaults lets things happen to the source under load, one after the
+// other, and looks at what every request got.
+func TestSourceFaults(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) {
+		var known []customer
+		for i := range 20 {
+			known = append(known, customer{
+				id: fmt.Sprintf("c%d", i), tier: []string{"pro", "top"}[i%2], keys: []string{fmt.Sprintf("k-%d-a", i), fmt.Sprintf("k-%d-b", i)},
+			})
+		}
+		h.put(known...)
+		settings := map[string]string{
+			envTiersWait: faultWait.String(), envAuthzWait: faultWait.String(), envTiersTimeout: faultTimeout.String(),
+			// What was said of a key that nobody has is soon asked for again.
+			envTiersUnknownTTL: "10ms",
+			// While the source is slow many ask at once.
+			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60", "SLIDEGATE_TIERS_REDIS_POOL_SIZE": "60",
+		}
+		rls := h.serve(tiersApart, settings)
+		settings[envTiersOnError] = "deny"
+		strict := h.serve(tiersApart, settings)
+		for _, r := range []*servers.RLSServer{rls, strict} {
+			for path, ask := range askers(t, r) {
+				for _, c := range known {
+					for _, key := range c.keys {
+						if got := ask(key); got != c.tier {
+							t.Fatalf("%s: %s without a fault: got %q, want %q", path, key, got, c.tier)
+						}
+					}
+				}
+			}
+		}
+		l := startLoad(t, rls, known)
+		for i, f := range faults {
+			h.suffer(f, i, rls, strict, l)
+		}
+		l.stop()
+	})
+}
+
+// suffer lets one fault happen and end.
+func (h *home) suffer(f fault, n int, rls, strict *servers.RLSServer, l *tierLoad) {
+	t := h.t
+	t.Helper()
+	both := []*servers.RLSServer{rls, strict}
+	var before []map[string]int
+	for _, r := range both {
+		before = append(before, stateChanges(r))
+	}
+	stale, unavailable := number(t, rls, metricStale), number(t, rls, metricUnavailable)
+	l.phase("healthy before " + f.name)
+	l.want(map[string][]string{"limits": {"free"}, "authorization": {"401"}})
+
+	f.make(h)
+	// Whatever is held is to be asked for again, as if it had expired.
+	for _, r := range both {
+		invalidate(t, r, `{"all":true}`)
+	}
+	if f.opens {
+		eventually(t, f.name+": the source not to be asked", func() bool { return metric(t, rls, metricOpen) == "1" })
+	}
+	l.phase(f.name)
+	l.want(map[string][]string{"limits": {"free"}, "authorization": {"no decision"}})
+	if got := number(t, rls, metricStale); got <= stale {
+		t.Errorf("%s: %s: got %d, want more than the %d before", f.name, metricStale, got, stale)
+	}
+	if got := number(t, rls, metricUnavailable); got <= unavailable {
+		t.Errorf("%s: %s: got %d, want more than the %d before", f.name, metricUnavailable, got, unavailable)
+	}
+	for path, ask := range askers(t, strict) {
+		if got := ask("k-0-a"); got != h.customers["c0"].tier {
+			t.Errorf("%s: on_error deny: %s: got %q for somebody known, want %q", f.name, path, got, h.customers["c0"].tier)
+		}
+		want := map[string]string{"limits": "denied", "authorization": "no decision"}[path]
+		if got := ask("k-made-up-" + strconv.Itoa(n)); got != want {
+			t.Errorf("%s: on_error deny: %s: got %q for somebody unknown, want %q", f.name, path, got, want)
+		}
+	}
+
+	// Somebody new and another tier, meanwhile or just before it is back.
+	fresh := customer{id: "new-" + strconv.Itoa(n), tier: "pro", keys: []string{"k-new-" + strconv.Itoa(n)}}
+	changed := h.customers["c1"]
+	changed.tier = map[string]string{"top": "pro", "pro": "top"}[changed.tier]
+	l.phase("changing")
+	l.forget(changed)
+	l.phase(f.name + " ends")
+	if !f.gone {
+		h.put(fresh, changed)
+		f.end(h)
+	} else {
+		h.customers[fresh.id], h.customers[changed.id] = fresh, changed
+		f.end(h)
+		h.put(fresh, changed)
+	}
+	for _, r := range both {
+		asks := askers(t, r)
+		eventually(t, f.name+" over: the source to be asked", func() bool {
+			asks["authorization"]("k-made-up") // strict has no other load
+			return metric(t, r, metricOpen) == "0"
+		})
+		h.watched(r)
+		for path, ask := range asks {
+			eventually(t, f.name+" over: a new customer "+path, func() bool { return ask(fresh.keys[0]) == "pro" })
+			eventually(t, f.name+" over: a new tier "+path, func() bool { return ask(changed.keys[0]) == changed.tier })
+		}
+	}
+	for i, r := range both {
+		for message, want := range map[string]int{sourceDown: 1, sourceUp: 1, tellsNot: 1, tellsAgain: 1} {
+			if !f.opens && (message == sourceDown || message == sourceUp) {
+				want = 0
+			}
+			if (f.silent || h.tells.subject == 0 || f.name == "answering rubbish") && (message == tellsNot || message == tellsAgain) {
+				want = 0
+			}
+			if got := stateChanges(r)[message] - before[i][message]; got != want {
+				t.Errorf("%s: got %d log lines %q, want %d", f.name, got, message, want)
+			}
+		}
+	}
+}
+
+// What rls says of a source once for each change.
+const (
+	sourceDown = "the source of tiers does not answer"
+	sourceUp   = "the source of tiers answers again"
+	tellsNot   = "the source of tiers does not tell of changes"
+	tellsAgain = "the source of tiers tells of changes again"
+)
+
+// stateChanges counts these lines.
+func stateChanges(rls *servers.RLSServer) map[string]int {
+	n := make(map[string]int)
+	for _, line := range rls.Logs() {
+		for _, message := range []string{sourceDown, sourceUp, tellsNot, tellsAgain} {
+			if text, _ := line["msg"].(string); strings.HasPrefix(text, message) {
+				n[message]++
+			}
+		}
+	}
+	return n
+}
+
+// tierLoad is callers without a pause and what each of their requests got.
+type tierLoad struct {
+	t     *testing.T
+	known []customer
+	stop  func()
+	now   atomic.Pointer[string]
+	// forgotten are ids of customers who are changing.
+	forgotten sync.Map
+
+	mu  sync.Mutex
+	got map[string]map[string]int // by phase and path, what strangers got
+	n   map[string]int            // requests of known customers, by phase
+}
+
+// startLoad starts the load in the phase "start". Any request on behalf of somebody
+// known that does not get his own tier fails the test, in whatever phase.
+func startLoad(t *testing.T, rls *servers.RLSServer, known []customer) *tierLoad {
+	t.Helper()
+	l := &tierLoad{t: t, known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
+	l.phase("start")
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range callers {
+		path := []string{"limits", "authorization"}[i%2]
+		ask := askers(t, rls)[path]
+		stranger := i < callers/5
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if stranger {
+					l.stranger(path, ask, fmt.Sprintf("k-made-up-%d-%d", i, n))
+				} else {
+					l.customer(path, ask, known[(i+n)%len(known)], n)
+				}
+			}
+		})
+	}
+	l.stop = sync.OnceFunc(func() {
+		close(ended)
+		wg.Wait()
+	})
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *tierLoad) phase(name string) { l.now.Store(&name) }
+
+// forget has a customer's requests no longer looked at: his tier is about to change.
+func (l *tierLoad) forget(c customer) { l.forgotten.Store(c.id, true) }
+
+func (l *tierLoad) customer(path string, ask asker, c customer, n int) {
+	before := l.now.Load()
+	got := ask(c.keys[n%len(c.keys)])
+	if _, ok := l.forgotten.Load(c.id); ok || l.t.Context().Err() != nil {
+		return
+	}
+	if got != c.tier {
+		l.t.Errorf("%s: %s: %s: got %q, want %q", *before, path, c.id, got, c.tier)
+	}
+	if before == l.now.Load() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.n[*before]++
+	}
+}
+
+func (l *tierLoad) stranger(path string, ask asker, key string) {
+	before := l.now.Load()
+	got := ask(key)
+	if before != l.now.Load() {
+		return // nobody can say what it should have got
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := *before + " " + path
+	if l.got[in] == nil {
+		l.got[in] = make(map[string]int)
+	}
+	l.got[in][got]++
+}
+
+// want waits until there were many requests in this phase, and compares what
+// strangers got.
+func (l *tierLoad) want(strangers map[string][]string) {
+	l.t.Helper()
+	phase := *l.now.Load()
+	count := func() (known, fewest int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		fewest = 1 << 30
+		for path := range strangers {
+			all := 0
+			for _, n := range l.got[phase+" "+path] {
+				all += n
+			}
+			fewest = min(fewest, all)
+		}
+		return l.n[phase], fewest
+	}
+	eventually(l.t, "requests while "+phase, func() bool {
+		known, strangers := count()
+		return known >= 10*callers && strangers >= callers/5
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for path, want := range strangers {
+		got := l.got[phase+" "+path]
+		if answers := slices.Sorted(maps.Keys(got)); !slices.Equal(answers, want) {
+			l.t.Errorf("%s: %s: strangers got %v, want only %v", phase, path, got, want)
+		}
+	}
+	l.t.Logf("%s: %d requests of customers, all right; strangers: %v %v", phase, l.n[phase], l.got[phase+" limits"], l.got[phase+" authorization"])
+}
