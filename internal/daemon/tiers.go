@@ -126,10 +126,9 @@ func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
 		Method:    h.Method,
 		SendKey:   h.Send == config.SendKey,
 		Token:     token.secret,
-		MaxBytes:  int64(h.MaxBytes),
+		MaxBytes:  h.MaxBytes,
 		Timeout:   t.Timeout,
 		Overrides: config.ReadOverrides,
-		Log:       log,
 	}
 	const at = "tiers.http.tls"
 	o.TLS, err = rereadTLS(at, h.TLS.Files(), func() (*tls.Config, error) { return h.TLS.Config(at) }, log)
