@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -102,8 +103,14 @@ type home struct {
 	write   func(customer)
 	revoke  func(key string)
 	corrupt func(customer)
-	// rubbish has everybody answered by something that is no answer, or not.
+	// repair makes it one again. nil: put does.
+	repair func(customer)
+	// rubbish has everybody answered by something that is no answer, until it is
+	// called again.
 	rubbish func(on bool)
+	// asked begins to note when the home is asked for a key, and returns how to see
+	// it, in order.
+	asked func() func() []time.Time
 	// digest is what the home knows keys by.
 	digest func(key string) string
 
@@ -124,6 +131,9 @@ func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
 			if h.digest == nil {
 				h.digest = digestOf
 			}
+			if h.repair == nil {
+				h.repair = func(c customer) { h.put(c) }
+			}
 			f(t, h)
 		})
 	}
@@ -131,7 +141,7 @@ func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
 
 func inPostgres(t *testing.T) *home {
 	t.Helper()
-	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "max_connections=200"}})
+	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_line_prefix=%n ", "max_connections=200"}})
 	exec := func(sql string, args ...any) {
 		t.Helper()
 		if err := s.Exec(sql, args...); err != nil {
@@ -161,6 +171,7 @@ func inPostgres(t *testing.T) *home {
 	h.corrupt = func(c customer) {
 		exec(`UPDATE slidegate.subjects SET overrides = '{"per-key": {"unit": "fortnight"}}' WHERE id = $1`, c.id)
 	}
+	h.asked = func() func() []time.Time { return func() []time.Time { return statements(s.Output()) } }
 	h.rubbish = func(on bool) {
 		if on {
 			// Somebody's migration went wrong: a column has another type.
@@ -201,6 +212,11 @@ func inRedis(t *testing.T) *home {
 		do("SET", prefix+"subject:"+c.id, "a text")
 		do("PUBLISH", channel, `{"subject":"`+c.id+`"}`)
 	}
+	h.repair = func(c customer) {
+		do("DEL", prefix+"subject:"+c.id)
+		h.put(c)
+	}
+	h.asked = func() func() []time.Time { return monitor(t, s.Addr(), prefix+"key:") }
 	h.rubbish = func(on bool) {
 		if on {
 			do("ACL", "SETUSER", "default", "-hgetall") // somebody's change of the ACL went wrong
@@ -241,9 +257,18 @@ func overHTTP(t *testing.T) *home {
 		}
 		h.tell(`{"subject":"` + c.id + `"}`)
 	}
+	h.asked = func() func() []time.Time {
+		return func() []time.Time {
+			var times []time.Time
+			for _, q := range s.Asked() {
+				times = append(times, q.At)
+			}
+			return times
+		}
+	}
 	h.rubbish = func(on bool) {
 		if on {
-			s.Rubbish(http.StatusOK, "<html>Welcome to nginx!</html>")
+			s.Rubbish(http.StatusBadGateway, "<html><h1>502 Bad Gateway</h1></html>")
 			return
 		}
 		s.Rubbish(0, "")
