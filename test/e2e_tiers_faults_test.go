@@ -56,7 +56,7 @@ var faults = []fault{
 func TestSourceFaults(t *testing.T) {
 	eachHome(t, func(t *testing.T, h *home) {
 		var known []customer
-		for i := range 20 {
+		for i := range 10 {
 			known = append(known, customer{
 				id: fmt.Sprintf("c%d", i), tier: []string{"pro", "top"}[i%2], keys: []string{fmt.Sprintf("k-%d-a", i), fmt.Sprintf("k-%d-b", i)},
 			})
@@ -190,6 +190,7 @@ func stateChanges(rls *servers.RLSServer) map[string]int {
 // tierLoad is callers and what each of their requests got.
 type tierLoad struct {
 	t     *testing.T
+	start time.Time
 	known []customer
 	stop  func()
 	now   atomic.Pointer[string]
@@ -205,7 +206,7 @@ type tierLoad struct {
 // known that does not get his own tier fails the test, in whatever phase.
 func startLoad(t *testing.T, rls *servers.RLSServer, known []customer) *tierLoad {
 	t.Helper()
-	l := &tierLoad{t: t, known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
+	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
 	l.phase("start")
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
@@ -304,7 +305,7 @@ func (l *tierLoad) want(strangers map[string][]string) {
 			l.t.Errorf("%s: %s: strangers got %v, want only %v", phase, path, got, want)
 		}
 	}
-	l.t.Logf("%s: %d requests of customers, all right; strangers: %v %v", phase, l.n[phase], l.got[phase+" limits"], l.got[phase+" authorization"])
+	l.t.Logf("%v: %s: %d requests of customers, all right; strangers: %v %v", time.Since(l.start).Round(time.Second), phase, l.n[phase], l.got[phase+" limits"], l.got[phase+" authorization"])
 }
 
 // TestBadRecords has records that are none. That is the affair of their customers
