@@ -247,10 +247,10 @@ func (s *Service) decide(ctx context.Context, c *call) Result {
 func (s *Service) identify(ctx context.Context, c *call) Result {
 	key, p := find(&c.in, s.opts.Credentials)
 	rules := s.opts.Decider.Rules()
-	switch {
-	case p == malformed:
+	switch p {
+	case malformed:
 		return Malformed
-	case p == absent:
+	case absent:
 		if anonymous, _ := c.in.says("anonymous"); anonymous != "true" {
 			return Missing
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -319,6 +320,39 @@ func TestCheck(t *testing.T) {
 				t.Errorf("counted (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestRateLimit(t *testing.T) {
+	const day = 24 * time.Hour
+	limits := func(all ...window.Limit) tier.Override { return tier.Override{Limits: all} }
+	minute := limits(window.Limit{Hits: 7, Window: time.Minute})
+	for _, tt := range []struct {
+		name      string
+		overrides map[string]tier.Override
+		rule      string
+		hits      uint64
+		unit      string
+	}{
+		{"none", nil, "", 0, ""},
+		{"the only one", map[string]tier.Override{"a": minute}, "", 7, "MINUTE"},
+		{"one of two, none is said", map[string]tier.Override{"a": minute, "b": minute}, "", 0, ""},
+		{"the rule's", map[string]tier.Override{"a": minute, "b": limits(window.Limit{Hits: 1, Window: time.Second})}, "b", 1, "SECOND"},
+		{"of another rule", map[string]tier.Override{"a": minute}, "b", 0, ""},
+		{"an hour", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: time.Hour})}, "a", 1, "HOUR"},
+		{"a day", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: day})}, "a", 1, "DAY"},
+		{"30 days", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 30 * day})}, "a", 1, "MONTH"},
+		{"365 days, as many as there are", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32, Window: 365 * day})}, "a", math.MaxUint32, "YEAR"},
+		{"two minutes", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 2 * time.Minute})}, "a", 0, ""},
+		{"zero denies", map[string]tier.Override{"a": limits(window.Limit{Window: time.Minute})}, "a", 0, "MINUTE"},
+		{"too many", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32 + 1, Window: time.Minute})}, "a", 0, ""},
+		{"two limits", map[string]tier.Override{"a": limits(minute.Limits[0], window.Limit{Hits: 1, Window: day})}, "a", 0, ""},
+		{"unlimited", map[string]tier.Override{"a": {Unlimited: true}}, "a", 0, ""},
+	} {
+		hits, unit := rateLimit(&tier.Subject{Extra: &tier.Extra{Overrides: tt.overrides}}, tt.rule)
+		if unit != tt.unit || unit != "" && hits != tt.hits {
+			t.Errorf("%s: %d per %q, want %d per %q", tt.name, hits, unit, tt.hits, tt.unit)
+		}
 	}
 }
 
