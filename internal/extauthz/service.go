@@ -160,7 +160,7 @@ type call struct {
 func (c *call) forget() {
 	clear(c.request.Descriptors)
 	clear(c.request.Plain)
-	clear(c.entries)
+	clear(c.entries[:cap(c.entries)]) // also of descriptors that were left out
 	clear(c.fields)
 	c.in.forget()
 	c.upstream.reset()
