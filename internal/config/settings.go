@@ -27,6 +27,7 @@ type Settings struct {
 	Metadata Metadata `yaml:"metadata"`
 	Metrics  Metrics  `yaml:"metrics"`
 	Secrets  Secrets  `yaml:"secrets"`
+	Authz    Authz    `yaml:"authz"`
 	Drain    Drain    `yaml:"drain"`
 	Log      Log      `yaml:"log"`
 }
@@ -65,25 +66,6 @@ type Rules struct {
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"every rule is only observed: decided and reported, but nothing is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
-}
-
-// The sources of tiers.
-const (
-	TiersNone = "none"
-	TiersFile = "file"
-)
-
-// What becomes of API keys that the tiers do not know.
-const (
-	UnknownKeyShared = "shared"
-	UnknownKeyEach   = "each"
-)
-
-// Tiers says where tiers and subjects come from.
-type Tiers struct {
-	Source     string `yaml:"source" doc:"where tiers come from: none or file"`
-	Path       string `yaml:"path" doc:"the tiers file; empty: the built-in example"`
-	UnknownKey string `yaml:"unknown_key" doc:"API keys that are not in the tiers: shared (one log per client address) or each (a log of its own)"`
 }
 
 // Reload says how changes of files are noticed.
@@ -161,9 +143,12 @@ type Metrics struct {
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
-	Entries []string `yaml:"entries" doc:"descriptor keys, in upper or lower case, whose values are API keys; they are digested before anything can log or store them"`
-	Key     Secret   `yaml:"key" doc:"secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
-	KeyFile string   `yaml:"key_file" doc:"a file that holds secrets.key; only one of the two may be given"`
+	Entries         []string `yaml:"entries" doc:"descriptor keys, in upper or lower case, whose values are API keys; they are digested before anything can log or store them"`
+	Key             Secret   `yaml:"key" doc:"secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
+	KeyFile         string   `yaml:"key_file" doc:"a file that holds secrets.key; only one of the two may be given"`
+	PreviousKey     Secret   `yaml:"previous_key" doc:"the secret before secrets.key: API keys that tiers know by a digest under it alone are accepted too"`
+	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file that holds secrets.previous_key; only one of the two may be given"`
+	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"API keys that tiers know by a plain SHA-256 alone are accepted too, while secrets.key is introduced"`
 }
 
 // Drain says how the service stops.
@@ -193,7 +178,7 @@ func Default() Settings {
 		HTTP:   HTTP{Address: ":8080", Ready: ReadyAlways},
 		Admin:  Admin{Address: "127.0.0.1:6070"},
 		Rules:  Rules{IgnoreDotFiles: true},
-		Tiers:  Tiers{Source: TiersFile, UnknownKey: UnknownKeyShared},
+		Tiers:  defaultTiers(),
 		Reload: Reload{Interval: 5 * time.Second},
 		Store: Store{
 			Type:      StoreMemory,
@@ -211,6 +196,7 @@ func Default() Settings {
 		Headers: Headers{Styles: []string{StyleRateLimit}},
 		Metrics: Metrics{MaxDetailSeries: 1000},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
+		Authz:   defaultAuthz(),
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
 		Log:     Log{Level: "info", Format: "json"},
 	}
@@ -393,6 +379,17 @@ func (l *settingsLoader) problem(path, format string, args ...any) {
 	l.report.addf(at.file, at.line, at.path, format, args...)
 }
 
+// given returns the first of some settings that is not at its default, else the
+// last.
+func (l *settingsLoader) given(paths ...string) string {
+	for _, p := range paths {
+		if _, ok := l.places[p]; ok {
+			return p
+		}
+	}
+	return paths[len(paths)-1]
+}
+
 func (l *settingsLoader) oneOf(path, got string, names ...string) {
 	if !slices.Contains(names, got) {
 		l.problem(path, "%s", notOneOf(got, names))
@@ -447,13 +444,7 @@ func (l *settingsLoader) validate() {
 
 	l.zeroOrBetween("reload.interval", s.Reload.Interval, 10*time.Millisecond, maxSetTime)
 
-	switch s.Tiers.Source {
-	case "redis", "postgres", "http":
-		l.problem("tiers.source", "%q is not supported yet: use file or none", s.Tiers.Source)
-	default:
-		l.oneOf("tiers.source", s.Tiers.Source, TiersNone, TiersFile)
-	}
-	l.oneOf("tiers.unknown_key", s.Tiers.UnknownKey, UnknownKeyShared, UnknownKeyEach)
+	l.tiers()
 
 	l.oneOf("store.type", s.Store.Type, StoreMemory, StoreRedis)
 	l.timeBetween("store.timeout", s.Store.Timeout, time.Millisecond, maxStoreTimeout)
@@ -470,6 +461,7 @@ func (l *settingsLoader) validate() {
 	l.styles()
 	l.between("metrics.max_detail_series", s.Metrics.MaxDetailSeries, 0, maxDetailSeries)
 	l.secrets()
+	l.authz()
 
 	l.timeBetween("drain.delay", s.Drain.Delay, 0, maxSetTime)
 	l.timeBetween("drain.timeout", s.Drain.Timeout, time.Millisecond, maxSetTime)
@@ -546,17 +538,31 @@ func (l *settingsLoader) secrets() {
 			l.problem("secrets.entries", "%s stands there twice", quote(e))
 		}
 	}
+	l.secret("secrets.key", &s.Key, s.KeyFile)
+	l.secret("secrets.previous_key", &s.PreviousKey, s.PreviousKeyFile)
 	switch {
-	case s.Key != "" && s.KeyFile != "":
-		l.problem("secrets.key_file", "secrets.key is given too: only one of the two may be")
-	case s.Key != "" && len(s.Key) < minSecret:
-		l.problem("secrets.key", "the secret has less than %d bytes", minSecret)
-	case s.KeyFile != "":
-		key, err := readSecret(s.KeyFile)
+	case s.PreviousUnkeyed && (s.PreviousKey != "" || s.PreviousKeyFile != ""):
+		l.problem("secrets.previous_unkeyed", "secrets.previous_key is given too: only one of the two may be")
+	case s.PreviousUnkeyed && s.Key == "" && s.KeyFile == "":
+		l.problem("secrets.previous_unkeyed", "secrets.key is not set: digests are plain SHA-256 now")
+	case s.PreviousKey != "" && s.PreviousKey == s.Key:
+		l.problem(l.given("secrets.previous_key_file", "secrets.previous_key"), "is the same as secrets.key")
+	}
+}
+
+// secret checks a secret, and reads the file that holds it instead.
+func (l *settingsLoader) secret(path string, s *Secret, file string) {
+	switch {
+	case *s != "" && file != "":
+		l.problem(path+"_file", "%s is given too: only one of the two may be", path)
+	case *s != "" && len(*s) < minSecret:
+		l.problem(path, "the secret has less than %d bytes", minSecret)
+	case file != "":
+		secret, err := readSecret(file)
 		if err != nil {
-			l.problem("secrets.key_file", "%s: %s", quoteless(s.KeyFile), err)
+			l.problem(path+"_file", "%s: %s", quoteless(file), err)
 		}
-		s.Key = key
+		*s = secret
 	}
 }
 

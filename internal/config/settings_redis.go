@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// URL is where the Redis servers are and may hold a password, which is never
-// printed. [URL.Reveal] returns the whole text.
+// URL is where servers are and may hold a password, which is never printed. [URL.Reveal] returns the whole text.
 type URL string
 
 // Reveal returns the URL with its password.
@@ -182,7 +181,10 @@ var schemes = map[string]struct {
 }
 
 // Servers reads the URL. The error says what is wrong without repeating it.
-func (u URL) Servers() (RedisServers, error) {
+func (u URL) Servers() (RedisServers, error) { return u.servers("store.redis") }
+
+// servers is Servers for the settings at a path, which the error names.
+func (u URL) servers(path string) (RedisServers, error) {
 	none := RedisServers{}
 	p, ok := u.split()
 	if !ok {
@@ -197,7 +199,7 @@ func (u URL) Servers() (RedisServers, error) {
 	if p.hasUser && p.password == "" {
 		return none, errors.New("the URL has a user without a password: write user:password@, or give both as settings")
 	}
-	if err := checkURLOptions(p.query, scheme.socket); err != nil {
+	if err := checkURLOptions(path, p.query, scheme.socket); err != nil {
 		return none, err
 	}
 	if scheme.socket {
@@ -279,21 +281,22 @@ func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers,
 	return s, nil
 }
 
-// urlOptions are what clients of Redis read from URLs, and where it is said here.
+// urlOptions are what clients of Redis read from URLs, and where it is said here:
+// %s is the path of the settings, %timeout that of the timeout beside them.
 var urlOptions = map[string]string{ //nolint:gosec // names of settings and no secrets
 	"addr":              "write all hosts before the path, with commas between them",
 	"db":                "the database is the last part of the path",
-	"dial_timeout":      "set store.redis.dial_timeout",
+	"dial_timeout":      "set %s.dial_timeout",
 	"master_name":       "write redis-sentinel://host:port/master",
-	"password":          "set store.redis.password_file",
-	"pool_size":         "set store.redis.pool_size",
-	"pool_timeout":      "set store.timeout",
-	"read_timeout":      "set store.timeout",
-	"sentinel_password": "set store.redis.sentinel_password_file",
-	"sentinel_username": "set store.redis.sentinel_username",
-	"skip_verify":       "set store.redis.tls.ca_file to the certificate of the server or of its CA",
-	"username":          "set store.redis.username",
-	"write_timeout":     "set store.timeout",
+	"password":          "set %s.password_file",
+	"pool_size":         "set %s.pool_size",
+	"pool_timeout":      "set %timeout",
+	"read_timeout":      "set %timeout",
+	"sentinel_password": "set %s.sentinel_password_file",
+	"sentinel_username": "set %s.sentinel_username",
+	"skip_verify":       "set %s.tls.ca_file to the certificate of the server or of its CA",
+	"username":          "set %s.username",
+	"write_timeout":     "set %timeout",
 }
 
 // fixedOptions are the rest of them, which are not for choice here.
@@ -308,7 +311,7 @@ var fixedOptions = []string{
 // checkURLOptions refuses what stands behind a question mark, so that everything
 // has one place. Only the database of a unix socket has no other. A name that no
 // client knows is not repeated: it may be a part of a password.
-func checkURLOptions(query string, socket bool) error {
+func checkURLOptions(path, query string, socket bool) error {
 	if query == "" {
 		return nil
 	}
@@ -321,6 +324,8 @@ func checkURLOptions(query string, socket bool) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
+	section, _, _ := strings.Cut(path, ".")
+	timeout := section + ".timeout"
 	for _, name := range names {
 		if socket && name == "db" && len(values[name]) == 1 {
 			continue
@@ -328,7 +333,7 @@ func checkURLOptions(query string, socket bool) error {
 		hint, known := urlOptions[name]
 		switch {
 		case known:
-			return fmt.Errorf("%s does not stand in the URL: %s", name, hint)
+			return fmt.Errorf("%s does not stand in the URL: %s", name, strings.NewReplacer("%s", path, "%timeout", timeout).Replace(hint))
 		case slices.Contains(fixedOptions, name):
 			return fmt.Errorf("%s cannot be set: take it out of the URL", name)
 		default:
@@ -338,10 +343,10 @@ func checkURLOptions(query string, socket bool) error {
 	return nil
 }
 
-// TLS says whom a connection to Redis trusts and how it names itself. Whether
-// there is TLS says the scheme of the URL.
+// TLS says whom a connection trusts and how it names itself. Whether there is TLS
+// says the scheme of the URL.
 type TLS struct {
-	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's; for servers and sentinels"`
+	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's"`
 	CertFile   string `yaml:"cert_file" doc:"our own certificate (PEM), with those between it and its CA, where the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ServerName string `yaml:"server_name" doc:"the name that certificates of servers must have; empty: the host that is connected to"`
@@ -358,15 +363,16 @@ func (t TLS) Files() []string {
 	return files
 }
 
-// Config reads the files. Errors name the setting and the file.
-func (t TLS) Config() (*tls.Config, error) {
+// Config reads the files. Errors name the setting, of which setting is the section,
+// and the file.
+func (t TLS) Config(setting string) (*tls.Config, error) {
 	roots, err := t.roots()
 	if err != nil {
-		return nil, fmt.Errorf("store.redis.tls.ca_file: %w", err)
+		return nil, fmt.Errorf("%s.ca_file: %w", setting, err)
 	}
 	own, err := t.certificates()
 	if err != nil {
-		return nil, fmt.Errorf("store.redis.tls.cert_file: %w", err)
+		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -428,74 +434,86 @@ func ReadPassword(file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// redis checks everything about Redis that can be checked without it.
+// redis checks everything about the store's Redis that can be checked without it.
 func (l *settingsLoader) redis() {
 	r := &l.settings.Store.Redis
-	servers, err := r.URL.Servers()
-	if err != nil {
-		l.problem("store.redis.url", "%s", err)
-	} else {
-		l.redisBesideURL(r, &servers)
-	}
-	l.password("store.redis.username", r.Username, "store.redis.password", r.Password, r.PasswordFile)
-	l.password("store.redis.sentinel_username", r.SentinelUsername, "store.redis.sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
-
-	if _, err := r.TLS.roots(); err != nil {
-		l.problem("store.redis.tls.ca_file", "%s", err)
-	}
-	switch {
-	case r.TLS.CertFile != "" && r.TLS.KeyFile == "":
-		l.problem("store.redis.tls.cert_file", "store.redis.tls.key_file is needed too")
-	case r.TLS.CertFile == "" && r.TLS.KeyFile != "":
-		l.problem("store.redis.tls.key_file", "store.redis.tls.cert_file is needed too")
-	default:
-		if _, err := r.TLS.certificates(); err != nil {
-			l.problem("store.redis.tls.cert_file", "%s", err)
-		}
-	}
-
-	l.between("store.redis.pool_size", r.PoolSize, 0, maxPoolSize)
-	l.timeBetween("store.redis.dial_timeout", r.DialTimeout, time.Millisecond, maxDialTimeout)
-	if p := r.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
-		l.problem("store.redis.key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", quote(p), maxKeyPrefix)
-	}
+	l.redisConnection("store.redis", r)
 	l.between("store.redis.breaker.failures", r.Breaker.Failures, 1, maxFailures)
 	l.timeBetween("store.redis.breaker.probe_interval", r.Breaker.ProbeInterval, minProbeInterval, time.Minute)
 }
 
+// redisConnection checks the settings at a path that are of any Redis.
+func (l *settingsLoader) redisConnection(path string, r *Redis) {
+	servers, err := r.URL.servers(path)
+	if err != nil {
+		l.problem(path+".url", "%s", err)
+	} else {
+		l.redisBesideURL(path, r, &servers)
+	}
+	l.password(path+".username", r.Username, path+".password", r.Password, r.PasswordFile)
+	l.password(path+".sentinel_username", r.SentinelUsername, path+".sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
+	l.tls(path+".tls", r.TLS)
+	l.between(path+".pool_size", r.PoolSize, 0, maxPoolSize)
+	l.timeBetween(path+".dial_timeout", r.DialTimeout, time.Millisecond, maxDialTimeout)
+	if p := r.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
+		l.problem(path+".key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", quote(p), maxKeyPrefix)
+	}
+}
+
+// tls checks a section about TLS.
+func (l *settingsLoader) tls(path string, t TLS) {
+	if _, err := t.roots(); err != nil {
+		l.problem(path+".ca_file", "%s", err)
+	}
+	switch {
+	case t.CertFile != "" && t.KeyFile == "":
+		l.problem(path+".cert_file", "%s.key_file is needed too", path)
+	case t.CertFile == "" && t.KeyFile != "":
+		l.problem(path+".key_file", "%s.cert_file is needed too", path)
+	default:
+		if _, err := t.certificates(); err != nil {
+			l.problem(path+".cert_file", "%s", err)
+		}
+	}
+}
+
+// noTLS refuses a section about TLS where there is none.
+func (l *settingsLoader) noTLS(path string, t TLS, why string) {
+	for _, s := range []struct{ name, value string }{
+		{"ca_file", t.CAFile}, {"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"server_name", t.ServerName},
+	} {
+		if s.value != "" {
+			l.problem(path+"."+s.name, "there is no TLS: %s", why)
+		}
+	}
+}
+
 // redisBesideURL refuses settings that the URL contradicts.
-func (l *settingsLoader) redisBesideURL(r *Redis, servers *RedisServers) {
+func (l *settingsLoader) redisBesideURL(path string, r *Redis, servers *RedisServers) {
 	type setting struct {
-		path string
+		name string
 		set  bool
 	}
 	for _, s := range []setting{
-		{"store.redis.username", r.Username != ""},
-		{"store.redis.password", r.Password != ""},
-		{"store.redis.password_file", r.PasswordFile != ""},
+		{"username", r.Username != ""},
+		{"password", r.Password != ""},
+		{"password_file", r.PasswordFile != ""},
 	} {
 		if s.set && servers.Password != "" {
-			l.problem(s.path, "store.redis.url has a user or a password too: give them in one of the two places")
+			l.problem(path+"."+s.name, "%s.url has a user or a password too: give them in one of the two places", path)
 		}
 	}
 	for _, s := range []setting{
-		{"store.redis.sentinel_username", r.SentinelUsername != ""},
-		{"store.redis.sentinel_password", r.SentinelPassword != ""},
-		{"store.redis.sentinel_password_file", r.SentinelPasswordFile != ""},
+		{"sentinel_username", r.SentinelUsername != ""},
+		{"sentinel_password", r.SentinelPassword != ""},
+		{"sentinel_password_file", r.SentinelPasswordFile != ""},
 	} {
 		if s.set && servers.Topology != RedisSentinel {
-			l.problem(s.path, "there are no sentinels: store.redis.url does not begin with redis-sentinel:// or rediss-sentinel://")
+			l.problem(path+"."+s.name, "there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
 		}
 	}
-	for _, s := range []setting{
-		{"store.redis.tls.ca_file", r.TLS.CAFile != ""},
-		{"store.redis.tls.cert_file", r.TLS.CertFile != ""},
-		{"store.redis.tls.key_file", r.TLS.KeyFile != ""},
-		{"store.redis.tls.server_name", r.TLS.ServerName != ""},
-	} {
-		if s.set && !servers.TLS {
-			l.problem(s.path, "there is no TLS: store.redis.url does not begin with rediss")
-		}
+	if !servers.TLS {
+		l.noTLS(path+".tls", r.TLS, path+".url does not begin with rediss")
 	}
 }
 

@@ -164,7 +164,7 @@ func TestTLSConfig(t *testing.T) {
 		{TLS{CertFile: cert, KeyFile: nowhere}, 0, false, "store.redis.tls.cert_file: the key " + nowhere + ": no such file or directory"},
 		{TLS{CertFile: cert, KeyFile: other}, 0, false, "store.redis.tls.cert_file: " + cert + " and the key " + other + ": private key does not match public key"},
 	} {
-		got, err := c.tls.Config()
+		got, err := c.tls.Config("store.redis.tls")
 		if c.want != "" {
 			if fmt.Sprint(err) != c.want {
 				t.Errorf("%+v: got %v, want %s", c.tls, err, c.want)

@@ -29,7 +29,7 @@ func Inspect(ctx context.Context, s config.Settings, key string, entries int, w 
 	s.Store.Timeout, s.Store.Redis.DialTimeout = inspectTimeout, inspectTimeout
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	client, err := redisClient(s, zap.NewNop())
+	client, err := redisClient(storeServer(s.Store), zap.NewNop())
 	if err != nil {
 		return err
 	}

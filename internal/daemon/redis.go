@@ -39,16 +39,26 @@ const (
 	failoverDials = 5
 )
 
+// A redisServer is how the settings at a path name servers, and how long a call to
+// them may take.
+type redisServer struct {
+	config.Redis
+	at      string
+	timeout time.Duration
+}
+
+// storeServer is the Redis of the store.
+func storeServer(s config.Store) redisServer { return redisServer{s.Redis, "store.redis", s.Timeout} }
+
 // redisClient makes a client for the servers of the settings. It connects to
 // nothing yet, but reads the files with credentials; they are read again when
 // they change, which log is told.
-func redisClient(s config.Settings, log *zap.Logger) (redis.UniversalClient, error) {
-	r := s.Store.Redis
+func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) {
 	servers, err := r.URL.Servers()
 	if err != nil {
-		return nil, fmt.Errorf("store.redis.url: %w", err)
+		return nil, fmt.Errorf("%s.url: %w", r.at, err)
 	}
-	own, err := newLogin("store.redis.password_file", r.Username, r.Password, r.PasswordFile, log)
+	own, err := newLogin(r.at+".password_file", r.Username, r.Password, r.PasswordFile, log)
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +67,14 @@ func redisClient(s config.Settings, log *zap.Logger) (redis.UniversalClient, err
 	}
 	d := &dialer{timeout: r.DialTimeout}
 	if servers.TLS {
-		d.tls, err = newReread("store.redis.tls", r.TLS.Files(), r.TLS.Config, log)
+		d.tls, err = newReread(r.at+".tls", r.TLS.Files(), func() (*tls.Config, error) {
+			return r.TLS.Config(r.at + ".tls")
+		}, log)
 		if err != nil {
 			return nil, err
 		}
 	}
-	o := redisOptions(s, &servers)
+	o := redisOptions(r, &servers)
 	o.Dialer, o.CredentialsProviderContext = d.dial, own.credentials
 
 	switch servers.Topology {
@@ -75,7 +87,7 @@ func redisClient(s config.Settings, log *zap.Logger) (redis.UniversalClient, err
 		c.ClusterStateReloadInterval = reloadInterval
 		return redis.NewClusterClient(c), nil
 	case config.RedisSentinel:
-		sentinel, err := newLogin("store.redis.sentinel_password_file", r.SentinelUsername, r.SentinelPassword, r.SentinelPasswordFile, log)
+		sentinel, err := newLogin(r.at+".sentinel_password_file", r.SentinelUsername, r.SentinelPassword, r.SentinelPasswordFile, log)
 		if err != nil {
 			return nil, err
 		}
@@ -91,8 +103,7 @@ func redisClient(s config.Settings, log *zap.Logger) (redis.UniversalClient, err
 }
 
 // redisOptions are the options of every topology.
-func redisOptions(s config.Settings, servers *config.RedisServers) *redis.UniversalOptions {
-	r := s.Store.Redis
+func redisOptions(r redisServer, servers *config.RedisServers) *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
 		Addrs:      servers.Addresses,
 		MasterName: servers.Master,
@@ -114,8 +125,8 @@ func redisOptions(s config.Settings, servers *config.RedisServers) *redis.Univer
 		ContextTimeoutEnabled: true,
 		// These bound what has no caller: asking sentinels, and nodes for the state of
 		// their cluster, which a slow moment should not fail.
-		ReadTimeout:  max(r.DialTimeout, s.Store.Timeout),
-		WriteTimeout: max(r.DialTimeout, s.Store.Timeout),
+		ReadTimeout:  max(r.DialTimeout, r.timeout),
+		WriteTimeout: max(r.DialTimeout, r.timeout),
 
 		// Our dialer bounds each connection by dial_timeout itself. A connection is
 		// made in the background and may take longer than the request that asked
@@ -126,7 +137,7 @@ func redisOptions(s config.Settings, servers *config.RedisServers) *redis.Univer
 
 		PoolSize: r.PoolSize,
 		// Who finds all connections busy waits for one as long as for a decision.
-		PoolTimeout: s.Store.Timeout,
+		PoolTimeout: r.timeout,
 		// No other bound of connections: that one would be an error at once instead
 		// of a wait. Commands in a pipeline take theirs from the same pool.
 		MaxActiveConns:   0,

@@ -43,13 +43,13 @@ func (r *reread[T]) get() T {
 	value, err := r.read()
 	if err != nil {
 		if !r.broken {
-			r.log.Warn("a file for connections to Redis cannot be read; what it held before stays in use",
+			r.log.Warn("a file for connections cannot be read; what it held before stays in use",
 				zap.String("setting", r.setting), zap.Error(err))
 		}
 		r.broken = true
 		return r.value
 	}
-	r.log.Info("a file for connections to Redis has changed and counts for new ones", zap.String("setting", r.setting))
+	r.log.Info("a file for connections has changed and counts for new ones", zap.String("setting", r.setting))
 	r.value, r.seen, r.broken = value, now, false
 	return r.value
 }

@@ -59,7 +59,7 @@ func (r *redisStore) Close() error {
 // openRedis returns a store in Redis.
 func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	client, err := redisClient(s, log)
+	client, err := redisClient(storeServer(s.Store), log)
 	if err != nil {
 		return nil, err
 	}

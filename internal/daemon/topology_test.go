@@ -331,7 +331,7 @@ func TestPasswordThatChanges(t *testing.T) {
 	write(t, s.Store.Redis.PasswordFile, "") // as good as none
 	do("CLIENT", "KILL", "USER", "rls")
 	o.takes("k", 5)
-	warned := o.logs.FilterMessage("a file for connections to Redis cannot be read; what it held before stays in use")
+	warned := o.logs.FilterMessage("a file for connections cannot be read; what it held before stays in use")
 	if warned.Len() != 1 || warned.All()[0].ContextMap()["setting"] != "store.redis.password_file" {
 		t.Errorf("warnings: %v, want one", warned.All())
 	}
@@ -433,7 +433,7 @@ func TestAbandonedConnections(t *testing.T) {
 	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
-	client, err := redisClient(s, zap.NewNop())
+	client, err := redisClient(storeServer(s.Store), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

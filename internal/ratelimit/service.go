@@ -34,6 +34,9 @@ type Options struct {
 	Headers *headers.Renderer
 	// Meters counts what the Decider does not see. Nil: nobody does.
 	Meters Meters
+	// PlainKeys has the source of tiers asked by API keys themselves, and not by
+	// their digests.
+	PlainKeys bool
 	// EchoRequest repeats the request in the dynamic metadata of its answer.
 	EchoRequest bool
 }
@@ -137,8 +140,8 @@ func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byt
 		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors, more than %d", n, maxDescriptors)
 	}
 	c := s.calls.Get().(*call)
-	defer s.calls.Put(c)
-	for range c.read(in, s.opts.Secrets) {
+	defer c.done(&s.calls)
+	for range c.read(in, s.opts.Secrets, s.opts.PlainKeys) {
 		s.opts.Meters.IgnoredOverride()
 	}
 	if err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict); err != nil {
@@ -156,6 +159,13 @@ func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byt
 	return slices.Clone(c.answer), nil
 }
 
+// done gives the memory back, without API keys.
+func (c *call) done(to *sync.Pool) {
+	clear(c.request.Plain)
+	c.request.Plain = c.request.Plain[:0]
+	to.Put(c)
+}
+
 // storeStatus is what Envoy sees of a store that could not decide. The text of
 // the cause stays here: it may name addresses.
 func storeStatus(err error) error {
@@ -165,9 +175,10 @@ func storeStatus(err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// read turns the message into plain values. No API key is left in them. It returns
-// how many limits came with the request that are none.
-func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets) (ignored int) {
+// read turns the message into plain values. No API key is left in them, unless they
+// are to be kept for the source of tiers. It returns how many limits came with the
+// request that are none.
+func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets, keepKeys bool) (ignored int) {
 	clear(c.request.Descriptors)
 	clear(c.entries)
 	c.request.Domain = in.GetDomain()
@@ -184,10 +195,11 @@ func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets) (ignored 
 	for _, d := range in.GetDescriptors() {
 		first := len(c.entries)
 		for _, e := range d.GetEntries() {
-			c.entries = append(c.entries, descriptors.Entry{
-				Key:   e.GetKey(),
-				Value: secrets.Value(e.GetKey(), e.GetValue()),
-			})
+			value := secrets.Value(e.GetKey(), e.GetValue())
+			c.entries = append(c.entries, descriptors.Entry{Key: e.GetKey(), Value: value})
+			if keepKeys && secrets.Is(e.GetKey()) {
+				c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: value, Key: e.GetValue()})
+			}
 		}
 		limit := override(d.GetLimit())
 		if limit == nil && d.GetLimit() != nil {
