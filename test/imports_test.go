@@ -17,7 +17,8 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/ratelimit", "internal/admin", "internal/metrics"},
+	{"internal/config", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
+	{"internal/wire"},
 	{"internal/headers"},
 	{"internal/policy", "internal/local"},
 	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
@@ -30,7 +31,7 @@ var only = []struct {
 	prefix, why string
 	packages    []string
 }{
-	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/daemon"}},
+	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
 	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier", "internal/daemon"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
 	{"github.com/maypok86/otter", "what is remembered has its bound in one place", []string{"internal/local"}},

@@ -23,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -269,8 +270,8 @@ func TestMetadataThatCannotBeWritten(t *testing.T) {
 		{"no such kind", 7, nil},
 		{"text that is not UTF-8", "x\xff", "x\uFFFD"},
 		// The value itself is one below the mapping of all metadata.
-		{"as deep as may be", nested(maxDepth/2-1, map[string]any{"k": 1.0}), nested(maxDepth/2-1, map[string]any{"k": 1.0})},
-		{"too deep", nested(maxDepth/2, map[string]any{"k": 1.0}), nested(maxDepth/2-1, map[string]any{"k": nil})},
+		{"as deep as may be", nested(wire.MaxDepth/2-1, map[string]any{"k": 1.0}), nested(wire.MaxDepth/2-1, map[string]any{"k": 1.0})},
+		{"too deep", nested(wire.MaxDepth/2, map[string]any{"k": 1.0}), nested(wire.MaxDepth/2-1, map[string]any{"k": nil})},
 	} {
 		v := verdictOf()
 		v.Matches[0].Rule = ruleWith(map[string]any{"given": tt.given, "k\xff": true})

@@ -12,11 +12,13 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slidegate/slidegate/internal/wire"
 )
 
 // Codec is the protobuf codec, but for RateLimitRequest, which it reads itself
-// and without refusing strings that are not UTF-8, and for the answers of
-// [Service], which are encoded already. Install it with
+// and without refusing strings that are not UTF-8, and for answers that are
+// encoded already (wire.Encoded). Install it with
 // grpc.ForceServerCodecV2. It is stateless and safe for concurrent use.
 type Codec struct{ proto encoding.CodecV2 }
 
@@ -28,7 +30,7 @@ func (c Codec) Name() string { return c.proto.Name() }
 
 // Marshal implements encoding.CodecV2.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
-	if answer, ok := v.(encoded); ok {
+	if answer, ok := v.(wire.Encoded); ok {
 		return mem.BufferSlice{mem.SliceBuffer(answer)}, nil
 	}
 	return c.proto.Marshal(v)

@@ -17,6 +17,7 @@ import (
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -104,7 +105,7 @@ func shouldRateLimit(service any, ctx context.Context, decode func(any) error, i
 		if err != nil {
 			return nil, err
 		}
-		return encoded(b), nil
+		return wire.Encoded(b), nil
 	}
 	if intercept == nil {
 		return handle(ctx, in)

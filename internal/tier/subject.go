@@ -1,6 +1,14 @@
 package tier
 
-import "github.com/slidegate/slidegate/pkg/window"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
 
 // A Subject is somebody who calls. It is immutable.
 type Subject struct {
@@ -43,4 +51,155 @@ func (s *Subject) Labels() map[string]string {
 		return nil
 	}
 	return s.Extra.Labels
+}
+
+// Bounds of what a subject may be, whatever source it comes from.
+const (
+	// MaxText is the length of an id, a tier or the value of a label in bytes.
+	MaxText = 256
+	// MaxLabels is how many labels a subject has.
+	MaxLabels = 32
+	// MaxLabelName is the length of a label's name.
+	MaxLabelName = 64
+	// MaxPart is the length of [Parts.Overrides] and of [Parts.Labels] in bytes.
+	MaxPart = 64 << 10
+)
+
+// Parts are a subject as sources keep it.
+type Parts struct {
+	// ID is what [ValidID] says.
+	ID string
+	// Tier is UTF-8 without control characters. Empty: the default tier.
+	Tier     string
+	Disabled bool
+	// Overrides are the subject's limits by the name of the rule, in the rules' own
+	// language; Labels a JSON object of texts. Empty and null: none.
+	Overrides, Labels []byte
+}
+
+// NewSubject makes a subject of its parts, whose overrides it has read by the
+// given function. An error wraps [ErrBadRecord] and names the part, but repeats
+// nothing of an id or a value: somebody may have taken an API key for one.
+func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*Subject, error) {
+	if err := ValidID(p.ID); err != nil {
+		return nil, badRecord("id", err)
+	}
+	if err := validText(p.Tier); err != nil {
+		return nil, badRecord("tier", err)
+	}
+	s := &Subject{ID: p.ID, Tier: p.Tier, Disabled: p.Disabled}
+	var extra Extra
+	if !isEmpty(p.Overrides) {
+		err := tooLong(len(p.Overrides), MaxPart)
+		if err == nil {
+			extra.Overrides, err = overrides(p.Overrides)
+		}
+		if err != nil {
+			return nil, badRecord("overrides", err)
+		}
+	}
+	if !isEmpty(p.Labels) {
+		err := tooLong(len(p.Labels), MaxPart)
+		if err == nil {
+			extra.Labels, err = readLabels(p.Labels)
+		}
+		if err != nil {
+			return nil, badRecord("labels", err)
+		}
+	}
+	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
+		s.Extra = &extra
+	}
+	return s, nil
+}
+
+func badRecord(part string, err error) error { return fmt.Errorf("%w: %s: %w", ErrBadRecord, part, err) }
+
+func isEmpty(part []byte) bool {
+	part = bytes.TrimSpace(part)
+	return len(part) == 0 || string(part) == "null"
+}
+
+func tooLong(n, most int) error {
+	if n > most {
+		return fmt.Errorf("%d bytes, at most %d are allowed", n, most)
+	}
+	return nil
+}
+
+// ValidID reports what is wrong with the id of a subject, or nil. Ids become
+// values of headers: 1 to [MaxText] bytes of visible ASCII, with spaces inside.
+func ValidID(id string) error {
+	if id == "" {
+		return fmt.Errorf("it is empty")
+	}
+	if err := tooLong(len(id), MaxText); err != nil {
+		return err
+	}
+	if id[0] == ' ' || id[len(id)-1] == ' ' {
+		return fmt.Errorf("it begins or ends with a space, which a header would lose")
+	}
+	for i := range len(id) {
+		if id[i] < ' ' || id[i] > '~' {
+			return fmt.Errorf("byte %d is %#02x, only visible ASCII and spaces are allowed", i+1, id[i])
+		}
+	}
+	return nil
+}
+
+// ValidLabels reports what is wrong with labels, or nil: at most [MaxLabels],
+// names of 1 to [MaxLabelName] letters, digits and _.-, and values of at most
+// [MaxText] bytes of UTF-8 without control characters.
+func ValidLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return fmt.Errorf("%d labels, at most %d are allowed", len(labels), MaxLabels)
+	}
+	for name, value := range labels {
+		if !validLabelName(name) {
+			return fmt.Errorf("a name is not 1 to %d letters, digits and _.-", MaxLabelName)
+		}
+		if err := validText(value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func validLabelName(name string) bool {
+	for _, c := range []byte(name) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxLabelName
+}
+
+func validText(text string) error {
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("it is not UTF-8")
+	}
+	for i, r := range text {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("byte %d is a control character", i+1)
+		}
+	}
+	return tooLong(len(text), MaxText)
+}
+
+func readLabels(data []byte) (map[string]string, error) {
+	labels := make(map[string]string)
+	err := ReadObject(data, func(name string, value json.RawMessage) error {
+		text, err := ReadText(value)
+		if err != nil && validLabelName(name) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		labels[name] = text
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return labels, ValidLabels(labels)
 }

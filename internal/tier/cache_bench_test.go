@@ -1,0 +1,192 @@
+package tier
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// everybody is a source that knows every key, or nobody.
+type everybody struct {
+	nobody bool
+
+	mu    sync.Mutex
+	asked []time.Time
+}
+
+func (e *everybody) Lookup(_ context.Context, k Key, _ *Record) (*Record, error) {
+	if e.nobody {
+		e.mu.Lock()
+		e.asked = append(e.asked, time.Now())
+		e.mu.Unlock()
+		return &Record{}, nil
+	}
+	return &Record{Subject: &Subject{ID: "customer-" + k.Digest[:8], Tier: fmt.Sprint("tier-", k.Digest[0]%4)}}, nil
+}
+
+func (*everybody) Close() error { return nil }
+
+// most returns how many questions there were in a second at most.
+func (e *everybody) most() (most int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := 0
+	for i, t := range e.asked {
+		for t.Sub(e.asked[first]) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// digestOf is the digest of a key by its number.
+func digestOf(i int) string {
+	return fmt.Sprintf("%016x%016x%032x", uint64(i)*0x9e3779b97f4a7c15, i, i)
+}
+
+// fill holds that many subjects.
+func fill(b *testing.B, c *Cache, subjects int) {
+	b.Helper()
+	for i := range subjects {
+		k := Key{Digest: digestOf(i)}
+		s, _ := sumOf(k)
+		f := &flight{done: make(chan struct{})}
+		h, err := c.question(f, k, &s, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.questions.add(true, 1)
+		c.settle(f, &s, h, nil, true)
+	}
+	if n := c.Stats().Subjects; n < subjects*99/100 {
+		b.Fatalf("%d subjects are held, want %d", n, subjects)
+	}
+}
+
+func benchCache(b *testing.B, s Source, perSecond int) *Cache {
+	b.Helper()
+	c, err := NewCache(CacheOptions{
+		Source: s, Timeout: time.Second, LookupsPerSecond: perSecond,
+		Subjects: 1_000_000, Unknown: 100_000,
+		TTL: time.Hour, UnknownTTL: 10 * time.Second, Stale: 24 * time.Hour,
+		Failures: 5, Retry: time.Second,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return c
+}
+
+func BenchmarkCache(b *testing.B) {
+	secrets := NewSecrets(nil, []byte("pepper-pepper-pepper"))
+	b.Run("hit", func(b *testing.B) {
+		c := benchCache(b, &everybody{}, 1000)
+		k := Key{Digest: secrets.Digest("key-777")}
+		c.Resolve(b.Context(), k, time.Second)
+		b.ReportAllocs()
+		for b.Loop() {
+			if c.Resolve(b.Context(), k, 0).Subject == nil {
+				b.Fatal("gone")
+			}
+		}
+	})
+	// Some records have changed since, so each hit looks up whether its own has.
+	b.Run("hit-after-changes", func(b *testing.B) {
+		c := benchCache(b, &everybody{}, 1000)
+		k := Key{Digest: secrets.Digest("key-777")}
+		c.Resolve(b.Context(), k, time.Second)
+		c.Invalidate(Change{ID: "somebody"})
+		b.ReportAllocs()
+		for b.Loop() {
+			if c.Resolve(b.Context(), k, 0).Subject == nil {
+				b.Fatal("gone")
+			}
+		}
+	})
+	b.Run("hit-parallel", func(b *testing.B) {
+		c := benchCache(b, &everybody{}, 1000)
+		k := Key{Digest: secrets.Digest("key-777")}
+		c.Resolve(b.Context(), k, time.Second)
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				c.Resolve(context.Background(), k, 0)
+			}
+		})
+	})
+	b.Run("hit-id", func(b *testing.B) {
+		c := benchCache(b, &idSource{}, 1000)
+		k := Key{ID: "customer-777"}
+		c.Resolve(b.Context(), k, time.Second)
+		b.ReportAllocs()
+		for b.Loop() {
+			if c.Resolve(b.Context(), k, 0).Subject == nil {
+				b.Fatal("gone")
+			}
+		}
+	})
+	b.Run("miss-unknown-flood", func(b *testing.B) {
+		s := &everybody{nobody: true}
+		c := benchCache(b, s, 1000)
+		n := 0
+		b.ReportAllocs()
+		for b.Loop() {
+			n++
+			c.Resolve(b.Context(), Key{Digest: digestOf(n)}, 0)
+		}
+		b.ReportMetric(float64(s.most()), "lookups/s")
+		b.ReportMetric(float64(c.Stats().UnknownKeys), "held")
+	})
+	// Each time another one of many, which no processor's cache holds.
+	b.Run("hit-of-1M", func(b *testing.B) {
+		const subjects = 1_000_000
+		c := benchCache(b, &everybody{}, 1)
+		fill(b, c, subjects)
+		keys := make([]Key, subjects)
+		for i := range keys {
+			keys[i].Digest = digestOf(i * 7919 % subjects)
+		}
+		n, found := 0, 0
+		b.ReportAllocs()
+		for b.Loop() {
+			if c.Resolve(b.Context(), keys[n%subjects], 0).Subject != nil {
+				found++
+			}
+			n++
+		}
+		b.ReportMetric(float64(found)/float64(n), "found")
+	})
+}
+
+// idSource has a subject of every id.
+type idSource struct{ everybody }
+
+func (*idSource) Lookup(_ context.Context, k Key, _ *Record) (*Record, error) {
+	return &Record{Subject: &Subject{ID: k.ID, Tier: "free"}}, nil
+}
+
+// BenchmarkCacheMemory fills a cache with 1,000,000 subjects and tells what each
+// takes, all included: ids of 17 bytes, in the cache's own tables too.
+func BenchmarkCacheMemory(b *testing.B) {
+	const subjects = 1_000_000
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		c := benchCache(b, &everybody{}, 1)
+		fill(b, c, subjects)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/subjects, "bytes/subject")
+		runtime.KeepAlive(c)
+	}
+}

@@ -1,0 +1,63 @@
+package tier
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// ReadChange reads what somebody has sent to tell of a change: a JSON object with
+// one member {"digest":"…"}, {"subject":"…"} or {"all":true}, or a digest alone.
+// Members of other names are ignored. On an error nobody knows what has changed,
+// so that everybody may have.
+func ReadChange(payload []byte) (Change, error) {
+	payload = bytes.TrimSpace(payload)
+	if !bytes.HasPrefix(payload, []byte("{")) {
+		digest, err := readDigest(string(payload))
+		return Change{Digest: digest}, err
+	}
+	var c Change
+	said := 0
+	err := ReadObject(payload, func(name string, value json.RawMessage) (err error) {
+		said++
+		switch name {
+		case "digest":
+			if c.Digest, err = ReadText(value); err == nil {
+				c.Digest, err = readDigest(c.Digest)
+			}
+		case "subject":
+			if c.ID, err = ReadText(value); err == nil {
+				err = ValidID(c.ID)
+			}
+		case "all":
+			if string(value) != "true" {
+				err = errors.New("it is not true")
+			}
+		default:
+			said--
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+	if err == nil && said != 1 {
+		err = errors.New("it says not one of digest, subject and all")
+	}
+	if err != nil {
+		return Change{}, fmt.Errorf("no change: %w", err)
+	}
+	return c, nil
+}
+
+// readDigest returns a digest in lower case.
+func readDigest(text string) (string, error) {
+	digest, err := hex.DecodeString(text)
+	if err != nil || len(text) != DigestLen {
+		return "", fmt.Errorf("it is no digest of %d hex digits", DigestLen)
+	}
+	return hex.EncodeToString(digest), nil
+}

@@ -1,0 +1,265 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+	"go.uber.org/zap"
+)
+
+var (
+	errLimited = errors.New("the source is not asked: lookups_per_second have been, or too many questions are under way")
+	errClosed  = errors.New("the cache is closed")
+)
+
+// A flight is a question that is under way. Whoever wants to know the same waits for
+// it.
+type flight struct {
+	change uint64        // the last change that it comes after
+	done   chan struct{} // closed once the rest is set
+	held   *held         // nil: err
+	err    error
+}
+
+// wait reports whether the flight has ended.
+func (f *flight) wait(ctx context.Context, wait time.Duration) bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+	}
+	if wait <= 0 {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-f.done:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// ask asks the source for a key, or joins those who do. seen is the record that will
+// not do.
+func (c *Cache) ask(k Key, s *sum, seen *held) (*flight, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.askLocked(k, s, seen)
+}
+
+func (c *Cache) askLocked(k Key, s *sum, seen *held) (*flight, error) {
+	// An answer to a question from before a change may be from before it too.
+	if f := c.flights[*s]; f != nil && f.change >= c.required(nil, s) {
+		return f, nil
+	}
+	now, last := c.now(), c.peek(s)
+	if last != nil && last != seen && c.fresh(last, s, now) {
+		f := &flight{done: make(chan struct{}), held: last}
+		close(f.done) // it has just ended
+		return f, nil
+	}
+	known := last != nil && last.known()
+	done, err := c.admit(known, now)
+	if err != nil {
+		return nil, err
+	}
+	f := &flight{change: c.changes.Load(), done: make(chan struct{})}
+	c.flights[*s] = f
+	sum := *s
+	c.wg.Go(func() {
+		h, err := c.question(f, k, &sum, last)
+		if err != nil {
+			c.cause.Store(&err)
+		}
+		done(err)
+		c.settle(f, &sum, h, err, known)
+	})
+	return f, nil
+}
+
+// admit says whether one more question may be asked. If so, done must be told what
+// came of it. mu is held.
+func (c *Cache) admit(known bool, now time.Duration) (done func(error), err error) {
+	if c.closed {
+		return nil, errClosed
+	}
+	if !c.questions.room(maxQuestions, known) || !c.pace.room(known, now) {
+		c.count.limited.Add(1)
+		return nil, errLimited
+	}
+	if done, err = c.breaker.Allow(); err != nil {
+		c.count.refused.Add(1)
+		return nil, fmt.Errorf("the source is not asked, because it has failed: %w", *c.cause.Load())
+	}
+	c.questions.add(known, 1)
+	c.pace.take(known, now)
+	return done, nil
+}
+
+// question asks the source, and makes of the answer what will be held. It says what
+// went wrong without the key.
+func (c *Cache) question(f *flight, k Key, s *sum, last *held) (*held, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.opts.Timeout)
+	defer cancel()
+	asked := c.now()
+	r, err := c.opts.Source.Lookup(ctx, k, last.record())
+	if c.opts.SourceSeconds != nil {
+		c.opts.SourceSeconds((c.now() - asked).Seconds())
+	}
+	switch {
+	case err != nil:
+	case r == nil:
+		err = fmt.Errorf("%w: the source returned none", ErrBadRecord)
+	case r.Subject != nil && r.Subject.ID == "":
+		err = fmt.Errorf("%w: the subject has no id", ErrBadRecord)
+	}
+	if err != nil {
+		c.failed(ctx, err)
+		return nil, hide(err, k.Plain)
+	}
+	h := &held{asked: asked, change: f.change}
+	copy(h.verifier[:], s.verifier())
+	ttl := c.opts.UnknownTTL
+	if r.Subject != nil {
+		ttl = c.opts.TTL
+		h.subject = *r.Subject
+		h.subject.ID = strings.Clone(r.Subject.ID) // it may be part of all that was read
+	}
+	if r.Tag != "" {
+		h.says = &says{tag: strings.Clone(r.Tag), maxAge: r.MaxAge}
+	}
+	h.until = asked + s.lifetime(ttl, r.MaxAge)
+	c.answered(h)
+	return h, nil
+}
+
+// answered counts an answer of the source.
+func (c *Cache) answered(h *held) {
+	c.count.answered.Store(time.Now().UnixNano())
+	if !h.known() {
+		c.count.unknown.Add(1)
+		return
+	}
+	c.count.found.Add(1)
+	if t := h.subject.Tier; t != "" && c.opts.KnownTier != nil && !c.opts.KnownTier(t) {
+		c.count.unknownTiers.Add(1)
+		c.opts.SampledLog.Warn("the source of tiers has a subject with a tier that the rules do not know: it gets the default one",
+			zap.String("subject", h.subject.ID), zap.String("tier", t))
+	}
+}
+
+// failed counts a question that the source did not answer.
+func (c *Cache) failed(ctx context.Context, err error) {
+	switch {
+	case errors.Is(err, ErrBadRecord):
+		c.count.badRecords.Add(1)
+	case c.ctx.Err() != nil: // closed
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
+		c.count.timeouts.Add(1)
+	default:
+		c.count.errors.Add(1)
+	}
+}
+
+// hide takes an API key out of an error. A source that is asked by the key may repeat
+// what it was answered.
+func hide(err error, plain string) error {
+	if plain == "" || !strings.Contains(err.Error(), plain) {
+		return err
+	}
+	h := hidden{text: strings.ReplaceAll(err.Error(), plain, "(API key)")}
+	if errors.Is(err, ErrBadRecord) {
+		h.kind = ErrBadRecord
+	}
+	return h
+}
+
+// hidden is an error without a key. It does not wrap the one with it.
+type hidden struct {
+	text string
+	kind error // ErrBadRecord, or nil
+}
+
+func (h hidden) Error() string { return h.text }
+func (h hidden) Unwrap() error { return h.kind }
+
+// settle ends a flight: what the source said is held, unless somebody asked after a
+// later change and knows better.
+func (c *Cache) settle(f *flight, s *sum, h *held, err error, known bool) {
+	switch {
+	case errors.Is(err, ErrBadRecord):
+		c.opts.SampledLog.Warn("the source of tiers holds something that is no record: what was known of the key stays true for now",
+			zap.Error(err))
+	case err != nil && c.ctx.Err() == nil && !c.open.Load():
+		c.opts.SampledLog.Warn("the source of tiers has not answered a question", zap.Error(err))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.peek(s)
+	switch {
+	case now != nil && now.change > f.change:
+	case err == nil:
+		h.subject.Tier = c.intern(h.subject.Tier)
+		c.put(s, h)
+	case errors.Is(err, ErrBadRecord):
+		c.put(s, c.hold(now, f, s))
+	}
+	if c.flights[*s] == f {
+		delete(c.flights, *s)
+	}
+	c.questions.add(known, -1)
+	f.held, f.err = h, err
+	close(f.done)
+}
+
+// hold returns a record like h, which may be nil, whose key is not asked for until
+// that of an unknown key would be.
+func (c *Cache) hold(h *held, f *flight, s *sum) *held {
+	now := c.now()
+	next := held{until: now - c.opts.Stale, asked: now, change: f.change} // never counts
+	if h != nil {
+		next = *h
+	}
+	copy(next.verifier[:], s.verifier())
+	var told says
+	if next.says != nil {
+		told = *next.says
+	}
+	told.hold, told.change = now+s.lifetime(c.opts.UnknownTTL, 0), f.change
+	next.says = &told
+	return &next
+}
+
+// maxTiers is how many names of tiers are kept once for all records.
+const maxTiers = 1024
+
+// intern returns a tier's name that shares its memory with others. mu is held.
+func (c *Cache) intern(tier string) string {
+	if same, ok := c.tiers[tier]; ok {
+		return same
+	}
+	tier = strings.Clone(tier)
+	if len(c.tiers) < maxTiers {
+		c.tiers[tier] = tier
+	}
+	return tier
+}
+
+// switched is told by the breaker.
+func (c *Cache) switched(_ string, _, to gobreaker.State) {
+	wasOpen := c.open.Swap(to != gobreaker.StateClosed)
+	switch {
+	case to == gobreaker.StateClosed:
+		c.opts.Log.Info("the source of tiers answers again")
+	case !wasOpen:
+		c.opts.Log.Warn("the source of tiers does not answer and is not asked: known subjects stay what they were, and for others tiers.on_error decides",
+			zap.Error(*c.cause.Load()))
+	}
+}

@@ -1,0 +1,22 @@
+// Package wire writes answers in the encoding of protobuf, as bytes.
+//
+// An answer is some thirty objects as messages of the protobuf library, all of
+// them garbage once they are encoded, and encoding a map goes through reflection.
+// The functions here append encoded fields to a slice instead. Who calls them
+// with ascending numbers, and with ascending names where there is a map, gets
+// byte for byte what the library's deterministic encoding gives.
+//
+// A function that takes another one calls it to append the fields of a message
+// inside. Lengths are put in front afterwards, so nothing is measured first.
+//
+// # Texts
+//
+// A reader refuses the whole message for one text that is not UTF-8, and Envoy
+// then lets the request pass. Texts come from configuration and from subjects,
+// which are UTF-8; if one ever is not, it is mended here.
+//
+// # What all adapters say
+//
+// [AppendVerdict] and [AppendSubject] append the dynamic metadata of a verdict,
+// the same names for every protocol; internal/ratelimit lists them.
+package wire
