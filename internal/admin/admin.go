@@ -14,12 +14,16 @@ type Pages struct {
 	Metrics prometheus.Gatherer
 	// RLConfig writes the active rules as text.
 	RLConfig http.HandlerFunc
+	// Tiers answers about keys. Nil: there are no tiers.
+	Tiers Tiers
 }
 
 const index = `slidegate
 
 /metrics         Prometheus metrics
 /rlconfig        the active rules, the state of the last reload
+/v1/tiers/lookup?digest= or ?id=    what is held and what the source says of a key or a subject
+/v1/tiers/invalidate                POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source anew
 /debug/pprof/    profiles
 `
 
@@ -32,6 +36,9 @@ func Handler(p Pages) http.Handler {
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /rlconfig", p.RLConfig)
+	if p.Tiers != nil {
+		tierPages(mux, p.Tiers)
+	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -34,7 +34,7 @@
 // the files. Only a file that is not YAML at all ends with the first problem,
 // since nothing after it can be trusted. A problem never shows a secret: not a
 // plain API key of a tiers file, not the value of a rule for an API key or what
-// seems to be one, not secrets.key, not a password in a URL.
+// seems to be one, not secrets.key, not a password or a token, not one in a URL.
 //
 // What is right but unwise, such as an API key in plain text, is a warning: a
 // Problem in [Generation.Warnings], and no error.
@@ -90,6 +90,13 @@
 //	    tier: starter
 //	    keys:
 //	      - sha256: 2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683
+//
+//	    overrides: {search-per-key: {unit: minute, requests_per_unit: 500}}
+//	    labels: {region: eu}
+//
+// Where subjects live elsewhere (tiers.source redis, postgres, http, header), the
+// file has the names and the default alone. [ReadOverrides] reads the overrides of
+// such subjects, in the same language.
 //
 // Files of a million subjects are usual. So a list of subjects in block style,
 // one item after the other at one indentation, is read item by item; everything

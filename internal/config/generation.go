@@ -160,24 +160,23 @@ func (l *loader) readRulesFiles() {
 
 func (l *loader) generation() (*Generation, error) {
 	s := &l.settings
-	key := s.Secrets.Key
-	if key == "" && s.Secrets.KeyFile != "" {
-		// Settings that did not come from LoadSettings.
-		var err error
-		if key, err = readSecret(s.Secrets.KeyFile); err != nil {
-			l.report.addf(s.Secrets.KeyFile, 0, "", "%s", err)
-		}
+	secrets := tier.NewSecrets(s.Secrets.Entries, l.secret(s.Secrets.Key, s.Secrets.KeyFile).Reveal())
+	if previous := l.secret(s.Secrets.PreviousKey, s.Secrets.PreviousKeyFile); previous != "" || s.Secrets.PreviousUnkeyed {
+		secrets.Previous(previous.Reveal())
 	}
-	secrets := tier.NewSecrets(s.Secrets.Entries, key.Reveal())
 
 	tiers := tiersReader{report: &l.report, warn: &l.warn, secrets: secrets}
+	if s.Tiers.Source != TiersFile {
+		tiers.elsewhere = s.Tiers.Source
+	}
 	if l.tiers != nil {
 		tiers.read(*l.tiers)
-		if l.tiers.name == builtInTiers && s.Rules.Path != "" {
+		if l.tiers.name == builtInTiers && s.Rules.Path != "" && s.Tiers.Source == TiersFile {
 			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
 		}
 	}
 	rules := l.readRules(secrets, &tiers)
+	l.judgeOverrides(&tiers, rules.rules)
 	if err := l.report.err(); err != nil {
 		return nil, err
 	}
@@ -191,6 +190,19 @@ func (l *loader) generation() (*Generation, error) {
 	}, nil
 }
 
+// secret returns a secret, from its file for settings that did not come from
+// [LoadSettings].
+func (l *loader) secret(s Secret, file string) Secret {
+	if s != "" || file == "" {
+		return s
+	}
+	s, err := readSecret(file)
+	if err != nil {
+		l.report.addf(file, 0, "", "%s", err)
+	}
+	return s
+}
+
 // readRules reads the rules. It begins again where a file turns out to need
 // another way of reading.
 func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesReader {
@@ -202,9 +214,13 @@ again:
 		warn:     new(report),
 		secrets:  secrets,
 		rules: policy.NewRules(policy.Identity{
-			Secrets:        secrets,
-			Tiers:          tiers.directory,
-			EachUnknownKey: l.settings.Tiers.UnknownKey == UnknownKeyEach,
+			Secrets: secrets,
+			Tiers:   tiers.directory,
+			// With tiers that come with requests no key is known: one that could be
+			// made up has been refused before us.
+			EachUnknownKey: l.settings.Tiers.UnknownKey == UnknownKeyEach || l.settings.Tiers.Source == TiersInHeader,
+			TrustedEntry:   l.settings.Tiers.TrustedEntry,
+			Elsewhere:      tiers.elsewhere != "",
 		}),
 		tiers:      tiers.names,
 		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.directory != nil,

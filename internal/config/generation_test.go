@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -819,7 +820,7 @@ func sameByItems(t interface {
 	if a.directory == nil {
 		t.Fatalf("%s\nno problem and no directory", data)
 	}
-	if diff := cmp.Diff(b.directory, a.directory, cmp.AllowUnexported(tier.Directory{})); diff != "" {
+	if diff := cmp.Diff(b.directory, a.directory, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
 		t.Fatalf("%s\ndirectory by items differs (-whole +items):\n%s", data, diff)
 	}
 	return nil

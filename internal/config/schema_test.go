@@ -194,12 +194,17 @@ func makeRulesSchema() object {
 func makeSettingsSchema() object {
 	s := schemas{definitions: object{}}
 	enums := map[string][]any{
-		"http.ready":        {ReadyAlways, ReadyStore},
-		"tiers.source":      {TiersNone, TiersFile},
-		"tiers.unknown_key": {UnknownKeyShared, UnknownKeyEach},
-		"store.type":        {StoreMemory, StoreRedis},
-		"log.level":         {"debug", "info", "warn", "error"},
-		"log.format":        {"json", "console"},
+		"http.ready":              {ReadyAlways, ReadyStore},
+		"tiers.source":            {TiersNone, TiersFile, TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP},
+		"tiers.unknown_key":       {UnknownKeyShared, UnknownKeyEach},
+		"tiers.on_error":          {OnErrorDefaultTier, OnErrorDeny},
+		"tiers.postgres.tls.mode": {"", TLSDisable, TLSRequire, TLSVerifyFull},
+		"tiers.http.method":       {MethodGet, MethodPost},
+		"tiers.http.send":         {SendDigest, SendKey},
+		"authz.address":           {AddressPeer, AddressExternal, AddressForwardedFor},
+		"store.type":              {StoreMemory, StoreRedis},
+		"log.level":               {"debug", "info", "warn", "error"},
+		"log.format":              {"json", "console"},
 	}
 	var section func(v reflect.Value, prefix string) object
 	section = func(v reflect.Value, prefix string) object {

@@ -14,15 +14,17 @@ import (
 type tiersDoc struct {
 	Tiers    field[[]field[string]] `yaml:"tiers,required"`
 	Default  field[string]          `yaml:"default,required"`
-	Subjects list                   `yaml:"subjects"`
+	Subjects field[list]            `yaml:"subjects"`
 }
 
 // subject is one item of subjects.
 type subject struct {
-	ID       field[string]       `yaml:"id,required"`
-	Tier     field[string]       `yaml:"tier"`
-	Keys     []field[subjectKey] `yaml:"keys"`
-	Disabled bool                `yaml:"disabled"`
+	ID        field[string]                 `yaml:"id,required"`
+	Tier      field[string]                 `yaml:"tier"`
+	Keys      []field[subjectKey]           `yaml:"keys"`
+	Disabled  bool                          `yaml:"disabled"`
+	Overrides overrides                     `yaml:"overrides"`
+	Labels    field[ordered[field[string]]] `yaml:"labels"`
 }
 
 type subjectKey struct {
@@ -46,12 +48,15 @@ type tiersReader struct {
 	warn    *report
 	secrets *tier.Secrets
 	file    string
+	// elsewhere is the source that has the subjects; empty: the file has.
+	elsewhere string
 
 	names     []string // of the tiers; nil if they could not be read
 	directory *tier.Directory
 	lines     []subjectLine // of the subjects added
 	byID      map[string]int
-	plain     int // keys in plain text
+	plain     int            // keys in plain text
+	overrides []overrideLine // of the subjects added
 }
 
 // subjectLine is where a subject stands.
@@ -68,7 +73,7 @@ func (t *tiersReader) read(src source) {
 	if head, items, ok := splitList(src.data, subjectsKey); ok {
 		// Whatever it finds is void if it turns out that the file had to be read
 		// as a whole.
-		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name}
+		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name, elsewhere: t.elsewhere}
 		parsed := trial.document(head, func(d *decoder) { ok = trial.items(d, src.data, items) })
 		if parsed && ok {
 			t.report.join(trial.report)
@@ -114,10 +119,16 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed boo
 	var doc tiersDoc
 	d.decode(root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
 	t.tiers(d, &doc)
-	if subjects != nil {
+	list := doc.Subjects.value.node
+	switch {
+	case t.elsewhere != "":
+		if t.file != builtInTiers && (subjects != nil || list != nil && len(list.Content) > 0) {
+			d.problem(doc.Subjects.spot, "subjects come from tiers.source %s: this file has the names of the tiers and the default alone", t.elsewhere)
+		}
+	case subjects != nil:
 		subjects(d)
-	} else if doc.Subjects.node != nil {
-		for i, n := range doc.Subjects.node.Content {
+	case list != nil:
+		for i, n := range list.Content {
 			var s field[subject]
 			at := &path{parent: doc.Subjects.path, index: i, item: n}
 			s.readLocated(d, n, at)
@@ -196,9 +207,18 @@ func (t *tiersReader) subject(d *decoder, f *field[subject]) {
 			spots = append(spots, s.Keys[i].spot)
 		}
 	}
-	t.add(d, tier.Subject{ID: s.ID.value, Tier: s.Tier.value, Disabled: s.Disabled}, digests, subjectSpots{
-		id: s.ID.spot, tier: s.Tier.spot, keys: spots,
-	})
+	extra := tier.Extra{Overrides: d.overrides(s.Overrides), Labels: d.labels(&s.Labels)}
+	added := tier.Subject{ID: s.ID.value, Tier: s.Tier.value, Disabled: s.Disabled}
+	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
+		added.Extra = &extra
+	}
+	t.add(d, added, digests, subjectSpots{id: s.ID.spot, tier: s.Tier.spot, keys: spots})
+	for i := range s.Overrides {
+		e := &s.Overrides[i]
+		if o, ok := extra.Overrides[e.key]; ok && len(t.overrides) < maxProblems {
+			t.overrides = append(t.overrides, overrideLine{e.key, len(o.Limits), Problem{File: t.file, Line: e.line, Path: d.render(e.path)}})
+		}
+	}
 }
 
 // digest reads one key. A message never repeats a plain one.

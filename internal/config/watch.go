@@ -19,7 +19,7 @@ func (s Settings) WatchPaths() []string {
 	if s.Rules.Path != "" {
 		paths = append(paths, s.Rules.Path)
 	}
-	if s.Tiers.Source == TiersFile && s.Tiers.Path != "" {
+	if s.Tiers.Source != TiersNone && s.Tiers.Path != "" {
 		paths = append(paths, s.Tiers.Path)
 	}
 	return paths

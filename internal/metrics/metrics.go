@@ -191,3 +191,14 @@ func (m *Metrics) Refused() {
 	m.reloads.WithLabelValues("refused").Inc()
 	m.configBroken.Set(1)
 }
+
+// Authorization registers the counter of what became of requests that asked for
+// authorization.
+func Authorization(registry prometheus.Registerer) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "slidegate_authorizations_total",
+		Help: "Requests that asked for authorization, by what became of them.",
+	}, []string{"result"})
+	registry.MustRegister(c)
+	return c
+}

@@ -15,7 +15,7 @@ import (
 type Review struct {
 	Domains []DomainReview `json:"domains"`
 	// Tiers that no by_tier names, where there is one at all, and those that no
-	// subject has, the default aside.
+	// subject has, the default aside, where the subjects are known here.
 	TiersWithoutRule    []string `json:"tiers_without_rule,omitempty"`
 	TiersWithoutSubject []string `json:"tiers_without_subject,omitempty"`
 }
@@ -95,7 +95,7 @@ func (rs *Rules) Review() Review {
 		if !named[t] {
 			review.TiersWithoutRule = append(review.TiersWithoutRule, t)
 		}
-		if subjects[t] == 0 && t != rs.tiers.DefaultTier() {
+		if !rs.away && subjects[t] == 0 && t != rs.tiers.DefaultTier() {
 			review.TiersWithoutSubject = append(review.TiersWithoutSubject, t)
 		}
 	}

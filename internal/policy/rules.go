@@ -195,6 +195,7 @@ func (r *Rule) cost(cost uint64) uint64 {
 type Rules struct {
 	secrets *tier.Secrets
 	tiers   *tier.Directory // nil: no subject is known, every key is its own
+	away    bool            // subjects live in another place than tiers
 	trusted string          // the entry that is believed to hold the tier; empty: none
 	share   bool
 	shadow  bool
@@ -229,6 +230,9 @@ type Identity struct {
 	// subject, whatever Tiers say: from a JWT claim or another authorizer. Whoever
 	// can write it chooses their tier. Empty: no entry is believed.
 	TrustedEntry string
+	// Elsewhere says that subjects live in another place than Tiers, which has
+	// their tiers alone.
+	Elsewhere bool
 }
 
 // NewRules returns a generation without rules.
@@ -237,6 +241,7 @@ func NewRules(who Identity) *Rules {
 		secrets: who.Secrets,
 		tiers:   who.Tiers,
 		trusted: who.TrustedEntry,
+		away:    who.Elsewhere,
 		share:   who.Tiers != nil && !who.EachUnknownKey,
 		domains: make(map[string]*domain),
 	}

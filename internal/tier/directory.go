@@ -2,6 +2,9 @@ package tier
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
 	"fmt"
 	"time"
 )
@@ -12,8 +15,27 @@ import (
 type Directory struct {
 	tiers       []string
 	defaultTier string
-	byDigest    map[string]*Subject
+	byDigest    map[half]holder
 	byID        map[string]*Subject
+}
+
+// half of a digest, the last, finds whose it may be; the other half is compared in
+// constant time, so that how long a search takes tells nothing of what is there.
+type half [sha256.Size / 2]byte
+
+// holder is who has an API key.
+type holder struct {
+	rest    half
+	subject *Subject
+}
+
+func halves(digest string) (last, rest half, ok bool) {
+	var sum [sha256.Size]byte
+	if len(digest) != DigestLen {
+		return last, rest, false
+	}
+	_, err := hex.Decode(sum[:], []byte(digest))
+	return half(sum[len(half{}):]), half(sum[:len(half{})]), err == nil
 }
 
 // NewDirectory returns a directory without subjects. defaultTier is the tier of
@@ -22,7 +44,7 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 	d := &Directory{
 		tiers:       tiers,
 		defaultTier: defaultTier,
-		byDigest:    make(map[string]*Subject),
+		byDigest:    make(map[half]holder),
 		byID:        make(map[string]*Subject),
 	}
 	if !d.HasTier(defaultTier) {
@@ -32,8 +54,8 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 }
 
 // Add puts in a subject with the digests of its API keys. A subject without a
-// tier gets the default one. It refuses an id or a digest that is there already
-// and a tier that is not, and then adds nothing.
+// tier gets the default one. It refuses an id or a digest that is there already,
+// what is no digest and a tier that is not there, and then adds nothing.
 func (d *Directory) Add(s Subject, digests ...string) error {
 	if s.ID == "" {
 		return fmt.Errorf("a subject needs an id")
@@ -41,27 +63,46 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 	if s.Tier == "" {
 		s.Tier = d.defaultTier
 	}
-	if !d.HasTier(s.Tier) {
+	known := false
+	for _, t := range d.tiers {
+		if t == s.Tier {
+			s.Tier, known = t, true // one text for all of its subjects
+			break
+		}
+	}
+	if !known {
 		return fmt.Errorf("subject %q: unknown tier %q, expected one of %q", s.ID, s.Tier, d.tiers)
 	}
 	if d.byID[s.ID] != nil {
 		return fmt.Errorf("subject %q: a second subject with this id", s.ID)
 	}
 	for _, digest := range digests {
-		if other := d.byDigest[digest]; other != nil {
+		last, _, ok := halves(digest)
+		if !ok {
+			return fmt.Errorf("subject %q: a digest is %d hex digits", s.ID, DigestLen)
+		}
+		if other := d.byDigest[last].subject; other != nil {
 			return fmt.Errorf("subject %q: one of its keys also belongs to %q", s.ID, other.ID)
 		}
 	}
 	d.byID[s.ID] = &s
 	for _, digest := range digests {
-		d.byDigest[digest] = &s
+		last, rest, _ := halves(digest)
+		d.byDigest[last] = holder{rest, &s}
 	}
 	return nil
 }
 
 // ByDigest returns the subject of the API key with this digest, or nil. A
 // disabled subject is returned as such.
-func (d *Directory) ByDigest(digest string) *Subject { return d.byDigest[digest] }
+func (d *Directory) ByDigest(digest string) *Subject {
+	last, rest, ok := halves(digest)
+	h := d.byDigest[last]
+	if !ok || subtle.ConstantTimeCompare(h.rest[:], rest[:]) == 0 {
+		return nil
+	}
+	return h.subject
+}
 
 // ByID returns the subject with this id, or nil.
 func (d *Directory) ByID(id string) *Subject { return d.byID[id] }
@@ -71,7 +112,7 @@ func (d *Directory) Resolve(_ context.Context, k Key, _ time.Duration) Answer {
 	if k.Digest == "" {
 		return Answer{Subject: d.byID[k.ID]}
 	}
-	return Answer{Subject: d.byDigest[k.Digest]}
+	return Answer{Subject: d.ByDigest(k.Digest)}
 }
 
 // DefaultTier is the tier of a subject without one and of an unknown key.

@@ -113,7 +113,9 @@ func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*
 	return s, nil
 }
 
-func badRecord(part string, err error) error { return fmt.Errorf("%w: %s: %w", ErrBadRecord, part, err) }
+func badRecord(part string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrBadRecord, part, err)
+}
 
 func isEmpty(part []byte) bool {
 	part = bytes.TrimSpace(part)

@@ -96,13 +96,14 @@ func TestDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Add(Subject{ID: "acme", Tier: "starter"}, "d1", "d2"); err != nil {
+	d1, d2, d9 := strings.Repeat("1", DigestLen), strings.Repeat("2", DigestLen), strings.Repeat("9", DigestLen)
+	if err := d.Add(Subject{ID: "acme", Tier: "starter"}, d1, d2); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Add(Subject{ID: "hobby"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, digest := range []string{"d1", "d2"} {
+	for _, digest := range []string{d1, d2} {
 		if s := d.ByDigest(digest); s == nil || s.ID != "acme" || s.Tier != "starter" {
 			t.Errorf("ByDigest(%s) = %+v, want acme", digest, s)
 		}
@@ -110,7 +111,12 @@ func TestDirectory(t *testing.T) {
 	if s := d.ByID("hobby"); s == nil || s.Tier != "free" {
 		t.Errorf("ByID(hobby) = %+v, want the default tier", s)
 	}
-	if d.ByDigest("d3") != nil || d.ByID("nobody") != nil {
+	for _, digest := range []string{d9, d1[:DigestLen-1] + "2", "2" + d1[1:], d1[1:], d1 + "1", d1[1:] + "g", ""} {
+		if s := d.ByDigest(digest); s != nil {
+			t.Errorf("ByDigest(%s) = %+v, want nobody", digest, s)
+		}
+	}
+	if d.ByID("nobody") != nil {
 		t.Error("a subject that was not added is there")
 	}
 	if d.Subjects() != 2 {
@@ -120,14 +126,15 @@ func TestDirectory(t *testing.T) {
 		"a subject needs an id":      d.Add(Subject{}),
 		"a second subject":           d.Add(Subject{ID: "acme"}),
 		`unknown tier "gold"`:        d.Add(Subject{ID: "x", Tier: "gold"}),
-		`also belongs to "acme"`:     d.Add(Subject{ID: "y"}, "d9", "d1"),
+		`also belongs to "acme"`:     d.Add(Subject{ID: "y"}, d9, d1),
+		"a digest is 64 hex digits":  d.Add(Subject{ID: "y"}, d9, "d1"),
 		`default tier "gold" is not`: second(NewDirectory([]string{"free"}, "gold")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("error = %v, want %q", err, name)
 		}
 	}
-	if d.ByID("y") != nil || d.ByDigest("d9") != nil {
+	if d.ByID("y") != nil || d.ByDigest(d9) != nil {
 		t.Error("a refused subject was added in part")
 	}
 }

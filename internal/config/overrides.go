@@ -1,0 +1,172 @@
+package config
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// overrides are limits by the name of the rule whose limits they replace, in the
+// language of by_tier. How limits are kept stays the rule's.
+type overrides = ordered[field[terms]]
+
+// overrides reads the limits that a subject has of its own, or nil if it has none.
+// What is wrong is reported and left out.
+func (d *decoder) overrides(all overrides) map[string]tier.Override {
+	if len(all) == 0 {
+		return nil
+	}
+	read := make(map[string]tier.Override, len(all))
+	for i := range all {
+		e := &all[i]
+		if e.key == "" {
+			d.problem(e.spot, "the name of a rule is missing")
+		}
+		if o, ok := d.override(&e.value); ok {
+			read[e.key] = o
+		}
+	}
+	return read
+}
+
+// override reads the limits for one rule.
+func (d *decoder) override(f *field[terms]) (o tier.Override, ok bool) {
+	t := &f.value
+	before := d.report.count()
+	d.rulesOwn(&t.limit)
+	if t.Observe.set {
+		d.problem(t.Observe.spot, "observe is the rule's: an override says only how much")
+	}
+	for i := range t.Limits.value {
+		d.rulesOwn(&t.Limits.value[i].value)
+	}
+	if f.bad || d.report.count() > before {
+		return o, false
+	}
+	if t.Unlimited.value {
+		if t.Limits.set || t.Unit.set || t.RequestsPerUnit.set || t.Window.set || t.Requests.set {
+			d.problem(t.Unlimited.spot, "unlimited stands alone: give it, or limits")
+			return o, false
+		}
+		return tier.Override{Unlimited: true}, true
+	}
+	rules := rulesReader{decoder: d} // reads limits as those of rules
+	limits, given := rules.someLimits(t, manner{}, f.spot, false)
+	if !given {
+		d.problem(f.spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
+	}
+	for i := range limits {
+		o.Limits = append(o.Limits, limits[i].Limit)
+	}
+	return o, d.report.count() == before
+}
+
+// rulesOwn refuses what only the rule says of a limit.
+func (d *decoder) rulesOwn(l *limit) {
+	if l.Precision.set {
+		d.problem(l.Precision.spot, "precision is the rule's: an override says only how much")
+	}
+	if l.Lease.set {
+		d.problem(l.Lease.spot, "lease is the rule's: an override says only how much")
+	}
+}
+
+// ReadOverrides reads the limits that a subject has of its own, as sources keep
+// them: a mapping, in JSON or YAML, of names of rules to limits in the language of
+// by_tier,
+//
+//	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}
+//
+// Nothing, null and an empty mapping give nil. The error has everything that is
+// wrong on one line, each with its place in the mapping.
+func ReadOverrides(data []byte) (map[string]tier.Override, error) {
+	docs, problem := parse("", data)
+	switch {
+	case problem != nil:
+		return nil, errors.New(problem.Message)
+	case len(docs) > 1:
+		return nil, errors.New("more than one YAML document")
+	case len(docs) == 0 || root(docs[0]) == nil:
+		return nil, nil
+	}
+	d := &decoder{report: new(report)}
+	var all overrides
+	d.decode(root(docs[0]), reflect.ValueOf(&all).Elem(), nil)
+	read := d.overrides(all)
+	problems := d.report.sorted()
+	if problems == nil {
+		return read, nil
+	}
+	texts := make([]string, 0, len(problems))
+	for _, p := range problems {
+		p.Line = 0 // of a text that nobody sees as lines
+		texts = append(texts, p.String())
+	}
+	return nil, errors.New(strings.Join(texts, "; "))
+}
+
+// labels reads the labels of a subject, or nil if it has none.
+func (d *decoder) labels(f *field[ordered[field[string]]]) map[string]string {
+	if len(f.value) == 0 {
+		return nil
+	}
+	if len(f.value) > tier.MaxLabels {
+		d.problem(f.spot, "%s, at most %d are allowed", counted(len(f.value), "label"), tier.MaxLabels)
+		return nil
+	}
+	read := make(map[string]string, len(f.value))
+	for i := range f.value {
+		e := &f.value[i]
+		if e.value.bad {
+			continue
+		}
+		if err := tier.ValidLabels(map[string]string{e.key: e.value.value}); err != nil {
+			d.problem(e.spot, "%s", strings.TrimPrefix(err.Error(), e.key+": "))
+			continue
+		}
+		read[e.key] = e.value.value
+	}
+	return read
+}
+
+// overrideLine is where an override stands.
+type overrideLine struct {
+	rule   string
+	limits int
+	place  Problem // without a message
+}
+
+// judgeOverrides warns of overrides that change nothing.
+func (l *loader) judgeOverrides(tiers *tiersReader, rules *policy.Rules) {
+	if len(tiers.overrides) == 0 {
+		return
+	}
+	quota := make(map[string]bool)
+	for _, r := range rules.All() {
+		quota[r.Name] = quota[r.Name] || r.Quota || l.settings.Rules.QuotaMode
+	}
+	var names []string // to suggest one of
+	if len(quota) <= maxSuggest {
+		for name := range quota {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+	}
+	for _, o := range tiers.overrides {
+		p := o.place
+		isQuota, known := quota[o.rule]
+		switch {
+		case !known:
+			p.Message = "no rule has the name " + quote(o.rule) + didYouMean(o.rule, names)
+		case isQuota && o.limits > 1:
+			p.Message = "a quota rule has one limit: this does not count"
+		default:
+			continue
+		}
+		l.warn.add(p)
+	}
+}

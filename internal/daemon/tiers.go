@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/tier/httpsource"
+	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/internal/tier/redissource"
+)
+
+// subjects is who knows subjects that do not live in the rules' own directory.
+type subjects struct {
+	*tier.Cache
+	// decider has the rules that say which tiers there are. It is set before
+	// anybody asks.
+	decider atomic.Pointer[policy.Decider]
+}
+
+// openSubjects returns nil where subjects live in a file, or nowhere. The source
+// need not be there yet.
+func openSubjects(s config.Settings, secrets *tier.Secrets, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
+	if !s.Tiers.Asks() {
+		return nil, nil
+	}
+	source, err := openSource(s.Tiers, log, sampledLog)
+	if err != nil {
+		return nil, err
+	}
+	var sub subjects
+	observe := metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious)
+	t := s.Tiers
+	sub.Cache, err = tier.NewCache(tier.CacheOptions{
+		Source:           source,
+		Timeout:          t.Timeout,
+		LookupsPerSecond: t.LookupsPerSecond,
+		Subjects:         t.Cache.Subjects,
+		Unknown:          t.Cache.Unknown,
+		TTL:              t.Cache.TTL,
+		UnknownTTL:       t.Cache.UnknownTTL,
+		Stale:            t.Cache.Stale,
+		Failures:         t.Breaker.Failures,
+		Retry:            t.Breaker.Retry,
+		KnownTier:        sub.knows,
+		SourceSeconds:    observe,
+		Log:              log,
+		SampledLog:       sampledLog,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tiers: %w", err)
+	}
+	return &sub, nil
+}
+
+// knows reports whether the active rules know a tier.
+func (s *subjects) knows(name string) bool {
+	d := s.decider.Load().Rules().Tiers()
+	return d == nil || d.HasTier(name)
+}
+
+func openSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+	switch t.Source {
+	case config.TiersInRedis:
+		return openRedisSource(t, log, sampledLog)
+	case config.TiersInPostgres:
+		return openPostgresSource(t, log, sampledLog)
+	default:
+		return openHTTPSource(t, log)
+	}
+}
+
+func openRedisSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+	client, err := redisClient(redisServer{t.Redis.Connection(), "tiers.redis", t.Timeout}, log)
+	if err != nil {
+		return nil, err
+	}
+	return redissource.New(redissource.Options{
+		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: config.ReadOverrides, Log: sampledLog,
+	})
+}
+
+func openPostgresSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+	p := t.Postgres
+	password, err := newLogin("tiers.postgres.password_file", "", p.Password, p.PasswordFile, log)
+	if err != nil {
+		return nil, err
+	}
+	o := pgsource.Options{
+		URL:       string(p.URL),
+		Password:  password.secret,
+		Query:     p.Query,
+		QueryByID: p.QueryByID,
+		Channel:   p.Channel,
+		PoolSize:  p.PoolSize,
+		Timeout:   t.Timeout,
+		Overrides: config.ReadOverrides,
+		Log:       sampledLog,
+	}
+	if o.TLS, err = rereadTLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
+		return nil, err
+	}
+	source, err := pgsource.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("tiers.postgres: %w", err)
+	}
+	return source, nil
+}
+
+func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
+	h := t.HTTP
+	token, err := newLogin("tiers.http.token_file", "", h.Token, h.TokenFile, log)
+	if err != nil {
+		return nil, err
+	}
+	o := httpsource.Options{
+		URL:       string(h.URL),
+		Method:    h.Method,
+		SendKey:   h.Send == config.SendKey,
+		Token:     token.secret,
+		MaxBytes:  int64(h.MaxBytes),
+		Timeout:   t.Timeout,
+		Overrides: config.ReadOverrides,
+		Log:       log,
+	}
+	const at = "tiers.http.tls"
+	o.TLS, err = rereadTLS(at, h.TLS.Files(), func() (*tls.Config, error) { return h.TLS.Config(at) }, log)
+	if err != nil {
+		return nil, err
+	}
+	source, err := httpsource.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("tiers.http: %w", err)
+	}
+	return source, nil
+}
+
+// rereadTLS returns what the files of a setting say for each new connection.
+func rereadTLS(setting string, files []string, read func() (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
+	c, err := newReread(setting, files, read, log)
+	if err != nil {
+		return nil, err
+	}
+	return c.get, nil
+}
+
+// secret is the password as it is now.
+func (l *login) secret() string {
+	_, password, _ := l.credentials(context.Background()) // which has no error
+	return password
+}
+
+// directory answers support about subjects that live in the rules' own directory.
+type directory struct{ rules func() *policy.Rules }
+
+// Look implements admin.Tiers.
+func (d directory) Look(k tier.Key) tier.Inspection {
+	t := d.rules().Tiers()
+	if t == nil {
+		return tier.Inspection{}
+	}
+	return tier.Inspection{Held: true, Fresh: true, Subject: t.Resolve(context.Background(), k, 0).Subject}
+}
+
+// Lookup implements admin.Tiers.
+func (d directory) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error) {
+	return d.Look(k), nil
+}
+
+// Invalidate implements admin.Tiers. The file is read when it changes.
+func (directory) Invalidate(tier.Change) {}
+

@@ -1,0 +1,338 @@
+package pgsource
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// ask looks for acme within a time.
+func ask(t *testing.T, s *Source, within time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	r, err := s.Lookup(ctx, tier.Key{Digest: digest("a")}, nil)
+	if err == nil && (r.Subject == nil || r.Subject.ID != "acme") {
+		t.Errorf("got %v, want acme", r.Subject)
+	}
+	return err
+}
+
+// fill has all connections of the pool open and idle.
+func fill(t *testing.T, s *Source) {
+	t.Helper()
+	var asks sync.WaitGroup
+	for s.PoolStats().Open < s.PoolStats().Max {
+		for range 2 * s.PoolStats().Max {
+			asks.Go(func() {
+				if err := ask(t, s, patience); err != nil {
+					t.Errorf("filling the pool: %v", err)
+				}
+			})
+		}
+		asks.Wait()
+	}
+}
+
+// TestRestart has every connection of the pool dead, in each way; no lookup that
+// comes when the server is back notices.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	source := open(t, Options{URL: s.URL()})
+	for _, tt := range []struct {
+		name string
+		end  func()
+	}{
+		{"stopped", s.Stop},
+		{"killed", s.Kill},
+		{"terminated", func() {
+			exec(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'slidegate'`)
+		}},
+	} {
+		fill(t, source)
+		tt.end()
+		if tt.name != "terminated" {
+			if err := ask(t, source, patience); err == nil || !strings.Contains(err.Error(), "tiers.postgres: ") || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: got %v, want at once that nobody is there", tt.name, err)
+			}
+		}
+		s.Start()
+		for range 2 * defaultPoolSize {
+			if err := ask(t, source, patience); err != nil {
+				t.Errorf("%s, back again: %v", tt.name, err)
+			}
+		}
+	}
+}
+
+// TestFrozen looks at lookups that nobody answers: each ends with its time, none
+// holds its place in the pool, and all is well when the server goes on.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	source := open(t, Options{URL: s.URL(), Timeout: 5 * time.Second})
+	for range 2 {
+		fill(t, source)
+		s.Pause()
+		for range 3 * defaultPoolSize {
+			if err := ask(t, source, 20*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("frozen: got %v, want %v", err, context.DeadlineExceeded)
+			}
+		}
+		s.Resume()
+		if err := ask(t, source, patience); err != nil {
+			t.Errorf("going on: %v", err)
+		}
+	}
+
+	// Closing waits for nobody, neither for those who ask nor for the server.
+	s.Pause()
+	asked := make(chan error)
+	go func() { asked <- ask(t, source, patience) }()
+	for source.PoolStats().Busy == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	closed := make(chan error)
+	go func() { closed <- source.Close() }()
+	for range 2 {
+		select {
+		case err := <-asked:
+			if err == nil || !strings.Contains(err.Error(), "closed") {
+				t.Errorf("asking while it is closed: got %v", err)
+			}
+		case err := <-closed:
+			if err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		case <-time.After(10 * time.Second): // the library alone waits for 15
+			t.Fatal("somebody waits for a frozen server")
+		}
+	}
+	if err := ask(t, source, patience); err == nil {
+		t.Error("asking when it is closed: got no error")
+	}
+}
+
+// TestSlow has the server end a question that takes too long, and keep the
+// connection.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	source := open(t, Options{
+		URL: s.URL(), PoolSize: 1, Timeout: 20 * time.Millisecond,
+		Query:     `SELECT 'acme' AS subject FROM pg_sleep(60) WHERE $1 <> ''`,
+		QueryByID: `SELECT pg_backend_pid() AS subject WHERE $1 <> ''`,
+	})
+	before, err := lookup(t, source, tier.Key{ID: "pid"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lookup(t, source, tier.Key{Digest: digest("a")}); err == nil || !strings.Contains(err.Error(), "tiers.timeout") {
+		t.Errorf("got %v, want that it took longer than tiers.timeout", err)
+	}
+	if after, err := lookup(t, source, tier.Key{ID: "pid"}); err != nil || after.ID != before.ID {
+		t.Errorf("after that: got connection %v, %v, want %s as before", after, err, before.ID)
+	}
+
+	// Who has less time than the server gives up by itself.
+	patient := open(t, Options{URL: s.URL(), PoolSize: 1, Timeout: time.Minute, Query: source.o.Query})
+	if err := ask(t, patient, 20*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+}
+
+// TestChangedTable has a column change its type under a prepared statement.
+func TestChangedTable(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	source := open(t, Options{URL: s.URL(), PoolSize: 1})
+	for _, change := range []string{"", `ALTER TABLE slidegate.subjects ALTER tier TYPE varchar(50)`, `DEALLOCATE ALL`} {
+		if change == `DEALLOCATE ALL` { // as a pooler does, in the session itself
+			conn, err := source.pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Exec(t.Context(), change); err != nil {
+				t.Error(err)
+			}
+			conn.Release()
+		} else {
+			exec(t, s, change)
+		}
+		if err := ask(t, source, patience); err != nil {
+			t.Errorf("after %q: %v", change, err)
+		}
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{Settings: []string{"max_connections=5", "superuser_reserved_connections=3"}})
+	exec(t, s, customers)
+	first := open(t, Options{URL: s.URL(), PoolSize: 2})
+	fill(t, first)
+	second := open(t, Options{URL: s.URL()})
+	if err := ask(t, second, patience); err == nil || !strings.Contains(err.Error(), "max_connections") {
+		t.Errorf("got %v, want what to do about max_connections", err)
+	}
+	if err := ask(t, first, patience); err != nil {
+		t.Errorf("who has a connection: %v", err)
+	}
+	first.Close()
+	// The server notices in its own time that they are gone.
+	for deadline := time.Now().Add(patience); ask(t, second, patience) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("with room again: still refused")
+		}
+	}
+}
+
+// TestCredentials looks at who is let in, and by whom: passwords and certificates
+// are those of now.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	const secret = "open@sesame/#"
+	s := start(t, servers.PostgresOptions{Password: secret, TLS: true})
+	exec(t, s, customers)
+	pem, err := os.ReadFile(s.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	trusting := func() *tls.Config { return &tls.Config{RootCAs: roots} }
+	password := func() string { return secret }
+	withPassword := strings.Replace(s.URL(), "slidegate@", "slidegate:open%40sesame%2F%23@", 1)
+	elsewhere := strings.Replace(s.URL(), "127.0.0.1", "127.0.0.1.nip.invalid", 1)
+	for _, tt := range []struct {
+		name string
+		o    Options
+		want string // in the error; empty: let in
+	}{
+		{"right", Options{URL: s.URL(), Password: password, TLS: trusting}, ""},
+		{"in the URL", Options{URL: withPassword, Password: func() string { return "" }, TLS: trusting}, ""},
+		{"not verified", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }}, ""},
+		{"another name", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: roots, ServerName: "localhost"} }}, ""},
+		{"the second host", Options{URL: strings.Replace(withPassword, "@127", "@127.0.0.1:1,127", 1), TLS: trusting}, ""},
+		{"no password", Options{URL: s.URL(), TLS: trusting}, "password_file"},
+		{"wrong password", Options{URL: withPassword, Password: func() string { return secret + "x" }, TLS: trusting}, "password_file"},
+		{"no TLS", Options{URL: withPassword}, "pg_hba.conf"},
+		{"TLS of none", Options{URL: withPassword, TLS: func() *tls.Config { return nil }}, "pg_hba.conf"},
+		{"unknown authority", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: x509.NewCertPool()} }}, "certificate"},
+		{"wrong name", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: roots, ServerName: "example.com"} }}, "certificate"},
+		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres: "},
+		{"unknown database", Options{URL: withPassword + "x", TLS: trusting}, "tiers.postgres.url: "},
+		{"unknown user", Options{URL: strings.Replace(withPassword, "slidegate:", "x:", 1), TLS: trusting}, "the user of url"},
+		{"socket", Options{URL: s.SocketURL(), TLS: trusting}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := ask(t, open(t, tt.o), patience)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "sesame") {
+				t.Errorf("the error holds the password: %v", err)
+			}
+		})
+	}
+
+	var now atomic.Pointer[string]
+	wrong := "wrong"
+	now.Store(&wrong)
+	source := open(t, Options{URL: s.URL(), Password: func() string { return *now.Load() }, TLS: trusting})
+	if err := ask(t, source, patience); err == nil {
+		t.Error("with a wrong password: got no error")
+	}
+	right := secret
+	now.Store(&right)
+	if err := ask(t, source, patience); err != nil {
+		t.Errorf("with the new password: %v", err)
+	}
+
+	plain := start(t, servers.PostgresOptions{})
+	if err := ask(t, open(t, Options{URL: plain.URL(), TLS: trusting}), patience); err == nil || !strings.Contains(err.Error(), "refused TLS") {
+		t.Errorf("a server without TLS: got %v, want that it refuses it", err)
+	}
+}
+
+// TestLoad has many ask while the server is restarted in every way. Whoever is
+// answered is told the truth, and whoever is not learns it in time.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	source := open(t, Options{URL: s.URL(), Timeout: 100 * time.Millisecond})
+	fill(t, source)
+
+	const callers = 50
+	var answered, failed atomic.Int64
+	var mu sync.Mutex
+	kinds := make(map[string]int)
+	done := make(chan struct{})
+	var asks sync.WaitGroup
+	for range callers {
+		asks.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				err := ask(t, source, 100*time.Millisecond)
+				if err == nil {
+					answered.Add(1)
+					continue
+				}
+				failed.Add(1)
+				kind := sqlState(err)
+				if errors.Is(err, context.DeadlineExceeded) {
+					kind = "deadline"
+				}
+				mu.Lock()
+				kinds[kind]++
+				mu.Unlock()
+				if errors.Is(err, tier.ErrBadRecord) {
+					t.Errorf("got a bad record: %v", err)
+				}
+				time.Sleep(time.Millisecond) // a breaker would wait far longer
+			}
+		})
+	}
+	more := func(n *atomic.Int64) {
+		t.Helper()
+		want := n.Load() + 2*callers
+		for deadline := time.Now().Add(patience); n.Load() < want; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("got %d, want %d", n.Load(), want)
+			}
+		}
+	}
+	for _, fault := range []struct{ begin, end func() }{{s.Stop, s.Start}, {s.Kill, s.Start}, {s.Pause, s.Resume}} {
+		more(&answered)
+		fault.begin()
+		more(&failed)
+		fault.end()
+	}
+	more(&answered)
+	close(done)
+	asks.Wait()
+	t.Logf("%d answered, %d failed: %v", answered.Load(), failed.Load(), maps.Collect(maps.All(kinds)))
+	if got := source.PoolStats(); got.Open > got.Max || got.Busy != 0 || got.Waits == 0 {
+		t.Errorf("got %+v, want no more than the maximum, nobody busy, and waits", got)
+	}
+}

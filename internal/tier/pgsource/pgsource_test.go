@@ -1,0 +1,359 @@
+package pgsource
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what should be there at once.
+const patience = 30 * time.Second
+
+// readOverrides stands for the reader of the rules' language.
+func readOverrides(text []byte) (map[string]tier.Override, error) {
+	var perMinute map[string]uint64
+	if err := json.Unmarshal(text, &perMinute); err != nil {
+		return nil, errors.New("it is no object of numbers")
+	}
+	if len(perMinute) == 0 {
+		return nil, nil
+	}
+	read := make(map[string]tier.Override)
+	for rule, n := range perMinute {
+		read[rule] = tier.Override{Limits: []window.Limit{{Window: time.Minute, Hits: n}}}
+	}
+	return read, nil
+}
+
+// start starts a server that has the schema, and the role that the schema tells
+// of.
+func start(t *testing.T, o servers.PostgresOptions) *servers.PostgresServer {
+	t.Helper()
+	s := servers.StartPostgres(t, o)
+	exec(t, s, Schema())
+	grants := regexp.MustCompile(`(?m)^-- +(GRANT .*;)$`).FindAllStringSubmatch(Schema(), -1)
+	for _, g := range grants {
+		exec(t, s, g[1])
+	}
+	return s
+}
+
+func exec(t *testing.T, s *servers.PostgresServer, sql string, args ...any) {
+	t.Helper()
+	if err := s.Exec(sql, args...); err != nil {
+		t.Fatalf("%.100s: %v", sql, err)
+	}
+}
+
+func text(t *testing.T, s *servers.PostgresServer, sql string) string {
+	t.Helper()
+	got, err := s.Text(sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return got
+}
+
+// open returns a source that is closed with the test.
+func open(t *testing.T, o Options) *Source {
+	t.Helper()
+	o.Overrides = readOverrides
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// lookup asks for a key, with more time than it takes.
+func lookup(t *testing.T, s *Source, k tier.Key) (*tier.Subject, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := s.Lookup(ctx, k, nil)
+	if err != nil {
+		if r != nil {
+			t.Errorf("a record together with an error: %v, %v", r, err)
+		}
+		return nil, err
+	}
+	if r.MaxAge != 0 || r.Tag != "" {
+		t.Errorf("got a record with %v, %q, want neither", r.MaxAge, r.Tag)
+	}
+	return r.Subject, nil
+}
+
+// digest is one that consists of the same digit.
+func digest(digit string) string { return strings.Repeat(digit, tier.DigestLen) }
+
+const customers = `
+INSERT INTO slidegate.subjects (id, tier, disabled, overrides, labels) VALUES
+	('acme', 'pro', false, '{"per-key": 500}', '{"region": "eu"}'),
+	('gone', 'free', true, NULL, NULL),
+	('plain', NULL, false, '{}', '{}');
+INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
+	(repeat('a', 64), 'acme', NULL), (repeat('b', 64), 'acme', NULL), (repeat('c', 64), 'acme', now()),
+	(repeat('d', 64), 'gone', NULL), (repeat('e', 64), 'plain', NULL)`
+
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, Schema()) // a second time changes nothing
+	exec(t, s, customers)
+	acme := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{
+		Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Window: time.Minute, Hits: 500}}}},
+		Labels:    map[string]string{"region": "eu"},
+	}}
+	gone, plain := &tier.Subject{ID: "gone", Tier: "free", Disabled: true}, &tier.Subject{ID: "plain"}
+	// By whatever way an operator has to ask, for instance because of a pooler.
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		source := open(t, Options{URL: s.URL() + "?default_query_exec_mode=" + mode})
+		for _, tt := range []struct {
+			name string
+			key  tier.Key
+			want *tier.Subject
+		}{
+			{"by digest", tier.Key{Digest: digest("a")}, acme},
+			{"by another digest", tier.Key{Digest: digest("b")}, acme},
+			{"revoked", tier.Key{Digest: digest("c")}, nil},
+			{"disabled", tier.Key{Digest: digest("d")}, gone},
+			{"no tier", tier.Key{Digest: digest("e")}, plain},
+			{"unknown digest", tier.Key{Digest: digest("f")}, nil},
+			{"by id", tier.Key{ID: "acme"}, acme},
+			{"disabled by id", tier.Key{ID: "gone"}, gone},
+			{"unknown id", tier.Key{ID: "nobody"}, nil},
+			{"quotes", tier.Key{ID: `' OR 1=1 --"`}, nil},
+			{"no id", tier.Key{ID: "a\x00\xff"}, nil},
+			{"nothing", tier.Key{}, nil},
+		} {
+			got, err := lookup(t, source, tt.key)
+			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+				t.Errorf("%s, %s: %v (-want +got)\n%s", mode, tt.name, err, diff)
+			}
+		}
+	}
+	if got := text(t, s, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'slidegate'"); got != "5" {
+		t.Errorf("got %s connections, want one of each source", got)
+	}
+	socket := open(t, Options{URL: s.SocketURL()})
+	if got, err := lookup(t, socket, tier.Key{ID: "plain"}); err != nil || got == nil {
+		t.Errorf("by socket: got %v, %v", got, err)
+	}
+}
+
+// TestSchemaRefuses looks at what the tables do not take.
+func TestSchemaRefuses(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	for _, bad := range []string{
+		`INSERT INTO slidegate.subjects (id) VALUES ('')`,
+		`INSERT INTO slidegate.subjects (id) VALUES (' a')`,
+		`INSERT INTO slidegate.subjects (id) VALUES ('a ')`,
+		`INSERT INTO slidegate.subjects (id) VALUES (E'a\nb')`,
+		`INSERT INTO slidegate.subjects (id) VALUES ('größer')`,
+		`INSERT INTO slidegate.subjects (id) VALUES (repeat('a', 257))`,
+		`INSERT INTO slidegate.subjects (id, overrides) VALUES ('a', '[]')`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '"x"')`,
+		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('A', 64), 'acme')`,
+		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 63), 'acme')`,
+		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64) || E'\n', 'acme')`,
+		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64), 'nobody')`,
+	} {
+		if err := s.Exec(bad); err == nil {
+			t.Errorf("%s: got no error", bad)
+		}
+	}
+	exec(t, s, `INSERT INTO slidegate.subjects (id) VALUES ('a'), ('a b'), (repeat('~', 256))`)
+	exec(t, s, `UPDATE slidegate.subjects SET updated_at = 'epoch', tier = 'free' WHERE id = 'acme'`)
+	if got := text(t, s, `SELECT updated_at > 'epoch' FROM slidegate.subjects WHERE id = 'acme'`); got != "t" {
+		t.Error("updated_at is not kept by the trigger")
+	}
+}
+
+func TestOwnQuery(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, `CREATE TYPE plan AS ENUM ('free', 'pro'); CREATE TABLE hidden (digest text)`)
+	subject := func(id, tierName string) *tier.Subject { return &tier.Subject{ID: id, Tier: tierName} }
+	long := `repeat('x', 300000)`
+	for _, tt := range []struct {
+		name, query string // every query has WHERE $1 <> '' appended
+		want        *tier.Subject
+		err         []string // what the error says; with "bad record" it is one
+	}{
+		{"text", `SELECT 'acme' AS subject`, subject("acme", ""), nil},
+		{"uuid", `SELECT '6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid AS subject`, subject("6ba7b810-9dad-11d1-80b4-00c04fd430c8", ""), nil},
+		{"integer", `SELECT 17::bigint AS subject, 'pro'::varchar AS tier`, subject("17", "pro"), nil},
+		{"enumeration", `SELECT 'pro'::plan AS tier, 'acme'::name AS subject`, subject("acme", "pro"), nil},
+		{"nulls", `SELECT 'acme' AS subject, NULL AS tier, NULL::bool AS disabled, NULL::jsonb AS overrides, NULL AS labels`, subject("acme", ""), nil},
+		{"JSON as text", `SELECT 'a' AS subject, true AS disabled, '{}' AS overrides, '{"x": "y"}'::json AS labels`,
+			&tier.Subject{ID: "a", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"x": "y"}}}, nil},
+		{"no row", `SELECT 'acme' AS subject FROM (SELECT LIMIT 0) AS none`, nil, nil},
+
+		{"two rows", `SELECT 'acme' AS subject FROM generate_series(1, 2)`, nil, []string{"bad record", "more than one row"}},
+		{"many rows", `SELECT 'acme' AS subject FROM generate_series(1, 100000)`, nil, []string{"bad record", "more than one row"}},
+		{"null subject", `SELECT NULL AS subject`, nil, []string{"bad record", "id: it is empty"}},
+		{"bad subject", `SELECT E'a\nb' AS subject`, nil, []string{"bad record", "id: byte 2"}},
+		{"bad tier", `SELECT 'a' AS subject, E'\t' AS tier`, nil, []string{"bad record", "tier: "}},
+		{"bad overrides", `SELECT 'a' AS subject, '{"per-key": "much"}'::jsonb AS overrides`, nil, []string{"bad record", "overrides: it is no object of numbers"}},
+		{"overrides no JSON", `SELECT 'a' AS subject, '{' AS overrides`, nil, []string{"bad record", "overrides: "}},
+		{"bad labels", `SELECT 'a' AS subject, '{"x": 1}'::jsonb AS labels`, nil, []string{"bad record", "labels: x: "}},
+		{"long labels", `SELECT 'a' AS subject, ` + long + ` AS labels`, nil, []string{"bad record", "the row is longer"}},
+		{"bad data", `SELECT 'a' AS subject, ('sesame' || $1)::int > 0 AS disabled`, nil, []string{"bad record", "SQLSTATE 22P02"}},
+
+		{"no subject", `SELECT 'pro' AS tier`, nil, []string{`wrong columns: none is "subject"`}},
+		{"no subject, no row", `SELECT 'pro' AS tier FROM (SELECT LIMIT 0) AS none`, nil, []string{`wrong columns: none is "subject"`}},
+		{"no name", `SELECT 'acme'`, nil, []string{`number 1 is "?column?"`, "name it with AS"}},
+		{"unknown column", `SELECT 'acme' AS subject, 1 AS override`, nil, []string{`number 2 is "override"`}},
+		{"twice", `SELECT 'acme' AS subject, 'x' AS subject`, nil, []string{`two are "subject"`}},
+		{"wrong type of subject", `SELECT '\x00'::bytea AS subject`, nil, []string{`"subject" is of type bytea`, "want text"}},
+		{"wrong type of disabled", `SELECT 'a' AS subject, 0 AS disabled`, nil, []string{`"disabled" is of type int4`, "want boolean"}},
+		{"wrong type of labels", `SELECT 'a' AS subject, ARRAY['x'] AS labels`, nil, []string{`"labels" is of type _text`, "want jsonb"}},
+		{"no table", `SELECT 'a' AS subject FROM missing`, nil, []string{`"missing" does not exist`}},
+		{"no column", `SELECT missing AS subject`, nil, []string{`"missing" does not exist`}},
+		{"no right", `SELECT digest AS subject FROM hidden`, nil, []string{"permission denied for table hidden", "GRANT"}},
+		{"syntax", `SELEKT 'a' AS subject`, nil, []string{"syntax error"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			source := open(t, Options{URL: s.URL(), Query: tt.query + ` WHERE $1 <> ''`})
+			got, err := lookup(t, source, tier.Key{Digest: digest("a")})
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if (err != nil) != (tt.err != nil) {
+				t.Fatalf("got error %v, want %q", err, tt.err)
+			}
+			if err == nil {
+				return
+			}
+			for _, part := range append(tt.err, "tiers.postgres.query: ") {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("got error %v, want %q in it", err, part)
+				}
+			}
+			if bad := tt.err[0] == "bad record"; bad != errors.Is(err, tier.ErrBadRecord) {
+				t.Errorf("got error %v, a bad record: %t, want %t", err, !bad, bad)
+			}
+			if strings.Contains(err.Error(), "sesame") {
+				t.Errorf("the error quotes the data: %v", err)
+			}
+		})
+	}
+
+	t.Run("by id", func(t *testing.T) {
+		none := open(t, Options{URL: s.URL(), Query: `SELECT $1 AS subject`})
+		if got, err := lookup(t, none, tier.Key{ID: "acme"}); got != nil || err != nil {
+			t.Errorf("without a query by id: got %v, %v, want nobody", got, err)
+		}
+		own := open(t, Options{URL: s.URL(), QueryByID: `SELECT $1 AS subject, 'pro' AS tier`})
+		if got, err := lookup(t, own, tier.Key{ID: "acme"}); err != nil || !cmp.Equal(got, subject("acme", "pro")) {
+			t.Errorf("with one: got %v, %v, want acme", got, err)
+		}
+	})
+}
+
+// TestNoSchema has a database to which nobody has applied it.
+func TestNoSchema(t *testing.T) {
+	t.Parallel()
+	s := servers.StartPostgres(t, servers.PostgresOptions{})
+	source := open(t, Options{URL: s.URL()})
+	for _, k := range []tier.Key{{Digest: digest("a")}, {ID: "acme"}} {
+		if _, err := lookup(t, source, k); err == nil || !strings.Contains(err.Error(), "rls tiers schema") {
+			t.Errorf("no schema: got %v, want what to do", err)
+		}
+	}
+	exec(t, s, Schema())
+	if _, err := lookup(t, source, tier.Key{ID: "acme"}); err == nil || !strings.Contains(err.Error(), "GRANT") {
+		t.Errorf("no rights: got %v, want what to do", err)
+	}
+	exec(t, s, `GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate`)
+	if _, err := lookup(t, source, tier.Key{ID: "acme"}); err != nil {
+		t.Errorf("with all: %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	const secret = "sesame"
+	for _, tt := range []struct {
+		name string
+		o    Options
+		want string
+	}{
+		{"nothing", Options{}, "tiers.postgres.url: want postgres://"},
+		{"another scheme", Options{URL: "mysql://u:sesame@h/db"}, "tiers.postgres.url: want postgres://"},
+		{"keywords", Options{URL: "host=h password=sesame"}, "want postgres://"},
+		{"at sign in the database", Options{URL: "postgres://u:ses/ame@h/db"}, "must be escaped"},
+		{"slash in the password", Options{URL: "postgres://u:a/sesame@h/db"}, "must be escaped"},
+		{"question mark in the password", Options{URL: "postgres://u:a?sesame@h/db"}, "must be escaped"},
+		{"hash in the password", Options{URL: "postgres://u:a#sesame@h/db"}, "must be escaped"},
+		{"percent in the password", Options{URL: "postgres://u:sesame%zz@h/db"}, "its password is not escaped"},
+		{"port", Options{URL: "postgres://u:sesame@h:x/db"}, "invalid port"},
+		{"parameters", Options{URL: "postgres://u:sesame@h/db?x=%zz"}, "its parameters are not escaped"},
+		{"password among them", Options{URL: "postgres://u@h/db?password=sesame"}, "set tiers.postgres.password_file"},
+		{"TLS among them", Options{URL: "postgres://u:sesame@h/db?sslmode=require"}, "set tiers.postgres.tls"},
+		{"pool among them", Options{URL: "postgres://u:sesame@h/db?pool_max_conns=7"}, "set tiers.postgres.pool_size"},
+		{"connect_timeout", Options{URL: "postgres://u:sesame@h/db?connect_timeout=x"}, "invalid connect_timeout"},
+		{"query", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT 1"}, "tiers.postgres.query: it has no $1"},
+		{"query by id", Options{URL: "postgres://h/db", QueryByID: "SELECT 1"}, "tiers.postgres.query_by_id: it has no $1"},
+		{"channel", Options{URL: "postgres://h/db", Channel: strings.Repeat("c", 64)}, "tiers.postgres.channel: "},
+		{"channel with a zero", Options{URL: "postgres://h/db", Channel: "a\x00"}, "tiers.postgres.channel: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.o.Overrides = readOverrides
+			s, err := New(tt.o)
+			if err == nil {
+				s.Close()
+				t.Fatal("got no error")
+			}
+			if !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), secret) {
+				t.Errorf("got %v, want %q in it and no password", err, tt.want)
+			}
+		})
+	}
+	if _, err := New(Options{URL: "postgres://h/db"}); err == nil {
+		t.Error("without a reader of overrides: got no error")
+	}
+	for _, url := range []string{"postgres://h", "postgresql://u:p%40%2F@h:1/db?application_name=a", "postgres://u@h1:1,h2:2/db?target_session_attrs=read-write"} {
+		if s, err := New(Options{URL: url, Overrides: readOverrides}); err != nil {
+			t.Errorf("%s: %v", url, err)
+		} else {
+			s.Close()
+		}
+	}
+}
+
+// FuzzCutPassword looks for a password that stays in the URL, whose text gets into
+// errors.
+func FuzzCutPassword(f *testing.F) {
+	f.Add("secret", "h:5432", "db", "a=b")
+	f.Add("p@ss:w/rd?#%", "h1,h2", "", "")
+	f.Fuzz(func(t *testing.T, password, host, database, query string) {
+		text := "postgres://u:" + password + "sesame" + password + "@" + host + "/" + database + "?" + query
+		without, cut, err := cutPassword(text)
+		if err != nil {
+			if strings.Contains(err.Error(), "sesame") && !strings.Contains(query+host+database, "sesame") {
+				t.Errorf("%q: the error holds the password: %v", text, err)
+			}
+			return
+		}
+		if strings.Contains(without, "sesame") && !strings.Contains(query+host+database, "sesame") {
+			t.Errorf("%q: got %q, which holds the password; cut was %q", text, without, cut)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package pgsource
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// errColumns is wrapped by errors about a query, whoever is asked for.
+var errColumns = errors.New("wrong columns")
+
+// columns are those that a query may return, in any order.
+type columns struct{ subject, tier, disabled, overrides, labels int }
+
+// absent is the place of a column that a query does not return.
+const absent = -1
+
+// firstOwn is the first OID of types that are not PostgreSQL's own: enumerations,
+// and those of extensions, such as citext. All have a text.
+const firstOwn = 16384
+
+// The types that a column may have; domains count as what they are made of.
+var (
+	texts    = []uint32{pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.NameOID, pgtype.UnknownOID}
+	ids      = append([]uint32{pgtype.UUIDOID, pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID}, texts...)
+	booleans = []uint32{pgtype.BoolOID}
+	objects  = append([]uint32{pgtype.JSONOID, pgtype.JSONBOID}, texts...)
+)
+
+// readColumns finds the columns. Its errors wrap errColumns.
+func readColumns(fields []pgconn.FieldDescription) (c columns, err error) {
+	c = columns{absent, absent, absent, absent, absent}
+	for i, f := range fields {
+		var place *int
+		var allowed []uint32
+		var want string
+		switch f.Name {
+		case "subject":
+			place, allowed, want = &c.subject, ids, "text, uuid or integer"
+		case "tier":
+			place, allowed, want = &c.tier, texts, "text"
+		case "disabled":
+			place, allowed, want = &c.disabled, booleans, "boolean"
+		case "overrides":
+			place, allowed, want = &c.overrides, objects, "jsonb, json or text"
+		case "labels":
+			place, allowed, want = &c.labels, objects, "jsonb, json or text"
+		default:
+			return c, fmt.Errorf("%w: number %d is %q: want subject, tier, disabled, overrides and labels; name it with AS", errColumns, i+1, f.Name)
+		}
+		if *place != absent {
+			return c, fmt.Errorf("%w: two are %q", errColumns, f.Name)
+		}
+		*place = i
+		if !allows(allowed, f.DataTypeOID) {
+			return c, fmt.Errorf("%w: %q is of type %s: want %s", errColumns, f.Name, typeName(f.DataTypeOID), want)
+		}
+	}
+	if c.subject == absent {
+		return c, fmt.Errorf(`%w: none is "subject"`, errColumns)
+	}
+	return c, nil
+}
+
+func allows(types []uint32, oid uint32) bool {
+	for _, t := range types {
+		if t == oid || oid >= firstOwn && t == pgtype.TextOID {
+			return true
+		}
+	}
+	return false
+}
+
+var types = pgtype.NewMap()
+
+func typeName(oid uint32) string {
+	if t, ok := types.TypeForOID(oid); ok {
+		return t.Name
+	}
+	return fmt.Sprintf("OID %d", oid)
+}
+
+// read makes a subject of a row whose values are in PostgreSQL's text format, nil
+// for NULL. It keeps nothing of row.
+func (c columns) read(row [][]byte, overrides func([]byte) (map[string]tier.Override, error)) (*tier.Subject, error) {
+	value := func(i int) []byte {
+		if i < 0 || i >= len(row) {
+			return nil
+		}
+		return row[i]
+	}
+	return tier.NewSubject(tier.Parts{
+		ID:        string(value(c.subject)),
+		Tier:      string(value(c.tier)),
+		Disabled:  string(value(c.disabled)) == "t",
+		Overrides: value(c.overrides),
+		Labels:    value(c.labels),
+	}, overrides)
+}

@@ -1,0 +1,18 @@
+package pgsource
+
+import _ "embed" // the schema
+
+//go:embed schema.sql
+var schema string
+
+// Schema returns the documented schema as SQL that an operator applies. Applying
+// it again changes nothing.
+func Schema() string { return schema }
+
+// What is asked where the settings have no query of their own.
+const (
+	queryByDigest = `SELECT s.id AS subject, s.tier, s.disabled, s.overrides, s.labels
+FROM slidegate.keys k JOIN slidegate.subjects s ON s.id = k.subject
+WHERE k.digest = $1 AND k.revoked_at IS NULL`
+	queryByID = `SELECT id AS subject, tier, disabled, overrides, labels FROM slidegate.subjects WHERE id = $1`
+)

@@ -1,0 +1,317 @@
+package pgsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+var _ tier.Watcher = (*Source)(nil)
+
+// A Source asks a PostgreSQL server. [New] makes one; it is safe for concurrent
+// use.
+type Source struct {
+	o      Options
+	pool   *pgxpool.Pool
+	log    *zap.Logger
+	closed context.Context
+	close  context.CancelFunc
+
+	// silence is how long the connection that listens may be without a word, and
+	// answer how long the server then has to show that it is there.
+	silence, answer time.Duration
+}
+
+// New returns a source that has connected to nothing yet. Its errors are about
+// the options, and name the setting.
+func New(o Options) (*Source, error) {
+	if o.Overrides == nil {
+		return nil, errors.New("pgsource: nobody reads overrides")
+	}
+	if o.PoolSize <= 0 {
+		o.PoolSize = defaultPoolSize
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Query == "" {
+		o.Query = queryByDigest
+		if o.QueryByID == "" {
+			o.QueryByID = queryByID
+		}
+	}
+	if !strings.Contains(o.Query, "$1") {
+		return nil, errors.New("tiers.postgres.query: it has no $1, which is the digest")
+	}
+	if o.QueryByID != "" && !strings.Contains(o.QueryByID, "$1") {
+		return nil, errors.New("tiers.postgres.query_by_id: it has no $1, which is the id")
+	}
+	if len(o.Channel) > maxChannel || strings.ContainsRune(o.Channel, 0) || !utf8.ValidString(o.Channel) {
+		return nil, fmt.Errorf("tiers.postgres.channel: a name in PostgreSQL has at most %d bytes, of UTF-8", maxChannel)
+	}
+	s := &Source{o: o, silence: 10 * time.Second, answer: 5 * time.Second, log: zap.NewNop()}
+	if o.Log != nil {
+		s.log = o.Log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+			return zapcore.NewSamplerWithOptions(c, time.Minute, 1, 0)
+		}))
+	}
+	config, err := s.o.poolConfig()
+	if err != nil {
+		return nil, err
+	}
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		return nil, fmt.Errorf("tiers.postgres: %w", err)
+	}
+	s.closed, s.close = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Close ends what is under way and all connections.
+func (s *Source) Close() error {
+	s.close()
+	s.pool.Close()
+	return nil
+}
+
+// PoolStats say what the connections do, without the one that listens.
+type PoolStats struct {
+	// Open are those there are or that are being made; Busy those that ask; Max how
+	// many there may be.
+	Open, Busy, Max int
+	// Waits is how often a question had to wait for one.
+	Waits uint64
+}
+
+// PoolStats returns a snapshot.
+func (s *Source) PoolStats() PoolStats {
+	p := s.pool.Stat()
+	return PoolStats{
+		Open:  int(p.TotalConns()),
+		Busy:  int(p.AcquiredConns()),
+		Max:   int(p.MaxConns()),
+		Waits: uint64(p.EmptyAcquireCount()),
+	}
+}
+
+// until is ctx, which also ends when the source is closed.
+func (s *Source) until(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.closed, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// Lookup implements [tier.Source]. A connection that turns out to be dead, as all
+// are after a restart of the server, costs no lookup: it is asked again at once,
+// on a new one.
+func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
+	q := question{"tiers.postgres.query", s.o.Query, k.Digest}
+	if k.Digest == "" {
+		q = question{"tiers.postgres.query_by_id", s.o.QueryByID, k.ID}
+		// What is no id is in no table, and the server might stumble over it.
+		if q.sql == "" || tier.ValidID(k.ID) != nil {
+			return &tier.Record{}, nil
+		}
+	}
+	ctx, stop := s.until(ctx)
+	defer stop()
+	subject, again, err := s.ask(ctx, q)
+	if again && ctx.Err() == nil {
+		subject, _, err = s.ask(ctx, q)
+	}
+	if err != nil {
+		return nil, s.explain(q, err)
+	}
+	return &tier.Record{Subject: subject}, nil
+}
+
+// A question is a query with its parameter, and the setting that it is from.
+type question struct{ setting, sql, parameter string }
+
+// ask asks once. again: it may well be answered the next time.
+func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, again bool, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer conn.Release()
+	if subject, err = s.query(ctx, conn.Conn(), q); err == nil || errors.Is(err, tier.ErrBadRecord) {
+		return subject, false, err
+	}
+	if conn.Conn().IsClosed() {
+		if ctx.Err() == nil {
+			s.pool.Reset() // the others have not fared better
+		}
+		return nil, true, err
+	}
+	switch sqlState(err) {
+	case "0A000", "26000":
+		// The prepared statement does not fit any longer: a column has changed its
+		// type, or a pooler in between has forgotten it. The library forgets it now.
+		return nil, true, err
+	}
+	return nil, false, err
+}
+
+func (s *Source) query(ctx context.Context, conn *pgx.Conn, q question) (subject *tier.Subject, err error) {
+	rows, err := conn.Query(ctx, q.sql, pgx.QueryResultFormats{pgx.TextFormatCode}, q.parameter)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var c columns
+	n := 0
+	for ; rows.Next(); n++ {
+		if n > 0 {
+			return nil, fmt.Errorf("%w: more than one row is returned for one parameter", tier.ErrBadRecord)
+		}
+		if c, err = readColumns(rows.FieldDescriptions()); err != nil {
+			return nil, err
+		}
+		if subject, err = c.read(rows.RawValues(), s.o.Overrides); err != nil {
+			return nil, err
+		}
+	}
+	if err = rows.Err(); err == nil && n == 0 {
+		// A query that is wrong for everybody is so for those whom nobody knows.
+		_, err = readColumns(rows.FieldDescriptions())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return subject, nil
+}
+
+// sqlState is PostgreSQL's code of an error, empty if it is none of the server's.
+func sqlState(err error) string {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	return ""
+}
+
+// explain says what to do about an error.
+func (s *Source) explain(q question, err error) error {
+	if s.closed.Err() != nil {
+		return fmt.Errorf("tiers.postgres: the source is closed: %w", err)
+	}
+	if errors.Is(err, tier.ErrBadRecord) || errors.Is(err, errColumns) {
+		return fmt.Errorf("%s: %w", q.setting, err)
+	}
+	var tooLong *pgproto3.ExceededMaxBodyLenErr
+	if errors.As(err, &tooLong) {
+		return fmt.Errorf("%s: %w: the row is longer than %d bytes", q.setting, tier.ErrBadRecord, maxAnswer)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("tiers.postgres: no answer in time: %w", err)
+	}
+	state := sqlState(err)
+	switch state {
+	case "":
+		return fmt.Errorf("tiers.postgres: %w", err)
+	case "57014": // query_canceled
+		return fmt.Errorf("%s: it took longer than tiers.timeout, is there an index? %w", q.setting, err)
+	case "3F000", "42P01", "42703": // no such schema, table, column
+		if q.sql == queryByDigest || q.sql == queryByID {
+			return fmt.Errorf("tiers.postgres: the database has not the schema that \"rls tiers schema\" prints; apply that, or set %s: %w", q.setting, err)
+		}
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%s: the user of tiers.postgres.url may not read this; GRANT it, as \"rls tiers schema\" shows: %w", q.setting, err)
+	case "53300": // too_many_connections
+		return fmt.Errorf("tiers.postgres: lower pool_size, or raise the server's max_connections: %w", err)
+	}
+	switch state[:min(2, len(state))] {
+	case "28": // invalid authorization
+		return fmt.Errorf("tiers.postgres: look at the user of url, at password_file, and at the server's pg_hba.conf: %w", err)
+	case "3D": // no such database
+		return fmt.Errorf("tiers.postgres.url: %w", err)
+	case "42": // syntax error or access rule violation
+		return fmt.Errorf("%s: %w", q.setting, err)
+	case "08", "53", "57", "58": // connection, resources, operator, system
+		return fmt.Errorf("tiers.postgres: %w", err)
+	case "22": // data exception. What the server says of it may quote the data.
+		return fmt.Errorf("%s: %w: SQLSTATE %s", q.setting, tier.ErrBadRecord, state)
+	default:
+		return fmt.Errorf("%s: SQLSTATE %s", q.setting, state)
+	}
+}
+
+// Watch implements [tier.Watcher], by LISTEN on a connection of its own. Without
+// a channel it says nothing until ctx ends.
+func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
+	ctx, stop := s.until(ctx)
+	defer stop()
+	if s.o.Channel == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	q := question{setting: "tiers.postgres.channel"}
+	config := s.pool.Config().ConnConfig
+	if err := s.o.beforeConnect(ctx, config); err != nil {
+		return s.explain(q, err)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return s.explain(q, err)
+	}
+	defer func() {
+		hangUp(conn)
+		_ = conn.Close(ctx) // nobody is left to tell
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.o.Channel}.Sanitize()); err != nil {
+		return s.explain(q, err)
+	}
+	ready()
+	for {
+		n, err := s.next(ctx, conn)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("tiers.postgres: the connection that listens is lost: %w", err)
+		}
+		if n != nil {
+			changed(s.change(n.Payload))
+		}
+	}
+}
+
+// next waits for a notification. It returns nil if there was none for a while,
+// but the server is there.
+func (s *Source) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	quiet, cancel := context.WithTimeout(ctx, s.silence)
+	defer cancel()
+	n, err := conn.WaitForNotification(quiet)
+	if err == nil || quiet.Err() == nil || conn.IsClosed() {
+		return n, err
+	}
+	soon, cancel := context.WithTimeout(ctx, s.answer)
+	defer cancel()
+	return nil, conn.Ping(soon)
+}
+
+// change reads what a notification says. One without a payload is about
+// everybody, and so is one that nobody understands.
+func (s *Source) change(payload string) tier.Change {
+	if payload == "" {
+		return tier.Change{}
+	}
+	c, err := tier.ReadChange([]byte(payload))
+	if err != nil {
+		s.log.Warn("a notification is none, so everybody is asked for again", zap.String("setting", "tiers.postgres.channel"), zap.Error(err))
+		return tier.Change{}
+	}
+	return c
+}

@@ -1,0 +1,207 @@
+package redissource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// Options say where the records are.
+type Options struct {
+	// Client is closed with the source. It must obey the deadlines of contexts
+	// (ContextTimeoutEnabled). It may try again: everything here only reads.
+	Client redis.UniversalClient
+	// KeyPrefix begins the names of all hashes. It may be empty.
+	KeyPrefix string
+	// Channel is what changes are published on. Empty: [Source.Watch] waits for
+	// none.
+	Channel string
+	// Overrides reads the overrides of a record.
+	Overrides func([]byte) (map[string]tier.Override, error)
+	// Log gets a line for a message on the channel that is no change. It should be
+	// sampled: anybody may publish.
+	Log *zap.Logger
+}
+
+// Source implements [tier.Watcher]. It is safe for concurrent use.
+type Source struct {
+	opts   Options
+	silent time.Duration // see silence
+}
+
+var _ tier.Watcher = (*Source)(nil)
+
+// silence is how long the connection of Watch may say nothing until it is asked
+// whether it is there, and then how long it has to answer.
+const silence = 10 * time.Second
+
+// New returns a source that has not connected yet.
+func New(o Options) (*Source, error) {
+	if o.Client == nil || o.Overrides == nil || o.Log == nil {
+		return nil, errors.New("redissource: a client, a reader of overrides and a log are needed")
+	}
+	return &Source{opts: o, silent: silence}, nil
+}
+
+// Close closes the client. Lookups that are under way fail.
+func (s *Source) Close() error { return s.opts.Client.Close() }
+
+// Lookup implements [tier.Source]. It never uses the last record.
+func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
+	if k.Digest == "" {
+		if tier.ValidID(k.ID) != nil {
+			return &tier.Record{}, nil // nobody has such an id
+		}
+		return s.bySubject(ctx, k.ID)
+	}
+	name := s.opts.KeyPrefix + "key:" + k.Digest
+	hash, err := s.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(hash) == 0 {
+		return &tier.Record{}, nil
+	}
+	id, ok := hash["subject"]
+	if !ok {
+		return nil, fmt.Errorf("redissource: %s: %w: the field subject is missing", name, tier.ErrBadRecord)
+	}
+	revoked, err := readBool(hash["revoked"])
+	if err != nil {
+		return nil, fmt.Errorf("redissource: %s: %w: revoked: %w", name, tier.ErrBadRecord, err)
+	}
+	switch {
+	case revoked:
+		return &tier.Record{}, nil
+	case isWhole(hash):
+		return s.record(name, id, hash)
+	}
+	if err := tier.ValidID(id); err != nil {
+		return nil, fmt.Errorf("redissource: %s: %w: subject: %w", name, tier.ErrBadRecord, err)
+	}
+	return s.bySubject(ctx, id)
+}
+
+func (s *Source) bySubject(ctx context.Context, id string) (*tier.Record, error) {
+	name := s.opts.KeyPrefix + "subject:" + id
+	hash, err := s.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(hash) == 0 {
+		return &tier.Record{}, nil
+	}
+	return s.record(name, id, hash)
+}
+
+// read reads a hash, which is empty if there is none.
+func (s *Source) read(ctx context.Context, name string) (map[string]string, error) {
+	hash, err := s.opts.Client.HGetAll(ctx, name).Result()
+	switch {
+	case err == nil:
+		return hash, nil
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return nil, fmt.Errorf("redissource: %s: %w: it is no hash", name, tier.ErrBadRecord)
+	default:
+		return nil, fmt.Errorf("redissource: asking Redis: %w", err)
+	}
+}
+
+// isWhole reports whether the hash of a key is the whole record.
+func isWhole(hash map[string]string) bool {
+	for _, field := range []string{"tier", "disabled", "overrides", "labels"} {
+		if _, ok := hash[field]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// record makes a record of the hash with this name.
+func (s *Source) record(name, id string, hash map[string]string) (*tier.Record, error) {
+	disabled, err := readBool(hash["disabled"])
+	if err != nil {
+		return nil, fmt.Errorf("redissource: %s: %w: disabled: %w", name, tier.ErrBadRecord, err)
+	}
+	subject, err := tier.NewSubject(tier.Parts{
+		ID:        id,
+		Tier:      hash["tier"],
+		Disabled:  disabled,
+		Overrides: []byte(hash["overrides"]),
+		Labels:    []byte(hash["labels"]),
+	}, s.opts.Overrides)
+	if err != nil {
+		return nil, fmt.Errorf("redissource: %s: %w", name, err)
+	}
+	return &tier.Record{Subject: subject}, nil
+}
+
+func readBool(text string) (bool, error) {
+	switch text {
+	case "1", "true":
+		return true, nil
+	case "", "0", "false":
+		return false, nil
+	}
+	return false, errors.New("it is none of 0, 1, true and false")
+}
+
+// Watch implements [tier.Watcher]: it listens on the channel. Its changes are what
+// was published, whether or not anything has changed.
+func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
+	if s.opts.Channel == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	err := s.listen(ctx, s.opts.Client.Subscribe(ctx, s.opts.Channel), ready, changed)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("redissource: listening on %s: %w", s.opts.Channel, err)
+}
+
+// listen listens until the connection fails, and returns why.
+func (s *Source) listen(ctx context.Context, sub *redis.PubSub, ready func(), changed func(tier.Change)) error {
+	defer func() { _ = sub.Close() }() // whatever is wrong with it is known
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
+	subscribed := false
+	asked := false // whether it is there, since it has last said something
+	for {
+		// Not by its Channel, which hides that it has connected again.
+		message, err := sub.ReceiveTimeout(ctx, s.silent)
+		switch {
+		case err == nil:
+			asked = false
+		case ctx.Err() == nil && isTimeout(err) && subscribed && !asked && sub.Ping(ctx) == nil:
+			asked = true
+		default:
+			return err
+		}
+		switch m := message.(type) {
+		case *redis.Subscription:
+			if subscribed {
+				return errors.New("the connection was lost")
+			}
+			subscribed = true
+			ready()
+		case *redis.Message:
+			c, err := tier.ReadChange([]byte(m.Payload))
+			if err != nil {
+				s.opts.Log.Warn("a message on the channel of tiers is no change; everybody counts as changed", zap.String("channel", s.opts.Channel), zap.Error(err))
+			}
+			changed(c)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}

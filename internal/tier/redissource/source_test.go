@@ -1,0 +1,448 @@
+package redissource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/tier/tiertest"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	prefix  = "slidegate:tier:"
+	channel = "slidegate:tiers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newClient returns a client with the options that matter here.
+func newClient(addresses ...string) redis.UniversalClient {
+	o := &redis.UniversalOptions{
+		Addrs:                    addresses,
+		Protocol:                 2,
+		MaxRetries:               -1,
+		ContextTimeoutEnabled:    true,
+		DialTimeout:              time.Second,
+		DialerRetries:            1,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if len(addresses) > 1 {
+		return redis.NewClusterClient(o.Cluster())
+	}
+	return redis.NewClient(o.Simple())
+}
+
+func newSource(t *testing.T, log *zap.Logger, addresses ...string) *Source {
+	t.Helper()
+	s, err := New(Options{
+		Client:    newClient(addresses...),
+		KeyPrefix: prefix,
+		Channel:   channel,
+		Overrides: tiertest.ReadOverrides,
+		Log:       log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// fields are those of a subject's hash.
+func fields(s tier.Subject) []any {
+	f := []any{"tier", s.Tier}
+	if s.Disabled {
+		f = append(f, "disabled", "1")
+	}
+	if o := tiertest.Overrides(s); o != nil {
+		f = append(f, "overrides", o)
+	}
+	if l := tiertest.Labels(s); l != nil {
+		f = append(f, "labels", l)
+	}
+	return f
+}
+
+// write runs commands with a client of their own, as an operator would. The
+// commands of one slot are one transaction.
+func write(t *testing.T, addresses []string, commands func(redis.Pipeliner)) {
+	t.Helper()
+	c := newClient(addresses...)
+	defer c.Close()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		_, err := c.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+			commands(p)
+			return nil
+		})
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// publish tells of changes, when they are there.
+func publish(t *testing.T, addresses []string, payload string) {
+	t.Helper()
+	c := newClient(addresses...)
+	defer c.Close()
+	if err := c.Publish(t.Context(), channel, payload).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fixture is what the suite needs of Redis. whole keeps the whole record with each
+// key, beside the subject's hash for look-ups by id.
+func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
+	keys := make(map[string][]string) // digests by id
+	return tiertest.Fixture{
+		Source: newSource(t, zap.NewNop(), addresses...),
+		Put: func(t *testing.T, s tier.Subject, digests ...string) {
+			t.Helper()
+			keys[s.ID] = append(keys[s.ID], digests...)
+			write(t, addresses, func(p redis.Pipeliner) {
+				p.Del(t.Context(), prefix+"subject:"+s.ID)
+				p.HSet(t.Context(), prefix+"subject:"+s.ID, fields(s)...)
+				for _, d := range keys[s.ID] {
+					f := []any{"subject", s.ID}
+					if whole {
+						f = append(f, fields(s)...)
+					}
+					p.Del(t.Context(), prefix+"key:"+d)
+					p.HSet(t.Context(), prefix+"key:"+d, f...)
+				}
+			})
+			publish(t, addresses, fmt.Sprintf(`{"subject":%q}`, s.ID))
+		},
+		Remove: func(t *testing.T, digest string) {
+			t.Helper()
+			write(t, addresses, func(p redis.Pipeliner) {
+				p.HSet(t.Context(), prefix+"key:"+digest, "revoked", "true")
+			})
+			publish(t, addresses, digest)
+		},
+		RemoveSubject: func(t *testing.T, id string) {
+			t.Helper()
+			write(t, addresses, func(p redis.Pipeliner) {
+				p.Del(t.Context(), prefix+"subject:"+id)
+				for _, d := range keys[id] {
+					if whole {
+						p.Del(t.Context(), prefix+"key:"+d)
+					}
+				}
+			})
+			publish(t, addresses, `{"all":true}`)
+		},
+		Corrupt: func(t *testing.T, digest string) {
+			t.Helper()
+			write(t, addresses, func(p redis.Pipeliner) {
+				p.Set(t.Context(), prefix+"key:"+digest, "rubbish", 0)
+			})
+		},
+		Forgets: true,
+	}
+}
+
+func TestSource(t *testing.T) {
+	for name, whole := range map[string]bool{"subjects": false, "whole records": true} {
+		t.Run(name, func(t *testing.T) {
+			tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
+				server := servers.StartRedis(t)
+				f := fixture(t, whole, server.Addr())
+				f.Stop = func(*testing.T) { server.Stop() }
+				f.Start = func(*testing.T) { server.Start() }
+				f.Freeze = func(*testing.T) { server.Pause() }
+				f.Thaw = func(*testing.T) { server.Resume() }
+				return f
+			})
+		})
+	}
+}
+
+// TestCluster: a key and its subject are on different nodes, and what is published
+// on one is heard on all.
+func TestCluster(t *testing.T) {
+	cluster := servers.StartCluster(t)
+	f := fixture(t, false, cluster.Addrs()...)
+	source := f.Source.(*Source)
+	defer source.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, told, ended := make(chan struct{}), make(chan tier.Change, 100), make(chan error)
+	go func() {
+		ended <- source.Watch(ctx, func() { close(ready) }, func(c tier.Change) { told <- c })
+	}()
+	<-ready
+	for i := range 20 {
+		want := tier.Subject{ID: fmt.Sprint("subject ", i), Tier: "pro"}
+		digest := fmt.Sprintf("%064x", i)
+		f.Put(t, want, digest)
+		if c := <-told; c.ID != want.ID {
+			t.Errorf("told of %+v, want %s", c, want.ID)
+		}
+		r, err := source.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+		if err != nil || !cmp.Equal(&want, r.Subject) {
+			t.Errorf("Lookup = %+v, %v; want %+v", r, err, want)
+		}
+	}
+	cancel()
+	<-ended
+}
+
+// TestRecords: what an operator may have written.
+func TestRecords(t *testing.T) {
+	server := servers.StartRedis(t)
+	digest := strings.Repeat("ab", 32)
+	for _, tt := range []struct {
+		name         string
+		key, subject []string // fields; nil: no hash
+		want         *tier.Subject
+		bad          string
+	}{
+		{"no subject", []string{"subject", "acme"}, nil, nil, ""},
+		{"only a tier", []string{"subject", "acme"}, []string{"tier", "pro"}, &tier.Subject{ID: "acme", Tier: "pro"}, ""},
+		{"the default tier", []string{"subject", "acme"}, []string{"disabled", "0"}, &tier.Subject{ID: "acme"}, ""},
+		{"other fields", []string{"subject", "acme", "name", "x"}, []string{"since", "2024", "subject", "x", "revoked", "1"}, &tier.Subject{ID: "acme"}, ""},
+		{"revoked", []string{"subject", "acme", "revoked", "1"}, []string{"tier", "pro"}, nil, ""},
+		{"not revoked", []string{"subject", "acme", "revoked", "false"}, []string{"tier", "pro", "disabled", "true"}, &tier.Subject{ID: "acme", Tier: "pro", Disabled: true}, ""},
+		{"whole", []string{"subject", "acme", "tier", "free"}, []string{"tier", "pro", "disabled", "1"}, &tier.Subject{ID: "acme", Tier: "free"}, ""},
+		{"whole by an empty tier", []string{"subject", "acme", "tier", ""}, nil, &tier.Subject{ID: "acme"}, ""},
+		{"whole and revoked", []string{"subject", "acme", "tier", "free", "revoked", "true"}, nil, nil, ""},
+		{
+			"whole by its labels", []string{"subject", "acme", "labels", `{"a":"b"}`}, nil,
+			&tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "",
+		},
+		{"without a subject", []string{"tier", "pro"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},
+		{"a subject that is none", []string{"subject", "é"}, nil, nil, "key:" + digest + ": bad record: subject: byte 1 is 0xc3"},
+		{"an empty subject", []string{"subject", ""}, nil, nil, "key:" + digest + ": bad record: subject: it is empty"},
+		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it is none of"},
+		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it is none of"},
+		{"disabled or not, whole", []string{"subject", "acme", "disabled", "TRUE"}, nil, nil, "key:" + digest + ": bad record: disabled"},
+		{"bad overrides", []string{"subject", "acme"}, []string{"overrides", "["}, nil, "subject:acme: bad record: overrides: "},
+		{"bad labels", []string{"subject", "acme"}, []string{"labels", "[]"}, nil, "subject:acme: bad record: labels: it is no JSON object"},
+		{"bad tier", []string{"subject", "acme"}, []string{"tier", "\n"}, nil, "subject:acme: bad record: tier: byte 1 is a control character"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			write(t, []string{server.Addr()}, func(p redis.Pipeliner) {
+				p.FlushAll(t.Context())
+				if tt.key != nil {
+					p.HSet(t.Context(), prefix+"key:"+digest, tt.key)
+				}
+				if tt.subject != nil {
+					p.HSet(t.Context(), prefix+"subject:acme", tt.subject)
+				}
+			})
+			s := newSource(t, zap.NewNop(), server.Addr())
+			defer s.Close()
+			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+			switch {
+			case tt.bad != "":
+				if !errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), prefix+tt.bad) {
+					t.Errorf("Lookup = %+v, %v; want %q", r, err, tt.bad)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				if diff := cmp.Diff(tt.want, r.Subject, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+			}
+		})
+	}
+	t.Run("a subject of another type", func(t *testing.T) {
+		write(t, []string{server.Addr()}, func(p redis.Pipeliner) {
+			p.FlushAll(t.Context())
+			p.HSet(t.Context(), prefix+"key:"+digest, "subject", "acme")
+			p.RPush(t.Context(), prefix+"subject:acme", "x")
+		})
+		s := newSource(t, zap.NewNop(), server.Addr())
+		defer s.Close()
+		for _, k := range []tier.Key{{Digest: digest}, {ID: "acme"}} {
+			_, err := s.Lookup(t.Context(), k, nil)
+			if !errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), prefix+"subject:acme: bad record: it is no hash") {
+				t.Errorf("Lookup(%+v): %v", k, err)
+			}
+		}
+	})
+}
+
+// TestRefused: a server that does not let us in is no bad record, and the error
+// says what is missing.
+func TestRefused(t *testing.T) {
+	server := servers.StartRedis(t, "--user", "default on nopass ~* &* -@all +ping")
+	s := newSource(t, zap.NewNop(), server.Addr())
+	defer s.Close()
+	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil)
+	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "hgetall") {
+		t.Errorf("Lookup: %v", err)
+	}
+	err = s.Watch(t.Context(), func() { t.Error("ready") }, func(tier.Change) {})
+	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), channel) {
+		t.Errorf("Watch: %v", err)
+	}
+}
+
+// TestLeastRights: the rights that docs/tiers.md asks for are enough.
+func TestLeastRights(t *testing.T) {
+	server := servers.StartRedis(t, "--user", "default on nopass resetkeys ~slidegate:tier:* resetchannels &slidegate:tiers -@all +hgetall +subscribe +ping")
+	s := newSource(t, zap.NewNop(), server.Addr())
+	s.silent = 20 * time.Millisecond
+	defer s.Close()
+	if _, err := server.Do("HSET", prefix+"subject:acme", "tier", "pro"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil); err != nil || r.Subject == nil || r.Subject.Tier != "pro" {
+		t.Errorf("Lookup = %+v, %v", r, err)
+	}
+	w := start(t, s)
+	<-w.ready
+	pinged(t, server)
+	w.cancel()
+	if err := <-w.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch: %v", err)
+	}
+}
+
+// pinged waits until several PINGs have come.
+func pinged(t *testing.T, server *servers.RedisServer) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		stats, err := server.Do("INFO", "commandstats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ping, _ := strings.Cut(stats, "cmdstat_ping:calls=")
+		var calls int
+		_, _ = fmt.Sscan(ping[:max(0, strings.IndexByte(ping, ','))], &calls) // zero: none has come
+		if calls >= 3 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no PING on a silent connection")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// running is a Watch.
+type running struct {
+	ready  chan struct{}
+	told   chan tier.Change
+	ended  chan error
+	cancel context.CancelFunc
+}
+
+func start(t *testing.T, s *Source) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w := &running{make(chan struct{}), make(chan tier.Change, 100), make(chan error, 1), cancel}
+	go func() {
+		w.ended <- s.Watch(ctx, func() { close(w.ready) }, func(c tier.Change) { w.told <- c })
+	}()
+	return w
+}
+
+// TestWatchSilence: a connection that has gone silent without an end is noticed,
+// one that has nothing to say is kept.
+func TestWatchSilence(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := newSource(t, zap.NewNop(), server.Addr())
+	s.silent = 200 * time.Millisecond
+	defer s.Close()
+	w := start(t, s)
+	<-w.ready
+	pinged(t, server)
+	if _, err := server.Do("PUBLISH", channel, `{"subject":"acme"}`); err != nil {
+		t.Fatal(err)
+	}
+	if c := <-w.told; c != (tier.Change{ID: "acme"}) {
+		t.Errorf("told of %+v", c)
+	}
+	server.Pause()
+	defer server.Resume()
+	if err := <-w.ended; err == nil {
+		t.Error("Watch ended without an error although the server is frozen")
+	}
+}
+
+// TestWatchNeverSubscribed: a server that accepts and says nothing is not waited
+// for.
+func TestWatchNeverSubscribed(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := newSource(t, zap.NewNop(), server.Addr())
+	s.silent = 200 * time.Millisecond
+	defer s.Close()
+	server.Pause()
+	defer server.Resume()
+	w := start(t, s)
+	if err := <-w.ended; err == nil {
+		t.Error("Watch ended without an error although the server is frozen")
+	}
+}
+
+func TestWatchPayloads(t *testing.T) {
+	server := servers.StartRedis(t)
+	core, lines := observer.New(zap.WarnLevel)
+	s := newSource(t, zap.New(core), server.Addr())
+	defer s.Close()
+	w := start(t, s)
+	<-w.ready
+	digest := strings.Repeat("ab", 32)
+	for payload, want := range map[string]tier.Change{
+		digest:                        {Digest: digest},
+		`{"digest":"` + digest + `"}`: {Digest: digest},
+		`{"subject":"acme"}`:          {ID: "acme"},
+		`{"all":true}`:                {},
+		"sk-planted":                  {},
+		"":                            {},
+	} {
+		if _, err := server.Do("PUBLISH", channel, payload); err != nil {
+			t.Fatal(err)
+		}
+		if c := <-w.told; c != want {
+			t.Errorf("%q: told of %+v, want %+v", payload, c, want)
+		}
+	}
+	if lines.Len() != 2 {
+		t.Errorf("%d lines in the log, want one for each message that is no change", lines.Len())
+	}
+	for _, line := range lines.All() {
+		if strings.Contains(fmt.Sprint(line), "sk-planted") {
+			t.Errorf("the log repeats what may be a key: %v", line)
+		}
+	}
+}
+
+// TestWithoutChannel: nobody listens, and nobody is told that he does.
+func TestWithoutChannel(t *testing.T) {
+	s, err := New(Options{Client: newClient("127.0.0.1:1"), Overrides: tiertest.ReadOverrides, Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Watch(ctx, func() { t.Error("ready") }, func(tier.Change) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch: %v", err)
+	}
+	if _, err := New(Options{}); err == nil {
+		t.Error("New without a client")
+	}
+}

@@ -1,0 +1,399 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	postgresBinary = "postgres"
+	postgresHint   = "install PostgreSQL 14 or later, for instance: apt-get install postgresql"
+	// postgresPlaces is where Debian keeps its versions, none of which is in PATH.
+	postgresPlaces = "/usr/lib/postgresql/*/bin"
+
+	// postgresName is the role and the database that tests use.
+	postgresName = "slidegate"
+	// postgresFirst is the database that every cluster has.
+	postgresFirst = "postgres"
+)
+
+// postgresSettings are for speed: what a test writes need not outlive the machine.
+// Connections are bounded by what a test opens, and start fast.
+var postgresSettings = []string{
+	"fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_wal_senders=0", "wal_level=minimal",
+	"autovacuum=off", "jit=off", "max_connections=50",
+}
+
+// PostgresOptions say what to start. The zero value is a server without TLS that
+// trusts everybody.
+type PostgresOptions struct {
+	// Password is the one that the role slidegate needs. Empty: none.
+	Password string
+	// TLS: connections over TCP use it; see PostgresServer.CA.
+	TLS bool
+	// Settings are further ones, for instance "max_connections=5".
+	Settings []string
+}
+
+// A PostgresServer is a PostgreSQL cluster of its own, with the role slidegate,
+// which may do nothing yet, and an empty database slidegate. A test can stop it,
+// start it again with its data on the same port, and freeze it. Its methods may be
+// called in any state and, but for Exec and Text, fail the test on an error; they
+// must be called from the test's goroutine. Exec and Text are safe for concurrent
+// use.
+type PostgresServer struct {
+	t        TB
+	bin, dir string
+	owner    *syscall.Credential // nil: we are no root
+	settings []string
+	port     int
+	tls      *authority // nil: no TLS
+
+	process *process // nil while stopped
+}
+
+// StartPostgres starts a server that is killed when the test ends. PostgreSQL
+// refuses to run as root; then it runs as the user postgres, or nobody.
+func StartPostgres(t TB, o PostgresOptions) *PostgresServer {
+	t.Helper()
+	s := &PostgresServer{t: t, bin: postgresPath(t), settings: slices.Concat(postgresSettings, o.Settings)}
+	if err := s.create(o); err != nil {
+		t.Fatalf("servers: creating a PostgreSQL cluster: %v", err)
+	}
+	t.Cleanup(s.Kill)
+	if err := s.launch(); err != nil {
+		t.Fatalf("servers: starting PostgreSQL: %v", err)
+	}
+	role := "CREATE ROLE " + postgresName + " LOGIN"
+	if o.Password != "" {
+		role += " PASSWORD '" + o.Password + "'"
+	}
+	for _, sql := range []string{role, "CREATE DATABASE " + postgresName} {
+		if err := s.run(postgresFirst, sql); err != nil {
+			t.Fatalf("servers: %s: %v", strings.Fields(sql)[1], err)
+		}
+	}
+	return s
+}
+
+// postgresPath finds the folder of the newest PostgreSQL.
+func postgresPath(t TB) string {
+	t.Helper()
+	if path, err := exec.LookPath(postgresBinary); err == nil {
+		// Beside it are the other programs, which a link to it alone is not.
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			return filepath.Dir(path)
+		}
+	}
+	newest, version := "", 0
+	places, _ := filepath.Glob(postgresPlaces) // the pattern is no bad one
+	for _, p := range places {
+		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil && v > version {
+			newest, version = p, v
+		}
+	}
+	if newest == "" {
+		missing(t, postgresBinary, postgresHint)
+	}
+	return newest
+}
+
+// create makes the files of a cluster. They are not in the test's own folder,
+// which nobody else may enter, and whose path is too long for a socket.
+func (s *PostgresServer) create(o PostgresOptions) error {
+	var err error
+	if s.dir, err = os.MkdirTemp("", "postgres"); err != nil {
+		return err
+	}
+	s.t.Cleanup(func() { _ = os.RemoveAll(s.dir) }) // what is left are temporary files
+	if os.Geteuid() == 0 {
+		if s.owner, err = unprivileged(); err != nil {
+			return err
+		}
+		if err := s.own(s.dir); err != nil {
+			return err
+		}
+	}
+	initdb := exec.Command(filepath.Join(s.bin, "initdb"), "--pgdata", s.data(), "--username", adminUser,
+		"--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions", "--wal-segsize", "1")
+	s.lower(initdb)
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	kind, method := "host", "trust"
+	if o.Password != "" {
+		method = "scram-sha-256"
+	}
+	if o.TLS {
+		kind = "hostssl"
+		s.tls = &authority{dir: s.dir}
+		if err := s.tls.renew(); err != nil {
+			return err
+		}
+		if err := errors.Join(s.own(s.tls.file(serverCert)), s.own(s.tls.file(serverKey))); err != nil {
+			return err
+		}
+		s.settings = append(s.settings, "ssl=on", "ssl_cert_file="+s.tls.file(serverCert), "ssl_key_file="+s.tls.file(serverKey))
+	}
+	access := "local all all trust\n" + kind + " all all 127.0.0.1/32 " + method + "\n"
+	return os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte(access), 0o600)
+}
+
+// unprivileged is somebody whom PostgreSQL runs as.
+func unprivileged() (*syscall.Credential, error) {
+	var u *user.User
+	var err error
+	for _, name := range []string{"postgres", "nobody"} {
+		if u, err = user.Lookup(name); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
+}
+
+// own gives a file to whom the server runs as.
+func (s *PostgresServer) own(path string) error {
+	if s.owner == nil {
+		return nil
+	}
+	return os.Chown(path, int(s.owner.Uid), int(s.owner.Gid))
+}
+
+// lower has a command run as that one, in a folder that it may enter.
+func (s *PostgresServer) lower(cmd *exec.Cmd) {
+	cmd.Dir = s.dir
+	if s.owner != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.owner}
+	}
+}
+
+func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
+
+// Addr returns host:port, which stays the same across Stop and Start.
+func (s *PostgresServer) Addr() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+}
+
+// URL is that of the database over TCP, for the role slidegate without its
+// password.
+func (s *PostgresServer) URL() string {
+	return "postgres://" + postgresName + "@" + s.Addr() + "/" + postgresName
+}
+
+// SocketURL is that of the database over the server's socket, where everybody is
+// trusted.
+func (s *PostgresServer) SocketURL() string { return s.socketURL(postgresName, postgresName) }
+
+func (s *PostgresServer) socketURL(role, database string) string {
+	where := url.Values{"host": {s.dir}, "port": {strconv.Itoa(s.port)}}
+	return "postgres://" + role + "@/" + database + "?" + where.Encode()
+}
+
+// CA returns the path of the certificate that has signed the server's, which is
+// for localhost and 127.0.0.1. Empty: no TLS.
+func (s *PostgresServer) CA() string {
+	if s.tls == nil {
+		return ""
+	}
+	return s.tls.file(caFile)
+}
+
+// Start starts a stopped server again, with its data, on the same port.
+func (s *PostgresServer) Start() {
+	s.t.Helper()
+	if s.process != nil {
+		return
+	}
+	if err := s.start(); err != nil {
+		s.t.Fatalf("servers: starting PostgreSQL again on %s: %v", s.Addr(), err)
+	}
+}
+
+// Stop shuts the server down: its clients are told, and it is gone when Stop
+// returns.
+func (s *PostgresServer) Stop() {
+	s.t.Helper()
+	if s.process == nil {
+		return
+	}
+	// SIGINT is PostgreSQL's "fast": it does not wait for clients to leave.
+	err := s.process.signal(syscall.SIGINT)
+	if err == nil {
+		_, err = s.process.wait()
+	}
+	if err != nil {
+		s.t.Fatalf("servers: stopping PostgreSQL: %v", err)
+	}
+	s.process = nil
+}
+
+// Kill ends the server and all of its processes, frozen or not: its connections
+// are closed without a word.
+func (s *PostgresServer) Kill() {
+	if s.process == nil {
+		return
+	}
+	// The first one stands still while the others are killed, so that it starts no
+	// new ones. An error means that it has ended already.
+	_ = s.process.signal(syscall.SIGSTOP)
+	for _, pid := range s.sessions() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		s.gone(pid)
+	}
+	s.process.kill()
+	s.process = nil
+}
+
+// Pause freezes the server: the kernel still accepts connections and bytes, and
+// nobody answers.
+func (s *PostgresServer) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+}
+
+// Resume lets a frozen server go on, with everything that was sent meanwhile.
+func (s *PostgresServer) Resume() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+// signal reaches all processes, the first one first.
+func (s *PostgresServer) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if s.process == nil {
+		s.t.Fatalf("servers: sending %v to a stopped PostgreSQL", sig)
+		return
+	}
+	if err := s.process.signal(sig); err != nil {
+		s.t.Fatalf("%v", err)
+	}
+	for _, pid := range s.sessions() {
+		_ = syscall.Kill(pid, sig) // it may have ended
+	}
+}
+
+// sessions returns the processes that the first one has started. Each leads a
+// session of its own, so there is no group of them that a signal could go to.
+func (s *PostgresServer) sessions() []int {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is no bad one
+	var found []int
+	for _, path := range stats {
+		if _, parent := processState(path); parent == s.process.cmd.Process.Pid {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+				found = append(found, pid)
+			}
+		}
+	}
+	return found
+}
+
+// gone waits until a killed process holds nothing any longer.
+func (s *PostgresServer) gone(pid int) {
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
+		if state, _ := processState(fmt.Sprintf("/proc/%d/stat", pid)); state == "" || state == "Z" {
+			return
+		}
+	}
+}
+
+// processState reads the state and the parent of a process. The name of the
+// program before them is in parentheses, and may hold anything.
+func processState(path string) (state string, parent int) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", 0
+	}
+	fields := strings.Fields(string(text)[strings.LastIndexByte(string(text), ')')+1:])
+	if len(fields) < 2 {
+		return "", 0
+	}
+	parent, _ = strconv.Atoi(fields[1]) // the kernel writes a number
+	return fields[0], parent
+}
+
+// Exec runs statements in the database slidegate as a user who may do everything.
+func (s *PostgresServer) Exec(sql string, args ...any) error {
+	return s.run(postgresName, sql, args...)
+}
+
+func (s *PostgresServer) run(database, sql string, args ...any) error {
+	return s.with(database, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql, args...)
+		return err
+	})
+}
+
+// Text returns the only column of the only row, as text.
+func (s *PostgresServer) Text(sql string, args ...any) (text string, err error) {
+	err = s.with(postgresName, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, args...)...).Scan(&text)
+	})
+	return text, err
+}
+
+// with lends a connection over the socket.
+func (s *PostgresServer) with(database string, use func(context.Context, *pgx.Conn) error) error {
+	// Not the test's context: that one has ended when cleanups run.
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.socketURL(adminUser, database))
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(ctx, conn), conn.Close(ctx))
+}
+
+// launch starts a new server on a free port.
+func (s *PostgresServer) launch() error {
+	var err error
+	for range startAttempts {
+		if s.port, err = freePort(false); err != nil {
+			return err
+		}
+		if err = s.start(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// start runs the server and waits until it answers, or has failed.
+func (s *PostgresServer) start() error {
+	args := []string{"-D", s.data(), "-k", s.dir, "-h", "127.0.0.1", "-p", strconv.Itoa(s.port)}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	path := filepath.Join(s.bin, postgresBinary)
+	cmd := exec.Command(path, args...)
+	s.lower(cmd)
+	p, err := startProcess(path, cmd)
+	if err != nil {
+		return err
+	}
+	s.process = p
+	// The socket is ours alone: nobody else answers there.
+	err = p.until(func() error { return s.run(postgresFirst, "SELECT") })
+	if err != nil {
+		s.Kill()
+	}
+	return err
+}
