@@ -151,9 +151,9 @@ func TestWhoMayPass(t *testing.T) {
 			{name: "two bearers", lines: []string{"authorization: Bearer acme-old-key", "authorization: Bearer acme-new-key"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
 			{name: "too long", lines: []string{"x-api-key: " + strings.Repeat("x", 5000)}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
 			{name: "disabled", lines: []string{"x-api-key: gone-key"}, status: 403, body: disabled, subject: "gone", reason: "disabled"},
-			{name: "nobody, where that is allowed", path: "login", status: 200, subject: "ip:127.0.0.1"},
-			{name: "somebody, where nobody is allowed", path: "login", lines: []string{"x-api-key: other-key"}, status: 200, subject: "other"},
-			{name: "a bad key, where nobody is allowed", path: "login", lines: []string{"x-api-key: planted-unknown"}, status: 401, body: nobodysKey, challenges: badChallenges, reason: "unknown"},
+			{name: "nobody, where no key is needed", path: "login", status: 200, subject: "ip:127.0.0.1"},
+			{name: "somebody, where no key is needed", path: "login", lines: []string{"x-api-key: other-key"}, status: 200, subject: "other"},
+			{name: "a bad key, where none is needed", path: "login", lines: []string{"x-api-key: planted-unknown"}, status: 401, body: nobodysKey, challenges: badChallenges, reason: "unknown"},
 		} {
 			before, logged := len(s.app.received()), len(s.envoy.AccessLog())
 			got, raw := send(t, s.envoy.Addr(), get11("/"+tt.path, tt.lines...))
