@@ -40,7 +40,7 @@ descriptors:
         free: {window: 1h, requests: 3}
         starter: {window: 1h, requests: 6}
   - key: tier
-    rate_limit: {name: tier, unlimited: true}
+    rate_limit: {name: per-tier, window: 1d, requests: 50000}
   - key: api_key
     rate_limit:
       name: per-key
@@ -354,6 +354,11 @@ func TestLimitsBySubject(t *testing.T) {
 	for _, address := range []string{"127.0.0.2", "127.0.0.3"} {
 		s.from(address).want(200, 2, "/login")
 		s.from(address).want(429, 1, "/login")
+	}
+	// 7 of starters have passed, 7 of others: 3 by a key, 4 by nobody; 10 from here.
+	left := s.peek("tier=starter", "tier=free", "remote_address=127.0.0.1", "remote_address=127.0.0.2")
+	if diff := cmp.Diff([]uint32{49993, 49993, 49990, 49998}, left); diff != "" {
+		t.Errorf("remaining of starters, of others and of two addresses (-want +got):\n%s", diff)
 	}
 	s.mustHaveDecided()
 }
