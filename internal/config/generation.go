@@ -166,7 +166,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 
 	tiers := tiersReader{report: &l.report, warn: &l.warn, secrets: secrets}
-	if s.Tiers.Source != TiersFile {
+	if s.Tiers.Source != TiersFile && s.Tiers.Source != TiersNone {
 		tiers.elsewhere = s.Tiers.Source
 	}
 	if l.tiers != nil {
@@ -203,25 +203,31 @@ func (l *loader) secret(s Secret, file string) Secret {
 	return s
 }
 
+// identity says how the rules find out who calls.
+func (l *loader) identity(secrets *tier.Secrets, tiers *tiersReader) policy.Identity {
+	t := &l.settings.Tiers
+	return policy.Identity{
+		Secrets: secrets,
+		Tiers:   tiers.directory,
+		// Where tiers come with requests every key is unknown, and whether it is one
+		// has been judged before us.
+		EachUnknownKey: t.UnknownKey == UnknownKeyEach || t.Source == TiersInHeader,
+		TrustedEntry:   t.TrustedEntry,
+		Elsewhere:      tiers.elsewhere != "",
+	}
+}
+
 // readRules reads the rules. It begins again where a file turns out to need
 // another way of reading.
 func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesReader {
 	whole := make(map[string]bool)
 again:
 	r := &rulesReader{
-		settings: &l.settings.Rules,
-		report:   new(report),
-		warn:     new(report),
-		secrets:  secrets,
-		rules: policy.NewRules(policy.Identity{
-			Secrets: secrets,
-			Tiers:   tiers.directory,
-			// With tiers that come with requests no key is known: one that could be
-			// made up has been refused before us.
-			EachUnknownKey: l.settings.Tiers.UnknownKey == UnknownKeyEach || l.settings.Tiers.Source == TiersInHeader,
-			TrustedEntry:   l.settings.Tiers.TrustedEntry,
-			Elsewhere:      tiers.elsewhere != "",
-		}),
+		settings:   &l.settings.Rules,
+		report:     new(report),
+		warn:       new(report),
+		secrets:    secrets,
+		rules:      policy.NewRules(l.identity(secrets, tiers)),
 		tiers:      tiers.names,
 		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.directory != nil,
 		whole:      whole,

@@ -833,6 +833,7 @@ func TestSubjectsByItemsAreThoseOfTheWhole(t *testing.T) {
 		"  keys:", "    - plain: x", "    - sha256: " + digest, "  - sha256: " + strings.ToUpper(digest), "- plain: 'y'",
 		"  keys: [{plain: z}]", "- {id: f, tier: pro}", "- {id: g,", "}", "]", "- [", "-", "- - id: n", "-id: m",
 		"# comment", "  # comment", "", " ", "text", "'open", "\"open", "x: |", "x: >-", "- &a x", "- *a", "<<: {id: m}",
+		"  overrides: {a: {unlimited: true}}", "  overrides:", "    a: {window: 1s, requests: 1}", "      window: 1h", "  labels: {a: b}", "  labels:", "    a: b",
 		"? k", ": v", "- ! t", "subjects:", "subjects: []", "default: free", "other: 1", "---", "...", "--- x", "%YAML 1.2", "\t", "- id: \u2028",
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -81,8 +82,8 @@ func (d *decoder) rulesOwn(l *limit) {
 //
 //	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}
 //
-// Nothing, null and an empty mapping give nil. The error has everything that is
-// wrong on one line, each with its place in the mapping.
+// Nothing, null and an empty mapping give nil. The error says on one line what is
+// wrong, each with its place in the mapping.
 func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	docs, problem := parse("", data)
 	switch {
@@ -101,13 +102,20 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	if problems == nil {
 		return read, nil
 	}
-	texts := make([]string, 0, len(problems))
-	for _, p := range problems {
+	var texts []string
+	for i, p := range problems {
+		if i == maxTold {
+			texts = append(texts, fmt.Sprintf("and %d more problems", d.report.count()-i))
+			break
+		}
 		p.Line = 0 // of a text that nobody sees as lines
 		texts = append(texts, p.String())
 	}
 	return nil, errors.New(strings.Join(texts, "; "))
 }
+
+// maxTold is how many problems the error of [ReadOverrides] has: it goes into logs.
+const maxTold = 3
 
 // labels reads the labels of a subject, or nil if it has none.
 func (d *decoder) labels(f *field[ordered[field[string]]]) map[string]string {

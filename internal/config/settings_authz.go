@@ -97,12 +97,12 @@ func ParseCredential(text string) (Credential, error) {
 		return c, nil
 	case CredentialCookie:
 		if !httpguts.ValidHeaderFieldName(name) || len(name) > maxCredentialName {
-			return none, fmt.Errorf("%s: expected the name of a cookie behind cookie:", quote(text))
+			return none, fmt.Errorf("%s: expected cookie: and the name of a cookie", quote(text))
 		}
 		return c, nil
 	case CredentialQuery:
 		if name == "" || len(name) > maxCredentialName || !isPrintable(name) {
-			return none, fmt.Errorf("%s: expected the name of a query parameter behind query:", quote(text))
+			return none, fmt.Errorf("%s: expected query: and the name of a parameter", quote(text))
 		}
 		return c, nil
 	}

@@ -218,8 +218,12 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	s.Secrets.Key = "hush-hush-hush-hush"
 	s.Store.Redis.URL = "rediss://user:hush@host:6380/1?x=hush"
 	s.Store.Redis.Password, s.Store.Redis.SentinelPassword = "hush", "hush"
+	s.Secrets.PreviousKey = "hush-hush-hush-hush"
+	s.Tiers.Redis.URL, s.Tiers.Redis.Password, s.Tiers.Redis.SentinelPassword = "redis://:hush@host", "hush", "hush"
+	s.Tiers.Postgres.URL, s.Tiers.Postgres.Password = "postgres://user:hush@host/db", "hush"
+	s.Tiers.HTTP.URL, s.Tiers.HTTP.Token = "https://host/path?key=hush", "hush"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%5t", "%U"} {
-		for _, v := range []any{s, &s, s.Secrets, s.Secrets.Key, &s.Secrets.Key, s.Store.Redis.URL, []any{s.Secrets.Key}} {
+		for _, v := range []any{s, &s, s.Secrets, s.Tiers, s.Tiers.Redis.Connection(), s.Secrets.Key, &s.Secrets.Key, s.Store.Redis.URL, []any{s.Secrets.Key}} {
 			got := fmt.Sprintf(verb, v)
 			if strings.Contains(got, "hush") || strings.Contains(got, fmt.Sprintf("%x", "hush")) {
 				t.Errorf("%s of %T shows the secret: %s", verb, v, got)
@@ -248,6 +252,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		{"redis-sentinel://user:hush@h1:1,[::1]/main/1", "redis-sentinel://user:***@h1:1,[::1]/main/1"},
 		{"redis://user:12/hush@h", "***"},
 		{"redis://user:12?hush@h", "***"},
+		{"postgres://user:hush@h1:1,h2/db?password=hush", "postgres://user:***@h1:1,h2/db?***"},
+		{"https://host/path?key=hush", "https://host/path?***"},
 	} {
 		if got := c.url.String(); got != string(c.want) {
 			t.Errorf("String: got %q, want %q", got, string(c.want))

@@ -253,8 +253,10 @@ func (l *settingsLoader) tiers() {
 	switch {
 	case t.Wait < 0:
 		l.problem("tiers.wait", "%v is negative", t.Wait)
+	case t.Wait > t.Timeout && l.given("tiers.wait", "tiers.timeout") == "tiers.wait":
+		l.problem("tiers.wait", "%v is longer than tiers.timeout, %v", t.Wait, t.Timeout)
 	case t.Wait > t.Timeout:
-		l.problem(l.given("tiers.wait", "tiers.timeout"), "tiers.wait, %v, is longer than tiers.timeout, %v: nobody waits longer than a question may take", t.Wait, t.Timeout)
+		l.problem("tiers.timeout", "%v is shorter than tiers.wait, %v", t.Timeout, t.Wait)
 	}
 	l.between("tiers.lookups_per_second", t.LookupsPerSecond, 1, maxLookups)
 	l.between("tiers.cache.subjects", t.Cache.Subjects, 1, maxSubjects)
@@ -271,7 +273,7 @@ func (l *settingsLoader) tiers() {
 	l.postgres(&t.Postgres)
 	l.overHTTP(&t.HTTP)
 	if t.Source == TiersOverHTTP && t.HTTP.URL == "" {
-		l.problem("tiers.http.url", "tiers.source http needs it")
+		l.problem("tiers.source", "http needs tiers.http.url")
 	}
 }
 
@@ -280,7 +282,7 @@ func (l *settingsLoader) trustedEntry(t *Tiers) {
 	e := t.TrustedEntry
 	switch {
 	case e == "" && t.Source == TiersInHeader:
-		l.problem(path, "tiers.source header needs the key of the descriptor entry that has the tier")
+		l.problem("tiers.source", "header needs tiers.trusted_entry, the key of the descriptor entry that has the tier")
 	case e == "":
 	case t.Source == TiersNone:
 		l.problem(path, "there are no tiers: tiers.source is none")

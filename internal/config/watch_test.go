@@ -357,6 +357,10 @@ func TestWatchPaths(t *testing.T) {
 	if got := s.WatchPaths(); len(got) != 2 {
 		t.Errorf("files: got %q, want both", got)
 	}
+	s.Tiers.Source = TiersInPostgres
+	if got := s.WatchPaths(); len(got) != 2 {
+		t.Errorf("a file with the names alone: got %q, want both", got)
+	}
 	s.Tiers.Source = TiersNone
 	if got := s.WatchPaths(); len(got) != 1 || got[0] != "r" {
 		t.Errorf("without tiers: got %q, want r", got)

@@ -36,6 +36,7 @@ func newClient(addresses ...string) redis.UniversalClient {
 		MaxRetries:               -1,
 		ContextTimeoutEnabled:    true,
 		DialTimeout:              time.Second,
+		ReadTimeout:              500 * time.Millisecond,
 		DialerRetries:            1,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -76,15 +77,19 @@ func fields(s tier.Subject) []any {
 	return f
 }
 
-// write runs commands with a client of their own, as an operator would. The
-// commands of one slot are one transaction.
+// write runs commands with a client of their own, as an operator would: all at
+// once, but on a cluster.
 func write(t *testing.T, addresses []string, commands func(redis.Pipeliner)) {
 	t.Helper()
 	c := newClient(addresses...)
 	defer c.Close()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		_, err := c.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		run := c.TxPipelined
+		if len(addresses) > 1 {
+			run = c.Pipelined
+		}
+		_, err := run(t.Context(), func(p redis.Pipeliner) error {
 			commands(p)
 			return nil
 		})
@@ -224,7 +229,9 @@ func TestRecords(t *testing.T) {
 		{"whole by an empty tier", []string{"subject", "acme", "tier", ""}, nil, &tier.Subject{ID: "acme"}, ""},
 		{"whole and revoked", []string{"subject", "acme", "tier", "free", "revoked", "true"}, nil, nil, ""},
 		{
-			"whole by its labels", []string{"subject", "acme", "labels", `{"a":"b"}`}, nil,
+			"whole by its labels",
+			[]string{"subject", "acme", "labels", `{"a":"b"}`},
+			nil,
 			&tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "",
 		},
 		{"without a subject", []string{"tier", "pro"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},
@@ -284,7 +291,10 @@ func TestRecords(t *testing.T) {
 // TestRefused: a server that does not let us in is no bad record, and the error
 // says what is missing.
 func TestRefused(t *testing.T) {
-	server := servers.StartRedis(t, "--user", "default on nopass ~* &* -@all +ping")
+	server := servers.StartRedis(t)
+	if _, err := server.Do("ACL", "SETUSER", "default", "-@all", "+ping"); err != nil {
+		t.Fatal(err)
+	}
 	s := newSource(t, zap.NewNop(), server.Addr())
 	defer s.Close()
 	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil)
@@ -299,7 +309,11 @@ func TestRefused(t *testing.T) {
 
 // TestLeastRights: the rights that docs/tiers.md asks for are enough.
 func TestLeastRights(t *testing.T) {
-	server := servers.StartRedis(t, "--user", "default on nopass resetkeys ~slidegate:tier:* resetchannels &slidegate:tiers -@all +hgetall +subscribe +ping")
+	server := servers.StartRedis(t)
+	if _, err := server.Do("ACL", "SETUSER", "default",
+		"resetkeys", "~slidegate:tier:*", "resetchannels", "&slidegate:tiers", "-@all", "+hgetall", "+subscribe", "+ping"); err != nil {
+		t.Fatal(err)
+	}
 	s := newSource(t, zap.NewNop(), server.Addr())
 	s.silent = 20 * time.Millisecond
 	defer s.Close()

@@ -1,0 +1,235 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+func TestReadOverrides(t *testing.T) {
+	per := func(hits uint64, length time.Duration) window.Limit { return window.Limit{Hits: hits, Window: length} }
+	for text, want := range map[string]map[string]tier.Override{
+		"":         nil,
+		" \n":      nil,
+		"null":     nil,
+		"{}":       nil,
+		"# none\n": nil,
+		`{"a": {"unit": "MINUTE", "requests_per_unit": 500}}`: {"a": {Limits: []window.Limit{per(500, time.Minute)}}},
+		"a b: {window: 30s, requests: 0}":                     {"a b": {Limits: []window.Limit{per(0, 30*time.Second)}}},
+		`{"a": {"limits": [{"window": "1s", "requests": 5}, {"unit": "day", "requests_per_unit": 6}]}, "b": {"unlimited": true}}`: {
+			"a": {Limits: []window.Limit{per(5, time.Second), per(6, day)}}, "b": {Unlimited: true},
+		},
+		"5: {unlimited: yes}": {"5": {Unlimited: true}},
+	} {
+		got, err := ReadOverrides([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+	for text, want := range map[string]string{
+		"[]":                                  "expected a mapping, got a list",
+		"{":                                   "not YAML: did not find expected node content",
+		"a: {}\n---\nb: {}":                   "more than one YAML document",
+		`{"a": {"window": 5, "requests": 1}}`: `a.window: "5" has no unit: write 5s or 5ms`,
+		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:        `c: unknown key "x"; a.window: window without requests; b.unit: unit without requests_per_unit`,
+		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`: "a.limits[0].lease: lease is the rule's: an override says only how much",
+		`{"a": {"observe": true, "unlimited": true}}`:                         "a.observe: observe is the rule's: an override says only how much",
+		`{"a": null}`: "a: no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited",
+		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`: `[0]: unknown key "x"; d: expected a mapping, got a number; e: expected a mapping, got a number; and 4 more problems`,
+		`{"a": {"window": "1s", "requests": -1}}`:                  `a.requests: "-1" is negative`,
+	} {
+		got, err := ReadOverrides([]byte(text))
+		if got != nil || err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// FuzzReadOverrides: whatever a source holds gives limits that the stores can hold,
+// or an error of one line.
+func FuzzReadOverrides(f *testing.F) {
+	f.Add([]byte(`{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}`))
+	f.Add([]byte(`{"bulk": {"limits": [{"window": "1s", "requests": 5}, {"window": "1s", "requests": 5}]}}`))
+	f.Add([]byte("a: &a {unlimited: true, precision: 1s}\nb: *a\n<<: *a\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := ReadOverrides(data)
+		if err != nil {
+			if got != nil || err.Error() == "" || strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("%q: got %v, %q", data, got, err)
+			}
+			return
+		}
+		for name, o := range got {
+			if name == "" || o.Unlimited != (len(o.Limits) == 0) {
+				t.Errorf("%q: %q has %+v", data, name, o)
+			}
+			seen := make(map[time.Duration]bool)
+			for _, l := range o.Limits {
+				if err := l.Valid(); err != nil || seen[l.Window] {
+					t.Errorf("%q: %q has %+v: %v", data, name, o, err)
+				}
+				seen[l.Window] = true
+			}
+		}
+	})
+}
+
+// TestOverridesAndLabels of subjects that are read as nodes, beside those that are
+// read as lines.
+func TestOverridesAndLabels(t *testing.T) {
+	s := Default()
+	s.Rules.Path = write(t, "rules.yaml", `domain: d
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}
+  - key: quota
+    quota_mode: true
+    rate_limit: {name: quota, unit: minute, requests_per_unit: 1}
+`)
+	s.Tiers.Path = write(t, "tiers.yaml", `tiers: [free]
+default: free
+subjects:
+  - id: plain
+    tier: free
+  - id: acme
+    overrides:
+      per-key: {window: 30s, requests: 5}
+      per-kye: {unlimited: true}
+      quota: {limits: [{window: 1s, requests: 1}, {window: 1m, requests: 2}]}
+    labels: {region: eu, empty: ""}
+  - id: labels
+    labels: {region: us}
+    overrides:
+  - id: other
+    overrides: {quota: {window: 1s, requests: 1}}
+`)
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]*tier.Extra{
+		"plain": nil,
+		"acme": {
+			Overrides: map[string]tier.Override{
+				"per-key": {Limits: []window.Limit{{Hits: 5, Window: 30 * time.Second}}},
+				"per-kye": {Unlimited: true},
+				"quota":   {Limits: []window.Limit{{Hits: 1, Window: time.Second}, {Hits: 2, Window: time.Minute}}},
+			},
+			Labels: map[string]string{"region": "eu", "empty": ""},
+		},
+		"labels": {Labels: map[string]string{"region": "us"}},
+		"other":  {Overrides: map[string]tier.Override{"quota": {Limits: []window.Limit{{Hits: 1, Window: time.Second}}}}},
+	} {
+		if diff := cmp.Diff(want, g.Rules.Tiers().ByID(id).Extra); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", id, diff)
+		}
+	}
+	want := []string{
+		`tiers.yaml:9: subjects[acme].overrides.per-kye: no rule has the name "per-kye", did you mean "per-key"?`,
+		"tiers.yaml:10: subjects[acme].overrides.quota: a quota rule has one limit: this does not count",
+	}
+	if diff := cmp.Diff(want, texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestSubjectsElsewhere: with other sources the file has the names and the default.
+func TestSubjectsElsewhere(t *testing.T) {
+	rules := write(t, "rules.yaml", `domain: d
+descriptors:
+  - key: api_key
+    rate_limit: {by_tier: {pro: {unit: day, requests_per_unit: 2}, default: {unit: day, requests_per_unit: 1}}}
+`)
+	names := "tiers: [basic, pro]\ndefault: basic\n"
+	for _, source := range []string{TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP} {
+		s := Default()
+		s.Tiers.Source, s.Tiers.TrustedEntry = source, "plan"
+		s.Rules.Path = rules
+		load := func(tiers string) (*Generation, error) {
+			s.Tiers.Path = ""
+			if tiers != "" {
+				s.Tiers.Path = write(t, "tiers.yaml", tiers)
+			}
+			return Load(s)
+		}
+		for tiers, want := range map[string]string{"": "free", names: "basic", names + "subjects:\n": "basic", names + "subjects: []\n": "basic"} {
+			g, err := load(tiers)
+			if err != nil {
+				t.Errorf("%s, %q: %v", source, tiers, err)
+				continue
+			}
+			d := g.Rules.Tiers()
+			if d.DefaultTier() != want || d.Subjects() != 0 || len(g.Warnings) != 0 {
+				t.Errorf("%s, %q: default %s, %d subjects, warnings %v", source, tiers, d.DefaultTier(), d.Subjects(), g.Warnings)
+			}
+			if r := g.Rules.Review(); r.TiersWithoutSubject != nil {
+				t.Errorf("%s, %q: tiers without a subject: %q", source, tiers, r.TiersWithoutSubject)
+			}
+		}
+		for _, subjects := range []string{"subjects:\n  - id: acme\n", "subjects: [{id: acme}]\n", "subjects:\n  - id: [\n      acme]\n  - nonsense: 1\n"} {
+			_, err := load(names + subjects)
+			want := fmt.Sprintf("%s:3: subjects: subjects come from tiers.source %s: this file has the names of the tiers and the default alone\n", s.Tiers.Path, source)
+			if got := problemsOf(t, err); got != want {
+				t.Errorf("%s, %q: got %s, want %s", source, subjects, got, want)
+			}
+		}
+		// The names count.
+		if _, err := load("tiers: [basic]\ndefault: basic\n"); !strings.Contains(problemsOf(t, err), `unknown tier "pro"`) {
+			t.Errorf("%s: got %v, want an unknown tier", source, err)
+		}
+		l := loader{settings: s}
+		who := l.identity(nil, &tiersReader{})
+		if who.TrustedEntry != "plan" || who.EachUnknownKey != (source == TiersInHeader) {
+			t.Errorf("%s: got %+v", source, who)
+		}
+	}
+}
+
+// TestPreviousSecretOfSettings finds keys by digests of either secret.
+func TestPreviousSecretOfSettings(t *testing.T) {
+	old, now := tier.NewSecrets(nil, []byte("0123456789abcdef")), tier.NewSecrets(nil, []byte("0123456789ABCDEF"))
+	unkeyed := tier.NewSecrets(nil, nil)
+	s := Default()
+	s.Tiers.Path = write(t, "tiers.yaml", fmt.Sprintf(`tiers: [free, starter, pro]
+default: free
+subjects:
+  - {id: old, keys: [{sha256: %s}]}
+  - {id: now, keys: [{sha256: %s}]}
+  - {id: unkeyed, keys: [{sha256: %s}]}
+`, old.Digest("old"), now.Digest("now"), unkeyed.Digest("unkeyed")))
+	for _, c := range []struct {
+		secrets Secrets
+		want    string
+	}{
+		{Secrets{Key: "0123456789ABCDEF"}, "now"},
+		{Secrets{Key: "0123456789ABCDEF", PreviousKey: "0123456789abcdef"}, "old now"},
+		{Secrets{Key: "0123456789ABCDEF", PreviousKeyFile: write(t, "key", "0123456789abcdef\n")}, "old now"},
+		{Secrets{Key: "0123456789ABCDEF", PreviousUnkeyed: true}, "now unkeyed"},
+		{Secrets{PreviousKey: "0123456789abcdef"}, "old unkeyed"},
+	} {
+		s.Secrets = c.secrets
+		g, err := Load(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, key := range []string{"old", "now", "unkeyed"} {
+			if a := g.Secrets.Resolve(t.Context(), g.Rules.Tiers(), g.Secrets.Fingerprint(key), "", 0); a.Subject != nil {
+				got = append(got, a.Subject.ID)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: found %q, want %s", c.secrets, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package extauthz
+
+import (
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
+)
+
+// The fields of a CheckResponse that are written, by message.
+const (
+	answerStatus   protowire.Number = 1
+	answerDenied   protowire.Number = 2
+	answerOK       protowire.Number = 3
+	answerMetadata protowire.Number = 4
+	answerError    protowire.Number = 5
+
+	rpcCode protowire.Number = 1
+
+	deniedStatus  protowire.Number = 1
+	deniedHeaders protowire.Number = 2
+	deniedBody    protowire.Number = 3
+
+	httpCode protowire.Number = 1
+
+	okHeaders          protowire.Number = 2
+	okRemove           protowire.Number = 5
+	okResponseHeaders  protowire.Number = 6
+	okRemoveParameters protowire.Number = 8
+
+	optionHeader protowire.Number = 1
+	optionAction protowire.Number = 3
+
+	headerName  protowire.Number = 1
+	headerValue protowire.Number = 2
+)
+
+// What becomes of a header that is there already. The older field append stays
+// unset: the Envoys that read only that one overwrite then.
+const (
+	actionAppend    = 0
+	actionOverwrite = 2
+)
+
+// retryAfter is what a client should wait where nobody could decide: nobody knows
+// for how long that is.
+const retryAfter = "1"
+
+// reply is what a client gets that does not pass.
+type reply struct {
+	fields []headers.Header
+	body   []byte
+}
+
+// newReplies makes the replies that are the same for every request.
+func newReplies(credentials []Credential, realm string) (replies [len(results)]reply) {
+	for i := range results {
+		r := &results[i]
+		if r.title == "" {
+			continue
+		}
+		var fields []headers.Header
+		switch {
+		case Result(i) == Missing:
+			fields = challenges(credentials, realm, "")
+		case r.status == http.StatusUnauthorized:
+			fields = challenges(credentials, realm, `, error="invalid_token"`)
+		case r.status == http.StatusServiceUnavailable:
+			fields = []headers.Header{{Name: "retry-after", Value: retryAfter}}
+		}
+		replies[i] = reply{
+			fields: append(fields, headers.Header{Name: "content-type", Value: headers.ContentTypeProblem}),
+			body: []byte(`{"type":"about:blank","title":"` + r.title + `","status":` + strconv.Itoa(r.status) +
+				`,"detail":"` + r.detail + `","reason":"` + r.name + `"}`),
+		}
+	}
+	return replies
+}
+
+// challenges returns WWW-Authenticate for every scheme that is accepted. RFC 6750
+// has an error of its own for Bearer.
+func challenges(credentials []Credential, realm, bearerError string) []headers.Header {
+	var fields []headers.Header
+	for _, c := range credentials {
+		value := c.Kind.scheme() + " realm=" + quote(realm)
+		if c.Kind == Bearer {
+			value += bearerError
+		}
+		h := headers.Header{Name: "www-authenticate", Value: value}
+		if !slices.Contains(fields, h) {
+			fields = append(fields, h)
+		}
+	}
+	return fields
+}
+
+// quote writes a quoted string of RFC 9110, without what has no place in one.
+func quote(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"', c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case ' ' <= c && c <= '~':
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// reply returns what a client gets that does not pass.
+func (s *Service) reply(c *call, r Result) reply {
+	if r == Limited {
+		return reply{c.fields, c.body}
+	}
+	return s.replies[r]
+}
+
+// appendAnswer appends the CheckResponse, encoded, to b.
+func (s *Service) appendAnswer(b []byte, c *call, r Result) []byte {
+	// A code of zero is an empty message, and has to be there.
+	b = wire.AppendMessage(b, answerStatus, func(b []byte) []byte {
+		return wire.AppendNumber(b, rpcCode, uint64(results[r].code))
+	})
+	switch {
+	case r.passes():
+		b = wire.AppendMessage(b, answerOK, func(b []byte) []byte { return appendOK(b, c) })
+	case !r.failed():
+		b = s.appendReply(b, answerDenied, c, r)
+	}
+	b = wire.AppendStruct(b, answerMetadata, func(b []byte) []byte { return s.appendMetadata(b, c, r) })
+	if r.failed() {
+		b = s.appendReply(b, answerError, c, r)
+	}
+	return b
+}
+
+func appendOK(b []byte, c *call) []byte {
+	for _, h := range c.upstream.set {
+		b = appendHeader(b, okHeaders, h, actionOverwrite)
+	}
+	for _, name := range c.upstream.remove {
+		b = wire.AppendText(b, okRemove, name)
+	}
+	for _, h := range c.fields {
+		b = appendHeader(b, okResponseHeaders, h, actionOverwrite)
+	}
+	for _, name := range c.upstream.removeParameters {
+		b = wire.AppendText(b, okRemoveParameters, name)
+	}
+	return b
+}
+
+func (s *Service) appendReply(b []byte, field protowire.Number, c *call, r Result) []byte {
+	reply := s.reply(c, r)
+	return wire.AppendMessage(b, field, func(b []byte) []byte {
+		b = wire.AppendMessage(b, deniedStatus, func(b []byte) []byte {
+			return wire.AppendNumber(b, httpCode, uint64(results[r].status))
+		})
+		for i, h := range reply.fields {
+			action := uint64(actionOverwrite)
+			if i > 0 && reply.fields[i-1].Name == h.Name {
+				action = actionAppend // a second challenge
+			}
+			b = appendHeader(b, deniedHeaders, h, action)
+		}
+		return wire.AppendMessage(b, deniedBody, func(b []byte) []byte { return append(b, reply.body...) })
+	})
+}
+
+func appendHeader(b []byte, field protowire.Number, h headers.Header, action uint64) []byte {
+	return wire.AppendMessage(b, field, func(b []byte) []byte {
+		b = wire.AppendMessage(b, optionHeader, func(b []byte) []byte {
+			b = wire.AppendText(b, headerName, h.Name)
+			return wire.AppendText(b, headerValue, h.Value)
+		})
+		return wire.AppendNumber(b, optionAction, action)
+	})
+}
+
+// appendMetadata appends the entries of the dynamic metadata.
+func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
+	if c.subject != nil {
+		if labels := c.subject.Labels(); len(labels) > 0 {
+			b = wire.AppendStructEntry(b, "labels", func(b []byte) []byte {
+				for _, name := range slices.Sorted(maps.Keys(labels)) {
+					b = wire.AppendTextEntry(b, name, labels[name])
+				}
+				return b
+			})
+		}
+		if hits, unit := rateLimit(c.subject, s.opts.RateLimitRule); unit != "" {
+			b = wire.AppendStructEntry(b, "rate_limit", func(b []byte) []byte {
+				b = wire.AppendNumberEntry(b, "requests_per_unit", float64(hits))
+				return wire.AppendTextEntry(b, "unit", unit)
+			})
+		}
+	}
+	if !r.passes() {
+		b = wire.AppendTextEntry(b, "reason", r.String())
+	}
+	if c.limited {
+		b = wire.AppendVerdict(b, &c.verdict, nil)
+	}
+	return wire.AppendSubject(b, c.id, c.tier)
+}
+
+// units are the windows that Envoy can pass on as the limit of a descriptor.
+var units = map[time.Duration]string{
+	time.Second:          "SECOND",
+	time.Minute:          "MINUTE",
+	time.Hour:            "HOUR",
+	24 * time.Hour:       "DAY",
+	30 * 24 * time.Hour:  "MONTH",
+	365 * 24 * time.Hour: "YEAR",
+}
+
+// rateLimit returns the limit that a subject has of its own under a rule, or under
+// the only rule where it has one. unit is empty if there is none, or none that
+// Envoy can pass on.
+func rateLimit(subject *tier.Subject, rule string) (hits uint64, unit string) {
+	if subject.Extra == nil {
+		return 0, ""
+	}
+	override, ok := subject.Override(rule)
+	if rule == "" && len(subject.Extra.Overrides) == 1 {
+		for _, override = range subject.Extra.Overrides {
+			ok = true
+		}
+	}
+	if !ok || override.Unlimited || len(override.Limits) != 1 || override.Limits[0].Hits > math.MaxUint32 {
+		return 0, ""
+	}
+	return override.Limits[0].Hits, units[override.Limits[0].Window]
+}

@@ -1,0 +1,235 @@
+package extauthz
+
+import (
+	"encoding/base64"
+	"net/url"
+	"strings"
+)
+
+// Kind is a place where a request has its API key.
+type Kind int
+
+// The kinds.
+const (
+	// Header is a field that holds the key alone.
+	Header Kind = iota
+	// Bearer is the Authorization scheme of RFC 6750.
+	Bearer
+	// Basic is the Authorization scheme of RFC 7617. The key is the password, or the
+	// user where that is empty.
+	Basic
+	// APIKey is the Authorization scheme ApiKey.
+	APIKey
+	// Query is a parameter of the query.
+	Query
+	// Cookie is a cookie.
+	Cookie
+)
+
+// scheme is what a credential stands behind in Authorization, and what
+// WWW-Authenticate calls it. Other places have no scheme of their own.
+func (k Kind) scheme() string {
+	switch k {
+	case Bearer:
+		return "Bearer"
+	case Basic:
+		return "Basic"
+	default:
+		return "ApiKey"
+	}
+}
+
+// A Credential is one place where a request may have its API key.
+type Credential struct {
+	Kind Kind
+	// Name is that of the header, parameter or cookie.
+	Name string
+}
+
+// maxKey bounds an API key, in bytes.
+const maxKey = 4 << 10
+
+const (
+	headerAuthorization = "authorization"
+	headerCookie        = "cookie"
+)
+
+// presence is whether a credential is there.
+type presence int
+
+const (
+	absent presence = iota
+	present
+	malformed
+)
+
+// find returns the API key of the first credential that is there.
+func find(r *request, credentials []Credential) (key string, p presence) {
+	for _, c := range credentials {
+		if key, p = c.find(r); p != absent {
+			break
+		}
+	}
+	if p == present && !validKey(key) {
+		return "", malformed
+	}
+	return key, p
+}
+
+// find returns what stands in one place. It may still be no key.
+func (c Credential) find(r *request) (key string, p presence) {
+	switch c.Kind {
+	case Header:
+		value, lines := r.fields.get(c.Name, ",")
+		return single(strings.Trim(value, " \t"), lines)
+	case Query:
+		return c.findParameter(r)
+	case Cookie:
+		return c.findCookie(r)
+	default:
+		return c.findAuthorization(r)
+	}
+}
+
+// single is a value of which there must be one. Envoy joins repeated fields by a
+// comma, so a value with one may be two.
+func single(value string, times int) (string, presence) {
+	switch {
+	case times == 0:
+		return "", absent
+	case times > 1 || strings.Contains(value, ","):
+		return "", malformed
+	default:
+		return value, present
+	}
+}
+
+// validKey reports whether text can be an API key: visible ASCII.
+func validKey(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= maxKey
+}
+
+func (c Credential) findAuthorization(r *request) (string, presence) {
+	value, lines := r.fields.get(headerAuthorization, ",")
+	if lines == 0 || !c.inAuthorization(value) {
+		return "", absent // another scheme is another credential
+	}
+	_, rest := cutScheme(value)
+	key, p := single(rest, lines)
+	if p != present || c.Kind != Basic {
+		return key, p
+	}
+	pair, err := base64.StdEncoding.DecodeString(key)
+	if err != nil || len(pair) > maxKey {
+		return "", malformed
+	}
+	user, password, ok := strings.Cut(string(pair), ":")
+	switch {
+	case !ok:
+		return "", malformed
+	case password == "":
+		return user, present
+	default:
+		return password, present
+	}
+}
+
+// inAuthorization reports whether the scheme stands in Authorization, or in one of
+// several that were joined.
+func (c Credential) inAuthorization(value string) bool {
+	for more := true; more; {
+		var one string
+		one, value, more = strings.Cut(value, ",")
+		if scheme, _ := cutScheme(one); strings.EqualFold(scheme, c.Kind.scheme()) {
+			return true
+		}
+	}
+	return false
+}
+
+func cutScheme(value string) (scheme, rest string) {
+	value = strings.Trim(value, " \t")
+	if i := strings.IndexAny(value, " \t"); i >= 0 {
+		return value[:i], strings.TrimLeft(value[i:], " \t")
+	}
+	return value, ""
+}
+
+func (c Credential) findParameter(r *request) (string, presence) {
+	value, times := "", 0
+	c.eachParameter(r.query(), func(_, raw string) { value, times = raw, times+1 })
+	if times != 1 {
+		return single("", times)
+	}
+	key, err := url.PathUnescape(value) // a plus is itself: no key has a space
+	if err != nil {
+		return "", malformed
+	}
+	return key, present
+}
+
+// eachParameter calls found for each parameter with the name, however that is
+// written there: other readers decode it too.
+func (c Credential) eachParameter(query string, found func(name, value string)) {
+	for query != "" {
+		var one string
+		one, query, _ = strings.Cut(query, "&")
+		raw, value, _ := strings.Cut(one, "=")
+		name := raw
+		if strings.Contains(raw, "%") {
+			var err error
+			if name, err = url.PathUnescape(raw); err != nil {
+				continue
+			}
+		}
+		if name == c.Name {
+			found(raw, value)
+		}
+	}
+}
+
+func (c Credential) findCookie(r *request) (string, presence) {
+	header, lines := r.fields.get(headerCookie, ";")
+	if lines == 0 {
+		return "", absent
+	}
+	key, times := "", 0
+	for more := true; more; {
+		var one string
+		one, header, more = strings.Cut(header, ";")
+		name, value := cutCookie(one)
+		if name == c.Name {
+			key, times = value, times+1
+		} else if c.joinedInto(one) {
+			return "", malformed
+		}
+	}
+	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
+		key = key[1 : n-1]
+	}
+	return single(key, times)
+}
+
+// joinedInto reports whether the cookie stands behind a comma in another one:
+// then there were two header fields, which Envoy has joined.
+func (c Credential) joinedInto(cookie string) bool {
+	_, rest, more := strings.Cut(cookie, ",")
+	for more {
+		var one string
+		one, rest, more = strings.Cut(rest, ",")
+		if name, _ := cutCookie(one); name == c.Name {
+			return true
+		}
+	}
+	return false
+}
+
+func cutCookie(text string) (name, value string) {
+	name, value, _ = strings.Cut(text, "=")
+	return strings.Trim(name, " \t"), strings.Trim(value, " \t")
+}

@@ -1,0 +1,229 @@
+package extauthz
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+
+	"github.com/slidegate/slidegate/internal/headers"
+)
+
+func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+func TestFind(t *testing.T) {
+	all := []Credential{{Header, "x-api-key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}}
+	long := strings.Repeat("k", maxKey)
+	for _, tt := range []struct {
+		name   string
+		path   string
+		fields []string
+		key    string
+		want   presence
+	}{
+		{"none", "/", nil, "", absent},
+
+		{"header", "/", []string{"x-api-key: k"}, "k", present},
+		{"header, spaces around it", "/", []string{"x-api-key:  \tk "}, "k", present},
+		{"header, empty", "/", []string{"x-api-key: "}, "", malformed},
+		{"header, a space inside", "/", []string{"x-api-key: a b"}, "", malformed},
+		{"header, a comma inside", "/", []string{"x-api-key: a,b"}, "", malformed},
+		{"header, twice", "/", []string{"x-api-key: a", "x-api-key: b"}, "", malformed},
+		{"header, twice the same", "/", []string{"x-api-key: a", "x-api-key: a"}, "", malformed},
+		{"header, once empty", "/", []string{"x-api-key: ", "x-api-key: a"}, "", malformed},
+		{"header, not ASCII", "/", []string{"x-api-key: ké"}, "", malformed},
+		{"header, not UTF-8", "/", []string{"x-api-key: k\xff"}, "", malformed},
+		{"header, NUL", "/", []string{"x-api-key: k\x00"}, "", malformed},
+		{"header, the longest", "/", []string{"x-api-key: " + long}, long, present},
+		{"header, too long", "/", []string{"x-api-key: k" + long}, "", malformed},
+		{"header before others", "/?api_key=q", []string{"authorization: Bearer b", "x-api-key: k", "cookie: key=c"}, "k", present},
+		{"header, malformed, and a good one", "/", []string{"x-api-key: a b", "authorization: Bearer b"}, "", malformed},
+
+		{"bearer", "/", []string{"authorization: Bearer k"}, "k", present},
+		{"bearer, in any case, more spaces", "/", []string{"authorization:   bEARER \t  k "}, "k", present},
+		{"bearer, empty", "/", []string{"authorization: Bearer"}, "", malformed},
+		{"bearer, two words", "/", []string{"authorization: Bearer a b"}, "", malformed},
+		{"bearer, twice", "/", []string{"authorization: Bearer a", "authorization: Bearer b"}, "", malformed},
+		{"bearer behind another scheme", "/", []string{"authorization: Digest a", "authorization: Bearer b"}, "", malformed},
+		{"apikey", "/", []string{"authorization: ApiKey k"}, "k", present},
+		{"another scheme", "/", []string{"authorization: Digest username=\"x\", realm=\"y\""}, "", absent},
+		{"another scheme and a parameter", "/?api_key=k", []string{"authorization: AWS4-HMAC-SHA256 x"}, "k", present},
+		{"empty authorization", "/", []string{"authorization: "}, "", absent},
+
+		{"basic, password", "/", []string{"authorization: Basic " + basic("user:k")}, "k", present},
+		{"basic, user alone", "/", []string{"authorization: basic " + basic("k:")}, "k", present},
+		{"basic, colons in the password", "/", []string{"authorization: Basic " + basic("user:a:b")}, "a:b", present},
+		{"basic, a comma in the password", "/", []string{"authorization: Basic " + basic("user:a,b")}, "a,b", present},
+		{"basic, no colon", "/", []string{"authorization: Basic " + basic("k")}, "", malformed},
+		{"basic, nothing", "/", []string{"authorization: Basic " + basic(":")}, "", malformed},
+		{"basic, a line break", "/", []string{"authorization: Basic " + basic("user:a\r\nb")}, "", malformed},
+		{"basic, not base64", "/", []string{"authorization: Basic %%%"}, "", malformed},
+		{"basic, not UTF-8", "/", []string{"authorization: Basic " + basic("user:\xff")}, "", malformed},
+
+		{"parameter", "/a?b=1&api_key=k&c", nil, "k", present},
+		{"parameter, escaped", "/?api_key=a%2Bb%26", nil, "a+b&", present},
+		{"parameter, a plus is one", "/?api_key=a+b", nil, "a+b", present},
+		{"parameter, a comma", "/?api_key=a,b", nil, "a,b", present},
+		{"parameter, the name escaped", "/?api%5fkey=k", nil, "k", present},
+		{"parameter, twice", "/?api_key=a&api_key=b", nil, "", malformed},
+		{"parameter, twice, once escaped", "/?api_key=a&%61pi_key=b", nil, "", malformed},
+		{"parameter, empty", "/?api_key=", nil, "", malformed},
+		{"parameter, no value", "/?api_key", nil, "", malformed},
+		{"parameter, bad escape", "/?api_key=%zz", nil, "", malformed},
+		{"parameter, an escaped NUL", "/?api_key=a%00", nil, "", malformed},
+		{"parameter, name in another case", "/?API_KEY=k", nil, "", absent},
+		{"parameter, a name with a bad escape", "/?api_key%=k", nil, "", absent},
+		{"parameter behind a fragment", "/#?api_key=k", nil, "k", present},
+		{"parameter in a fragment", "/?a=b#&api_key=k", nil, "", absent},
+		{"parameter of the path", "/api_key=k", nil, "", absent},
+
+		{"cookie", "/", []string{"cookie: a=b; key=k; c"}, "k", present},
+		{"cookie, quoted", "/", []string{`cookie: key="k"`}, "k", present},
+		{"cookie, an equals sign", "/", []string{"cookie: key=k=="}, "k==", present},
+		{"cookie, twice", "/", []string{"cookie: key=a; key=b"}, "", malformed},
+		{"cookie, twice in two lines", "/", []string{"cookie: key=a", "cookie: key=b"}, "", malformed},
+		{"cookie, empty", "/", []string{"cookie: key="}, "", malformed},
+		{"cookie, a comma", "/", []string{"cookie: key=a,b"}, "", malformed},
+		{"cookie, name in another case", "/", []string{"cookie: KEY=k"}, "", absent},
+		{"cookie, another one ends like it", "/", []string{"cookie: xkey=k; x=key=k"}, "", absent},
+	} {
+		joined, raw := new(request), new(request)
+		joined.read(ask(tt.path, nil, tt.fields...))
+		raw.read(askRaw(tt.path, nil, tt.fields...))
+		overHTTP := &request{path: tt.path, fields: fields{http: make(http.Header)}}
+		for _, f := range tt.fields {
+			name, value, _ := strings.Cut(f, ": ")
+			overHTTP.fields.http.Add(name, value)
+		}
+		for form, r := range map[string]*request{"joined": joined, "raw": raw, "http": overHTTP} {
+			if key, p := find(r, all); key != tt.key || p != tt.want {
+				t.Errorf("%s, %s: %q, %v, want %q, %v", tt.name, form, key, p, tt.key, tt.want)
+			}
+		}
+	}
+}
+
+// TestJoinedCookies: what is in two lines of which Envoy makes one, the first
+// reader may overlook and the second one find.
+func TestJoinedCookies(t *testing.T) {
+	for _, cookie := range []string{"a=b,key=k", "a=b, key=k", "key=a; b=c,key=k", "key=a,key=b"} {
+		r := new(request)
+		r.read(ask("/", nil, "cookie: "+cookie))
+		if key, p := find(r, []Credential{{Cookie, "key"}}); p != malformed {
+			t.Errorf("%q: %q, %v, want it refused", cookie, key, p)
+		}
+	}
+}
+
+// TestOrder: the first credential of the setting that is there counts, and places
+// that no setting names do not.
+func TestOrder(t *testing.T) {
+	in := ask("/?api_key=q", nil, "x-api-key: h", "authorization: Bearer b", "cookie: key=c")
+	for want, credentials := range map[string][]Credential{
+		"h": {{Header, "x-api-key"}, {Bearer, ""}},
+		"b": {{Basic, ""}, {Bearer, ""}, {Header, "x-api-key"}},
+		"q": {{Header, "x-other"}, {Query, "api_key"}, {Cookie, "key"}},
+		"c": {{Query, "key"}, {Cookie, "key"}},
+		"":  {{Basic, ""}, {Header, "x-other"}},
+	} {
+		r := new(request)
+		r.read(in)
+		if key, _ := find(r, credentials); key != want {
+			t.Errorf("%v: %q, want %q", credentials, key, want)
+		}
+	}
+}
+
+func TestRemoval(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		remove bool
+		path   string
+		fields []string
+		want   upstream
+	}{
+		{"a header stays by default", false, "/", []string{"x-api-key: acme-key"}, upstream{}},
+		{"a parameter goes in any case", false, "/?a=b&api_key=acme-key", nil, upstream{removeParameters: []string{"api_key"}}},
+		{"as the path writes it", false, "/?%61pi_key=acme-key", nil, upstream{removeParameters: []string{"%61pi_key"}}},
+		{"also where another credential counted", false, "/?api_key=x&api%5Fkey=y", []string{"x-api-key: acme-key"}, upstream{removeParameters: []string{"api_key", "api%5Fkey"}}},
+		{"a header", true, "/", []string{"x-api-key: acme-key", "authorization: Digest x"}, upstream{remove: []string{"x-api-key"}}},
+		{"a scheme", true, "/", []string{"authorization: Bearer acme-key"}, upstream{remove: []string{"authorization"}}},
+		{"every one that is there", true, "/", []string{"x-api-key: acme-key", "authorization: Basic zzz", "cookie: key=z"}, upstream{remove: []string{"x-api-key", "authorization", "cookie"}}},
+		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{set: []headers.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
+		{"a cookie alone", true, "/", []string{"cookie: key=acme-key"}, upstream{remove: []string{"cookie"}}},
+		{"other cookies", true, "/", []string{"x-api-key: acme-key", "cookie: a=1"}, upstream{remove: []string{"x-api-key"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, nil, func(o *Options) {
+				o.SubjectHeader, o.TierHeader, o.LabelHeaders, o.RemoveCredential = "", "", nil, tt.remove
+			})
+			for form, in := range map[string]*authv3.CheckRequest{"joined": ask(tt.path, nil, tt.fields...), "raw": askRaw(tt.path, nil, tt.fields...)} {
+				out := s.check(t, in)
+				ok := out.GetOkResponse()
+				if out.GetStatus().GetCode() != 0 || ok == nil {
+					t.Fatalf("%s: answer = %v, want OK", form, out)
+				}
+				var set []headers.Header
+				for _, h := range ok.GetHeaders() {
+					set = append(set, headers.Header{Name: h.GetHeader().GetKey(), Value: h.GetHeader().GetValue()})
+				}
+				if !slices.Equal(set, tt.want.set) || !slices.Equal(ok.GetHeadersToRemove(), tt.want.remove) || !slices.Equal(ok.GetQueryParametersToRemove(), tt.want.removeParameters) {
+					t.Errorf("%s: %v, want %+v", form, ok, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for realm, want := range map[string]string{"api": `"api"`, "": `""`, "a \"b\" \\": `"a \"b\" \\"`, "a\r\nb\xff": `"ab"`} {
+		if got := quote(realm); got != want {
+			t.Errorf("quote(%q) = %s, want %s", realm, got, want)
+		}
+	}
+}
+
+// FuzzCredential: whatever a client sends, a key that is found is one that a
+// header can hold, the forms of a request agree where they can, and what was found
+// in a parameter or cookie is removed.
+func FuzzCredential(f *testing.F) {
+	f.Add("/?api_key=k", "k", "Bearer k", "key=k; a=b")
+	f.Add("/?api%5Fkey=k&api_key=%41", "a,b", "Basic "+basic("u:p"), "a=b,key=k")
+	f.Add("/a#?", "", "apikey \xff", `key="k"; key`)
+	f.Fuzz(func(t *testing.T, path, header, authorization, cookie string) {
+		credentials := defaults().Credentials
+		credentials[0].Name = "x-api-key"
+		fields := []string{"x-api-key: " + header, "authorization: " + authorization, "cookie: " + cookie}
+		for first := range fields {
+			joined, raw := new(request), new(request)
+			joined.read(ask(path, nil, fields[first:]...))
+			raw.read(askRaw(path, nil, fields[first:]...))
+			key, p := find(joined, credentials)
+			if rawKey, rawP := find(raw, credentials); rawKey != key || rawP != p {
+				t.Errorf("joined %q, %v, raw %q, %v", key, p, rawKey, rawP)
+			}
+			if (p == present) != validKey(key) || p != present && key != "" {
+				t.Errorf("key %q, %v", key, p)
+			}
+			var u upstream
+			u.removeCredentials(joined, credentials, true)
+			for _, raw := range u.removeParameters {
+				if name, err := url.PathUnescape(raw); err != nil || name != "api_key" || !strings.Contains(path, raw) {
+					t.Errorf("parameter %q of %q is removed", raw, path)
+				}
+			}
+			for _, h := range u.set {
+				again := &request{fields: fieldsOf("cookie", h.Value)}
+				if _, p := (Credential{Cookie, "key"}).find(again); h.Name != "cookie" || p != absent || !validText(h.Value) {
+					t.Errorf("%q: %q is what is left", h.Name, h.Value)
+				}
+			}
+		}
+	})
+}
+
+func fieldsOf(name, value string) fields { return fields{joined: map[string]string{name: value}} }

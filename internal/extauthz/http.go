@@ -1,0 +1,137 @@
+package extauthz
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// httpPath is where the HTTP variant answers, and below.
+const httpPath = "/authz"
+
+// HTTPHandler answers what [Service.Check] does over HTTP, and leaves every other
+// path to next. It stands before a mux, which would redirect the paths of clients
+// that are not clean.
+//
+// At exactly /authz, for nginx, Traefik and Caddy, the query is the context of the
+// route, written by the operator; a parameter that is there twice is an error. The
+// request that is asked about is in X-Original-Method and X-Original-URI, or in
+// X-Forwarded-Method, -Uri and -Host. If there are both and they differ, nobody
+// knows which of them the proxy wrote, and the request is refused.
+//
+// Below /authz/, for Envoy's http_service with this path_prefix, the rest of the
+// path with its query is the client's, and there is no context.
+//
+// A request that passes is answered 200, with the headers for the upstream and the
+// client; those for the upstream are empty where there is nothing to say, so that
+// a proxy which copies them overwrites the client's. A denial is what the client
+// gets. For proxies that pass on only some codes, denied_status in the context
+// takes the place of every other denial than 401, and X-Authz-Status has the true
+// code. Who cannot decide answers 503 or 500.
+//
+// Any method will do, and no body is read.
+func (s *Service) HTTPHandler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		below := strings.HasPrefix(r.URL.Path, httpPath+"/")
+		if !below && r.URL.Path != httpPath {
+			next.ServeHTTP(w, r)
+			return
+		}
+		c := s.calls.Get().(*call)
+		defer s.calls.Put(c)
+		defer c.forget()
+		c.in = request{method: r.Method, host: r.Host, peer: r.RemoteAddr, fields: fields{http: r.Header}}
+		result, deniedStatus := Authenticated, 0
+		if below {
+			c.in.path = strings.TrimPrefix(r.URL.RequestURI(), httpPath)
+		} else {
+			result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
+		}
+		if result.passes() {
+			result = s.decide(r.Context(), c)
+		} else {
+			s.opts.Meters.Authorized(result)
+			if result == Misconfigured {
+				s.opts.Log.Error("the query of " + httpPath + " cannot be understood, so its requests are answered with an error: " +
+					"a parameter may stand in it once, and denied_status is a number from 400 to 499")
+			}
+		}
+		s.write(w, c, result, deniedStatus)
+	})
+}
+
+// readOriginal reads the context from a query, and the request that is asked about
+// from headers.
+func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return Misconfigured, 0
+	}
+	r.context = make(map[string]string, len(values))
+	for name, all := range values {
+		if len(all) > 1 {
+			return Misconfigured, 0
+		}
+		r.context[name] = all[0]
+	}
+	if text, ok := r.context["denied_status"]; ok {
+		deniedStatus, err = strconv.Atoi(text)
+		if err != nil || deniedStatus < 400 || deniedStatus > 499 {
+			return Misconfigured, 0
+		}
+	}
+	for _, o := range []struct {
+		value *string
+		names []string
+	}{
+		{&r.method, []string{"x-original-method", "x-forwarded-method"}},
+		{&r.path, []string{"x-original-uri", "x-forwarded-uri"}},
+		{&r.host, []string{"x-forwarded-host"}},
+	} {
+		found := false
+		for _, name := range o.names {
+			value, lines := r.fields.get(name, ",")
+			if lines > 1 || lines == 1 && found && value != *o.value {
+				return Malformed, deniedStatus
+			}
+			if lines == 1 {
+				found, *o.value = true, value
+			}
+		}
+	}
+	return Authenticated, deniedStatus
+}
+
+// write writes the response.
+func (s *Service) write(w http.ResponseWriter, c *call, r Result, deniedStatus int) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	if r.passes() {
+		for _, f := range c.upstream.set {
+			h.Set(f.Name, f.Value)
+		}
+		for _, f := range c.fields {
+			h.Set(f.Name, f.Value)
+		}
+		for _, name := range c.upstream.remove {
+			h.Set(name, "")
+		}
+		if len(c.upstream.remove) > 0 {
+			h.Set("X-Envoy-Auth-Headers-To-Remove", strings.Join(c.upstream.remove, ","))
+		}
+		return
+	}
+	reply, status := s.reply(c, r), results[r].status
+	for _, f := range reply.fields {
+		h.Add(f.Name, f.Value)
+	}
+	if deniedStatus != 0 && !r.failed() {
+		h.Set("X-Authz-Status", strconv.Itoa(status))
+		if status != http.StatusUnauthorized {
+			status = deniedStatus
+		}
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(reply.body) // a proxy that is gone needs no answer
+}

@@ -1,0 +1,146 @@
+package extauthz
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/http/httpguts"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/wire"
+)
+
+// TestNoKeyAnywhere plants a key in every place where there can be one, whether it
+// is known or not, and looks for it in all that comes out.
+func TestNoKeyAnywhere(t *testing.T) {
+	for _, key := range []string{acmeKey, hobbyKey, goneKey, "planted-nobody-key"} {
+		for _, places := range [][]string{
+			{"x-api-key: " + key},
+			{"x-api-key: " + key + " " + key},
+			{"x-api-key: " + key, "x-api-key: " + key},
+			{"authorization: Bearer " + key},
+			{"authorization: Basic " + basic("user:"+key)},
+			{"authorization: Basic " + basic(key+":")},
+			{"authorization: Basic " + key},
+			{"authorization: ApiKey " + key},
+			{"authorization: " + key},
+			{"cookie: a=b; key=" + key},
+			{"cookie: key=" + key + "; key=" + key},
+			{"x-copy: " + key, "x-api-key: " + key},
+			nil,
+		} {
+			for _, path := range []string{"/", "/?api_key=" + key, "/?api%5Fkey=" + key + "&api_key=" + key} {
+				for _, context := range []map[string]string{
+					nil,
+					{"anonymous": "true", "domain": "edge"},
+					{"domain": "edge", "descriptors": "api_key;remote_address,path,a=%REQ(x-copy)%,b=%REQ(cookie)%,c=%REQ(:path)%,d=%REQ(authorization)%", "cost": "2"},
+					{"domain": "edge", "descriptors": "api_key=" + key + ",x"},
+					{"domain": "edge", "descriptors": "api_key=" + key + ",%" + key},
+				} {
+					noKey(t, key, path, context, places)
+				}
+			}
+		}
+	}
+}
+
+func noKey(t *testing.T, key, path string, context map[string]string, fields []string) {
+	t.Helper()
+	var logged bytes.Buffer
+	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&logged), zapcore.DebugLevel))
+	s := newService(t, nil, func(o *Options) {
+		o.RemoveCredential, o.Log = true, log
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: broken{}, Meters: uncounted{}, Log: log})
+	})
+	for form, in := range map[string]*authv3.CheckRequest{"joined": ask(path, context, fields...), "raw": askRaw(path, context, fields...)} {
+		if out := s.check(t, in); strings.Contains(out.String(), key) {
+			t.Errorf("%s %s %q %v: the key is in %v", form, path, fields, context, out)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/authz"+path, nil)
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		r.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	s.HTTPHandler(nil).ServeHTTP(w, r)
+	if out := fmt.Sprint(w.Header(), w.Body); strings.Contains(out, key) {
+		t.Errorf("HTTP %s %q: the key is in %s", path, fields, out)
+	}
+	if strings.Contains(logged.String(), key) {
+		t.Errorf("%s %q %v: the key is in the log: %s", path, fields, context, &logged)
+	}
+}
+
+// FuzzCheck sends arbitrary messages through the codec and the handler. Whatever
+// comes, the answer has a status and one response that goes with it, and holds
+// nothing that breaks a response or repeats a key.
+func FuzzCheck(f *testing.F) {
+	context := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;route=%REQ(x-route)%", "cost": "1"}
+	for _, m := range []*authv3.CheckRequest{
+		{}, ask("/?api_key=planted-key", context), ask("/", context, "x-api-key: acme-key", "x-route: login"),
+		askRaw("/", map[string]string{"anonymous": "true", "domain": "edge"}, "x-route: a\xff"),
+		askRaw("/", nil, "authorization: Basic "+basic("u:gone-key"), "cookie: key=planted-key; a=b"),
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	s := newService(f, nil, func(o *Options) { o.RemoveCredential = true })
+	codec := ratelimit.NewCodec()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		decode := func(m any) error { return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m) }
+		encoded, err := check(s.Service, t.Context(), decode, nil)
+		if err != nil {
+			return // no CheckRequest
+		}
+		out := new(authv3.CheckResponse)
+		if err := proto.Unmarshal(encoded.(wire.Encoded), out); err != nil {
+			t.Fatalf("the answer cannot be read: %v", err)
+		}
+		if out.GetStatus() == nil {
+			t.Fatal("the answer has no status")
+		}
+		ok, denied, failed := out.GetOkResponse(), out.GetDeniedResponse(), out.GetErrorResponse()
+		if passes := out.GetStatus().GetCode() == 0; passes != (ok != nil) || (denied == nil) == (failed == nil) && !passes {
+			t.Errorf("answer = %v", out)
+		}
+		all := slices.Concat(ok.GetHeaders(), ok.GetResponseHeadersToAdd(), denied.GetHeaders(), failed.GetHeaders())
+		for _, h := range all {
+			name, value := h.GetHeader().GetKey(), h.GetHeader().GetValue()
+			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || value == "" || h.GetAppend() != nil { //nolint:staticcheck // deprecated, and must not be there
+				t.Errorf("header %q: %q", name, value)
+			}
+		}
+		for _, body := range []string{denied.GetBody(), failed.GetBody()} {
+			if !utf8.ValidString(body) {
+				t.Errorf("body %q", body)
+			}
+		}
+		if text := out.String(); strings.Contains(text, "planted-key") {
+			// A cookie that is no credential is the client's own, and goes on.
+			if ok == nil {
+				t.Fatalf("a key is in %s", text)
+			}
+			ok.Headers = slices.DeleteFunc(ok.Headers, func(h *corev3.HeaderValueOption) bool { return h.GetHeader().GetKey() == headerCookie })
+			if text = out.String(); strings.Contains(text, "planted-key") {
+				t.Errorf("a key is in %s", text)
+			}
+		}
+	})
+}

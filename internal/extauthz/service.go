@@ -1,0 +1,493 @@
+package extauthz
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// Options of a [Service]. Decider, Secrets and Headers are required.
+type Options struct {
+	Decider *policy.Decider
+	// Subjects says whose a credential is. Nil: the directory of the active rules;
+	// without one nobody is known.
+	Subjects tier.Resolver
+	Secrets  *tier.Secrets
+	Headers  *headers.Renderer
+	// Meters counts the results. Nil: nobody does.
+	Meters Meters
+	// Log gets what is wrong in the context of a route. Wrap it to sample it. Nil:
+	// nobody is told.
+	Log *zap.Logger
+
+	// Credentials are the places where an API key may be; the first that has one
+	// counts.
+	Credentials []Credential
+	// RemoveCredential takes credentials off a request that passes. Query parameters
+	// are taken off in any case.
+	RemoveCredential bool
+	// Realm stands in WWW-Authenticate.
+	Realm string
+	// Wait is how long one request waits for Subjects at most.
+	Wait time.Duration
+	// PlainKeys has Subjects asked by API keys themselves, and not by their digests.
+	PlainKeys bool
+
+	// SubjectHeader and TierHeader tell the upstream who calls. Empty: no header.
+	SubjectHeader, TierHeader string
+	LabelHeaders              []LabelHeader
+	// RateLimitRule is whose override metadata has as rate_limit. Empty: the only
+	// one that a subject has.
+	RateLimitRule string
+
+	Address AddressRule
+	// IPv6Prefix is how many bits of an IPv6 address count. Zero: all 128.
+	IPv6Prefix int
+}
+
+// LabelHeader tells the upstream one label of the subject.
+type LabelHeader struct{ Header, Label string }
+
+// Meters counts what a Service answers. Safe for concurrent use.
+type Meters interface {
+	// Authorized counts a request by what became of it.
+	Authorized(Result)
+	// DegradedAnswer counts limits that were decided without the store, by the
+	// strictest choice that their rules made for that.
+	DegradedAnswer(policy.OnStoreError)
+}
+
+// unmetered is a Meters that counts nothing.
+type unmetered struct{}
+
+func (unmetered) Authorized(Result)                  {}
+func (unmetered) DegradedAnswer(policy.OnStoreError) {}
+
+// Service answers who may pass. It is safe for concurrent use.
+//
+// # The context of a route
+//
+// Texts by name, from context_extensions of Envoy's ExtAuthzPerRoute or from the
+// query of /authz:
+//
+//   - anonymous: "true" lets requests without any credential pass.
+//   - domain: the limits of this domain are taken.
+//   - descriptors: which of them, as a template. Without one those of the API key
+//     and of the client's address.
+//   - cost: what each descriptor costs, 1 if it is not there.
+//   - any other is there for the template.
+//
+// A template is a list of descriptors separated by semicolons, whose entries are
+// separated by commas. An entry is NAME=VALUE, where VALUE is a text or one of
+// %KEY%, %SUBJECT%, %TIER%, %ADDRESS%, %MASKED_ADDRESS%, %METHOD%, %PATH%, %HOST%,
+// %REQ(header)%, %CONTEXT(name)% and %LABEL(name)%. NAME alone is an entry whose
+// value goes without saying: api_key, subject, tier, remote_address,
+// masked_remote_address, method, path, host, else what the context calls so. A
+// descriptor with a value that the request does not have is left out, as Envoy
+// leaves it out.
+type Service struct {
+	authv3.UnimplementedAuthorizationServer
+
+	opts      Options
+	replies   [len(results)]reply
+	templates templates
+	calls     sync.Pool
+}
+
+// NewService returns a Service.
+func NewService(o Options) *Service {
+	if o.Meters == nil {
+		o.Meters = unmetered{}
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	o.SubjectHeader, o.TierHeader = strings.ToLower(o.SubjectHeader), strings.ToLower(o.TierHeader)
+	o.LabelHeaders = append([]LabelHeader(nil), o.LabelHeaders...)
+	for i := range o.LabelHeaders {
+		o.LabelHeaders[i].Header = strings.ToLower(o.LabelHeaders[i].Header)
+	}
+	o.Credentials = append([]Credential(nil), o.Credentials...)
+	for i := range o.Credentials {
+		if c := &o.Credentials[i]; c.Kind == Header {
+			c.Name = strings.ToLower(c.Name)
+		}
+	}
+	s := &Service{opts: o, calls: sync.Pool{New: func() any { return new(call) }}}
+	s.replies = newReplies(o.Credentials, o.Realm)
+	return s
+}
+
+// call is one request and what becomes of it. Its memory is reused by the next.
+type call struct {
+	in          request
+	fingerprint string // of the API key; empty without one
+	key         string // the API key itself
+	subject     *tier.Subject
+	caller      policy.Caller
+	id, tier    string
+	address     netip.Addr // valid once asked for, if there is one
+	located     bool
+
+	limited  bool // verdict is of this request
+	request  policy.Request
+	entries  []descriptors.Entry
+	verdict  policy.Verdict
+	fields   []headers.Header // for the client
+	body     []byte
+	upstream upstream
+	answer   []byte
+}
+
+// forget leaves no key and nothing of the request behind.
+func (c *call) forget() {
+	clear(c.request.Descriptors)
+	clear(c.request.Plain)
+	clear(c.entries)
+	clear(c.fields)
+	c.upstream.reset()
+	*c = call{
+		request: policy.Request{Descriptors: c.request.Descriptors[:0], Plain: c.request.Plain[:0]},
+		entries: c.entries[:0], verdict: c.verdict, fields: c.fields[:0], body: c.body[:0],
+		upstream: c.upstream, answer: c.answer[:0],
+	}
+}
+
+// Register adds the service to a gRPC server, whose codec must pass on
+// wire.Encoded, as ratelimit.Codec does.
+func (s *Service) Register(server grpc.ServiceRegistrar) {
+	desc := authv3.Authorization_ServiceDesc
+	desc.Methods = []grpc.MethodDesc{{MethodName: "Check", Handler: check}}
+	server.RegisterService(&desc, s)
+}
+
+// check is what gRPC calls.
+//
+//nolint:revive // gRPC gives the order of the arguments
+func check(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	s := service.(*Service)
+	in := new(authv3.CheckRequest)
+	if err := decode(in); err != nil {
+		return nil, err
+	}
+	handle := func(ctx context.Context, in any) (any, error) {
+		return wire.Encoded(s.encoded(ctx, in.(*authv3.CheckRequest))), nil
+	}
+	if intercept == nil {
+		return handle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: authv3.Authorization_Check_FullMethodName}
+	return intercept(ctx, in, info, handle)
+}
+
+// Check answers whether a request may pass. The answer always has a status, and
+// there is no error but for a mistake of ours.
+func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	out := new(authv3.CheckResponse)
+	if err := proto.Unmarshal(s.encoded(ctx, in), out); err != nil {
+		return nil, status.Error(codes.Internal, "the answer is not a message")
+	}
+	return out, nil
+}
+
+// encoded returns the encoded answer.
+func (s *Service) encoded(ctx context.Context, in *authv3.CheckRequest) []byte {
+	c := s.calls.Get().(*call)
+	defer s.calls.Put(c)
+	defer c.forget()
+	c.in.read(in)
+	r := s.decide(ctx, c)
+	c.answer = s.appendAnswer(c.answer[:0], c, r)
+	return append([]byte(nil), c.answer...)
+}
+
+// decide fills c with what becomes of the request in it.
+func (s *Service) decide(ctx context.Context, c *call) Result {
+	r := s.identify(ctx, c)
+	if r.passes() {
+		if limited := s.limit(ctx, c); limited != Authenticated {
+			r = limited
+		}
+	}
+	if r.passes() {
+		s.addUpstream(c)
+	}
+	s.opts.Meters.Authorized(r)
+	return r
+}
+
+// identify finds out who calls.
+func (s *Service) identify(ctx context.Context, c *call) Result {
+	key, p := find(&c.in, s.opts.Credentials)
+	rules := s.opts.Decider.Rules()
+	switch {
+	case p == malformed:
+		return Malformed
+	case p == absent && c.in.context["anonymous"] != "true":
+		return Missing
+	case p == absent:
+		c.id, c.tier = "ip:"+s.addressText(c, "unknown"), rules.TierOf(nil)
+		return Anonymous
+	}
+	c.key, c.fingerprint = key, s.opts.Secrets.Fingerprint(key)
+	subjects := s.opts.Subjects
+	if subjects == nil {
+		directory := rules.Tiers()
+		if directory == nil {
+			return Unknown
+		}
+		subjects = directory
+	}
+	plain := ""
+	if s.opts.PlainKeys {
+		plain = key
+	}
+	a := s.opts.Secrets.Resolve(ctx, subjects, c.fingerprint, plain, s.opts.Wait)
+	switch {
+	case a.Subject == nil && a.Unavailable:
+		return Unavailable
+	case a.Subject == nil:
+		return Unknown
+	}
+	c.subject, c.id, c.tier = a.Subject, a.Subject.ID, rules.TierOf(a.Subject)
+	if a.Subject.Disabled {
+		return Disabled
+	}
+	c.caller = policy.Caller{Fingerprint: c.fingerprint, Answer: a}
+	c.request.Caller = &c.caller
+	return Authenticated
+}
+
+// limit takes the limits that the context names. The result is Authenticated where
+// they have room.
+func (s *Service) limit(ctx context.Context, c *call) Result {
+	domain, ok := c.in.context["domain"]
+	if !ok {
+		return Authenticated
+	}
+	if err := s.describe(c, domain); err != nil {
+		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error",
+			zap.String("domain", domain), zap.Error(err))
+		return Misconfigured
+	}
+	if len(c.request.Descriptors) == 0 {
+		return Authenticated
+	}
+	if err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict); err != nil {
+		return Undecided
+	}
+	c.limited = true
+	if c.verdict.Degraded {
+		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
+	}
+	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now())
+	if c.verdict.Allowed {
+		return Authenticated
+	}
+	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(&c.verdict)})
+	c.body = headers.AppendDenial(c.body, &c.verdict)
+	return Limited
+}
+
+// describe makes the descriptors of a request by the context of its route.
+func (s *Service) describe(c *call, domain string) error {
+	if domain == "" {
+		return fmt.Errorf("domain: it is empty")
+	}
+	text, ok := c.in.context["descriptors"]
+	if !ok {
+		text = defaultTemplate
+	}
+	t, err := s.templates.get(text, s.opts.Secrets)
+	if err != nil {
+		return err
+	}
+	cost := uint64(1)
+	if text, ok := c.in.context["cost"]; ok {
+		if cost, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return fmt.Errorf("cost: not a number from 0 to 2^64-1")
+		}
+	}
+	total := 0
+	for _, d := range t {
+		total += len(d)
+	}
+	if cap(c.entries) < total {
+		// All at once: the descriptors below point into it.
+		c.entries = make([]descriptors.Entry, 0, total)
+	}
+	c.request.Domain = domain
+	for _, d := range t {
+		first := len(c.entries)
+		for i := range d {
+			value, ok := s.value(c, &d[i])
+			if !ok {
+				c.entries = c.entries[:first]
+				break
+			}
+			c.entries = append(c.entries, descriptors.Entry{Key: d[i].key, Value: value})
+		}
+		if last := len(c.entries); last > first {
+			c.request.Descriptors = append(c.request.Descriptors, policy.Descriptor{Entries: c.entries[first:last:last], Cost: cost})
+		}
+	}
+	return nil
+}
+
+// value returns the value of an entry. No API key is in it.
+func (s *Service) value(c *call, e *entry) (value string, ok bool) {
+	hidden := e.secret
+	switch e.value {
+	case fromText:
+		return e.text, true // fingerprinted when it was read
+	case fromKey:
+		return c.fingerprint, c.fingerprint != ""
+	case fromHeader:
+		if value, ok = s.header(c, e.text); !ok {
+			return "", false
+		}
+		hidden = hidden || s.hides(e.text) || c.key != "" && strings.Contains(value, c.key)
+	case fromContext:
+		if value, ok = c.in.context[e.text]; !ok {
+			return "", false
+		}
+	default:
+		if value = s.plainValue(c, e); value == "" {
+			return "", false
+		}
+	}
+	if !hidden {
+		return value, true
+	}
+	fingerprint := s.opts.Secrets.Fingerprint(value)
+	if e.secret && s.opts.PlainKeys {
+		c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: fingerprint, Key: value})
+	}
+	return fingerprint, true
+}
+
+// plainValue returns a value that holds no key, empty where there is none.
+func (s *Service) plainValue(c *call, e *entry) string {
+	switch e.value {
+	case fromSubject:
+		return c.id
+	case fromTier:
+		return c.tier
+	case fromAddress:
+		return s.addressText(c, "")
+	case fromMaskedAddress:
+		if a := s.addressOf(c); a.IsValid() {
+			return netip.PrefixFrom(a, s.bits(a)).String()
+		}
+	case fromMethod:
+		return c.in.method
+	case fromPath:
+		return c.in.plainPath()
+	case fromHost:
+		return strings.ToLower(c.in.host)
+	case fromLabel:
+		if c.subject != nil {
+			return c.subject.Labels()[e.text]
+		}
+	}
+	return ""
+}
+
+// header returns a header field, or the part of the request that a pseudo header
+// is. Where keys may stand in queries, a URL in a header has none.
+func (s *Service) header(c *call, name string) (value string, ok bool) {
+	switch name {
+	case ":method":
+		value = c.in.method
+	case ":path":
+		value = c.in.plainPath()
+	case ":authority", "host":
+		value = strings.ToLower(c.in.host)
+	default:
+		value, lines := c.in.fields.get(name, ",")
+		for _, credential := range s.opts.Credentials {
+			if credential.Kind == Query {
+				value, _, _ = strings.Cut(value, "?")
+			}
+		}
+		return value, lines > 0
+	}
+	return value, value != ""
+}
+
+// hides reports whether a header may hold an API key.
+func (s *Service) hides(name string) bool {
+	if name == headerCookie || s.opts.Secrets.Hides(name) {
+		return true
+	}
+	for _, c := range s.opts.Credentials {
+		if c.Kind == Header && c.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// addressOf returns the client's address, masked.
+func (s *Service) addressOf(c *call) netip.Addr {
+	if !c.located {
+		c.located = true
+		c.address = c.in.address(s.opts.Address)
+		if c.address.IsValid() {
+			c.address = netip.PrefixFrom(c.address, s.bits(c.address)).Masked().Addr()
+		}
+	}
+	return c.address
+}
+
+// bits is how many bits of an address count.
+func (s *Service) bits(a netip.Addr) int {
+	if a.Is6() && s.opts.IPv6Prefix > 0 {
+		return min(s.opts.IPv6Prefix, a.BitLen())
+	}
+	return a.BitLen()
+}
+
+// addressText is addressOf as text, or otherwise if there is none.
+func (s *Service) addressText(c *call, otherwise string) string {
+	if a := s.addressOf(c); a.IsValid() {
+		return a.String()
+	}
+	return otherwise
+}
+
+// addUpstream says what the upstream gets to know.
+func (s *Service) addUpstream(c *call) {
+	u := &c.upstream
+	id := c.id
+	if c.subject == nil {
+		id = "" // an address is nobody
+	}
+	u.say(s.opts.SubjectHeader, id)
+	u.say(s.opts.TierHeader, c.tier)
+	for _, l := range s.opts.LabelHeaders {
+		label := ""
+		if c.subject != nil {
+			label = c.subject.Labels()[l.Label]
+		}
+		u.say(l.Header, label)
+	}
+	u.removeCredentials(&c.in, s.opts.Credentials, s.opts.RemoveCredential)
+}

@@ -1,0 +1,478 @@
+package extauthz
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// uncounted is a policy.Meters that counts nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
+func (uncounted) UnknownDomain()                    {}
+func (uncounted) Detail([]byte, policy.Outcome)     {}
+func (uncounted) Count(policy.Outcome)              {}
+
+// counted is a Meters that remembers.
+type counted struct {
+	results  map[Result]int
+	degraded int
+}
+
+func (c *counted) Authorized(r Result)                { c.results[r]++ }
+func (c *counted) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
+
+// broken is a store that cannot decide.
+type broken struct{}
+
+func (broken) Take(context.Context, []window.Check, []window.Decision) error {
+	return errors.New("dial tcp 10.0.0.1:6379: refused")
+}
+func (broken) Close() error { return nil }
+
+// silent is a resolver whose source cannot say anything.
+type silent struct{}
+
+func (silent) Resolve(context.Context, tier.Key, time.Duration) tier.Answer {
+	return tier.Answer{Unavailable: true}
+}
+
+const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
+
+// testService is a service on the embedded store with a clock of its own: 3 per 10 s
+// for a key of the tier free, 2 per minute for an address.
+type testService struct {
+	*Service
+	rls    *ratelimit.Service
+	meters *counted
+	now    time.Duration
+}
+
+// defaults are the options of a test, before it changes them.
+func defaults() Options {
+	return Options{
+		Credentials:   []Credential{{Header, "X-Api-Key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
+		Realm:         "api",
+		SubjectHeader: "X-Subject-Id", TierHeader: "x-tier", LabelHeaders: []LabelHeader{{"X-Region", "region"}},
+		IPv6Prefix: 64,
+	}
+}
+
+func newService(t testing.TB, store window.Store, change func(*Options)) *testService {
+	t.Helper()
+	s := &testService{meters: &counted{results: make(map[Result]int)}, now: time.Hour}
+	if store == nil {
+		m := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }})
+		t.Cleanup(func() { _ = m.Close() })
+		store = m
+	}
+	secrets := tier.NewSecrets([]string{"api_key", "authorization"}, []byte("pepper-pepper-pepper"))
+	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, subject := range map[string]tier.Subject{
+		acmeKey: {ID: "acme", Tier: "pro", Extra: &tier.Extra{
+			Labels:    map[string]string{"region": "eu", "plan": "négocié"},
+			Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Hits: 500, Window: time.Minute}}}},
+		}},
+		hobbyKey: {ID: "hobby", Tier: "free"},
+		goneKey:  {ID: "gone", Tier: "free", Disabled: true},
+	} {
+		if err := dir.Add(subject, secrets.Digest(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
+	limit := func(hits uint64, w time.Duration) policy.Terms {
+		return policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
+	}
+	for _, r := range []policy.Rule{
+		{
+			Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}},
+			ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second), "pro": limit(100, time.Minute)},
+		},
+		{Domain: "edge", Name: "per-address", Path: []descriptors.Node{{Key: "remote_address", AnyValue: true}}, Terms: limit(2, time.Minute)},
+		{
+			Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(1, time.Minute),
+			Denial: policy.Denial{Body: "<p>Slow down.", ContentType: "text/html"},
+		},
+		{Domain: "blind", Name: "blind", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, Terms: limit(2, time.Minute), OnStoreError: policy.StoreErrorDeny},
+	} {
+		if err := rules.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	render, err := headers.NewRenderer(headers.StyleRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := defaults()
+	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
+	if change != nil {
+		change(&o)
+	}
+	s.Service = NewService(o)
+	s.rls = ratelimit.NewService(ratelimit.Options{Decider: o.Decider, Secrets: secrets, Headers: render})
+	return s
+}
+
+// ask says what is asked. Fields are "name: value".
+func ask(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
+	joined := make(map[string]string)
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		if old, ok := joined[name]; ok {
+			value = old + "," + value
+		}
+		joined[name] = value
+	}
+	return asked(path, context, &authv3.AttributeContext_HttpRequest{Headers: joined})
+}
+
+// askRaw is ask with the fields as Envoy sends them with encode_raw_headers.
+func askRaw(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
+	m := new(corev3.HeaderMap)
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: name, RawValue: []byte(value)})
+	}
+	return asked(path, context, &authv3.AttributeContext_HttpRequest{HeaderMap: m})
+}
+
+func asked(path string, context map[string]string, h *authv3.AttributeContext_HttpRequest) *authv3.CheckRequest {
+	h.Method, h.Path, h.Host = "GET", path, "API.example.com"
+	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+		Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+			SocketAddress: &corev3.SocketAddress{Address: "192.0.2.7", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 4711}},
+		}}},
+		Request:           &authv3.AttributeContext_Request{Http: h},
+		ContextExtensions: context,
+	}}
+}
+
+func (s *testService) check(t testing.TB, in *authv3.CheckRequest) *authv3.CheckResponse {
+	t.Helper()
+	out, err := s.Check(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.GetStatus() == nil {
+		t.Fatalf("the answer has no status: %v", out)
+	}
+	return out
+}
+
+func fromJSON(t testing.TB, text string) *authv3.CheckResponse {
+	t.Helper()
+	m := new(authv3.CheckResponse)
+	if err := protojson.Unmarshal([]byte(text), m); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return m
+}
+
+// Parts of expected answers.
+const (
+	ownLimit  = `"labels":{"plan":"négocié","region":"eu"},"rate_limit":{"requests_per_unit":500,"unit":"MINUTE"},"subject":"acme","tier":"pro"`
+	acmeUp    = `{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},{"header":{"key":"x-tier","value":"pro"},"appendAction":2},{"header":{"key":"x-region","value":"eu"},"appendAction":2}`
+	problemIs = `{"header":{"key":"content-type","value":"application/problem+json"},"appendAction":2}`
+)
+
+// refused is the answer with a field, a code, a status, headers and a body.
+func refused(field string, code, status int, header, reason, title, detail, metadata string) string {
+	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q,"reason":%q}`, title, status, detail, reason)
+	if header != "" {
+		header += ","
+	}
+	return fmt.Sprintf(`{"status":{"code":%d},%q:{"status":{"code":%d},"headers":[%s],"body":%q},"dynamicMetadata":{"reason":%q%s}}`,
+		code, field, status, header+problemIs, body, reason, metadata)
+}
+
+func challenge(bearerError string) string {
+	return `{"header":{"key":"www-authenticate","value":"ApiKey realm=\"api\""},"appendAction":2},` +
+		`{"header":{"key":"www-authenticate","value":"Bearer realm=\"api\"` + bearerError + `"}},` +
+		`{"header":{"key":"www-authenticate","value":"Basic realm=\"api\""}}`
+}
+
+func TestCheck(t *testing.T) {
+	invalid := challenge(`, error=\"invalid_token\"`)
+	again := `{"header":{"key":"retry-after","value":"1"},"appendAction":2}`
+	anonymous := map[string]string{"anonymous": "true"}
+	for _, tt := range []struct {
+		name   string
+		change func(*Options)
+		in     *authv3.CheckRequest
+		want   string
+		result Result
+	}{
+		{"authenticated", nil, ask("/", nil, "x-api-key: acme-key"),
+			`{"status":{},"okResponse":{"headers":[` + acmeUp + `]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated},
+		{"what there is nothing to say of is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
+			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"hobby"},"appendAction":2},
+			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated},
+		{"a label that is no header", func(o *Options) { o.LabelHeaders = []LabelHeader{{"x-plan", "plan"}} }, ask("/", nil, "x-api-key: acme-key"),
+			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},
+			{"header":{"key":"x-tier","value":"pro"},"appendAction":2}],"headersToRemove":["x-plan"]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated},
+		{"no headers", func(o *Options) { o.SubjectHeader, o.TierHeader, o.LabelHeaders = "", "", nil }, ask("/", nil, "x-api-key: hobby-key"),
+			`{"status":{},"okResponse":{},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated},
+		{"anonymous", nil, ask("/", anonymous),
+			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-subject-id","x-region"]},
+			"dynamicMetadata":{"subject":"ip:192.0.2.7","tier":"free"}}`, Anonymous},
+		{"missing", nil, ask("/", nil),
+			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing},
+		{"only true is true", nil, ask("/", map[string]string{"anonymous": "True"}),
+			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing},
+		{"nothing at all", nil, &authv3.CheckRequest{},
+			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing},
+		{"malformed", nil, ask("/", nil, "x-api-key: a b"),
+			refused("deniedResponse", 16, 401, invalid, "malformed", "Unauthorized", "The API key is malformed, or there is more than one.", ""), Malformed},
+		{"unknown", nil, ask("/", nil, "x-api-key: nobody"),
+			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown},
+		{"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: nobody"),
+			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown},
+		{"disabled", nil, ask("/", nil, "x-api-key: gone-key"),
+			refused("deniedResponse", 7, 403, "", "disabled", "Forbidden", "The subject of this API key is disabled.", `,"subject":"gone","tier":"free"`), Disabled},
+		{"unavailable", func(o *Options) { o.Subjects = silent{} }, ask("/", nil, "x-api-key: acme-key"),
+			refused("errorResponse", 14, 503, again, "unavailable", "Service Unavailable", "The API key cannot be checked now.", ""), Unavailable},
+		{"bad template", nil, ask("/", map[string]string{"domain": "edge", "descriptors": "%"}, "x-api-key: hobby-key"),
+			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured},
+		{"bad cost", nil, ask("/", map[string]string{"domain": "edge", "cost": "-1"}, "x-api-key: hobby-key"),
+			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured},
+		{"empty domain", nil, ask("/", map[string]string{"domain": ""}, "x-api-key: hobby-key"),
+			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured},
+		{"limits", nil, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"),
+			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"hobby"},"appendAction":2},
+			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"],"responseHeadersToAdd":[
+			{"header":{"key":"ratelimit-policy","value":"\"per-key\";q=3;w=10, \"per-address\";q=2;w=60"},"appendAction":2},
+			{"header":{"key":"ratelimit","value":"\"per-address\";r=1;t=60"},"appendAction":2}]},
+			"dynamicMetadata":{"subject":"hobby","tier":"free","rule":"per-address","limit":2,"remaining":1}}`, Authenticated},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, nil, tt.change)
+			if diff := cmp.Diff(fromJSON(t, tt.want), s.check(t, tt.in), protocmp.Transform()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(map[Result]int{tt.result: 1}, s.meters.results); diff != "" {
+				t.Errorf("counted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStoreThatCannotDecide(t *testing.T) {
+	s := newService(t, broken{}, nil)
+	out := s.check(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
+	if out.GetStatus().GetCode() != 14 || out.GetErrorResponse().GetStatus().GetCode() != 503 || s.meters.results[Undecided] != 1 {
+		t.Errorf("answer = %v, want an error response", out)
+	}
+	if strings.Contains(out.String(), "10.0.0.1") {
+		t.Errorf("the address of the store shows in %v", out)
+	}
+	// What the rule says of that counts first.
+	out = s.check(t, ask("/", map[string]string{"domain": "blind"}, "x-api-key: hobby-key"))
+	if out.GetStatus().GetCode() != 8 || out.GetDeniedResponse().GetStatus().GetCode() != 429 || s.meters.degraded != 1 {
+		t.Errorf("answer = %v, want a denial, counted as degraded (%d)", out, s.meters.degraded)
+	}
+	// Who is not asked for limits needs no store.
+	if out = s.check(t, ask("/", nil, "x-api-key: hobby-key")); out.GetStatus().GetCode() != 0 {
+		t.Errorf("answer = %v, want OK", out)
+	}
+}
+
+// TestNoTiers: rules without subjects know nobody.
+func TestNoTiers(t *testing.T) {
+	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
+	decider := policy.NewDecider(rules, policy.Options{Store: broken{}, Meters: uncounted{}, Log: zap.NewNop()})
+	s := newService(t, nil, func(o *Options) { o.Decider = decider })
+	s.check(t, ask("/", nil, "x-api-key: acme-key"))
+	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))
+	if diff := cmp.Diff(map[Result]int{Unknown: 1, Anonymous: 1}, s.meters.results); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, ok := out.GetDynamicMetadata().GetFields()["tier"]; ok {
+		t.Errorf("metadata = %v, want no tier where there are none", out.GetDynamicMetadata())
+	}
+}
+
+// TestOneHopIsTheRateLimitPath asks both services the same things, each with logs
+// of its own.
+func TestOneHopIsTheRateLimitPath(t *testing.T) {
+	for name, tt := range map[string]struct {
+		context map[string]string
+		fields  []string
+		in      string
+	}{
+		"the default descriptors": {
+			map[string]string{"domain": "edge"}, []string{"x-api-key: hobby-key"},
+			`{"entries":[{"key":"api_key","value":"hobby-key"}]},{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
+		},
+		"own limits and a cost": {
+			map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "200"}, []string{"x-api-key: acme-key"},
+			`{"entries":[{"key":"api_key","value":"acme-key"}],"hitsAddend":200}`,
+		},
+		"a rule with a body of its own": {
+			map[string]string{"domain": "edge", "descriptors": "route;api_key", "route": "login"}, []string{"authorization: Bearer hobby-key"},
+			`{"entries":[{"key":"route","value":"login"}]},{"entries":[{"key":"api_key","value":"hobby-key"}]}`,
+		},
+		"anonymous": {
+			map[string]string{"domain": "edge", "anonymous": "true"}, nil, `{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
+		},
+		"nothing limits it": {
+			map[string]string{"domain": "edge", "descriptors": "nobody=x"}, []string{"x-api-key: hobby-key"}, `{"entries":[{"key":"nobody","value":"x"}]}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, two := newService(t, nil, nil), newService(t, nil, nil)
+			denied := 0
+			for i := range 6 {
+				got := one.check(t, ask("/", tt.context, tt.fields...))
+				want := two.shouldRateLimit(t, `{"domain":"edge","descriptors":[`+tt.in+`]}`)
+				var options []*corev3.HeaderValueOption
+				body := ""
+				if want.GetOverallCode() == 2 {
+					denied++
+					if c := got.GetDeniedResponse().GetStatus().GetCode(); c != 429 || got.GetStatus().GetCode() != 8 {
+						t.Fatalf("answer %d: %v, want 429", i, got)
+					}
+					options, body = got.GetDeniedResponse().GetHeaders(), got.GetDeniedResponse().GetBody()
+				} else {
+					options = got.GetOkResponse().GetResponseHeadersToAdd()
+				}
+				var fields []*corev3.HeaderValue
+				for _, o := range options {
+					fields = append(fields, o.GetHeader())
+				}
+				if diff := cmp.Diff(want.GetResponseHeadersToAdd(), fields, protocmp.Transform()); diff != "" {
+					t.Errorf("answer %d: headers (-rate limit +one hop):\n%s", i, diff)
+				}
+				if body != string(want.GetRawBody()) {
+					t.Errorf("answer %d: body %q, want %q", i, body, want.GetRawBody())
+				}
+				metadata := got.GetDynamicMetadata()
+				for _, own := range []string{"labels", "rate_limit", "reason"} {
+					delete(metadata.GetFields(), own)
+				}
+				for _, own := range []string{"subject", "tier"} { // which the limit that speaks may not have
+					if want.GetDynamicMetadata().GetFields()[own] == nil {
+						delete(metadata.GetFields(), own)
+					}
+				}
+				if len(metadata.GetFields()) == 0 {
+					metadata = nil
+				}
+				if a, b := encode(t, want.GetDynamicMetadata()), encode(t, metadata); a != b {
+					t.Errorf("answer %d: metadata\n%v, want\n%v", i, metadata, want.GetDynamicMetadata())
+				}
+			}
+			if denied == 0 && name != "nothing limits it" {
+				t.Error("nothing was denied")
+			}
+		})
+	}
+}
+
+func encode(t testing.TB, m proto.Message) string {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestRegister asks through gRPC, and compares with the answer that a call of Go
+// gets.
+func TestRegister(t *testing.T) {
+	s := newService(t, nil, nil)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(ratelimit.NewCodec()))
+	s.Register(server)
+	stock := grpc.NewServer()
+	authv3.RegisterAuthorizationServer(stock, s)
+	if diff := cmp.Diff(stock.GetServiceInfo(), server.GetServiceInfo()); diff != "" {
+		t.Errorf("the service is not the one that authv3 registers (-want +got):\n%s", diff)
+	}
+	l := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := authv3.NewAuthorizationClient(conn)
+	for _, in := range []*authv3.CheckRequest{
+		{}, ask("/", nil, "x-api-key: acme-key"), ask("/", nil, "x-api-key: nobody"), askRaw("/?api_key=acme-key", nil),
+	} {
+		got, err := client.Check(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(s.check(t, in), got, protocmp.Transform()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// BenchmarkCheck goes from a message to the bytes of the answer.
+func BenchmarkCheck(b *testing.B) {
+	basic := "authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:acme-key"))
+	fields := []string{":method: GET", ":path: /v1/orders", ":authority: api.example.com", "user-agent: curl/8", "accept: */*", "x-request-id: 1"}
+	for name, in := range map[string]*authv3.CheckRequest{
+		"authenticated": ask("/v1/orders", nil, append(fields, "x-api-key: hobby-key")...),
+		"basic":         ask("/v1/orders", nil, append(fields, basic)...),
+		"unknown":       ask("/v1/orders", nil, append(fields, "x-api-key: nobody")...),
+		"one hop":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key"}, append(fields, "x-api-key: hobby-key")...),
+		"limited":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "9"}, append(fields, "x-api-key: hobby-key")...),
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := newService(b, nil, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.now += 10 * time.Second
+				s.encoded(b.Context(), in)
+			}
+		})
+	}
+}
+
+func (s *testService) shouldRateLimit(t testing.TB, text string) *rlsv3.RateLimitResponse {
+	t.Helper()
+	in := new(rlsv3.RateLimitRequest)
+	if err := protojson.Unmarshal([]byte(text), in); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.rls.ShouldRateLimit(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package extauthz
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// described returns the descriptors of a request as key=value,key=value. What is
+// a fingerprint of one of the texts is written so.
+func described(t testing.TB, s *testService, c *call, texts ...string) []string {
+	t.Helper()
+	if err := s.describe(c, "edge"); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, d := range c.request.Descriptors {
+		var entries []string
+		for _, e := range d.Entries {
+			for _, text := range texts {
+				if e.Value == s.opts.Secrets.Fingerprint(text) {
+					e.Value = "#" + text
+				}
+			}
+			entries = append(entries, e.Key+"="+e.Value)
+		}
+		all = append(all, strings.Join(entries, ","))
+	}
+	return all
+}
+
+func TestTemplate(t *testing.T) {
+	context := map[string]string{"route": "orders", "empty": ""}
+	known := []string{"x-api-key: acme-key", "x-user: u1", "x-none: ", "cookie: a=b", "x-copy: my acme-key", "x-secret-word: w"}
+	for _, tt := range []struct {
+		name, template string
+		fields         []string
+		want           []string
+	}{
+		{"the default", defaultTemplate, known, []string{"api_key=#acme-key", "remote_address=192.0.2.7"}},
+		{"the default, anonymous", defaultTemplate, nil, []string{"remote_address=192.0.2.7"}},
+		{"shorthands", "subject,tier,remote_address,masked_remote_address,method,path,host,route", known, []string{
+			"subject=acme,tier=pro,remote_address=192.0.2.7,masked_remote_address=192.0.2.7/32,method=GET,path=/a,host=api.example.com,route=orders",
+		}},
+		{"substitutions", "a=%KEY%,b=%SUBJECT%,c=%TIER%,d=%ADDRESS%,e=%MASKED_ADDRESS%,f=%METHOD%,g=%PATH%,h=%HOST%,i=%REQ(X-User)%,j=%CONTEXT(route)%,k=%LABEL(region)%", known, []string{
+			"a=#acme-key,b=acme,c=pro,d=192.0.2.7,e=192.0.2.7/32,f=GET,g=/a,h=api.example.com,i=u1,j=orders,k=eu",
+		}},
+		{"texts", "a=x y,b=,c=%2C%3B%3D%25é", known, []string{"a=x y,b=,c=,;=%é"}},
+		{"spaces around", " a = 1 ;\n b=2 , c=3 ", known, []string{"a = 1", "b=2,c=3"}},
+		{"what is missing leaves out its descriptor", "a=1,x=%REQ(x-nobody)%;b=2,y=%CONTEXT(nobody)%;c=3;d=%LABEL(nobody)%", known, []string{"c=3"}},
+		{"missing for who is anonymous", "a=%KEY%;b=%LABEL(region)%;c=%SUBJECT%;d=%TIER%", nil, []string{"c=ip:192.0.2.7", "d=free"}},
+		{"empty is there", "a=%REQ(x-none)%;b=%CONTEXT(empty)%", known, []string{"a=", "b="}},
+		{"under a secret key", "api_key=%REQ(x-user)%;authorization=lit;Api_Key=%KEY%;api_key=%CONTEXT(route)%", known, []string{
+			"api_key=#u1", "authorization=#lit", "Api_Key=#acme-key", "api_key=#orders",
+		}},
+		{"headers that may hold keys", "a=%REQ(x-api-key)%;b=%REQ(cookie)%;c=%REQ(x-copy)%;d=%REQ(x-secret-word)%", known, []string{
+			"a=#acme-key", "b=#a=b", "c=#my acme-key", "d=#w",
+		}},
+		{"pseudo headers", "a=%REQ(:path)%;b=%REQ(:method)%;c=%REQ(:authority)%;d=%REQ(Host)%", known, []string{"a=/a", "b=GET", "c=api.example.com", "d=api.example.com"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, nil, nil)
+			c := new(call)
+			in := ask("/a?api_key=q", context, tt.fields...)
+			if tt.fields == nil {
+				in = ask("/a", map[string]string{"anonymous": "true"})
+			}
+			in.Attributes.ContextExtensions["descriptors"] = tt.template
+			c.in.read(in)
+			if r := s.identify(t.Context(), c); !r.passes() {
+				t.Fatalf("result = %v", r)
+			}
+			if diff := cmp.Diff(tt.want, described(t, s, c, acmeKey, "u1", "lit", "orders", "a=b", "my acme-key", "w")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for _, e := range c.entries {
+				if strings.Contains(e.Value, acmeKey) {
+					t.Errorf("the key shows in %s=%s", e.Key, e.Value)
+				}
+			}
+		})
+	}
+}
+
+// TestQueriesInHeaders: proxies write the path with its query into headers.
+func TestQueriesInHeaders(t *testing.T) {
+	s := newService(t, nil, nil)
+	c := new(call)
+	c.in.read(ask("/a", map[string]string{"descriptors": "a=%REQ(x-original-uri)%"}, "x-original-uri: /a?api%5Fkey=%61cme-key"))
+	if got := described(t, s, c); len(got) != 1 || got[0] != "a=/a" {
+		t.Errorf("%q, want no query", got)
+	}
+}
+
+// TestPlainKeys: a source that is asked by keys is asked by those of headers too.
+func TestPlainKeys(t *testing.T) {
+	s := newService(t, nil, func(o *Options) { o.PlainKeys = true })
+	c := new(call)
+	c.in.read(ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%"}, "x-key: k1", "x-secret: k2"))
+	described(t, s, c)
+	if p := c.request.Plain; len(p) != 1 || p[0].Key != "k1" || p[0].Fingerprint != s.opts.Secrets.Fingerprint("k1") {
+		t.Errorf("Plain = %v, want k1 alone", p)
+	}
+	c.forget()
+	if p := c.request.Plain[:1]; p[0].Key != "" {
+		t.Error("a key outlives its request")
+	}
+}
+
+func TestBadTemplates(t *testing.T) {
+	secrets := tier.NewSecrets(nil, nil)
+	for template, want := range map[string]string{
+		"":                                "descriptor 1, entry 1: there is no name",
+		"a=1;":                            "descriptor 2, entry 1: there is no name",
+		"a=1;b=2,,c=3":                    "descriptor 2, entry 2: there is no name",
+		"=x":                              "there is no name",
+		"%KEY%":                           "was a = meant",
+		"a=b=c":                           "a second =",
+		"a=%NAME%":                        `unknown substitution "NAME"`,
+		"a=%REQ%":                         `unknown substitution "REQ"`,
+		"a=%REQ()%":                       "%REQ()% needs a name",
+		"a=%KEY(x)%":                      `unknown substitution "KEY("`,
+		"a=%key%":                         "one substitution",
+		"a=x%KEY%":                        "one substitution",
+		"a=%zz":                           "one substitution",
+		"a=%":                             "one substitution",
+		"a=" + strings.Repeat("x", 5<<10): "longer than 4096 bytes",
+	} {
+		if _, err := parseTemplate(template, secrets); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: error = %v, want %q", template, err, want)
+		}
+	}
+}
+
+func TestTemplatesAreBounded(t *testing.T) {
+	var ts templates
+	secrets := tier.NewSecrets(nil, nil)
+	for i := range 2 * maxTemplates {
+		if got, err := ts.get(fmt.Sprint("a=", i), secrets); err != nil || got[0][0].text != fmt.Sprint(i) {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	if len(ts.read) != maxTemplates {
+		t.Errorf("%d are kept, want %d", len(ts.read), maxTemplates)
+	}
+}
+
+// FuzzTemplate: any text is a template or an error, and what it makes of a request
+// has no key in it.
+func FuzzTemplate(f *testing.F) {
+	f.Add("api_key;remote_address,a=%REQ(x-api-key)%", "1")
+	f.Add("a=%CONTEXT(descriptors)%,b=%LABEL(x)%;c=%41%2", "18446744073709551615")
+	f.Add("a=%REQ(x-copy)%", "-1")
+	s := newService(f, nil, nil)
+	f.Fuzz(func(t *testing.T, template, cost string) {
+		c := new(call)
+		c.in.read(ask("/?api_key=planted-key", map[string]string{"descriptors": template, "cost": cost}, "x-api-key: planted-key", "x-copy: a planted-key"))
+		c.key, c.fingerprint = "planted-key", s.opts.Secrets.Fingerprint("planted-key")
+		if err := s.describe(c, "edge"); err != nil {
+			if !utf8.ValidString(err.Error()) || len(err.Error()) > 300 {
+				t.Errorf("error %q", err)
+			}
+			return
+		}
+		for _, d := range c.request.Descriptors {
+			if len(d.Entries) == 0 {
+				t.Error("a descriptor without entries")
+			}
+			for _, e := range d.Entries {
+				if strings.Contains(e.Value, "planted-key") && !strings.Contains(template, "planted-key") {
+					t.Errorf("the key shows in %s=%s", e.Key, e.Value)
+				}
+			}
+		}
+	})
+}

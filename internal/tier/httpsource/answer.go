@@ -1,0 +1,129 @@
+package httpsource
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// readAnswer reads the body of an answer. The subject is nil if it says that
+// nobody has the key. An error wraps [tier.ErrBadRecord].
+func readAnswer(body []byte, overrides func([]byte) (map[string]tier.Override, error)) (*tier.Subject, error) {
+	var p tier.Parts
+	said, known := false, false
+	err := tier.ReadObject(body, func(name string, value json.RawMessage) (err error) {
+		isNull := string(value) == "null"
+		switch name {
+		case "subject":
+			said = true
+			if !isNull {
+				known = true
+				p.ID, err = tier.ReadText(value)
+			}
+		case "tier":
+			if !isNull {
+				p.Tier, err = tier.ReadText(value)
+			}
+		case "disabled":
+			p.Disabled = string(value) == "true"
+			if !isNull && !p.Disabled && string(value) != "false" {
+				err = errors.New("it is neither true nor false")
+			}
+		case "overrides":
+			p.Overrides = value
+		case "labels":
+			p.Labels = value
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", tier.ErrBadRecord, err)
+	case !said:
+		return nil, fmt.Errorf(`%w: there is no subject; that nobody has a key is told by {"subject":null}`, tier.ErrBadRecord)
+	case !known:
+		return nil, nil //nolint:nilnil // nobody is an answer
+	}
+	return tier.NewSubject(p, overrides)
+}
+
+// held is a record that the endpoint says still holds.
+func held(last *tier.Record, h http.Header) *tier.Record {
+	age := last.MaxAge
+	if len(h.Values("Cache-Control")) > 0 {
+		age = maxAge(h)
+	}
+	if age == last.MaxAge {
+		return last
+	}
+	return &tier.Record{Subject: last.Subject, MaxAge: age, Tag: last.Tag}
+}
+
+// maxAge is how long an answer may be believed by its header; see [tier.Record].
+func maxAge(h http.Header) time.Duration {
+	const never = -time.Second
+	age := time.Duration(math.MaxInt64)
+	// Where a comma stands in quotes, the parts can only be stricter.
+	for directive := range strings.SplitSeq(strings.Join(h.Values("Cache-Control"), ","), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "no-store", "no-cache":
+			return never
+		case "max-age":
+			n, ok := seconds(strings.Trim(strings.TrimSpace(value), `"`))
+			if !ok {
+				return never
+			}
+			age = min(age, n)
+		}
+	}
+	if age == math.MaxInt64 {
+		return 0
+	}
+	if n, ok := seconds(h.Get("Age")); ok {
+		age -= n
+	}
+	if age <= 0 {
+		return never
+	}
+	return age
+}
+
+// seconds reads digits. What is too large is 2^31 s (RFC 9111 §1.2.2).
+func seconds(text string) (time.Duration, bool) {
+	const most = 1 << 31
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n > most {
+		n = most
+	}
+	return time.Duration(n) * time.Second, true
+}
+
+// isTag reports whether a text is an entity tag (RFC 9110 §8.8.3) that is not too
+// long to be kept.
+func isTag(text string) bool {
+	text, ok := strings.CutPrefix(strings.TrimPrefix(text, "W/"), `"`)
+	inside, ok2 := strings.CutSuffix(text, `"`)
+	if !ok || !ok2 || len(inside) > 128 {
+		return false
+	}
+	for i := range len(inside) {
+		if c := inside[i]; c <= ' ' || c == '"' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,352 @@
+package httpsource
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// The methods of questions.
+const (
+	Get  = "get"
+	Post = "post"
+)
+
+const (
+	// connections is how many there are at most. Who finds all busy waits.
+	connections = 64
+	// idleTimeout is less than the shortest time after which servers and load
+	// balancers usually forget a connection (60 s).
+	idleTimeout = 50 * time.Second
+	// maxHeader bounds the header of an answer.
+	maxHeader = 32 << 10
+)
+
+// Options say whom to ask and how.
+type Options struct {
+	// URL is that of the endpoint: http or https, with a query if it needs one,
+	// without user and password.
+	URL string
+	// Method is [Get] or [Post].
+	Method string
+	// SendKey asks by the API key itself. It needs [Post], and https or an address
+	// of this machine.
+	SendKey bool
+	// Token returns what is sent as Authorization: Bearer; empty: nothing. Nil:
+	// nothing.
+	Token func() string
+	// TLS returns the configuration of a new connection, which is not changed. Nil:
+	// the system's authorities, no certificate of our own.
+	TLS func() *tls.Config
+	// MaxBytes bounds the body of an answer.
+	MaxBytes int
+	// Timeout bounds one question, beside its context.
+	Timeout time.Duration
+	// Overrides reads the overrides of a record.
+	Overrides func([]byte) (map[string]tier.Override, error)
+}
+
+// Source implements [tier.Source]. It is safe for concurrent use.
+type Source struct {
+	opts      Options
+	url       *url.URL
+	place     string // the URL without its query, for errors
+	transport *http.Transport
+
+	// life ends with the source, and every question with it.
+	life  context.Context
+	close context.CancelFunc
+}
+
+var _ tier.Source = (*Source)(nil)
+
+// New returns a source that has not connected yet.
+func New(o Options) (*Source, error) {
+	u, err := parseURL(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("httpsource: %w", err)
+	}
+	switch {
+	case o.Method != Get && o.Method != Post:
+		return nil, fmt.Errorf("httpsource: the method %q is neither %s nor %s", o.Method, Get, Post)
+	case o.SendKey && o.Method != Post:
+		return nil, errors.New("httpsource: an API key is sent by post alone: a URL ends up in logs")
+	case o.SendKey && u.Scheme != "https" && !isLoopback(u.Hostname()):
+		return nil, errors.New("httpsource: an API key is sent over https alone, or to this machine")
+	case o.MaxBytes <= 0 || o.Timeout <= 0 || o.Overrides == nil:
+		return nil, errors.New("httpsource: a bound of bytes, a timeout and a reader of overrides are needed")
+	}
+	place := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	s := &Source{opts: o, url: u, place: place.String()}
+	s.life, s.close = context.WithCancel(context.Background())
+	s.transport = &http.Transport{
+		DialContext:            s.bounded((&net.Dialer{}).DialContext),
+		DialTLSContext:         s.bounded(s.dialTLS),
+		DisableCompression:     true, // the bound of the body is that of what comes
+		MaxConnsPerHost:        connections,
+		MaxIdleConnsPerHost:    connections,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
+		Protocols:              new(http.Protocols),
+	}
+	s.transport.Protocols.SetHTTP1(true)
+	return s, nil
+}
+
+// parseURL does not repeat the URL in its errors, which may have a secret in it.
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("the URL cannot be read")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
+		return nil, errors.New("the URL does not begin with http:// or https:// and a host")
+	case u.User != nil:
+		return nil, errors.New("the URL has a user or a password; use a token")
+	case u.Fragment != "":
+		return nil, errors.New("the URL has a fragment, which is never sent")
+	}
+	return u, nil
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+var errClosed = errors.New("the source is closed")
+
+// Close ends lookups that are under way and closes all connections.
+func (s *Source) Close() error {
+	s.close()
+	s.transport.CloseIdleConnections()
+	return nil
+}
+
+// A dialFunc makes a connection.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// bounded has the library, which goes on to connect when its caller has given up,
+// end that in time.
+func (s *Source) bounded(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := s.bound(ctx)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, &connectError{err}
+		}
+		return conn, nil
+	}
+}
+
+// A connectError says why there is no connection. Nothing was asked.
+type connectError struct{ err error }
+
+func (e *connectError) Error() string { return "connecting: " + e.err.Error() }
+func (e *connectError) Unwrap() error { return e.err }
+
+// bound ends a context with the timeout and the source.
+func (s *Source) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+func (s *Source) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.opts.TLS != nil {
+		c = s.opts.TLS().Clone()
+	}
+	if c.ServerName == "" {
+		c.ServerName = s.url.Hostname()
+	}
+	c.NextProtos = []string{"http/1.1"}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, c)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close() // it has failed already
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	return secured, nil
+}
+
+// Lookup implements [tier.Source]. Of a [Options.SendKey] source a key that is not
+// looked up by id must have its Plain.
+func (s *Source) Lookup(ctx context.Context, k tier.Key, last *tier.Record) (*tier.Record, error) {
+	switch {
+	case s.life.Err() != nil:
+		return nil, fmt.Errorf("httpsource: %s: %w", s.place, errClosed)
+	case k.Digest == "" && tier.ValidID(k.ID) != nil:
+		return &tier.Record{}, nil // nobody has such an id
+	case k.Digest != "" && s.opts.SendKey && k.Plain == "":
+		return nil, errors.New("httpsource: the endpoint is asked by the API key itself, and this question has only its digest")
+	case k.Digest != "" && s.opts.SendKey && !utf8.ValidString(k.Plain):
+		return &tier.Record{}, nil // JSON has no such text, so nobody can have it
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	r, err := s.ask(ctx, k, last)
+	if err != nil {
+		return nil, fmt.Errorf("httpsource: %s: %w", s.place, err)
+	}
+	return r, nil
+}
+
+func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.Record, error) {
+	req, err := s.request(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	conditional := s.opts.Method == Get && last != nil && last.Tag != ""
+	if conditional {
+		req.Header.Set("If-None-Match", last.Tag)
+	}
+	// Not by a client: it follows redirections, and its errors have the whole URL.
+	resp, err := s.transport.RoundTrip(req)
+	if err != nil {
+		return nil, s.failed(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // what is wanted of it was read
+	if conditional && resp.StatusCode == http.StatusNotModified {
+		return held(last, resp.Header), nil
+	}
+	if err := checkStatus(resp); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(s.opts.MaxBytes)+1))
+	switch {
+	case err != nil:
+		return nil, s.failed(ctx, err)
+	case len(body) > s.opts.MaxBytes:
+		return nil, fmt.Errorf("the answer has more than %d bytes", s.opts.MaxBytes)
+	}
+	subject, err := readAnswer(body, s.opts.Overrides)
+	switch {
+	case resp.StatusCode == http.StatusNotFound && (err != nil || subject != nil):
+		return nil, statusError(resp.StatusCode) // somebody else's
+	case err != nil:
+		return nil, err
+	}
+	r := &tier.Record{Subject: subject, MaxAge: maxAge(resp.Header)}
+	if tag := resp.Header.Get("ETag"); s.opts.Method == Get && isTag(tag) {
+		r.Tag = tag
+	}
+	return r, nil
+}
+
+// failed is the error of a question that got no answer. The library's own may
+// repeat what a server has sent, and that what it was sent.
+func (s *Source) failed(ctx context.Context, err error) error {
+	var connect *connectError
+	var network *net.OpError
+	switch {
+	case s.life.Err() != nil:
+		return errClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &connect):
+		return connect
+	case errors.As(err, &network):
+		return network
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the connection was closed before the end of the answer")
+	}
+	return errors.New("what came is not HTTP as it should be")
+}
+
+func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error) {
+	name, value := "digest", k.Digest
+	switch {
+	case k.Digest == "":
+		name, value = "id", k.ID
+	case s.opts.SendKey:
+		name, value = "key", k.Plain
+	}
+	var req *http.Request
+	var err error
+	if s.opts.Method == Get {
+		u := *s.url
+		if u.RawQuery != "" {
+			u.RawQuery += "&"
+		}
+		u.RawQuery += name + "=" + url.QueryEscape(value)
+		req, err = http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	} else {
+		var body []byte
+		if body, err = json.Marshal(map[string]string{name: value}); err == nil {
+			req, err = http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(body))
+		}
+	}
+	if err != nil {
+		return nil, errors.New("the question cannot be made") // the cause would repeat the URL
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "slidegate")
+	if s.opts.Method == Post {
+		req.Header.Set("Content-Type", "application/json")
+		// It is not sent, but says that the question may be asked again.
+		req.Header["Idempotency-Key"] = nil
+	}
+	if s.opts.Token != nil {
+		token := s.opts.Token()
+		if !httpguts.ValidHeaderFieldValue(token) {
+			return nil, errors.New("the token has a character that no header may have, perhaps the end of a line")
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	return req, nil
+}
+
+// checkStatus reports why an answer has no record in it.
+func checkStatus(resp *http.Response) error {
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	isJSON := err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+	switch {
+	case isJSON && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotFound):
+		return nil
+	case resp.StatusCode == http.StatusOK:
+		return errors.New("the answer is not of the type application/json")
+	}
+	return statusError(resp.StatusCode)
+}
+
+// statusError says what a status may come of.
+func statusError(code int) error {
+	advice := ""
+	switch {
+	case code == http.StatusNotFound, code == http.StatusNoContent:
+		advice = `; that nobody has a key is told by the JSON {"subject":null}`
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		advice = "; see the token and the certificate that it is asked with"
+	case code == http.StatusMethodNotAllowed:
+		advice = "; see the method that it is asked by"
+	case code == http.StatusNotModified:
+		advice = "; that was not the question"
+	case code >= 300 && code < 400:
+		advice = "; redirections are not followed: the URL must be the last one"
+	}
+	return fmt.Errorf("status %d %s%s", code, http.StatusText(code), advice)
+}

@@ -1,0 +1,619 @@
+package httpsource
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/tier/tiertest"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	planted = "sk-planted+/=%"
+	acme    = `{"subject":"acme","tier":"pro"}`
+)
+
+var digest = strings.Repeat("2c", 32)
+
+// serve starts a server for the time of the test.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(func() { stop(server) })
+	return server.URL
+}
+
+// says answers JSON.
+func says(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func TestNew(t *testing.T) {
+	good := Options{URL: "https://tiers.internal/x?y=z", Method: Get, MaxBytes: 1, Timeout: 1, Overrides: tiertest.ReadOverrides}
+	for _, tt := range []struct {
+		change func(*Options)
+		want   string // of the error; empty: none
+	}{
+		{func(*Options) {}, ""},
+		{func(o *Options) { o.URL = "http://tiers.internal" }, ""},
+		{func(o *Options) { o.Method, o.SendKey = Post, true }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://127.0.0.1:80/" }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://[::1]/" }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost/" }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://tiers.internal/" }, "over https alone"},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost.example/" }, "over https alone"},
+		{func(o *Options) { o.SendKey = true }, "by post alone"},
+		{func(o *Options) { o.Method = "put" }, `the method "put"`},
+		{func(o *Options) { o.URL = "" }, "does not begin with"},
+		{func(o *Options) { o.URL = "ftp://x/" + planted }, "cannot be read"},
+		{func(o *Options) { o.URL = "ftp://x/" }, "does not begin with"},
+		{func(o *Options) { o.URL = "https:///x" }, "does not begin with"},
+		{func(o *Options) { o.URL = "https:x" }, "does not begin with"},
+		{func(o *Options) { o.URL = "https://me:sk-planted@x/" }, "has a user"},
+		{func(o *Options) { o.URL = "https://x/#y" }, "has a fragment"},
+		{func(o *Options) { o.MaxBytes = 0 }, "are needed"},
+		{func(o *Options) { o.Timeout = 0 }, "are needed"},
+		{func(o *Options) { o.Overrides = nil }, "are needed"},
+	} {
+		o := good
+		tt.change(&o)
+		s, err := New(o)
+		switch {
+		case err == nil && tt.want == "":
+			s.Close()
+			if s.transport.Proxy != nil {
+				t.Error("the environment may name a proxy")
+			}
+		case err == nil || tt.want == "" || !strings.Contains(err.Error(), tt.want):
+			t.Errorf("New(%s %s key=%v) = %v, want %q", o.Method, o.URL, o.SendKey, err, tt.want)
+		case strings.Contains(err.Error(), "sk-planted"):
+			t.Errorf("the error repeats what may be a secret: %v", err)
+		}
+	}
+}
+
+// TestQuestions: what goes over the wire.
+func TestQuestions(t *testing.T) {
+	type question struct{ method, uri, body, auth, kind, tag string }
+	var got question
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = question{r.Method, r.RequestURI, string(body), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), r.Header.Get("If-None-Match")}
+		if r.Header.Get("Accept") != "application/json" || r.UserAgent() != "slidegate" || r.Header["Idempotency-Key"] != nil {
+			t.Errorf("header %v", r.Header)
+		}
+		w.Header().Set("ETag", `"1"`)
+		says(acme)(w, r)
+	})
+	last := &tier.Record{Tag: `"0"`}
+	for _, tt := range []struct {
+		path  string
+		o     Options
+		key   tier.Key
+		token string
+		want  question
+	}{
+		{"/a%2Fb?x=%41&y", Options{}, tier.Key{Digest: digest}, "", question{"GET", "/a%2Fb?x=%41&y&digest=" + digest, "", "", "", `"0"`}},
+		{"", Options{}, tier.Key{ID: "a b&c=d%+#"}, "", question{"GET", "/?id=a+b%26c%3Dd%25%2B%23", "", "", "", `"0"`}},
+		{"/t", Options{}, tier.Key{Digest: digest, Plain: planted}, "s3cret", question{"GET", "/t?digest=" + digest, "", "Bearer s3cret", "", `"0"`}},
+		{"/t?x=1", Options{Method: Post}, tier.Key{Digest: digest}, "", question{"POST", "/t?x=1", `{"digest":"` + digest + `"}`, "", "application/json", ""}},
+		{"/t", Options{Method: Post}, tier.Key{ID: `"a`}, "", question{"POST", "/t", `{"id":"\"a"}`, "", "application/json", ""}},
+		{"/t", Options{Method: Post, SendKey: true}, tier.Key{Digest: digest, Plain: planted}, "", question{"POST", "/t", `{"key":"` + planted + `"}`, "", "application/json", ""}},
+		{"/t", Options{Method: Post, SendKey: true}, tier.Key{ID: "acme"}, "", question{"POST", "/t", `{"id":"acme"}`, "", "application/json", ""}},
+	} {
+		tt.o.URL = url + tt.path
+		tt.o.Token = func() string { return tt.token }
+		r, err := newSource(t, tt.o).Lookup(t.Context(), tt.key, last)
+		if err != nil || r.Subject == nil || r.Subject.ID != "acme" {
+			t.Errorf("Lookup = %+v, %v", r, err)
+		}
+		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(question{})); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+	}
+}
+
+// TestUnasked: what is not asked at all.
+func TestUnasked(t *testing.T) {
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked: %s %s", r.Method, r.RequestURI) })
+	s := newSource(t, Options{URL: url, Method: Post, SendKey: true})
+	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "only its digest") {
+		t.Errorf("without the key: %+v, %v", r, err)
+	}
+	// It would reach the endpoint as another key. Clients choose it, so that it must
+	// not look like trouble with the endpoint.
+	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: "\xff"}, nil); err != nil || r.Subject != nil {
+		t.Errorf("a key that is not UTF-8: %+v, %v", r, err)
+	}
+	s = newSource(t, Options{URL: url, Token: func() string { return planted + "\n" }})
+	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "the token has") || strings.Contains(err.Error(), planted) {
+		t.Errorf("a token with the end of a line: %+v, %v", r, err)
+	}
+}
+
+// TestAnswers: what every answer means.
+func TestAnswers(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		elsewhere.Add(1)
+		says(acme)(w, r)
+	})
+	const (
+		kind     = "application/json"
+		other404 = `status 404 Not Found; that nobody has a key is told by`
+	)
+	subject := &tier.Subject{ID: "acme", Tier: "pro"}
+	for _, tt := range []struct {
+		status     int
+		kind, body string
+		want       *tier.Subject
+		err        string // of the source
+		bad        string // a bad record
+	}{
+		{200, kind, acme, subject, "", ""},
+		{200, "application/json;charset=UTF-8", " \n" + acme + "\n", subject, "", ""},
+		{200, "application/hal+json", acme, subject, "", ""},
+		{200, kind, `{"subject":"acme","tier":null,"disabled":null,"overrides":null,"labels":null}`, &tier.Subject{ID: "acme"}, "", ""},
+		{200, kind, `{"subject":"acme","disabled":true,"labels":{"a":"b"},"plan":{"x":[1]}}`, &tier.Subject{ID: "acme", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "", ""},
+		{200, kind, `{"subject":null}`, nil, "", ""},
+		{200, kind, `{"subject":null,"tier":"pro"}`, nil, "", ""},
+		{404, kind, `{"subject":null,"message":"no such key"}`, nil, "", ""},
+
+		{404, kind, `{"message":"no Route matched with those values"}`, nil, other404, ""},
+		{404, kind, acme, nil, other404, ""},
+		{404, kind, ``, nil, other404, ""},
+		{404, "text/plain", `{"subject":null}`, nil, other404, ""},
+		{204, "", "", nil, "status 204 No Content; that nobody has a key is told by", ""},
+		{200, "text/html", "<html>" + planted, nil, "not of the type application/json", ""},
+		{200, "application/jsonp", acme, nil, "not of the type application/json", ""},
+		{200, ";", acme, nil, "not of the type application/json", ""},
+		{201, kind, acme, nil, "status 201 Created", ""},
+		{206, kind, acme, nil, "status 206 Partial Content", ""},
+		{301, kind, acme, nil, "status 301 Moved Permanently; redirections are not followed", ""},
+		{302, kind, acme, nil, "status 302 Found; redirections are not followed", ""},
+		{307, kind, acme, nil, "status 307 Temporary Redirect; redirections", ""},
+		{308, kind, acme, nil, "status 308 Permanent Redirect; redirections", ""},
+		{304, "", "", nil, "status 304 Not Modified; that was not the question", ""},
+		{400, kind, acme, nil, "status 400 Bad Request", ""},
+		{401, kind, `{"subject":null}`, nil, "status 401 Unauthorized; see the token", ""},
+		{403, kind, `{"subject":null}`, nil, "status 403 Forbidden; see the token", ""},
+		{405, kind, `{"subject":null}`, nil, "status 405 Method Not Allowed; see the method", ""},
+		{410, kind, `{"subject":null}`, nil, "status 410 Gone", ""},
+		{429, kind, `{"subject":null}`, nil, "status 429 Too Many Requests", ""},
+		{500, kind, acme, nil, "status 500 Internal Server Error", ""},
+		{503, "text/plain", planted, nil, "status 503 Service Unavailable", ""},
+		{599, kind, acme, nil, "status 599", ""},
+		{200, kind, acme + strings.Repeat(" ", 64<<10), nil, "more than 65536 bytes", ""},
+
+		{200, kind, ``, nil, "", "it is not JSON from byte 1 on"},
+		{200, kind, `{`, nil, "", "it is not JSON from byte 2 on"},
+		{200, kind, planted, nil, "", "it is not JSON from byte 1 on"},
+		{200, kind, `null`, nil, "", "it is no JSON object"},
+		{200, kind, `[` + acme + `]`, nil, "", "it is no JSON object"},
+		{200, kind, acme + acme, nil, "", "something stands behind"},
+		{200, kind, `{"subject":"acme","subject":null}`, nil, "", "member 2 has the name"},
+		{200, kind, `{}`, nil, "", `there is no subject; that nobody has a key is told by {"subject":null}`},
+		{200, kind, `{"Subject":"acme"}`, nil, "", "there is no subject"},
+		{200, kind, `{"subject":""}`, nil, "", "id: it is empty"},
+		{200, kind, `{"subject":42}`, nil, "", "subject: it is no text"},
+		{200, kind, `{"subject":{"id":"` + planted + `"}}`, nil, "", "subject: it is no text"},
+		{200, kind, `{"subject":"` + planted + `é"}`, nil, "", "id: byte 15 is 0xc3"},
+		{200, kind, `{"subject":"a","tier":["pro"]}`, nil, "", "tier: it is no text"},
+		{200, kind, `{"subject":"a","disabled":"no"}`, nil, "", "disabled: it is neither true nor false"},
+		{200, kind, `{"subject":"a","disabled":0}`, nil, "", "disabled: it is neither true nor false"},
+		{200, kind, `{"subject":"a","overrides":"` + planted + `"}`, nil, "", "overrides: "},
+		{200, kind, `{"subject":"a","labels":{"a":{}}}`, nil, "", "labels: a: it is no text"},
+		{200, kind, `{"subject":"a","labels":{"a":"b","a":"c"}}`, nil, "", "labels: member 2"},
+		{200, kind, "{\"subject\":\"\xff\"}", nil, "", "it is not UTF-8"},
+		{200, kind, `{"subject":` + strings.Repeat("[", 60_000), nil, "", "it is not JSON"},
+	} {
+		for _, method := range []string{Get, Post} {
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Location", other+"/"+r.URL.RawQuery)
+				w.Header()["Content-Type"] = []string{tt.kind}
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			})
+			s := newSource(t, Options{URL: url + "/tiers?token=" + planted, Method: method, SendKey: method == Post})
+			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil)
+			name := fmt.Sprintf("%s: %d %s %.60q", method, tt.status, tt.kind, tt.body)
+			if err == nil {
+				if tt.err+tt.bad != "" {
+					t.Errorf("%s: %+v, want an error %s", name, r, tt.err+tt.bad)
+				} else if diff := cmp.Diff(tt.want, r.Subject, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("%s: (-want +got)\n%s", name, diff)
+				}
+				continue
+			}
+			if tt.err+tt.bad == "" || !strings.Contains(err.Error(), url+"/tiers: ") || !strings.Contains(err.Error(), tt.err+tt.bad) || errors.Is(err, tier.ErrBadRecord) != (tt.bad != "") {
+				t.Errorf("%s: %v; want %q", name, err, tt.err+tt.bad)
+			}
+			if strings.Contains(err.Error(), "sk-planted") || strings.Contains(err.Error(), digest) {
+				t.Errorf("%s: the error has a key in it: %v", name, err)
+			}
+		}
+	}
+	if n := elsewhere.Load(); n != 0 {
+		t.Errorf("%d redirections were followed", n)
+	}
+}
+
+// TestConditional: a record that still holds is the same one, for as long as the
+// endpoint says now.
+func TestConditional(t *testing.T) {
+	cacheControl, tag, asked := "max-age=60", `W/"1"`, 0
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if cacheControl != "" {
+			w.Header().Set("Cache-Control", cacheControl)
+		}
+		w.Header().Set("ETag", tag)
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		says(acme)(w, r)
+	})
+	s := newSource(t, Options{URL: url})
+	lookup := func(last *tier.Record) *tier.Record {
+		t.Helper()
+		r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := lookup(nil)
+	if first.MaxAge != time.Minute || first.Tag != tag {
+		t.Errorf("first: %+v", first)
+	}
+	if r := lookup(first); r != first {
+		t.Errorf("still the same: %+v", r)
+	}
+	cacheControl = ""
+	if r := lookup(first); r != first {
+		t.Errorf("a 304 without Cache-Control: %+v, want it kept", r)
+	}
+	cacheControl = "max-age=5"
+	if r := lookup(first); r == first || r.Subject != first.Subject || r.MaxAge != 5*time.Second || r.Tag != tag || first.MaxAge != time.Minute {
+		t.Errorf("for another time: %+v, and the first %+v", r, first)
+	}
+	tag = `"2"`
+	if r := lookup(first); r.Subject == first.Subject || r.Tag != tag {
+		t.Errorf("changed: %+v", r)
+	}
+	tag = "no tag"
+	if r := lookup(first); r.Tag != "" {
+		t.Errorf("an ETag that is none: %+v", r)
+	}
+	if asked != 6 {
+		t.Errorf("asked %d times, want every time", asked)
+	}
+}
+
+func TestMaxAge(t *testing.T) {
+	const never = -time.Second
+	for _, tt := range []struct {
+		lines []string
+		age   string
+		want  time.Duration
+	}{
+		{nil, "", 0},
+		{nil, "30", 0},
+		{[]string{""}, "", 0},
+		{[]string{"public, must-revalidate"}, "", 0},
+		{[]string{"max-age=60"}, "", time.Minute},
+		{[]string{` private , MAX-AGE = "60" `}, "", time.Minute},
+		{[]string{"max-age=60"}, "20", 40 * time.Second},
+		{[]string{"max-age=60"}, "rubbish", time.Minute},
+		{[]string{"max-age=60"}, "60", never},
+		{[]string{"max-age=60"}, "99999999999999999999", never},
+		{[]string{"max-age=60, max-age=5"}, "", 5 * time.Second},
+		{[]string{"max-age=60", "max-age=90"}, "", time.Minute},
+		{[]string{"s-maxage=9, x-max-age=9, stale-if-error=9"}, "", 0},
+		{[]string{"max-age=0"}, "", never},
+		{[]string{"max-age=-1"}, "", never},
+		{[]string{"max-age=+1"}, "", never},
+		{[]string{"max-age=1.5"}, "", never},
+		{[]string{"max-age="}, "", never},
+		{[]string{"max-age"}, "", never},
+		{[]string{"max-age=60", "no-store"}, "", never},
+		{[]string{"max-age=60, No-Cache"}, "", never},
+		{[]string{`no-cache="set-cookie"`}, "", never},
+		{[]string{`x="a, max-age=5"`}, "", 5 * time.Second},
+		{[]string{"max-age=99999999999999999999999"}, "", (1 << 31) * time.Second},
+	} {
+		h := http.Header{"Cache-Control": tt.lines}
+		if tt.age != "" {
+			h.Set("Age", tt.age)
+		}
+		if got := maxAge(h); got != tt.want {
+			t.Errorf("maxAge(%q, age %q) = %v, want %v", tt.lines, tt.age, got, tt.want)
+		}
+	}
+}
+
+// TestBroken: endpoints that begin an answer and do not end it, or that speak no
+// HTTP.
+func TestBroken(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+	for _, tt := range []struct {
+		name, said string
+		hang       bool
+		want       string
+	}{
+		{"says nothing", "", true, "context deadline exceeded"},
+		{"hangs in the header", head, true, "context deadline exceeded"},
+		{"hangs behind the header", head + "\r\n", true, "context deadline exceeded"},
+		{"hangs in the body", head + "\r\n" + `{"subject":`, true, "context deadline exceeded"},
+		{"hangs behind 100", "HTTP/1.1 100 Continue\r\n\r\n", true, "context deadline exceeded"},
+		{"closes", "", false, "closed before the end"},
+		{"closes in the header", head, false, "closed before the end"},
+		{"closes in the body", head + "\r\n" + acme, false, "closed before the end"},
+		{"is no HTTP", "220 " + planted + " ESMTP\r\n", false, "not HTTP"},
+		{"has a bad length", "HTTP/1.1 200 OK\r\nContent-Length: " + planted + "\r\n\r\n", false, "not HTTP"},
+		{"has a long header", head + "X: " + strings.Repeat("x", 2*maxHeader), true, "not HTTP"},
+		{"switches protocols", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", true, "status 101"},
+	} {
+		for _, key := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", tt.name, key), func(t *testing.T) {
+				listener, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				over := make(chan struct{})
+				defer close(over)
+				defer listener.Close()
+				go func() {
+					for {
+						conn, err := listener.Accept()
+						if err != nil {
+							return
+						}
+						go func() {
+							defer conn.Close()
+							// An error shows in what the source makes of it.
+							if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+								_, _ = io.Copy(io.Discard, req.Body)
+							}
+							_, _ = io.WriteString(conn, tt.said)
+							if tt.hang {
+								<-over
+							}
+						}()
+					}
+				}()
+				o := Options{URL: "http://" + listener.Addr().String(), Timeout: 300 * time.Millisecond}
+				if !tt.hang {
+					o.Timeout = 30 * time.Second // what ends by itself needs none
+				}
+				if key {
+					o.Method, o.SendKey = Post, true
+				}
+				_, err = newSource(t, o).Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil)
+				if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("Lookup: %v; want %q", err, tt.want)
+				} else if strings.Contains(err.Error(), "sk-planted") {
+					t.Errorf("the error has a key in it: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestRefused: nobody listens.
+func TestRefused(t *testing.T) {
+	s := newSource(t, Options{URL: "http://127.0.0.1:1/x?token=" + planted})
+	_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+	if err == nil || !strings.HasPrefix(err.Error(), "httpsource: http://127.0.0.1:1/x: connecting: ") || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("Lookup: %v", err)
+	}
+}
+
+// TestClosedConnections: an endpoint that closes connections which are idle is no
+// trouble.
+func TestClosedConnections(t *testing.T) {
+	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
+	for _, method := range []string{Get, Post} {
+		s := newSource(t, Options{URL: "http://" + proxy.Addr(), Method: method})
+		for i := range 50 {
+			if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil {
+				t.Errorf("%s %d: %v", method, i, err)
+			}
+			proxy.CloseAll()
+		}
+	}
+}
+
+// TestConnections: there are never more than so many, and who waits for one is
+// still answered.
+func TestConnections(t *testing.T) {
+	var now, most atomic.Int32
+	full := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		if most.Store(max(most.Load(), n)); n == connections {
+			close(full)
+		}
+		<-full
+		says(acme)(w, r)
+	})
+	s := newSource(t, Options{URL: url})
+	errs := make(chan error, 2*connections)
+	for range cap(errs) {
+		go func() {
+			_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if most.Load() > connections {
+		t.Errorf("%d questions at a time, want at most %d", most.Load(), connections)
+	}
+}
+
+// trust returns the configuration of a client that knows a server's certificate.
+func trust(server *httptest.Server) func() *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	return func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots} }
+}
+
+// certificate makes one that nobody but itself has signed.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// TestTLS: both sides must show who they are, and what the files hold counts for
+// the next connection.
+func TestTLS(t *testing.T) {
+	client, stranger := certificate(t), certificate(t)
+	clients := x509.NewCertPool()
+	clients.AddCert(client.Leaf)
+	server := httptest.NewUnstartedServer(says(acme))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
+	server.EnableHTTP2 = true // which we do not speak
+	server.StartTLS()
+	defer stop(server)
+	known := trust(server)()
+
+	config := known.Clone()
+	s := newSource(t, Options{URL: server.URL, TLS: func() *tls.Config { return config }})
+	for _, tt := range []struct {
+		name   string
+		change func(*tls.Config)
+		want   string // of the error; empty: none
+	}{
+		{"ours", func(c *tls.Config) { c.Certificates = []tls.Certificate{client} }, ""},
+		{"none of ours", func(*tls.Config) {}, "certificate required"},
+		{"a stranger's", func(c *tls.Config) { c.Certificates = []tls.Certificate{stranger} }, "tls: "},
+		{"another authority", func(c *tls.Config) { c.Certificates, c.RootCAs = []tls.Certificate{client}, clients }, "unknown authority"},
+		{"another name", func(c *tls.Config) { c.Certificates, c.ServerName = []tls.Certificate{client}, "tiers.internal" }, "not tiers.internal"},
+		{"a name of the certificate", func(c *tls.Config) { c.Certificates, c.ServerName = []tls.Certificate{client}, "example.com" }, ""},
+	} {
+		config = known.Clone()
+		tt.change(config)
+		before := config.Clone()
+		s.transport.CloseIdleConnections()
+		_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
+		}
+		if config.ServerName != before.ServerName || len(config.NextProtos) != 0 {
+			t.Errorf("%s: the configuration was changed", tt.name)
+		}
+	}
+
+	// The system's authorities do not know it.
+	if _, err := newSource(t, Options{URL: server.URL}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("without a configuration: %v", err)
+	}
+	// Somebody who speaks no TLS.
+	plain := "https" + strings.TrimPrefix(serve(t, says(acme)), "http")
+	if _, err := newSource(t, Options{URL: plain}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "TLS: ") {
+		t.Errorf("a server without TLS: %v", err)
+	}
+}
+
+// TestContext: the caller's deadline counts as well as the source's own.
+func TestContext(t *testing.T) {
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s := newSource(t, Options{URL: url})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Lookup(ctx, tier.Key{Digest: digest}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Lookup: %v", err)
+	}
+	s = newSource(t, Options{URL: url, Timeout: 50 * time.Millisecond})
+	if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Lookup: %v", err)
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	for _, body := range []string{
+		acme, `{"subject":null}`, `{"subject":"a","disabled":true,"labels":{"a":"b"},"overrides":{"x":{"unlimited":true}}}`,
+		`{"subject":"a","subject":"b"}`, `{"x":[{}]}`, "", `{"subject":"\ud800"}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s, err := readAnswer(body, tiertest.ReadOverrides)
+		if err != nil {
+			if s != nil || !errors.Is(err, tier.ErrBadRecord) {
+				t.Errorf("readAnswer = %+v, %v", s, err)
+			}
+			return
+		}
+		if s == nil {
+			return
+		}
+		if tier.ValidID(s.ID) != nil || tier.ValidLabels(s.Labels()) != nil {
+			t.Errorf("readAnswer let pass %+v", s)
+		}
+		again, err := readAnswer(write(t, *s), tiertest.ReadOverrides)
+		if diff := cmp.Diff(s, again, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("written and read again: %v (-first +again)\n%s", err, diff)
+		}
+	})
+}
+
+func FuzzHeader(f *testing.F) {
+	f.Add("max-age=60, private", "3", `W/"x"`)
+	f.Add(`no-cache="a,b", max-age=99999999999`, "-1", `""`)
+	f.Fuzz(func(t *testing.T, cacheControl, age, tag string) {
+		got := maxAge(http.Header{"Cache-Control": {cacheControl}, "Age": {age}})
+		if got != -time.Second && (got < 0 || got > (1<<31)*time.Second || got%time.Second != 0) {
+			t.Errorf("maxAge(%q, %q) = %v", cacheControl, age, got)
+		}
+		if isTag(tag) && strings.ContainsAny(tag, "\r\n\x00 ") {
+			t.Errorf("isTag(%q)", tag)
+		}
+	})
+}
