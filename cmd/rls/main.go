@@ -21,6 +21,7 @@ type cli struct {
 	Explain     explainCmd     `cmd:"" help:"Say which rules a request matches and why, and what an empty store would answer."`
 	Digest      digestCmd      `cmd:"" help:"Read API keys from standard input, one a line, and print their digests for a tiers file."`
 	Inspect     inspectCmd     `cmd:"" help:"Print what a log in Redis holds, for an operator."`
+	Tiers       tiersCmd       `cmd:"" help:"Look up keys and subjects in the running service, have it ask anew, print the SQL of tiers.source postgres."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the service of these settings whether it serves; exit 1 if it does not."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }

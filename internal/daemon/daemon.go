@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/oklog/run"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/extauthz"
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -79,11 +81,21 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if err != nil {
 		return err
 	}
+	outside, err := openSubjects(s, generation.Secrets, registry, o.Log, sampledLog)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
 	options := policy.Options{
-		Store:        &reporting{Store: store, log: sampledLog},
-		Meters:       m,
-		StoreSeconds: m.StoreSeconds,
-		Log:          sampledLog,
+		Store:          &reporting{Store: store, log: sampledLog},
+		Meters:         m,
+		StoreSeconds:   m.StoreSeconds,
+		Wait:           s.Tiers.Wait,
+		DenyUnresolved: s.Tiers.OnError == config.OnErrorDeny,
+		Log:            sampledLog,
+	}
+	if outside != nil {
+		options.Subjects = outside
+		defer func() { _ = outside.Close() }() // nothing is written there
 	}
 	if embedded, ok := store.(*memoryStore); ok {
 		metrics.Memory(registry, embedded.Stats)
@@ -106,19 +118,36 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		options.Local = shares
 	}
 	decider := policy.NewDecider(generation.Rules, options)
+	var keys admin.Tiers = directory{decider.Rules}
+	if outside != nil {
+		outside.decider.Store(decider)
+		keys = outside
+	}
+	plainKeys := s.Tiers.Source == config.TiersOverHTTP && s.Tiers.HTTP.Send == config.SendKey
 	service := ratelimit.NewService(ratelimit.Options{
-		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, EchoRequest: s.Metadata.Request,
+		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
 	})
-	server, health := newGRPC(s.GRPC, service, m, o.Log)
+	authorize, err := authorizationOptions(s.Authz, extauthz.Options{
+		Decider: decider, Subjects: options.Subjects, Secrets: generation.Secrets, Headers: render,
+		Meters: newAuthorizationMeters(registry, m), Log: sampledLog, PlainKeys: plainKeys,
+	})
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	authorization := extauthz.NewService(authorize)
+	server, health := newGRPC(s.GRPC, m, o.Log, service, authorization)
 	gs.decider, gs.metrics = decider, m
 
 	var g run.Group
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, httpHandler(service, probes, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
-	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page}), o.Log)
+	addHTTP(&g, ls.http, httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
+	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}), o.Log)
 	addContext(ctx, &g, watch.Run)
+	if outside != nil {
+		addContext(ctx, &g, outside.Run)
+	}
 	if shared != nil {
 		addContext(ctx, &g, shared.reach)
 		addContext(ctx, &g, shared.watch)
@@ -219,12 +248,14 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, probes *probes, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
+func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/json", recoverHTTP(service.JSONHandler(maxBytes), m, log))
+	mux.Handle("/json", service.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
-	return mux
+	// In front, since the mux would clean the path of a client that stands behind
+	// /authz.
+	return recoverHTTP(authorization.HTTPHandler(mux), m, log)
 }
 
 // recoverHTTP is recoverPanics for a request over HTTP.
@@ -232,7 +263,9 @@ func recoverHTTP(h http.Handler, m *metrics.Metrics, log *zap.Logger) http.Handl
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if recover() != nil {
-				panicked(m, log, r.URL.Path)
+				// Not the whole path: behind /authz it is a client's.
+				first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+				panicked(m, log, "/"+first)
 				http.Error(w, "internal error", http.StatusInternalServerError)
 			}
 		}()

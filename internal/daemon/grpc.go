@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -21,8 +22,8 @@ import (
 )
 
 // healthNames are the services that health checks may ask for: the whole server,
-// the name that the reference service uses, and the full name.
-var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName}
+// the name that the reference service uses, and the full names.
+var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName, authv3.Authorization_ServiceDesc.ServiceName}
 
 // streamWorkers is how many goroutines stay to handle calls. gRPC makes one for
 // each call otherwise, whose stack then grows anew for each call, which costs more
@@ -31,8 +32,11 @@ var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.S
 // would be lost with it is this.
 const streamWorkers = 64
 
+// registrar adds a service to a server.
+type registrar interface{ Register(grpc.ServiceRegistrar) }
+
 // newGRPC returns the server with every service registered and serving.
-func newGRPC(s config.GRPC, service *ratelimit.Service, m *metrics.Metrics, log *zap.Logger) (*grpc.Server, *health.Server) {
+func newGRPC(s config.GRPC, m *metrics.Metrics, log *zap.Logger, services ...registrar) (*grpc.Server, *health.Server) {
 	server := grpc.NewServer(
 		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
 		grpc.ChainUnaryInterceptor(observe(m), recoverPanics(m, log)),
@@ -47,7 +51,9 @@ func newGRPC(s config.GRPC, service *ratelimit.Service, m *metrics.Metrics, log 
 		}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
 	)
-	service.Register(server)
+	for _, service := range services {
+		service.Register(server)
+	}
 	h := health.NewServer()
 	for _, name := range healthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)

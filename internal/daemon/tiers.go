@@ -126,10 +126,9 @@ func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
 		Method:    h.Method,
 		SendKey:   h.Send == config.SendKey,
 		Token:     token.secret,
-		MaxBytes:  int64(h.MaxBytes),
+		MaxBytes:  h.MaxBytes,
 		Timeout:   t.Timeout,
 		Overrides: config.ReadOverrides,
-		Log:       log,
 	}
 	const at = "tiers.http.tls"
 	o.TLS, err = rereadTLS(at, h.TLS.Files(), func() (*tls.Config, error) { return h.TLS.Config(at) }, log)
@@ -177,4 +176,3 @@ func (d directory) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error
 
 // Invalidate implements admin.Tiers. The file is read when it changes.
 func (directory) Invalidate(tier.Change) {}
-

@@ -91,7 +91,8 @@ func noKey(t *testing.T, key, path string, context map[string]string, fields []s
 func FuzzCheck(f *testing.F) {
 	context := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;route=%REQ(x-route)%", "cost": "1"}
 	for _, m := range []*authv3.CheckRequest{
-		{}, ask("/?api_key=planted-key", context), ask("/", context, "x-api-key: acme-key", "x-route: login"),
+		{},
+		ask("/?api_key=planted-key", context), ask("/", context, "x-api-key: acme-key", "x-route: login"),
 		askRaw("/", map[string]string{"anonymous": "true", "domain": "edge"}, "x-route: a\xff"),
 		askRaw("/", nil, "authorization: Basic "+basic("u:gone-key"), "cookie: key=planted-key; a=b"),
 	} {

@@ -233,47 +233,81 @@ func TestCheck(t *testing.T) {
 		want   string
 		result Result
 	}{
-		{"authenticated", nil, ask("/", nil, "x-api-key: acme-key"),
-			`{"status":{},"okResponse":{"headers":[` + acmeUp + `]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated},
-		{"what there is nothing to say of is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
+		{
+			"authenticated", nil, ask("/", nil, "x-api-key: acme-key"),
+			`{"status":{},"okResponse":{"headers":[` + acmeUp + `]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated,
+		},
+		{
+			"what there is nothing to say of is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"hobby"},"appendAction":2},
-			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated},
-		{"a label that is no header", func(o *Options) { o.LabelHeaders = []LabelHeader{{"x-plan", "plan"}} }, ask("/", nil, "x-api-key: acme-key"),
+			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated,
+		},
+		{
+			"a label that is no header", func(o *Options) { o.LabelHeaders = []LabelHeader{{"x-plan", "plan"}} }, ask("/", nil, "x-api-key: acme-key"),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},
-			{"header":{"key":"x-tier","value":"pro"},"appendAction":2}],"headersToRemove":["x-plan"]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated},
-		{"no headers", func(o *Options) { o.SubjectHeader, o.TierHeader, o.LabelHeaders = "", "", nil }, ask("/", nil, "x-api-key: hobby-key"),
-			`{"status":{},"okResponse":{},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated},
-		{"anonymous", nil, ask("/", anonymous),
+			{"header":{"key":"x-tier","value":"pro"},"appendAction":2}],"headersToRemove":["x-plan"]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated,
+		},
+		{
+			"no headers", func(o *Options) { o.SubjectHeader, o.TierHeader, o.LabelHeaders = "", "", nil }, ask("/", nil, "x-api-key: hobby-key"),
+			`{"status":{},"okResponse":{},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated,
+		},
+		{
+			"anonymous", nil, ask("/", anonymous),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-subject-id","x-region"]},
-			"dynamicMetadata":{"subject":"ip:192.0.2.7","tier":"free"}}`, Anonymous},
-		{"missing", nil, ask("/", nil),
-			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing},
-		{"only true is true", nil, ask("/", map[string]string{"anonymous": "True"}),
-			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing},
-		{"nothing at all", nil, &authv3.CheckRequest{},
-			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing},
-		{"malformed", nil, ask("/", nil, "x-api-key: a b"),
-			refused("deniedResponse", 16, 401, invalid, "malformed", "Unauthorized", "The API key is malformed, or there is more than one.", ""), Malformed},
-		{"unknown", nil, ask("/", nil, "x-api-key: nobody"),
-			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown},
-		{"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: nobody"),
-			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown},
-		{"disabled", nil, ask("/", nil, "x-api-key: gone-key"),
-			refused("deniedResponse", 7, 403, "", "disabled", "Forbidden", "The subject of this API key is disabled.", `,"subject":"gone","tier":"free"`), Disabled},
-		{"unavailable", func(o *Options) { o.Subjects = silent{} }, ask("/", nil, "x-api-key: acme-key"),
-			refused("errorResponse", 14, 503, again, "unavailable", "Service Unavailable", "The API key cannot be checked now.", ""), Unavailable},
-		{"bad template", nil, ask("/", map[string]string{"domain": "edge", "descriptors": "%"}, "x-api-key: hobby-key"),
-			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured},
-		{"bad cost", nil, ask("/", map[string]string{"domain": "edge", "cost": "-1"}, "x-api-key: hobby-key"),
-			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured},
-		{"empty domain", nil, ask("/", map[string]string{"domain": ""}, "x-api-key: hobby-key"),
-			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured},
-		{"limits", nil, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"),
+			"dynamicMetadata":{"subject":"ip:192.0.2.7","tier":"free"}}`, Anonymous,
+		},
+		{
+			"missing", nil, ask("/", nil),
+			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing,
+		},
+		{
+			"only true is true", nil, ask("/", map[string]string{"anonymous": "True"}),
+			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing,
+		},
+		{
+			"nothing at all", nil, &authv3.CheckRequest{},
+			refused("deniedResponse", 16, 401, challenge(""), "missing", "Unauthorized", "This request needs an API key.", ""), Missing,
+		},
+		{
+			"malformed", nil, ask("/", nil, "x-api-key: a b"),
+			refused("deniedResponse", 16, 401, invalid, "malformed", "Unauthorized", "The API key is malformed, or there is more than one.", ""), Malformed,
+		},
+		{
+			"unknown", nil, ask("/", nil, "x-api-key: nobody"),
+			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown,
+		},
+		{
+			"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: nobody"),
+			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown,
+		},
+		{
+			"disabled", nil, ask("/", nil, "x-api-key: gone-key"),
+			refused("deniedResponse", 7, 403, "", "disabled", "Forbidden", "The subject of this API key is disabled.", `,"subject":"gone","tier":"free"`), Disabled,
+		},
+		{
+			"unavailable", func(o *Options) { o.Subjects = silent{} }, ask("/", nil, "x-api-key: acme-key"),
+			refused("errorResponse", 14, 503, again, "unavailable", "Service Unavailable", "The API key cannot be checked now.", ""), Unavailable,
+		},
+		{
+			"bad template", nil, ask("/", map[string]string{"domain": "edge", "descriptors": "%"}, "x-api-key: hobby-key"),
+			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured,
+		},
+		{
+			"bad cost", nil, ask("/", map[string]string{"domain": "edge", "cost": "-1"}, "x-api-key: hobby-key"),
+			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured,
+		},
+		{
+			"empty domain", nil, ask("/", map[string]string{"domain": ""}, "x-api-key: hobby-key"),
+			refused("errorResponse", 13, 500, "", "misconfigured", "Internal Server Error", "The authorization of this route is misconfigured.", `,"subject":"hobby","tier":"free"`), Misconfigured,
+		},
+		{
+			"limits", nil, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"hobby"},"appendAction":2},
 			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"],"responseHeadersToAdd":[
 			{"header":{"key":"ratelimit-policy","value":"\"per-key\";q=3;w=10, \"per-address\";q=2;w=60"},"appendAction":2},
 			{"header":{"key":"ratelimit","value":"\"per-address\";r=1;t=60"},"appendAction":2}]},
-			"dynamicMetadata":{"subject":"hobby","tier":"free","rule":"per-address","limit":2,"remaining":1}}`, Authenticated},
+			"dynamicMetadata":{"subject":"hobby","tier":"free","rule":"per-address","limit":2,"remaining":1}}`, Authenticated,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newService(t, nil, tt.change)
@@ -331,15 +365,18 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 		in      string
 	}{
 		"the default descriptors": {
-			map[string]string{"domain": "edge"}, []string{"x-api-key: hobby-key"},
+			map[string]string{"domain": "edge"},
+			[]string{"x-api-key: hobby-key"},
 			`{"entries":[{"key":"api_key","value":"hobby-key"}]},{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
 		},
 		"own limits and a cost": {
-			map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "200"}, []string{"x-api-key: acme-key"},
+			map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "200"},
+			[]string{"x-api-key: acme-key"},
 			`{"entries":[{"key":"api_key","value":"acme-key"}],"hitsAddend":200}`,
 		},
 		"a rule with a body of its own": {
-			map[string]string{"domain": "edge", "descriptors": "route;api_key", "route": "login"}, []string{"authorization: Bearer hobby-key"},
+			map[string]string{"domain": "edge", "descriptors": "route;api_key", "route": "login"},
+			[]string{"authorization: Bearer hobby-key"},
 			`{"entries":[{"key":"route","value":"login"}]},{"entries":[{"key":"api_key","value":"hobby-key"}]}`,
 		},
 		"anonymous": {

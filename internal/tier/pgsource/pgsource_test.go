@@ -201,8 +201,10 @@ func TestOwnQuery(t *testing.T) {
 		{"integer", `SELECT 17::bigint AS subject, 'pro'::varchar AS tier`, subject("17", "pro"), nil},
 		{"enumeration", `SELECT 'pro'::plan AS tier, 'acme'::name AS subject`, subject("acme", "pro"), nil},
 		{"nulls", `SELECT 'acme' AS subject, NULL AS tier, NULL::bool AS disabled, NULL::jsonb AS overrides, NULL AS labels`, subject("acme", ""), nil},
-		{"JSON as text", `SELECT 'a' AS subject, true AS disabled, '{}' AS overrides, '{"x": "y"}'::json AS labels`,
-			&tier.Subject{ID: "a", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"x": "y"}}}, nil},
+		{
+			"JSON as text", `SELECT 'a' AS subject, true AS disabled, '{}' AS overrides, '{"x": "y"}'::json AS labels`,
+			&tier.Subject{ID: "a", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"x": "y"}}}, nil,
+		},
 		{"no row", `SELECT 'acme' AS subject FROM (SELECT LIMIT 0) AS none`, nil, nil},
 
 		{"two rows", `SELECT 'acme' AS subject FROM generate_series(1, 2)`, nil, []string{"bad record", "more than one row"}},

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/extauthz"
+	"github.com/slidegate/slidegate/internal/metrics"
+)
+
+// credentialKinds are the kinds of the settings.
+var credentialKinds = map[string]extauthz.Kind{
+	config.CredentialHeader: extauthz.Header,
+	config.CredentialBearer: extauthz.Bearer,
+	config.CredentialBasic:  extauthz.Basic,
+	config.CredentialAPIKey: extauthz.APIKey,
+	config.CredentialQuery:  extauthz.Query,
+	config.CredentialCookie: extauthz.Cookie,
+}
+
+// addressSources are the values of authz.address.
+var addressSources = map[string]extauthz.AddressFrom{
+	config.AddressPeer:         extauthz.Peer,
+	config.AddressExternal:     extauthz.ExternalAddress,
+	config.AddressForwardedFor: extauthz.ForwardedFor,
+}
+
+// authorizationOptions adds what the settings say to o.
+func authorizationOptions(a config.Authz, o extauthz.Options) (extauthz.Options, error) {
+	for _, text := range a.Credentials {
+		c, err := config.ParseCredential(text)
+		if err != nil {
+			return o, fmt.Errorf("authz.credentials: %w", err)
+		}
+		o.Credentials = append(o.Credentials, extauthz.Credential{Kind: credentialKinds[c.Kind], Name: c.Name})
+	}
+	for _, text := range a.LabelHeaders {
+		l, err := config.ParseLabelHeader(text)
+		if err != nil {
+			return o, fmt.Errorf("authz.label_headers: %w", err)
+		}
+		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: l.Header, Label: l.Label})
+	}
+	o.RemoveCredential = a.RemoveCredential
+	o.Realm = a.Realm
+	o.Wait = a.Wait
+	o.SubjectHeader, o.TierHeader = a.SubjectHeader, a.TierHeader
+	o.RateLimitRule = a.RateLimitRule
+	o.Address = extauthz.AddressRule{From: addressSources[a.Address], Hops: a.Hops}
+	o.IPv6Prefix = a.IPv6Prefix
+	return o, nil
+}
+
+// authorizationMeters counts the results of authorization.
+type authorizationMeters struct {
+	*metrics.Metrics
+	results []prometheus.Counter // by number
+}
+
+func newAuthorizationMeters(registry prometheus.Registerer, m *metrics.Metrics) *authorizationMeters {
+	vec := metrics.Authorization(registry)
+	a := &authorizationMeters{Metrics: m}
+	for _, r := range extauthz.Results() {
+		a.results = append(a.results, vec.WithLabelValues(r.String()))
+	}
+	return a
+}
+
+// Authorized implements extauthz.Meters.
+func (a *authorizationMeters) Authorized(r extauthz.Result) { a.results[r].Inc() }
