@@ -106,7 +106,6 @@ func TestHTTPStoreThatCannotDecide(t *testing.T) {
 
 // TestHTTPOriginal: the request that is asked about, for descriptors.
 func TestHTTPOriginal(t *testing.T) {
-	s := newService(t, nil, nil)
 	for _, tt := range []struct {
 		fields []string
 		want   request
@@ -129,7 +128,7 @@ func TestHTTPOriginal(t *testing.T) {
 		}
 	}
 	// The other end of the connection is the proxy; x-forwarded-for is the client.
-	s = newService(t, nil, func(o *Options) { o.Address = AddressRule{From: ForwardedFor, Hops: 1} })
+	s := newService(t, nil, func(o *Options) { o.Address = AddressRule{From: ForwardedFor, Hops: 1} })
 	for range 2 {
 		if w := s.get(t, "/authz?anonymous=true&domain=edge", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"); w.Code != http.StatusOK {
 			t.Fatalf("status = %d, want 200", w.Code)
