@@ -151,11 +151,10 @@ func (p TiersPostgres) TLSMode() string {
 }
 
 // TLSConfig reads the files, and returns nil if there is no TLS. Without
-// tls.server_name it has the name of the host if there is one host; where there are
-// several, whoever connects has to set it. Errors name the setting and the file.
+// tls.server_name whoever connects has to set the name of the host. Errors name the
+// setting and the file.
 func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
-	at, err := p.servers()
-	if err != nil {
+	if _, err := p.servers(); err != nil {
 		return nil, fmt.Errorf("tiers.postgres.url: %w", err)
 	}
 	mode := p.TLSMode()
@@ -165,9 +164,6 @@ func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
 	c, err := p.TLS.files().Config("tiers.postgres.tls")
 	if err != nil {
 		return nil, err
-	}
-	if c.ServerName == "" && len(at.hosts) == 1 {
-		c.ServerName = at.hosts[0]
 	}
 	c.InsecureSkipVerify = mode == TLSRequire
 	return c, nil
@@ -340,8 +336,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 
 // postgresServers is what a URL of PostgreSQL says.
 type postgresServers struct {
-	hosts    []string // without ports; none for a unix socket
-	local    bool     // a unix socket, or hosts that are this machine
+	local    bool // a unix socket, or hosts that are this machine
 	password bool
 }
 
@@ -365,8 +360,10 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 		return at, errors.New("what stands behind ? is not of the form name=value")
 	}
 	for _, o := range postgresOptions {
-		if query.Has(o.name) {
-			return at, fmt.Errorf("%s does not stand in the URL: %s", o.name, o.hint)
+		for name := range query {
+			if strings.HasPrefix(name, o.prefix) {
+				return at, fmt.Errorf("options that begin with %s do not stand in the URL: set %s", o.prefix, o.setting)
+			}
 		}
 	}
 	at.password, at.local = u.hasPassword, true
@@ -384,7 +381,6 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 		if !ok {
 			return at, errors.New("the URL has a comma too many, or a host that is none: expected " + postgresForm)
 		}
-		at.hosts = append(at.hosts, host)
 		at.local = at.local && isLoopback(host)
 	}
 	return at, nil
@@ -392,15 +388,10 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 
 // postgresOptions are what clients of PostgreSQL read from URLs and has its place
 // among our settings. All others are left to the client.
-var postgresOptions = []struct{ name, hint string }{
-	{"password", "set tiers.postgres.password_file"},
-	{"passfile", "set tiers.postgres.password_file"},
-	{"pool_max_conns", "set tiers.postgres.pool_size"},
-	{"sslmode", "set tiers.postgres.tls.mode"},
-	{"sslrootcert", "set tiers.postgres.tls.ca_file"},
-	{"sslcert", "set tiers.postgres.tls.cert_file"},
-	{"sslkey", "set tiers.postgres.tls.key_file"},
-	{"sslpassword", "the key in tiers.postgres.tls.key_file is not encrypted"},
+var postgresOptions = []struct{ prefix, setting string }{
+	{"pass", "tiers.postgres.password_file"},
+	{"pool_", "tiers.postgres.pool_size"},
+	{"ssl", "tiers.postgres.tls"},
 }
 
 // isLoopback reports whether a host is this machine by its very name.

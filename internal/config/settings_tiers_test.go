@@ -18,19 +18,18 @@ func TestPostgresTLS(t *testing.T) {
 		url  URL
 		tls  PostgresTLS
 		mode string
-		name string // of the server
 	}{
-		{Default().Tiers.Postgres.URL, PostgresTLS{}, TLSDisable, ""},
-		{"postgresql://u@LOCALHOST/db", PostgresTLS{}, TLSDisable, ""},
-		{"postgres:///db?host=/run/postgresql", PostgresTLS{}, TLSDisable, ""},
-		{"postgres:///db?host=/run/postgresql,db", PostgresTLS{}, TLSVerifyFull, "db"},
-		{"postgres://[::1]/db", PostgresTLS{Mode: TLSVerifyFull}, TLSVerifyFull, "::1"},
-		{"postgres://db:5433/db", PostgresTLS{}, TLSVerifyFull, "db"},
-		{"postgres://db/db", PostgresTLS{CAFile: cert, CertFile: cert, KeyFile: key, ServerName: "other"}, TLSVerifyFull, "other"},
-		{"postgres://db1,127.0.0.1/db", PostgresTLS{}, TLSVerifyFull, ""},
-		{"postgres://db/db", PostgresTLS{Mode: TLSRequire}, TLSRequire, "db"},
-		{"postgres://db/db", PostgresTLS{Mode: TLSDisable}, TLSDisable, ""},
-		{"nowhere", PostgresTLS{}, "", ""},
+		{Default().Tiers.Postgres.URL, PostgresTLS{}, TLSDisable},
+		{"postgresql://u@LOCALHOST/db", PostgresTLS{}, TLSDisable},
+		{"postgres:///db?host=/run/postgresql", PostgresTLS{}, TLSDisable},
+		{"postgres:///db?host=/run/postgresql,db", PostgresTLS{}, TLSVerifyFull},
+		{"postgres://[::1]/db", PostgresTLS{Mode: TLSVerifyFull}, TLSVerifyFull},
+		{"postgres://db:5433/db", PostgresTLS{}, TLSVerifyFull},
+		{"postgres://db/db", PostgresTLS{CAFile: cert, CertFile: cert, KeyFile: key, ServerName: "other"}, TLSVerifyFull},
+		{"postgres://db1,127.0.0.1/db", PostgresTLS{}, TLSVerifyFull},
+		{"postgres://db/db", PostgresTLS{Mode: TLSRequire}, TLSRequire},
+		{"postgres://db/db", PostgresTLS{Mode: TLSDisable}, TLSDisable},
+		{"nowhere", PostgresTLS{}, ""},
 	} {
 		p := TiersPostgres{URL: c.url, TLS: c.tls}
 		if got := p.TLSMode(); got != c.mode {
@@ -54,7 +53,7 @@ func TestPostgresTLS(t *testing.T) {
 		if got == nil {
 			continue
 		}
-		if got.ServerName != c.name || got.InsecureSkipVerify != (c.mode == TLSRequire) || (got.RootCAs != nil) != (c.tls.CAFile != "") || len(got.Certificates) != len(c.tls.Files())/3 {
+		if got.ServerName != c.tls.ServerName || got.InsecureSkipVerify != (c.mode == TLSRequire) || (got.RootCAs != nil) != (c.tls.CAFile != "") || len(got.Certificates) != len(c.tls.Files())/3 {
 			t.Errorf("%s %+v: got name %q, verified %v", c.url, c.tls, got.ServerName, !got.InsecureSkipVerify)
 		}
 	}
