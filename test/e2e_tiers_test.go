@@ -32,7 +32,6 @@ const (
 	envTiersOnError    = "SLIDEGATE_TIERS_ON_ERROR"
 	envTiersLookups    = "SLIDEGATE_TIERS_LOOKUPS_PER_SECOND"
 	envAuthzWait       = "SLIDEGATE_AUTHZ_WAIT"
-	envCredentials     = "SLIDEGATE_AUTHZ_CREDENTIALS"
 	envSecretsKey      = "SLIDEGATE_SECRETS_KEY"
 	envPreviousKey     = "SLIDEGATE_SECRETS_PREVIOUS_KEY"
 )
@@ -51,7 +50,7 @@ const (
 )
 
 const (
-	tierNames = "tiers: [free, pro, top]\ndefault: free\n"
+	threeTiers = "tiers: [free, pro, top]\ndefault: free\n"
 
 	// tiersApart tells tiers apart by their limits, which no test reaches.
 	tiersApart = `
@@ -340,7 +339,7 @@ func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
 	}
 	maps.Copy(all, h.env)
 	maps.Copy(all, env)
-	rls := servers.RLS(h.t, servers.RLSOptions{Rules: rules, Tiers: tierNames, Env: all})
+	rls := servers.RLS(h.t, servers.RLSOptions{Rules: rules, Tiers: threeTiers, Env: all})
 	h.listening = append(h.listening, rls)
 	h.watched(rls)
 	return rls
