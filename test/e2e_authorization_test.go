@@ -165,11 +165,8 @@ func TestWhoMayPass(t *testing.T) {
 					t.Errorf("%s: the key came back:\n%s", tt.name, raw)
 				}
 			}
-			entry, err := s.envoy.WaitAccessLog(func(servers.AccessLogEntry) bool { return len(s.envoy.AccessLog()) > logged })
-			if err != nil {
-				t.Fatal(err)
-			}
-			entry = s.envoy.AccessLog()[logged]
+			eventually(t, "the access log", func() bool { return len(s.envoy.AccessLog()) > logged })
+			entry := s.envoy.AccessLog()[logged]
 			if diff := cmp.Diff([]any{tt.subject, tt.reason}, []any{entry["subject"], entry["reason"]}); diff != "" {
 				t.Errorf("%s: subject and reason in the access log (-want +got):\n%s", tt.name, diff)
 			}
@@ -536,29 +533,31 @@ func TestWithoutRlsNobodyPasses(t *testing.T) {
 	}
 }
 
-// TestTheAddressByTheHeader has rls take the address from X-Forwarded-For, at the
-// edge and behind another proxy.
-func TestTheAddressByTheHeader(t *testing.T) {
+// TestTheAddressByAHeader has rls take the address from the headers that Envoy
+// writes, at the edge and behind another proxy.
+func TestTheAddressByAHeader(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, hops string
-		forwarded  []string // each by the same client
+		name, header, hops string
+		sent               []string // by one client
 	}{
-		{"at the edge", "1", []string{"", "192.0.2.1", "192.0.2.2, 192.0.2.3"}},
-		{"behind a proxy", "2", []string{"192.0.2.9", "192.0.2.1, 192.0.2.9", "192.0.2.2,192.0.2.3,192.0.2.9"}},
+		{"at the edge", "x-forwarded-for", "1", []string{"", "192.0.2.1", "192.0.2.2, 192.0.2.3"}},
+		{"behind a proxy", "x-forwarded-for", "2", []string{"192.0.2.9", "192.0.2.1, 192.0.2.9", "192.0.2.2,192.0.2.3,192.0.2.9"}},
+		{"Envoy's own", "x-envoy-external-address", "1", []string{"", "192.0.2.1", "192.0.2.2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := setup{
 				rules: authorized, tiers: customersWith("free"), config: oneHopConfig,
-				env:    map[string]string{envAddress: "x-forwarded-for", envHops: tt.hops},
-				change: map[string]string{"                # - exact: x-forwarded-for\n": "                - exact: x-forwarded-for\n"},
+				env:    map[string]string{envAddress: tt.header, envHops: tt.hops},
+				change: map[string]string{"                # - exact: x-forwarded-for\n": "                - exact: " + tt.header + "\n"},
 			}.start(t)
-			c := s.from("127.0.0.1")
-			for i, forwarded := range tt.forwarded {
+			// Not 127.0.0.1: to X-Forwarded-For Envoy adds its own address in its place.
+			c := s.from("127.0.0.2")
+			for i, sent := range tt.sent {
 				var header []string
-				if forwarded != "" {
-					header = []string{"X-Forwarded-For", forwarded}
+				if sent != "" {
+					header = []string{tt.header, sent}
 				}
 				want := http.StatusOK
 				if i == 2 {
@@ -566,7 +565,7 @@ func TestTheAddressByTheHeader(t *testing.T) {
 				}
 				c.want(want, 1, "/login", header...)
 			}
-			s.from("127.0.0.2").want(200, 1, "/login", "X-Forwarded-For", "192.0.2.77")
+			s.from("127.0.0.3").want(200, 1, "/login", tt.header, "192.0.2.77")
 		})
 	}
 }

@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"internal/config", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
 	{"internal/wire"},
 	{"internal/headers"},
-	{"internal/policy", "internal/local", "internal/tier/redissource", "internal/tier/httpsource"},
+	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
 	{"pkg/descriptors", "pkg/window"},
 }
@@ -33,8 +33,9 @@ var only = []struct {
 }{
 	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
 	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/daemon"}},
+	{"github.com/jackc/pgx", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
-	{"github.com/maypok86/otter", "what is remembered has its bound in one place", []string{"internal/local"}},
+	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config"}},
 	{"github.com/alecthomas/kong", "the command line ends at the command", []string{"cmd/rls"}},
 }

@@ -52,7 +52,7 @@ func TestPostgresPauseAndResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context())
+	defer func() { _ = conn.Close(t.Context()) }()
 	s.Pause()
 	answers := make(chan error)
 	go func() { answers <- conn.Ping(t.Context()) }()
@@ -99,7 +99,7 @@ func TestPostgresAccess(t *testing.T) {
 			o.Password, o.TLSConfig = tt.password, tt.tls
 			conn, err := pgx.ConnectConfig(t.Context(), o)
 			if err == nil {
-				conn.Close(t.Context())
+				_ = conn.Close(t.Context())
 			}
 			var refused *pgconn.PgError
 			if errors.As(err, &refused); (err == nil) != (tt.want == "") || err != nil && (refused == nil || refused.Code != tt.want) {

@@ -46,8 +46,8 @@ type Options struct {
 	// PoolSize is how many connections there are at most, beside the one that
 	// listens. Zero: 4.
 	PoolSize int
-	// Timeout is how long the server works at one question; it is rounded up to
-	// milliseconds. Zero: one second.
+	// Timeout is how long the callers of Lookup have for one question. The server
+	// works at it for nine tenths of that, in whole milliseconds. Zero: one second.
 	Timeout time.Duration
 	// Overrides reads what the column overrides holds.
 	Overrides func([]byte) (map[string]tier.Override, error)
@@ -91,8 +91,9 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 	session["client_encoding"] = "UTF8"
 	for name, value := range map[string]string{
 		"application_name": "slidegate",
-		// The server ends what takes too long, and the connection lives on.
-		"statement_timeout": strconv.FormatInt(int64((o.Timeout+time.Millisecond-1)/time.Millisecond), 10),
+		// The server ends what takes too long, before the caller does: then the
+		// connection lives on.
+		"statement_timeout": strconv.FormatInt(max(1, (o.Timeout-o.Timeout/10).Milliseconds()), 10),
 	} {
 		if _, ok := session[name]; !ok {
 			session[name] = value
@@ -140,6 +141,8 @@ func cutPassword(text string) (without, password string, err error) {
 	}
 	for name := range parameters {
 		switch {
+		case name == "host" && host != "" && !strings.HasSuffix(host, "@"):
+			return "", "", errors.New("host: the URL has one already, before the database")
 		case strings.HasPrefix(name, "ssl"):
 			return "", "", fmt.Errorf("%s: remove it, and set tiers.postgres.tls", name)
 		case strings.HasPrefix(name, "pool_"):

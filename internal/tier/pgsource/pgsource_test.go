@@ -2,7 +2,6 @@ package pgsource
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"regexp"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/tier/tiertest"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -21,22 +21,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what should be there at once.
 const patience = 30 * time.Second
-
-// readOverrides stands for the reader of the rules' language.
-func readOverrides(text []byte) (map[string]tier.Override, error) {
-	var perMinute map[string]uint64
-	if err := json.Unmarshal(text, &perMinute); err != nil {
-		return nil, errors.New("it is no object of numbers")
-	}
-	if len(perMinute) == 0 {
-		return nil, nil
-	}
-	read := make(map[string]tier.Override)
-	for rule, n := range perMinute {
-		read[rule] = tier.Override{Limits: []window.Limit{{Window: time.Minute, Hits: n}}}
-	}
-	return read, nil
-}
 
 // start starts a server that has the schema, and the role that the schema tells
 // of.
@@ -70,7 +54,7 @@ func text(t *testing.T, s *servers.PostgresServer, sql string) string {
 // open returns a source that is closed with the test.
 func open(t *testing.T, o Options) *Source {
 	t.Helper()
-	o.Overrides = readOverrides
+	o.Overrides = tiertest.ReadOverrides
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +86,7 @@ func digest(digit string) string { return strings.Repeat(digit, tier.DigestLen) 
 
 const customers = `
 INSERT INTO slidegate.subjects (id, tier, disabled, overrides, labels) VALUES
-	('acme', 'pro', false, '{"per-key": 500}', '{"region": "eu"}'),
+	('acme', 'pro', false, '{"per-key": {"limits": [{"window": "1m", "requests": 500}]}}', '{"region": "eu"}'),
 	('gone', 'free', true, NULL, NULL),
 	('plain', NULL, false, '{}', '{}');
 INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
@@ -202,7 +186,7 @@ func TestOwnQuery(t *testing.T) {
 		{"enumeration", `SELECT 'pro'::plan AS tier, 'acme'::name AS subject`, subject("acme", "pro"), nil},
 		{"nulls", `SELECT 'acme' AS subject, NULL AS tier, NULL::bool AS disabled, NULL::jsonb AS overrides, NULL AS labels`, subject("acme", ""), nil},
 		{
-			"JSON as text", `SELECT 'a' AS subject, true AS disabled, '{}' AS overrides, '{"x": "y"}'::json AS labels`,
+			"JSON as text", `SELECT 'a' AS subject, true AS disabled, 'null' AS overrides, '{"x": "y"}'::json AS labels`,
 			&tier.Subject{ID: "a", Disabled: true, Extra: &tier.Extra{Labels: map[string]string{"x": "y"}}}, nil,
 		},
 		{"no row", `SELECT 'acme' AS subject FROM (SELECT LIMIT 0) AS none`, nil, nil},
@@ -212,7 +196,7 @@ func TestOwnQuery(t *testing.T) {
 		{"null subject", `SELECT NULL AS subject`, nil, []string{"bad record", "id: it is empty"}},
 		{"bad subject", `SELECT E'a\nb' AS subject`, nil, []string{"bad record", "id: byte 2"}},
 		{"bad tier", `SELECT 'a' AS subject, E'\t' AS tier`, nil, []string{"bad record", "tier: "}},
-		{"bad overrides", `SELECT 'a' AS subject, '{"per-key": "much"}'::jsonb AS overrides`, nil, []string{"bad record", "overrides: it is no object of numbers"}},
+		{"bad overrides", `SELECT 'a' AS subject, '{"per-key": "much"}'::jsonb AS overrides`, nil, []string{"bad record", "overrides: they are no overrides"}},
 		{"overrides no JSON", `SELECT 'a' AS subject, '{' AS overrides`, nil, []string{"bad record", "overrides: "}},
 		{"bad labels", `SELECT 'a' AS subject, '{"x": 1}'::jsonb AS labels`, nil, []string{"bad record", "labels: x: "}},
 		{"long labels", `SELECT 'a' AS subject, ` + long + ` AS labels`, nil, []string{"bad record", "the row is longer"}},
@@ -310,6 +294,7 @@ func TestOptions(t *testing.T) {
 		{"password among them", Options{URL: "postgres://u@h/db?password=sesame"}, "set tiers.postgres.password_file"},
 		{"TLS among them", Options{URL: "postgres://u:sesame@h/db?sslmode=require"}, "set tiers.postgres.tls"},
 		{"pool among them", Options{URL: "postgres://u:sesame@h/db?pool_max_conns=7"}, "set tiers.postgres.pool_size"},
+		{"two hosts", Options{URL: "postgres://u:sesame@h/db?host=other"}, "host: the URL has one already"},
 		{"connect_timeout", Options{URL: "postgres://u:sesame@h/db?connect_timeout=x"}, "invalid connect_timeout"},
 		{"query", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT 1"}, "tiers.postgres.query: it has no $1"},
 		{"query by id", Options{URL: "postgres://h/db", QueryByID: "SELECT 1"}, "tiers.postgres.query_by_id: it has no $1"},
@@ -317,7 +302,7 @@ func TestOptions(t *testing.T) {
 		{"channel with a zero", Options{URL: "postgres://h/db", Channel: "a\x00"}, "tiers.postgres.channel: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.o.Overrides = readOverrides
+			tt.o.Overrides = tiertest.ReadOverrides
 			s, err := New(tt.o)
 			if err == nil {
 				s.Close()
@@ -332,7 +317,7 @@ func TestOptions(t *testing.T) {
 		t.Error("without a reader of overrides: got no error")
 	}
 	for _, url := range []string{"postgres://h", "postgresql://u:p%40%2F@h:1/db?application_name=a", "postgres://u@h1:1,h2:2/db?target_session_attrs=read-write"} {
-		if s, err := New(Options{URL: url, Overrides: readOverrides}); err != nil {
+		if s, err := New(Options{URL: url, Overrides: tiertest.ReadOverrides}); err != nil {
 			t.Errorf("%s: %v", url, err)
 		} else {
 			s.Close()

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/tier/tiertest"
 )
 
 // FuzzRow reads whatever a server may send for a row.
@@ -21,7 +22,7 @@ func FuzzRow(f *testing.F) {
 			return
 		}
 		for _, row := range [][][]byte{{value1, value2}, {value1}, {nil, nil}, nil} {
-			s, err := c.read(row, readOverrides)
+			s, err := c.read(row, tiertest.ReadOverrides)
 			if (s == nil) == (err == nil) {
 				t.Fatalf("%q: got both or neither: %v, %v", row, s, err)
 			}

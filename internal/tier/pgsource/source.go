@@ -222,7 +222,7 @@ func (s *Source) explain(q question, err error) error {
 	case "":
 		return fmt.Errorf("tiers.postgres: %w", err)
 	case "57014": // query_canceled
-		return fmt.Errorf("%s: it took longer than tiers.timeout, is there an index? %w", q.setting, err)
+		return fmt.Errorf("%s: it took longer than tiers.timeout, is there an index? %w: %w", q.setting, context.DeadlineExceeded, err)
 	case "3F000", "42P01", "42703": // no such schema, table, column
 		if q.sql == queryByDigest || q.sql == queryByID {
 			return fmt.Errorf("tiers.postgres: the database has not the schema that \"rls tiers schema\" prints; apply that, or set %s: %w", q.setting, err)
