@@ -56,14 +56,13 @@ func (b *bench) measureFlood(ctx context.Context) (*flood, error) {
 	postgres := servers.StartPostgres(b.t, servers.PostgresOptions{Settings: []string{
 		"logging_collector=on", "log_rotation_size=0", "log_statement=all", "log_line_prefix=%n %u ",
 	}})
-	known := make(map[string]string, floodKeys)
+	known := make([]customer, floodKeys)
 	probes := make([]scenario, floodKeys)
 	for i := range probes {
-		key := fmt.Sprint("bench-known-", i)
-		known[key] = "large"
-		probes[i] = limited("known", key, 1, rlsv3.RateLimitResponse_OK)
+		known[i] = customer{fmt.Sprint("customer-", i), "large", fmt.Sprint("bench-known-", i)}
+		probes[i] = limited("known", known[i].key, 1, rlsv3.RateLimitResponse_OK)
 	}
-	if err := seed(postgres, known); err != nil {
+	if err := seed(postgres, known...); err != nil {
 		return nil, err
 	}
 	rls, err := b.start(servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tierNames, Env: map[string]string{
@@ -86,7 +85,7 @@ func (b *bench) measureFlood(ctx context.Context) (*flood, error) {
 		key  func() string
 	}{
 		{"nobody", nil},
-		{"a known key", func() string { return "bench-known-0" }},
+		{"a known key", func() string { return known[0].key }},
 		{"made-up keys", rand.Text},
 	} {
 		began = append(began, time.Now())

@@ -228,7 +228,7 @@ func (b *bench) service(ctx context.Context, name string) (target, error) {
 		o.Env["SLIDEGATE_TIERS_SOURCE"] = "none"
 	case fromPostgres:
 		postgres := servers.StartPostgres(b.t, servers.PostgresOptions{})
-		if err := seed(postgres, map[string]string{largeKey: "large", smallKey: "small"}); err != nil {
+		if err := seed(postgres, customer{"large", "large", largeKey}, customer{"small", "small", smallKey}); err != nil {
 			return t, err
 		}
 		o.Tiers = tierNames
@@ -257,21 +257,20 @@ func (b *bench) start(o servers.RLSOptions) (*servers.RLSServer, error) {
 	return rls, err
 }
 
-// seed applies the documented schema and adds subjects, by their API keys; they are
-// called like their tiers.
-func seed(postgres *servers.PostgresServer, tierByKey map[string]string) error {
-	if err := postgres.Exec(pgsource.Schema()); err != nil {
-		return err
-	}
-	if err := postgres.Exec("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate"); err != nil {
+// A customer is a subject with its tier and its API key.
+type customer struct{ id, tier, key string }
+
+// seed applies the documented schema and adds customers.
+func seed(postgres *servers.PostgresServer, customers ...customer) error {
+	grant := "GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate"
+	if err := errors.Join(postgres.Exec(pgsource.Schema()), postgres.Exec(grant)); err != nil {
 		return err
 	}
 	secrets := tier.NewSecrets(nil, nil)
-	for key, name := range tierByKey {
-		if err := postgres.Exec("INSERT INTO slidegate.subjects (id, tier) VALUES ($1, $1)", name); err != nil {
-			return err
-		}
-		if err := postgres.Exec("INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2)", secrets.Digest(key), name); err != nil {
+	for _, c := range customers {
+		err := postgres.Exec("WITH s AS (INSERT INTO slidegate.subjects (id, tier) VALUES ($1, $2)) INSERT INTO slidegate.keys (digest, subject) VALUES ($3, $1)",
+			c.id, c.tier, secrets.Digest(c.key))
+		if err != nil {
 			return err
 		}
 	}
