@@ -58,6 +58,28 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
+// TestNginxSnippet holds the configuration in docs/authorization.md to the one that
+// TestNginxAsks runs.
+func TestNginxSnippet(t *testing.T) {
+	const page = "docs/authorization.md"
+	text, begin, end := read(t, page), "```nginx\n", "```\n"
+	before, rest, ok := strings.Cut(text, begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no configuration of nginx", page)
+	}
+	want := read(t, "test/"+nginxConfig)
+	if got == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is not %s; run: go test ./test -run TestNginxSnippet -update", page, nginxConfig)
+	}
+	if err := os.WriteFile(filepath.Join("..", page), []byte(before+begin+want+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // pages returns every page of the project's documentation.
 func pages(t *testing.T) []string {
 	t.Helper()

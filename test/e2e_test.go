@@ -29,19 +29,35 @@ import (
 func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
 
 const (
-	edgeConfig    = "../envoy/ratelimit.yaml"
-	sidecarConfig = "../envoy/sidecar-uds.yaml"
+	edgeConfig          = "../envoy/ratelimit.yaml"
+	sidecarConfig       = "../envoy/sidecar-uds.yaml"
+	authorizationConfig = "../envoy/authorization.yaml"
+	oneHopConfig        = "../envoy/one-hop.yaml"
 
 	// patience is how long a condition may take to become true. It decides how
 	// long a broken test takes to fail, never how long a good one takes.
 	patience = 30 * time.Second
 )
 
-// patientEnvoy gives rls all the time that it wants: on a busy machine an answer
-// may take longer than the 50 ms of the files, and Envoy would then let a request
-// pass that a test counts. It is the only thing in the files that the tests
-// change beside addresses.
-var patientEnvoy = map[string]string{"timeout: 0.05s": "timeout: 10s"}
+// patientEnvoy returns changes of a file that give rls all the time that it wants:
+// on a busy machine an answer may take longer than the 50 ms of the rate limits or
+// the 200 ms of authorization, and Envoy would then pass or deny a request that a
+// test counts. They are the only thing in the files that every test changes beside
+// addresses.
+func patientEnvoy(t *testing.T, config string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make(map[string]string)
+	for _, timeout := range []string{"timeout: 0.05s", "timeout: 0.2s"} {
+		if bytes.Contains(text, []byte(timeout)) {
+			changes[timeout] = "timeout: 10s"
+		}
+	}
+	return changes
+}
 
 // Settings of rls that tests need.
 const (
@@ -83,8 +99,9 @@ type setup struct {
 	rules string
 	tiers string // empty: no tiers, every key has its own log
 	env   map[string]string
-	// config is Envoy's; empty: edgeConfig.
+	// config is Envoy's; empty: edgeConfig. change are further changes of its text.
 	config string
+	change map[string]string
 	// upstream is the application; empty: one that records.
 	upstream string
 }
@@ -114,19 +131,27 @@ func (s setup) serve(t *testing.T) *servers.RLSServer {
 func (s setup) start(t *testing.T) *stack {
 	t.Helper()
 	st := &stack{t: t, app: newApplication(t), rls: s.serve(t)}
+	s.front(st)
+	return st
+}
+
+// front puts an Envoy before the application and rls of st.
+func (s setup) front(st *stack) {
+	st.t.Helper()
 	if s.upstream == "" {
 		s.upstream = st.app.addr
 	}
 	if s.config == "" {
 		s.config = edgeConfig
 	}
-	st.envoy = servers.Envoy(t, servers.EnvoyOptions{
+	changes := patientEnvoy(st.t, s.config)
+	maps.Copy(changes, s.change)
+	st.envoy = servers.Envoy(st.t, servers.EnvoyOptions{
 		Config:   s.config,
 		Upstream: s.upstream,
 		RLS:      strings.TrimPrefix(st.rls.GRPC(), "unix://"),
-		Replace:  patientEnvoy,
+		Replace:  changes,
 	})
-	return st
 }
 
 // stat returns one of Envoy's counters.

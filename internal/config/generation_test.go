@@ -61,7 +61,10 @@ func TestBuiltInExample(t *testing.T) {
 	want := []string{
 		"edge: remote_address: per-address: 50000/1m0s",
 		"edge: api_key: per-key:  (free 100/1m0s, pro 500/1s+20000/1m0s, starter 3000/1m0s) by api_key",
+		"edge: subject: per-subject:  (free 100/1m0s, pro 500/1s+20000/1m0s, starter 3000/1m0s) by subject",
+		"edge: tier: tier: ",
 		"edge: route=search > api_key: search-per-key: 9500/24h0m0s by api_key",
+		"edge: route=search > subject: search-per-subject: 9500/24h0m0s by subject",
 		"edge: route=login > remote_address: login-per-address: 10/1m0s",
 	}
 	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// httpPath is where the HTTP variant answers, and below.
-const httpPath = "/authz"
+// authzPath is where the HTTP variant answers, and below.
+const authzPath = "/authz"
 
 // HTTPHandler answers what [Service.Check] does over HTTP, and leaves every other
 // path to next. It stands before a mux, which would redirect the paths of clients
@@ -33,18 +33,18 @@ const httpPath = "/authz"
 // Any method will do, and no body is read.
 func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		below := strings.HasPrefix(r.URL.Path, httpPath+"/")
-		if !below && r.URL.Path != httpPath {
+		below := strings.HasPrefix(r.URL.Path, authzPath+"/")
+		if !below && r.URL.Path != authzPath {
 			next.ServeHTTP(w, r)
 			return
 		}
 		c := s.calls.Get().(*call)
 		defer s.calls.Put(c)
 		defer c.forget()
-		c.in = request{method: r.Method, host: r.Host, peer: r.RemoteAddr, fields: fields{http: r.Header}}
+		c.in.method, c.in.host, c.in.peer, c.in.fields.http = r.Method, r.Host, r.RemoteAddr, r.Header
 		result, deniedStatus := Authenticated, 0
 		if below {
-			c.in.path = strings.TrimPrefix(r.URL.RequestURI(), httpPath)
+			c.in.path = strings.TrimPrefix(r.URL.RequestURI(), authzPath)
 		} else {
 			result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
 		}
@@ -53,7 +53,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 		} else {
 			s.opts.Meters.Authorized(result)
 			if result == Misconfigured {
-				s.opts.Log.Error("the query of " + httpPath + " cannot be understood, so its requests are answered with an error: " +
+				s.opts.Log.Error("the query of " + authzPath + " cannot be understood, so its requests are answered with an error: " +
 					"a parameter may stand in it once, and denied_status is a number from 400 to 499")
 			}
 		}
@@ -68,15 +68,14 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 	if err != nil {
 		return Misconfigured, 0
 	}
-	r.context = make(map[string]string, len(values))
 	for name, all := range values {
 		if len(all) > 1 {
 			return Misconfigured, 0
 		}
-		r.context[name] = all[0]
+		r.context = append(r.context, text{name, all[0]})
 	}
-	if text, ok := r.context["denied_status"]; ok {
-		deniedStatus, err = strconv.Atoi(text)
+	if code, ok := r.says("denied_status"); ok {
+		deniedStatus, err = strconv.Atoi(code)
 		if err != nil || deniedStatus < 400 || deniedStatus > 499 {
 			return Misconfigured, 0
 		}

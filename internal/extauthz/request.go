@@ -4,29 +4,31 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 )
 
-// request is what is asked about, from either protocol.
+// request is what is asked about, from either protocol. It implements
+// wire.Decoder: of a CheckRequest it reads no more than this.
 type request struct {
 	method, host string
 	path         string // with the query
 	peer         string // the other end of the proxy's connection, as text
-	context      map[string]string
+	context      []text
 	fields       fields
 }
 
-// fields are the header fields of a request in one of three forms.
+// text is a text with a name.
+type text struct{ name, value string }
+
+// fields are the header fields of a request in one of two forms.
 type fields struct {
-	joined map[string]string     // repeated ones joined by a comma; lower case
-	raw    []*corev3.HeaderValue // one for each line
-	http   http.Header
+	// lines are those of Envoy, in its map with repeated ones joined by a comma, or
+	// each by itself.
+	lines []text
+	http  http.Header
 }
 
-// get returns a field by its name in lower case, and how many lines it has: of a
-// joined one always one. Several are joined.
+// get returns a field by its name in lower case, and how many lines it has. Several
+// are joined.
 func (f *fields) get(name, separator string) (value string, lines int) {
 	add := func(line string) {
 		if lines++; lines == 1 {
@@ -35,40 +37,34 @@ func (f *fields) get(name, separator string) (value string, lines int) {
 			value += separator + line
 		}
 	}
-	switch {
-	case f.raw != nil:
-		for _, h := range f.raw {
-			if !strings.EqualFold(h.GetKey(), name) {
-				continue
-			}
-			if raw := h.GetRawValue(); len(raw) > 0 {
-				add(string(raw))
-			} else {
-				add(h.GetValue())
-			}
+	for i := range f.lines {
+		if l := &f.lines[i]; len(l.name) == len(name) && strings.EqualFold(l.name, name) {
+			add(l.value)
 		}
-	case f.http != nil:
+	}
+	if f.http != nil {
 		for _, line := range f.http[http.CanonicalHeaderKey(name)] {
 			add(line)
-		}
-	default:
-		if line, ok := f.joined[name]; ok {
-			return line, 1
 		}
 	}
 	return value, lines
 }
 
-// read makes r of a message, any part of which may be missing.
-func (r *request) read(in *authv3.CheckRequest) {
-	a := in.GetAttributes()
-	h := a.GetRequest().GetHttp()
-	*r = request{
-		method: h.GetMethod(), host: h.GetHost(), path: h.GetPath(),
-		peer:    a.GetSource().GetAddress().GetSocketAddress().GetAddress(),
-		context: a.GetContextExtensions(),
-		fields:  fields{joined: h.GetHeaders(), raw: h.GetHeaderMap().GetHeaders()},
+// says returns what the context says under a name.
+func (r *request) says(name string) (value string, ok bool) {
+	for i := range r.context {
+		if r.context[i].name == name {
+			return r.context[i].value, true
+		}
 	}
+	return "", false
+}
+
+// forget leaves nothing but memory for the next request.
+func (r *request) forget() {
+	clear(r.context)
+	clear(r.fields.lines)
+	*r = request{context: r.context[:0], fields: fields{lines: r.fields.lines[:0]}}
 }
 
 // query returns the query of the path.

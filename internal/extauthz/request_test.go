@@ -1,11 +1,75 @@
 package extauthz
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/wire"
 )
+
+// read is what comes of a message.
+func read(t testing.TB, r *request, in *authv3.CheckRequest) {
+	t.Helper()
+	if err := r.Decode(wire.NewMessage([]byte(encode(t, in)))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzDecode compares what is read with what the protobuf library reads.
+func FuzzDecode(f *testing.F) {
+	socket := asked("/", nil, new(authv3.AttributeContext_HttpRequest))
+	socket.Attributes.Source.Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/x"}}}
+	for _, in := range []*authv3.CheckRequest{
+		{}, socket, ask("/a?b", map[string]string{"a": "b", "": "c"}, "x: y", "cookie: "), askRaw("/", nil, "x: \xff", "x: y", "z: "),
+	} {
+		b := encode(f, in)
+		f.Add([]byte(b))
+		f.Add([]byte(b + b)) // of two the parts are merged
+		f.Add([]byte(b[:len(b)/2]))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, in := new(request), new(authv3.CheckRequest)
+		err := r.Decode(wire.NewMessage(b))
+		if proto.Unmarshal(b, in) != nil {
+			return // what is not read needs not be valid
+		}
+		if err != nil {
+			t.Fatalf("Decode = %v, want a message that proto.Unmarshal reads", err)
+		}
+		h := in.GetAttributes().GetRequest().GetHttp()
+		got := []string{r.method, r.path, r.host, r.peer}
+		want := []string{h.GetMethod(), h.GetPath(), h.GetHost(), in.GetAttributes().GetSource().GetAddress().GetSocketAddress().GetAddress()}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		context := make(map[string]string)
+		for _, c := range r.context {
+			context[c.name] = c.value
+		}
+		if extensions := in.GetAttributes().GetContextExtensions(); !maps.Equal(context, extensions) || len(r.context) != len(extensions) {
+			t.Errorf("context %v, want %v", r.context, extensions)
+		}
+		for name, value := range h.GetHeaders() {
+			if !slices.Contains(r.fields.lines, text{name, value}) {
+				t.Errorf("%q, want %q: %q in it", r.fields.lines, name, value)
+			}
+		}
+		for _, line := range h.GetHeaderMap().GetHeaders() {
+			value := line.GetValue()
+			if len(line.GetRawValue()) > 0 {
+				value = string(line.GetRawValue())
+			}
+			if !slices.ContainsFunc(r.fields.lines, func(l text) bool { return l.name == line.GetKey() && (l.value == value || line.GetValue() != "") }) {
+				t.Errorf("%q, want %q: %q in it", r.fields.lines, line.GetKey(), value)
+			}
+		}
+	})
+}
 
 func TestAddress(t *testing.T) {
 	forwarded := func(hops int) AddressRule { return AddressRule{From: ForwardedFor, Hops: hops} }
@@ -40,7 +104,7 @@ func TestAddress(t *testing.T) {
 			in.Attributes.Source.Address.GetSocketAddress().Address = tt.peer
 			s := newService(t, nil, func(o *Options) { o.Address = tt.rule })
 			c := new(call)
-			c.in.read(in)
+			read(t, &c.in, in)
 			if got := s.addressText(c, ""); got != tt.want {
 				t.Errorf("%s, %s: %q, want %q", tt.name, form, got, tt.want)
 			}

@@ -153,25 +153,26 @@ type call struct {
 	fields   []headers.Header // for the client
 	body     []byte
 	upstream upstream
-	answer   []byte
+	encoded  []byte
 }
 
 // forget leaves no key and nothing of the request behind.
 func (c *call) forget() {
 	clear(c.request.Descriptors)
 	clear(c.request.Plain)
-	clear(c.entries)
+	clear(c.entries[:cap(c.entries)]) // also of descriptors that were left out
 	clear(c.fields)
+	c.in.forget()
 	c.upstream.reset()
 	*c = call{
-		request: policy.Request{Descriptors: c.request.Descriptors[:0], Plain: c.request.Plain[:0]},
+		in: c.in, request: policy.Request{Descriptors: c.request.Descriptors[:0], Plain: c.request.Plain[:0]},
 		entries: c.entries[:0], verdict: c.verdict, fields: c.fields[:0], body: c.body[:0],
-		upstream: c.upstream, answer: c.answer[:0],
+		upstream: c.upstream, encoded: c.encoded[:0],
 	}
 }
 
-// Register adds the service to a gRPC server, whose codec must pass on
-// wire.Encoded, as ratelimit.Codec does.
+// Register adds the service to a gRPC server, whose codec must know
+// wire.Decoder and wire.Encoded, as ratelimit.Codec does.
 func (s *Service) Register(server grpc.ServiceRegistrar) {
 	desc := authv3.Authorization_ServiceDesc
 	desc.Methods = []grpc.MethodDesc{{MethodName: "Check", Handler: check}}
@@ -183,39 +184,48 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 //nolint:revive // gRPC gives the order of the arguments
 func check(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	s := service.(*Service)
-	in := new(authv3.CheckRequest)
-	if err := decode(in); err != nil {
+	c := s.calls.Get().(*call)
+	defer s.calls.Put(c)
+	defer c.forget()
+	if err := decode(&c.in); err != nil {
 		return nil, err
 	}
-	handle := func(ctx context.Context, in any) (any, error) {
-		return wire.Encoded(s.encoded(ctx, in.(*authv3.CheckRequest))), nil
+	handle := func(ctx context.Context, _ any) (any, error) {
+		return wire.Encoded(s.answer(ctx, c)), nil
 	}
 	if intercept == nil {
-		return handle(ctx, in)
+		return handle(ctx, nil)
 	}
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: authv3.Authorization_Check_FullMethodName}
-	return intercept(ctx, in, info, handle)
+	return intercept(ctx, &c.in, info, handle)
 }
 
-// Check answers whether a request may pass. The answer always has a status, and
-// there is no error but for a mistake of ours.
+// Check answers whether a request may pass. The answer always has a status. An
+// error is INTERNAL: one of the messages cannot be encoded, which is a mistake of
+// ours.
 func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	b, err := proto.Marshal(in)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the request is not a message")
+	}
+	c := s.calls.Get().(*call)
+	defer s.calls.Put(c)
+	defer c.forget()
 	out := new(authv3.CheckResponse)
-	if err := proto.Unmarshal(s.encoded(ctx, in), out); err != nil {
+	if err := c.in.Decode(wire.NewMessage(b)); err != nil {
+		return nil, status.Error(codes.Internal, "the request is not a message")
+	}
+	if err := proto.Unmarshal(s.answer(ctx, c), out); err != nil {
 		return nil, status.Error(codes.Internal, "the answer is not a message")
 	}
 	return out, nil
 }
 
-// encoded returns the encoded answer.
-func (s *Service) encoded(ctx context.Context, in *authv3.CheckRequest) []byte {
-	c := s.calls.Get().(*call)
-	defer s.calls.Put(c)
-	defer c.forget()
-	c.in.read(in)
+// answer returns the encoded answer.
+func (s *Service) answer(ctx context.Context, c *call) []byte {
 	r := s.decide(ctx, c)
-	c.answer = s.appendAnswer(c.answer[:0], c, r)
-	return append([]byte(nil), c.answer...)
+	c.encoded = s.appendAnswer(c.encoded[:0], c, r)
+	return append([]byte(nil), c.encoded...)
 }
 
 // decide fills c with what becomes of the request in it.
@@ -237,12 +247,13 @@ func (s *Service) decide(ctx context.Context, c *call) Result {
 func (s *Service) identify(ctx context.Context, c *call) Result {
 	key, p := find(&c.in, s.opts.Credentials)
 	rules := s.opts.Decider.Rules()
-	switch {
-	case p == malformed:
+	switch p {
+	case malformed:
 		return Malformed
-	case p == absent && c.in.context["anonymous"] != "true":
-		return Missing
-	case p == absent:
+	case absent:
+		if anonymous, _ := c.in.says("anonymous"); anonymous != "true" {
+			return Missing
+		}
 		c.id, c.tier = "ip:"+s.addressText(c, "unknown"), rules.TierOf(nil)
 		return Anonymous
 	}
@@ -278,7 +289,7 @@ func (s *Service) identify(ctx context.Context, c *call) Result {
 // limit takes the limits that the context names. The result is Authenticated where
 // they have room.
 func (s *Service) limit(ctx context.Context, c *call) Result {
-	domain, ok := c.in.context["domain"]
+	domain, ok := c.in.says("domain")
 	if !ok {
 		return Authenticated
 	}
@@ -311,7 +322,7 @@ func (s *Service) describe(c *call, domain string) error {
 	if domain == "" {
 		return fmt.Errorf("domain: it is empty")
 	}
-	text, ok := c.in.context["descriptors"]
+	text, ok := c.in.says("descriptors")
 	if !ok {
 		text = defaultTemplate
 	}
@@ -320,7 +331,7 @@ func (s *Service) describe(c *call, domain string) error {
 		return err
 	}
 	cost := uint64(1)
-	if text, ok := c.in.context["cost"]; ok {
+	if text, ok := c.in.says("cost"); ok {
 		if cost, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return fmt.Errorf("cost: not a number from 0 to 2^64-1")
 		}
@@ -365,7 +376,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 		}
 		hidden = hidden || s.hides(e.text) || c.key != "" && strings.Contains(value, c.key)
 	case fromContext:
-		if value, ok = c.in.context[e.text]; !ok {
+		if value, ok = c.in.says(e.text); !ok {
 			return "", false
 		}
 	default:

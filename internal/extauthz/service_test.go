@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -321,6 +323,39 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func TestRateLimit(t *testing.T) {
+	const day = 24 * time.Hour
+	limits := func(all ...window.Limit) tier.Override { return tier.Override{Limits: all} }
+	minute := limits(window.Limit{Hits: 7, Window: time.Minute})
+	for _, tt := range []struct {
+		name      string
+		overrides map[string]tier.Override
+		rule      string
+		hits      uint64
+		unit      string
+	}{
+		{"none", nil, "", 0, ""},
+		{"the only one", map[string]tier.Override{"a": minute}, "", 7, "MINUTE"},
+		{"one of two, none is said", map[string]tier.Override{"a": minute, "b": minute}, "", 0, ""},
+		{"the rule's", map[string]tier.Override{"a": minute, "b": limits(window.Limit{Hits: 1, Window: time.Second})}, "b", 1, "SECOND"},
+		{"of another rule", map[string]tier.Override{"a": minute}, "b", 0, ""},
+		{"an hour", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: time.Hour})}, "a", 1, "HOUR"},
+		{"a day", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: day})}, "a", 1, "DAY"},
+		{"30 days", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 30 * day})}, "a", 1, "MONTH"},
+		{"365 days, as many as there are", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32, Window: 365 * day})}, "a", math.MaxUint32, "YEAR"},
+		{"two minutes", map[string]tier.Override{"a": limits(window.Limit{Hits: 1, Window: 2 * time.Minute})}, "a", 0, ""},
+		{"zero denies", map[string]tier.Override{"a": limits(window.Limit{Window: time.Minute})}, "a", 0, "MINUTE"},
+		{"too many", map[string]tier.Override{"a": limits(window.Limit{Hits: math.MaxUint32 + 1, Window: time.Minute})}, "a", 0, ""},
+		{"two limits", map[string]tier.Override{"a": limits(minute.Limits[0], window.Limit{Hits: 1, Window: day})}, "a", 0, ""},
+		{"unlimited", map[string]tier.Override{"a": {Unlimited: true}}, "a", 0, ""},
+	} {
+		hits, unit := rateLimit(&tier.Subject{Extra: &tier.Extra{Overrides: tt.overrides}}, tt.rule)
+		if unit != tt.unit || unit != "" && hits != tt.hits {
+			t.Errorf("%s: %d per %q, want %d per %q", tt.name, hits, unit, tt.hits, tt.unit)
+		}
+	}
+}
+
 func TestStoreThatCannotDecide(t *testing.T) {
 	s := newService(t, broken{}, nil)
 	out := s.check(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
@@ -479,8 +514,10 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// BenchmarkCheck goes from a message to the bytes of the answer.
+// BenchmarkCheck goes from the bytes of a request to the bytes of the answer, and
+// for comparison only reads the request with the protobuf library.
 func BenchmarkCheck(b *testing.B) {
+	codec := ratelimit.NewCodec()
 	basic := "authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:acme-key"))
 	fields := []string{":method: GET", ":path: /v1/orders", ":authority: api.example.com", "user-agent: curl/8", "accept: */*", "x-request-id: 1"}
 	for name, in := range map[string]*authv3.CheckRequest{
@@ -490,12 +527,27 @@ func BenchmarkCheck(b *testing.B) {
 		"one hop":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key"}, append(fields, "x-api-key: hobby-key")...),
 		"limited":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "9"}, append(fields, "x-api-key: hobby-key")...),
 	} {
+		data := mem.BufferSlice{mem.SliceBuffer(encode(b, in))}
+		decode := func(m any) error { return codec.Unmarshal(data, m) }
 		b.Run(name, func(b *testing.B) {
 			s := newService(b, nil, nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += 10 * time.Second
-				s.encoded(b.Context(), in)
+				if _, err := check(s.Service, b.Context(), decode, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		if name != "authenticated" {
+			continue
+		}
+		b.Run("proto", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := decode(new(authv3.CheckRequest)); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -71,7 +71,7 @@ func TestTemplate(t *testing.T) {
 				in = ask("/a", map[string]string{"anonymous": "true"})
 			}
 			in.Attributes.ContextExtensions["descriptors"] = tt.template
-			c.in.read(in)
+			read(t, &c.in, in)
 			if r := s.identify(t.Context(), c); !r.passes() {
 				t.Fatalf("result = %v", r)
 			}
@@ -91,7 +91,7 @@ func TestTemplate(t *testing.T) {
 func TestQueriesInHeaders(t *testing.T) {
 	s := newService(t, nil, nil)
 	c := new(call)
-	c.in.read(ask("/a", map[string]string{"descriptors": "a=%REQ(x-original-uri)%"}, "x-original-uri: /a?api%5Fkey=%61cme-key"))
+	read(t, &c.in, ask("/a", map[string]string{"descriptors": "a=%REQ(x-original-uri)%"}, "x-original-uri: /a?api%5Fkey=%61cme-key"))
 	if got := described(t, s, c); len(got) != 1 || got[0] != "a=/a" {
 		t.Errorf("%q, want no query", got)
 	}
@@ -101,7 +101,7 @@ func TestQueriesInHeaders(t *testing.T) {
 func TestPlainKeys(t *testing.T) {
 	s := newService(t, nil, func(o *Options) { o.PlainKeys = true })
 	c := new(call)
-	c.in.read(ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%"}, "x-key: k1", "x-secret: k2"))
+	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%"}, "x-key: k1", "x-secret: k2"))
 	described(t, s, c)
 	if p := c.request.Plain; len(p) != 1 || p[0].Key != "k1" || p[0].Fingerprint != s.opts.Secrets.Fingerprint("k1") {
 		t.Errorf("Plain = %v, want k1 alone", p)
@@ -159,7 +159,7 @@ func FuzzTemplate(f *testing.F) {
 	s := newService(f, nil, nil)
 	f.Fuzz(func(t *testing.T, template, cost string) {
 		c := new(call)
-		c.in.read(ask("/?api_key=planted-key", map[string]string{"descriptors": template, "cost": cost}, "x-api-key: planted-key", "x-copy: a planted-key"))
+		read(t, &c.in, ask("/?api_key=planted-key", map[string]string{"descriptors": template, "cost": cost}, "x-api-key: planted-key", "x-copy: a planted-key"))
 		c.key, c.fingerprint = "planted-key", s.opts.Secrets.Fingerprint("planted-key")
 		if err := s.describe(c, "edge"); err != nil {
 			if !utf8.ValidString(err.Error()) || len(err.Error()) > 300 {

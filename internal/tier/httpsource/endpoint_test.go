@@ -108,6 +108,7 @@ func fixture(t *testing.T, o Options, secure bool) tiertest.Fixture {
 	t.Cleanup(func() { stop(server) })
 	proxy := servers.StartProxy(t, address)
 
+	o.Timeout = time.Hour // what ends questions here is something else
 	o.URL = "http://" + proxy.Addr() + "/tiers?v=1"
 	if secure {
 		o.URL = "https" + o.URL[len("http"):]

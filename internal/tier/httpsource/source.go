@@ -249,7 +249,7 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 		return nil, err
 	}
 	r := &tier.Record{Subject: subject, MaxAge: maxAge(resp.Header)}
-	if tag := resp.Header.Get("ETag"); s.opts.Method == Get && isTag(tag) {
+	if tag := resp.Header.Get("ETag"); isTag(tag) {
 		r.Tag = tag
 	}
 	return r, nil

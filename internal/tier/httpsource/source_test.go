@@ -451,18 +451,23 @@ func TestClosedConnections(t *testing.T) {
 // TestConnections: there are never more than so many, and who waits for one is
 // still answered.
 func TestConnections(t *testing.T) {
-	var now, most atomic.Int32
+	var now, made atomic.Int32
 	full := make(chan struct{})
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		n := now.Add(1)
-		defer now.Add(-1)
-		if most.Store(max(most.Load(), n)); n == connections {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if now.Add(1) == connections {
 			close(full)
 		}
 		<-full
 		says(acme)(w, r)
-	})
-	s := newSource(t, Options{URL: url})
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			made.Add(1)
+		}
+	}
+	server.Start()
+	defer stop(server)
+	s := newSource(t, Options{URL: server.URL})
 	errs := make(chan error, 2*connections)
 	for range cap(errs) {
 		go func() {
@@ -475,8 +480,25 @@ func TestConnections(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if most.Load() > connections {
-		t.Errorf("%d questions at a time, want at most %d", most.Load(), connections)
+	if n := made.Load(); n > connections {
+		t.Errorf("%d connections, want at most %d", n, connections)
+	}
+}
+
+// TestClose: connections that are kept alive are closed.
+func TestClose(t *testing.T) {
+	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
+	s := newSource(t, Options{URL: "http://" + proxy.Addr()})
+	if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil || proxy.Connections() != 1 {
+		t.Fatalf("%v; %d connections, want one that is kept", err, proxy.Connections())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); proxy.Connections() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the connection is still there")
+		}
 	}
 }
 

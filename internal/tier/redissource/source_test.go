@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -206,7 +208,9 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch: %v", err)
+	}
 }
 
 // TestRecords: what an operator may have written.
@@ -307,11 +311,83 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLeastRights: the rights that docs/tiers.md asks for are enough.
+// page returns what docs/tiers.md says of Redis.
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/tiers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## Redis\n")
+	if !ok {
+		t.Fatal("docs/tiers.md has no section on Redis")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	return section
+}
+
+// TestCommandsOfTheDocs types what docs/tiers.md has an operator type, and looks
+// at what comes of each part.
+func TestCommandsOfTheDocs(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := newSource(t, zap.NewNop(), server.Addr())
+	defer s.Close()
+	w := start(t, s)
+	<-w.ready
+	one, two := strings.Repeat("1", tier.DigestLen), strings.Repeat("2", tier.DigestLen)
+	_, block, _ := strings.Cut(page(t), "```sh\n")
+	block, _, _ = strings.Cut(block, "```")
+	pro := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{Labels: map[string]string{"region": "eu"}}}
+	free := &tier.Subject{ID: "acme", Tier: "free", Extra: pro.Extra}
+	steps := strings.Split(block, "\n\n")
+	wants := []struct {
+		one, two *tier.Subject
+		told     tier.Change
+	}{
+		{pro, pro, tier.Change{ID: "acme"}},
+		{free, free, tier.Change{ID: "acme"}},
+		{nil, free, tier.Change{Digest: one}},
+		{nil, nil, tier.Change{ID: "acme"}},
+	}
+	if len(steps) != len(wants) {
+		t.Fatalf("%d parts, want %d", len(steps), len(wants))
+	}
+	word := regexp.MustCompile(`'[^']*'|\S+`)
+	for i, step := range steps {
+		for line := range strings.Lines(step) {
+			command, ok := strings.CutPrefix(line, "redis-cli ")
+			if !ok {
+				continue
+			}
+			words := word.FindAllString(strings.NewReplacer("$DIGEST2", two, "$DIGEST", one).Replace(command), -1)
+			for i := range words {
+				words[i] = strings.Trim(words[i], "'")
+			}
+			if _, err := server.Do(words...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c := <-w.told; c != wants[i].told {
+			t.Errorf("part %d: told of %+v, want %+v", i+1, c, wants[i].told)
+		}
+		for digest, want := range map[string]*tier.Subject{one: wants[i].one, two: wants[i].two} {
+			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, r.Subject, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("part %d: %.1s: (-want +got)\n%s", i+1, digest, diff)
+			}
+		}
+	}
+}
+
+// TestLeastRights: the rights that docs/tiers.md gives are enough.
 func TestLeastRights(t *testing.T) {
 	server := servers.StartRedis(t)
-	if _, err := server.Do("ACL", "SETUSER", "default",
-		"resetkeys", "~slidegate:tier:*", "resetchannels", "&slidegate:tiers", "-@all", "+hgetall", "+subscribe", "+ping"); err != nil {
+	line := regexp.MustCompile(`(?m)^ACL SETUSER tiers .*$`).FindString(page(t))
+	line = strings.NewReplacer(" tiers on", " default reset on", ">PASSWORD", "nopass").Replace(line)
+	if _, err := server.Do(strings.Fields(line)...); err != nil {
 		t.Fatal(err)
 	}
 	s := newSource(t, zap.NewNop(), server.Addr())

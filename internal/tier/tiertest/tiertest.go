@@ -232,6 +232,9 @@ func runBadRecords(t *testing.T, f Fixture) {
 	for key, s := range bad {
 		f.Put(t, s, digest(key))
 	}
+	for _, key := range []string{"unicode", "newline", "too long"} {
+		want(t, f, tier.Key{ID: bad[key].ID}, nil)
+	}
 	bad["broken"] = tier.Subject{}
 	for key := range bad {
 		r, err := lookup(t, f, byDigest(key), nil)
@@ -449,6 +452,10 @@ func runClose(t *testing.T, f Fixture) {
 			}
 		})
 	}
+	// Meanwhile the others have come to wait.
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, _ = f.Source.Lookup(ctx, byDigest("a"), nil) // only if it is frozen an error
 	if err := f.Source.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}

@@ -1,0 +1,29 @@
+-- What the PostgreSQL of the compose stack begins with, after the schema: a role for rls and some customers. PostgreSQL's image runs
+-- this once, when its volume is empty.
+
+-- The superuser needs no password: inside the container it is let in, and from outside nobody is to be it.
+ALTER ROLE CURRENT_USER PASSWORD NULL;
+
+-- rls reads, and no more than this.
+\set password `cat /run/secrets/customers-password`
+CREATE ROLE slidegate LOGIN PASSWORD :'password';
+GRANT USAGE ON SCHEMA slidegate TO slidegate;
+GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate;
+
+-- bigco has agreed on a limit of its own, which takes the place of those that its tier has in that rule. gone is known, but no longer a
+-- customer.
+INSERT INTO slidegate.subjects (id, tier, disabled, overrides) VALUES
+  ('acme',  'starter', false, NULL),
+  ('hobby', 'free',    false, NULL),
+  ('bigco', 'pro',     false, '{"per-subject": {"unit": "minute", "requests_per_unit": 60000}}'),
+  ('gone',  'starter', true,  NULL);
+
+-- Digests are what `printf 'demo-acme\n' | rls digest` prints. The keys are examples, and so is that nothing but SHA-256 hides them: with
+-- secrets.key_file the digests of your own are keyed.
+INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
+  ('0ee3d7e3ae154954f584999ee8a2898c17694d98ad7cf282281363b71fcec8ae', 'acme',  NULL),   -- demo-acme
+  ('ffa3f8b5031d3c74f63f3a74d2d644ecb233eb0a8f9f2744ae5909311dcc7d74', 'acme',  NULL),   -- demo-acme-new, which replaces it one day; both share the limits
+  ('d042fdbba05dadefee7507161df38adce3e201433eeeb514eb0ff6b503238595', 'hobby', NULL),   -- demo-hobby
+  ('b94b6624901f4cf53780229bb4ad5e018ef16f578bdf2cec57fb64f1ad8f0a11', 'bigco', NULL),   -- demo-bigco
+  ('6ff2513a11648dd4963762c4d15142bc55bb34397b5de1cfd88042010de1cb0d', 'gone',  NULL),   -- demo-gone
+  ('7738b7f4433b4fb6b579e74d7720f6cdac0cde11096b726edbd5fa3c7da6794c', 'hobby', now());  -- demo-revoked

@@ -1,0 +1,152 @@
+package extauthz
+
+import "github.com/slidegate/slidegate/internal/wire"
+
+// The fields of a CheckRequest that are read, by message, as their tags.
+const (
+	checkAttributes = 1<<3 | wire.AsBytes
+
+	attributesSource  = 1<<3 | wire.AsBytes
+	attributesRequest = 4<<3 | wire.AsBytes
+	attributesContext = 10<<3 | wire.AsBytes
+
+	peerAddress = 1<<3 | wire.AsBytes
+
+	addressSocket   = 1<<3 | wire.AsBytes
+	addressPipe     = 2<<3 | wire.AsBytes
+	addressInternal = 3<<3 | wire.AsBytes
+
+	socketAddress = 2<<3 | wire.AsBytes
+
+	requestHTTP = 2<<3 | wire.AsBytes
+
+	httpMethod    = 2<<3 | wire.AsBytes
+	httpHeaders   = 3<<3 | wire.AsBytes
+	httpPath      = 4<<3 | wire.AsBytes
+	httpHost      = 5<<3 | wire.AsBytes
+	httpHeaderMap = 13<<3 | wire.AsBytes
+
+	headerMapHeaders = 1<<3 | wire.AsBytes
+
+	// Of an entry of a map, and of a header.
+	textName  = 1<<3 | wire.AsBytes
+	textValue = 2<<3 | wire.AsBytes
+	textRaw   = 3<<3 | wire.AsBytes
+)
+
+// each calls read for every field of a message.
+func each(in wire.Message, read func(tag uint64, in wire.Message) error) error {
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return err
+		}
+		if err := read(f.Tag, f.Message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Decode implements wire.Decoder. r is empty.
+func (r *request) Decode(in wire.Message) error {
+	return each(in, func(tag uint64, in wire.Message) error {
+		if tag != checkAttributes {
+			return nil
+		}
+		return each(in, r.decodeAttributes)
+	})
+}
+
+func (r *request) decodeAttributes(tag uint64, in wire.Message) error {
+	switch tag {
+	case attributesSource:
+		return each(in, func(tag uint64, in wire.Message) error {
+			if tag != peerAddress {
+				return nil
+			}
+			return each(in, r.decodeAddress)
+		})
+	case attributesRequest:
+		return each(in, func(tag uint64, in wire.Message) error {
+			if tag != requestHTTP {
+				return nil
+			}
+			return each(in, r.decodeHTTP)
+		})
+	case attributesContext:
+		t, err := decodeText(in)
+		// The last of several counts.
+		for i := range r.context {
+			if r.context[i].name == t.name {
+				r.context[i] = t
+				return err
+			}
+		}
+		r.context = append(r.context, t)
+		return err
+	}
+	return nil
+}
+
+func (r *request) decodeAddress(tag uint64, in wire.Message) error {
+	switch tag {
+	case addressSocket:
+		return each(in, func(tag uint64, in wire.Message) error {
+			if tag == socketAddress {
+				r.peer = in.Text()
+			}
+			return nil
+		})
+	case addressPipe, addressInternal:
+		r.peer = ""
+	}
+	return nil
+}
+
+func (r *request) decodeHTTP(tag uint64, in wire.Message) error {
+	switch tag {
+	case httpMethod:
+		r.method = in.Text()
+	case httpPath:
+		r.path = in.Text()
+	case httpHost:
+		r.host = in.Text()
+	case httpHeaders:
+		return r.decodeHeader(in)
+	case httpHeaderMap:
+		return each(in, func(tag uint64, in wire.Message) error {
+			if tag != headerMapHeaders {
+				return nil
+			}
+			return r.decodeHeader(in)
+		})
+	}
+	return nil
+}
+
+func (r *request) decodeHeader(in wire.Message) error {
+	t, err := decodeText(in)
+	r.fields.lines = append(r.fields.lines, t)
+	return err
+}
+
+func decodeText(in wire.Message) (t text, err error) {
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return t, err
+		}
+		switch f.Tag {
+		case textName:
+			t.name = f.Message.Text()
+		case textValue:
+			t.value = f.Message.Text()
+		case textRaw:
+			if raw := f.Message.Text(); raw != "" {
+				t.value = raw
+			}
+		}
+	}
+	return t, nil
+}

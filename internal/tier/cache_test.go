@@ -1,0 +1,733 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// bubble runs a test with a clock of its own.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func TestCacheOptions(t *testing.T) {
+	for name, change := range map[string]func(*CacheOptions){
+		"Source":           func(o *CacheOptions) { o.Source = nil },
+		"Timeout":          func(o *CacheOptions) { o.Timeout = 0 },
+		"LookupsPerSecond": func(o *CacheOptions) { o.LookupsPerSecond = 0 },
+		"Subjects":         func(o *CacheOptions) { o.Subjects = 0 },
+		"Unknown ":         func(o *CacheOptions) { o.Unknown = -1 },
+		"TTL":              func(o *CacheOptions) { o.TTL = 0 },
+		"UnknownTTL":       func(o *CacheOptions) { o.UnknownTTL = 0 },
+		"Stale":            func(o *CacheOptions) { o.Stale = -1 },
+		"Failures":         func(o *CacheOptions) { o.Failures = 0 },
+		"Retry":            func(o *CacheOptions) { o.Retry = 0 },
+	} {
+		o := options(newFake())
+		change(&o)
+		if _, err := NewCache(o); err == nil || !strings.Contains(strings.ToLower(err.Error()+" "), strings.ToLower(name)) {
+			t.Errorf("%s: error = %v, want one that names it", name, err)
+		}
+	}
+	o := options(newFake())
+	o.Stale = 0
+	c, err := NewCache(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if !o.Source.(*fake).closed {
+		t.Error("the source is open still")
+	}
+	if a := c.Resolve(t.Context(), key("a"), time.Hour); !a.Unavailable {
+		t.Errorf("a closed cache answers %+v", a)
+	}
+}
+
+// TestCacheExpiry: a record counts for its ttl, by digest and by id, known or not.
+func TestCacheExpiry(t *testing.T) {
+	for name, c := range map[string]struct {
+		key  Key
+		tier string
+		ttl  time.Duration
+	}{
+		"known":      {key("a"), "free", time.Minute},
+		"by id":      {Key{ID: "acme"}, "free", time.Minute},
+		"unknown":    {key("z"), "nobody", 10 * time.Second},
+		"unknown id": {Key{ID: "zeta"}, "nobody", 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFake()
+				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"), "acme")
+				l := cache(t, f, nil)
+				l.is(t, c.key, c.tier, "")
+				l.asks(t, f, 1)
+				// Not asked ahead yet: four fifths of nine tenths.
+				time.Sleep(c.ttl * 72 / 100)
+				l.is(t, c.key, c.tier, "")
+				synctest.Wait()
+				l.asks(t, f, 0)
+				time.Sleep(c.ttl * 39 / 100)
+				l.is(t, c.key, c.tier, "")
+				l.asks(t, f, 1)
+			})
+		})
+	}
+}
+
+func TestCacheJitter(t *testing.T) {
+	const n = 1000
+	shortest, longest, soonest := time.Hour, time.Duration(0), 0
+	for i := range n {
+		s, _ := sumOf(key(fmt.Sprint(i)))
+		d := s.lifetime(time.Minute, 0)
+		shortest, longest = min(shortest, d), max(longest, d)
+		if d < 57*time.Second {
+			soonest++
+		}
+	}
+	if shortest < 54*time.Second || shortest > 55*time.Second || longest > 66*time.Second || longest < 65*time.Second {
+		t.Errorf("a ttl of 1m is between %v and %v, want 54s to 66s", shortest, longest)
+	}
+	if soonest < n/6 || soonest > n/3 {
+		t.Errorf("%d of %d are in the first quarter, want them spread", soonest, n)
+	}
+}
+
+// TestCacheMaxAge: the source may shorten the ttl, and not lengthen it.
+func TestCacheMaxAge(t *testing.T) {
+	for _, c := range []struct {
+		maxAge   time.Duration
+		min, max time.Duration
+	}{
+		{0, 54 * time.Second, 66 * time.Second},
+		{time.Hour, 54 * time.Second, 66 * time.Second},
+		{10 * time.Second, 9 * time.Second, 10 * time.Second},
+		{-1, 0, 0},
+	} {
+		for i := range 100 {
+			s, _ := sumOf(key(fmt.Sprint(i)))
+			if d := s.lifetime(time.Minute, c.maxAge); d < c.min || d > c.max {
+				t.Errorf("max-age %v: lifetime %v, want %v to %v", c.maxAge, d, c.min, c.max)
+			}
+		}
+	}
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.records[digest("a")] = &Record{Subject: &Subject{ID: "acme", Tier: "free"}, MaxAge: -1}
+		l := cache(t, f, nil)
+		for range 3 {
+			l.is(t, key("a"), "free", "")
+			l.asks(t, f, 1)
+		}
+		f.do(func() { f.err = errDown })
+		l.is(t, key("a"), "free", "stale")
+	})
+}
+
+// TestCacheTag: a source is told what it said before, if it said by what to ask.
+func TestCacheTag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.records[digest("b")] = &Record{Subject: &Subject{ID: "bolt", Tier: "pro"}, Tag: "v1", MaxAge: 20 * time.Second}
+		f.records[digest("z")] = &Record{Tag: "none"}
+		l := cache(t, f, nil)
+		for range 3 {
+			l.is(t, key("a"), "free", "")
+			l.is(t, key("b"), "pro", "")
+			l.is(t, key("z"), "nobody", "")
+			time.Sleep(21 * time.Second)
+		}
+		for _, q := range f.asked[3:] {
+			switch q.key.Digest {
+			case digest("a"):
+				t.Error("a record without a tag is asked for within its ttl")
+			case digest("b"):
+				if q.last == nil || q.last.Tag != "v1" || q.last.MaxAge != 20*time.Second || q.last.Subject.ID != "bolt" {
+					t.Errorf("told of %+v, want what it said of bolt", q.last)
+				}
+			case digest("z"):
+				if q.last == nil || q.last.Tag != "none" || q.last.Subject != nil {
+					t.Errorf("told of %+v, want what it said of nobody", q.last)
+				}
+			}
+		}
+		l.asks(t, f, 7)
+	})
+}
+
+// TestCacheRefreshAhead: who is asked for often never waits for the source.
+func TestCacheRefreshAhead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, nil)
+		l.is(t, key("a"), "free", "")
+		f.do(func() { f.delay = time.Second / 2 })
+		for range 1000 {
+			time.Sleep(time.Second)
+			began := time.Now()
+			l.is(t, key("a"), "free", "")
+			if time.Since(began) != 0 {
+				t.Fatal("a request waited")
+			}
+		}
+		if n := f.questions(); n < 1000/66 || n > 1000/43+1 {
+			t.Errorf("%d questions in 1000 s, want one for each ttl less its last fifth", n)
+		}
+		if s := l.Stats(); s.Hits != 1000 || s.Asked != 1 {
+			t.Errorf("%+v, want 1000 hits", s)
+		}
+	})
+}
+
+// TestCacheWait: nobody waits longer than he said, and the answer is for the next.
+func TestCacheWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"), digest("b"), digest("c"))
+		l := cache(t, f, nil)
+		f.do(func() { f.delay = 100 * time.Millisecond })
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		soon, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+		defer cancel()
+		for _, c := range []struct {
+			key        string
+			ctx        context.Context
+			wait, want time.Duration
+		}{
+			{"c", soon, wait, 3 * time.Millisecond},
+			{"a", t.Context(), wait, wait},
+			{"a", t.Context(), 0, 0},
+			{"b", ended, wait, 0},
+		} {
+			began := time.Now()
+			a := l.Resolve(c.ctx, key(c.key), c.wait)
+			if got := time.Since(began); got != c.want {
+				t.Errorf("%s waited %v, want %v", c.key, got, c.want)
+			}
+			if !a.Unavailable || a.Subject != nil || a.Stale {
+				t.Errorf("%s got %+v, want unavailable", c.key, a)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, k := range []string{"a", "b", "c"} {
+			l.is(t, key(k), "free", "")
+		}
+		l.asks(t, f, 3)
+	})
+}
+
+func TestCacheOneFlight(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.delay = wait / 2
+		l := cache(t, f, nil)
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { l.is(t, key("a"), "free", "") })
+		}
+		wg.Wait()
+		l.asks(t, f, 1)
+		if s := l.Stats(); s.Asked != 100 || s.Found != 1 {
+			t.Errorf("%+v, want 100 answered by one question", s)
+		}
+	})
+}
+
+// TestCacheStale: a source that is away changes nothing for known keys.
+func TestCacheStale(t *testing.T) {
+	for name, away := range map[string]func(*fake){
+		"fails":  func(f *fake) { f.err = errDown },
+		"slow":   func(f *fake) { f.delay = 20 * time.Millisecond },
+		"silent": func(f *fake) { f.delay = time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFake()
+				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+				l := cache(t, f, nil)
+				l.is(t, key("a"), "free", "")
+				l.is(t, key("z"), "nobody", "")
+				time.Sleep(67 * time.Second)
+				f.do(func() { away(f) })
+				l.is(t, key("a"), "free", "stale")
+				l.is(t, key("z"), "nobody", "stale")
+				l.is(t, key("b"), "unavailable", "")
+				if s := l.Stats(); s.Stale != 2 || s.Unavailable != 1 || s.StaleAge < 66*time.Second || s.StaleAge > 68*time.Second {
+					t.Errorf("%+v, want 2 stale of 67s, 1 unavailable", s)
+				}
+				if name == "slow" {
+					time.Sleep(20 * time.Millisecond)
+					l.is(t, key("a"), "free", "")
+					return
+				}
+				time.Sleep(time.Hour - 20*time.Second)
+				l.is(t, key("a"), "free", "stale")
+				time.Sleep(20 * time.Second)
+				l.is(t, key("a"), "unavailable", "")
+				f.do(func() { f.err, f.delay = nil, 0 })
+				time.Sleep(2 * time.Second) // a question that tries may be under way
+				l.is(t, key("a"), "free", "")
+			})
+		})
+	}
+}
+
+// TestCacheBreaker: a source that fails is left alone, and nobody waits for it.
+func TestCacheBreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.err, f.delay = errDown, time.Millisecond
+		l := cache(t, f, nil)
+		for i := range 50 {
+			began := time.Now()
+			l.is(t, key(fmt.Sprint(i)), "unavailable", "")
+			if i >= 5 && time.Since(began) != 0 {
+				t.Error("a request waited for a source that is not asked")
+			}
+		}
+		l.asks(t, f, 5)
+		if s := l.Stats(); s.Errors != 5 || s.Refused != 45 || !s.Open {
+			t.Errorf("%+v, want 5 errors, 45 refused", s)
+		}
+		for range 10 { // one question tries, each second
+			time.Sleep(1001 * time.Millisecond)
+			for i := range 10 {
+				l.is(t, key(fmt.Sprint(i)), "unavailable", "")
+			}
+		}
+		l.asks(t, f, 10)
+		f.do(func() { f.err = nil })
+		time.Sleep(1001 * time.Millisecond)
+		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("b"), "nobody", "")
+		if s := l.Stats(); s.Open || !s.LastAnswer.Equal(time.Now()) {
+			t.Errorf("%+v, want it to be asked, and to have answered now", s)
+		}
+		var lines []string
+		for _, e := range l.states.All() {
+			lines = append(lines, e.Message)
+		}
+		if len(lines) != 2 || !strings.Contains(lines[0], "does not answer") || !strings.Contains(lines[1], "answers again") {
+			t.Errorf("log = %q, want a line for each change", lines)
+		}
+		if got := l.states.All()[0].ContextMap()["error"]; got != errDown.Error() {
+			t.Errorf("error in the log = %v, want the cause", got)
+		}
+	})
+}
+
+// TestCacheBadRecord: what is wrong with one record is nobody else's trouble.
+func TestCacheBadRecord(t *testing.T) {
+	for name, spoil := range map[string]func(*fake){
+		"error": func(f *fake) { f.err = fmt.Errorf("%w: row of acme: overrides: no JSON", ErrBadRecord) },
+		"no id": func(f *fake) {
+			f.records = map[string]*Record{digest("a"): {Subject: &Subject{}}, digest("n"): {Subject: &Subject{}}}
+		},
+		"no record": func(f *fake) { f.none = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFake()
+				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+				l := cache(t, f, nil)
+				l.is(t, key("a"), "free", "")
+				time.Sleep(67 * time.Second)
+				f.do(func() { spoil(f) })
+				l.asks(t, f, 1)
+				for range 20 {
+					l.is(t, key("a"), "free", "stale")
+					l.is(t, key("n"), "unavailable", "")
+				}
+				l.asks(t, f, 2) // each once
+				if s := l.Stats(); s.BadRecords != 2 || s.Open || s.Errors != 0 {
+					t.Errorf("%+v, want 2 bad records", s)
+				}
+				if l.samples.FilterMessageSnippet("no record").Len() != 2 || l.states.Len() != 0 {
+					t.Errorf("log = %v and %v, want a sampled line for each", l.samples.All(), l.states.All())
+				}
+				for i := range 10 { // the source answers, so it is asked on
+					_, err := l.Lookup(t.Context(), key(fmt.Sprint("more ", i)))
+					if name == "error" && !errors.Is(err, ErrBadRecord) {
+						t.Errorf("Lookup = %v, want what the source said", err)
+					}
+				}
+				l.asks(t, f, 10)
+				time.Sleep(11 * time.Second)
+				l.is(t, key("a"), "free", "stale")
+				l.is(t, key("n"), "unavailable", "")
+				l.asks(t, f, 2)
+				// Somebody repairs it.
+				f.do(func() { f.err, f.none, f.records = nil, false, make(map[string]*Record) })
+				f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"), digest("n"))
+				l.is(t, key("a"), "free", "stale")
+				l.Invalidate(Change{ID: "acme"})
+				l.is(t, key("a"), "pro", "")
+				l.is(t, key("n"), "pro", "")
+			})
+		})
+	}
+}
+
+// TestCachePace: the source never gets more questions in a second than the setting
+// says, and those who are known get a part whatever others do.
+func TestCachePace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const most, subjects = 100, 15
+		f := newFake()
+		for i := range subjects {
+			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
+		}
+		l := cache(t, f, func(o *CacheOptions) {
+			o.LookupsPerSecond = most
+			o.TTL = 2 * time.Second
+		})
+		for i := range subjects {
+			l.is(t, key(fmt.Sprint(i)), "free", "")
+		}
+		made, stale := 0, 0
+		for range 10_000 {
+			time.Sleep(time.Millisecond)
+			made++
+			l.resolve(t, key(fmt.Sprint("made up ", made)))
+			if a := l.resolve(t, key(fmt.Sprint(made%subjects))); a.Stale {
+				stale++
+			} else if a.Subject == nil {
+				t.Fatalf("a known subject got %+v", a)
+			}
+		}
+		if stale != 0 {
+			t.Errorf("%d answers to known subjects are stale", stale)
+		}
+		if got := mostInASecond(f.asked); got > most || got < most*85/100 {
+			t.Errorf("%d questions in one second, want up to %d", got, most)
+		}
+		s := l.Stats()
+		if s.Limited == 0 || s.UnknownKeys > 100 || s.Subjects != subjects {
+			t.Errorf("%+v, want some limited, 100 unknown keys at most, %d subjects", s, subjects)
+		}
+		// Limited is not failed: what has expired is answered.
+		time.Sleep(5 * time.Second)
+		for i := range most {
+			l.resolve(t, key(fmt.Sprint("more ", i)))
+		}
+		for i := range subjects {
+			l.Invalidate(Change{ID: fmt.Sprint(i)})
+			l.is(t, key(fmt.Sprint(i)), "free", "")
+		}
+		stale = 0
+		for i := range subjects {
+			l.Invalidate(Change{ID: fmt.Sprint(i)})
+			if l.resolve(t, key(fmt.Sprint(i))).Stale {
+				stale++
+			}
+		}
+		if stale != 2*subjects-most/5 {
+			t.Errorf("%d stale, want those beyond the fifth that others leave", stale)
+		}
+	})
+}
+
+func mostInASecond(asked []question) (most int) {
+	first := 0
+	for i, q := range asked {
+		for q.at.Sub(asked[first].at) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// TestCacheManyUnderWay: a source that hangs does not gather questions without end.
+func TestCacheManyUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, func(o *CacheOptions) {
+			o.LookupsPerSecond = 1e6
+			o.Timeout = time.Minute
+		})
+		l.is(t, key("a"), "free", "")
+		f.do(func() { f.delay = time.Hour })
+		for i := range 2 * maxQuestions {
+			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
+		}
+		synctest.Wait()
+		if n := l.Stats().Questions; n != maxQuestions*4/5 {
+			t.Errorf("%d questions under way, want %d", n, maxQuestions*4/5)
+		}
+		l.Invalidate(Change{ID: "acme"})
+		l.is(t, key("a"), "free", "stale")
+		if n := l.Stats().Questions; n != maxQuestions*4/5+1 {
+			t.Errorf("%d questions under way, want one for the known subject", n)
+		}
+	})
+}
+
+// TestCacheFlood: made-up keys push out made-up keys.
+func TestCacheFlood(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const subjects = 500
+		f := newFake()
+		for i := range subjects {
+			f.set(Subject{ID: fmt.Sprint(i), Tier: "free"}, digest(fmt.Sprint(i)))
+		}
+		l := cache(t, f, func(o *CacheOptions) {
+			o.LookupsPerSecond = 1e6
+			o.Unknown = 100
+		})
+		for i := range subjects {
+			l.is(t, key(fmt.Sprint(i)), "free", "")
+		}
+		for i := range 20_000 {
+			l.is(t, key(fmt.Sprint("made up ", i)), "nobody", "")
+		}
+		if s := l.Stats(); s.Subjects != subjects || s.UnknownKeys > 100 {
+			t.Errorf("%+v, want %d subjects and 100 unknown keys at most", s, subjects)
+		}
+		l.asks(t, f, subjects+20_000)
+		for i := range subjects {
+			l.is(t, key(fmt.Sprint(i)), "free", "")
+		}
+		l.asks(t, f, 0)
+	})
+}
+
+// TestCacheVerifier: two keys that share what a record is found by do not share it.
+func TestCacheVerifier(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		a := digest("a")
+		b := a[:32] + digest("b")[32:]
+		f.set(Subject{ID: "acme", Tier: "free"}, a)
+		l := cache(t, f, nil)
+		l.is(t, Key{Digest: a}, "free", "")
+		l.is(t, Key{Digest: b}, "nobody", "")
+		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", MaxText+1)}, {ID: "a\nb"}} {
+			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
+			l.is(t, k, "nobody", "")
+		}
+		// An id that looks like a digest is none.
+		l.is(t, Key{ID: a}, "free", "")
+		l.asks(t, f, 3)
+	})
+}
+
+func TestCacheUnknownTier(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "gold"}, digest("a"))
+		f.set(Subject{ID: "bolt", Tier: "free"}, digest("b"))
+		f.set(Subject{ID: "coil"}, digest("c"))
+		f.set(Subject{ID: "dyno", Tier: "free", Disabled: true}, digest("d"))
+		l := cache(t, f, func(o *CacheOptions) { o.KnownTier = func(tier string) bool { return tier == "free" } })
+		l.is(t, key("a"), "gold", "")
+		l.is(t, key("b"), "free", "")
+		l.is(t, key("c"), "", "")
+		if s := l.resolve(t, key("d")).Subject; s == nil || !s.Disabled {
+			t.Errorf("got %+v, want one that is disabled", s)
+		}
+		if n := l.Stats().UnknownTiers; n != 1 || l.samples.Len() != 1 || l.samples.All()[0].ContextMap()["tier"] != "gold" {
+			t.Errorf("%d unknown tiers, log = %v, want the one", n, l.samples.All())
+		}
+	})
+}
+
+func TestCacheLook(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, nil)
+		look := func(want Inspection) {
+			t.Helper()
+			got := l.Look(key("a"))
+			if (got.Subject == nil) != (want.Subject == nil) || got.Held != want.Held || got.Fresh != want.Fresh || got.Age != want.Age {
+				t.Errorf("Look = %+v, want %+v", got, want)
+			}
+		}
+		some := &Subject{}
+		look(Inspection{})
+		l.is(t, key("a"), "free", "")
+		time.Sleep(time.Second)
+		look(Inspection{Held: true, Fresh: true, Subject: some, Age: time.Second})
+		got, err := l.Lookup(t.Context(), key("a"))
+		if err != nil || got.Age != 0 || got.Subject.ID != "acme" {
+			t.Errorf("Lookup = %+v, %v, want it anew", got, err)
+		}
+		look(Inspection{Held: true, Fresh: true, Subject: some})
+		time.Sleep(70 * time.Second)
+		look(Inspection{Held: true, Subject: some, Age: 70 * time.Second})
+		f.do(func() { f.err = errDown })
+		got, err = l.Lookup(t.Context(), key("a"))
+		if !errors.Is(err, errDown) || got.Age != 70*time.Second {
+			t.Errorf("Lookup = %+v, %v, want what is held and why", got, err)
+		}
+		f.do(func() { f.err, f.delay = nil, time.Minute })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err = l.Lookup(ctx, key("a")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lookup = %v, want that it took too long", err)
+		}
+		if _, err = l.Lookup(ctx, Key{Digest: "x"}); err == nil {
+			t.Error("Lookup of what is no key succeeds")
+		}
+		time.Sleep(2 * time.Hour)
+		look(Inspection{})
+		l.asks(t, f, 4)
+		if s := l.Stats(); s.Hits+s.NegativeHits+s.Asked+s.Stale+s.Unavailable != 1 {
+			t.Errorf("%+v, want one request", s)
+		}
+	})
+}
+
+// TestCachePlainKey: the key itself goes to the source and nowhere else, even if the
+// source repeats it.
+func TestCachePlainKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const plain = "sk-test-distinctive"
+		f := newFake()
+		l := cache(t, f, func(o *CacheOptions) { o.LookupsPerSecond = 10 })
+		k := Key{Digest: digest(plain), Plain: plain}
+		var texts []string
+		for _, err := range []error{
+			fmt.Errorf("cannot use %q", plain), fmt.Errorf("%w: body says %s", ErrBadRecord, plain),
+			errDown, errDown, errDown, errDown, fmt.Errorf("refused: %s", plain), nil, nil,
+		} {
+			f.do(func() { f.err = err })
+			l.Invalidate(Change{})
+			_, err := l.Lookup(t.Context(), k)
+			texts = append(texts, fmt.Sprintf("%v %+v %#v", err, err, err))
+		}
+		if f.asked[0].key.Plain != plain {
+			t.Error("the source was not told the key")
+		}
+		for _, e := range append(l.states.All(), l.samples.All()...) {
+			texts = append(texts, fmt.Sprintf("%s %+v", e.Message, e.ContextMap()))
+		}
+		h := l.peek(func() *sum { s, _ := sumOf(k); return &s }())
+		texts = append(texts, fmt.Sprintf("%+v %+v", h, l.Stats()))
+		for _, text := range texts {
+			if strings.Contains(text, plain) {
+				t.Errorf("the key is in %q", text)
+			}
+		}
+		if !strings.Contains(texts[0], "(API key)") || !strings.Contains(strings.Join(texts, "\n"), "has failed") {
+			t.Errorf("texts = %q, want all kinds of errors", texts)
+		}
+	})
+}
+
+// TestCacheJustAnswered: who finds no record, and is overtaken by the answer to
+// somebody else, does not ask again.
+func TestCacheJustAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, nil)
+		s, _ := sumOf(key("a"))
+		seen := l.peek(&s)
+		l.is(t, key("a"), "free", "")
+		q, err := l.ask(key("a"), &s, seen)
+		if err != nil || !q.wait(t.Context(), 0) || q.held.subject.ID != "acme" {
+			t.Errorf("ask = %+v, %v, want what is held", q, err)
+		}
+		l.asks(t, f, 1)
+	})
+}
+
+// TestCacheClose: questions end, and nobody says that the source has failed.
+func TestCacheClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		l := cache(t, f, nil)
+		l.is(t, key("a"), "nobody", "")
+		f.delay = time.Hour
+		for i := range 10 {
+			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := l.Close(); err != nil || time.Since(began) != 0 {
+			t.Errorf("Close = %v after %v, want it at once", err, time.Since(began))
+		}
+		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("b"), "unavailable", "")
+		if s := l.Stats(); s.Open || s.Errors+s.Timeouts != 0 || s.Questions != 0 || l.states.Len()+l.samples.Len() != 0 {
+			t.Errorf("%+v, log = %v %v, want no failure", s, l.states.All(), l.samples.All())
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		perSecond, strangers, known int // what is left for those who are known
+	}{{1, 1, 0}, {2, 1, 1}, {5, 4, 1}, {10, 8, 2}, {1000, 800, 200}} {
+		p := newPace(c.perSecond)
+		now := time.Duration(0)
+		spend := func(known bool) (n int) {
+			for ; p.room(known, now); n++ {
+				p.take(known, now)
+			}
+			return n
+		}
+		if got := spend(false); got != c.strangers {
+			t.Errorf("%d a second: %d strangers, want %d", c.perSecond, got, c.strangers)
+		}
+		if got := spend(true); got != c.known {
+			t.Errorf("%d a second: %d known after strangers, want %d", c.perSecond, got, c.known)
+		}
+		now += aSecond
+		if c.known > 0 {
+			p.take(true, now) // is none of theirs
+		}
+		if got := spend(false); got != c.strangers {
+			t.Errorf("%d a second: %d strangers in the next, want %d", c.perSecond, got, c.strangers)
+		}
+		now += aSecond
+		if got := spend(true); got != c.perSecond {
+			t.Errorf("%d a second: %d known alone, want all", c.perSecond, got)
+		}
+	}
+}
+
+func TestCacheSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var got []float64
+		f := newFake()
+		f.delay = wait / 5
+		l := cache(t, f, func(o *CacheOptions) { o.SourceSeconds = func(s float64) { got = append(got, s) } })
+		l.is(t, key("a"), "nobody", "")
+		if len(got) != 1 || got[0] != (wait/5).Seconds() {
+			t.Errorf("questions took %v, want one of 1ms", got)
+		}
+	})
+}
+
+// TestCacheWithoutLogs: logs may be left out.
+func TestCacheWithoutLogs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.err = errDown
+		l := cache(t, f, func(o *CacheOptions) { o.Log, o.SampledLog = nil, (*zap.Logger)(nil) })
+		for range 10 {
+			l.is(t, key("a"), "unavailable", "")
+		}
+	})
+}

@@ -1,0 +1,261 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestCacheInvalidate: who has changed is asked for at the next request, and others
+// are not.
+func TestCacheInvalidate(t *testing.T) {
+	keys := []Key{key("a1"), key("a2"), {ID: "acme"}, key("b"), key("z"), {ID: "zeta"}}
+	for name, c := range map[string]struct {
+		change Change
+		asked  []int // of keys
+	}{
+		"digest":         {Change{Digest: digest("a1")}, []int{0}},
+		"unknown digest": {Change{Digest: digest("z")}, []int{4}},
+		// The subject may have got the key that nobody had.
+		"id":         {Change{ID: "acme"}, []int{0, 1, 2, 4, 5}},
+		"other id":   {Change{ID: "coil"}, []int{4, 5}},
+		"both":       {Change{Digest: digest("b"), ID: "acme"}, []int{0, 1, 2, 3, 4, 5}},
+		"everything": {Change{}, []int{0, 1, 2, 3, 4, 5}},
+		"no digest":  {Change{Digest: "rubbish"}, []int{0, 1, 2, 3, 4, 5}},
+		"rubbish":    {Change{Digest: "rubbish", ID: "coil"}, []int{0, 1, 2, 3, 4, 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFake()
+				f.set(Subject{ID: "acme", Tier: "free"}, digest("a1"), digest("a2"), "acme")
+				f.set(Subject{ID: "bolt", Tier: "free"}, digest("b"))
+				l := cache(t, f, nil)
+				// Neither of these shares a stripe with another.
+				for l.ofID("acme") == l.ofID("bolt") || l.ofID("coil") == l.ofID("acme") || l.ofID("coil") == l.ofID("bolt") {
+					l = cache(t, f, nil)
+				}
+				for _, k := range keys {
+					l.resolve(t, k)
+				}
+				l.asks(t, f, len(keys))
+				l.Invalidate(c.change)
+				for range 2 {
+					for _, k := range keys {
+						l.resolve(t, k)
+					}
+				}
+				var got []int
+				for _, q := range f.asked {
+					for i, k := range keys {
+						if k == q.key {
+							got = append(got, i)
+						}
+					}
+				}
+				if fmt.Sprint(got) != fmt.Sprint(c.asked) {
+					t.Errorf("asked for %v, want %v", got, c.asked)
+				}
+			})
+		})
+	}
+}
+
+// TestCacheInvalidateNew: a key that nobody had is seen as soon as it is told of.
+func TestCacheInvalidateNew(t *testing.T) {
+	for name, change := range map[string]Change{
+		"digest": {Digest: digest("a")}, "id": {ID: "acme"}, "everything": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFake()
+				l := cache(t, f, nil)
+				l.is(t, key("a"), "nobody", "")
+				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+				l.is(t, key("a"), "nobody", "")
+				l.Invalidate(change)
+				l.is(t, key("a"), "free", "")
+				// And is taken back.
+				f.do(func() { delete(f.records, digest("a")) })
+				l.Invalidate(change)
+				l.is(t, key("a"), "nobody", "")
+				if s := l.Stats(); s.Subjects != 0 || s.UnknownKeys != 1 {
+					t.Errorf("%+v, want one record of the key", s)
+				}
+			})
+		})
+	}
+}
+
+// TestCacheInvalidateDown: what has changed is not forgotten while the source cannot
+// say to what.
+func TestCacheInvalidateDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, nil)
+		l.is(t, key("a"), "free", "")
+		f.do(func() { f.err = errDown })
+		for _, ch := range []Change{{Digest: digest("a")}, {ID: "acme"}, {}} {
+			l.Invalidate(ch)
+			l.is(t, key("a"), "free", "stale")
+		}
+	})
+}
+
+// TestCacheInvalidateUnderWay: an answer to a question from before a change does not
+// count after it, in whatever order answers come.
+func TestCacheInvalidateUnderWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		change        Change
+		first, second time.Duration // how long the questions take
+	}{
+		"digest":       {Change{Digest: digest("a")}, 3 * time.Millisecond, time.Millisecond},
+		"id":           {Change{ID: "acme"}, 3 * time.Millisecond, time.Millisecond},
+		"everything":   {Change{}, 3 * time.Millisecond, time.Millisecond},
+		"in order":     {Change{ID: "acme"}, 3 * time.Millisecond, 4 * time.Millisecond},
+		"not asked by": {Change{ID: "acme"}, 3 * time.Millisecond, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFake()
+				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+				f.delay = c.first
+				l := cache(t, f, nil)
+				got := make(chan Answer)
+				go func() { got <- l.Resolve(t.Context(), key("a"), wait) }()
+				time.Sleep(2 * time.Millisecond)
+				f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
+				l.Invalidate(c.change)
+				if c.second >= 0 {
+					f.do(func() { f.delay = c.second })
+					l.is(t, key("a"), "pro", "")
+				}
+				if a := <-got; a.Subject == nil || a.Subject.Tier != "free" {
+					t.Errorf("who asked before the change got %+v, want free", a.Subject)
+				}
+				f.do(func() { f.delay = 0 })
+				l.is(t, key("a"), "pro", "")
+				l.asks(t, f, 2)
+				if f.atOnce > 2 {
+					t.Errorf("%d questions for one key at once", f.atOnce)
+				}
+			})
+		})
+	}
+}
+
+// TestCacheStripes: ids that share a stripe change together, and that is all.
+func TestCacheStripes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		l := cache(t, f, nil)
+		other := ""
+		for i := 0; other == ""; i++ {
+			if id := fmt.Sprint("other-", i); l.ofID(id) == l.ofID("acme") {
+				other = id
+			}
+		}
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l.is(t, key("a"), "free", "")
+		l.Invalidate(Change{ID: other})
+		l.is(t, key("a"), "free", "")
+		l.is(t, key("a"), "free", "")
+		l.asks(t, f, 2)
+	})
+}
+
+// run has changes told until the test ends.
+func (l logged) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+	})
+}
+
+func TestCacheRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, watched{f}, nil)
+		l.run(t)
+		w := <-f.watches
+		l.is(t, key("a"), "free", "")
+		if l.Stats().Watching {
+			t.Error("changes are told of before the source is ready")
+		}
+		w.ready() // something may have changed since the question
+		l.is(t, key("a"), "free", "")
+		l.asks(t, f, 2)
+		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
+		l.is(t, key("a"), "free", "")
+		w.changed(Change{ID: "acme"})
+		l.is(t, key("a"), "pro", "")
+		l.asks(t, f, 1)
+		if s := l.Stats(); !s.Watching || s.Pushes != 1 {
+			t.Errorf("%+v, want one push", s)
+		}
+
+		w.end <- errDown
+		synctest.Wait()
+		if l.Stats().Watching {
+			t.Error("changes are told of by nobody")
+		}
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a")) // while nobody tells
+		// It tries again, less and less often.
+		for i := range 12 {
+			began := time.Now()
+			w = <-f.watches
+			pause := time.Since(began)
+			most := min(minBackoff<<i, maxBackoff)
+			if pause < most/2 || pause > most {
+				t.Errorf("pause %d is %v, want %v to %v", i, pause, most/2, most)
+			}
+			w.end <- fmt.Errorf("attempt %d", i)
+		}
+		w = <-f.watches
+		if _, err := l.Lookup(t.Context(), key("a")); err != nil {
+			t.Fatal(err)
+		}
+		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
+		l.is(t, key("a"), "free", "")
+		w.ready()
+		l.is(t, key("a"), "pro", "")
+		var lines []string
+		for _, e := range l.states.All() {
+			lines = append(lines, e.Message)
+		}
+		if len(lines) != 2 || !strings.Contains(lines[0], "does not tell") || !strings.Contains(lines[1], "tells of changes again") {
+			t.Errorf("log = %q, want a line for each change", lines)
+		}
+
+		// After a long time it tries soon.
+		time.Sleep(time.Hour)
+		w.end <- errors.New("gone")
+		began := time.Now()
+		<-f.watches
+		if pause := time.Since(began); pause > minBackoff {
+			t.Errorf("pause = %v, want it short", pause)
+		}
+	})
+}
+
+// TestCacheRunWithoutWatcher: a source that does not tell is asked when records expire.
+func TestCacheRunWithoutWatcher(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := cache(t, newFake(), nil)
+		l.run(t)
+		time.Sleep(time.Hour)
+		if s := l.Stats(); s.Watching || l.states.Len() != 0 {
+			t.Errorf("%+v, %v, want nothing", s, l.states.All())
+		}
+	})
+}

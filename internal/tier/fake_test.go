@@ -1,0 +1,216 @@
+package tier
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDown = errors.New("connection refused")
+
+// fake is a source that a test commands.
+type fake struct {
+	mu      sync.Mutex
+	records map[string]*Record // by digest or id
+	err     error              // what every question gets
+	delay   time.Duration      // how long a question takes
+	none    bool               // it returns nothing at all
+	closed  bool
+
+	asked   []question
+	under   map[string]int // questions under way
+	atOnce  int            // the most for one key
+	watches chan *watch
+}
+
+type question struct {
+	at   time.Time
+	key  Key
+	last *Record
+}
+
+// watch is a call of Watch.
+type watch struct {
+	ready   func()
+	changed func(Change)
+	end     chan error
+}
+
+func newFake() *fake {
+	return &fake{records: make(map[string]*Record), under: make(map[string]int), watches: make(chan *watch)}
+}
+
+func (f *fake) Lookup(ctx context.Context, k Key, last *Record) (*Record, error) {
+	name := k.Digest + k.ID
+	f.mu.Lock()
+	f.asked = append(f.asked, question{time.Now(), k, last})
+	f.under[name]++
+	f.atOnce = max(f.atOnce, f.under[name])
+	delay, err, r := f.delay, f.err, f.records[name]
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.under[name]--
+		f.mu.Unlock()
+	}()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case f.none:
+		return nil, nil
+	case r == nil:
+		return &Record{}, nil
+	case last != nil && last.Tag == r.Tag:
+		return last, nil
+	}
+	return r, nil
+}
+
+func (f *fake) Close() error {
+	f.closed = true
+	return nil
+}
+
+// set has a subject be known by keys.
+func (f *fake) set(s Subject, keys ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range keys {
+		f.records[k] = &Record{Subject: &s}
+	}
+}
+
+func (f *fake) do(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// questions returns how many there were.
+func (f *fake) questions() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked)
+}
+
+// watched is a fake that tells of changes.
+type watched struct{ *fake }
+
+func (f watched) Watch(ctx context.Context, ready func(), changed func(Change)) error {
+	w := &watch{ready, changed, make(chan error)}
+	select {
+	case f.watches <- w:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-w.end:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// digest is that of an API key.
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+func key(apiKey string) Key { return Key{Digest: digest(apiKey)} }
+
+const wait = 5 * time.Millisecond
+
+// options are what most tests need.
+func options(s Source) CacheOptions {
+	return CacheOptions{
+		Source: s, Timeout: time.Second, LookupsPerSecond: 1000,
+		Subjects: 1000, Unknown: 100,
+		TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: time.Hour,
+		Failures: 5, Retry: time.Second,
+	}
+}
+
+// logged is a cache whose log can be read: one line a state, and the sampled one.
+type logged struct {
+	*Cache
+	states, samples *observer.ObservedLogs
+}
+
+// cache is closed when the test ends. change may change the options.
+func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
+	t.Helper()
+	o := options(s)
+	var l logged
+	var core zapcore.Core
+	core, l.states = observer.New(zap.InfoLevel)
+	o.Log = zap.New(core)
+	core, l.samples = observer.New(zap.InfoLevel)
+	o.SampledLog = zap.New(core)
+	if change != nil {
+		change(&o)
+	}
+	c, err := NewCache(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l.Cache = c
+	return l
+}
+
+// resolve asks as a request does.
+func (l logged) resolve(t *testing.T, k Key) Answer {
+	t.Helper()
+	return l.Resolve(t.Context(), k, wait)
+}
+
+// is fails unless the answer to k is a subject's with that tier. flags is what else
+// it is to say: "", "stale".
+func (l logged) is(t *testing.T, k Key, tier, flags string) {
+	t.Helper()
+	a := l.resolve(t, k)
+	got := "nobody"
+	switch {
+	case a.Unavailable:
+		got = "unavailable"
+	case a.Subject != nil:
+		got = a.Subject.Tier
+	}
+	if got != tier || a.Stale != (flags == "stale") {
+		t.Errorf("got %s, stale %v, want %s %s", got, a.Stale, tier, flags)
+	}
+}
+
+// asks fails unless so many questions were asked since it was called last.
+func (l logged) asks(t *testing.T, f *fake, want int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if got := len(f.asked); got != want {
+		t.Errorf("%d questions, want %d", got, want)
+	}
+	f.asked = nil
+}

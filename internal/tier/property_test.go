@@ -1,0 +1,281 @@
+package tier
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestCacheProperties lets time pass, the source change, fail, hang and recover,
+// changes be told and not told, and callers ask, at random. A naive oracle, the
+// history of every key in the source, says of each answer whether it may be given.
+func TestCacheProperties(t *testing.T) {
+	var total CacheStats
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		perSecond := rapid.SampledFrom([]int{2, 10, 1000}).Draw(rt, "lookups per second")
+		steps := rapid.IntRange(1, 1000).Draw(rt, "steps")
+		var failure string
+		synctest.Test(t, func(t *testing.T) {
+			failure = (&history{r: rand.New(rand.NewPCG(seed, 1)), perSecond: perSecond}).run(t, steps, &total)
+		})
+		if failure != "" {
+			rt.Fatal(failure)
+		}
+	})
+	for name, n := range map[string]uint64{
+		"hits": total.Hits, "negative": total.NegativeHits, "asked": total.Asked, "stale": total.Stale, "unavailable": total.Unavailable,
+		"bad": total.BadRecords, "timeouts": total.Timeouts, "errors": total.Errors, "limited": total.Limited, "refused": total.Refused,
+	} {
+		if n == 0 {
+			t.Errorf("%s: none in all runs, so nothing was proven", name)
+		}
+	}
+	t.Logf("%+v", total)
+}
+
+// history is what a run has done.
+type history struct {
+	r         *rand.Rand
+	perSecond int
+
+	mu      sync.Mutex
+	f       *fake
+	c       *Cache
+	truth   map[string][]version // of each key, the newest last
+	told    map[string]time.Time // when a change was told of last
+	trouble time.Time            // when the source last failed somebody, or was slow
+	failure string
+}
+
+// version is what the source held of a key from then on: "" is nobody.
+type version struct {
+	at   time.Time
+	tier string
+}
+
+const (
+	historyTTL     = 10 * time.Second
+	historyUnknown = 3 * time.Second
+	historyStale   = 60 * time.Second
+)
+
+func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
+	h.f = newFake()
+	h.truth, h.told = make(map[string][]version), make(map[string]time.Time)
+	o := options(h.f)
+	o.TTL, o.UnknownTTL, o.Stale = historyTTL, historyUnknown, historyStale
+	o.LookupsPerSecond, o.Subjects, o.Unknown = h.perSecond, 100, 100
+	c, err := NewCache(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.c = c
+	ids := []string{"acme", "bolt", "coil"}
+	var keys []Key // two of each subject, and its id
+	owner := make(map[string]string)
+	for _, id := range ids {
+		for _, k := range []Key{key(id + "1"), key(id + "2"), {ID: id}} {
+			keys = append(keys, k)
+			owner[k.Digest+k.ID] = id
+			h.truth[k.Digest+k.ID] = []version{{at: time.Now()}}
+		}
+	}
+	var wg sync.WaitGroup
+	h.trouble = time.Now().Add(-time.Hour)
+	for range steps {
+		switch h.r.IntN(20) {
+		case 0, 1: // a subject changes, and that is told or not
+			id, told := ids[h.r.IntN(len(ids))], h.r.IntN(3)
+			tier := []string{"", "free", "pro", "gold"}[h.r.IntN(4)]
+			h.mu.Lock()
+			for _, k := range keys {
+				name := k.Digest + k.ID
+				if owner[name] != id {
+					continue
+				}
+				h.f.do(func() {
+					delete(h.f.records, name)
+					if tier != "" {
+						h.f.records[name] = &Record{Subject: &Subject{ID: id, Tier: tier}}
+					}
+				})
+				h.truth[name] = append(h.truth[name], version{time.Now(), tier})
+				switch told {
+				case 0:
+					h.told[name] = time.Now()
+				case 1:
+					if k.Digest != "" {
+						h.told[name] = time.Now()
+						h.c.Invalidate(Change{Digest: k.Digest})
+					}
+				}
+			}
+			if told == 0 {
+				h.c.Invalidate(Change{ID: id})
+			}
+			h.mu.Unlock()
+		case 2:
+			h.mu.Lock()
+			for name := range h.truth {
+				h.told[name] = time.Now()
+			}
+			h.c.Invalidate(Change{})
+			h.mu.Unlock()
+		case 3, 4:
+			h.be()
+		case 5, 6, 7, 8:
+			time.Sleep(time.Duration(h.r.ExpFloat64() * float64(time.Second)))
+		case 9:
+			time.Sleep(time.Duration(h.r.ExpFloat64() * float64(historyTTL)))
+		case 10:
+			if h.r.IntN(10) == 0 {
+				time.Sleep(time.Duration(h.r.ExpFloat64() * float64(historyStale)))
+			}
+		default:
+			for range 1 + h.r.IntN(3) {
+				k := keys[h.r.IntN(len(keys))]
+				wg.Go(func() { h.ask(t, k) })
+			}
+			if h.r.IntN(2) == 0 {
+				wg.Wait()
+			}
+			time.Sleep(time.Duration(h.r.IntN(3)) * time.Millisecond)
+		}
+	}
+	wg.Wait()
+	synctest.Wait()
+	if got := mostInASecond(h.f.asked); got > h.perSecond {
+		h.fail("%d questions in a second, want %d", got, h.perSecond)
+	}
+	add(total, h.c.Stats())
+	if err := h.c.Close(); err != nil {
+		t.Error(err)
+	}
+	return h.failure
+}
+
+// be has the source be well, fail, be slow, hang, or hold rubbish.
+func (h *history) be() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.f.do(func() {
+		if h.f.err != nil || h.f.delay > wait/2 {
+			h.trouble = time.Now()
+		}
+		h.f.err, h.f.delay = nil, 0
+		switch h.r.IntN(10) {
+		case 0:
+			h.f.err = errDown
+		case 1:
+			h.f.delay = 100 * time.Millisecond
+		case 2:
+			h.f.delay = time.Hour
+		case 3:
+			h.f.err = fmt.Errorf("%w: a row", ErrBadRecord)
+		case 4, 5:
+			h.f.delay = wait / 2
+		}
+	})
+}
+
+// well reports whether the source has answered everybody at once for so long that
+// nothing is left of what was before: neither questions nor a breaker that is open,
+// nor a key that is not asked for.
+func (h *history) well() (well bool) {
+	h.f.do(func() {
+		well = h.f.err == nil && h.f.delay <= wait/2 && time.Since(h.trouble) > 4*time.Second
+	})
+	return well
+}
+
+// ask asks for a key, and judges the answer.
+func (h *history) ask(t *testing.T, k Key) {
+	name := k.Digest + k.ID
+	h.mu.Lock()
+	began, wasWell, told := time.Now(), h.well(), h.told[name]
+	h.mu.Unlock()
+	limited := h.c.Stats().Limited
+	a := h.c.Resolve(t.Context(), k, wait)
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	well := wasWell && h.well() && h.c.Stats().Limited == limited && !h.c.Stats().Open
+	got := ""
+	if a.Subject != nil {
+		got = a.Subject.Tier
+	}
+	if waited := now.Sub(began); waited > wait {
+		h.fail("waited %v, want %v at most", waited, wait)
+	}
+	if a.Unavailable {
+		if a.Subject != nil || a.Stale {
+			h.fail("%+v: it is unavailable and is not", a)
+		}
+		if well {
+			h.fail("unavailable although the source answers")
+		}
+		return
+	}
+	if a.Stale && well {
+		h.fail("stale although the source answers")
+	}
+	// How old may it be?
+	since := now.Add(-historyTTL*11/10 - 2*wait)
+	if a.Subject == nil {
+		since = now.Add(-historyUnknown*11/10 - 2*wait)
+	}
+	if a.Stale {
+		since = since.Add(-historyStale)
+	} else if told.After(since) {
+		since = told
+	}
+	if !h.heldSince(name, got, since) {
+		h.fail("%q (stale %v) was not true since %v ago", got, a.Stale, now.Sub(since))
+	}
+}
+
+// heldSince reports whether the source held a tier at some time since then.
+func (h *history) heldSince(name, tier string, since time.Time) bool {
+	versions := h.truth[name]
+	for i, v := range versions {
+		ended := i+1 < len(versions) && versions[i+1].at.Before(since)
+		if v.tier == tier && !ended {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *history) fail(format string, args ...any) {
+	if h.failure == "" {
+		h.failure = fmt.Sprintf(format, args...)
+	}
+}
+
+func add(total *CacheStats, s CacheStats) {
+	for _, n := range []struct {
+		to *uint64
+		of uint64
+	}{
+		{&total.Hits, s.Hits},
+		{&total.NegativeHits, s.NegativeHits},
+		{&total.Asked, s.Asked},
+		{&total.Stale, s.Stale},
+		{&total.Unavailable, s.Unavailable},
+		{&total.Found, s.Found},
+		{&total.Unknown, s.Unknown},
+		{&total.BadRecords, s.BadRecords},
+		{&total.Timeouts, s.Timeouts},
+		{&total.Errors, s.Errors},
+		{&total.Limited, s.Limited},
+		{&total.Refused, s.Refused},
+	} {
+		*n.to += n.of
+	}
+}

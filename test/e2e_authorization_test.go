@@ -1,0 +1,591 @@
+package test
+
+import (
+	"context"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// Settings of rls that authorization needs.
+const (
+	envTrustedEntry     = "SLIDEGATE_TIERS_TRUSTED_ENTRY"
+	envCredentials      = "SLIDEGATE_AUTHZ_CREDENTIALS"
+	envRemoveCredential = "SLIDEGATE_AUTHZ_REMOVE_CREDENTIAL"
+	envLabelHeaders     = "SLIDEGATE_AUTHZ_LABEL_HEADERS"
+	envAddress          = "SLIDEGATE_AUTHZ_ADDRESS"
+	envHops             = "SLIDEGATE_AUTHZ_HOPS"
+)
+
+const (
+	// authorized has rules for all that authorization.yaml and one-hop.yaml send.
+	authorized = `
+domain: edge
+descriptors:
+  - key: subject
+    rate_limit:
+      name: per-subject
+      by_tier:
+        free: {window: 1h, requests: 3}
+        starter: {window: 1h, requests: 6}
+  - key: tier
+    rate_limit: {name: per-tier, window: 1d, requests: 50000}
+  - key: api_key
+    rate_limit:
+      name: per-key
+      by_tier:
+        free: {window: 1h, requests: 3}
+        starter: {window: 1h, requests: 6}
+  - key: remote_address
+    rate_limit: {name: per-address, window: 1d, requests: 50000}
+  - key: route
+    value: search
+    descriptors:
+      - key: subject
+        rate_limit: {name: search-per-subject, subject: subject, window: 1h, requests: 2}
+      - key: api_key
+        rate_limit: {name: search-per-key, window: 1h, requests: 2}
+  - key: route
+    value: login
+    descriptors:
+      - key: remote_address
+        rate_limit: {name: login-per-address, window: 1h, requests: 2}
+`
+	// customers are those of tiersFile and some more.
+	customers = tiersFile + `
+  - id: zeta
+    tier: starter
+    labels: {region: eu-west}
+    overrides:
+      per-subject: {window: 1h, requests: 1}
+      per-key: {window: 1h, requests: 1}
+    keys: [{plain: zeta-key}]
+  - id: gone
+    disabled: true
+    keys: [{plain: gone-key}]
+`
+)
+
+func customersWith(tier string) string { return strings.ReplaceAll(customers, "TIER", tier) }
+
+// trusting has rls believe the tier that it says itself.
+var trusting = map[string]string{envTrustedEntry: "tier"}
+
+// with returns settings with some more.
+func with(settings, more map[string]string) map[string]string {
+	all := maps.Clone(settings)
+	if all == nil {
+		all = make(map[string]string)
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+// eachWay runs a test with rate limits behind authorization and with both in one
+// hop.
+func eachWay(t *testing.T, f func(t *testing.T, config string)) {
+	t.Parallel()
+	for name, config := range map[string]string{"two questions": authorizationConfig, "one hop": oneHopConfig} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, config)
+		})
+	}
+}
+
+// refusal is the body of a denial that has nothing to do with limits.
+const (
+	refused    = `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"`
+	noKey      = refused + `This request needs an API key.","reason":"missing"}`
+	badKey     = refused + `The API key is malformed, or there is more than one.","reason":"malformed"}`
+	nobodysKey = refused + `The API key is not valid.","reason":"unknown"}`
+	disabled   = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"The subject of this API key is disabled.","reason":"disabled"}`
+)
+
+// challenges of the default credentials, and of a key that was not good.
+var (
+	challenges    = []string{`ApiKey realm="api"`, `Bearer realm="api"`}
+	badChallenges = []string{`ApiKey realm="api"`, `Bearer realm="api", error="invalid_token"`}
+)
+
+// TestWhoMayPass sends good keys, bad ones and none, in every form.
+func TestWhoMayPass(t *testing.T) {
+	eachWay(t, func(t *testing.T, config string) {
+		s := setup{
+			rules: authorized, tiers: customersWith("starter"), config: config,
+			env: with(trusting, map[string]string{envLogLevel: "debug"}),
+		}.start(t)
+		for _, tt := range []struct {
+			name, path      string
+			lines           []string
+			status          int
+			body            string
+			challenges      []string
+			subject, reason any // in the access log
+		}{
+			{name: "a key", lines: []string{"x-api-key: acme-old-key"}, status: 200, subject: "acme"},
+			{name: "another key", lines: []string{"x-api-key: acme-new-key"}, status: 200, subject: "acme"},
+			{name: "a bearer", lines: []string{"authorization: bearer other-key"}, status: 200, subject: "other"},
+			{name: "none", status: 401, body: noKey, challenges: challenges, reason: "missing"},
+			{name: "another scheme", lines: []string{"authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("a:acme-old-key"))}, status: 401, body: noKey, challenges: challenges, reason: "missing"},
+			{name: "a query parameter, which is no credential", path: "?x-api-key=acme-old-key", status: 401, body: noKey, challenges: challenges, reason: "missing"},
+			{name: "unknown", lines: []string{"x-api-key: planted-unknown"}, status: 401, body: nobodysKey, challenges: badChallenges, reason: "unknown"},
+			{name: "unknown, with a good one in a later place", lines: []string{"x-api-key: planted-unknown", "authorization: Bearer acme-old-key"}, status: 401, body: nobodysKey, challenges: badChallenges, reason: "unknown"},
+			{name: "empty", lines: []string{"x-api-key:"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "with a space", lines: []string{"x-api-key: planted malformed"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "not UTF-8", lines: []string{"x-api-key: acme-old-key\xff"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "twice", lines: []string{"x-api-key: acme-old-key", "x-api-key: acme-new-key"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "twice the same", lines: []string{"x-api-key: acme-old-key", "X-API-KEY: acme-old-key"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "twice, in one line", lines: []string{"x-api-key: acme-old-key, acme-new-key"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "two bearers", lines: []string{"authorization: Bearer acme-old-key", "authorization: Bearer acme-new-key"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "too long", lines: []string{"x-api-key: " + strings.Repeat("x", 5000)}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
+			{name: "disabled", lines: []string{"x-api-key: gone-key"}, status: 403, body: disabled, subject: "gone", reason: "disabled"},
+			{name: "nobody, where no key is needed", path: "login", status: 200, subject: "ip:127.0.0.1"},
+			{name: "somebody, where no key is needed", path: "login", lines: []string{"x-api-key: other-key"}, status: 200, subject: "other"},
+			{name: "a bad key, where none is needed", path: "login", lines: []string{"x-api-key: planted-unknown"}, status: 401, body: nobodysKey, challenges: badChallenges, reason: "unknown"},
+		} {
+			before, logged := len(s.app.received()), len(s.envoy.AccessLog())
+			got, raw := send(t, s.envoy.Addr(), get11("/"+tt.path, tt.lines...))
+			if got.status != tt.status {
+				t.Errorf("%s: got %d, want %d: %s", tt.name, got.status, tt.status, got.body)
+			}
+			for _, key := range []string{"acme-", "planted", "gone-key"} {
+				if strings.Contains(raw, key) {
+					t.Errorf("%s: the key came back:\n%s", tt.name, raw)
+				}
+			}
+			eventually(t, "the access log", func() bool { return len(s.envoy.AccessLog()) > logged })
+			entry := s.envoy.AccessLog()[logged]
+			if diff := cmp.Diff([]any{tt.subject, tt.reason}, []any{entry["subject"], entry["reason"]}); diff != "" {
+				t.Errorf("%s: subject and reason in the access log (-want +got):\n%s", tt.name, diff)
+			}
+			reached := len(s.app.received()) - before
+			if tt.status == http.StatusOK {
+				if reached != 1 {
+					t.Errorf("%s: the application got %d requests, want 1", tt.name, reached)
+				}
+				continue
+			}
+			want := []any{0, tt.body, "application/problem+json", tt.challenges}
+			if diff := cmp.Diff(want, []any{reached, got.body, got.header.Get("Content-Type"), got.header.Values("Www-Authenticate")}); diff != "" {
+				t.Errorf("%s: what reached the application, body, type and challenges (-want +got):\n%s", tt.name, diff)
+			}
+		}
+		for where, text := range map[string]string{
+			"rls's log": s.rls.Output(), "the metrics": page(t, s.rls.Admin()+"/metrics"), "the access log": s.envoy.Output(),
+		} {
+			for _, key := range []string{"acme-old-key", "acme-new-key", "other-key", "gone-key", "planted"} {
+				if strings.Contains(text, key) {
+					t.Errorf("%s holds the key %s", where, key)
+				}
+			}
+		}
+		for name, want := range map[string]uint64{"ok": 5, "denied": 15, "error": 0} {
+			if n := s.stat("cluster.upstream.ext_authz." + name); n != want {
+				t.Errorf("Envoy's counter %s: got %d, want %d", name, n, want)
+			}
+		}
+		s.mustHaveDecided()
+	})
+}
+
+// TestOnlyRlsSaysWhoCalls sends headers that only rls may set, with Envoy's own
+// defence and without.
+func TestOnlyRlsSaysWhoCalls(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]map[string]string{
+		"as it is":          nil,
+		"with rls alone":    {"              - remove: x-subject-id\n": "", "              - remove: x-tier\n": ""},
+		"with headers sent": {"              encode_raw_headers: true\n": "", "              - remove: x-subject-id\n": "", "              - remove: x-tier\n": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setup{
+				rules: authorized, tiers: customersWith("starter"), config: authorizationConfig, change: change,
+				env: with(trusting, map[string]string{envLabelHeaders: "x-region=region"}),
+			}.start(t)
+			spoofed := []string{"x-tier: pro", "X-Tier: starter", "x-subject-id: bigco", "X-Subject-Id: zeta", "x-consumer-id: bigco", "x-region: moon", "x-region: mars"}
+			for _, tt := range []struct {
+				name, path, key       string
+				subject, tier, region []string
+			}{
+				{"no label", "/", "x-api-key: acme-old-key", []string{"acme"}, []string{"starter"}, nil},
+				{"with a label", "/", "x-api-key: zeta-key", []string{"zeta"}, []string{"starter"}, []string{"eu-west"}},
+				{"nobody", "/login", "x-nothing: x", nil, []string{"free"}, nil},
+			} {
+				got, _ := send(t, s.envoy.Addr(), get11(tt.path, append([]string{tt.key}, spoofed...)...))
+				if got.status != http.StatusOK {
+					t.Fatalf("%s: got %d, want 200: %s", tt.name, got.status, got.body)
+				}
+				h := s.app.last(t).Header
+				for name, want := range map[string][]string{"X-Subject-Id": tt.subject, "X-Tier": tt.tier, "X-Region": tt.region, "X-Consumer-Id": nil} {
+					if diff := cmp.Diff(want, h[name]); diff != "" {
+						t.Errorf("%s: %s at the application (-want +got):\n%s", tt.name, name, diff)
+					}
+				}
+			}
+			// acme is of the tier starter whatever was sent, and nobody else was charged.
+			want := []uint32{5, 0, 6}
+			if diff := cmp.Diff(want, append(s.peekAs("starter", "subject=acme", "subject=zeta"), s.peekAs("starter", "subject=bigco")...)); diff != "" {
+				t.Errorf("remaining of acme, zeta and bigco (-want +got):\n%s", diff)
+			}
+			s.mustHaveDecided()
+		})
+	}
+}
+
+// peekAs is peek for a subject of a tier.
+func (s *stack) peekAs(tier string, descriptors ...string) []uint32 {
+	s.t.Helper()
+	return s.peek(append(descriptors, "tier="+tier)...)[:len(descriptors)]
+}
+
+// TestCredentialsStayHere has credentials in every place, and takes them off the
+// request.
+func TestCredentialsStayHere(t *testing.T) {
+	eachWay(t, func(t *testing.T, config string) {
+		s := setup{
+			rules: authorized, tiers: customersWith("starter"), config: config,
+			env: with(trusting, map[string]string{
+				envCredentials:      "header:x-api-key,bearer,basic,apikey,query:api_key,cookie:session",
+				envRemoveCredential: "true",
+			}),
+			change: map[string]string{
+				"                - exact: authorization\n": "                - exact: authorization\n                - exact: cookie\n",
+			},
+		}.start(t)
+		basic := func(pair string) string {
+			return "authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(pair))
+		}
+		for i, tt := range []struct {
+			name, path string
+			lines      []string
+			arrives    string // the path at the application
+			cookies    []string
+		}{
+			{name: "header", path: "/a?x=1", lines: []string{"x-api-key: acme-old-key"}, arrives: "/a?x=1"},
+			{name: "bearer", path: "/", lines: []string{"authorization: Bearer acme-old-key"}, arrives: "/"},
+			{name: "basic", path: "/", lines: []string{basic("somebody:acme-old-key")}, arrives: "/"},
+			{name: "apikey", path: "/", lines: []string{"authorization: ApiKey other-key"}, arrives: "/"},
+			{name: "query", path: "/a?x=1&api_key=other-key&y=%2Fa+b", arrives: "/a?x=1&y=%2Fa+b"},
+			{name: "query, alone and written otherwise", path: "/a?api%5Fkey=acme%2Dold-key", arrives: "/a"},
+			{name: "cookie", path: "/", lines: []string{"cookie: a=1; session=acme-old-key; b=2"}, arrives: "/", cookies: []string{"a=1; b=2"}},
+			{name: "cookie, alone", path: "/", lines: []string{"cookie: session=acme-old-key"}, arrives: "/"},
+			{name: "header, with another beside it", path: "/?api_key=zeta-key", lines: []string{"x-api-key: other-key", "authorization: Bearer zeta-key", "cookie: session=zeta-key"}, arrives: "/"},
+		} {
+			got, _ := send(t, s.envoy.Addr(), get11(tt.path, tt.lines...))
+			if got.status != http.StatusOK {
+				t.Errorf("%s: got %d, want 200: %s", tt.name, got.status, got.body)
+				continue
+			}
+			if n := len(s.app.received()); n != i+1 {
+				t.Fatalf("%s: %d requests have reached the application, want %d", tt.name, n, i+1)
+			}
+			r := s.app.last(t)
+			want := []any{tt.arrives, tt.cookies, []string(nil), []string(nil)}
+			have := []any{r.RequestURI, r.Header["Cookie"], r.Header["Authorization"], r.Header["X-Api-Key"]}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Errorf("%s: path, cookies, Authorization, X-Api-Key at the application (-want +got):\n%s", tt.name, diff)
+			}
+		}
+		for _, request := range []string{
+			get11("/?api_key=acme-old-key&api_key=acme-old-key"),
+			get11("/?api_key=acme-old-key&api%5fkey=other-key"),
+			get11("/", "cookie: session=acme-old-key; session=other-key"),
+			get11("/", "cookie: session=acme-old-key", "cookie: session=other-key"),
+		} {
+			if got, _ := send(t, s.envoy.Addr(), request); got.status != http.StatusUnauthorized || got.body != badKey {
+				t.Errorf("%q: got %d %s, want 401 malformed", request, got.status, got.body)
+			}
+		}
+		s.mustHaveDecided()
+	})
+}
+
+// TestLimitsBySubject has limits by what Envoy learned in the first question.
+func TestLimitsBySubject(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: authorized, tiers: customersWith("starter"), config: authorizationConfig, env: trusting}.start(t)
+	c := s.from("127.0.0.1")
+
+	// The starter's limit of 6, over both keys of acme.
+	c.want(200, 3, "/", "x-api-key", "acme-old-key")
+	c.want(200, 3, "/", "authorization", "Bearer acme-new-key")
+	for _, key := range []string{"acme-old-key", "acme-new-key"} {
+		got := c.get("/denied", "x-api-key", key)
+		if p := problemOf(t, got); got.status != 429 || p.Rule != "per-subject" || p.Limit != 6 {
+			t.Errorf("%s after 6 of 6: got %d by %+v, want 429 by the limit of 6 of per-subject", key, got.status, p)
+		}
+	}
+	entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == "/denied" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []any{"acme", "starter", nil, "per-subject", 6.0, 0.0, "RL"}
+	if diff := cmp.Diff(want, []any{entry["subject"], entry["tier"], entry["reason"], entry["rule"], entry["limit"], entry["remaining"], entry["flags"]}); diff != "" {
+		t.Errorf("access log (-want +got):\n%s", diff)
+	}
+
+	// The limit of zeta's own, in place of its tier's.
+	c.want(200, 1, "/", "x-api-key", "zeta-key")
+	c.want(429, 1, "/", "x-api-key", "zeta-key")
+	// The default tier's, and the route's.
+	c.want(200, 2, "/search", "x-api-key", "other-key")
+	if p := problemOf(t, c.get("/search", "x-api-key", "other-key")); p.Rule != "search-per-subject" {
+		t.Errorf("the third search: got rule %q, want search-per-subject", p.Rule)
+	}
+	c.want(200, 1, "/", "x-api-key", "other-key")
+	c.want(429, 1, "/", "x-api-key", "other-key")
+	// Nobody: each address is one.
+	for _, address := range []string{"127.0.0.2", "127.0.0.3"} {
+		s.from(address).want(200, 2, "/login")
+		s.from(address).want(429, 1, "/login")
+	}
+	// 7 of starters have passed, 7 of others: 3 by a key, 4 by nobody; 10 from here.
+	left := s.peek("tier=starter", "tier=free", "remote_address=127.0.0.1", "remote_address=127.0.0.2")
+	if diff := cmp.Diff([]uint32{49993, 49993, 49990, 49998}, left); diff != "" {
+		t.Errorf("remaining of starters, of others and of two addresses (-want +got):\n%s", diff)
+	}
+	s.mustHaveDecided()
+}
+
+// TestATierChangeReachesBothQuestions moves a subject up and down, and then takes
+// a key away.
+func TestATierChangeReachesBothQuestions(t *testing.T) {
+	eachWay(t, func(t *testing.T, config string) {
+		s := setup{rules: authorized, tiers: customersWith("free"), config: config, env: trusting}.start(t)
+		c := s.from("127.0.0.1")
+		rewrite := func(tiers string) {
+			t.Helper()
+			before := generation(t, s.rls)
+			if err := s.rls.WriteTiers(tiers); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the new tiers", func() bool { return generation(t, s.rls) != before })
+		}
+		c.want(200, 3, "/", "x-api-key", "acme-old-key")
+		c.want(429, 1, "/", "x-api-key", "acme-old-key")
+
+		rewrite(customersWith("starter")) // 3 of 6 are spent
+		c.want(200, 2, "/", "x-api-key", "acme-old-key")
+		if got := s.app.last(t).Header.Get("X-Tier"); got != "starter" {
+			t.Errorf("X-Tier after the upgrade: got %q, want starter", got)
+		}
+
+		rewrite(customersWith("free")) // 5 of 3 are spent
+		got := c.get("/", "x-api-key", "acme-old-key")
+		if p := problemOf(t, got); got.status != 429 || p.Limit != 3 {
+			t.Errorf("after the downgrade: got %d by a limit of %d, want 429 by a limit of 3", got.status, p.Limit)
+		}
+
+		rewrite(strings.ReplaceAll(customersWith("free"), "      - plain: acme-old-key\n", ""))
+		c.want(401, 1, "/", "x-api-key", "acme-old-key")
+		c.want(429, 1, "/", "x-api-key", "acme-new-key")
+		s.mustHaveDecided()
+	})
+}
+
+// TestOneHopAnswersAlike asks one rls in one question and in the way of
+// ratelimit.yaml, and compares all that a client gets.
+func TestOneHopAnswersAlike(t *testing.T) {
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		two := setup{rules: authorized, tiers: customersWith("starter"), env: settings}.start(t)
+		one := &stack{t: t, app: two.app, rls: two.rls}
+		setup{config: oneHopConfig}.front(one)
+
+		// names of what the client gets, with values that do not depend on time.
+		alike := func(a answer, without ...string) map[string][]string {
+			h := map[string][]string(a.header.Clone())
+			for _, name := range append(without, "Date", "X-Envoy-Upstream-Service-Time") {
+				delete(h, name)
+			}
+			h["status and body"] = []string{http.StatusText(a.status), a.body}
+			return h
+		}
+		hidden := func(a answer) answer {
+			a.header = a.header.Clone()
+			a.header.Del("RateLimit") // says what remains
+			return a
+		}
+		ask := func(s *stack) answer { return s.get("/", "x-api-key", "acme-old-key") }
+		if diff := cmp.Diff(alike(hidden(ask(two))), alike(hidden(ask(one)))); diff != "" {
+			t.Errorf("allowed, in two questions (-) and in one (+):\n%s", diff)
+		}
+		// Both spend from one log: four of six are left.
+		for _, s := range []*stack{one, one, two, two} {
+			if got := ask(s); got.status != http.StatusOK {
+				t.Errorf("got %d, want 200", got.status)
+			}
+		}
+		// A second may end between the two.
+		eventually(t, "the same time to wait in both answers", func() bool {
+			a, b := ask(two), ask(one)
+			if a.status != 429 || b.status != 429 {
+				t.Fatalf("after 6 of 6: got %d and %d, want 429 from both", a.status, b.status)
+			}
+			if a.header.Get("Retry-After") != b.header.Get("Retry-After") {
+				return false
+			}
+			if diff := cmp.Diff(alike(a, "X-Envoy-Ratelimited"), alike(b)); diff != "" {
+				t.Errorf("denied, in two questions (-) and in one (+):\n%s", diff)
+			}
+			return true
+		})
+		one.get("/log", "x-api-key", "acme-old-key")
+		two.get("/log", "x-api-key", "acme-old-key")
+		logged := func(s *stack) map[string]any {
+			entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == "/log" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"time", "duration_ms", "request_id", "retry_after"} {
+				delete(entry, name)
+			}
+			return entry
+		}
+		want := logged(two)
+		want["flags"], want["details"], want["reason"] = "UAEX", "ext_authz_denied", "limited"
+		if diff := cmp.Diff(want, logged(one)); diff != "" {
+			t.Errorf("access log, in two questions (-) and in one (+):\n%s", diff)
+		}
+		two.mustHaveDecided()
+	})
+}
+
+// TestADeniedGRPCCall has gRPC clients that authorization denies.
+func TestADeniedGRPCCall(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: authorized, tiers: customersWith("starter"), config: oneHopConfig}.start(t)
+	client := healthv1.NewHealthClient(connect(t, s.envoy.Addr()))
+	for _, tt := range []struct {
+		key  string
+		code codes.Code
+	}{
+		{"", codes.Unauthenticated},
+		{"planted-unknown", codes.Unauthenticated},
+		{"gone-key", codes.PermissionDenied},
+		{"zeta-key", codes.Unavailable}, // of the second call
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if tt.key != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "x-api-key", tt.key)
+		}
+		if tt.key == "zeta-key" {
+			s.get("/", "x-api-key", tt.key)
+		}
+		_, err := client.Check(ctx, &healthv1.HealthCheckRequest{})
+		if status.Code(err) != tt.code || !strings.HasPrefix(status.Convert(err).Message(), `{"type":`) {
+			t.Errorf("key %q: got %v, want %v with a problem document", tt.key, err, tt.code)
+		}
+	}
+}
+
+// TestWithoutRlsNobodyPasses kills rls, with each of Envoy's failure modes.
+func TestWithoutRlsNobodyPasses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		mode   string
+		status int
+	}{{"false", 503}, {"true", 200}} {
+		for _, config := range []string{authorizationConfig, oneHopConfig} {
+			t.Run(config+" "+tt.mode, func(t *testing.T) {
+				t.Parallel()
+				s := setup{
+					rules: authorized, tiers: customersWith("free"), config: config, env: trusting,
+					change: map[string]string{"failure_mode_allow: false": "failure_mode_allow: " + tt.mode},
+				}.start(t)
+				c := s.from("127.0.0.1")
+				c.want(200, 3, "/", "x-api-key", "acme-old-key")
+				c.want(429, 1, "/", "x-api-key", "acme-old-key")
+				c.want(401, 1, "/", "x-api-key", "planted-unknown")
+
+				s.rls.Kill()
+				for _, key := range []string{"acme-old-key", "planted-unknown"} {
+					c.want(tt.status, 1, "/", "x-api-key", key, "x-subject-id", "bigco", "x-tier", "pro")
+				}
+				for _, name := range []string{"X-Subject-Id", "X-Tier"} {
+					if got := s.app.last(t).Header.Values(name); tt.status == 200 && len(got) > 0 {
+						t.Errorf("%s at the application: got %q, want none: nobody has said it", name, got)
+					}
+				}
+
+				if err := s.rls.Start(); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "authorization to be back", func() bool {
+					return c.get("/", "x-api-key", "planted-unknown").status == http.StatusUnauthorized
+				})
+				c.want(200, 1, "/", "x-api-key", "acme-old-key")
+			})
+		}
+	}
+}
+
+// TestTheAddressByAHeader has rls take the address from the headers that Envoy
+// writes, at the edge and behind another proxy.
+func TestTheAddressByAHeader(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, header, hops string
+		sent               []string // by one client
+	}{
+		{"at the edge", "x-forwarded-for", "1", []string{"", "192.0.2.1", "192.0.2.2, 192.0.2.3"}},
+		{"behind a proxy", "x-forwarded-for", "2", []string{"192.0.2.9", "192.0.2.1, 192.0.2.9", "192.0.2.2,192.0.2.3,192.0.2.9"}},
+		{"Envoy's own", "x-envoy-external-address", "1", []string{"", "192.0.2.1", "192.0.2.2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := setup{
+				rules: authorized, tiers: customersWith("free"), config: oneHopConfig,
+				env:    map[string]string{envAddress: tt.header, envHops: tt.hops},
+				change: map[string]string{"                # - exact: x-forwarded-for\n": "                - exact: " + tt.header + "\n"},
+			}.start(t)
+			// Not 127.0.0.1: to X-Forwarded-For Envoy adds its own address in its place.
+			c := s.from("127.0.0.2")
+			for i, sent := range tt.sent {
+				var header []string
+				if sent != "" {
+					header = []string{tt.header, sent}
+				}
+				want := http.StatusOK
+				if i == 2 {
+					want = http.StatusTooManyRequests
+				}
+				c.want(want, 1, "/login", header...)
+			}
+			s.from("127.0.0.3").want(200, 1, "/login", tt.header, "192.0.2.77")
+		})
+	}
+}
+
+// TestBuiltInRulesAuthorize runs the files with nothing but the settings that they
+// name.
+func TestBuiltInRulesAuthorize(t *testing.T) {
+	eachWay(t, func(t *testing.T, config string) {
+		s := setup{config: config, env: with(trusting, map[string]string{envTiersSource: "file", envRemoveCredential: "true"})}.start(t)
+		c := s.from("127.0.0.1")
+		c.want(200, 100, "/", "x-api-key", "demo-free")
+		c.want(429, 1, "/", "x-api-key", "demo-free")
+		c.want(200, 1, "/", "x-api-key", "demo-starter")
+		c.want(403, 1, "/", "x-api-key", "demo-disabled")
+		c.want(401, 1, "/")
+		c.want(200, 10, "/login")
+		c.want(429, 1, "/login")
+		if slices.ContainsFunc(s.app.received(), func(r *http.Request) bool { return r.Header.Get("X-Api-Key") != "" }) {
+			t.Error("the application got a key")
+		}
+		s.mustHaveDecided()
+	})
+}

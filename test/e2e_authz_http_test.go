@@ -1,0 +1,167 @@
+package test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	nginxConfig = "testdata/nginx.conf"
+	// httpServiceConfig is an Envoy that asks over HTTP.
+	httpServiceConfig = "testdata/envoy-authz-http.yaml"
+)
+
+// TestNginxAsks has nginx in the place of Envoy.
+func TestNginxAsks(t *testing.T) {
+	t.Parallel()
+	app := newApplication(t)
+	rls := setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{envAddress: "x-forwarded-for"}}.serve(t)
+	nginx := servers.Nginx(t, servers.NginxOptions{
+		Config: nginxConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://"),
+		// A busy machine may take longer.
+		Replace: map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""},
+	})
+	spoofed := []string{
+		"x-tier: pro", "X-Tier: starter", "x-subject-id: bigco", "x-original-uri: /elsewhere", "x-original-method: PUT",
+		"x-forwarded-uri: /elsewhere", "x-forwarded-method: PUT", "x-forwarded-host: elsewhere", "x-authz-status: 200", "x-forwarded-for: 192.0.2.1",
+	}
+	ask := func(path string, lines ...string) answer {
+		t.Helper()
+		got, raw := send(t, nginx.Addr(), get11(path, append(lines, spoofed...)...))
+		if strings.Contains(raw, "acme-") || strings.Contains(raw, "planted") {
+			t.Errorf("%s: the key came back:\n%s", path, raw)
+		}
+		return got
+	}
+
+	got := ask("/a?x=1&anonymous=true&domain=other", "x-api-key: acme-old-key")
+	if got.status != http.StatusOK || got.body != appBody {
+		t.Fatalf("got %d %s, want the application's answer\n%s", got.status, got.body, nginx.Output())
+	}
+	r := app.last(t)
+	want := []any{"/a?x=1&anonymous=true&domain=other", []string{"acme"}, []string{"starter"}, []string(nil)}
+	if diff := cmp.Diff(want, []any{r.RequestURI, r.Header["X-Subject-Id"], r.Header["X-Tier"], r.Header["X-Api-Key"]}); diff != "" {
+		t.Errorf("path, X-Subject-Id, X-Tier and X-Api-Key at the application (-want +got):\n%s", diff)
+	}
+	if h := got.header.Values("RateLimit"); len(h) != 1 || !strings.HasPrefix(h[0], `"per-key";r=5;`) {
+		t.Errorf("RateLimit: got %q, want one with 5 remaining of per-key", h)
+	}
+
+	before := len(app.received())
+	for _, tt := range []struct {
+		name      string
+		lines     []string
+		challenge string
+	}{
+		{"none", nil, `ApiKey realm="api"`},
+		{"unknown", []string{"x-api-key: planted-unknown"}, `ApiKey realm="api"`},
+		{"twice", []string{"x-api-key: acme-old-key", "x-api-key: acme-new-key"}, `ApiKey realm="api"`},
+	} {
+		got := ask("/", tt.lines...)
+		// Before 1.23 nginx passes on the first challenge alone.
+		if h := got.header.Values("Www-Authenticate"); got.status != 401 || len(h) == 0 || h[0] != tt.challenge {
+			t.Errorf("%s: got %d with %q, want 401 with %s", tt.name, got.status, h, tt.challenge)
+		}
+	}
+	got = ask("/", "x-api-key: gone-key")
+	if diff := cmp.Diff([]any{403, `{"type":"about:blank","title":"Forbidden","status":403}`, "application/problem+json", []string(nil)},
+		[]any{got.status, got.body, got.header.Get("Content-Type"), got.header["Retry-After"]}); diff != "" {
+		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
+	}
+
+	for range 5 {
+		if got := ask("/", "authorization: Bearer acme-new-key"); got.status != http.StatusOK {
+			t.Errorf("got %d, want 200", got.status)
+		}
+	}
+	if n := len(app.received()) - before; n != 5 {
+		t.Errorf("the application got %d requests, want 5", n)
+	}
+	got = ask("/", "x-api-key: acme-old-key")
+	var problem struct {
+		Status     int `json:"status"`
+		RetryAfter int `json:"retry_after"`
+	}
+	if err := json.Unmarshal([]byte(got.body), &problem); err != nil {
+		t.Errorf("limited: %v: %s", err, got.body)
+	}
+	retry, err := strconv.Atoi(got.header.Get("Retry-After"))
+	if got.status != 429 || problem.Status != 429 || err != nil || retry < 3540 || problem.RetryAfter != retry {
+		t.Errorf("limited: got %d, Retry-After %q, %s, want 429 with the same time of almost an hour", got.status, got.header.Get("Retry-After"), got.body)
+	}
+	if h := got.header.Values("RateLimit"); len(h) != 1 || h[0] != `"per-key";r=0;t=`+strconv.Itoa(retry) {
+		t.Errorf("limited: RateLimit: got %q", h)
+	}
+	// The address is nginx's word, not the client's.
+	for address, left := range map[string]uint32{"127.0.0.1": 49994, "192.0.2.1": 50000} {
+		_, out := postJSON(t, rls.HTTP(), question(0, "remote_address="+address))
+		if got := remaining(out); got != left {
+			t.Errorf("remaining of %s: got %d, want %d", address, got, left)
+		}
+	}
+
+	// Neither can a client ask rls itself.
+	if got := ask("/_authz?anonymous=true"); got.status != http.StatusNotFound {
+		t.Errorf("/_authz from outside: got %d, want 404", got.status)
+	}
+	rls.Kill()
+	got = ask("/", "x-api-key: acme-old-key")
+	if got.status != 503 || got.header.Get("Retry-After") != "1" {
+		t.Errorf("without rls: got %d with Retry-After %q, want 503 with 1", got.status, got.header.Get("Retry-After"))
+	}
+}
+
+// TestEnvoyAsksOverHTTP has Envoy's variant for services without gRPC.
+func TestEnvoyAsksOverHTTP(t *testing.T) {
+	t.Parallel()
+	app := newApplication(t)
+	rls := setup{
+		rules: authorized, tiers: customersWith("starter"),
+		env: with(trusting, map[string]string{envCredentials: "header:x-api-key,bearer,query:api_key", envRemoveCredential: "true"}),
+	}.serve(t)
+	envoy := servers.Envoy(t, servers.EnvoyOptions{Config: httpServiceConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://")})
+	for _, tt := range []struct {
+		name, path string
+		lines      []string
+		status     int
+		body       string
+		challenges []string
+		subject    []string // at the application
+	}{
+		{name: "a key", path: "/", lines: []string{"x-api-key: acme-old-key"}, status: 200, body: appBody, subject: []string{"acme"}},
+		{name: "a key in the query", path: "/a?x=1&api_key=acme-new-key", status: 200, body: appBody, subject: []string{"acme"}},
+		{name: "a path like a context", path: "/?anonymous=true", status: 401, body: noKey, challenges: challenges},
+		{name: "a path like that of rls", path: "/authz?anonymous=true", status: 401, body: noKey, challenges: challenges},
+		{name: "a path that is not clean", path: "/a/../authz?anonymous=true", status: 401, body: noKey, challenges: challenges},
+		{name: "no path but a query", path: "//?anonymous=true", status: 401, body: noKey, challenges: challenges},
+		{name: "unknown", path: "/", lines: []string{"x-api-key: planted-unknown"}, status: 401, body: nobodysKey, challenges: badChallenges},
+		{name: "twice", path: "/", lines: []string{"x-api-key: acme-old-key", "x-api-key: acme-new-key"}, status: 401, body: badKey, challenges: badChallenges},
+		{name: "disabled", path: "/", lines: []string{"x-api-key: gone-key"}, status: 403, body: disabled},
+	} {
+		before := len(app.received())
+		got, _ := send(t, envoy.Addr(), get11(tt.path, append(tt.lines, "x-subject-id: bigco", "x-tier: pro")...))
+		want := []any{tt.status, tt.body, tt.challenges, tt.subject}
+		have := []any{got.status, got.body, got.header["Www-Authenticate"], []string(nil)}
+		if len(app.received()) > before {
+			h := app.last(t).Header
+			have[3] = h["X-Subject-Id"]
+			if diff := cmp.Diff([][]string{{"starter"}, nil}, [][]string{h["X-Tier"], h["X-Api-Key"]}); diff != "" {
+				t.Errorf("%s: X-Tier and X-Api-Key at the application (-want +got):\n%s", tt.name, diff)
+			}
+		}
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("%s: status, body, challenges, and the subject at the application (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	// A key in the query stays in the path: over HTTP nobody can take it off.
+	if got := app.last(t).RequestURI; got != "/a?x=1&api_key=acme-new-key" {
+		t.Errorf("path at the application: got %s", got)
+	}
+}

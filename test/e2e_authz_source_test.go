@@ -1,0 +1,189 @@
+package test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// tierNames is a tiers file whose subjects live elsewhere.
+const tierNames = `
+tiers: [free, starter]
+default: free
+`
+
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// customersIn starts a PostgreSQL with the tables of rls and one customer, and
+// returns the settings of an rls that asks it. Nothing that rls remembers ends by
+// itself, and it has all the time that it wants, for the reason of patientEnvoy.
+func customersIn(t *testing.T) (pg *servers.PostgresServer, settings map[string]string) {
+	t.Helper()
+	pg = servers.StartPostgres(t, servers.PostgresOptions{})
+	execute(t, pg, pgsource.Schema())
+	execute(t, pg, `GRANT USAGE ON SCHEMA slidegate TO slidegate`)
+	execute(t, pg, `GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate`)
+	execute(t, pg, `INSERT INTO slidegate.subjects (id, tier) VALUES ('acme', 'free')`)
+	execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digest("acme-old-key"))
+	return pg, map[string]string{
+		envTrustedEntry:                     "tier",
+		envTiersSource:                      "postgres",
+		"SLIDEGATE_TIERS_POSTGRES_URL":      pg.URL(),
+		"SLIDEGATE_TIERS_TIMEOUT":           "10s",
+		"SLIDEGATE_TIERS_WAIT":              "10s",
+		"SLIDEGATE_AUTHZ_WAIT":              "10s",
+		"SLIDEGATE_TIERS_CACHE_TTL":         "1h",
+		"SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL": "1h",
+		"SLIDEGATE_TIERS_BREAKER_RETRY":     "50ms",
+	}
+}
+
+func execute(t *testing.T, pg *servers.PostgresServer, sql string, args ...any) {
+	t.Helper()
+	if err := pg.Exec(sql, args...); err != nil {
+		t.Fatalf("%.60s: %v", sql, err)
+	}
+}
+
+// watching waits until rls is told of changes.
+func watching(t *testing.T, rls *servers.RLSServer) {
+	t.Helper()
+	eventually(t, "rls to listen for changes", func() bool { return metric(t, rls, "slidegate_tiers_watching") == "1" })
+}
+
+// TestAChangeInPostgresCounts changes a customer in every way while it spends. What
+// rls remembers lasts for an hour, so it is the database that tells.
+func TestAChangeInPostgresCounts(t *testing.T) {
+	eachWay(t, func(t *testing.T, config string) {
+		pg, env := customersIn(t)
+		s := setup{rules: authorized, tiers: tierNames, config: config, env: env}.start(t)
+		watching(t, s.rls)
+		c := s.from("127.0.0.1")
+		becomes := func(status int, key string) (got answer) {
+			t.Helper()
+			eventually(t, "a "+http.StatusText(status), func() bool {
+				got = c.get("/", "x-api-key", key)
+				return got.status == status
+			})
+			return got
+		}
+
+		c.want(200, 3, "/", "x-api-key", "acme-old-key")
+		c.want(429, 1, "/", "x-api-key", "acme-old-key")
+
+		// 3 of 6 are spent. The first one that passes is the fourth: denials are free.
+		execute(t, pg, `UPDATE slidegate.subjects SET tier = 'starter'`)
+		got := becomes(200, "acme-old-key")
+		if r := got.header.Get("RateLimit"); !strings.Contains(r, ";r=2;") {
+			t.Errorf("after the upgrade: got RateLimit %s, want 2 remaining", r)
+		}
+		if h := s.app.last(t).Header.Get("X-Tier"); h != "starter" {
+			t.Errorf("X-Tier after the upgrade: got %q, want starter", h)
+		}
+
+		// 4 of 3 are spent.
+		execute(t, pg, `UPDATE slidegate.subjects SET tier = 'free'`)
+		eventually(t, "the downgrade", func() bool {
+			got := c.get("/", "x-api-key", "acme-old-key")
+			return got.status == 429 && problemOf(t, got).Limit == 3
+		})
+
+		// A limit of its own.
+		execute(t, pg, `UPDATE slidegate.subjects SET labels = '{"region": "eu"}',
+			overrides = '{"per-subject": {"window": "1h", "requests": 20}, "per-key": {"window": "1h", "requests": 20}}'`)
+		becomes(200, "acme-old-key")
+
+		// Keys come and go, also one that rls knows to be nobody's.
+		c.want(401, 1, "/", "x-api-key", "acme-new-key")
+		execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digest("acme-new-key"))
+		becomes(200, "acme-new-key")
+		execute(t, pg, `UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1`, digest("acme-old-key"))
+		becomes(401, "acme-old-key")
+		c.want(200, 1, "/", "x-api-key", "acme-new-key")
+
+		execute(t, pg, `UPDATE slidegate.subjects SET disabled = true`)
+		becomes(403, "acme-new-key")
+		execute(t, pg, `DELETE FROM slidegate.subjects`)
+		becomes(401, "acme-new-key")
+		s.mustHaveDecided()
+	})
+}
+
+// TestPostgresIsAway has customers that rls knows, and others, while nobody can be
+// asked. One rls has an Envoy of each kind in front.
+func TestPostgresIsAway(t *testing.T) {
+	t.Parallel()
+	pg, env := customersIn(t)
+	// Short, so that what is known has expired.
+	env["SLIDEGATE_TIERS_CACHE_TTL"] = "10ms"
+	rls := setup{rules: authorized, tiers: tierNames, env: env}.serve(t)
+	watching(t, rls)
+	type edge struct {
+		*stack
+		stranger string // a key that nobody has
+		open     bool   // failure_mode_allow
+	}
+	var edges []edge
+	for _, config := range []string{authorizationConfig, oneHopConfig} {
+		for _, mode := range []string{"false", "true"} {
+			e := edge{&stack{t: t, app: newApplication(t), rls: rls}, fmt.Sprintf("planted-%d", len(edges)), mode == "true"}
+			setup{config: config, change: map[string]string{"failure_mode_allow: false": "failure_mode_allow: " + mode}}.front(e.stack)
+			edges = append(edges, e)
+		}
+	}
+	for _, e := range edges {
+		e.from("127.0.0.1").want(200, 1, "/", "x-api-key", "acme-old-key")
+		e.from("127.0.0.1").want(401, 1, "/", "x-api-key", "planted-unknown")
+	}
+
+	pg.Kill()
+	eventually(t, "an answer from a record that has expired", func() bool {
+		for _, e := range edges {
+			if got := e.get("/", "x-api-key", "acme-old-key"); got.status != 200 && got.status != 429 {
+				t.Fatalf("a known key: got %d, want 200 or, by its limit, 429", got.status)
+			}
+		}
+		stale := metric(t, rls, `slidegate_tiers_answers_total{from="stale"}`)
+		return stale != "" && stale != "0"
+	})
+	for _, e := range edges {
+		c := e.from("127.0.0.1")
+		// The known one's limits hold too.
+		for range 3 {
+			c.get("/", "x-api-key", "acme-old-key")
+		}
+		c.want(429, 1, "/", "x-api-key", "acme-old-key")
+
+		got := c.get("/stranger", "x-api-key", e.stranger, "x-subject-id", "bigco")
+		want := []any{503, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The API key cannot be checked now.","reason":"unavailable"}`, "1", "application/problem+json"}
+		switch {
+		case envoyVersion(t)[1] < 37:
+			// It takes "could not decide" for a denial, whose status it makes up.
+			want = []any{403, "", "", ""}
+		case e.open:
+			want = []any{200, appBody, "", appContentType}
+			if h := e.app.last(t).Header.Values("X-Subject-Id"); len(h) > 0 {
+				t.Errorf("X-Subject-Id at the application: got %q, want none: nobody has said it", h)
+			}
+		}
+		if diff := cmp.Diff(want, []any{got.status, got.body, got.header.Get("Retry-After"), got.header.Get("Content-Type")}); diff != "" {
+			t.Errorf("a key that rls does not know, %s: status, body, Retry-After, type (-want +got):\n%s", e.stranger, diff)
+		}
+	}
+
+	pg.Start()
+	eventually(t, "answers from PostgreSQL", func() bool {
+		return edges[0].get("/", "x-api-key", edges[0].stranger).status == http.StatusUnauthorized
+	})
+}
