@@ -125,7 +125,7 @@ func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error)
 	if err != nil {
 		return nil, fmt.Errorf("the admin port: %w", err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }() // it has been read
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("the admin port: %w", err)
