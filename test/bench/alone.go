@@ -109,7 +109,8 @@ func (a alone) write(w io.Writer) {
 		r := figures.Ratios(column(a.ours), column(both))
 		return fmt.Sprintf("**%.2f** (%.2f–%.2f)", figures.Median(r), slices.Min(r), slices.Max(r))
 	}
-	fmt.Fprintln(w, "\n| one caller, allowed | p50 µs | bare µs | PING µs | ratio to bare and PING (min–max) | the script alone µs | ratio to bare and script (min–max) |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| one caller, allowed | p50 µs | bare µs | PING µs | ratio to bare and PING (min–max) | the script alone µs | ratio to bare and script (min–max) |\n|---|---|---|---|---|---|---|")
 	fmt.Fprintf(w, "| redis | %.0f | %.0f | %.0f | %s | %.0f | %s |\n", figures.Median(column(a.ours)), figures.Median(column(a.bare)),
 		figures.Median(column(a.ping)), ratio(a.ping), figures.Median(column(a.script)), ratio(a.script))
+	fmt.Fprintln(w)
 }

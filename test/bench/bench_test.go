@@ -190,9 +190,10 @@ func TestTable(t *testing.T) {
 		r.base = append(r.base, sample{rate: rates[1], cpu: 2e-6})
 	}
 	var out bytes.Buffer
-	(&measured{comparison: comparison{what: "store", base: bareName}, rows: []*row{r}}).write(&out)
+	m := measured{comparison: comparison{what: "store", base: bareName, services: []string{onMemory, onRedis}}, rows: []*row{r}}
+	m.write(&out)
 	for _, want := range []string{
-		"| store | answer | descriptors | req/s | bare req/s | ratio (min–max) | CPU µs | bare CPU µs | ratio | Redis CPU µs |",
+		"| store | answer | descriptors | req/s | bare req/s | ratio (min–max) | CPU µs | bare CPU µs | ratio | Redis CPU µs |\n|---|---|---|---|---|---|---|---|---|---|",
 		"| redis | allowed | 1 | 80 | 100 | **0.85** (0.80–0.90) | 3.0 | 2.0 | 1.50 | 4.0 |",
 	} {
 		if !strings.Contains(out.String(), want+"\n") {

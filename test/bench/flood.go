@@ -139,9 +139,10 @@ func isLarge(a *rlsv3.RateLimitResponse) bool {
 
 // phase has known keys asked for in turn, and meanwhile others by somebody else.
 func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func() string) (p phase, err error) {
-	ctx, cancel := context.WithTimeout(ctx, floodTime)
-	defer cancel()
+	during, cancel := context.WithTimeout(ctx, floodTime)
 	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel()
 	var asked, allowed atomic.Int64
 	if key != nil {
 		conns := make([]*grpc.ClientConn, connections)
@@ -152,9 +153,9 @@ func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func
 			defer conns[i].Close()
 		}
 		others.Go(func() {
-			every(ctx, time.Second/floodRate, func(n int) {
+			every(during, time.Second/floodRate, func(n int) {
 				s := limited(floodName, key(), 1, rlsv3.RateLimitResponse_OK)
-				if answer, err := s.call(ctx, conns[n%len(conns)]); err == nil {
+				if answer, err := s.call(during, conns[n%len(conns)]); err == nil {
 					asked.Add(1)
 					if answer.(*rlsv3.RateLimitResponse).GetOverallCode() == rlsv3.RateLimitResponse_OK {
 						allowed.Add(1)
@@ -171,29 +172,25 @@ func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func
 	start := time.Now()
 	ticks := time.NewTicker(probeEvery)
 	defer ticks.Stop()
-	for n := 0; ctx.Err() == nil; n++ {
+	for n := 0; during.Err() == nil; n++ {
 		began := time.Now()
 		answer, err := probes[n%len(probes)].call(ctx, conn)
-		if err != nil && ctx.Err() == nil {
-			cancel()
-			others.Wait()
+		if err != nil {
 			return p, err
 		}
-		if err == nil {
-			p.probes = append(p.probes, time.Since(began))
-			if !isLarge(answer.(*rlsv3.RateLimitResponse)) {
-				p.wrong++
-			}
+		p.probes = append(p.probes, time.Since(began))
+		if !isLarge(answer.(*rlsv3.RateLimitResponse)) {
+			p.wrong++
 		}
 		select {
-		case <-ctx.Done():
+		case <-during.Done():
 		case <-ticks.C:
 		}
 	}
 	others.Wait()
 	p.took = time.Since(start)
 	p.asked, p.allowed = int(asked.Load()), int(allowed.Load())
-	now, err := b.read(context.WithoutCancel(ctx), t)
+	now, err := b.read(ctx, t)
 	p.resident, p.unknown = now.resident, now.unknown
 	return p, err
 }
@@ -272,7 +269,7 @@ func (f *flood) write(w io.Writer) {
 	if f == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n| who else asks | requests/s | allowed | lookups/s | most in a second, setting %d | known keys, p50 µs | p99 µs | not by their tier | records of unknown keys | resident MB |\n|---|---|---|---|---|---|---|---|---|---|\n", floodLimit)
+	fmt.Fprintf(w, "| who else asks | requests/s | allowed | lookups/s | most in a second, setting %d | known keys, p50 µs | p99 µs | not by their tier | records of unknown keys | resident MB |\n|---|---|---|---|---|---|---|---|---|---|\n", floodLimit)
 	for _, p := range f.phases {
 		slices.Sort(p.probes)
 		quantile := func(q float64) float64 {
