@@ -372,6 +372,8 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 		if hosts = strings.Split(query.Get("host"), ","); hosts[0] == "" {
 			return at, errors.New("the URL has no host: expected " + postgresForm + ", or postgres:///database?host=/directory")
 		}
+	} else if query.Has("host") {
+		return at, errors.New("the URL has hosts in two places: take host out of what stands behind ?")
 	}
 	for _, h := range hosts {
 		if strings.HasPrefix(h, "/") {

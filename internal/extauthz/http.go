@@ -64,7 +64,8 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 // readOriginal reads the context from a query, and the request that is asked about
 // from headers.
 func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
-	values, err := url.ParseQuery(query)
+	// A template has semicolons, which a person does not think of escaping.
+	values, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
 	if err != nil {
 		return Misconfigured, 0
 	}

@@ -254,7 +254,7 @@ func (s *Service) identify(ctx context.Context, c *call) Result {
 		if anonymous, _ := c.in.says("anonymous"); anonymous != "true" {
 			return Missing
 		}
-		c.id, c.tier = "ip:"+s.addressText(c, "unknown"), rules.TierOf(nil)
+		c.id, c.tier = tier.AnonymousPrefix+s.addressText(c, "unknown"), rules.TierOf(nil)
 		return Anonymous
 	}
 	c.key, c.fingerprint = key, s.opts.Secrets.Fingerprint(key)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
@@ -30,6 +31,8 @@ func all(t *testing.T) *prometheus.Registry {
 	})
 	Pool(registry, func() PoolStats { return PoolStats{} })
 	Local(registry, func() LocalStats { return LocalStats{} })
+	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{LastAnswer: time.Unix(1, 0)} }, func() uint64 { return 0 })
+	Authorization(registry).WithLabelValues("limited").Inc()
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
@@ -444,6 +447,43 @@ slidegate_store_pool_timeouts_total 3
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestTiers(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	stats := tier.CacheStats{
+		Hits: 1, NegativeHits: 2, Asked: 3, Stale: 4, Unavailable: 5,
+		Found: 6, Unknown: 7, BadRecords: 8, Timeouts: 9, Errors: 10, Limited: 11, Refused: 12,
+		Pushes: 13, UnknownTiers: 14, Subjects: 15, UnknownKeys: 16, Questions: 17, Open: true, Watching: true, StaleAge: 18 * time.Second,
+	}
+	Tiers(registry, func() tier.CacheStats { return stats }, func() uint64 { return 19 })(0.02)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "slidegate_tiers_")
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			// Of each kind but one the value is zero.
+			got = append(got, fmt.Sprint(name, " ", m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount())))
+		}
+	}
+	want := []string{
+		"answers_total asked 3", "answers_total hit 1", "answers_total hit_unknown 2", "answers_total stale 4", "answers_total unavailable 5",
+		"previous_secret_total 19", "pushes_total 13",
+		"questions_in_flight 17",
+		"questions_total bad_record 8", "questions_total error 10", "questions_total found 6", "questions_total limited 11",
+		"questions_total refused 12", "questions_total timeout 9", "questions_total unknown 7",
+		"records known 15", "records unknown 16",
+		"source_open 1", "source_seconds 1", "stale_age_seconds 18", "unknown_tier_total 14", "watching 1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("series (-want +got); that of an answer is not there before there is one:\n%s", diff)
 	}
 }
 

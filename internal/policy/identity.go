@@ -111,7 +111,7 @@ func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
 	if c.subjects == nil {
 		return tier.Answer{}
 	}
-	if !byID && req.Caller != nil && req.Caller.Fingerprint == value {
+	if req.Caller.is(value, byID) {
 		return req.Caller.Answer
 	}
 	for i := range c.known {
@@ -134,6 +134,18 @@ func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
 	}
 	c.known = append(c.known, caller{value, byID, a})
 	return a
+}
+
+// is reports whether a key or an id is the caller's. c may be nil.
+func (c *Caller) is(value string, byID bool) bool {
+	switch {
+	case c == nil:
+		return false
+	case byID:
+		return c.Answer.Subject != nil && c.Answer.Subject.ID == value
+	default:
+		return c.Fingerprint == value
+	}
 }
 
 // plain returns the API key with a fingerprint, or "" where it is not kept.

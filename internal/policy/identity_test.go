@@ -132,6 +132,11 @@ func TestSourcesOutside(t *testing.T) {
 			req:    request("route=search api_key=k"), checks: "{id.zeta}:edge|route=search/api_key:id.zeta 20/1h0m0s", tier: "starter",
 		},
 		{
+			name:   "the adapter has asked already, and the id is its subject's",
+			caller: &Caller{Fingerprint: key("k"), Answer: known(tier.Subject{ID: "zeta", Tier: "starter"})},
+			req:    request("consumer=zeta"), checks: "{id.zeta}:edge|consumer:id.zeta 2/1m0s", tier: "starter",
+		},
+		{
 			name:   "the adapter has asked for another key",
 			caller: &Caller{Fingerprint: key("other"), Answer: known(tier.Subject{ID: "zeta", Tier: "starter"})},
 			req:    request("route=search api_key=k"), checks: "{addr.}:edge|route=search/api_key:addr. 20/1h0m0s", tier: "free", asked: 1,

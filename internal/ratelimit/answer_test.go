@@ -78,6 +78,9 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked e
 	if v.Shadowed >= 0 {
 		m["shadowed"] = v.Limits[v.Shadowed].Rule.Name
 	}
+	if v.Unresolved {
+		m["caller_unresolved"] = true
+	}
 	if v.Degraded {
 		m["degraded"], m["degraded_by"] = true, v.DegradedBy().String()
 	}
@@ -213,6 +216,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	}{
 		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, echo{}},
 		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, echo{}},
+		"a caller that nobody can name":  {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, echo{}},
 		"only observed":                  {[]policy.LimitStatus{observed}, func(v *policy.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, echo{}},
 		"observed beside one that holds": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) { v.Allowed, v.Shadowed = true, 1 }, echo{}},
 		"a body of its own":              {[]policy.LimitStatus{own}, func(*policy.Verdict) {}, echo{}},

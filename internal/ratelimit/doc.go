@@ -49,6 +49,8 @@
 //   - shadow: the rule that would have denied if it were not only observed.
 //   - degraded: true where the store could not decide and the rules' choice for
 //     that did; degraded_by says which.
+//   - caller_unresolved: true where the source of tiers could not say whose a key
+//     is.
 //   - metadata: what the rules whose descriptors have room say, merged.
 //   - domain, descriptors and hitsAddend, if Options.EchoRequest asks for them: the
 //     request in the layout of envoyproxy/ratelimit, but "***" for an API key.

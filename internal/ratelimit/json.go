@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
+	"strings"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -34,7 +36,7 @@ func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 		}
 		in := new(rlsv3.RateLimitRequest)
 		if err := protojson.Unmarshal(body, in); err != nil {
-			http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
+			http.Error(w, strings.TrimSpace("the body is not a RateLimitRequest "+whereOf.FindString(err.Error())), http.StatusBadRequest)
 			return
 		}
 		out, err := s.ShouldRateLimit(r.Context(), in)
@@ -45,6 +47,10 @@ func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 		writeJSON(w, out)
 	})
 }
+
+// whereOf is the place in a library's error. The rest of it quotes the body, and so
+// whatever API key is there.
+var whereOf = regexp.MustCompile(`\(line \d+:\d+\)`)
 
 func writeJSON(w http.ResponseWriter, out *rlsv3.RateLimitResponse) {
 	body, err := protojson.Marshal(out)

@@ -247,7 +247,7 @@ func (c *Cache) inspect(h *held, s *sum) Inspection {
 func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	s, ok := sumOf(k)
 	if !ok {
-		return Inspection{}, errors.New("a key is a digest of 64 hexadecimal digits, or an id of 1 to 256 bytes")
+		return Inspection{}, errors.New("the key is neither a digest of 64 hexadecimal digits nor the id of a subject")
 	}
 	f, err := c.ask(k, &s, c.peek(&s))
 	if err != nil {

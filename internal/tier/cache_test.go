@@ -444,6 +444,34 @@ func TestCachePace(t *testing.T) {
 	})
 }
 
+// jammed is a source that sees all that it is asked in 900 ms at once, at the
+// end of it.
+type jammed struct{ *fake }
+
+func (j jammed) Lookup(ctx context.Context, k Key, last *Record) (*Record, error) {
+	const jam = 900 * time.Millisecond
+	time.Sleep(time.Until(time.Now().Truncate(jam).Add(jam)))
+	return j.fake.Lookup(ctx, k, last)
+}
+
+// TestCachePaceJammed: what is held up on its way to the source makes no more of it
+// there.
+func TestCachePaceJammed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const most = 100
+		f := newFake()
+		l := cache(t, jammed{f}, func(o *CacheOptions) { o.LookupsPerSecond = most })
+		for i := range 10_000 {
+			time.Sleep(time.Millisecond)
+			l.Resolve(t.Context(), key(fmt.Sprint("made up ", i)), 0)
+		}
+		time.Sleep(time.Second)
+		if got := mostInASecond(f.asked); got > most || got < most*75/100 {
+			t.Errorf("%d questions in one second, want up to %d", got, most)
+		}
+	})
+}
+
 func mostInASecond(asked []question) (most int) {
 	first := 0
 	for i, q := range asked {
@@ -520,7 +548,7 @@ func TestCacheVerifier(t *testing.T) {
 		l := cache(t, f, nil)
 		l.is(t, Key{Digest: a}, "free", "")
 		l.is(t, Key{Digest: b}, "nobody", "")
-		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", maxID+1)}} {
+		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", MaxText+1)}, {ID: "a\nb"}} {
 			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
 			l.is(t, k, "nobody", "")
 		}
@@ -683,9 +711,14 @@ func TestPace(t *testing.T) {
 		now := time.Duration(0)
 		spend := func(known bool) (n int) {
 			for ; p.room(known, now); n++ {
-				p.take(known, now)
+				p.take(known)
 			}
 			return n
+		}
+		end := func(known bool, n int) {
+			for range n {
+				p.end(known, now)
+			}
 		}
 		if got := spend(false); got != c.strangers {
 			t.Errorf("%d a second: %d strangers, want %d", c.perSecond, got, c.strangers)
@@ -693,14 +726,26 @@ func TestPace(t *testing.T) {
 		if got := spend(true); got != c.known {
 			t.Errorf("%d a second: %d known after strangers, want %d", c.perSecond, got, c.known)
 		}
-		now += aSecond
+		now += time.Hour
+		if got := spend(true); got != 0 {
+			t.Errorf("%d a second: %d while all are under way, want none", c.perSecond, got)
+		}
+		end(false, c.strangers)
+		end(true, c.known)
+		now += time.Second - 1
+		if got := spend(true); got != 0 {
+			t.Errorf("%d a second: %d before a second is over, want none", c.perSecond, got)
+		}
+		now++
 		if c.known > 0 {
-			p.take(true, now) // is none of theirs
+			p.take(true) // is none of theirs
+			end(true, 1)
 		}
 		if got := spend(false); got != c.strangers {
 			t.Errorf("%d a second: %d strangers in the next, want %d", c.perSecond, got, c.strangers)
 		}
-		now += aSecond
+		end(false, c.strangers)
+		now += time.Second
 		if got := spend(true); got != c.perSecond {
 			t.Errorf("%d a second: %d known alone, want all", c.perSecond, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -57,8 +58,11 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 // tier gets the default one. It refuses an id or a digest that is there already,
 // what is no digest and a tier that is not there, and then adds nothing.
 func (d *Directory) Add(s Subject, digests ...string) error {
-	if s.ID == "" {
+	switch {
+	case s.ID == "":
 		return fmt.Errorf("a subject needs an id")
+	case strings.HasPrefix(s.ID, AnonymousPrefix):
+		return fmt.Errorf("subject %q: %q stands for the address of who has no key", s.ID, AnonymousPrefix)
 	}
 	if s.Tier == "" {
 		s.Tier = d.defaultTier

@@ -49,10 +49,11 @@
 //
 //   - It has failed: Failures questions in a row got no answer in time. After Retry one
 //     question tries. A line in the log says when this begins and when it ends.
-//   - LookupsPerSecond have been asked. No second sees more, however it is laid: it is
-//     no bucket, which would admit its burst on top of its rate. For that a second is
-//     taken for a twentieth longer, so that what is held up on its way to the source
-//     does not make more of it there.
+//   - LookupsPerSecond have been asked. The source sees no more in any second, however
+//     it is laid: it is no bucket, which would admit its burst on top of its rate, and a
+//     question counts until a second after its end, however long it was on its way. So
+//     a slow source is asked less. Only what the source sees later than Timeout, when
+//     nobody waits for it any longer, comes on top.
 //   - 1024 questions are under way.
 //   - It has answered with something that is no record ([ErrBadRecord]). That is the
 //     trouble of this key alone, which is not asked for until that of an unknown key

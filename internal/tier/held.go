@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// maxID is how long an id may be: it becomes a header.
-const maxID = 256
-
 // A sum is what a key is held by: the digest of an API key, or that of an id.
 type sum [sha256.Size]byte
 
@@ -25,10 +22,10 @@ func (s *sum) verifier() []byte   { return s[len(selector{}):] }
 // sumOf reports whether a key can be one.
 func sumOf(k Key) (s sum, ok bool) {
 	if k.Digest == "" {
-		if k.ID == "" || len(k.ID) > maxID {
+		if ValidID(k.ID) != nil {
 			return s, false
 		}
-		var text [3 + maxID]byte
+		var text [3 + MaxText]byte
 		return sha256.Sum256(append(append(text[:0], "id\x00"...), k.ID...)), true
 	}
 	if len(k.Digest) != DigestLen {

@@ -2,19 +2,17 @@ package tier
 
 import "time"
 
-// aSecond is what a second is taken for. It is longer than one, so that the source
-// sees no more either if some questions are held up on their way.
-const aSecond = 1050 * time.Millisecond
-
-// pace is how many questions may be asked in a second. Whatever the second, it is no
-// more than that: a bucket of tokens would admit its burst on top of its rate.
+// pace is how many questions may be asked in a second. Whatever the second, the source
+// sees no more than that: a bucket of tokens would admit its burst on top of its rate,
+// and a second from one question to the next would not do either, because some may be
+// held up on their way.
 //
 // What nobody is known to have may use four fifths of it. So whoever asks for keys
 // that he makes up leaves the rest to those that have to be asked for again.
-type pace struct{ all, strangers recent }
+type pace struct{ all, strangers turns }
 
 func newPace(perSecond int) pace {
-	return pace{newRecent(perSecond), newRecent(forStrangers(perSecond))}
+	return pace{newTurns(perSecond), newTurns(forStrangers(perSecond))}
 }
 
 func forStrangers(n int) int { return max(1, n-(n+4)/5) }
@@ -23,33 +21,45 @@ func (p *pace) room(known bool, now time.Duration) bool {
 	return p.all.room(now) && (known || p.strangers.room(now))
 }
 
-func (p *pace) take(known bool, now time.Duration) {
-	p.all.take(now)
+func (p *pace) take(known bool) {
+	p.all.take()
 	if !known {
-		p.strangers.take(now)
+		p.strangers.take()
 	}
 }
 
-// recent is when the newest questions were asked, as many as there may be in a
-// second.
-type recent struct {
-	times []time.Duration
-	next  int // the oldest
-}
-
-func newRecent(n int) recent {
-	r := recent{times: make([]time.Duration, n)}
-	for i := range r.times {
-		r.times[i] = -aSecond
+func (p *pace) end(known bool, now time.Duration) {
+	p.all.end(now)
+	if !known {
+		p.strangers.end(now)
 	}
-	return r
 }
 
-func (r *recent) room(now time.Duration) bool { return now-r.times[r.next] >= aSecond }
+// turns are as many as there may be questions in a second. A question has one until a
+// second after its end, before which the source has seen it.
+type turns struct {
+	ended   []time.Duration // when those that no question under way has were given back
+	next, n int             // the oldest of them, and how many there are
+}
 
-func (r *recent) take(now time.Duration) {
-	r.times[r.next] = now
-	r.next = (r.next + 1) % len(r.times)
+func newTurns(n int) turns {
+	t := turns{ended: make([]time.Duration, n), n: n}
+	for i := range t.ended {
+		t.ended[i] = -time.Second
+	}
+	return t
+}
+
+func (t *turns) room(now time.Duration) bool { return t.n > 0 && now-t.ended[t.next] >= time.Second }
+
+func (t *turns) take() {
+	t.next = (t.next + 1) % len(t.ended)
+	t.n--
+}
+
+func (t *turns) end(now time.Duration) {
+	t.ended[(t.next+t.n)%len(t.ended)] = now
+	t.n++
 }
 
 // share counts the questions under way, in the same parts.

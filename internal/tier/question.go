@@ -99,7 +99,7 @@ func (c *Cache) admit(known bool, now time.Duration) (done func(error), err erro
 		return nil, fmt.Errorf("the source is not asked, because it has failed: %w", *c.cause.Load())
 	}
 	c.questions.add(known, 1)
-	c.pace.take(known, now)
+	c.pace.take(known)
 	return done, nil
 }
 
@@ -215,6 +215,7 @@ func (c *Cache) settle(f *flight, s *sum, h *held, err error, known bool) {
 		delete(c.flights, *s)
 	}
 	c.questions.add(known, -1)
+	c.pace.end(known, c.now())
 	f.held, f.err = h, err
 	close(f.done)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -129,11 +130,19 @@ func tooLong(n, most int) error {
 	return nil
 }
 
+// AnonymousPrefix begins what stands for the id of who has no API key; an address
+// follows. It is nobody's id.
+const AnonymousPrefix = "ip:"
+
 // ValidID reports what is wrong with the id of a subject, or nil. Ids become
 // values of headers: 1 to [MaxText] bytes of visible ASCII, with spaces inside.
+// None begins with [AnonymousPrefix], so that nobody is looked up by it.
 func ValidID(id string) error {
-	if id == "" {
+	switch {
+	case id == "":
 		return fmt.Errorf("it is empty")
+	case strings.HasPrefix(id, AnonymousPrefix):
+		return fmt.Errorf("it begins with %q, which stands for the address of who has no key", AnonymousPrefix)
 	}
 	if err := tooLong(len(id), MaxText); err != nil {
 		return err

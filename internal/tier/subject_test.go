@@ -70,6 +70,7 @@ func TestNewSubjectRefuses(t *testing.T) {
 	}{
 		{Parts{}, "id: it is empty"},
 		{Parts{ID: strings.Repeat("x", MaxText+1)}, "id: 257 bytes, at most 256"},
+		{Parts{ID: "ip:192.0.2.7"}, "id: it begins with \"ip:\""},
 		{Parts{ID: " a"}, "id: it begins or ends with a space"},
 		{Parts{ID: "a "}, "id: it begins or ends with a space"},
 		{Parts{ID: key + "é"}, "id: byte 11 is 0xc3"},

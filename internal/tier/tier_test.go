@@ -123,6 +123,7 @@ func TestDirectory(t *testing.T) {
 		t.Errorf("Subjects = %d, want 2", d.Subjects())
 	}
 	for name, err := range map[string]error{
+		`"ip:" stands for`:           d.Add(Subject{ID: "ip:192.0.2.7"}),
 		"a subject needs an id":      d.Add(Subject{}),
 		"a second subject":           d.Add(Subject{ID: "acme"}),
 		`unknown tier "gold"`:        d.Add(Subject{ID: "x", Tier: "gold"}),

@@ -9,6 +9,9 @@ import (
 // about, in ascending order of their names. asked appends entries that stand
 // between "degraded_by" and "limit"; nil: none.
 func AppendVerdict(b []byte, v *policy.Verdict, asked func([]byte) []byte) []byte {
+	if v.Unresolved {
+		b = AppendEntry(b, "caller_unresolved", func(b []byte) []byte { return appendBool(b, true) })
+	}
 	if v.Degraded {
 		b = AppendEntry(b, "degraded", func(b []byte) []byte { return appendBool(b, true) })
 		b = AppendTextEntry(b, "degraded_by", v.DegradedBy().String())

@@ -9,8 +9,6 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -27,28 +25,27 @@ type alone struct{ ours, bare, ping, script []time.Duration } // medians of roun
 
 // measureAlone asks each in turn, so that what slows the machine slows all.
 func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
-	t, err := b.service(ctx, "redis")
+	t, err := b.service(ctx, onRedis)
 	if err != nil {
 		return a, err
 	}
-	s := scenarios()[0]
+	s := limited("allowed", largeKey, 1, rlsv3.RateLimitResponse_OK)
 	answer, err := s.sample(ctx, t.grpc, 1)
 	if err != nil {
 		return a, err
 	}
-	bare, stop, err := b.bare(ctx, answer)
+	bare, stop, err := b.bare(ctx, s.method, answer)
 	if err != nil {
 		return a, err
 	}
 	defer stop()
 	asker := func(address string) (func() error, func(), error) {
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := dial(address)
 		if err != nil {
 			return nil, nil, err
 		}
-		client := rlsv3.NewRateLimitServiceClient(conn)
 		return func() error {
-			answer, err := client.ShouldRateLimit(ctx, s.request)
+			answer, err := s.call(ctx, conn)
 			if err == nil {
 				err = s.check(answer)
 			}

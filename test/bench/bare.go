@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -30,22 +31,46 @@ const streamWorkers = 64
 // bareService answers every request with the same message.
 type bareService struct {
 	rlsv3.UnimplementedRateLimitServiceServer
-	answer *rlsv3.RateLimitResponse
+	authv3.UnimplementedAuthorizationServer
+	method string
+	answer proto.Message
 }
 
 func (s bareService) ShouldRateLimit(context.Context, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	return s.answer, nil
+	return s.answer.(*rlsv3.RateLimitResponse), nil
 }
 
-// serveBare is the bare server: it answers with the message in a file until ctx
-// ends or whoever started it is gone. Its first line of output says where it
+func (s bareService) Check(context.Context, *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	return s.answer.(*authv3.CheckResponse), nil
+}
+
+// register adds the service of the method alone: the other has no answer.
+func (s bareService) register(server *grpc.Server) {
+	if s.method == authv3.Authorization_Check_FullMethodName {
+		authv3.RegisterAuthorizationServer(server, s)
+	} else {
+		rlsv3.RegisterRateLimitServiceServer(server, s)
+	}
+}
+
+// newAnswer returns an empty answer of a method.
+func newAnswer(method string) proto.Message {
+	if method == authv3.Authorization_Check_FullMethodName {
+		return new(authv3.CheckResponse)
+	}
+	return new(rlsv3.RateLimitResponse)
+}
+
+// serveBare is the bare server: what is METHOD=FILE, and it answers the method with
+// the message in the file until ctx ends or whoever started it is gone. Its first line of output says where it
 // listens, first for gRPC and then for /metrics.
-func serveBare(ctx context.Context, file string, out io.Writer) error {
+func serveBare(ctx context.Context, what string, out io.Writer) error {
+	method, file, _ := strings.Cut(what, "=")
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	answer := new(rlsv3.RateLimitResponse)
+	answer := newAnswer(method)
 	if err := proto.Unmarshal(data, answer); err != nil {
 		return err
 	}
@@ -67,7 +92,7 @@ func serveBare(ctx context.Context, file string, out io.Writer) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.KeepaliveMinTime, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
 	)
-	rlsv3.RegisterRateLimitServiceServer(server, bareService{answer: answer})
+	bareService{method: method, answer: answer}.register(server)
 
 	// CPU time is read in the same way as that of the service.
 	registry := prometheus.NewRegistry()
@@ -92,14 +117,14 @@ func serveBare(ctx context.Context, file string, out io.Writer) error {
 	return nil
 }
 
-// startBare starts this program as a bare server that answers with the message
-// in file. Calling stop ends it.
-func startBare(ctx context.Context, file string) (t target, stop func(), err error) {
+// startBare starts this program as a bare server that answers a method with the
+// message in file. Calling stop ends it.
+func startBare(ctx context.Context, method, file string) (t target, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return t, nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-bare", file)
+	cmd := exec.CommandContext(ctx, self, "-bare", method+"="+file)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -122,5 +147,5 @@ func startBare(ctx context.Context, file string) (t target, stop func(), err err
 		stop()
 		return t, nil, fmt.Errorf("the bare server did not start: %q, %w", line, err)
 	}
-	return target{name: "bare", grpc: addresses[0], metrics: "http://" + addresses[1] + "/metrics"}, stop, nil
+	return target{name: bareName, grpc: addresses[0], metrics: "http://" + addresses[1] + "/metrics"}, stop, nil
 }

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/test/figures"
 )
@@ -69,6 +73,9 @@ func TestLoadCheck(t *testing.T) {
 func TestParseMetrics(t *testing.T) {
 	got, err := parseMetrics(strings.NewReader(`# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.
 process_cpu_seconds_total 12.34
+process_resident_memory_bytes 2.5e+07
+slidegate_tiers_records{kind="known"} 7
+slidegate_tiers_records{kind="unknown"} 3
 slidegate_decisions_total{domain="bench",outcome="allowed",rule="per-key"} 5
 slidegate_decisions_total{domain="bench",outcome="allowed",rule="per-address"} 1.5e+06
 slidegate_decisions_total{domain="bench",outcome="denied",rule="per-key"} 7
@@ -77,7 +84,7 @@ slidegate_decisions_total_other 9
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := reading{cpu: 12.34, decisions: map[string]float64{"allowed": 1500005, "denied": 7}}
+	want := reading{cpu: 12.34, resident: 2.5e7, unknown: 3, decisions: map[string]float64{"allowed": 1500005, "denied": 7}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(reading{})); diff != "" {
 		t.Errorf("parseMetrics (-want +got):\n%s", diff)
 	}
@@ -115,33 +122,81 @@ func TestMedian(t *testing.T) {
 }
 
 func TestScenarios(t *testing.T) {
-	for _, s := range scenarios() {
-		if n := len(s.request.GetDescriptors()); n != s.descriptors {
-			t.Errorf("%s/%d has %d descriptors", s.name, s.descriptors, n)
-		}
-		frame, err := s.frame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := int(frame[3])<<8 | int(frame[4]); frame[0] != 0 || n != len(frame)-5 {
-			t.Errorf("%s/%d: frame % x of %d bytes", s.name, s.descriptors, frame[:5], len(frame))
-		}
-		if err := s.check(&rlsv3.RateLimitResponse{OverallCode: s.want}); err == nil {
-			t.Errorf("%s/%d takes an answer with a code and nothing else", s.name, s.descriptors)
+	for _, c := range comparisons() {
+		for _, s := range c.scenarios {
+			frame, err := s.frame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := int(frame[3])<<8 | int(frame[4]); frame[0] != 0 || n != len(frame)-5 {
+				t.Errorf("%s/%d: frame % x of %d bytes", s.name, s.descriptors, frame[:5], len(frame))
+			}
+			for _, m := range []proto.Message{
+				newAnswer(s.method), // without a word
+				&rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK},
+				&rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OVER_LIMIT},
+				&authv3.CheckResponse{Status: new(status.Status)},
+			} {
+				if m.ProtoReflect().Type() == newAnswer(s.method).ProtoReflect().Type() && s.check(m) == nil {
+					t.Errorf("%s/%d takes the answer %v", s.name, s.descriptors, m)
+				}
+			}
 		}
 	}
 }
 
+func TestRulesWithoutTiers(t *testing.T) {
+	if strings.Contains(rulesWithoutTiers, "by_tier") || strings.Count(rulesWithoutTiers, "name:") != strings.Count(rules, "name:") {
+		t.Errorf("the rules are %s", rulesWithoutTiers)
+	}
+}
+
+func TestCount(t *testing.T) {
+	start := time.Unix(1000, 0)
+	var times []time.Time
+	for _, ms := range []int{0, 900, 1000, 1500, 1899, 1900, 5000} {
+		times = append(times, start.Add(time.Duration(ms)*time.Millisecond))
+	}
+	for _, tt := range []struct{ from, to, all, most int }{
+		{0, 10_000, 7, 4}, // 900 to 1899, and 1000 to 1900
+		{0, 1000, 3, 2},
+		{1400, 1600, 1, 3}, // the second begins before
+		{2000, 4000, 0, 0},
+		{2000, 6000, 1, 1},
+	} {
+		at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+		if all, most := count(times, at(tt.from), at(tt.to)); all != tt.all || most != tt.most {
+			t.Errorf("from %d to %d: count = %d, %d, want %d, %d", tt.from, tt.to, all, most, tt.all, tt.most)
+		}
+	}
+}
+
+func TestLookupLine(t *testing.T) {
+	const log = `1767225600.123 slidegate LOG:  execute stmtcache_1: SELECT s.id AS subject, s.tier
+	FROM slidegate.keys k
+1767225600.124 slidegate DETAIL:  parameters: $1 = 'SELECT s.id AS subject'
+1767225600.125 slidegate LOG:  statement: LISTEN "slidegate_tiers"
+1767225600.126 postgres LOG:  execute x: SELECT s.id AS subject
+`
+	if m := lookupLine.FindAllStringSubmatch(log, -1); len(m) != 1 || m[0][1] != "1767225600.123" {
+		t.Errorf("found %q", m)
+	}
+}
+
 func TestTable(t *testing.T) {
-	r := &row{store: "redis", scenario: scenario{name: "allowed", descriptors: 1}}
+	r := &row{service: onRedis, scenario: scenario{name: "allowed", descriptors: 1}}
 	for _, rates := range [][2]float64{{80, 100}, {45, 50}, {170, 200}} {
 		r.ours = append(r.ours, sample{rate: rates[0], cpu: 3e-6, redisCPU: 4e-6})
-		r.bare = append(r.bare, sample{rate: rates[1], cpu: 2e-6})
+		r.base = append(r.base, sample{rate: rates[1], cpu: 2e-6})
 	}
 	var out bytes.Buffer
-	writeTable(&out, []*row{r})
-	want := "| redis | allowed | 1 | 80 | 100 | **0.85** (0.80–0.90) | 3.0 | 2.0 | 1.50 | 4.0 |"
-	if !strings.Contains(out.String(), want+"\n") {
-		t.Errorf("table is\n%s\nwant the row\n%s", &out, want)
+	(&measured{comparison: comparison{what: "store", base: bareName}, rows: []*row{r}}).write(&out)
+	for _, want := range []string{
+		"| store | answer | descriptors | req/s | bare req/s | ratio (min–max) | CPU µs | bare CPU µs | ratio | Redis CPU µs |",
+		"| redis | allowed | 1 | 80 | 100 | **0.85** (0.80–0.90) | 3.0 | 2.0 | 1.50 | 4.0 |",
+	} {
+		if !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("table is\n%s\nwant the row\n%s", &out, want)
+		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
-
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
 // What generates the load. Envoy, too, asks over few connections with many
@@ -27,12 +25,12 @@ type load struct {
 	data      int // bytes of response bodies
 }
 
-// runLoad sends n requests with the body in file.
-func runLoad(ctx context.Context, address, file string, n int) (load, error) {
+// runLoad sends n requests of a method with the body in file.
+func runLoad(ctx context.Context, address, method, file string, n int) (load, error) {
 	cmd := exec.CommandContext(ctx, h2load,
 		"-c", strconv.Itoa(connections), "-m", strconv.Itoa(streams), "-n", strconv.Itoa(n), "-d", file,
 		"-H", "content-type: application/grpc", "-H", "te: trailers",
-		"http://"+address+rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+		"http://"+address+method)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return load{}, fmt.Errorf("%s: %w\n%s", h2load, err, out)

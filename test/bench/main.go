@@ -64,8 +64,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the table shows medians")
 	flags.IntVar(&o.requests, "requests", 50_000, "requests of one measurement")
-	only := flags.String("only", "", "measure only what matches this `regexp`, such as memory/allowed/1")
-	bare := flags.String("bare", "", "serve the answer in this `file`; what the benchmark runs as its bare server")
+	only := flags.String("only", "", "measure only what matches this `regexp`, such as store/memory/allowed/1")
+	bare := flags.String("bare", "", "serve an answer, `METHOD=FILE`; what the benchmark runs as its bare server")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -91,15 +91,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if _, err := exec.LookPath(o.rls); err != nil {
 		return fmt.Errorf("-rls: %w: build it with make build", err)
 	}
-	results, one, err := measure(ctx, o, progress)
+	r, err := measure(ctx, o, progress)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s/%s, %d CPUs shared by server and load, %s, grpc-go %s; %s -c %d -m %d; medians of %d rounds of %d requests\n\n",
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), grpc.Version, h2load, connections, streams, o.rounds, o.requests)
-	if len(results) > 0 {
-		writeTable(out, results)
+	for _, m := range r.comparisons {
+		m.write(out)
 	}
-	one.write(out)
+	r.alone.write(out)
+	r.flood.write(out)
 	return nil
 }

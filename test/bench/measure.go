@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/tier/pgsource"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -30,68 +32,91 @@ type sample struct {
 	redisCPU float64 // and of Redis
 }
 
-// A row is everything measured of one store in one scenario: as many samples of
-// it as of the bare server, taken in the same rounds.
+// A row is everything measured of one service in one scenario: as many samples of
+// it as of what it is compared with, taken in the same rounds.
 type row struct {
-	store      string
-	scenario   scenario
-	ours, bare []sample
+	what, service string
+	scenario      scenario
+	ours, base    []sample
 }
 
 func (r *row) name() string {
-	return fmt.Sprintf("%s/%s/%d", r.store, r.scenario.name, r.scenario.descriptors)
+	return fmt.Sprintf("%s/%s/%s/%d", r.what, r.service, r.scenario.name, r.scenario.descriptors)
 }
-
-// stores are the settings of rls that are compared.
-var stores = []string{"memory", "redis"}
 
 // bench is what a run has started.
 type bench struct {
 	options
+	t        servers.TB
 	progress io.Writer
 	dir      string
-	stop     []func()
-	ours     map[string]target // by store
+	ours     map[string]target // by service
+}
+
+// results are what was measured: nothing of what was not asked for.
+type results struct {
+	comparisons []measured
+	alone       alone
+	flood       *flood
+}
+
+// measured is a comparison with its rows.
+type measured struct {
+	comparison
+	rows []*row
+}
+
+func (r *results) empty() bool {
+	return len(r.comparisons) == 0 && len(r.alone.ours) == 0 && r.flood == nil
 }
 
 // measure does all of it.
-func measure(ctx context.Context, o options, progress io.Writer) (all []*row, one alone, err error) {
-	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return nil, one, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left is a temporary file
-	b := &bench{options: o, progress: progress, dir: dir, ours: make(map[string]target)}
-	defer func() {
-		for _, stop := range b.stop {
-			stop()
+func measure(ctx context.Context, o options, progress io.Writer) (r results, err error) {
+	failed := servers.Run(ctx, func(t servers.TB) {
+		b := &bench{options: o, t: t, progress: progress, dir: t.TempDir(), ours: make(map[string]target)}
+		r, err = b.measure(ctx)
+	})
+	return r, errors.Join(failed, err)
+}
+
+func (b *bench) measure(ctx context.Context) (r results, err error) {
+	for _, c := range comparisons() {
+		m := measured{comparison: c}
+		for _, s := range c.scenarios {
+			rows := b.rows(c, s)
+			if len(rows) == 0 {
+				continue
+			}
+			if err := b.scenario(ctx, c.base, s, rows); err != nil {
+				return r, err
+			}
+			m.rows = append(m.rows, rows...)
 		}
-	}()
-	for _, s := range scenarios() {
-		rows := b.rows(s)
-		if len(rows) == 0 {
-			continue
+		if len(m.rows) > 0 {
+			r.comparisons = append(r.comparisons, m)
 		}
-		if err := b.scenario(ctx, s, rows); err != nil {
-			return nil, one, err
-		}
-		all = append(all, rows...)
 	}
 	if b.only.MatchString(aloneName) {
-		if one, err = b.measureAlone(ctx); err != nil {
-			return nil, one, fmt.Errorf("%s: %w", aloneName, err)
+		if r.alone, err = b.measureAlone(ctx); err != nil {
+			return r, fmt.Errorf("%s: %w", aloneName, err)
 		}
-	} else if len(all) == 0 {
-		return nil, one, fmt.Errorf("-only %s matches nothing", o.only)
 	}
-	return all, one, nil
+	if b.only.MatchString(floodName) {
+		if r.flood, err = b.measureFlood(ctx); err != nil {
+			return r, fmt.Errorf("%s: %w", floodName, err)
+		}
+	}
+	if r.empty() {
+		return r, fmt.Errorf("-only %s matches nothing", b.only)
+	}
+	return r, nil
 }
 
 // rows are the rows of one scenario that were asked for.
-func (b *bench) rows(s scenario) []*row {
+func (b *bench) rows(c comparison, s scenario) []*row {
 	var all []*row
-	for _, store := range stores {
-		if r := (&row{store: store, scenario: s}); b.only.MatchString(r.name()) {
+	for _, service := range c.services {
+		if r := (&row{what: c.what, service: service, scenario: s}); b.only.MatchString(r.name()) {
 			all = append(all, r)
 		}
 	}
@@ -99,7 +124,7 @@ func (b *bench) rows(s scenario) []*row {
 }
 
 // scenario measures the rows of one scenario, all of them in every round.
-func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
+func (b *bench) scenario(ctx context.Context, base string, s scenario, rows []*row) error {
 	frame, err := s.frame()
 	if err != nil {
 		return err
@@ -108,9 +133,9 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 	if err := os.WriteFile(body, frame, 0o600); err != nil {
 		return err
 	}
-	var answer *rlsv3.RateLimitResponse
+	var answer proto.Message
 	for _, r := range rows {
-		t, err := b.service(ctx, r.store)
+		t, err := b.service(ctx, r.service)
 		if err != nil {
 			return err
 		}
@@ -121,19 +146,24 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 			return fmt.Errorf("%s: %w", r.name(), err)
 		}
 	}
-	bare, stop, err := b.bare(ctx, answer)
+	targets := make([]target, 1, 1+len(rows))
+	if base == bareName {
+		var stop func()
+		if targets[0], stop, err = b.bare(ctx, s.method, answer); err == nil {
+			defer stop()
+		}
+	} else {
+		targets[0], err = b.service(ctx, base)
+	}
 	if err != nil {
 		return err
 	}
-	defer stop()
-
-	targets := []target{bare}
 	for _, r := range rows {
-		targets = append(targets, b.ours[r.store])
+		targets = append(targets, b.ours[r.service])
 	}
 	for _, t := range targets {
 		// Heaps and pools grow to their size before anything counts.
-		if _, err := runLoad(ctx, t.grpc, body, b.requests/2); err != nil {
+		if _, err := runLoad(ctx, t.grpc, s.method, body, b.requests/2); err != nil {
 			return err
 		}
 	}
@@ -144,22 +174,22 @@ func (b *bench) scenario(ctx context.Context, s scenario, rows []*row) error {
 				i = len(targets) - 1 - i
 			}
 			t := targets[i]
-			if taken[i], err = b.sample(ctx, t, s, body, proto.Size(answer)); err != nil {
+			if taken[i], err = b.sample(ctx, t, s, body); err != nil {
 				return fmt.Errorf("%s/%s/%d: %w", t.name, s.name, s.descriptors, err)
 			}
-			fmt.Fprintf(b.progress, "round %d  %-7s %s/%d  %7.0f req/s  %5.1f us CPU\n",
+			fmt.Fprintf(b.progress, "round %d  %-8s %s/%d  %7.0f req/s  %5.1f us CPU\n",
 				round+1, t.name, s.name, s.descriptors, taken[i].rate, taken[i].cpu*1e6)
 		}
 		for i, r := range rows {
-			r.bare = append(r.bare, taken[0])
+			r.base = append(r.base, taken[0])
 			r.ours = append(r.ours, taken[i+1])
 		}
 	}
 	return nil
 }
 
-// bare starts a bare server that gives an answer.
-func (b *bench) bare(ctx context.Context, answer *rlsv3.RateLimitResponse) (t target, stop func(), err error) {
+// bare starts a bare server that answers a method so.
+func (b *bench) bare(ctx context.Context, method string, answer proto.Message) (t target, stop func(), err error) {
 	message, err := proto.Marshal(answer)
 	if err != nil {
 		return t, nil, err
@@ -168,51 +198,96 @@ func (b *bench) bare(ctx context.Context, answer *rlsv3.RateLimitResponse) (t ta
 	if err := os.WriteFile(file, message, 0o600); err != nil {
 		return t, nil, err
 	}
-	return startBare(ctx, file)
+	return startBare(ctx, method, file)
 }
 
-// service returns rls on a store and starts it if it does not run yet.
-func (b *bench) service(ctx context.Context, store string) (target, error) {
-	if t, ok := b.ours[store]; ok {
+// service returns a service by its name and starts it if it does not run yet.
+func (b *bench) service(ctx context.Context, name string) (target, error) {
+	if t, ok := b.ours[name]; ok {
 		return t, nil
 	}
-	t := target{name: store}
-	env := map[string]string{
-		"SLIDEGATE_STORE_TYPE":     store,
+	t := target{name: name}
+	o := servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tiers, Env: map[string]string{
 		"SLIDEGATE_HEADERS_STYLES": "ratelimit",
-	}
-	if store == "redis" {
+	}}
+	switch name {
+	case onRedis:
 		address, stop, err := servers.RunRedis(ctx, "redis-server")
 		if err != nil {
 			return t, err
 		}
-		b.stop = append(b.stop, stop)
+		b.t.Cleanup(stop)
 		t.redis = address
-		env["SLIDEGATE_STORE_REDIS_URL"] = "redis://" + address
+		o.Env["SLIDEGATE_STORE_TYPE"] = "redis"
+		o.Env["SLIDEGATE_STORE_REDIS_URL"] = "redis://" + address
 		// What counts here is the work of a decision, not that a machine whose
 		// CPUs are all busy with load answers within 15 ms.
-		env["SLIDEGATE_STORE_TIMEOUT"] = "5s"
+		o.Env["SLIDEGATE_STORE_TIMEOUT"] = "5s"
+	case noTiers:
+		o.Rules, o.Tiers = rulesWithoutTiers, ""
+		o.Env["SLIDEGATE_TIERS_SOURCE"] = "none"
+	case fromPostgres:
+		postgres := servers.StartPostgres(b.t, servers.PostgresOptions{})
+		if err := seed(postgres, customer{"large", "large", largeKey}, customer{"small", "small", smallKey}); err != nil {
+			return t, err
+		}
+		o.Tiers = tierNames
+		o.Env["SLIDEGATE_TIERS_SOURCE"] = "postgres"
+		o.Env["SLIDEGATE_TIERS_POSTGRES_URL"] = postgres.URL()
+		// The first request is to have its tier, whatever else the machine does.
+		o.Env["SLIDEGATE_TIERS_WAIT"] = "5s"
+		o.Env["SLIDEGATE_TIERS_TIMEOUT"] = "5s"
+		o.Env["SLIDEGATE_AUTHZ_WAIT"] = "5s"
 	}
-	rls, err := servers.StartRLS(servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tiers, Env: env})
+	rls, err := b.start(o)
 	if err != nil {
 		return t, err
 	}
-	b.stop = append(b.stop, rls.Close)
 	t.grpc, t.metrics = rls.GRPC(), rls.Admin()+"/metrics"
-	b.ours[store] = t
+	b.ours[name] = t
 	return t, nil
 }
 
+// start starts rls until the end of the run.
+func (b *bench) start(o servers.RLSOptions) (*servers.RLSServer, error) {
+	rls, err := servers.StartRLS(o)
+	if err == nil {
+		b.t.Cleanup(rls.Close)
+	}
+	return rls, err
+}
+
+// A customer is a subject with its tier and its API key.
+type customer struct{ id, tier, key string }
+
+// seed applies the documented schema and adds customers.
+func seed(postgres *servers.PostgresServer, customers ...customer) error {
+	grant := "GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate"
+	if err := errors.Join(postgres.Exec(pgsource.Schema()), postgres.Exec(grant)); err != nil {
+		return err
+	}
+	secrets := tier.NewSecrets(nil, nil)
+	for _, c := range customers {
+		err := postgres.Exec("WITH s AS (INSERT INTO slidegate.subjects (id, tier) VALUES ($1, $2)) INSERT INTO slidegate.keys (digest, subject) VALUES ($3, $1)",
+			c.id, c.tier, secrets.Digest(c.key))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sample measures once, and makes sure that the answers were the right ones.
-func (b *bench) sample(ctx context.Context, t target, s scenario, body string, size int) (sample, error) {
-	if _, err := s.sample(ctx, t.grpc, 3); err != nil {
+func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (sample, error) {
+	answer, err := s.sample(ctx, t.grpc, 3)
+	if err != nil {
 		return sample{}, err
 	}
 	before, err := b.read(ctx, t)
 	if err != nil {
 		return sample{}, err
 	}
-	l, err := runLoad(ctx, t.grpc, body, b.requests)
+	l, err := runLoad(ctx, t.grpc, s.method, body, b.requests)
 	if err != nil {
 		return sample{}, err
 	}
@@ -220,12 +295,12 @@ func (b *bench) sample(ctx context.Context, t target, s scenario, body string, s
 	if err != nil {
 		return sample{}, err
 	}
-	if err := l.check(b.requests, size); err != nil {
+	if err := l.check(b.requests, proto.Size(answer)); err != nil {
 		return sample{}, err
 	}
-	if outcome, want := s.counted(b.requests); t.name != "bare" {
-		if got := after.decisions[outcome] - before.decisions[outcome]; got != float64(want) {
-			return sample{}, fmt.Errorf("rls counted %.0f decisions as %s, want %d", got, outcome, want)
+	if want := s.decisions * b.requests; t.name != bareName {
+		if got := after.decisions[s.outcome] - before.decisions[s.outcome]; got != float64(want) {
+			return sample{}, fmt.Errorf("rls counted %.0f decisions as %s, want %d", got, s.outcome, want)
 		}
 	}
 	if _, err := s.sample(ctx, t.grpc, 3); err != nil {

@@ -17,6 +17,8 @@ import (
 type reading struct {
 	cpu       float64            // CPU seconds of the server
 	redisCPU  float64            // and of Redis
+	resident  float64            // bytes of memory of the server
+	unknown   float64            // records that it holds of keys that nobody has
 	decisions map[string]float64 // decided descriptors by outcome
 }
 
@@ -54,15 +56,23 @@ func parseMetrics(in io.Reader) (reading, error) {
 		}
 		series := lines.Text()[:at]
 		name, labels, _ := strings.Cut(series, "{")
-		if name != "process_cpu_seconds_total" && name != "slidegate_decisions_total" {
+		into := map[string]*float64{
+			"process_cpu_seconds_total":     &r.cpu,
+			"process_resident_memory_bytes": &r.resident,
+		}[name]
+		switch {
+		case into != nil, name == "slidegate_decisions_total":
+		case name == "slidegate_tiers_records" && strings.Contains(labels, `kind="unknown"`):
+			into = &r.unknown
+		default:
 			continue
 		}
 		value, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
 		if err != nil {
 			return r, err
 		}
-		if name == "process_cpu_seconds_total" {
-			r.cpu = value
+		if into != nil {
+			*into = value
 			continue
 		}
 		_, rest, _ := strings.Cut(labels, `outcome="`)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -36,44 +38,99 @@ descriptors:
         rate_limit: {name: search-per-key, unit: second, requests_per_unit: 4000000000}
 `
 
-const tiers = `
+// The API keys, and who has them.
+const (
+	largeKey = "bench-large"
+	smallKey = "bench-small"
+)
+
+const tierNames = `
 tiers: [small, large]
 default: small
-subjects:
-  - {id: large, tier: large, keys: [{plain: bench-large}]}
-  - {id: small, tier: small, keys: [{plain: bench-small}]}
 `
+
+const tiers = tierNames + `
+subjects:
+  - {id: large, tier: large, keys: [{plain: ` + largeKey + `}]}
+  - {id: small, tier: small, keys: [{plain: ` + smallKey + `}]}
+`
+
+// rulesWithoutTiers have the limit of the large tier for everybody.
+var rulesWithoutTiers = strings.Replace(rules, `
+      by_tier:
+        large: {unit: second, requests_per_unit: 4000000000}
+        small: {unit: day, requests_per_unit: 10}`, `
+      unit: second
+      requests_per_unit: 4000000000`, 1)
 
 // fill is how many requests exhaust the small tier, and some.
 const fill = 20
 
-// A scenario is one request and the answer that it must get.
+// A scenario is one call and the answer that it must get.
 type scenario struct {
 	name        string
 	descriptors int
-	want        rlsv3.RateLimitResponse_Code
-	request     *rlsv3.RateLimitRequest
+	method      string
+	request     proto.Message
+	// check reports how an answer differs from what is wanted. Every message is of
+	// the type that the method has.
+	check func(proto.Message) error
+	// exhausted: the limit is reached before anything is measured.
+	exhausted bool
+	// outcome is what rls counts the decisions of a call as, decisions how many there
+	// are.
+	outcome   string
+	decisions int
 }
 
-func scenarios() []scenario {
-	var all []scenario
-	for _, s := range []struct {
-		name, key string
-		want      rlsv3.RateLimitResponse_Code
-	}{
-		{"allowed", "bench-large", rlsv3.RateLimitResponse_OK},
-		{"denied", "bench-small", rlsv3.RateLimitResponse_OVER_LIMIT},
-	} {
-		descriptors := []*ratelimitcommonv3.RateLimitDescriptor{
-			descriptor("api_key", s.key),
-			descriptor("remote_address", "198.51.100.7"),
-			descriptor("route", "search", "api_key", s.key),
-		}
-		for _, n := range []int{1, len(descriptors)} {
-			all = append(all, scenario{s.name, n, s.want, &rlsv3.RateLimitRequest{Domain: "bench", Descriptors: descriptors[:n]}})
-		}
+// A comparison is servers that get the same calls in the same rounds.
+type comparison struct {
+	what      string // is compared: the title of the column
+	base      string // what others are compared with: bareName, or a service
+	services  []string
+	scenarios []scenario
+}
+
+// What rls runs with: a store, or a source of tiers.
+const (
+	bareName     = "bare"
+	onMemory     = "memory"
+	onRedis      = "redis"
+	noTiers      = "none"
+	fromPostgres = "postgres"
+)
+
+func comparisons() []comparison {
+	const allowed, denied = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
+	one, three := limited("allowed", largeKey, 1, allowed), limited("allowed", largeKey, 3, allowed)
+	return []comparison{
+		{"store", bareName, []string{onMemory, onRedis}, []scenario{
+			one, three, limited("denied", smallKey, 1, denied), limited("denied", smallKey, 3, denied),
+		}},
+		// onMemory has its tiers from a file.
+		{"tiers", noTiers, []string{onMemory, fromPostgres}, []scenario{one, three}},
+		{"check", bareName, []string{fromPostgres}, []scenario{authenticated(), oneHop()}},
 	}
-	return all
+}
+
+// limited is a rate-limit request of an API key with the first n descriptors.
+func limited(name, key string, n int, want rlsv3.RateLimitResponse_Code) scenario {
+	descriptors := []*ratelimitcommonv3.RateLimitDescriptor{
+		descriptor("api_key", key),
+		descriptor("remote_address", "198.51.100.7"),
+		descriptor("route", "search", "api_key", key),
+	}
+	s := scenario{
+		name: name, descriptors: n,
+		method:  rlsv3.RateLimitService_ShouldRateLimit_FullMethodName,
+		request: &rlsv3.RateLimitRequest{Domain: "bench", Descriptors: descriptors[:n]},
+		check:   func(m proto.Message) error { return checkLimits(m.(*rlsv3.RateLimitResponse), n, want) },
+		outcome: "allowed", decisions: n,
+	}
+	if want == rlsv3.RateLimitResponse_OVER_LIMIT {
+		s.outcome, s.decisions, s.exhausted = "denied", 1, true // one rule denies, the others do not charge
+	}
+	return s
 }
 
 // descriptor takes keys and values in turn.
@@ -85,57 +142,50 @@ func descriptor(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
 	return d
 }
 
-// counted is what rls must have counted after n requests.
-func (s scenario) counted(n int) (outcome string, decisions int) {
-	if s.want == rlsv3.RateLimitResponse_OVER_LIMIT {
-		return "denied", n // one rule denies, the others do not charge
-	}
-	return "allowed", n * s.descriptors
-}
-
-// check reports how an answer differs from what the scenario wants.
-func (s scenario) check(a *rlsv3.RateLimitResponse) error {
+// checkLimits reports how an answer to a rate-limit request differs from what is
+// wanted.
+func checkLimits(a *rlsv3.RateLimitResponse, descriptors int, want rlsv3.RateLimitResponse_Code) error {
 	switch {
-	case a.GetOverallCode() != s.want:
-		return fmt.Errorf("answer is %v, want %v", a.GetOverallCode(), s.want)
-	case len(a.GetStatuses()) != s.descriptors:
-		return fmt.Errorf("answer has %d statuses, want %d", len(a.GetStatuses()), s.descriptors)
+	case a.GetOverallCode() != want:
+		return fmt.Errorf("answer is %v, want %v", a.GetOverallCode(), want)
+	case len(a.GetStatuses()) != descriptors:
+		return fmt.Errorf("answer has %d statuses, want %d", len(a.GetStatuses()), descriptors)
 	case len(a.GetResponseHeadersToAdd()) < 2:
 		return fmt.Errorf("answer has %d headers, want at least RateLimit and RateLimit-Policy", len(a.GetResponseHeadersToAdd()))
-	case len(a.GetDynamicMetadata().GetFields()) < 5:
-		return fmt.Errorf("answer has %d fields of dynamic metadata, want at least 5", len(a.GetDynamicMetadata().GetFields()))
-	case s.want == rlsv3.RateLimitResponse_OVER_LIMIT && len(a.GetRawBody()) == 0:
-		return fmt.Errorf("answer is a denial without a body")
+	case len(a.GetDynamicMetadata().GetFields()) < 3: // subject and tier are more
+		return fmt.Errorf("answer has %d fields of dynamic metadata, want at least 3", len(a.GetDynamicMetadata().GetFields()))
+	case want == rlsv3.RateLimitResponse_OVER_LIMIT && len(a.GetRawBody()) == 0:
+		return errors.New("answer is a denial without a body")
 	}
 	return nil
 }
 
 // sample asks n times and returns the last answer. Every answer must be what the
 // scenario wants.
-func (s scenario) sample(ctx context.Context, address string, n int) (*rlsv3.RateLimitResponse, error) {
+func (s scenario) sample(ctx context.Context, address string, n int) (proto.Message, error) {
 	return s.ask(ctx, address, n, s.check)
 }
 
 // exhaust spends what is to be denied. The answers are of no interest.
 func (s scenario) exhaust(ctx context.Context, address string) error {
-	if s.want != rlsv3.RateLimitResponse_OVER_LIMIT {
+	if !s.exhausted {
 		return nil
 	}
-	_, err := s.ask(ctx, address, fill, func(*rlsv3.RateLimitResponse) error { return nil })
+	_, err := s.ask(ctx, address, fill, func(proto.Message) error { return nil })
 	return err
 }
 
-func (s scenario) ask(ctx context.Context, address string, n int, check func(*rlsv3.RateLimitResponse) error) (*rlsv3.RateLimitResponse, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (s scenario) ask(ctx context.Context, address string, n int, check func(proto.Message) error) (proto.Message, error) {
+	conn, err := dial(address)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var last *rlsv3.RateLimitResponse
+	var last proto.Message
 	for range n {
-		if last, err = rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, s.request); err != nil {
+		if last, err = s.call(ctx, conn); err != nil {
 			return nil, err
 		}
 		if err := check(last); err != nil {
@@ -143,6 +193,16 @@ func (s scenario) ask(ctx context.Context, address string, n int, check func(*rl
 		}
 	}
 	return last, nil
+}
+
+// call asks once.
+func (s scenario) call(ctx context.Context, conn *grpc.ClientConn) (proto.Message, error) {
+	answer := newAnswer(s.method)
+	return answer, conn.Invoke(ctx, s.method, s.request, answer)
+}
+
+func dial(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
 // frame is the body of the HTTP/2 request: a gRPC message.

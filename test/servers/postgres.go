@@ -208,6 +208,14 @@ func (s *PostgresServer) socketURL(role, database string) string {
 	return "postgres://" + role + "@/" + database + "?" + where.Encode()
 }
 
+// Output returns what the server has logged since it was started.
+func (s *PostgresServer) Output() string {
+	if s.process == nil {
+		return ""
+	}
+	return s.process.output()
+}
+
 // CA returns the path of the certificate that has signed the server's, which is
 // for localhost and 127.0.0.1. Empty: no TLS.
 func (s *PostgresServer) CA() string {

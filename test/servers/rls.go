@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -29,28 +28,8 @@ const (
 	envHTTPAddress  = envPrefix + "HTTP_ADDRESS"
 	envAdminAddress = envPrefix + "ADMIN_ADDRESS"
 
-	rlsPackage = "github.com/slidegate/slidegate/cmd/rls"
-	anyPort    = "127.0.0.1:0"
+	anyPort = "127.0.0.1:0"
 )
-
-// built is the rls of this test run.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// Main runs the tests of a package that starts rls, and removes the binary that
-// they built. A TestMain calls it: os.Exit(servers.Main(m)).
-func Main(m *testing.M) int {
-	defer func() {
-		if built.dir != "" {
-			// What is left is a temporary file, which nobody misses.
-			_ = os.RemoveAll(built.dir)
-		}
-	}()
-	return m.Run()
-}
 
 // rlsBinary builds rls once, unless a binary is named.
 func rlsBinary(named string) (string, error) {
@@ -60,16 +39,7 @@ func rlsBinary(named string) (string, error) {
 	if named != "" {
 		return exec.LookPath(named)
 	}
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "rls"); built.err != nil {
-			return
-		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "rls"), rlsPackage).CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("servers: building rls: %w\n%s", err, out)
-		}
-	})
-	return filepath.Join(built.dir, "rls"), built.err
+	return rlsCommand.binary()
 }
 
 // RLSOptions say what to run. The zero value is rls with its built-in example

@@ -1,0 +1,355 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// Of TestSourceFaults. Who waits for the source waits less than it takes while it is
+// slow, and that is less than a question may take.
+const (
+	faultWait    = time.Second
+	faultSlow    = 1200 * time.Millisecond
+	faultTimeout = 6 * time.Second
+	faultHang    = 30 * time.Second
+
+	// callers are those who ask all the time: half of them each way, and one in five
+	// with keys that he makes up.
+	callers = 30
+	// callerPace is how long each rests, so that what is tested gets some of the
+	// machine too.
+	callerPace = 5 * time.Millisecond
+)
+
+// fault is something that happens to the source, and its end.
+type fault struct {
+	name      string
+	make, end func(h *home)
+	// opens: it is asked no more. Otherwise it answers, late or nonsense.
+	opens bool
+	// gone: nobody can write there meanwhile, not even beside the proxy.
+	gone bool
+	// cuts: rls sees at once that it is no longer told of changes.
+	cuts bool
+}
+
+var faults = []fault{
+	{name: "killed", make: func(h *home) { h.kill() }, end: (*home).start, opens: true, gone: true, cuts: true},
+	{name: "frozen", make: func(h *home) { h.server.Pause() }, end: func(h *home) { h.server.Resume() }, opens: true, gone: true},
+	{name: "slower than anybody waits", make: func(h *home) { h.proxy.Latency(faultSlow) }, end: func(h *home) { h.proxy.Latency(0) }},
+	{name: "slower than a question may be", make: func(h *home) { h.proxy.Latency(faultHang) }, end: func(h *home) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
+	{name: "cut off", make: func(h *home) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *home) { h.proxy.Refuse(false) }, opens: true, cuts: true},
+	{name: "answering rubbish", make: func(h *home) { h.rubbish(true) }, end: func(h *home) { h.rubbish(false) }, opens: true, gone: true},
+}
+
+// TestSourceFaults lets things happen to the source under load, one after the
+// other, and looks at what every request got.
+func TestSourceFaults(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) {
+		var known []customer
+		for i := range 10 {
+			known = append(known, customer{
+				id: fmt.Sprintf("c%d", i), tier: []string{"pro", "top"}[i%2], keys: []string{fmt.Sprintf("k-%d-a", i), fmt.Sprintf("k-%d-b", i)},
+			})
+		}
+		h.put(known...)
+		settings := map[string]string{
+			envTiersWait: faultWait.String(), envAuthzWait: faultWait.String(), envTiersTimeout: faultTimeout.String(),
+			// What was said of a key that nobody has is soon asked for again.
+			envTiersUnknownTTL: "10ms",
+			// While the source is slow many ask at once.
+			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60", "SLIDEGATE_TIERS_REDIS_POOL_SIZE": "60",
+		}
+		rls := h.serve(tiersApart, settings)
+		settings[envTiersOnError] = "deny"
+		strict := h.serve(tiersApart, settings)
+		for _, r := range []*servers.RLSServer{rls, strict} {
+			for path, ask := range askers(t, r) {
+				for _, c := range known {
+					for _, key := range c.keys {
+						if got := ask(key); got != c.tier {
+							t.Fatalf("%s: %s without a fault: got %q, want %q", path, key, got, c.tier)
+						}
+					}
+				}
+			}
+		}
+		l := startLoad(t, rls, known)
+		for i, f := range faults {
+			h.suffer(f, i, rls, strict, l)
+		}
+		l.stop()
+	})
+}
+
+// suffer lets one fault happen and end.
+func (h *home) suffer(f fault, n int, rls, strict *servers.RLSServer, l *tierLoad) {
+	t := h.t
+	t.Helper()
+	both := []*servers.RLSServer{rls, strict}
+	before := stateChanges(rls)
+	stale, unavailable := number(t, rls, metricStale), number(t, rls, metricUnavailable)
+	l.phase("healthy before " + f.name)
+	l.want(map[string][]string{"limits": {"free"}, "authorization": {"401"}})
+
+	f.make(h)
+	// Whatever is held is to be asked for again, as if it had expired.
+	for _, r := range both {
+		invalidate(t, r, `{"all":true}`)
+	}
+	if f.opens {
+		eventually(t, f.name+": the source not to be asked", func() bool { return metric(t, rls, metricOpen) == "1" })
+	}
+	l.phase(f.name)
+	l.want(map[string][]string{"limits": {"free"}, "authorization": {"no decision"}})
+	if got := number(t, rls, metricStale); got <= stale {
+		t.Errorf("%s: %s: got %d, want more than the %d before", f.name, metricStale, got, stale)
+	}
+	if got := number(t, rls, metricUnavailable); got <= unavailable {
+		t.Errorf("%s: %s: got %d, want more than the %d before", f.name, metricUnavailable, got, unavailable)
+	}
+	for path, ask := range askers(t, strict) {
+		if got := ask("k-0-a"); got != h.customers["c0"].tier {
+			t.Errorf("%s: on_error deny: %s: got %q for somebody known, want %q", f.name, path, got, h.customers["c0"].tier)
+		}
+		want := map[string]string{"limits": "denied", "authorization": "no decision"}[path]
+		if got := ask("k-made-up-" + path + strconv.Itoa(n)); got != want {
+			t.Errorf("%s: on_error deny: %s: got %q for somebody unknown, want %q", f.name, path, got, want)
+		}
+	}
+
+	// Somebody new and another tier, meanwhile or as soon as that can be.
+	fresh := customer{id: "new-" + strconv.Itoa(n), tier: "pro", keys: []string{"k-new-" + strconv.Itoa(n)}}
+	changed := h.customers["c1"]
+	changed.tier = map[string]string{"top": "pro", "pro": "top"}[changed.tier]
+	l.phase("changing")
+	l.forget(changed)
+	l.phase(f.name + " ends")
+	if !f.gone {
+		h.put(fresh, changed)
+		f.end(h)
+	} else {
+		h.customers[fresh.id], h.customers[changed.id] = fresh, changed
+		f.end(h)
+		h.put(fresh, changed)
+	}
+	for _, r := range both {
+		asks := askers(t, r)
+		eventually(t, f.name+" over: the source to be asked", func() bool {
+			asks["authorization"]("k-made-up") // strict has no other load
+			return metric(t, r, metricOpen) == "0"
+		})
+		h.watched(r)
+		for path, ask := range asks {
+			eventually(t, f.name+" over: a new customer "+path, func() bool { return ask(fresh.keys[0]) == "pro" })
+			eventually(t, f.name+" over: a new tier "+path, func() bool { return ask(changed.keys[0]) == changed.tier })
+		}
+	}
+	// strict, of which little is asked, need not have noticed.
+	after := stateChanges(rls)
+	for message, want := range map[string]bool{
+		sourceDown: f.opens, sourceUp: f.opens, tellsNot: f.cuts && h.tells.subject > 0, tellsAgain: f.cuts && h.tells.subject > 0,
+	} {
+		got := after[message] - before[message]
+		if want && got != 1 || got > 1 {
+			t.Errorf("%s: got %d log lines %q, want one: %v", f.name, got, message, want)
+		}
+	}
+}
+
+// What rls says of a source once for each change.
+const (
+	sourceDown = "the source of tiers does not answer"
+	sourceUp   = "the source of tiers answers again"
+	tellsNot   = "the source of tiers does not tell of changes"
+	tellsAgain = "the source of tiers tells of changes again"
+)
+
+// stateChanges counts these lines.
+func stateChanges(rls *servers.RLSServer) map[string]int {
+	n := make(map[string]int)
+	for _, line := range rls.Logs() {
+		for _, message := range []string{sourceDown, sourceUp, tellsNot, tellsAgain} {
+			if text, _ := line["msg"].(string); strings.HasPrefix(text, message) {
+				n[message]++
+			}
+		}
+	}
+	return n
+}
+
+// tierLoad is callers and what each of their requests got.
+type tierLoad struct {
+	t     *testing.T
+	start time.Time
+	known []customer
+	stop  func()
+	now   atomic.Pointer[string]
+	// forgotten are ids of customers who are changing.
+	forgotten sync.Map
+
+	mu  sync.Mutex
+	got map[string]map[string]int // by phase and path, what strangers got
+	n   map[string]int            // requests of known customers, by phase
+}
+
+// startLoad starts the load in the phase "start". Any request on behalf of somebody
+// known that does not get his own tier fails the test, in whatever phase.
+func startLoad(t *testing.T, rls *servers.RLSServer, known []customer) *tierLoad {
+	t.Helper()
+	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
+	l.phase("start")
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range callers {
+		path := []string{"limits", "authorization"}[i%2]
+		ask := askers(t, rls)[path]
+		stranger := i < callers/5
+		wg.Go(func() {
+			pace := time.NewTicker(callerPace)
+			defer pace.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-ended:
+					return
+				case <-pace.C:
+				}
+				if stranger {
+					l.stranger(path, ask, fmt.Sprintf("k-made-up-%d-%d", i, n))
+				} else {
+					l.customer(path, ask, known[(i+n)%len(known)], n)
+				}
+			}
+		})
+	}
+	l.stop = sync.OnceFunc(func() {
+		close(ended)
+		wg.Wait()
+	})
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *tierLoad) phase(name string) { l.now.Store(&name) }
+
+// forget has a customer's requests no longer looked at: his tier is about to change.
+func (l *tierLoad) forget(c customer) { l.forgotten.Store(c.id, true) }
+
+func (l *tierLoad) customer(path string, ask asker, c customer, n int) {
+	before := l.now.Load()
+	got := ask(c.keys[n%len(c.keys)])
+	if _, ok := l.forgotten.Load(c.id); ok || l.t.Context().Err() != nil {
+		return
+	}
+	if got != c.tier {
+		l.t.Errorf("%s: %s: %s: got %q, want %q", *before, path, c.id, got, c.tier)
+	}
+	if before == l.now.Load() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.n[*before]++
+	}
+}
+
+func (l *tierLoad) stranger(path string, ask asker, key string) {
+	before := l.now.Load()
+	got := ask(key)
+	if before != l.now.Load() {
+		return // nobody can say what it should have got
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := *before + " " + path
+	if l.got[in] == nil {
+		l.got[in] = make(map[string]int)
+	}
+	l.got[in][got]++
+}
+
+// want waits until there were many requests in this phase, and compares what
+// strangers got.
+func (l *tierLoad) want(strangers map[string][]string) {
+	l.t.Helper()
+	phase := *l.now.Load()
+	count := func() (known, fewest int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		fewest = 1 << 30
+		for path := range strangers {
+			all := 0
+			for _, n := range l.got[phase+" "+path] {
+				all += n
+			}
+			fewest = min(fewest, all)
+		}
+		return l.n[phase], fewest
+	}
+	eventually(l.t, "requests while "+phase, func() bool {
+		known, strangers := count()
+		return known >= 10*callers && strangers >= callers/5
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for path, want := range strangers {
+		got := l.got[phase+" "+path]
+		if answers := slices.Sorted(maps.Keys(got)); !slices.Equal(answers, want) {
+			l.t.Errorf("%s: %s: strangers got %v, want only %v", phase, path, got, want)
+		}
+	}
+	l.t.Logf("%v: %s: %d requests of customers, all right; strangers: %v %v", time.Since(l.start).Round(time.Second), phase, l.n[phase], l.got[phase+" limits"], l.got[phase+" authorization"])
+}
+
+// TestBadRecords has records that are none. That is the affair of their customers
+// alone, who stay what they were.
+func TestBadRecords(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) {
+		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
+		other := customer{id: "other", tier: "top", keys: []string{"k-other"}}
+		h.put(acme, other)
+		rls := h.serve(tiersApart, nil)
+		asks := askers(t, rls)
+		want := func(what, key, limits, authorization string) {
+			t.Helper()
+			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
+				if got := asks[path](key); got != want {
+					t.Errorf("%s: %s: %s: got %q, want %q", what, path, key, got, want)
+				}
+			}
+		}
+		want("before", "k-acme-1", "pro", "pro") // the other key is not asked for
+		h.change(rls, h.tells.subject, func() { h.corrupt(acme) })
+		for range 10 {
+			want("a bad record", "k-acme-1", "pro", "pro")
+			want("a bad record, never seen as a good one", "k-acme-2", "free", "no decision")
+			want("a bad record of another", "k-other", "top", "top")
+		}
+		if got := number(t, rls, metricBadRecords); got != 2 {
+			t.Errorf("%s: got %d, want 2: one for each key, which is then left alone", metricBadRecords, got)
+		}
+		if got := metric(t, rls, metricOpen); got != "0" {
+			t.Errorf("%s: got %s, want 0: the source is well", metricOpen, got)
+		}
+		said := 0
+		for _, line := range rls.Logs() {
+			if text, _ := line["msg"].(string); strings.Contains(text, "no record") {
+				said++
+			}
+		}
+		if said == 0 {
+			t.Error("no log line tells of the bad record")
+		}
+		acme.tier = "top"
+		h.change(rls, h.tells.subject, func() { h.repair(acme) })
+		want("repaired", "k-acme-1", "top", "top")
+		want("repaired", "k-acme-2", "top", "top")
+	})
+}

@@ -1,0 +1,235 @@
+package test
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestFloodOfMadeUpKeys has many callers make up a key for each request. The source
+// is asked no more often than the setting says, whatever second one looks at; what
+// is held is bounded; customers notice nothing; and all those keys have one quota.
+func TestFloodOfMadeUpKeys(t *testing.T) {
+	const (
+		lookups = 60 // in a second
+		held    = 50
+		seconds = 4
+		limit   = 12 // of all strangers of an address
+	)
+	rules := strings.Replace(tiersApart, "1000001", strconv.Itoa(limit), 1)
+	eachHome(t, func(t *testing.T, h *home) {
+		asked := h.asked()
+		var known []customer
+		for i := range 5 {
+			known = append(known, customer{id: fmt.Sprintf("c%d", i), tier: "pro", keys: []string{fmt.Sprintf("k-%d", i)}})
+		}
+		h.put(known...)
+		rls := h.serve(rules, map[string]string{
+			envTiersLookups: strconv.Itoa(lookups), "SLIDEGATE_TIERS_CACHE_UNKNOWN": strconv.Itoa(held),
+			// Customers are asked for again all the time.
+			envTiersTTL: "1s", envTiersWait: "100ms", envAuthzWait: "100ms",
+		})
+		for _, ask := range askers(t, rls) {
+			for _, c := range known {
+				eventually(t, "a customer to be known", func() bool { return ask(c.keys[0]) == "pro" })
+			}
+		}
+
+		var requests, passed atomic.Int64
+		ended := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range callers {
+			limits, authz := limiter(t, rls), askers(t, rls)["authorization"]
+			wg.Go(func() {
+				pace := time.NewTicker(callerPace)
+				defer pace.Stop()
+				for n := 0; ; n++ {
+					select {
+					case <-ended:
+						return
+					case <-pace.C:
+					}
+					key := rand.Text()
+					if i%3 == 0 {
+						if got := authz(key); got != "401" && got != "no decision" && t.Context().Err() == nil {
+							t.Errorf("authorization of a key that was made up: got %q", got)
+						}
+						continue
+					}
+					requests.Add(1)
+					// Half of them with descriptors the other way round.
+					descriptors := []string{"api_key=" + key, "remote_address=192.0.2.1"}
+					if n%2 == 0 {
+						slices.Reverse(descriptors)
+					}
+					out, err := limits(descriptors...)
+					switch {
+					case err != nil && t.Context().Err() == nil:
+						t.Errorf("limits of a key that was made up: %v", err)
+					case out.GetOverallCode() == rlsv3.RateLimitResponse_OK:
+						passed.Add(1)
+					}
+				}
+			})
+		}
+		stop := sync.OnceFunc(func() { close(ended); wg.Wait() })
+		t.Cleanup(stop)
+		asks := askers(t, rls)
+		customers := 0
+		eventually(t, "the source to be asked for some seconds", func() bool {
+			for path, ask := range asks {
+				for _, c := range known {
+					customers++
+					if got := ask(c.keys[0]); got != "pro" {
+						t.Errorf("%s during the flood: %s: got %q, want pro", path, c.id, got)
+					}
+				}
+			}
+			return len(asked()) >= lookups*seconds
+		})
+		stop()
+
+		times := asked()
+		way := slowest(t, rls) + 50*time.Millisecond
+		t.Logf("%d questions in %v, at most %d in a second, answered within %v; %d requests of strangers, %d of customers",
+			len(times), times[len(times)-1].Sub(times[0]), busiest(times, time.Second), way, requests.Load(), customers)
+		// The clock is the source's: what arrives in a second was asked in it or, while
+		// the machine had other things to do, before.
+		if most := busiest(times, time.Second-way); most > lookups {
+			t.Errorf("questions in one second: got %d, want at most %d", most, lookups)
+		}
+		all := times[len(times)-1].Sub(times[0]) + way
+		if most := lookups * (int(all/time.Second) + 1); len(times) > most {
+			t.Errorf("questions in %v: got %d, want at most %d", all, len(times), most)
+		}
+		if got := number(t, rls, metricUnknownHeld); got > held || got < held/2 {
+			t.Errorf("%s: got %d, want about %d and no more", metricUnknownHeld, got, held)
+		}
+		if number(t, rls, metricLimited) == 0 {
+			t.Errorf("%s is 0, want that the limit was met", metricLimited)
+		}
+		if got := passed.Load(); got != limit {
+			t.Errorf("%d requests with keys that were made up: %d passed, want %d", requests.Load(), got, limit)
+		}
+	})
+}
+
+// slowest bounds how long any question to the source took.
+func slowest(t *testing.T, rls *servers.RLSServer) time.Duration {
+	t.Helper()
+	const name = "slidegate_tiers_source_seconds"
+	metrics := page(t, rls.Admin()+"/metrics")
+	_, all, _ := strings.Cut(metrics, "\n"+name+"_count ")
+	all, _, _ = strings.Cut(all, "\n")
+	for line := range strings.Lines(metrics) {
+		// The buckets are in order, and count what is in those before.
+		rest, ok := strings.CutPrefix(line, name+`_bucket{le="`)
+		if bound, n, _ := strings.Cut(rest, `"} `); ok && strings.TrimSpace(n) == all {
+			seconds, err := strconv.ParseFloat(bound, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Duration(min(seconds, 3600) * float64(time.Second)) // the last one is infinite
+		}
+	}
+	t.Fatalf("no bucket of %s has all %s", name, all)
+	return 0
+}
+
+// busiest returns how many of times, which are in order, lie within d at most.
+func busiest(times []time.Time, d time.Duration) int {
+	if d <= 0 {
+		return 0
+	}
+	most, first := 0, 0
+	for i, at := range times {
+		for at.Sub(times[first]) >= d {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// monitor returns when a Redis was asked for a hash that begins with prefix, by its
+// own clock.
+func monitor(t *testing.T, addr, prefix string) func() []time.Time {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(conn)
+	if !lines.Scan() || lines.Text() != "+OK" {
+		t.Fatalf("MONITOR: got %q, %v", lines.Text(), lines.Err())
+	}
+	var mu sync.Mutex
+	var times []time.Time
+	done := make(chan struct{})
+	t.Cleanup(func() { conn.Close(); <-done })
+	go func() {
+		defer close(done)
+		for lines.Scan() {
+			// +1700000000.123456 [0 127.0.0.1:4711] "hgetall" "slidegate:tier:key:2c70…"
+			at, command, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "+"), " ")
+			if !strings.Contains(strings.ToLower(command), `"hgetall" "`+prefix) {
+				continue
+			}
+			second, micro, _ := strings.Cut(at, ".")
+			s, err1 := strconv.ParseInt(second, 10, 64)
+			us, err2 := strconv.ParseInt(micro, 10, 64)
+			if err1 != nil || err2 != nil {
+				t.Errorf("MONITOR said %q", lines.Text())
+				return
+			}
+			mu.Lock()
+			times = append(times, time.Unix(s, us*1000))
+			mu.Unlock()
+		}
+		if err := lines.Err(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
+			t.Errorf("MONITOR: %v", err)
+		}
+	}()
+	return func() []time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(times)
+	}
+}
+
+// statements reads from the log of a PostgreSQL when it was asked for a key, by its
+// own clock. The prefix of its lines is a Unix time.
+func statements(log string) (times []time.Time) {
+	for line := range strings.Lines(log) {
+		at, rest, _ := strings.Cut(line, " ")
+		if !strings.Contains(rest, "execute") || !strings.Contains(rest, "SELECT s.id AS subject") {
+			continue
+		}
+		seconds, millis, _ := strings.Cut(at, ".")
+		s, err1 := strconv.ParseInt(seconds, 10, 64)
+		ms, err2 := strconv.ParseInt(millis, 10, 64)
+		if err1 == nil && err2 == nil {
+			times = append(times, time.Unix(s, ms*int64(time.Millisecond)))
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times
+}

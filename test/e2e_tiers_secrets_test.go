@@ -1,0 +1,642 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// evidence is everything that was found, by where.
+type evidence struct {
+	mu    sync.Mutex
+	found map[string]*strings.Builder
+}
+
+func (e *evidence) add(where string, texts ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.found == nil {
+		e.found = make(map[string]*strings.Builder)
+	}
+	if e.found[where] == nil {
+		e.found[where] = new(strings.Builder)
+	}
+	for _, text := range texts {
+		e.found[where].WriteString(text + "\n")
+	}
+}
+
+// of returns where a key is, or a piece of it, in whatever form.
+func (e *evidence) of(key string) (places []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	forms := []string{key[:10], key[len(key)-10:], hex.EncodeToString([]byte(key))[:20], fmt.Sprint([]byte(key[:8]))}
+	for before := range 3 { // in base64 it depends on what stands before
+		text := base64.StdEncoding.EncodeToString([]byte("abc"[:before] + key))
+		forms = append(forms, text[4:16])
+	}
+	for where, text := range e.found {
+		all := text.String()
+		for _, form := range forms {
+			for _, form := range []string{form, strings.ToLower(form)} {
+				if at := strings.Index(all, form); at >= 0 {
+					places = append(places, fmt.Sprintf("%s: …%q…", where, all[max(0, at-80):min(len(all), at+40)]))
+				}
+			}
+		}
+	}
+	slices.Sort(places)
+	return places
+}
+
+// acquit fails the test if one of the keys is anywhere, or if nothing was looked at.
+func (e *evidence) acquit(t *testing.T, p planted) {
+	t.Helper()
+	for where, text := range e.found {
+		if text.Len() == 0 {
+			t.Errorf("%s: there is nothing", where)
+		}
+	}
+	for place, key := range p {
+		for _, at := range e.of(key) {
+			t.Errorf("%s: the key is in %s", place, at)
+		}
+	}
+}
+
+// planted are keys by the place that they were put in.
+type planted map[string]string
+
+// at returns a key that is nowhere else.
+func (p planted) at(place string) string {
+	if p[place] == "" {
+		p[place] = rand.Text()
+	}
+	return p[place]
+}
+
+// secretRules name API keys themselves, which operators do.
+func secretRules(p planted) string {
+	return `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, unit: hour, requests_per_unit: 2}
+  - key: api_key
+    value: ` + p.at("the value of a rule") + `
+    rate_limit: {name: a-customer-of-old, unit: hour, requests_per_unit: 2}
+  - key: remote_address
+    rate_limit: {name: per-address, unit: hour, requests_per_unit: 1000000}
+  - key: note
+    rate_limit: {name: per-note, unit: hour, requests_per_unit: 1000000}
+  - key: authorization
+    rate_limit: {name: per-token, unit: hour, requests_per_unit: 2}
+    detailed_metric: true
+  - key: X-API-KEY
+    rate_limit: {name: per-HEADER, unit: hour, requests_per_unit: 2}
+  - key: x-api-key
+    value_to_metric: true
+    rate_limit: {name: per-header, unit: hour, requests_per_unit: 2}
+`
+}
+
+// TestKeysLeaveNoTrace plants API keys wherever a client or an operator can put
+// one, with the source and the store well and gone, and looks for them everywhere.
+func TestKeysLeaveNoTrace(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) { h.leavesNoTrace("redis") })
+	t.Run("http asked by the key", func(t *testing.T) {
+		t.Parallel()
+		h := overHTTP(t)
+		h.t, h.customers = t, make(map[string]customer)
+		h.digest = func(key string) string { return key }
+		h.env["SLIDEGATE_TIERS_HTTP_METHOD"], h.env["SLIDEGATE_TIERS_HTTP_SEND"] = "post", "key"
+		h.leavesNoTrace("memory")
+	})
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		inAFile(t)
+	})
+}
+
+// leavesNoTrace is the test for one home and one store.
+func (h *home) leavesNoTrace(store string) {
+	t := h.t
+	t.Helper()
+	p, e := make(planted), new(evidence)
+	acme := customer{id: "acme", tier: "pro", keys: []string{p.at("a customer's")}}
+	h.put(acme, customer{id: "gone", tier: "pro", disabled: true, keys: []string{p.at("a disabled customer's")}})
+
+	env := secretSettings()
+	var logs *servers.RedisServer
+	snapshot := filepath.Join(t.TempDir(), "logs")
+	if store == "redis" {
+		logs = servers.StartRedis(t)
+		maps.Copy(env, onRedis(logs.Addr()))
+		env[envStoreTimeout] = "100ms"
+		e.watch(t, "what the Redis of the store was told", logs.Addr())
+	} else {
+		env[envSnapshot] = snapshot
+	}
+	if s, ok := h.server.(*servers.RedisServer); ok {
+		e.watch(t, "what the Redis of the source was told", s.Addr())
+	}
+	env[envTiersTimeout], env[envTiersWait], env[envAuthzWait] = "300ms", "200ms", "200ms"
+	rls := h.serve(secretRules(p), env)
+
+	plantAll(t, rls, p, e)
+	if got := number(t, rls, `slidegate_authorizations_total{result="authenticated"}`); got == 0 {
+		t.Error("no key was recognised")
+	}
+	h.rubbish(true)
+	invalidate(t, rls, `{"all":true}`)
+	plantAll(t, rls, p, e)
+	h.rubbish(false)
+	if s, ok := h.server.(*servers.CustomersServer); ok {
+		// It quotes what it was asked, as some do.
+		for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
+			s.Rubbish(status, `{"subject": "acme", "tier": 5, "error": "no such key: `+acme.keys[0]+`", "`+acme.keys[0]+`": 1}`)
+			invalidate(t, rls, `{"all":true}`)
+			plantAll(t, rls, p, e)
+		}
+		s.Rubbish(0, "")
+	}
+	h.gather(e)
+	h.kill()
+	if logs != nil {
+		for key, text := range redisTexts(t, logs.Addr()) {
+			e.add("the Redis of the store", key, text)
+		}
+		logs.Pause()
+	}
+	invalidate(t, rls, `{"all":true}`)
+	plantAll(t, rls, p, e)
+	if logs != nil {
+		logs.Resume()
+	}
+	e.pages(t, rls)
+	for _, key := range []string{acme.keys[0], p.at("a disabled customer's")} {
+		got := run(t, servers.RLSOptions{}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
+		e.add("rls tiers lookup", got.stdout, got.stderr)
+	}
+	e.ended(t, rls)
+	if store == "memory" {
+		kept, err := os.ReadFile(snapshot)
+		if err != nil || len(kept) == 0 {
+			t.Errorf("the snapshot: got %d bytes, %v", len(kept), err)
+		}
+		e.add("the snapshot", string(kept))
+	}
+	e.acquit(t, p)
+}
+
+// secretSettings have every place for a credential, and everything logged.
+func secretSettings() map[string]string {
+	return map[string]string{
+		envLogLevel:    "debug",
+		envCredentials: "header:x-api-key,bearer,basic,apikey,query:key,cookie:session",
+	}
+}
+
+// gather looks into the home. One that is asked by keys has to know them, which
+// also shows that what is looked for is found.
+func (h *home) gather(e *evidence) {
+	t := h.t
+	t.Helper()
+	switch s := h.server.(type) {
+	case *servers.PostgresServer:
+		e.add("the log of PostgreSQL", s.Output())
+		for _, sql := range []string{
+			"SELECT coalesce(string_agg(a::text, ' '), '') FROM pg_stat_activity a",
+			"SELECT coalesce(string_agg(k::text, ' '), '') FROM slidegate.keys k",
+			"SELECT coalesce(string_agg(s::text, ' '), '') FROM slidegate.subjects s",
+		} {
+			text, err := s.Text(sql)
+			if err != nil || text == "" {
+				t.Errorf("%s: got %q, %v", sql, text, err)
+			}
+			e.add("PostgreSQL", text)
+		}
+		if !strings.Contains(s.Output(), digestOf(h.customers["acme"].keys[0])) {
+			t.Error("the log of PostgreSQL does not have what it was asked for")
+		}
+	case *servers.RedisServer:
+		for key, text := range redisTexts(t, s.Addr()) {
+			e.add("the Redis of the source", key, text)
+		}
+	case *servers.CustomersServer:
+		bodies := e
+		if h.env["SLIDEGATE_TIERS_HTTP_SEND"] == "key" {
+			bodies = new(evidence)
+		}
+		for _, q := range s.Asked() {
+			e.add("the URLs and headers of the HTTP source", q.Target, q.Header)
+			bodies.add("the HTTP source", q.Body)
+		}
+		if bodies != e && len(bodies.of(h.customers["acme"].keys[0])) == 0 {
+			t.Error("the source that is asked by keys was not sent a customer's")
+		}
+	}
+}
+
+// inAFile has customers in a tiers file with their keys as they are, which is for
+// examples.
+func inAFile(t *testing.T) {
+	t.Helper()
+	p, e := make(planted), new(evidence)
+	tiers := threeTiers + `
+subjects:
+  - {id: acme, tier: pro, keys: [{plain: "` + p.at("a customer's") + `"}]}
+  - {id: gone, tier: pro, disabled: true, keys: [{plain: "` + p.at("a disabled customer's") + `"}]}
+`
+	env := secretSettings()
+	env[envSnapshot] = filepath.Join(t.TempDir(), "logs")
+	rls := servers.RLS(t, servers.RLSOptions{Rules: secretRules(p), Tiers: tiers, Env: env})
+	plantAll(t, rls, p, e)
+
+	o := servers.RLSOptions{Env: map[string]string{envRulesPath: rls.RulesFile(), envTiersPath: rls.TiersFile()}}
+	for _, args := range [][]string{
+		{"validate"},
+		{"explain", "--descriptor", "api_key=" + p.at("the value of a rule")},
+		{"explain", "--descriptor", "api_key=" + p.at("a customer's") + ",remote_address=192.0.2.1"},
+	} {
+		got := run(t, o, "", args...)
+		e.add("rls "+args[0], got.stdout, got.stderr)
+	}
+	// A file with a mistake in the line of a key.
+	if err := rls.WriteTiers(strings.Replace(tiers, `"}]}`, `"}, {plane: "`+p.at("a misspelled key")+`"}, "`+p.at("a key alone")+`"]}`, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := rls.WriteRules(strings.Replace(secretRules(p), "value: ", "value: ["+p.at("a key in a list")+"], valeu: ", 1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the broken files to be noticed", func() bool { return metric(t, rls, "slidegate_config_broken") == "1" })
+	got := run(t, o, "", "validate")
+	if got.code != 1 {
+		t.Errorf("rls validate: got exit code %d, want 1", got.code)
+	}
+	e.add("rls validate", got.stdout, got.stderr)
+	e.pages(t, rls)
+	e.ended(t, rls)
+	kept, err := os.ReadFile(env[envSnapshot])
+	if err != nil || len(kept) == 0 {
+		t.Errorf("the snapshot: got %d bytes, %v", len(kept), err)
+	}
+	e.add("the snapshot", string(kept))
+	e.acquit(t, p)
+}
+
+// plantAll sends keys to every port of rls, in every place, and keeps the answers.
+func plantAll(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+	t.Helper()
+	plantLimits(t, rls, p, e)
+	plantAuthorization(t, rls, p, e)
+	plantHTTP(t, rls, p, e)
+}
+
+// junk makes a key malformed.
+var junk = map[string]string{"not UTF-8": "\xff\xfe", "with control characters": "\x00\x1b[1m", "with a line feed": "\n", "long": strings.Repeat("x", 10_000)}
+
+func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+	t.Helper()
+	conn := connect(t, rls.GRPC())
+	client := rlsv3.NewRateLimitServiceClient(conn)
+	ask := func(in *rlsv3.RateLimitRequest) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		out, err := client.ShouldRateLimit(ctx, in)
+		e.add("answers of RateLimitService", prototext.Format(out), fmt.Sprint(err))
+	}
+	texts := []string{
+		"api_key=" + p.at("a customer's"),
+		"api_key=" + p.at("a disabled customer's"),
+		"api_key=" + p.at("a stranger's"),
+		"api_key=" + p.at("the value of a rule"),
+		"authorization=Bearer " + p.at("an entry authorization"),
+		"x-api-key=" + p.at("an entry x-api-key"),
+		"X-API-KEY=" + p.at("an entry X-API-KEY"),
+		"nothing=here,api_key=" + p.at("an entry of a descriptor without a rule"),
+	}
+	for range 4 { // more than any of them may
+		ask(question(1, append(slices.Clone(texts), "remote_address=192.0.2.1")...))
+		for _, text := range texts {
+			ask(question(1, text, "remote_address=192.0.2.1"))
+		}
+	}
+	for name, bad := range junk {
+		key := p.at("an entry api_key " + name)
+		// Go's own codec refuses to send what is not UTF-8.
+		placeholder := strings.Repeat("@", len(bad))
+		text, err := proto.Marshal(question(1, "api_key="+key+placeholder+key, "remote_address=192.0.2.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.Replace(text, []byte(placeholder), []byte(bad), 1)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		var out []byte
+		err = conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, text, &out, grpc.ForceCodecV2(asIs{}))
+		cancel()
+		e.add("answers of RateLimitService", string(out), fmt.Sprint(err))
+	}
+	unknown := question(1, "api_key="+p.at("of a domain without rules"))
+	unknown.Domain = "nowhere"
+	ask(unknown)
+
+	for place, body := range map[string]string{
+		"of /json":                     `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"%s"}]}]}`,
+		"of /json that is broken":      `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"%s"`,
+		"of /json with a wrong member": `{"domain":"edge","%s":1}`,
+		"of /json with a wrong type":   `{"domain":"edge","descriptors":"%s"}`,
+		"of /json for a number":        `{"domain":"edge","hits_addend":"%s"}`,
+		"of /json without a domain":    `{"descriptors":[{"entries":[{"key":"api_key","value":"%s"}]}]}`,
+	} {
+		for range 3 {
+			e.post(t, rls.HTTP()+"/json", strings.Replace(body, "%s", p.at(place), 1))
+		}
+	}
+}
+
+// asIs is a codec for messages that are encoded already.
+type asIs struct{}
+
+func (asIs) Name() string { return "proto" }
+
+func (asIs) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (asIs) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// post keeps the answer to a POST.
+func (e *evidence) post(t *testing.T, target, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.do(t, req)
+}
+
+// do keeps the answer to a request.
+func (e *evidence) do(t *testing.T, req *http.Request) {
+	t.Helper()
+	got, err := newClient(t, "", "127.0.0.1").do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.add("answers over HTTP", fmt.Sprint(got.status), fmt.Sprint(got.header), got.body)
+}
+
+// credentials are headers and paths with a key, by place.
+func credentials(p planted) map[string]func(headers map[string]string, path *string) {
+	header := func(name, value string) func(map[string]string, *string) {
+		return func(headers map[string]string, _ *string) { headers[name] = value }
+	}
+	all := map[string]func(map[string]string, *string){
+		"nobody's":       func(map[string]string, *string) {},
+		"x-api-key":      header("x-api-key", p.at("a customer's")),
+		"disabled":       header("x-api-key", p.at("a disabled customer's")),
+		"unknown":        header("x-api-key", p.at("a stranger's header x-api-key")),
+		"twice":          header("x-api-key", p.at("a header twice")+","+p.at("a header twice, the other one")),
+		"bearer":         header("authorization", "Bearer "+p.at("a bearer token")),
+		"bearer, broken": header("authorization", "Bearer "+p.at("a bearer token with a space")+" "+p.at("what is behind it")),
+		"basic":          header("authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("user:"+p.at("a password")))),
+		"basic, user":    header("authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(p.at("a user without password")+":"))),
+		"basic, broken":  header("authorization", "Basic "+p.at("what is no base64")),
+		"apikey":         header("authorization", "ApiKey "+p.at("a scheme ApiKey")),
+		"other scheme":   header("authorization", "Negotiate "+p.at("another scheme")),
+		"no scheme":      header("authorization", p.at("a header without a scheme")),
+		"query":          func(_ map[string]string, path *string) { *path = "/orders?page=2&key=" + p.at("a query parameter") },
+		"query, hidden":  func(_ map[string]string, path *string) { *path = "/orders?k%65y=" + p.at("an escaped query parameter") },
+		"query, twice":   func(_ map[string]string, path *string) { *path = "/?key=" + p.at("a parameter twice") + "&key=b" },
+		"query, broken":  func(_ map[string]string, path *string) { *path = "/?key=%zz" + p.at("a broken parameter") },
+		"cookie":         header("cookie", "a=b; session="+p.at("a cookie")+"; c=d"),
+		"cookie, twice":  header("cookie", "session="+p.at("a cookie twice")+"; session=x"),
+		"cookie, quoted": header("cookie", `session="`+p.at("a quoted cookie")+`"`),
+	}
+	for name, bad := range junk {
+		all["x-api-key "+name] = header("x-api-key", p.at("a header "+name)+bad+p.at("a header "+name))
+		all["bearer "+name] = header("authorization", "Bearer "+p.at("a token "+name)+bad)
+	}
+	return all
+}
+
+func plantAuthorization(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+	t.Helper()
+	client := authv3.NewAuthorizationClient(connect(t, rls.GRPC()))
+	ask := func(in *authv3.CheckRequest) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		out, err := client.Check(ctx, in)
+		e.add("answers of Authorization", prototext.Format(out), fmt.Sprint(err))
+	}
+	contexts := []map[string]string{
+		nil,
+		{"domain": "edge"},
+		{"domain": "edge", "anonymous": "true"},
+		// Templates that put keys where none belong, and one that cannot be understood.
+		{"domain": "edge", "descriptors": "note=%REQ(x-api-key)%;note=%REQ(authorization)%;note=%REQ(cookie)%;note=%KEY%;note=%PATH%"},
+		{"domain": "edge", "descriptors": "note=%REQ(x-api-key"},
+		{"domain": "edge", "cost": p.at("a cost")},
+	}
+	for _, put := range credentials(p) {
+		for _, context := range contexts {
+			headers, path := map[string]string{}, "/orders"
+			put(headers, &path)
+			if !valid(headers) {
+				continue // Go's own client refuses to send it; header_map can have it
+			}
+			in := checkOf(headers)
+			in.Attributes.Request.Http.Path = path
+			in.Attributes.ContextExtensions = context
+			ask(in)
+		}
+		// The same in the raw form, which can have any bytes.
+		headers, path := map[string]string{}, "/orders"
+		put(headers, &path)
+		in := checkOf(nil)
+		in.Attributes.Request.Http.Path = path
+		in.Attributes.Request.Http.HeaderMap = &corev3.HeaderMap{}
+		for name, value := range headers {
+			in.Attributes.Request.Http.HeaderMap.Headers = append(in.Attributes.Request.Http.HeaderMap.Headers,
+				&corev3.HeaderValue{Key: name, RawValue: []byte(value)})
+		}
+		for range 3 {
+			in.Attributes.ContextExtensions = contexts[1]
+			ask(in)
+		}
+	}
+}
+
+// valid reports whether protobuf takes the values.
+func valid(headers map[string]string) bool {
+	_, err := proto.Marshal(checkOf(headers))
+	return err == nil
+}
+
+func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+	t.Helper()
+	address := strings.TrimPrefix(rls.HTTP(), "http://")
+	for _, put := range credentials(p) {
+		headers, path := map[string]string{}, "/orders"
+		put(headers, &path)
+		lines := []string{"Host: api.example", "Connection: close"}
+		for name, value := range headers {
+			lines = append(lines, name+": "+strings.NewReplacer("\n", " ", "\x00", "\x7f").Replace(value))
+		}
+		for _, target := range []struct {
+			path  string
+			lines []string
+		}{
+			{path: "/authz" + path},
+			{path: "/authz?domain=edge", lines: []string{"X-Original-URI: " + path}},
+			{path: "/authz?domain=edge&anonymous=true&denied_status=403", lines: []string{"X-Forwarded-Uri: " + path, "X-Forwarded-Method: POST"}},
+			{path: "/authz?domain=edge&domain=" + p.at("a query of the proxy")},
+			{path: "/nowhere" + path},
+			{path: "/json" + path},
+			{path: "/healthcheck" + path},
+		} {
+			e.raw(t, address, "GET "+target.path+" HTTP/1.1\r\n"+strings.Join(slices.Concat(lines, target.lines), "\r\n")+"\r\n\r\n")
+		}
+	}
+	// What is no HTTP, and what is no path.
+	e.raw(t, address, "GET /authz HTTP/9\r\nX-Api-Key: "+p.at("a broken request")+"\r\n\r\n")
+	e.raw(t, address, "GET /authz/%zz"+p.at("a broken path")+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	e.raw(t, address, "GET /authz/ HTTP/1.1\r\nHost: a\r\nX-Api-Key "+p.at("a broken header")+"\r\n\r\n")
+	for _, target := range []string{"/v1/tiers/lookup?digest=", "/v1/tiers/lookup?key="} {
+		// A key in the place of a digest is somebody's mistake. The answer may not repeat it.
+		e.raw(t, strings.TrimPrefix(rls.Admin(), "http://"), get11(target+url.QueryEscape(p.at("a lookup"))))
+	}
+	for _, body := range []string{`{"digest":"%s"}`, `{"key":"%s"}`, `"%s"`, `%s`, `{"%s":`} {
+		e.post(t, rls.Admin()+"/v1/tiers/invalidate", strings.Replace(body, "%s", p.at("an invalidation"), 1))
+	}
+}
+
+// raw keeps what is answered to bytes.
+func (e *evidence) raw(t *testing.T, address, request string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if err != nil && len(got) == 0 {
+		t.Fatalf("%.60q: %v", request, err)
+	}
+	e.add("answers over HTTP", string(got))
+}
+
+// pages keeps every page of the admin port.
+func (e *evidence) pages(t *testing.T, rls *servers.RLSServer) {
+	t.Helper()
+	for _, path := range []string{
+		"/", "/metrics", "/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline",
+		"/debug/pprof/goroutine?debug=1", "/debug/pprof/goroutine?debug=2", "/debug/pprof/heap?debug=1", "/debug/pprof/allocs?debug=1",
+		"/debug/pprof/block?debug=1", "/debug/pprof/mutex?debug=1", "/debug/pprof/threadcreate?debug=1", "/debug/pprof/trace?seconds=1",
+	} {
+		e.add("admin page "+path, page(t, rls.Admin()+path))
+	}
+	for _, path := range []string{"/healthcheck", "/readyz"} {
+		got := newClient(t, rls.HTTP(), "127.0.0.1").get(path)
+		e.add(path, got.body)
+	}
+}
+
+// ended stops rls and keeps its log, which must be one at debug level.
+func (e *evidence) ended(t *testing.T, rls *servers.RLSServer) {
+	t.Helper()
+	if code, err := rls.Stop(); code != 0 || err != nil {
+		t.Errorf("exit code: got %d, %v, want 0", code, err)
+	}
+	e.add("the log", rls.Output())
+	if !strings.Contains(rls.Output(), `"level":"debug"`) {
+		t.Error("the log has nothing at debug level")
+	}
+}
+
+// watch keeps whatever a Redis is told from now on.
+func (e *evidence) watch(t *testing.T, where, addr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 1<<20)
+	done := make(chan struct{})
+	t.Cleanup(func() { conn.Close(); <-done })
+	go func() {
+		defer close(done)
+		for lines.Scan() {
+			e.add(where, lines.Text())
+		}
+		if errors.Is(lines.Err(), bufio.ErrTooLong) {
+			t.Errorf("%s: %v", where, lines.Err())
+		}
+	}()
+}
+
+// redisTexts returns every key of a Redis with its value as text.
+func redisTexts(t *testing.T, addr string) map[string]string {
+	t.Helper()
+	c := redisAt(t, addr)
+	keys, err := c.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Errorf("keys of the Redis: got %d, %v", len(keys), err)
+	}
+	all := make(map[string]string, len(keys))
+	for _, key := range keys {
+		kind, err := c.Type(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch kind {
+		case "hash":
+			all[key] = fmt.Sprint(c.HGetAll(t.Context(), key).Val())
+		case "string":
+			all[key] = c.Get(t.Context(), key).Val()
+		default:
+			t.Errorf("%s is a %s", key, kind)
+		}
+	}
+	return all
+}

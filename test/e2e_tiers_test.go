@@ -1,0 +1,603 @@
+package test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// Settings of sources.
+const (
+	envTiersWait       = "SLIDEGATE_TIERS_WAIT"
+	envTiersTimeout    = "SLIDEGATE_TIERS_TIMEOUT"
+	envTiersTTL        = "SLIDEGATE_TIERS_CACHE_TTL"
+	envTiersUnknownTTL = "SLIDEGATE_TIERS_CACHE_UNKNOWN_TTL"
+	envTiersOnError    = "SLIDEGATE_TIERS_ON_ERROR"
+	envTiersLookups    = "SLIDEGATE_TIERS_LOOKUPS_PER_SECOND"
+	envAuthzWait       = "SLIDEGATE_AUTHZ_WAIT"
+	envSecretsKey      = "SLIDEGATE_SECRETS_KEY"
+	envPreviousKey     = "SLIDEGATE_SECRETS_PREVIOUS_KEY"
+)
+
+// Metrics of sources.
+const (
+	metricPushes      = "slidegate_tiers_pushes_total"
+	metricWatching    = "slidegate_tiers_watching"
+	metricOpen        = "slidegate_tiers_source_open"
+	metricStale       = `slidegate_tiers_answers_total{from="stale"}`
+	metricUnavailable = `slidegate_tiers_answers_total{from="unavailable"}`
+	metricBadRecords  = `slidegate_tiers_questions_total{outcome="bad_record"}`
+	metricTimeouts    = `slidegate_tiers_questions_total{outcome="timeout"}`
+	metricLimited     = `slidegate_tiers_questions_total{outcome="limited"}`
+	metricUnknownHeld = `slidegate_tiers_records{kind="unknown"}`
+)
+
+const (
+	threeTiers = "tiers: [free, pro, top]\ndefault: free\n"
+
+	// tiersApart tells tiers apart by their limits, which no test reaches.
+	tiersApart = `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit:
+      name: per-key
+      by_tier:
+        free: {unit: hour, requests_per_unit: 1000001}
+        pro:  {unit: hour, requests_per_unit: 1000002}
+        top:  {unit: hour, requests_per_unit: 1000003}
+  - key: remote_address
+`
+)
+
+// tierOf is the tier with a limit in tiersApart.
+var tierOf = map[uint32]string{1000001: "free", 1000002: "pro", 1000003: "top"}
+
+// A customer is somebody with API keys.
+type customer struct {
+	id, tier  string
+	disabled  bool
+	overrides string // JSON, empty for none
+	keys      []string
+}
+
+func digestOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// A home is where customers live: a server, behind a proxy that rls asks through.
+type home struct {
+	t     *testing.T
+	proxy *servers.Proxy
+	env   map[string]string // what rls is told of it
+	// tells is how many messages tell of a subject, of one of its new keys, and of a
+	// revoked one. Zero: it does not tell of changes by itself.
+	tells  struct{ subject, newKey, revoked int }
+	server interface {
+		Start()
+		Pause()
+		Resume()
+	}
+	kill func()
+	// write writes a customer and has changes told. revoke takes
+	// a key away. corrupt makes the customer's record none.
+	write   func(customer)
+	revoke  func(key string)
+	corrupt func(customer)
+	// repair makes it one again. nil: put does.
+	repair func(customer)
+	// rubbish has everybody answered by something that is no answer, until it is
+	// called again.
+	rubbish func(on bool)
+	// asked begins to note when the home is asked for a key, and returns how to see
+	// it, in order.
+	asked func() func() []time.Time
+	// digest is what the home knows keys by.
+	digest func(key string) string
+
+	customers map[string]customer // as last written, by id
+	listening []*servers.RLSServer
+}
+
+// eachHome runs a test with customers in each kind of home.
+func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T) *home{
+		"postgres": inPostgres, "redis": inRedis, "http": overHTTP,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := start(t)
+			h.t, h.customers = t, make(map[string]customer)
+			if h.digest == nil {
+				h.digest = digestOf
+			}
+			if h.repair == nil {
+				h.repair = func(c customer) { h.put(c) }
+			}
+			f(t, h)
+		})
+	}
+}
+
+func inPostgres(t *testing.T) *home {
+	t.Helper()
+	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_line_prefix=%n ", "max_connections=200"}})
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if err := s.Exec(sql, args...); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec(pgsource.Schema())
+	exec("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate")
+	h := &home{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
+	h.tells.subject, h.tells.newKey, h.tells.revoked = 1, 1, 1
+	h.env = map[string]string{
+		envTiersSource:                 "postgres",
+		"SLIDEGATE_TIERS_POSTGRES_URL": "postgres://slidegate@" + h.proxy.Addr() + "/slidegate",
+	}
+	h.write = func(c customer) {
+		t.Helper()
+		exec(`INSERT INTO slidegate.subjects (id, tier, disabled, overrides) VALUES ($1, $2, $3, nullif($4, '')::jsonb)
+			ON CONFLICT (id) DO UPDATE SET tier = excluded.tier, disabled = excluded.disabled, overrides = excluded.overrides`,
+			c.id, c.tier, c.disabled, c.overrides)
+		for _, key := range c.keys {
+			exec("INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2) ON CONFLICT DO NOTHING", h.digest(key), c.id)
+		}
+	}
+	h.revoke = func(key string) {
+		exec("UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1", h.digest(key))
+	}
+	h.corrupt = func(c customer) {
+		exec(`UPDATE slidegate.subjects SET overrides = '{"per-key": {"unit": "fortnight"}}' WHERE id = $1`, c.id)
+	}
+	h.asked = func() func() []time.Time { return func() []time.Time { return statements(s.Output()) } }
+	h.rubbish = func(on bool) {
+		if on {
+			// Somebody's migration went wrong: a column has another type.
+			exec("ALTER TABLE slidegate.subjects ALTER COLUMN disabled DROP DEFAULT, ALTER COLUMN disabled TYPE integer USING disabled::integer")
+			return
+		}
+		exec("ALTER TABLE slidegate.subjects ALTER COLUMN disabled TYPE boolean USING disabled = 1, ALTER COLUMN disabled SET DEFAULT false")
+	}
+	return h
+}
+
+func inRedis(t *testing.T) *home {
+	t.Helper()
+	s := servers.StartRedis(t)
+	do := func(args ...string) {
+		t.Helper()
+		if _, err := s.Do(args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const prefix, channel = "slidegate:tier:", "slidegate:tiers"
+	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h.tells.subject, h.tells.revoked = 1, 1
+	h.env = map[string]string{envTiersSource: "redis", "SLIDEGATE_TIERS_REDIS_URL": "redis://" + h.proxy.Addr()}
+	h.write = func(c customer) {
+		t.Helper()
+		do("HSET", prefix+"subject:"+c.id, "tier", c.tier, "disabled", fmt.Sprint(c.disabled), "overrides", c.overrides)
+		for _, key := range c.keys {
+			do("HSET", prefix+"key:"+h.digest(key), "subject", c.id)
+		}
+		do("PUBLISH", channel, `{"subject":"`+c.id+`"}`)
+	}
+	h.revoke = func(key string) {
+		do("HSET", prefix+"key:"+h.digest(key), "revoked", "1")
+		do("PUBLISH", channel, h.digest(key))
+	}
+	h.corrupt = func(c customer) {
+		do("SET", prefix+"subject:"+c.id, "a text")
+		do("PUBLISH", channel, `{"subject":"`+c.id+`"}`)
+	}
+	h.repair = func(c customer) {
+		do("DEL", prefix+"subject:"+c.id)
+		h.put(c)
+	}
+	h.asked = func() func() []time.Time { return monitor(t, s.Addr(), prefix+"key:") }
+	h.rubbish = func(on bool) {
+		if on {
+			do("ACL", "SETUSER", "default", "-hgetall") // somebody's change of the ACL went wrong
+			return
+		}
+		do("ACL", "SETUSER", "default", "+hgetall")
+	}
+	return h
+}
+
+func overHTTP(t *testing.T) *home {
+	t.Helper()
+	s := servers.StartCustomers(t)
+	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h.env = map[string]string{envTiersSource: "http", "SLIDEGATE_TIERS_HTTP_URL": "http://" + h.proxy.Addr() + "/lookup"}
+	h.write = func(c customer) {
+		t.Helper()
+		record := map[string]any{"subject": c.id, "tier": c.tier, "disabled": c.disabled}
+		if c.overrides != "" {
+			record["overrides"] = json.RawMessage(c.overrides)
+		}
+		answer, err := json.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range c.keys {
+			s.Put(h.digest(key), string(answer))
+		}
+		h.tell(`{"subject":"` + c.id + `"}`)
+	}
+	h.revoke = func(key string) {
+		s.Remove(h.digest(key))
+		h.tell(`{"digest":"` + h.digest(key) + `"}`)
+	}
+	h.corrupt = func(c customer) {
+		for _, key := range c.keys {
+			s.Put(h.digest(key), `{"subject": ["`+c.id+`"]}`)
+		}
+		h.tell(`{"subject":"` + c.id + `"}`)
+	}
+	h.asked = func() func() []time.Time {
+		return func() []time.Time {
+			var times []time.Time
+			for _, q := range s.Asked() {
+				times = append(times, q.At)
+			}
+			return times
+		}
+	}
+	h.rubbish = func(on bool) {
+		if on {
+			s.Rubbish(http.StatusBadGateway, "<html><h1>502 Bad Gateway</h1></html>")
+			return
+		}
+		s.Rubbish(0, "")
+	}
+	return h
+}
+
+// put writes customers, who are written again when the home has lost them.
+func (h *home) put(all ...customer) {
+	h.t.Helper()
+	for _, c := range all {
+		h.write(c)
+		h.customers[c.id] = c
+	}
+}
+
+// change does something that is told in so many messages, and returns when rls has
+// heard of it, which takes no request.
+func (h *home) change(rls *servers.RLSServer, messages int, do func()) {
+	h.t.Helper()
+	before := number(h.t, rls, metricPushes)
+	do()
+	if h.tells.subject > 0 {
+		eventually(h.t, "a change to be told", func() bool { return number(h.t, rls, metricPushes) == before+messages })
+	}
+}
+
+// update is put for one customer, with change.
+func (h *home) update(rls *servers.RLSServer, c customer) {
+	h.t.Helper()
+	messages := h.tells.subject
+	if _, ok := h.customers[c.id]; !ok {
+		messages += h.tells.newKey * len(c.keys)
+	}
+	h.change(rls, messages, func() { h.put(c) })
+}
+
+// number is a metric that counts.
+func number(t *testing.T, rls *servers.RLSServer, name string) int {
+	t.Helper()
+	text := metric(t, rls, name)
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatalf("the metric %s is %q, want a number", name, text)
+	}
+	return int(n)
+}
+
+// start starts a home that was killed. Nobody reaches it before it knows
+// everybody again.
+func (h *home) start() {
+	h.t.Helper()
+	h.proxy.Refuse(true)
+	h.server.Start()
+	for _, c := range h.customers {
+		h.write(c)
+	}
+	h.proxy.Refuse(false)
+}
+
+// serve starts an rls that asks this home. Unless env says otherwise what it knows
+// expires in no test's time, and there is time enough to ask: what a test sees of
+// a change was told.
+func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
+	h.t.Helper()
+	all := map[string]string{
+		envTiersTTL: "1h", envTiersUnknownTTL: "1h", envTiersTimeout: "20s", envTiersWait: "10s", envAuthzWait: "10s",
+		envTiersLookups: "100000",
+	}
+	maps.Copy(all, h.env)
+	maps.Copy(all, env)
+	rls := servers.RLS(h.t, servers.RLSOptions{Rules: rules, Tiers: threeTiers, Env: all})
+	h.listening = append(h.listening, rls)
+	h.watched(rls)
+	return rls
+}
+
+// watched waits until rls hears of changes, if the home tells of any.
+func (h *home) watched(rls *servers.RLSServer) {
+	h.t.Helper()
+	if h.tells.subject > 0 {
+		eventually(h.t, "changes to be told", func() bool { return metric(h.t, rls, metricWatching) == "1" })
+	}
+}
+
+// tell tells every rls of a change in a home that does not.
+func (h *home) tell(change string) {
+	h.t.Helper()
+	for _, rls := range h.listening {
+		invalidate(h.t, rls, change)
+	}
+}
+
+// invalidate has an rls ask again.
+func invalidate(t *testing.T, rls *servers.RLSServer, change string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, rls.Admin()+"/v1/tiers/invalidate", strings.NewReader(change))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	got, err := newClient(t, rls.Admin(), "127.0.0.1").do(req)
+	if err != nil || got.status >= 300 {
+		t.Fatalf("invalidate %s: got %d, %v: %s", change, got.status, err, got.body)
+	}
+}
+
+// An asker asks an rls on behalf of an API key and says in a word what came of
+// it: a tier, or why not.
+type asker func(key string) string
+
+// askers are the ways to ask, by name.
+func askers(t *testing.T, rls *servers.RLSServer) map[string]asker {
+	t.Helper()
+	conn := connect(t, rls.GRPC())
+	limits, authz := rlsv3.NewRateLimitServiceClient(conn), authv3.NewAuthorizationClient(conn)
+	return map[string]asker{
+		"limits": func(key string) string {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			out, err := limits.ShouldRateLimit(ctx, question(1, "api_key="+key, "remote_address=192.0.2.1"))
+			switch {
+			case err != nil:
+				return "error " + status.Code(err).String()
+			case out.GetOverallCode() != rlsv3.RateLimitResponse_OK:
+				return "denied"
+			}
+			return tierOf[out.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()]
+		},
+		"authorization": func(key string) string {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			out, err := authz.Check(ctx, checkOf(map[string]string{"x-api-key": key}))
+			switch {
+			case err != nil:
+				return "error " + status.Code(err).String()
+			case out.GetErrorResponse() != nil:
+				return "no decision"
+			case out.GetDeniedResponse() != nil:
+				return fmt.Sprint(int(out.GetDeniedResponse().GetStatus().GetCode()))
+			case out.GetStatus().GetCode() != 0:
+				return "status " + fmt.Sprint(out.GetStatus().GetCode())
+			}
+			return upstreamHeader(out, "x-tier")
+		},
+	}
+}
+
+// checkOf is a request with these headers, as Envoy tells of it.
+func checkOf(headers map[string]string) *authv3.CheckRequest {
+	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+		Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+			SocketAddress: &corev3.SocketAddress{Address: "192.0.2.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 4711}},
+		}}},
+		Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
+			Method: http.MethodGet, Path: "/orders?page=2", Host: "api.example", Headers: headers,
+		}},
+	}}
+}
+
+// upstreamHeader is what a header has for the application.
+func upstreamHeader(out *authv3.CheckResponse, name string) string {
+	for _, h := range out.GetOkResponse().GetHeaders() {
+		if h.GetHeader().GetKey() == name {
+			return h.GetHeader().GetValue() + string(h.GetHeader().GetRawValue())
+		}
+	}
+	return ""
+}
+
+// TestChangesAreTold changes customers. Each change counts for the next request.
+func TestChangesAreTold(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) {
+		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2"}}
+		h.put(acme)
+		rls := h.serve(tiersApart, nil)
+		ask := askers(t, rls)
+		want := func(what, key, limits, authorization string) {
+			t.Helper()
+			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
+				if got := ask[path](key); got != want {
+					t.Errorf("%s: %s: got %q for the next request, want %q", what, path, got, want)
+				}
+			}
+		}
+		for path, want := range map[string]string{"limits": "free", "authorization": "401"} {
+			if got := ask[path]("k-new"); got != want {
+				t.Errorf("%s before there is a customer: got %q, want %q", path, got, want)
+			}
+			for _, key := range acme.keys {
+				if got := ask[path](key); got != "free" {
+					t.Errorf("%s: got %q, want free", path, got)
+				}
+			}
+		}
+
+		h.update(rls, customer{id: "new", tier: "pro", keys: []string{"k-new"}})
+		want("a customer whose key was asked for before", "k-new", "pro", "pro")
+		acme.tier = "top"
+		h.update(rls, acme)
+		want("an upgrade", "k-acme-1", "top", "top")
+		want("an upgrade, with the other key", "k-acme-2", "top", "top")
+		acme.tier = "pro"
+		h.update(rls, acme)
+		want("a downgrade", "k-acme-2", "pro", "pro")
+		acme.disabled = true
+		h.update(rls, acme)
+		want("disabled", "k-acme-1", "free", "403")
+		acme.disabled = false
+		h.update(rls, acme)
+		want("enabled", "k-acme-1", "pro", "pro")
+		h.change(rls, h.tells.revoked, func() { h.revoke("k-acme-1") })
+		want("a revoked key", "k-acme-1", "free", "401")
+		want("the other one", "k-acme-2", "pro", "pro")
+	})
+}
+
+// quota has limits that a test reaches.
+const quota = `
+domain: edge
+descriptors:
+  - key: api_key
+    rate_limit:
+      name: per-key
+      by_tier:
+        free: {unit: hour, requests_per_unit: 5}
+        pro:  {unit: hour, requests_per_unit: 12}
+        top:  {unit: hour, requests_per_unit: 40}
+  - key: remote_address
+`
+
+// TestHistoryIsKept changes tiers of somebody who has spent: what was spent with
+// any of the keys counts against whatever limit holds now.
+func TestHistoryIsKept(t *testing.T) {
+	eachHome(t, func(t *testing.T, h *home) {
+		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2", "k-acme-3"}}
+		h.put(acme)
+		rls := h.serve(quota, nil)
+		limits := limiter(t, rls)
+		spent := 0
+		// spend spends until it is denied, by turns with each key.
+		spend := func(what string, limit int) {
+			t.Helper()
+			for i := 0; ; i++ {
+				out, err := limits("api_key="+acme.keys[i%len(acme.keys)], "remote_address=192.0.2.1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
+					break
+				}
+				spent++
+				if got, want := remaining(out), uint32(limit-spent); got != want {
+					t.Errorf("%s: request %d: got %d remaining, want %d", what, spent, got, want)
+				}
+			}
+			if spent != limit {
+				t.Errorf("%s: got %d requests in all, want %d", what, spent, limit)
+			}
+		}
+		spend("free", 5)
+		acme.tier = "pro"
+		h.update(rls, acme)
+		spend("pro", 12)
+		acme.tier = "free"
+		h.update(rls, acme)
+		if out, err := limits("api_key="+acme.keys[0], "remote_address=192.0.2.1"); err != nil || out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("after a downgrade: got %v, %v, want a denial: 12 of 5 are spent", out.GetOverallCode(), err)
+		}
+		acme.tier, acme.overrides = "top", `{"per-key": {"unit": "hour", "requests_per_unit": 15}}`
+		h.update(rls, acme)
+		spend("a limit of its own", 15)
+		acme.overrides = ""
+		h.update(rls, acme)
+		spend("top", 40)
+	})
+}
+
+// TestTwoSecrets has customers whose digests were made with the secret before, and
+// replaces them one by one.
+func TestTwoSecrets(t *testing.T) {
+	const current, previous = "a-secret-of-these-days", "a-secret-of-the-old-days"
+	keyed := func(secret string) func(string) string {
+		return func(key string) string {
+			mac := hmac.New(sha256.New, []byte(secret))
+			mac.Write([]byte(key))
+			return hex.EncodeToString(mac.Sum(nil))
+		}
+	}
+	eachHome(t, func(t *testing.T, h *home) {
+		h.digest = keyed(previous)
+		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
+		h.put(acme)
+		rls := h.serve(quota, map[string]string{envSecretsKey: current, envPreviousKey: previous})
+		limits, ask := limiter(t, rls), askers(t, rls)["authorization"]
+		spent := uint32(0)
+		want := func(tier string, limit uint32, keys ...string) {
+			t.Helper()
+			for _, key := range keys {
+				spent++
+				if out, err := limits("api_key="+key, "remote_address=192.0.2.1"); err != nil || remaining(out) != limit-spent {
+					t.Errorf("%s: got %v, %v, want %d remaining in the log of all keys", key, out, err, limit-spent)
+				}
+				if got := ask(key); got != tier {
+					t.Errorf("%s: got %q, want %s", key, got, tier)
+				}
+			}
+		}
+		const byPrevious = "slidegate_tiers_previous_secret_total"
+		want("pro", 12, acme.keys...)
+		if got := number(t, rls, byPrevious); got != 4 {
+			t.Errorf("%s: got %d, want 4: each request so far", byPrevious, got)
+		}
+		h.digest = keyed(current)
+		h.change(rls, h.tells.subject+2*h.tells.newKey, func() {
+			h.put(customer{id: "acme", tier: "top", keys: []string{"k-acme-1", "k-acme-3"}})
+		})
+		if h.tells.subject == 0 {
+			// The endpoint has a record for each key.
+			h.digest = keyed(previous)
+			h.put(customer{id: "acme", tier: "top", keys: []string{"k-acme-2"}})
+		}
+		want("top", 40, "k-acme-1", "k-acme-2", "k-acme-3")
+		before := number(t, rls, byPrevious)
+		want("top", 40, "k-acme-1", "k-acme-3")
+		if got := number(t, rls, byPrevious); got != before {
+			t.Errorf("%s: got %d more for keys that have a digest of now, want none", byPrevious, got-before)
+		}
+		if got := ask("k-nobody"); got != "401" {
+			t.Errorf("a key that nobody has: got %q, want 401", got)
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package servers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A CustomersServer is an endpoint over HTTP that knows whose an API key is; see
+// test/customers. A test can stop it, start it again on the same port, knowing
+// nobody, and freeze it. Its methods fail the test on an error and must be called
+// from the test's goroutine.
+type CustomersServer struct {
+	t       TB
+	path    string
+	addr    string
+	process *process // nil while stopped
+}
+
+// A Question is one that the endpoint was asked.
+type Question struct {
+	At                           time.Time
+	Method, Target, Header, Body string
+}
+
+// StartCustomers starts an endpoint that is killed when the test ends.
+func StartCustomers(t TB) *CustomersServer {
+	t.Helper()
+	path, err := customersCommand.binary()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	s := &CustomersServer{t: t, path: path}
+	t.Cleanup(s.Stop)
+	for range startAttempts {
+		var port int
+		if port, err = freePort(false); err != nil {
+			break
+		}
+		s.addr = "127.0.0.1:" + strconv.Itoa(port)
+		if err = s.start(); err == nil {
+			return s
+		}
+	}
+	t.Fatalf("servers: starting customers: %v", err)
+	return nil
+}
+
+func (s *CustomersServer) start() error {
+	p, err := startProcess("customers", exec.Command(s.path, "-listen", s.addr))
+	if err != nil {
+		return err
+	}
+	err = p.until(func() error {
+		if !strings.Contains(p.output(), "listening on") {
+			return errors.New("it does not listen yet")
+		}
+		return nil
+	})
+	if err != nil {
+		p.kill()
+		return err
+	}
+	s.process = p
+	return nil
+}
+
+// Addr returns host:port, which stays the same across Stop and Start.
+func (s *CustomersServer) Addr() string { return s.addr }
+
+// Start starts a stopped endpoint again.
+func (s *CustomersServer) Start() {
+	s.t.Helper()
+	if s.process != nil {
+		return
+	}
+	if err := s.start(); err != nil {
+		s.t.Fatalf("servers: starting customers again on %s: %v", s.addr, err)
+	}
+}
+
+// Stop kills the endpoint, frozen or not.
+func (s *CustomersServer) Stop() {
+	if s.process != nil {
+		s.process.kill()
+		s.process = nil
+	}
+}
+
+// Pause freezes the endpoint: the kernel still accepts connections and bytes, and
+// nobody answers.
+func (s *CustomersServer) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+}
+
+// Resume lets a frozen endpoint go on.
+func (s *CustomersServer) Resume() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+func (s *CustomersServer) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if s.process == nil {
+		s.t.Fatalf("servers: sending %v to stopped customers", sig)
+		return
+	}
+	if err := s.process.signal(sig); err != nil {
+		s.t.Fatalf("%v", err)
+	}
+}
+
+// Put says what is answered for a digest, an id or an API key.
+func (s *CustomersServer) Put(name, answer string) {
+	s.t.Helper()
+	s.call(http.MethodPut, "/records/"+url.PathEscape(name), answer)
+}
+
+// Remove makes a digest, an id or an API key nobody's again.
+func (s *CustomersServer) Remove(name string) {
+	s.t.Helper()
+	s.call(http.MethodDelete, "/records/"+url.PathEscape(name), "")
+}
+
+// Rubbish has everybody answered by this instead, until status is zero.
+func (s *CustomersServer) Rubbish(status int, body string) {
+	s.t.Helper()
+	if status == 0 {
+		s.call(http.MethodDelete, "/rubbish", "")
+		return
+	}
+	s.call(http.MethodPut, "/rubbish?status="+strconv.Itoa(status), body)
+}
+
+// Asked returns all questions since the endpoint was started.
+func (s *CustomersServer) Asked() []Question {
+	s.t.Helper()
+	var all []Question
+	if err := json.Unmarshal(s.call(http.MethodGet, "/asked", ""), &all); err != nil {
+		s.t.Fatalf("servers: what customers was asked: %v", err)
+	}
+	return all
+}
+
+func (s *CustomersServer) call(method, path, body string) []byte {
+	s.t.Helper()
+	answer, err := s.try(method, path, body)
+	if err != nil {
+		s.t.Fatalf("servers: %s %s to customers: %v", method, path, err)
+	}
+	return answer
+}
+
+func (s *CustomersServer) try(method, path, body string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.addr+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
+	resp, err := client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, answer)
+	}
+	return answer, err
+}
