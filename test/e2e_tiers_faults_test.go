@@ -88,6 +88,7 @@ func TestSourceFaults(t *testing.T) {
 			h.suffer(f, i, rls, strict, l)
 		}
 		l.stop()
+		eventually(t, "no question to be under way", func() bool { return metric(t, rls, "slidegate_tiers_questions_in_flight") == "0" })
 	})
 }
 
