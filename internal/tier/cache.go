@@ -181,6 +181,9 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 		return c.without(h)
 	}
 	f, err := c.ask(k, &s, h)
+	if h != nil && now < h.until+c.opts.Stale && c.open.Load() {
+		wait = 0 // there is little hope, and something to answer
+	}
 	if err != nil || !f.wait(ctx, wait) || f.err != nil {
 		return c.without(h)
 	}

@@ -17,7 +17,7 @@ const stripes = 1 << 16
 
 const (
 	minBackoff = 100 * time.Millisecond
-	maxBackoff = 30 * time.Second
+	maxBackoff = 2 * time.Second
 )
 
 func (c *Cache) ofID(id string) *atomic.Uint64 {
