@@ -8,8 +8,9 @@
 // There is a single Redis (StartRedis, StartRedisTLS), a Cluster of six nodes
 // (StartCluster), a Sentinel set (StartSentinel), and a Proxy that does to the
 // connections of one server what networks do (StartProxy); PostgreSQL
-// (StartPostgres); Envoy and Nginx; and RLS. Every Redis obeys an administrator,
-// whatever its other users may do; see RedisServer.Do.
+// (StartPostgres); an endpoint that knows customers (StartCustomers); Envoy and
+// Nginx; and RLS. Every Redis obeys an administrator, whatever its other users may
+// do; see RedisServer.Do.
 //
 // What takes a TB ends its server with the test. A program that shows or measures
 // something gets a TB from Run, which turns a failure into an error; StartEnvoy,
