@@ -10,7 +10,11 @@
 //   - bare: grpc-go with the server options of the service and the stock codec.
 //     Its answer is one that the service gave, read from a file and marshalled
 //     for every call. It decides nothing.
-//   - rls, with its default settings, on the embedded store or on Redis.
+//   - rls, with its default settings, on the embedded store or on Redis, and with
+//     tiers from a file or from PostgreSQL.
+//
+// What tiers cost is told by rls without any: in that table it is what the others are
+// compared with.
 //
 // h2load asks them from outside, one after the other in every round, and each
 // ratio is taken within a round, so that what slows the whole machine for a
@@ -19,6 +23,9 @@
 // A server that answers something else must not win: samples of the answers are
 // compared before and after every measurement, h2load's counts of responses and
 // bytes must match, and the decisions that rls counts must be the ones intended.
+//
+// One caller alone, and what becomes of a source of tiers while somebody makes up
+// keys, is measured by callers of this program's own.
 package main
 
 import (
