@@ -123,7 +123,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		outside.decider.Store(decider)
 		keys = outside
 	}
-	plainKeys := s.Tiers.Source == config.TiersOverHTTP && s.Tiers.HTTP.Send == config.SendKey
+	plainKeys := asksByKey(s.Tiers)
 	service := ratelimit.NewService(ratelimit.Options{
 		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
 	})

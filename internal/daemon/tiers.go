@@ -50,6 +50,7 @@ func openSubjects(s config.Settings, secrets *tier.Secrets, registry prometheus.
 		Stale:            t.Cache.Stale,
 		Failures:         t.Breaker.Failures,
 		Retry:            t.Breaker.Retry,
+		PlainKeys:        asksByKey(t),
 		KnownTier:        sub.knows,
 		SourceSeconds:    observe,
 		Log:              log,
@@ -59,6 +60,11 @@ func openSubjects(s config.Settings, secrets *tier.Secrets, registry prometheus.
 		return nil, fmt.Errorf("tiers: %w", err)
 	}
 	return &sub, nil
+}
+
+// asksByKey reports whether the source is asked by API keys themselves.
+func asksByKey(t config.Tiers) bool {
+	return t.Source == config.TiersOverHTTP && t.HTTP.Send == config.SendKey
 }
 
 // knows reports whether the active rules know a tier.

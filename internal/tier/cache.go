@@ -34,6 +34,9 @@ type CacheOptions struct {
 	// Failures in a row make the source be left alone. After Retry one question tries.
 	Failures int
 	Retry    time.Duration
+	// PlainKeys: the source is asked by API keys themselves, so that nobody is asked
+	// for by a digest alone.
+	PlainKeys bool
 	// KnownTier reports whether rules know a tier. nil: they know all. A record with
 	// another one is counted and logged, and counts.
 	KnownTier func(tier string) bool
@@ -180,9 +183,12 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 	case c.onHold(h, &s, now):
 		return c.without(h)
 	}
+	if c.mute(k) {
+		return c.without(h)
+	}
 	f, err := c.ask(k, &s, h)
-	if h != nil && now < h.until+c.opts.Stale && c.open.Load() {
-		wait = 0 // there is little hope, and something to answer
+	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
+		wait = 0 // the question is from before that: there is little hope, and something to answer
 	}
 	if err != nil || !f.wait(ctx, wait) || f.err != nil {
 		return c.without(h)
@@ -190,6 +196,10 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 	c.count.asked.Add(1)
 	return f.held.answer()
 }
+
+// mute reports whether the source cannot be asked for a key: by an empty one, or by
+// a digest alone where it wants the key.
+func (c *Cache) mute(k Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
 
 // without answers while the source cannot say, by the record that is held, if any.
 func (c *Cache) without(h *held) Answer {
@@ -208,7 +218,7 @@ func (c *Cache) without(h *held) Answer {
 
 // refresh asks for a record that counts still, unless there is something to wait for.
 func (c *Cache) refresh(k Key, s *sum, h *held, now time.Duration) {
-	if c.onHold(h, s, now) || !c.mu.TryLock() {
+	if c.mute(k) || c.onHold(h, s, now) || !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
@@ -251,6 +261,9 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	s, ok := sumOf(k)
 	if !ok {
 		return Inspection{}, errors.New("the key is neither a digest of 64 hexadecimal digits nor the id of a subject")
+	}
+	if c.mute(k) {
+		return c.Look(k), errors.New("the source is asked by API keys themselves, and here is only a digest; ask for the subject by its id")
 	}
 	f, err := c.ask(k, &s, c.peek(&s))
 	if err != nil {

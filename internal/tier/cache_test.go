@@ -776,3 +776,47 @@ func TestCacheWithoutLogs(t *testing.T) {
 		}
 	})
 }
+
+// TestCacheIDsAreNoKeys: no API key can be made up whose digest is what an id is
+// held by. "id\x00acme" was one, while that was a plain hash.
+func TestCacheIDsAreNoKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "pro"}, "acme")
+		l := cache(t, f, nil)
+		for _, madeUp := range []string{"id\x00acme", "acme", "id.acme"} {
+			l.is(t, Key{ID: "acme"}, "pro", "")
+			l.is(t, key(madeUp), "nobody", "")
+			l.is(t, Key{ID: "acme"}, "pro", "")
+		}
+		l.asks(t, f, 4)
+	})
+}
+
+// TestCachePlainKeys: a source that has to be asked by API keys themselves is not
+// asked by less, and that is no failure of its own.
+func TestCachePlainKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"), "acme")
+		l := cache(t, f, func(o *CacheOptions) { o.PlainKeys = true })
+		for range 50 {
+			l.is(t, Key{Digest: digest("")}, "unavailable", "")
+			l.is(t, Key{Digest: digest("a")}, "unavailable", "")
+		}
+		if _, err := l.Lookup(t.Context(), Key{Digest: digest("a")}); err == nil || !strings.Contains(err.Error(), "by its id") {
+			t.Errorf("Lookup by a digest: %v, want what to do", err)
+		}
+		l.asks(t, f, 0)
+		l.is(t, Key{Digest: digest("a"), Plain: "a"}, "pro", "")
+		l.is(t, Key{Digest: digest("a")}, "pro", "") // it is held
+		l.is(t, Key{ID: "acme"}, "pro", "")
+		l.asks(t, f, 2)
+		time.Sleep(time.Hour / 2)
+		l.is(t, Key{Digest: digest("a")}, "pro", "stale")
+		l.asks(t, f, 0)
+		if s := l.Stats(); s.Open || s.Refused+s.Errors != 0 {
+			t.Errorf("%+v, want no failure", s)
+		}
+	})
+}
