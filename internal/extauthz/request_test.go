@@ -3,6 +3,7 @@ package extauthz
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -69,6 +70,21 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestManyLines: what a field costs grows with its size, and no faster.
+func TestManyLines(t *testing.T) {
+	const lines = 10_000
+	var f fields
+	for range lines {
+		f.lines = append(f.lines, text{"x-api-key", "a"})
+	}
+	if value, n := f.get("x-api-key", ","); n != lines || value != strings.Repeat("a,", lines-1)+"a" {
+		t.Errorf("%d lines, %d bytes", n, len(value))
+	}
+	if got := testing.AllocsPerRun(10, func() { f.get("x-api-key", ",") }); got > 100 {
+		t.Errorf("%v allocations for %d lines: they are copied again and again", got, lines)
+	}
 }
 
 func TestAddress(t *testing.T) {
