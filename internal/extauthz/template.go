@@ -132,12 +132,12 @@ func parseEntry(text string) (e entry, err error) {
 	}
 	if i := strings.IndexByte(inner, '('); i >= 0 && strings.HasSuffix(inner, ")") {
 		inner, e.text = inner[:i+1], inner[i+1:len(inner)-1]
-		if e.text == "" {
-			return e, fmt.Errorf("%%%s)%% needs a name", inner)
-		}
 	}
 	if e.value, ok = substitutions[inner]; !ok {
 		return e, fmt.Errorf("unknown substitution %.40q", inner)
+	}
+	if strings.HasSuffix(inner, "(") && e.text == "" {
+		return e, fmt.Errorf("%%%s)%% needs a name", inner)
 	}
 	if e.value == fromHeader {
 		e.text = strings.ToLower(e.text)

@@ -156,10 +156,13 @@ func FuzzTemplate(f *testing.F) {
 	f.Add("api_key;remote_address,a=%REQ(x-api-key)%", "1")
 	f.Add("a=%CONTEXT(descriptors)%,b=%LABEL(x)%;c=%41%2", "18446744073709551615")
 	f.Add("a=%REQ(x-copy)%", "-1")
+	f.Add("a=%A\xff()%", "")
+	f.Add("a=%"+strings.Repeat("A", 400)+"()%", "1\xff")
 	s := newService(f, nil, nil)
 	f.Fuzz(func(t *testing.T, template, cost string) {
 		c := new(call)
-		read(t, &c.in, ask("/?api_key=planted-key", map[string]string{"descriptors": template, "cost": cost}, "x-api-key: planted-key", "x-copy: a planted-key"))
+		read(t, &c.in, ask("/?api_key=planted-key", nil, "x-api-key: planted-key", "x-copy: a planted-key"))
+		c.in.context = []text{{"descriptors", template}, {"cost", cost}} // which over HTTP need not be UTF-8
 		c.key, c.fingerprint = "planted-key", s.opts.Secrets.Fingerprint("planted-key")
 		if err := s.describe(c, "edge"); err != nil {
 			if !utf8.ValidString(err.Error()) || len(err.Error()) > 300 {
