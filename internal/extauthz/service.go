@@ -374,7 +374,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	hidden := e.secret
 	switch e.value {
 	case fromText:
-		return e.text, true // fingerprinted when it was read
+		value = e.text
 	case fromKey:
 		return c.fingerprint, c.fingerprint != ""
 	case fromHeader:

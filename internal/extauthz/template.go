@@ -95,9 +95,7 @@ func parseTemplate(text string, secrets *tier.Secrets) (template, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%w: descriptor %d, entry %d: %w", errTemplate, i+1, j+1, err)
 			}
-			if e.secret = secrets.Is(e.key); e.secret && e.value == fromText {
-				e.text = secrets.Fingerprint(e.text)
-			}
+			e.secret = secrets.Is(e.key)
 			entries = append(entries, e)
 		}
 		t = append(t, entries)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -97,14 +98,16 @@ func TestQueriesInHeaders(t *testing.T) {
 	}
 }
 
-// TestPlainKeys: a source that is asked by keys is asked by those of headers too.
+// TestPlainKeys: a source that is asked by keys is asked by those of headers and of
+// templates too.
 func TestPlainKeys(t *testing.T) {
 	s := newService(t, nil, func(o *Options) { o.PlainKeys = true })
 	c := new(call)
-	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%"}, "x-key: k1", "x-secret: k2"))
+	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%;api_key=demo;b=text"}, "x-key: k1", "x-secret: k2"))
 	described(t, s, c)
-	if p := c.request.Plain; len(p) != 1 || p[0].Key != "k1" || p[0].Fingerprint != s.opts.Secrets.Fingerprint("k1") {
-		t.Errorf("Plain = %v, want k1 alone", p)
+	want := []policy.PlainKey{{Fingerprint: s.opts.Secrets.Fingerprint("k1"), Key: "k1"}, {Fingerprint: s.opts.Secrets.Fingerprint("demo"), Key: "demo"}}
+	if diff := cmp.Diff(want, c.request.Plain); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	c.forget()
 	if p := c.request.Plain[:1]; p[0].Key != "" {
