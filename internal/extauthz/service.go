@@ -454,7 +454,7 @@ func (s *Service) header(c *call, name string) (value string, ok bool) {
 
 // hides reports whether a header may hold an API key.
 func (s *Service) hides(name string) bool {
-	if name == headerCookie || s.opts.Secrets.Hides(name) {
+	if s.opts.Secrets.Hides(name) {
 		return true
 	}
 	for _, c := range s.opts.Credentials {

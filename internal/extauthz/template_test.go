@@ -62,6 +62,9 @@ func TestTemplate(t *testing.T) {
 		{"headers that may hold keys", "a=%REQ(x-api-key)%;b=%REQ(cookie)%;c=%REQ(x-copy)%;d=%REQ(x-secret-word)%", known, []string{
 			"a=#acme-key", "b=#a=b", "c=#my acme-key", "d=#w",
 		}},
+		{"headers that may hold other secrets", "a=%REQ(x-auth-token)%;b=%REQ(Authentication)%;c=%REQ(x-amz-security-token)%;d=%REQ(x-session)%;e=%REQ(x-hub-signature)%", []string{
+			"x-api-key: acme-key", "x-auth-token: u1", "authentication: u1", "x-amz-security-token: u1", "x-session: u1", "x-hub-signature: u1",
+		}, []string{"a=#u1", "b=#u1", "c=#u1", "d=#u1", "e=#u1"}},
 		{"pseudo headers", "a=%REQ(:path)%;b=%REQ(:method)%;c=%REQ(:authority)%;d=%REQ(Host)%", known, []string{"a=/a", "b=GET", "c=api.example.com", "d=api.example.com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
