@@ -288,6 +288,10 @@ const (
 	httpStopTimeout  = time.Second
 )
 
+// maxHTTPHeader bounds the header of a request, in bytes. Behind /authz it is a
+// client's, of which Envoy passes on 60 kB, and nginx 32 kB.
+const maxHTTPHeader = 64 << 10
+
 func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 	if l == nil {
 		return
@@ -298,6 +302,7 @@ func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 		ReadTimeout:       httpReadTimeout,
 		WriteTimeout:      httpWriteTimeout,
 		IdleTimeout:       httpIdleTimeout,
+		MaxHeaderBytes:    maxHTTPHeader,
 		ErrorLog:          zap.NewStdLog(log),
 	}
 	g.Add(func() error { return server.Serve(l) }, func(error) {
