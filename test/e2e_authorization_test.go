@@ -278,7 +278,7 @@ func TestCredentialsStayHere(t *testing.T) {
 			{name: "bearer", path: "/", lines: []string{"authorization: Bearer acme-old-key"}, arrives: "/"},
 			{name: "basic", path: "/", lines: []string{basic("somebody:acme-old-key")}, arrives: "/"},
 			{name: "apikey", path: "/", lines: []string{"authorization: ApiKey other-key"}, arrives: "/"},
-			{name: "query", path: "/a?x=1&api_key=other-key&y=%2Fa+b", arrives: "/a?x=1&y=%2Fa+b"},
+			{name: "query, which Envoy sorts then", path: "/a?z=1&api_key=other-key&y=%2Fa+b&c", arrives: "/a?c=&y=%2Fa+b&z=1"},
 			{name: "query, alone and written otherwise", path: "/a?api%5Fkey=acme%2Dold-key", arrives: "/a"},
 			{name: "cookie", path: "/", lines: []string{"cookie: a=1; session=acme-old-key; b=2"}, arrives: "/", cookies: []string{"a=1; b=2"}},
 			{name: "cookie, alone", path: "/", lines: []string{"cookie: session=acme-old-key"}, arrives: "/"},

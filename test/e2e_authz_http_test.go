@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -22,7 +23,9 @@ const (
 func TestNginxAsks(t *testing.T) {
 	t.Parallel()
 	app := newApplication(t)
-	rls := setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{envAddress: "x-forwarded-for"}}.serve(t)
+	rls := setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{
+		envAddress: "x-forwarded-for", envCredentials: "header:x-api-key,bearer,basic,apikey,cookie:session", envRemoveCredential: "true",
+	}}.serve(t)
 	nginx := servers.Nginx(t, servers.NginxOptions{
 		Config: nginxConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://"),
 		// A busy machine may take longer.
@@ -31,6 +34,7 @@ func TestNginxAsks(t *testing.T) {
 	spoofed := []string{
 		"x-tier: pro", "X-Tier: starter", "x-subject-id: bigco", "x-original-uri: /elsewhere", "x-original-method: PUT",
 		"x-forwarded-uri: /elsewhere", "x-forwarded-method: PUT", "x-forwarded-host: elsewhere", "x-authz-status: 200", "x-forwarded-for: 192.0.2.1",
+		"x_subject_id: bigco", "x-subject_id: bigco",
 	}
 	ask := func(path string, lines ...string) answer {
 		t.Helper()
@@ -47,6 +51,11 @@ func TestNginxAsks(t *testing.T) {
 	}
 	r := app.last(t)
 	want := []any{"/a?x=1&anonymous=true&domain=other", []string{"acme"}, []string{"starter"}, []string(nil)}
+	for name := range r.Header {
+		if strings.Contains(name, "_") {
+			t.Errorf("the application got the client's %s", name)
+		}
+	}
 	if diff := cmp.Diff(want, []any{r.RequestURI, r.Header["X-Subject-Id"], r.Header["X-Tier"], r.Header["X-Api-Key"]}); diff != "" {
 		t.Errorf("path, X-Subject-Id, X-Tier and X-Api-Key at the application (-want +got):\n%s", diff)
 	}
@@ -76,13 +85,31 @@ func TestNginxAsks(t *testing.T) {
 		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
 	}
 
-	for range 5 {
-		if got := ask("/", "authorization: Bearer acme-new-key"); got.status != http.StatusOK {
-			t.Errorf("got %d, want 200", got.status)
+	for _, tt := range []struct {
+		name    string
+		lines   []string
+		cookies []string // at the application
+	}{
+		{"bearer", []string{"authorization: Bearer acme-new-key", "cookie: a=1", "cookie: b=2"}, []string{"a=1; b=2"}},
+		{"apikey", []string{"authorization: ApiKey acme-new-key"}, nil},
+		{"basic", []string{"authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("somebody:acme-new-key"))}, nil},
+		{"cookie", []string{"cookie: session=acme-new-key"}, nil},
+		{"cookie among others, beside Authorization", []string{"cookie: a=1; session=acme-new-key; b=2", "authorization: Bearer acme-old-key"}, []string{"a=1; b=2"}},
+	} {
+		if got := ask("/", tt.lines...); got.status != http.StatusOK {
+			t.Errorf("%s: got %d, want 200", tt.name, got.status)
+			continue
+		}
+		h := app.last(t).Header
+		if diff := cmp.Diff([][]string{tt.cookies, nil, nil}, [][]string{h["Cookie"], h["Authorization"], h["X-Api-Key"]}); diff != "" {
+			t.Errorf("%s: Cookie, Authorization, X-Api-Key at the application (-want +got):\n%s", tt.name, diff)
 		}
 	}
 	if n := len(app.received()) - before; n != 5 {
 		t.Errorf("the application got %d requests, want 5", n)
+	}
+	if got, _ := send(t, nginx.Addr(), "GET / HTTP/1.0\r\nX-Api-Key: other-key\r\n\r\n"); got.status != http.StatusOK {
+		t.Errorf("without Host: got %d, want 200", got.status)
 	}
 	got = ask("/", "x-api-key: acme-old-key")
 	var problem struct {
@@ -100,7 +127,7 @@ func TestNginxAsks(t *testing.T) {
 		t.Errorf("limited: RateLimit: got %q", h)
 	}
 	// The address is nginx's word, not the client's.
-	for address, left := range map[string]uint32{"127.0.0.1": 49994, "192.0.2.1": 50000} {
+	for address, left := range map[string]uint32{"127.0.0.1": 49993, "192.0.2.1": 50000} {
 		_, out := postJSON(t, rls.HTTP(), question(0, "remote_address="+address))
 		if got := remaining(out); got != left {
 			t.Errorf("remaining of %s: got %d, want %d", address, got, left)
@@ -124,7 +151,7 @@ func TestEnvoyAsksOverHTTP(t *testing.T) {
 	app := newApplication(t)
 	rls := setup{
 		rules: authorized, tiers: customersWith("starter"),
-		env: with(trusting, map[string]string{envCredentials: "header:x-api-key,bearer,query:api_key", envRemoveCredential: "true"}),
+		env: with(trusting, map[string]string{envCredentials: "header:x-api-key,bearer,query:api_key,cookie:session", envRemoveCredential: "true"}),
 	}.serve(t)
 	envoy := servers.Envoy(t, servers.EnvoyOptions{Config: httpServiceConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://")})
 	for _, tt := range []struct {
@@ -134,8 +161,15 @@ func TestEnvoyAsksOverHTTP(t *testing.T) {
 		body       string
 		challenges []string
 		subject    []string // at the application
+		cookies    []string // there
 	}{
 		{name: "a key", path: "/", lines: []string{"x-api-key: acme-old-key"}, status: 200, body: appBody, subject: []string{"acme"}},
+		{name: "a cookie", path: "/", lines: []string{"cookie: session=acme-old-key"}, status: 200, body: appBody, subject: []string{"acme"}},
+		{
+			name: "a cookie among others, beside Authorization", path: "/", lines: []string{"cookie: a=1; session=acme-old-key; b=2", "authorization: Bearer acme-new-key"},
+			status: 200, body: appBody, subject: []string{"acme"}, cookies: []string{"a=1; b=2"},
+		},
+		{name: "another cookie", path: "/", lines: []string{"x-api-key: acme-old-key", "cookie: a=1"}, status: 200, body: appBody, subject: []string{"acme"}, cookies: []string{"a=1"}},
 		{name: "a key in the query", path: "/a?x=1&api_key=acme-new-key", status: 200, body: appBody, subject: []string{"acme"}},
 		{name: "a path like a context", path: "/?anonymous=true", status: 401, body: noKey, challenges: challenges},
 		{name: "a path like that of rls", path: "/authz?anonymous=true", status: 401, body: noKey, challenges: challenges},
@@ -152,8 +186,8 @@ func TestEnvoyAsksOverHTTP(t *testing.T) {
 		if len(app.received()) > before {
 			h := app.last(t).Header
 			have[3] = h["X-Subject-Id"]
-			if diff := cmp.Diff([][]string{{"starter"}, nil}, [][]string{h["X-Tier"], h["X-Api-Key"]}); diff != "" {
-				t.Errorf("%s: X-Tier and X-Api-Key at the application (-want +got):\n%s", tt.name, diff)
+			if diff := cmp.Diff([][]string{{"starter"}, nil, nil, tt.cookies}, [][]string{h["X-Tier"], h["X-Api-Key"], h["Authorization"], h["Cookie"]}); diff != "" {
+				t.Errorf("%s: X-Tier, X-Api-Key, Authorization, Cookie at the application (-want +got):\n%s", tt.name, diff)
 			}
 		}
 		if diff := cmp.Diff(want, have); diff != "" {

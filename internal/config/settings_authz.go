@@ -22,7 +22,7 @@ type Authz struct {
 	LabelHeaders     []string      `yaml:"label_headers" doc:"headers upstream with labels of the subject, each header=label"`
 	Address          string        `yaml:"address" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
 	Hops             int           `yaml:"hops" doc:"with x-forwarded-for: which entry counts, from the right"`
-	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address that count; 128: all"`
+	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address in masked_remote_address and in the subject of who is anonymous; 128: all"`
 	RateLimitRule    string        `yaml:"rate_limit_rule" doc:"the rule whose override is told as metadata rate_limit; empty: the only one that a subject has"`
 }
 
@@ -122,7 +122,7 @@ func ParseLabelHeader(text string) (LabelHeader, error) {
 	if !ok {
 		return LabelHeader{}, fmt.Errorf("%s: expected header=label", quote(text))
 	}
-	if problem := checkHeader(header); problem != "" {
+	if problem := checkUpstreamHeader(header); problem != "" {
 		return LabelHeader{}, fmt.Errorf("%s: %s", quote(text), problem)
 	}
 	if !isLabelName(label) {
@@ -145,6 +145,28 @@ func checkHeader(name string) string {
 		return quote(name) + " is not the name of a header"
 	case slices.Contains(fixedHeaders, name):
 		return name + " belongs to the connection or the message: choose another header"
+	}
+	return ""
+}
+
+// takenHeaders are what proxies say about a request, and what an answer over HTTP
+// says besides the subject. A star stands for whatever comes behind.
+var takenHeaders = []string{
+	"cache-control", "content-*", "forwarded", "ratelimit*", "retry-after", "www-authenticate", "x-authz-status", "x-envoy-*", "x-forwarded-*",
+	"x-original-*", "x-ratelimit*",
+}
+
+// checkUpstreamHeader says what is wrong with the name of a header that tells the
+// upstream who calls.
+func checkUpstreamHeader(name string) string {
+	if problem := checkHeader(name); problem != "" {
+		return problem
+	}
+	for _, taken := range takenHeaders {
+		start, all := strings.CutSuffix(taken, "*")
+		if name == start || all && strings.HasPrefix(name, start) {
+			return name + " means something else to proxies: choose another header"
+		}
 	}
 	return ""
 }
@@ -209,8 +231,13 @@ func (l *settingsLoader) credentials(a *Authz) []Credential {
 func (l *settingsLoader) authzHeaders(a *Authz, credentials []Credential) {
 	taken := make(map[string]string)
 	for _, c := range credentials {
-		if c.Kind == CredentialHeader {
+		switch c.Kind {
+		case CredentialHeader:
 			taken[c.Name] = "authz.credentials"
+		case CredentialBearer, CredentialBasic, CredentialAPIKey:
+			taken["authorization"] = "authz.credentials"
+		case CredentialCookie:
+			taken["cookie"] = "authz.credentials"
 		}
 	}
 	take := func(path, name string) {
@@ -226,7 +253,7 @@ func (l *settingsLoader) authzHeaders(a *Authz, credentials []Credential) {
 		if h.name == "" {
 			continue
 		}
-		if problem := checkHeader(h.name); problem != "" {
+		if problem := checkUpstreamHeader(h.name); problem != "" {
 			l.problem(h.path, "%s", problem)
 			continue
 		}
