@@ -88,7 +88,7 @@ fuzz: test-servers ## long random runs against the oracle (FUZZSTEPS, 10 million
 	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
 	WINDOWTEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
 	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
 .PHONY: mutants
 mutants: test-servers ## break the window engine in many ways, one at a time, and see that a test notices each

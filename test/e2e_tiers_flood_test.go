@@ -188,9 +188,9 @@ func monitor(t *testing.T, addr, prefix string) func() []time.Time {
 	go func() {
 		defer close(done)
 		for lines.Scan() {
-			// +1700000000.123456 [0 127.0.0.1:4711] "hgetall" "slidegate:tier:key:2c70…"
+			// +1700000000.123456 [0 127.0.0.1:4711] "hmget" "slidegate:tier:key:2c70…"
 			at, command, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "+"), " ")
-			if !strings.Contains(strings.ToLower(command), `"hgetall" "`+prefix) {
+			if !strings.Contains(strings.ToLower(command), `"hmget" "`+prefix) {
 				continue
 			}
 			second, micro, _ := strings.Cut(at, ".")

@@ -218,10 +218,10 @@ func inRedis(t *testing.T) *home {
 	h.asked = func() func() []time.Time { return monitor(t, s.Addr(), prefix+"key:") }
 	h.rubbish = func(on bool) {
 		if on {
-			do("ACL", "SETUSER", "default", "-hgetall") // somebody's change of the ACL went wrong
+			do("ACL", "SETUSER", "default", "-hmget") // somebody's change of the ACL went wrong
 			return
 		}
-		do("ACL", "SETUSER", "default", "+hgetall")
+		do("ACL", "SETUSER", "default", "+hmget")
 	}
 	return h
 }

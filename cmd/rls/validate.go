@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -33,6 +34,9 @@ type checked struct {
 // wrong, whatever is printed.
 func (v validateCmd) Run(c *cli) error {
 	s, settingsErr := config.LoadSettings(c.Config, os.Environ())
+	if settingsErr == nil {
+		settingsErr = daemon.CheckSource(s)
+	}
 	paths := v.Path
 	if len(paths) == 0 {
 		paths = []string{s.Rules.Path}

@@ -76,12 +76,11 @@ func tierPages(mux *http.ServeMux, tiers Tiers) {
 		}
 		if k.Digest != "" {
 			// In the one form that digests have.
-			c, err := tier.ReadChange([]byte(k.Digest))
-			if err != nil {
+			var err error
+			if k.Digest, err = tier.ReadDigest(k.Digest); err != nil {
 				http.Error(w, "digest: "+err.Error(), http.StatusBadRequest)
 				return
 			}
-			k.Digest = c.Digest
 		}
 		answer := TierLookup{Held: record(tiers.Look(k))}
 		ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)

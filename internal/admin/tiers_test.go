@@ -82,6 +82,7 @@ func TestTierLookup(t *testing.T) {
 		{"", 400, "name one of digest and id"},
 		{"id=a&digest=" + digest, 400, "name one of digest and id"},
 		{"digest=abc", 400, "digest: it is no digest of 64 hex digits"},
+		{`digest={"all":true}`, 400, "digest: it is no digest of 64 hex digits"},
 	} {
 		status, answer := ask(t, h, http.MethodGet, "/v1/tiers/lookup?"+tt.path, "", "")
 		if status != tt.status || answer != tt.answer {

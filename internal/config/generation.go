@@ -175,6 +175,7 @@ func (l *loader) generation() (*Generation, error) {
 			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
 		}
 	}
+	l.warnOfIdleSource()
 	rules := l.readRules(secrets, &tiers)
 	l.judgeOverrides(&tiers, rules.rules)
 	if err := l.report.err(); err != nil {
@@ -214,6 +215,25 @@ func (l *loader) identity(secrets *tier.Secrets, tiers *tiersReader) policy.Iden
 		EachUnknownKey: t.UnknownKey == UnknownKeyEach || t.Source == TiersInHeader,
 		TrustedEntry:   t.TrustedEntry,
 		Elsewhere:      tiers.elsewhere != "",
+	}
+}
+
+// warnOfIdleSource warns of settings of a source of tiers that is not the one that is
+// asked: somebody may have forgotten to say so.
+func (l *loader) warnOfIdleSource() {
+	t, d := &l.settings.Tiers, defaultTiers()
+	for _, s := range []struct {
+		source string
+		set    bool
+	}{
+		{TiersInRedis, t.Redis != d.Redis},
+		{TiersInPostgres, t.Postgres != d.Postgres},
+		{TiersOverHTTP, t.HTTP != d.HTTP},
+	} {
+		// Settings that were not loaded have no defaults.
+		if s.set && s.source != t.Source && l.settings.Store.Type != "" {
+			l.warn.addf("settings", 0, "tiers.source", "is %s, but tiers.%s is set, which nobody asks then", t.Source, s.source)
+		}
 	}
 }
 

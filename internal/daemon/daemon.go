@@ -81,7 +81,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if err != nil {
 		return err
 	}
-	outside, err := openSubjects(s, generation.Secrets, registry, o.Log, sampledLog)
+	outside, err := openSubjects(s, generation.Secrets, m, registry, o.Log, sampledLog)
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -123,7 +123,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		outside.decider.Store(decider)
 		keys = outside
 	}
-	plainKeys := s.Tiers.Source == config.TiersOverHTTP && s.Tiers.HTTP.Send == config.SendKey
+	plainKeys := asksByKey(s.Tiers)
 	service := ratelimit.NewService(ratelimit.Options{
 		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
 	})
@@ -146,7 +146,13 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}), o.Log)
 	addContext(ctx, &g, watch.Run)
 	if outside != nil {
+		probes.tiers = func() string { return outside.text(s.Tiers.Source) }
 		addContext(ctx, &g, outside.Run)
+		addContext(ctx, &g, func(ctx context.Context) error {
+			outside.probe(ctx, plainKeys, o.Log)
+			<-ctx.Done()
+			return nil
+		})
 	}
 	if shared != nil {
 		addContext(ctx, &g, shared.reach)
@@ -166,7 +172,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if o.Ready != nil {
 		o.Ready(Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules})
 	}
-	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type),
+	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", ls.addresses()), zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
 	if s.Secrets.Key == "" && s.Tiers.Source != config.TiersNone {
 		o.Log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
@@ -282,6 +288,10 @@ const (
 	httpStopTimeout  = time.Second
 )
 
+// maxHTTPHeader bounds the header of a request, in bytes. Behind /authz it is a
+// client's, of which Envoy passes on 60 kB, and nginx 32 kB.
+const maxHTTPHeader = 64 << 10
+
 func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 	if l == nil {
 		return
@@ -292,6 +302,7 @@ func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 		ReadTimeout:       httpReadTimeout,
 		WriteTimeout:      httpWriteTimeout,
 		IdleTimeout:       httpIdleTimeout,
+		MaxHeaderBytes:    maxHTTPHeader,
 		ErrorLog:          zap.NewStdLog(log),
 	}
 	g.Add(func() error { return server.Serve(l) }, func(error) {

@@ -204,6 +204,15 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
+func TestHeadersAreBounded(t *testing.T) {
+	r := start(t, settings(t))
+	for size, want := range map[int]int{60 << 10: http.StatusOK, 100 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		if code, _ := get(t, "http://"+r.HTTP+"/readyz?"+strings.Repeat("x", size)); code != want {
+			t.Errorf("a header of %d bytes: %d, want %d", size, code, want)
+		}
+	}
+}
+
 func TestDrainAnswersEverythingFirst(t *testing.T) {
 	for _, notServing := range []bool{false, true} {
 		s := settings(t)

@@ -29,6 +29,7 @@ type probes struct {
 	store    string            // its type
 	ready    string            // the setting
 	state    func() storeState // nil: in memory
+	tiers    func() string     // nil: in memory
 	draining atomic.Bool
 }
 
@@ -37,6 +38,9 @@ type probes struct {
 func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, "OK\nstore: %s\n", p.storeText())
+	if p.tiers != nil {
+		fmt.Fprintf(w, "tiers: %s\n", p.tiers())
+	}
 }
 
 func (p *probes) storeText() string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +30,7 @@ type subjects struct {
 
 // openSubjects returns nil where subjects live in a file, or nowhere. The source
 // need not be there yet.
-func openSubjects(s config.Settings, secrets *tier.Secrets, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
+func openSubjects(s config.Settings, secrets *tier.Secrets, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
 	if !s.Tiers.Asks() {
 		return nil, nil
 	}
@@ -50,7 +52,11 @@ func openSubjects(s config.Settings, secrets *tier.Secrets, registry prometheus.
 		Stale:            t.Cache.Stale,
 		Failures:         t.Breaker.Failures,
 		Retry:            t.Breaker.Retry,
-		KnownTier:        sub.knows,
+		PlainKeys:        asksByKey(t),
+		Questions:        questions(t),
+		KnownTier:        sub.knowsTier,
+		KnownRule:        sub.knowsRule,
+		Panicked:         m.Panicked,
 		SourceSeconds:    observe,
 		Log:              log,
 		SampledLog:       sampledLog,
@@ -61,10 +67,68 @@ func openSubjects(s config.Settings, secrets *tier.Secrets, registry prometheus.
 	return &sub, nil
 }
 
-// knows reports whether the active rules know a tier.
-func (s *subjects) knows(name string) bool {
+// asksByKey reports whether the source is asked by API keys themselves.
+func asksByKey(t config.Tiers) bool {
+	return t.Source == config.TiersOverHTTP && t.HTTP.Send == config.SendKey
+}
+
+// knowsTier reports whether the active rules know a tier.
+func (s *subjects) knowsTier(name string) bool {
 	d := s.decider.Load().Rules().Tiers()
 	return d == nil || d.HasTier(name)
+}
+
+// knowsRule reports whether one of the active rules has a name.
+func (s *subjects) knowsRule(name string) bool {
+	return slices.ContainsFunc(s.decider.Load().Rules().All(), func(r *policy.Rule) bool { return r.Name == name })
+}
+
+// questionsPerConnection bounds what waits for a connection to PostgreSQL: at 50 ms
+// for each question none waits longer than tiers.timeout, by default, so that keys
+// which somebody makes up do not have others time out.
+const questionsPerConnection = 16
+
+// questions is how many questions are under way at most; zero: the cache's own bound.
+func questions(t config.Tiers) int {
+	if t.Source == config.TiersInPostgres {
+		return questionsPerConnection * t.Postgres.PoolSize
+	}
+	return 0
+}
+
+// probe asks the source for a key that nobody has, so that a start says whether it
+// answers, and the first request need not wait for a connection.
+func (s *subjects) probe(ctx context.Context, byKey bool, log *zap.Logger) {
+	k := tier.Key{Digest: strings.Repeat("0", tier.DigestLen)}
+	if byKey {
+		k = tier.Key{ID: "nobody"}
+	}
+	if _, err := s.Lookup(ctx, k); err != nil && ctx.Err() == nil {
+		log.Warn("the source of tiers does not answer yet", zap.Error(err))
+	} else if err == nil {
+		log.Info("the source of tiers answers")
+	}
+}
+
+// text is a line for /healthcheck.
+func (s *subjects) text(source string) string {
+	if s.Stats().Open {
+		return source + ", not asked since it has failed; what is known counts on"
+	}
+	return source
+}
+
+// CheckSource reports what is wrong with the settings of a source of tiers, as far as
+// that shows without asking it.
+func CheckSource(s config.Settings) error {
+	if !s.Tiers.Asks() {
+		return nil
+	}
+	source, err := openSource(s.Tiers, zap.NewNop(), zap.NewNop())
+	if err != nil {
+		return err
+	}
+	return source.Close()
 }
 
 func openSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
@@ -108,11 +172,7 @@ func openPostgresSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Sourc
 	if o.TLS, err = rereadTLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
 		return nil, err
 	}
-	source, err := pgsource.New(o)
-	if err != nil {
-		return nil, fmt.Errorf("tiers.postgres: %w", err)
-	}
-	return source, nil
+	return pgsource.New(o)
 }
 
 func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
@@ -135,11 +195,7 @@ func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := httpsource.New(o)
-	if err != nil {
-		return nil, fmt.Errorf("tiers.http: %w", err)
-	}
-	return source, nil
+	return httpsource.New(o)
 }
 
 // rereadTLS returns what the files of a setting say for each new connection.

@@ -39,7 +39,7 @@
 // Under envoy.filters.http.ext_authz, for other filters and access logs:
 //
 //   - subject, tier: texts that are never empty. Of an anonymous request the
-//     subject is "ip:" and its address.
+//     subject is "ip:" and its address, of IPv6 its network.
 //   - labels: those of the subject.
 //   - rate_limit: requests_per_unit and unit, where the subject has a limit of its
 //     own that Envoy can pass on in a descriptor.

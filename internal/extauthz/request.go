@@ -30,12 +30,17 @@ type fields struct {
 // get returns a field by its name in lower case, and how many lines it has. Several
 // are joined.
 func (f *fields) get(name, separator string) (value string, lines int) {
+	var joined strings.Builder // there may be many: each is copied once
 	add := func(line string) {
-		if lines++; lines == 1 {
+		switch lines++; lines {
+		case 1:
 			value = line
-		} else {
-			value += separator + line
+			return
+		case 2:
+			joined.WriteString(value)
 		}
+		joined.WriteString(separator)
+		joined.WriteString(line)
 	}
 	for i := range f.lines {
 		if l := &f.lines[i]; len(l.name) == len(name) && strings.EqualFold(l.name, name) {
@@ -46,6 +51,9 @@ func (f *fields) get(name, separator string) (value string, lines int) {
 		for _, line := range f.http[http.CanonicalHeaderKey(name)] {
 			add(line)
 		}
+	}
+	if lines > 1 {
+		value = joined.String()
 	}
 	return value, lines
 }

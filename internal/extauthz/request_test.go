@@ -3,6 +3,7 @@ package extauthz
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -71,6 +72,21 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// TestManyLines: what a field costs grows with its size, and no faster.
+func TestManyLines(t *testing.T) {
+	const lines = 10_000
+	var f fields
+	for range lines {
+		f.lines = append(f.lines, text{"x-api-key", "a"})
+	}
+	if value, n := f.get("x-api-key", ","); n != lines || value != strings.Repeat("a,", lines-1)+"a" {
+		t.Errorf("%d lines, %d bytes", n, len(value))
+	}
+	if got := testing.AllocsPerRun(10, func() { f.get("x-api-key", ",") }); got > 100 {
+		t.Errorf("%v allocations for %d lines: they are copied again and again", got, lines)
+	}
+}
+
 func TestAddress(t *testing.T) {
 	forwarded := func(hops int) AddressRule { return AddressRule{From: ForwardedFor, Hops: hops} }
 	external := AddressRule{From: ExternalAddress}
@@ -82,9 +98,9 @@ func TestAddress(t *testing.T) {
 		want   string
 	}{
 		{"peer", AddressRule{}, "192.0.2.7", []string{"x-forwarded-for: 198.51.100.1"}, "192.0.2.7"},
-		{"peer, IPv6", AddressRule{}, "2001:db8:1:2:3:4:5:6", nil, "2001:db8:1:2::"},
+		{"peer, IPv6", AddressRule{}, "2001:db8:1:2:3:4:5:6", nil, "2001:db8:1:2:3:4:5:6"},
 		{"peer, IPv4 in IPv6", AddressRule{}, "::ffff:192.0.2.7", nil, "192.0.2.7"},
-		{"peer, a zone", AddressRule{}, "fe80::1%eth0", nil, "fe80::"},
+		{"peer, a zone", AddressRule{}, "fe80::1%eth0", nil, "fe80::1"},
 		{"peer, a socket", AddressRule{}, "", nil, ""},
 		{"external", external, "192.0.2.7", []string{"x-envoy-external-address: 198.51.100.1"}, "198.51.100.1"},
 		{"external, not there", external, "192.0.2.7", nil, "192.0.2.7"},
@@ -97,15 +113,15 @@ func TestAddress(t *testing.T) {
 		{"forwarded, too few", forwarded(3), "192.0.2.7", []string{"x-forwarded-for: 203.0.113.9, 198.51.100.1"}, "192.0.2.7"},
 		{"forwarded, no address", forwarded(1), "192.0.2.7", []string{"x-forwarded-for: 203.0.113.9, unknown"}, "192.0.2.7"},
 		{"forwarded, a port", forwarded(1), "", []string{"x-forwarded-for: 198.51.100.1:80"}, "198.51.100.1"},
-		{"forwarded, IPv6 and a port", forwarded(1), "", []string{"x-forwarded-for: [2001:db8::1]:80"}, "2001:db8::"},
-		{"forwarded, a socket", forwarded(1), "", []string{"x-forwarded-for: 2001:db8::1"}, "2001:db8::"},
+		{"forwarded, IPv6 and a port", forwarded(1), "", []string{"x-forwarded-for: [2001:db8::1]:80"}, "2001:db8::1"},
+		{"forwarded, a socket", forwarded(1), "", []string{"x-forwarded-for: 2001:db8::1"}, "2001:db8::1"},
 	} {
 		for form, in := range map[string]*authv3.CheckRequest{"joined": ask("/", nil, tt.fields...), "raw": askRaw("/", nil, tt.fields...)} {
 			in.Attributes.Source.Address.GetSocketAddress().Address = tt.peer
 			s := newService(t, nil, func(o *Options) { o.Address = tt.rule })
 			c := new(call)
 			read(t, &c.in, in)
-			if got := s.addressText(c, ""); got != tt.want {
+			if got := s.plainValue(c, &entry{value: fromAddress}); got != tt.want {
 				t.Errorf("%s, %s: %q, want %q", tt.name, form, got, tt.want)
 			}
 		}
@@ -122,10 +138,29 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-func TestWholeIPv6(t *testing.T) {
-	s := newService(t, nil, func(o *Options) { o.IPv6Prefix = 0 })
-	c := &call{in: request{peer: "2001:db8::1:2"}}
-	if got := s.addressText(c, ""); got != "2001:db8::1:2" {
-		t.Errorf("without a prefix: %q, want it whole", got)
+// TestMasked: the subject of anonymous requests and masked_remote_address count a
+// client's network, and remote_address is the whole address as from Envoy.
+func TestMasked(t *testing.T) {
+	for _, tt := range []struct {
+		peer            string
+		prefix          int
+		subject, masked string
+		address         string
+	}{
+		{"2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::", "2001:db8:1:2::/64", "2001:db8:1:2:3:4:5:6"},
+		{"2001:db8::1:2", 0, "2001:db8::1:2", "2001:db8::1:2/128", "2001:db8::1:2"},
+		{"fe80::1%eth0", 64, "fe80::", "fe80::/64", "fe80::1"},
+		{"::ffff:192.0.2.7", 64, "192.0.2.7", "192.0.2.7/32", "192.0.2.7"},
+		{"", 64, "unknown", "", ""},
+	} {
+		s := newService(t, nil, func(o *Options) { o.IPv6Prefix = tt.prefix })
+		c := &call{in: request{peer: tt.peer, context: []text{{"anonymous", "true"}}}}
+		if r := s.identify(t.Context(), c); r != Anonymous || c.id != "ip:"+tt.subject {
+			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, r, c.id, tt.subject)
+		}
+		masked, address := s.plainValue(c, &entry{value: fromMaskedAddress}), s.plainValue(c, &entry{value: fromAddress})
+		if masked != tt.masked || address != tt.address {
+			t.Errorf("%s: %q and %q, want %q and %q", tt.peer, masked, address, tt.masked, tt.address)
+		}
 	}
 }

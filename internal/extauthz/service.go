@@ -58,7 +58,8 @@ type Options struct {
 	RateLimitRule string
 
 	Address AddressRule
-	// IPv6Prefix is how many bits of an IPv6 address count. Zero: all 128.
+	// IPv6Prefix is how many bits of an IPv6 address count where it is masked: in
+	// the subject of anonymous requests and as masked_remote_address. Zero: all 128.
 	IPv6Prefix int
 }
 
@@ -102,6 +103,12 @@ func (unmetered) DegradedAnswer(policy.OnStoreError) {}
 // masked_remote_address, method, path, host, else what the context calls so. A
 // descriptor with a value that the request does not have is left out, as Envoy
 // leaves it out.
+//
+// Addresses are what Envoy's rate limit filter sends by the same names, so that both
+// share one log: remote_address is the whole address, masked_remote_address has a
+// prefix as in 2001:db8::/64. Clients with IPv6 have a /64 to themselves, and as many
+// addresses: who serves them limits "api_key;masked_remote_address", by rules for that
+// name.
 type Service struct {
 	authv3.UnimplementedAuthorizationServer
 
@@ -254,7 +261,7 @@ func (s *Service) identify(ctx context.Context, c *call) Result {
 		if anonymous, _ := c.in.says("anonymous"); anonymous != "true" {
 			return Missing
 		}
-		c.id, c.tier = tier.AnonymousPrefix+s.addressText(c, "unknown"), rules.TierOf(nil)
+		c.id, c.tier = tier.AnonymousPrefix+s.anonymous(c), rules.TierOf(nil)
 		return Anonymous
 	}
 	c.key, c.fingerprint = key, s.opts.Secrets.Fingerprint(key)
@@ -367,7 +374,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	hidden := e.secret
 	switch e.value {
 	case fromText:
-		return e.text, true // fingerprinted when it was read
+		value = e.text
 	case fromKey:
 		return c.fingerprint, c.fingerprint != ""
 	case fromHeader:
@@ -402,10 +409,12 @@ func (s *Service) plainValue(c *call, e *entry) string {
 	case fromTier:
 		return c.tier
 	case fromAddress:
-		return s.addressText(c, "")
-	case fromMaskedAddress:
 		if a := s.addressOf(c); a.IsValid() {
-			return netip.PrefixFrom(a, s.bits(a)).String()
+			return a.String()
+		}
+	case fromMaskedAddress:
+		if p := s.masked(c); p.IsValid() {
+			return p.String()
 		}
 	case fromMethod:
 		return c.in.method
@@ -445,7 +454,7 @@ func (s *Service) header(c *call, name string) (value string, ok bool) {
 
 // hides reports whether a header may hold an API key.
 func (s *Service) hides(name string) bool {
-	if name == headerCookie || s.opts.Secrets.Hides(name) {
+	if s.opts.Secrets.Hides(name) {
 		return true
 	}
 	for _, c := range s.opts.Credentials {
@@ -456,32 +465,31 @@ func (s *Service) hides(name string) bool {
 	return false
 }
 
-// addressOf returns the client's address, masked.
+// addressOf returns the client's address.
 func (s *Service) addressOf(c *call) netip.Addr {
 	if !c.located {
 		c.located = true
 		c.address = c.in.address(s.opts.Address)
-		if c.address.IsValid() {
-			c.address = netip.PrefixFrom(c.address, s.bits(c.address)).Masked().Addr()
-		}
 	}
 	return c.address
 }
 
-// bits is how many bits of an address count.
-func (s *Service) bits(a netip.Addr) int {
+// masked returns what counts of the client's address, not valid if it has none.
+func (s *Service) masked(c *call) netip.Prefix {
+	a := s.addressOf(c)
+	bits := a.BitLen()
 	if a.Is6() && s.opts.IPv6Prefix > 0 {
-		return min(s.opts.IPv6Prefix, a.BitLen())
+		bits = min(s.opts.IPv6Prefix, bits)
 	}
-	return a.BitLen()
+	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// addressText is addressOf as text, or otherwise if there is none.
-func (s *Service) addressText(c *call, otherwise string) string {
-	if a := s.addressOf(c); a.IsValid() {
-		return a.String()
+// anonymous names whoever calls without a credential.
+func (s *Service) anonymous(c *call) string {
+	if p := s.masked(c); p.IsValid() {
+		return p.Addr().String()
 	}
-	return otherwise
+	return "unknown"
 }
 
 // addUpstream says what the upstream gets to know.

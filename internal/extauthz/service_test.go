@@ -471,6 +471,24 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 	}
 }
 
+// TestOneLog: one client has one log, whichever service is asked.
+func TestOneLog(t *testing.T) {
+	for _, address := range []string{"192.0.2.7", "2001:db8:1:2:3:4:5:6"} {
+		s := newService(t, nil, nil)
+		in := ask("/", map[string]string{"domain": "edge", "anonymous": "true"})
+		in.Attributes.Source.Address.GetSocketAddress().Address = address
+		for range 2 {
+			if out := s.check(t, in); out.GetStatus().GetCode() != 0 {
+				t.Fatalf("%s: %v, want OK", address, out)
+			}
+		}
+		out := s.shouldRateLimit(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"remote_address","value":"`+address+`"}]}]}`)
+		if out.GetOverallCode() != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("%s: the third by the rate limit filter: %v, want OVER_LIMIT", address, out.GetOverallCode())
+		}
+	}
+}
+
 func encode(t testing.TB, m proto.Message) string {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)

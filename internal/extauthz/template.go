@@ -95,9 +95,7 @@ func parseTemplate(text string, secrets *tier.Secrets) (template, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%w: descriptor %d, entry %d: %w", errTemplate, i+1, j+1, err)
 			}
-			if e.secret = secrets.Is(e.key); e.secret && e.value == fromText {
-				e.text = secrets.Fingerprint(e.text)
-			}
+			e.secret = secrets.Is(e.key)
 			entries = append(entries, e)
 		}
 		t = append(t, entries)
@@ -132,12 +130,12 @@ func parseEntry(text string) (e entry, err error) {
 	}
 	if i := strings.IndexByte(inner, '('); i >= 0 && strings.HasSuffix(inner, ")") {
 		inner, e.text = inner[:i+1], inner[i+1:len(inner)-1]
-		if e.text == "" {
-			return e, fmt.Errorf("%%%s)%% needs a name", inner)
-		}
 	}
 	if e.value, ok = substitutions[inner]; !ok {
 		return e, fmt.Errorf("unknown substitution %.40q", inner)
+	}
+	if strings.HasSuffix(inner, "(") && e.text == "" {
+		return e, fmt.Errorf("%%%s)%% needs a name", inner)
 	}
 	if e.value == fromHeader {
 		e.text = strings.ToLower(e.text)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -61,6 +62,9 @@ func TestTemplate(t *testing.T) {
 		{"headers that may hold keys", "a=%REQ(x-api-key)%;b=%REQ(cookie)%;c=%REQ(x-copy)%;d=%REQ(x-secret-word)%", known, []string{
 			"a=#acme-key", "b=#a=b", "c=#my acme-key", "d=#w",
 		}},
+		{"headers that may hold other secrets", "a=%REQ(x-auth-token)%;b=%REQ(Authentication)%;c=%REQ(x-amz-security-token)%;d=%REQ(x-session)%;e=%REQ(x-hub-signature)%", []string{
+			"x-api-key: acme-key", "x-auth-token: u1", "authentication: u1", "x-amz-security-token: u1", "x-session: u1", "x-hub-signature: u1",
+		}, []string{"a=#u1", "b=#u1", "c=#u1", "d=#u1", "e=#u1"}},
 		{"pseudo headers", "a=%REQ(:path)%;b=%REQ(:method)%;c=%REQ(:authority)%;d=%REQ(Host)%", known, []string{"a=/a", "b=GET", "c=api.example.com", "d=api.example.com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,14 +101,16 @@ func TestQueriesInHeaders(t *testing.T) {
 	}
 }
 
-// TestPlainKeys: a source that is asked by keys is asked by those of headers too.
+// TestPlainKeys: a source that is asked by keys is asked by those of headers and of
+// templates too.
 func TestPlainKeys(t *testing.T) {
 	s := newService(t, nil, func(o *Options) { o.PlainKeys = true })
 	c := new(call)
-	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%"}, "x-key: k1", "x-secret: k2"))
+	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%;api_key=demo;b=text"}, "x-key: k1", "x-secret: k2"))
 	described(t, s, c)
-	if p := c.request.Plain; len(p) != 1 || p[0].Key != "k1" || p[0].Fingerprint != s.opts.Secrets.Fingerprint("k1") {
-		t.Errorf("Plain = %v, want k1 alone", p)
+	want := []policy.PlainKey{{Fingerprint: s.opts.Secrets.Fingerprint("k1"), Key: "k1"}, {Fingerprint: s.opts.Secrets.Fingerprint("demo"), Key: "demo"}}
+	if diff := cmp.Diff(want, c.request.Plain); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	c.forget()
 	if p := c.request.Plain[:1]; p[0].Key != "" {
@@ -156,10 +162,13 @@ func FuzzTemplate(f *testing.F) {
 	f.Add("api_key;remote_address,a=%REQ(x-api-key)%", "1")
 	f.Add("a=%CONTEXT(descriptors)%,b=%LABEL(x)%;c=%41%2", "18446744073709551615")
 	f.Add("a=%REQ(x-copy)%", "-1")
+	f.Add("a=%A\xff()%", "")
+	f.Add("a=%"+strings.Repeat("A", 400)+"()%", "1\xff")
 	s := newService(f, nil, nil)
 	f.Fuzz(func(t *testing.T, template, cost string) {
 		c := new(call)
-		read(t, &c.in, ask("/?api_key=planted-key", map[string]string{"descriptors": template, "cost": cost}, "x-api-key: planted-key", "x-copy: a planted-key"))
+		read(t, &c.in, ask("/?api_key=planted-key", nil, "x-api-key: planted-key", "x-copy: a planted-key"))
+		c.in.context = []text{{"descriptors", template}, {"cost", cost}} // which over HTTP need not be UTF-8
 		c.key, c.fingerprint = "planted-key", s.opts.Secrets.Fingerprint("planted-key")
 		if err := s.describe(c, "edge"); err != nil {
 			if !utf8.ValidString(err.Error()) || len(err.Error()) > 300 {

@@ -455,7 +455,7 @@ func TestTiers(t *testing.T) {
 	stats := tier.CacheStats{
 		Hits: 1, NegativeHits: 2, Asked: 3, Stale: 4, Unavailable: 5,
 		Found: 6, Unknown: 7, BadRecords: 8, Timeouts: 9, Errors: 10, Limited: 11, Refused: 12,
-		Pushes: 13, UnknownTiers: 14, Subjects: 15, UnknownKeys: 16, Questions: 17, Open: true, Watching: true, StaleAge: 18 * time.Second,
+		Pushes: 13, UnknownTiers: 14, UnknownRules: 20, Subjects: 15, UnknownKeys: 16, Questions: 17, Open: true, Watching: true, StaleAge: 18 * time.Second,
 	}
 	Tiers(registry, func() tier.CacheStats { return stats }, func() uint64 { return 19 })(0.02)
 	families, err := registry.Gather()
@@ -480,7 +480,7 @@ func TestTiers(t *testing.T) {
 		"questions_total bad_record 8", "questions_total error 10", "questions_total found 6", "questions_total limited 11",
 		"questions_total refused 12", "questions_total timeout 9", "questions_total unknown 7",
 		"records known 15", "records unknown 16",
-		"source_open 1", "source_seconds 1", "stale_age_seconds 18", "unknown_tier_total 14", "watching 1",
+		"source_open 1", "source_seconds 1", "stale_age_seconds 18", "unknown_rule_total 20", "unknown_tier_total 14", "watching 1",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("series (-want +got); that of an answer is not there before there is one:\n%s", diff)

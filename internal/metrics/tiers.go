@@ -13,6 +13,7 @@ type tiersCollector struct {
 	previous func() uint64
 
 	requests, questions, records             *prometheus.Desc
+	unknownRules                             *prometheus.Desc
 	pushes, unknownTiers, byPrevious         *prometheus.Desc
 	open, watching, inFlight, last, staleAge *prometheus.Desc
 }
@@ -37,6 +38,7 @@ func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previou
 		records:      desc("slidegate_tiers_records", "Records that are held, of keys that somebody has (known) and that nobody has (unknown).", "kind"),
 		pushes:       desc("slidegate_tiers_pushes_total", "Changes that the source of tiers told of."),
 		unknownTiers: desc("slidegate_tiers_unknown_tier_total", "Records with a tier that the rules do not know; the default tier counts for them."),
+		unknownRules: desc("slidegate_tiers_unknown_rule_total", "Overrides, in records, of rules that there are not; they do nothing."),
 		byPrevious:   desc("slidegate_tiers_previous_secret_total", "API keys that were found by their digest under the previous secret alone."),
 		open:         desc("slidegate_tiers_source_open", "1 while the source of tiers is not asked because it failed too often."),
 		watching:     desc("slidegate_tiers_watching", "1 while the source of tiers tells of changes."),
@@ -49,7 +51,7 @@ func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previou
 
 // Describe implements prometheus.Collector.
 func (c *tiersCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.questions, c.records, c.pushes, c.unknownTiers, c.byPrevious, c.open, c.watching, c.inFlight, c.last, c.staleAge} {
+	for _, d := range []*prometheus.Desc{c.requests, c.questions, c.records, c.pushes, c.unknownTiers, c.unknownRules, c.byPrevious, c.open, c.watching, c.inFlight, c.last, c.staleAge} {
 		to <- d
 	}
 }
@@ -78,6 +80,7 @@ func (c *tiersCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(c.records, float64(s.UnknownKeys), "unknown")
 	counter(c.pushes, s.Pushes)
 	counter(c.unknownTiers, s.UnknownTiers)
+	counter(c.unknownRules, s.UnknownRules)
 	counter(c.byPrevious, c.previous())
 	gauge(c.open, oneIf(s.Open))
 	gauge(c.watching, oneIf(s.Watching))

@@ -178,6 +178,40 @@ func merge(into, from map[string]any) {
 	}
 }
 
+// Forget leaves nothing of the last request in v, neither what it said nor texts in
+// memory that the next one reuses, which would keep whole requests alive. v is ready
+// for [Decider.Decide] then, as the zero value is, and like that one says nothing.
+// Who keeps verdicts calls it after each request.
+func (v *Verdict) Forget() {
+	*v = Verdict{
+		Limits:    emptied(v.Limits),
+		Strictest: emptied(v.Strictest),
+		Matches:   emptied(v.Matches),
+		checks:    emptied(v.checks),
+		decisions: emptied(v.decisions),
+		identity:  emptied(v.identity),
+		key:       emptied(v.key),
+		detail:    emptied(v.detail),
+		local:     emptied(v.local),
+		localAt:   emptied(v.localAt),
+		callers:   callers{known: emptied(v.callers.known)},
+		own:       emptied(v.own),
+	}
+}
+
+// maxKept is how many items of memory are kept for the next request. What a larger
+// one has needed is given back: it would be cleared after every request.
+const maxKept = 512
+
+// emptied returns the memory of a slice with nothing in it, also behind its end.
+func emptied[T any](s []T) []T {
+	if cap(s) > maxKept {
+		return nil
+	}
+	clear(s[:cap(s)])
+	return s[:0]
+}
+
 // reset forgets the last request but keeps the memory.
 func (v *Verdict) reset(descriptors int) {
 	clear(v.Limits)

@@ -159,10 +159,14 @@ func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byt
 	return slices.Clone(c.answer), nil
 }
 
-// done gives the memory back, without API keys.
+// done gives the memory back, without API keys: texts of entries are parts of the
+// whole message, which holds them.
 func (c *call) done(to *sync.Pool) {
 	clear(c.request.Plain)
-	c.request.Plain = c.request.Plain[:0]
+	clear(c.request.Descriptors)
+	clear(c.entries)
+	c.request.Domain, c.request.Plain = "", c.request.Plain[:0]
+	c.verdict.Forget()
 	to.Put(c)
 }
 
@@ -179,8 +183,6 @@ func storeStatus(err error) error {
 // are to be kept for the source of tiers. It returns how many limits came with the
 // request that are none.
 func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets, keepKeys bool) (ignored int) {
-	clear(c.request.Descriptors)
-	clear(c.entries)
 	c.request.Domain = in.GetDomain()
 	c.request.Descriptors = c.request.Descriptors[:0]
 	c.entries = c.entries[:0]

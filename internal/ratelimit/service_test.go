@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -491,5 +492,37 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestNothingOfARequestIsKept: what is used again by the next request is empty.
+func TestNothingOfARequestIsKept(t *testing.T) {
+	s := newService(t, nil)
+	c := new(call)
+	c.read(fromJSON(t, byKey), s.opts.Secrets, true)
+	if len(c.request.Plain) != 1 || c.request.Plain[0].Key != "demo-free" {
+		t.Fatalf("the key is not there for the source: %+v", c.request.Plain)
+	}
+	if err := s.opts.Decider.Decide(t.Context(), &c.request, &c.verdict); err != nil {
+		t.Fatal(err)
+	}
+	c.done(new(sync.Pool))
+	for _, e := range c.entries[:cap(c.entries)] {
+		if e != (descriptors.Entry{}) {
+			t.Errorf("an entry is kept: %+v", e)
+		}
+	}
+	for _, p := range c.request.Plain[:cap(c.request.Plain)] {
+		if p != (policy.PlainKey{}) {
+			t.Error("an API key is kept")
+		}
+	}
+	for _, d := range c.request.Descriptors[:cap(c.request.Descriptors)] {
+		if d.Entries != nil {
+			t.Errorf("a descriptor is kept: %+v", d)
+		}
+	}
+	if n := len(c.verdict.Limits) + len(c.verdict.Matches); n != 0 || c.request.Domain != "" {
+		t.Errorf("a verdict is kept: %+v", c.verdict)
 	}
 }

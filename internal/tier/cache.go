@@ -34,9 +34,21 @@ type CacheOptions struct {
 	// Failures in a row make the source be left alone. After Retry one question tries.
 	Failures int
 	Retry    time.Duration
+	// Questions is how many questions are under way at most, of which a fifth is kept
+	// for known keys. It should be no more than the source answers within Timeout, or
+	// keys that somebody makes up have questions time out. Zero: 1024.
+	Questions int
+	// PlainKeys: the source is asked by API keys themselves, so that nobody is asked
+	// for by a digest alone.
+	PlainKeys bool
 	// KnownTier reports whether rules know a tier. nil: they know all. A record with
 	// another one is counted and logged, and counts.
 	KnownTier func(tier string) bool
+	// KnownRule reports whether a rule has a name. nil: all have. An override of
+	// another one is counted and logged.
+	KnownRule func(name string) bool
+	// Panicked is told that the source did. May be nil.
+	Panicked func()
 	// SourceSeconds is told how long each question took. May be nil.
 	SourceSeconds func(seconds float64)
 	// Log gets a line for each change of state, SampledLog what single records and
@@ -44,8 +56,8 @@ type CacheOptions struct {
 	Log, SampledLog *zap.Logger
 }
 
-// maxQuestions is how many questions are under way at most.
-const maxQuestions = 1024
+// defaultQuestions is CacheOptions.Questions where that is zero.
+const defaultQuestions = 1024
 
 // Cache is a [Resolver] in front of a [Source]. It is safe for concurrent use; make
 // one with [NewCache]. The manual of the package says who waits how long and what is
@@ -74,6 +86,7 @@ type Cache struct {
 	open    atomic.Bool
 	cause   atomic.Pointer[error] // of the last failure
 
+	news     atomic.Int32 // of the breaker, that is to be logged
 	watching atomic.Bool
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -102,6 +115,9 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		flights: make(map[sum]*flight),
 		pace:    newPace(o.LookupsPerSecond),
 		tiers:   make(map[string]string),
+	}
+	if c.opts.Questions == 0 {
+		c.opts.Questions = defaultQuestions
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
@@ -137,7 +153,8 @@ func (o *CacheOptions) validate() error {
 		{"UnknownTTL", int64(o.UnknownTTL)},
 		{"Failures", int64(o.Failures)},
 		{"Retry", int64(o.Retry)},
-		{"Stale", int64(o.Stale) + 1}, // zero will do
+		{"Stale", int64(o.Stale) + 1},         // zero will do
+		{"Questions", int64(o.Questions) + 1}, // and here
 	} {
 		if n.value <= 0 {
 			return fmt.Errorf("%s is too small for a cache", n.name)
@@ -180,9 +197,12 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 	case c.onHold(h, &s, now):
 		return c.without(h)
 	}
+	if c.mute(k) {
+		return c.without(h)
+	}
 	f, err := c.ask(k, &s, h)
-	if h != nil && now < h.until+c.opts.Stale && c.open.Load() {
-		wait = 0 // there is little hope, and something to answer
+	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
+		wait = 0 // the question is from before that: there is little hope, and something to answer
 	}
 	if err != nil || !f.wait(ctx, wait) || f.err != nil {
 		return c.without(h)
@@ -190,6 +210,10 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 	c.count.asked.Add(1)
 	return f.held.answer()
 }
+
+// mute reports whether the source cannot be asked for a key: by an empty one, or by
+// a digest alone where it wants the key.
+func (c *Cache) mute(k Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
 
 // without answers while the source cannot say, by the record that is held, if any.
 func (c *Cache) without(h *held) Answer {
@@ -208,7 +232,7 @@ func (c *Cache) without(h *held) Answer {
 
 // refresh asks for a record that counts still, unless there is something to wait for.
 func (c *Cache) refresh(k Key, s *sum, h *held, now time.Duration) {
-	if c.onHold(h, s, now) || !c.mu.TryLock() {
+	if c.mute(k) || c.onHold(h, s, now) || !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
@@ -252,6 +276,9 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	if !ok {
 		return Inspection{}, errors.New("the key is neither a digest of 64 hexadecimal digits nor the id of a subject")
 	}
+	if c.mute(k) {
+		return c.Look(k), errors.New("the source is asked by API keys themselves, and here is only a digest; ask for the subject by its id")
+	}
 	f, err := c.ask(k, &s, c.peek(&s))
 	if err != nil {
 		return c.Look(k), err
@@ -264,7 +291,8 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	if f.err != nil {
 		return c.Look(k), f.err
 	}
-	return c.inspect(f.held, &s), nil
+	h := f.held // which counts, even if the source allows no record to
+	return Inspection{Held: true, Subject: h.answer().Subject, Age: c.now() - h.asked, Fresh: c.fresh(h, &s, c.now())}, nil
 }
 
 // Close ends the questions that are under way and closes the source. What is held is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // bubble runs a test with a clock of its own.
@@ -494,16 +495,16 @@ func TestCacheManyUnderWay(t *testing.T) {
 		})
 		l.is(t, key("a"), "free", "")
 		f.do(func() { f.delay = time.Hour })
-		for i := range 2 * maxQuestions {
+		for i := range 2 * defaultQuestions {
 			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
 		}
 		synctest.Wait()
-		if n := l.Stats().Questions; n != maxQuestions*4/5 {
-			t.Errorf("%d questions under way, want %d", n, maxQuestions*4/5)
+		if n := l.Stats().Questions; n != defaultQuestions*4/5 {
+			t.Errorf("%d questions under way, want %d", n, defaultQuestions*4/5)
 		}
 		l.Invalidate(Change{ID: "acme"})
 		l.is(t, key("a"), "free", "stale")
-		if n := l.Stats().Questions; n != maxQuestions*4/5+1 {
+		if n := l.Stats().Questions; n != defaultQuestions*4/5+1 {
 			t.Errorf("%d questions under way, want one for the known subject", n)
 		}
 	})
@@ -773,6 +774,156 @@ func TestCacheWithoutLogs(t *testing.T) {
 		l := cache(t, f, func(o *CacheOptions) { o.Log, o.SampledLog = nil, (*zap.Logger)(nil) })
 		for range 10 {
 			l.is(t, key("a"), "unavailable", "")
+		}
+	})
+}
+
+// TestCacheIDsAreNoKeys: no API key can be made up whose digest is what an id is
+// held by. "id\x00acme" was one, while that was a plain hash.
+func TestCacheIDsAreNoKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "pro"}, "acme")
+		l := cache(t, f, nil)
+		for _, madeUp := range []string{"id\x00acme", "acme", "id.acme"} {
+			l.is(t, Key{ID: "acme"}, "pro", "")
+			l.is(t, key(madeUp), "nobody", "")
+			l.is(t, Key{ID: "acme"}, "pro", "")
+		}
+		l.asks(t, f, 4)
+	})
+}
+
+// TestCachePlainKeys: a source that has to be asked by API keys themselves is not
+// asked by less, and that is no failure of its own.
+func TestCachePlainKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"), "acme")
+		l := cache(t, f, func(o *CacheOptions) { o.PlainKeys = true })
+		for range 50 {
+			l.is(t, Key{Digest: digest("")}, "unavailable", "")
+			l.is(t, Key{Digest: digest("a")}, "unavailable", "")
+		}
+		if _, err := l.Lookup(t.Context(), Key{Digest: digest("a")}); err == nil || !strings.Contains(err.Error(), "by its id") {
+			t.Errorf("Lookup by a digest: %v, want what to do", err)
+		}
+		l.asks(t, f, 0)
+		l.is(t, Key{Digest: digest("a"), Plain: "a"}, "pro", "")
+		l.is(t, Key{Digest: digest("a")}, "pro", "") // it is held
+		l.is(t, Key{ID: "acme"}, "pro", "")
+		l.asks(t, f, 2)
+		time.Sleep(time.Hour / 2)
+		l.is(t, Key{Digest: digest("a")}, "pro", "stale")
+		l.asks(t, f, 0)
+		if s := l.Stats(); s.Open || s.Refused+s.Errors != 0 {
+			t.Errorf("%+v, want no failure", s)
+		}
+	})
+}
+
+// TestCacheQuestions: what nobody is known to have leaves a part of the questions that
+// may be under way to known keys.
+func TestCacheQuestions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		l := cache(t, f, func(o *CacheOptions) { o.Questions = 10 })
+		l.is(t, key("a"), "free", "")
+		l.asks(t, f, 1)
+		time.Sleep(2 * time.Minute)
+		f.do(func() { f.delay = time.Hour })
+		for i := range 50 {
+			l.is(t, key(fmt.Sprint("made up ", i)), "unavailable", "")
+		}
+		l.asks(t, f, 8)
+		l.is(t, key("a"), "free", "stale")
+		l.asks(t, f, 1)
+	})
+}
+
+// slowLog is a log that takes its time.
+type slowLog struct {
+	zapcore.LevelEnabler
+	wrote chan struct{}
+}
+
+func (slowLog) With([]zapcore.Field) zapcore.Core { return nil }
+
+func (s slowLog) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return c.AddCore(e, s)
+}
+
+func (s slowLog) Write(zapcore.Entry, []zapcore.Field) error {
+	s.wrote <- struct{}{}
+	time.Sleep(time.Hour)
+	return nil
+}
+
+func (slowLog) Sync() error { return nil }
+
+// TestCacheSlowLog: nobody waits for a log that takes its time.
+func TestCacheSlowLog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.err = errDown
+		log := slowLog{zapcore.InfoLevel, make(chan struct{}, 1)}
+		l := cache(t, f, func(o *CacheOptions) { o.Log = zap.New(log) })
+		for i := range 20 {
+			began := time.Now()
+			l.is(t, key(fmt.Sprint(i)), "unavailable", "")
+			if waited := time.Since(began); waited > wait {
+				t.Fatalf("waited %v", waited)
+			}
+		}
+		<-log.wrote
+	})
+}
+
+// panicky is a source that panics.
+type panicky struct{ *fake }
+
+func (panicky) Lookup(context.Context, Key, *Record) (*Record, error) { panic("a key, maybe") }
+
+func TestCacheSourcePanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		panics := 0
+		l := cache(t, panicky{newFake()}, func(o *CacheOptions) { o.Panicked = func() { panics++ } })
+		l.is(t, key("a"), "unavailable", "")
+		if s := l.Stats(); panics != 1 || s.BadRecords != 1 || s.Open {
+			t.Errorf("%d panics, %+v, want one of one key", panics, s)
+		}
+		for _, e := range append(l.states.All(), l.samples.All()...) {
+			if strings.Contains(fmt.Sprint(e), "a key, maybe") {
+				t.Errorf("the log has what the panic held: %v", e)
+			}
+		}
+	})
+}
+
+func TestCacheUnknownRules(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free", Extra: &Extra{Overrides: map[string]Override{"per-key": {}, "perkey": {}}}}, digest("a"))
+		l := cache(t, f, func(o *CacheOptions) { o.KnownRule = func(rule string) bool { return rule == "per-key" } })
+		l.is(t, key("a"), "free", "")
+		logged := l.samples.FilterField(zap.String("rule", "perkey")).Len()
+		if s := l.Stats(); s.UnknownRules != 1 || logged != 1 || l.samples.Len() != 1 {
+			t.Errorf("%d unknown rules, %v, want one", s.UnknownRules, l.samples.All())
+		}
+	})
+}
+
+// TestCacheLookupOfWhatMayNotBeKept: support sees what the source says even then.
+func TestCacheLookupOfWhatMayNotBeKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
+		f.do(func() { f.records[digest("a")].MaxAge = -time.Second })
+		l := cache(t, f, func(o *CacheOptions) { o.Stale = 0 })
+		i, err := l.Lookup(t.Context(), key("a"))
+		if err != nil || !i.Held || i.Subject == nil || i.Subject.ID != "acme" || i.Fresh {
+			t.Errorf("%+v, %v, want acme, which is not kept", i, err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 func ReadChange(payload []byte) (Change, error) {
 	payload = bytes.TrimSpace(payload)
 	if !bytes.HasPrefix(payload, []byte("{")) {
-		digest, err := readDigest(string(payload))
+		digest, err := ReadDigest(string(payload))
 		return Change{Digest: digest}, err
 	}
 	var c Change
@@ -25,7 +25,7 @@ func ReadChange(payload []byte) (Change, error) {
 		switch name {
 		case "digest":
 			if c.Digest, err = ReadText(value); err == nil {
-				c.Digest, err = readDigest(c.Digest)
+				c.Digest, err = ReadDigest(c.Digest)
 			}
 		case "subject":
 			if c.ID, err = ReadText(value); err == nil {
@@ -53,8 +53,8 @@ func ReadChange(payload []byte) (Change, error) {
 	return c, nil
 }
 
-// readDigest returns a digest in lower case.
-func readDigest(text string) (string, error) {
+// ReadDigest returns a digest of 64 hex digits in lower case, which is its one form.
+func ReadDigest(text string) (string, error) {
 	digest, err := hex.DecodeString(text)
 	if err != nil || len(text) != DigestLen {
 		return "", fmt.Errorf("it is no digest of %d hex digits", DigestLen)

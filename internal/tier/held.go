@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
@@ -19,14 +20,21 @@ type selector [sha256.Size / 2]byte
 func (s *sum) selector() selector { return selector(s[:len(selector{})]) }
 func (s *sum) verifier() []byte   { return s[len(selector{}):] }
 
+// idSalt keeps the sums of ids apart from the digests of API keys: nobody outside of
+// this process can make up a key whose digest is the sum of an id.
+var idSalt = func() (salt [sha256.Size]byte) {
+	_, _ = rand.Read(salt[:]) // which never fails
+	return salt
+}()
+
 // sumOf reports whether a key can be one.
 func sumOf(k Key) (s sum, ok bool) {
 	if k.Digest == "" {
 		if ValidID(k.ID) != nil {
 			return s, false
 		}
-		var text [3 + MaxText]byte
-		return sha256.Sum256(append(append(text[:0], "id\x00"...), k.ID...)), true
+		var text [len(idSalt) + MaxText]byte
+		return sha256.Sum256(append(append(text[:0], idSalt[:]...), k.ID...)), true
 	}
 	if len(k.Digest) != DigestLen {
 		return s, false

@@ -200,12 +200,14 @@ func (h *history) ask(t *testing.T, k Key) {
 	h.mu.Lock()
 	began, wasWell, told := time.Now(), h.well(), h.told[name]
 	h.mu.Unlock()
-	limited := h.c.Stats().Limited
+	before := h.c.Stats()
 	a := h.c.Resolve(t.Context(), k, wait)
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	well := wasWell && h.well() && h.c.Stats().Limited == limited && !h.c.Stats().Open
+	// While one question tries whether the source is back, the others are refused.
+	after := h.c.Stats()
+	well := wasWell && h.well() && after.Limited == before.Limited && after.Refused == before.Refused && !after.Open
 	got := ""
 	if a.Subject != nil {
 		got = a.Subject.Tier

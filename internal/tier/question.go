@@ -2,8 +2,10 @@ package tier
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -80,6 +82,7 @@ func (c *Cache) askLocked(k Key, s *sum, seen *held) (*flight, error) {
 		}
 		done(err)
 		c.settle(f, &sum, h, err, known)
+		c.tell()
 	})
 	return f, nil
 }
@@ -90,7 +93,7 @@ func (c *Cache) admit(known bool, now time.Duration) (done func(error), err erro
 	if c.closed {
 		return nil, errClosed
 	}
-	if !c.questions.room(maxQuestions, known) || !c.pace.room(known, now) {
+	if !c.questions.room(c.opts.Questions, known) || !c.pace.room(known, now) {
 		c.count.limited.Add(1)
 		return nil, errLimited
 	}
@@ -109,7 +112,10 @@ func (c *Cache) question(f *flight, k Key, s *sum, last *held) (*held, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.Timeout)
 	defer cancel()
 	asked := c.now()
-	r, err := c.opts.Source.Lookup(ctx, k, last.record())
+	if k.Digest != "" {
+		k.Digest = hex.EncodeToString(s[:]) // in its one form
+	}
+	r, err := c.lookup(ctx, k, last.record())
 	if c.opts.SourceSeconds != nil {
 		c.opts.SourceSeconds((c.now() - asked).Seconds())
 	}
@@ -140,6 +146,21 @@ func (c *Cache) question(f *flight, k Key, s *sum, last *held) (*held, error) {
 	return h, nil
 }
 
+// lookup asks the source. A panic of what reads its answers is one record's.
+func (c *Cache) lookup(ctx context.Context, k Key, last *Record) (r *Record, err error) {
+	defer func() {
+		if recover() == nil { // its value may hold a key
+			return
+		}
+		if c.opts.Panicked != nil {
+			c.opts.Panicked()
+		}
+		c.opts.Log.Error("a question to the source of tiers panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
+		r, err = nil, fmt.Errorf("%w: reading it panicked", ErrBadRecord)
+	}()
+	return c.opts.Source.Lookup(ctx, k, last)
+}
+
 // answered counts an answer of the source.
 func (c *Cache) answered(h *held) {
 	c.count.answered.Store(time.Now().UnixNano())
@@ -152,6 +173,16 @@ func (c *Cache) answered(h *held) {
 		c.count.unknownTiers.Add(1)
 		c.opts.SampledLog.Warn("the source of tiers has a subject with a tier that the rules do not know: it gets the default one",
 			zap.String("subject", h.subject.ID), zap.String("tier", t))
+	}
+	if h.subject.Extra == nil || c.opts.KnownRule == nil {
+		return
+	}
+	for rule := range h.subject.Extra.Overrides {
+		if !c.opts.KnownRule(rule) {
+			c.count.unknownRules.Add(1)
+			c.opts.SampledLog.Warn("the source of tiers has an override of a rule that there is not: it does nothing",
+				zap.String("subject", h.subject.ID), zap.String("rule", rule))
+		}
 	}
 }
 
@@ -253,13 +284,30 @@ func (c *Cache) intern(tier string) string {
 	return tier
 }
 
-// switched is told by the breaker.
+// News of the breaker.
+const (
+	newsBack int32 = iota + 1
+	newsGone
+)
+
+// switched is told by the breaker, which nobody passes meanwhile: a log that takes
+// its time must not be waited for here.
 func (c *Cache) switched(_ string, _, to gobreaker.State) {
 	wasOpen := c.open.Swap(to != gobreaker.StateClosed)
 	switch {
 	case to == gobreaker.StateClosed:
-		c.opts.Log.Info("the source of tiers answers again")
+		c.news.Store(newsBack)
 	case !wasOpen:
+		c.news.Store(newsGone)
+	}
+}
+
+// tell logs the news of the breaker.
+func (c *Cache) tell() {
+	switch c.news.Swap(0) {
+	case newsBack:
+		c.opts.Log.Info("the source of tiers answers again")
+	case newsGone:
 		c.opts.Log.Warn("the source of tiers does not answer and is not asked: known subjects stay what they were, and for others tiers.on_error decides",
 			zap.Error(*c.cause.Load()))
 	}

@@ -81,15 +81,22 @@ func (s *Secrets) Is(key string) bool {
 // or looks as if it did although nobody has said so.
 func (s *Secrets) Hides(key string) bool { return s.Is(key) || LooksSecret(key) }
 
-// LooksSecret guesses from its key whether an entry holds API keys.
+// LooksSecret guesses from its key whether an entry holds API keys, or other secrets
+// that a request may come with. Tokens in the plural are those of language models,
+// and counted.
 func LooksSecret(key string) bool {
 	key = separators.Replace(strings.ToLower(key))
-	for _, word := range []string{"apikey", "authorization", "secret", "password", "accesstoken", "bearer"} {
+	for _, word := range secretWords {
 		if strings.Contains(key, word) {
 			return true
 		}
 	}
-	return false
+	return strings.Contains(strings.ReplaceAll(key, "tokens", ""), "token")
+}
+
+var secretWords = []string{
+	"apikey", "authorization", "authentication", "secret", "password", "accesstoken", "bearer",
+	"credential", "session", "cookie", "signature",
 }
 
 // separators are what words of a key are joined with.

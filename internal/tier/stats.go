@@ -21,6 +21,7 @@ type CacheStats struct {
 
 	Pushes       uint64 // changes that the source told of
 	UnknownTiers uint64 // records with a tier that the rules do not know
+	UnknownRules uint64 // overrides of rules that there are not
 
 	Subjects    int  // records of known keys
 	UnknownKeys int  // records of keys that nobody has
@@ -35,7 +36,8 @@ type CacheStats struct {
 type counters struct {
 	hits, negativeHits, asked, stale, unavailable atomic.Uint64
 	found, unknown, badRecords, timeouts, errors  atomic.Uint64
-	limited, refused, pushes, unknownTiers        atomic.Uint64
+	limited, refused, pushes                      atomic.Uint64
+	unknownTiers, unknownRules                    atomic.Uint64
 
 	answered atomic.Int64 // Unix time in nanoseconds
 	staleAge atomic.Int64 // in nanoseconds
@@ -62,6 +64,7 @@ func (c *Cache) Stats() CacheStats {
 		Refused:      n.refused.Load(),
 		Pushes:       n.pushes.Load(),
 		UnknownTiers: n.unknownTiers.Load(),
+		UnknownRules: n.unknownRules.Load(),
 		Subjects:     c.known.EstimatedSize(),
 		UnknownKeys:  c.unknown.EstimatedSize(),
 		Questions:    questions,

@@ -79,14 +79,29 @@ type Parts struct {
 }
 
 // NewSubject makes a subject of its parts, whose overrides it has read by the
-// given function. An error wraps [ErrBadRecord] and names the part, but repeats
-// nothing of an id or a value: somebody may have taken an API key for one.
+// given function. An error wraps [ErrBadRecord] and names the subject and the part,
+// but repeats no bad id, which may be an API key in the wrong place. A subject that is
+// disabled is never an error for its other parts: nobody is served on because of a
+// misspelt label.
 func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*Subject, error) {
 	if err := ValidID(p.ID); err != nil {
-		return nil, badRecord("id", err)
+		return nil, fmt.Errorf("%w: id: %w", ErrBadRecord, err)
 	}
+	s, err := p.subject(overrides)
+	switch {
+	case err == nil:
+		return s, nil
+	case p.Disabled:
+		return &Subject{ID: p.ID, Disabled: true}, nil
+	default:
+		return nil, fmt.Errorf("%w: subject %q: %w", ErrBadRecord, p.ID, err)
+	}
+}
+
+// subject reads what stands beside the id.
+func (p *Parts) subject(overrides func([]byte) (map[string]Override, error)) (*Subject, error) {
 	if err := validText(p.Tier); err != nil {
-		return nil, badRecord("tier", err)
+		return nil, fmt.Errorf("tier: %w", err)
 	}
 	s := &Subject{ID: p.ID, Tier: p.Tier, Disabled: p.Disabled}
 	var extra Extra
@@ -96,7 +111,7 @@ func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*
 			extra.Overrides, err = overrides(p.Overrides)
 		}
 		if err != nil {
-			return nil, badRecord("overrides", err)
+			return nil, fmt.Errorf("overrides: %w", err)
 		}
 	}
 	if !isEmpty(p.Labels) {
@@ -105,17 +120,13 @@ func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*
 			extra.Labels, err = readLabels(p.Labels)
 		}
 		if err != nil {
-			return nil, badRecord("labels", err)
+			return nil, fmt.Errorf("labels: %w", err)
 		}
 	}
 	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
 		s.Extra = &extra
 	}
 	return s, nil
-}
-
-func badRecord(part string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrBadRecord, part, err)
 }
 
 func isEmpty(part []byte) bool {

@@ -108,6 +108,24 @@ func TestNewSubjectRefuses(t *testing.T) {
 	}
 }
 
+// TestDisabledWhateverElse: nobody is served on because of a misspelt label.
+func TestDisabledWhateverElse(t *testing.T) {
+	for _, p := range []Parts{
+		{ID: "acme", Disabled: true, Tier: "\xff"},
+		{ID: "acme", Disabled: true, Labels: []byte(`{"region":5}`)},
+		{ID: "acme", Disabled: true, Overrides: []byte("[]")},
+	} {
+		s, err := NewSubject(p, readFlags)
+		if err != nil || s.ID != "acme" || !s.Disabled {
+			t.Errorf("NewSubject(%v) = %+v, %v, want somebody disabled", p, s, err)
+		}
+		p.Disabled = false
+		if _, err := NewSubject(p, readFlags); !errors.Is(err, ErrBadRecord) || !strings.Contains(err.Error(), `subject "acme"`) {
+			t.Errorf("not disabled: %v, want a bad record of acme", err)
+		}
+	}
+}
+
 func FuzzNewSubject(f *testing.F) {
 	f.Add("acme", "pro", false, []byte(`{"export":1}`), []byte(`{"region":"eu"}`))
 	f.Add("a\n", "\xff", true, []byte("null"), []byte(`{"a":"b","a":"c"}`))

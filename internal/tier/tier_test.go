@@ -142,6 +142,19 @@ func TestDirectory(t *testing.T) {
 
 func second(_ *Directory, err error) error { return err }
 
+func TestLooksSecret(t *testing.T) {
+	for key, want := range map[string]bool{
+		"api_key": true, "X-Api-Key": true, "Authorization": true, "x-access-tokens": true, "my.password": true,
+		"x-auth-token": true, "authentication": true, "x-amz-security-token": true, "XSRF-TOKEN": true, "cookie": true, "set_cookie": true,
+		"session-id": true, "credentials": true, "x-hub-signature-256": true, "token": true,
+		"": false, "route": false, "remote_address": false, "x-user-id": false, "tokens": false, "input_tokens": false, "key": false, "author": false,
+	} {
+		if got := LooksSecret(key); got != want {
+			t.Errorf("LooksSecret(%q) = %v, want %v", key, got, want)
+		}
+	}
+}
+
 func BenchmarkLookup(b *testing.B) {
 	d, err := NewDirectory([]string{"free"}, "free")
 	if err != nil {

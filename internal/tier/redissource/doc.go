@@ -27,8 +27,9 @@
 //
 // Nobody has a key without a hash, a revoked key, and a key whose subject has no
 // hash: removing the subject's hash shuts out all of its keys. Other fields are
-// ignored. The hashes belong to the operator, who may keep more in them, and a
-// field that a later version reads must not break an earlier one beside it.
+// not even read, so that a hash which has none of these fields counts as none. The
+// hashes belong to the operator, who may keep more in them, and a field that a later
+// version reads must not break an earlier one beside it.
 //
 // What is no record (another type, a field that cannot be read) is an error that
 // wraps [tier.ErrBadRecord] and names the hash and the field.

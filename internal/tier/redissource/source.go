@@ -62,7 +62,7 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 		return s.bySubject(ctx, k.ID)
 	}
 	name := s.opts.KeyPrefix + "key:" + k.Digest
-	hash, err := s.read(ctx, name)
+	hash, err := s.read(ctx, name, "subject", "revoked", "tier", "disabled", "overrides", "labels")
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 
 func (s *Source) bySubject(ctx context.Context, id string) (*tier.Record, error) {
 	name := s.opts.KeyPrefix + "subject:" + id
-	hash, err := s.read(ctx, name)
+	hash, err := s.read(ctx, name, "tier", "disabled", "overrides", "labels")
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +101,24 @@ func (s *Source) bySubject(ctx context.Context, id string) (*tier.Record, error)
 	return s.record(name, id, hash)
 }
 
-// read reads a hash, which is empty if there is none.
-func (s *Source) read(ctx context.Context, name string) (map[string]string, error) {
-	hash, err := s.opts.Client.HGetAll(ctx, name).Result()
+// read reads these fields of a hash, no others: the operator may keep anything
+// there. It returns those that exist.
+func (s *Source) read(ctx context.Context, name string, fields ...string) (map[string]string, error) {
+	values, err := s.opts.Client.HMGet(ctx, name, fields...).Result()
 	switch {
 	case err == nil:
-		return hash, nil
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, fmt.Errorf("redissource: %s: %w: it is no hash", name, tier.ErrBadRecord)
 	default:
 		return nil, fmt.Errorf("redissource: asking Redis: %w", err)
 	}
+	hash := make(map[string]string, len(fields))
+	for i, v := range values {
+		if text, ok := v.(string); ok {
+			hash[fields[i]] = text
+		}
+	}
+	return hash, nil
 }
 
 // isWhole reports whether the hash of a key is the whole record.

@@ -226,7 +226,9 @@ func TestRecords(t *testing.T) {
 		{"no subject", []string{"subject", "acme"}, nil, nil, ""},
 		{"only a tier", []string{"subject", "acme"}, []string{"tier", "pro"}, &tier.Subject{ID: "acme", Tier: "pro"}, ""},
 		{"the default tier", []string{"subject", "acme"}, []string{"disabled", "0"}, &tier.Subject{ID: "acme"}, ""},
-		{"other fields", []string{"subject", "acme", "name", "x"}, []string{"since", "2024", "subject", "x", "revoked", "1"}, &tier.Subject{ID: "acme"}, ""},
+		{"other fields", []string{"subject", "acme", "name", "x"}, []string{"tier", "", "since", "2024", "subject", "x", "revoked", "1"}, &tier.Subject{ID: "acme"}, ""},
+		{"a key of other fields alone", []string{"name", "x"}, []string{"tier", "pro"}, nil, ""},
+		{"a subject of other fields alone", []string{"subject", "acme"}, []string{"since", "2024", "subject", "x", "revoked", "1"}, nil, ""},
 		{"revoked", []string{"subject", "acme", "revoked", "1"}, []string{"tier", "pro"}, nil, ""},
 		{"not revoked", []string{"subject", "acme", "revoked", "false"}, []string{"tier", "pro", "disabled", "true"}, &tier.Subject{ID: "acme", Tier: "pro", Disabled: true}, ""},
 		{"whole", []string{"subject", "acme", "tier", "free"}, []string{"tier", "pro", "disabled", "1"}, &tier.Subject{ID: "acme", Tier: "free"}, ""},
@@ -292,6 +294,40 @@ func TestRecords(t *testing.T) {
 	})
 }
 
+// TestOtherFieldsStay: what an operator keeps beside our fields does not cross the
+// wire, however large it is.
+func TestOtherFieldsStay(t *testing.T) {
+	server := servers.StartRedis(t)
+	digest := strings.Repeat("ab", 32)
+	sent := func() (n int) {
+		t.Helper()
+		stats, err := server.Do("INFO", "stats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut(stats, "total_net_output_bytes:")
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	large := strings.Repeat("x", 4<<20)
+	write(t, []string{server.Addr()}, func(p redis.Pipeliner) {
+		p.HSet(t.Context(), prefix+"key:"+digest, "subject", "acme", "invoices", large)
+		p.HSet(t.Context(), prefix+"subject:acme", "tier", "pro", "invoices", large)
+	})
+	s := newSource(t, zap.NewNop(), server.Addr())
+	defer s.Close()
+	before := sent()
+	r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
+	if err != nil || r.Subject == nil || r.Subject.Tier != "pro" {
+		t.Fatalf("Lookup = %+v, %v", r, err)
+	}
+	if n := sent() - before; n > len(large)/2 {
+		t.Errorf("Redis sent %d bytes", n)
+	}
+}
+
 // TestRefused: a server that does not let us in is no bad record, and the error
 // says what is missing.
 func TestRefused(t *testing.T) {
@@ -302,7 +338,7 @@ func TestRefused(t *testing.T) {
 	s := newSource(t, zap.NewNop(), server.Addr())
 	defer s.Close()
 	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil)
-	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "hgetall") {
+	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "hmget") {
 		t.Errorf("Lookup: %v", err)
 	}
 	err = s.Watch(t.Context(), func() { t.Error("ready") }, func(tier.Change) {})

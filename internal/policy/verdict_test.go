@@ -1,0 +1,80 @@
+package policy
+
+import (
+	"reflect"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// TestForget: of a request with every kind of limit nothing is left in the verdict,
+// also behind the ends of its slices, and the next request gets the same answer.
+func TestForget(t *testing.T) {
+	rules := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
+	for _, r := range []Rule{
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key"), anyOf("route")}, Name: "both", Terms: per(5, time.Minute), Detailed: true, OnStoreError: StoreErrorLocal},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Name: "per-route", Terms: per(5, time.Minute)},
+	} {
+		if err := rules.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	subject := &tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Overrides: map[string]tier.Override{
+		"both": {Limits: []window.Limit{{Hits: 9, Window: time.Minute}}},
+	}}}
+	d := NewDecider(rules, Options{Store: &spend{}, Local: &spend{}, Meters: counts{}, Log: zap.NewNop()})
+	v := new(Verdict)
+	for range 2 {
+		req := &Request{Domain: "edge", Caller: &Caller{"fingerprint", tier.Answer{Subject: subject}}, Descriptors: []Descriptor{
+			{Entries: descriptors.Descriptor{{Key: "api_key", Value: "fingerprint"}, {Key: "route", Value: "/private"}}, Cost: 1},
+			{Entries: descriptors.Descriptor{{Key: "route", Value: "/private"}}, Cost: 1},
+		}}
+		if err := d.Decide(t.Context(), req, v); err != nil {
+			t.Fatal(err)
+		}
+		if len(v.Limits) != 2 || v.Limits[0].Limit.Hits != 9 || !v.Limits[0].Own || v.Limits[1].Limit.Hits != 5 {
+			t.Fatalf("limits = %+v, want the subject's own and the rule's", v.Limits)
+		}
+		v.Forget()
+		nothingIn(t, "verdict", reflect.ValueOf(v).Elem())
+	}
+}
+
+func TestForgetGivesMemoryBack(t *testing.T) {
+	v := new(Verdict)
+	v.reset(maxKept + 1)
+	v.Forget()
+	if cap(v.Matches) > maxKept {
+		t.Errorf("%d matches are kept, want at most %d", cap(v.Matches), maxKept)
+	}
+}
+
+// nothingIn looks at all that a value holds. Slices must be empty, and zero up to
+// their capacity.
+func nothingIn(t *testing.T, name string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			nothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() != 0 {
+			t.Errorf("%s has %d items, want none", name, v.Len())
+		}
+		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap())
+		for i := range all.Len() {
+			nothingIn(t, name+"[]", all.Index(i))
+		}
+	default:
+		if !v.IsZero() {
+			t.Errorf("%s is not zero", name)
+		}
+	}
+}
