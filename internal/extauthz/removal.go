@@ -53,7 +53,7 @@ func (u *upstream) removeCredentials(r *request, credentials []Credential, field
 	rewritten := false
 	for _, c := range credentials {
 		if c.Kind == Query {
-			c.eachParameter(r.query(), func(raw, _ string) { u.removeParameters = append(u.removeParameters, raw) })
+			c.eachParameter(r.query(), func(raw, _ string, _ bool) { u.removeParameters = append(u.removeParameters, raw) })
 			continue
 		}
 		if !fields {

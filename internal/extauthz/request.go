@@ -77,8 +77,8 @@ func (r *request) forget() {
 
 // query returns the query of the path.
 func (r *request) query() string {
-	_, query, _ := strings.Cut(r.path, "?")
-	query, _, _ = strings.Cut(query, "#")
+	path, _, _ := strings.Cut(r.path, "#") // behind it a ? is the fragment's
+	_, query, _ := strings.Cut(path, "?")
 	return query
 }
 
