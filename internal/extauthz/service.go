@@ -252,6 +252,10 @@ func (s *Service) decide(ctx context.Context, c *call) Result {
 
 // identify finds out who calls.
 func (s *Service) identify(ctx context.Context, c *call) Result {
+	if c.in.crowded {
+		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error", zap.Int("most", maxContext))
+		return Misconfigured
+	}
 	key, p := find(&c.in, s.opts.Credentials)
 	rules := s.opts.Decider.Rules()
 	switch p {
