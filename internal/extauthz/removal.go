@@ -16,11 +16,11 @@ type upstream struct {
 	removeParameters []string // names as the path writes them
 }
 
-func (u *upstream) reset() {
-	clear(u.set)
-	clear(u.remove)
-	clear(u.removeParameters)
-	*u = upstream{set: u.set[:0], remove: u.remove[:0], removeParameters: u.removeParameters[:0]}
+// forget leaves nothing but memory for the next request.
+func (u *upstream) forget() {
+	*u = upstream{
+		set: emptied(u.set, maxKept), remove: emptied(u.remove, maxKept), removeParameters: emptied(u.removeParameters, maxKept),
+	}
 }
 
 // say sets a header, or removes it where there is nothing to say that a header can

@@ -83,9 +83,7 @@ func (r *request) says(name string) (value string, ok bool) {
 
 // forget leaves nothing but memory for the next request.
 func (r *request) forget() {
-	clear(r.context)
-	clear(r.fields.lines)
-	*r = request{context: r.context[:0], fields: fields{lines: r.fields.lines[:0]}}
+	*r = request{context: emptied(r.context, maxKept), fields: fields{lines: emptied(r.fields.lines, maxKept)}}
 }
 
 // query returns the query of the path.
