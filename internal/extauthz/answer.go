@@ -190,7 +190,7 @@ func appendHeader(b []byte, field protowire.Number, h headers.Header, action uin
 	})
 }
 
-// appendMetadata appends the entries of the dynamic metadata.
+// appendMetadata appends the entries of the dynamic metadata, in no order.
 func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 	if c.subject != nil {
 		if labels := c.subject.Labels(); len(labels) > 0 {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"net/url"
 	"strings"
+	"unicode"
 )
 
 // Kind is a place where a request has its API key.
@@ -46,8 +47,11 @@ type Credential struct {
 	Name string
 }
 
-// maxKey bounds an API key, in bytes.
-const maxKey = 4 << 10
+// maxKey bounds an API key, and maxPair a user with a password, in bytes.
+const (
+	maxKey  = 4 << 10
+	maxPair = 2 * maxKey
+)
 
 const (
 	headerAuthorization = "authorization"
@@ -125,7 +129,7 @@ func (c Credential) findAuthorization(r *request) (string, presence) {
 		return key, p
 	}
 	pair, err := base64.StdEncoding.DecodeString(key)
-	if err != nil || len(pair) > maxKey {
+	if err != nil || len(pair) > maxPair {
 		return "", malformed
 	}
 	user, password, ok := strings.Cut(string(pair), ":")
@@ -161,9 +165,14 @@ func cutScheme(value string) (scheme, rest string) {
 }
 
 func (c Credential) findParameter(r *request) (string, presence) {
-	value, times := "", 0
-	c.eachParameter(r.query(), func(_, raw string) { value, times = raw, times+1 })
-	if times != 1 {
+	value, times, similar := "", 0, false
+	c.eachParameter(r.query(), func(_, raw string, exact bool) {
+		value, times, similar = raw, times+1, similar || !exact
+	})
+	switch {
+	case similar:
+		return "", malformed
+	case times != 1:
 		return single("", times)
 	}
 	key, err := url.PathUnescape(value) // a plus is itself: no key has a space
@@ -174,23 +183,47 @@ func (c Credential) findParameter(r *request) (string, presence) {
 }
 
 // eachParameter calls found for each parameter with the name, however that is
-// written there: other readers decode it too.
-func (c Credential) eachParameter(query string, found func(name, value string)) {
+// written there: other readers decode it too. Where it is not exact, only some of
+// them take the parameter, or a part of it, for the credential.
+func (c Credential) eachParameter(query string, found func(name, value string, exact bool)) {
 	for query != "" {
 		var one string
 		one, query, _ = strings.Cut(query, "&")
 		raw, value, _ := strings.Cut(one, "=")
-		name := raw
-		if strings.Contains(raw, "%") {
-			var err error
-			if name, err = url.PathUnescape(raw); err != nil {
-				continue
+		exact, similar := decoded(raw) == c.Name, false
+		first := true
+		for part := range strings.SplitSeq(one, ";") { // which once separated parameters too
+			if name, _, _ := strings.Cut(part, "="); !first || !exact {
+				similar = similar || c.similar(decoded(name))
 			}
+			first = false
 		}
-		if name == c.Name {
-			found(raw, value)
+		if exact || similar {
+			found(raw, value, !similar)
 		}
 	}
+}
+
+// decoded returns the name of a parameter, empty if nobody can read it.
+func decoded(raw string) string {
+	name, err := url.PathUnescape(raw)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// similar reports whether a reader may make the credential's name of this one: some
+// trim white space, which a plus is too, and some cut at NUL or at the bracket of a
+// list.
+func (c Credential) similar(name string) bool {
+	if name == c.Name {
+		return true
+	}
+	if i := strings.IndexAny(name, "\x00["); i >= 0 {
+		name = name[:i]
+	}
+	return strings.TrimFunc(name, func(r rune) bool { return r == '+' || unicode.IsSpace(r) || unicode.IsControl(r) }) == c.Name
 }
 
 func (c Credential) findCookie(r *request) (string, presence) {

@@ -3,7 +3,6 @@ package extauthz
 import (
 	"encoding/base64"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +58,9 @@ func TestFind(t *testing.T) {
 		{"basic, user alone", "/", []string{"authorization: basic " + basic("k:")}, "k", present},
 		{"basic, colons in the password", "/", []string{"authorization: Basic " + basic("user:a:b")}, "a:b", present},
 		{"basic, a comma in the password", "/", []string{"authorization: Basic " + basic("user:a,b")}, "a,b", present},
+		{"basic, the longest key", "/", []string{"authorization: Basic " + basic("user:"+long)}, long, present},
+		{"basic, too long", "/", []string{"authorization: Basic " + basic("user:k"+long)}, "", malformed},
+		{"basic, too long a user", "/", []string{"authorization: Basic " + basic(long+long+":k")}, "", malformed},
 		{"basic, no colon", "/", []string{"authorization: Basic " + basic("k")}, "", malformed},
 		{"basic, nothing", "/", []string{"authorization: Basic " + basic(":")}, "", malformed},
 		{"basic, a line break", "/", []string{"authorization: Basic " + basic("user:a\r\nb")}, "", malformed},
@@ -78,7 +80,19 @@ func TestFind(t *testing.T) {
 		{"parameter, an escaped NUL", "/?api_key=a%00", nil, "", malformed},
 		{"parameter, name in another case", "/?API_KEY=k", nil, "", absent},
 		{"parameter, a name with a bad escape", "/?api_key%=k", nil, "", absent},
-		{"parameter behind a fragment", "/#?api_key=k", nil, "k", present},
+		{"parameter in a fragment alone", "/a#?api_key=k", nil, "", absent},
+		{"parameter, another behind a semicolon", "/?x=1;api_key=a&api_key=b", nil, "", malformed},
+		{"parameter, another behind its own", "/?api_key=a;api_key=b", nil, "", malformed},
+		{"parameter, ended by a semicolon", "/?api_key;x=a&api_key=b", nil, "", malformed},
+		{"parameter behind a semicolon alone", "/?x=1;api_key=a", nil, "", malformed},
+		{"parameter, a semicolon inside", "/?api_key=a;b", nil, "a;b", present},
+		{"parameter, a space before the name", "/?api_key=a&%20api_key=b", nil, "", malformed},
+		{"parameter, a plus before the name", "/?+api_key=b&api_key=a", nil, "", malformed},
+		{"parameter, a tab behind the name", "/?api_key%09=b&api_key=a", nil, "", malformed},
+		{"parameter, NUL behind the name", "/?api_key%00x=b&api_key=a", nil, "", malformed},
+		{"parameter, a list", "/?api_key[]=b&api_key=a", nil, "", malformed},
+		{"parameter, an escaped list", "/?api_key%5B0%5D=b&api_key=a", nil, "", malformed},
+		{"parameter, longer names", "/?api_keys=b&my_api_key=c&api_key=a", nil, "a", present},
 		{"parameter in a fragment", "/?a=b#&api_key=k", nil, "", absent},
 		{"parameter of the path", "/api_key=k", nil, "", absent},
 
@@ -155,6 +169,7 @@ func TestRemoval(t *testing.T) {
 		{"a parameter goes in any case", false, "/?a=b&api_key=acme-key", nil, upstream{removeParameters: []string{"api_key"}}},
 		{"as the path writes it", false, "/?%61pi_key=acme-key", nil, upstream{removeParameters: []string{"%61pi_key"}}},
 		{"also where another credential counted", false, "/?api_key=x&api%5Fkey=y", []string{"x-api-key: acme-key"}, upstream{removeParameters: []string{"api_key", "api%5Fkey"}}},
+		{"what some take for it", false, "/?x=1;api_key=z&%20api_key=y", []string{"x-api-key: acme-key"}, upstream{removeParameters: []string{"x", "%20api_key"}}},
 		{"a header", true, "/", []string{"x-api-key: acme-key", "authorization: Digest x"}, upstream{remove: []string{"x-api-key"}}},
 		{"a scheme", true, "/", []string{"authorization: Bearer acme-key"}, upstream{remove: []string{"authorization"}}},
 		{"every one that is there", true, "/", []string{"x-api-key: acme-key", "authorization: Basic zzz", "cookie: key=z"}, upstream{remove: []string{"x-api-key", "authorization", "cookie"}}},
@@ -198,6 +213,7 @@ func TestQuote(t *testing.T) {
 func FuzzCredential(f *testing.F) {
 	f.Add("/?api_key=k", "k", "Bearer k", "key=k; a=b")
 	f.Add("/?api%5Fkey=k&api_key=%41", "a,b", "Basic "+basic("u:p"), "a=b,key=k")
+	f.Add("/?x=1;api_key=k&+api_key=l&api_key[]=m", "", "", "")
 	f.Add("/a#?", "", "apikey \xff", `key="k"; key`)
 	f.Fuzz(func(t *testing.T, path, header, authorization, cookie string) {
 		path = strings.ToValidUTF8(path, "!") // as Envoy does
@@ -219,10 +235,15 @@ func FuzzCredential(f *testing.F) {
 			}
 			var u upstream
 			u.removeCredentials(r, credentials, true)
-			for _, raw := range u.removeParameters {
-				if name, err := url.PathUnescape(raw); err != nil || name != "api_key" || !strings.Contains(path, raw) {
-					t.Errorf("parameter %q of %q is removed", raw, path)
+			var left []string // as Envoy removes them
+			for one := range strings.SplitSeq(r.query(), "&") {
+				if name, _, _ := strings.Cut(one, "="); !slices.Contains(u.removeParameters, name) {
+					left = append(left, one)
 				}
+			}
+			again := &request{path: "/?" + strings.Join(left, "&")}
+			if _, p := (Credential{Query, "api_key"}).find(again); p != absent || len(u.removeParameters) > 0 != (len(left) < strings.Count(r.query(), "&")+1) {
+				t.Errorf("%q of %q are removed, %q is left", u.removeParameters, path, left)
 			}
 			for _, h := range u.set {
 				again := &request{fields: fieldsOf("cookie", h.Value)}

@@ -28,10 +28,13 @@ const (
 
 	headerMapHeaders = 1<<3 | wire.AsBytes
 
-	// Of an entry of a map, and of a header.
-	textName  = 1<<3 | wire.AsBytes
-	textValue = 2<<3 | wire.AsBytes
-	textRaw   = 3<<3 | wire.AsBytes
+	// Of an entry of a map.
+	entryName  = 1<<3 | wire.AsBytes
+	entryValue = 2<<3 | wire.AsBytes
+
+	lineName  = 1<<3 | wire.AsBytes
+	lineValue = 2<<3 | wire.AsBytes
+	lineRaw   = 3<<3 | wire.AsBytes
 )
 
 // each calls read for every field of a message.
@@ -75,15 +78,8 @@ func (r *request) decodeAttributes(tag uint64, in wire.Message) error {
 			return each(in, r.decodeHTTP)
 		})
 	case attributesContext:
-		t, err := decodeText(in)
-		// The last of several counts.
-		for i := range r.context {
-			if r.context[i].name == t.name {
-				r.context[i] = t
-				return err
-			}
-		}
-		r.context = append(r.context, t)
+		t, err := decodeEntry(in)
+		r.tell(t)
 		return err
 	}
 	return nil
@@ -113,40 +109,52 @@ func (r *request) decodeHTTP(tag uint64, in wire.Message) error {
 	case httpHost:
 		r.host = in.Text()
 	case httpHeaders:
-		return r.decodeHeader(in)
+		t, err := decodeEntry(in)
+		r.fields.lines = append(r.fields.lines, t)
+		return err
 	case httpHeaderMap:
 		return each(in, func(tag uint64, in wire.Message) error {
 			if tag != headerMapHeaders {
 				return nil
 			}
-			return r.decodeHeader(in)
+			t, err := decodeLine(in)
+			r.fields.lines = append(r.fields.lines, t)
+			return err
 		})
 	}
 	return nil
 }
 
-func (r *request) decodeHeader(in wire.Message) error {
-	t, err := decodeText(in)
-	r.fields.lines = append(r.fields.lines, t)
-	return err
+// decodeEntry reads an entry of a map.
+func decodeEntry(in wire.Message) (t text, err error) {
+	err = each(in, func(tag uint64, in wire.Message) error {
+		switch tag {
+		case entryName:
+			t.name = in.Text()
+		case entryValue:
+			t.value = in.Text()
+		}
+		return nil
+	})
+	return t, err
 }
 
-func decodeText(in wire.Message) (t text, err error) {
-	for in.More() {
-		f, err := in.Next()
-		if err != nil {
-			return t, err
+// decodeLine reads a header field. Its raw value counts, if there is one.
+func decodeLine(in wire.Message) (t text, err error) {
+	raw := ""
+	err = each(in, func(tag uint64, in wire.Message) error {
+		switch tag {
+		case lineName:
+			t.name = in.Text()
+		case lineValue:
+			t.value = in.Text()
+		case lineRaw:
+			raw = in.Text()
 		}
-		switch f.Tag {
-		case textName:
-			t.name = f.Message.Text()
-		case textValue:
-			t.value = f.Message.Text()
-		case textRaw:
-			if raw := f.Message.Text(); raw != "" {
-				t.value = raw
-			}
-		}
+		return nil
+	})
+	if raw != "" {
+		t.value = raw
 	}
-	return t, nil
+	return t, err
 }

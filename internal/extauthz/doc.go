@@ -22,7 +22,8 @@
 // # What a client cannot do
 //
 // A credential that is there twice is refused, whichever of the two a later
-// service would take. Headers that tell the upstream who calls are overwritten or
+// service would take, and so is a parameter of which only some services make the
+// credential's name. Headers that tell the upstream who calls are overwritten or
 // removed in every answer that lets a request pass. Nothing of a request is
 // repeated in an answer's body. What an answer says of a subject goes out only if
 // it is plain ASCII.

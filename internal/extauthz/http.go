@@ -73,7 +73,7 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 		if len(all) > 1 {
 			return Misconfigured, 0
 		}
-		r.context = append(r.context, text{name, all[0]})
+		r.tell(text{name, all[0]})
 	}
 	if code, ok := r.says("denied_status"); ok {
 		deniedStatus, err = strconv.Atoi(code)

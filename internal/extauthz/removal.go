@@ -16,11 +16,11 @@ type upstream struct {
 	removeParameters []string // names as the path writes them
 }
 
-func (u *upstream) reset() {
-	clear(u.set)
-	clear(u.remove)
-	clear(u.removeParameters)
-	*u = upstream{set: u.set[:0], remove: u.remove[:0], removeParameters: u.removeParameters[:0]}
+// forget leaves nothing but memory for the next request.
+func (u *upstream) forget() {
+	*u = upstream{
+		set: emptied(u.set, maxKept), remove: emptied(u.remove, maxKept), removeParameters: emptied(u.removeParameters, maxKept),
+	}
 }
 
 // say sets a header, or removes it where there is nothing to say that a header can
@@ -53,7 +53,7 @@ func (u *upstream) removeCredentials(r *request, credentials []Credential, field
 	rewritten := false
 	for _, c := range credentials {
 		if c.Kind == Query {
-			c.eachParameter(r.query(), func(raw, _ string) { u.removeParameters = append(u.removeParameters, raw) })
+			c.eachParameter(r.query(), func(raw, _ string, _ bool) { u.removeParameters = append(u.removeParameters, raw) })
 			continue
 		}
 		if !fields {

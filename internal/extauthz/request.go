@@ -12,8 +12,21 @@ type request struct {
 	method, host string
 	path         string // with the query
 	peer         string // the other end of the proxy's connection, as text
-	context      []text
+	context      []text // of several with one name the last counts
+	crowded      bool   // there is more context than is kept
 	fields       fields
+}
+
+// maxContext bounds the entries of a context. An operator writes it, and needs a few.
+const maxContext = 256
+
+// tell adds an entry to the context.
+func (r *request) tell(t text) {
+	if len(r.context) == maxContext {
+		r.crowded = true
+		return
+	}
+	r.context = append(r.context, t)
 }
 
 // text is a text with a name.
@@ -60,7 +73,7 @@ func (f *fields) get(name, separator string) (value string, lines int) {
 
 // says returns what the context says under a name.
 func (r *request) says(name string) (value string, ok bool) {
-	for i := range r.context {
+	for i := len(r.context) - 1; i >= 0; i-- {
 		if r.context[i].name == name {
 			return r.context[i].value, true
 		}
@@ -70,15 +83,13 @@ func (r *request) says(name string) (value string, ok bool) {
 
 // forget leaves nothing but memory for the next request.
 func (r *request) forget() {
-	clear(r.context)
-	clear(r.fields.lines)
-	*r = request{context: r.context[:0], fields: fields{lines: r.fields.lines[:0]}}
+	*r = request{context: emptied(r.context, maxKept), fields: fields{lines: emptied(r.fields.lines, maxKept)}}
 }
 
 // query returns the query of the path.
 func (r *request) query() string {
-	_, query, _ := strings.Cut(r.path, "?")
-	query, _, _ = strings.Cut(query, "#")
+	path, _, _ := strings.Cut(r.path, "#") // behind it a ? is the fragment's
+	_, query, _ := strings.Cut(path, "?")
 	return query
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+	"unsafe"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -21,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // TestNoKeyAnywhere plants a key in every place where there can be one, whether it
@@ -82,6 +85,56 @@ func noKey(t *testing.T, key, path string, context map[string]string, fields []s
 	}
 	if strings.Contains(logged.String(), key) {
 		t.Errorf("%s %q %v: the key is in the log: %s", path, fields, context, &logged)
+	}
+}
+
+// TestForget: what the next request reuses has nothing of the last one in it, also
+// behind the ends of slices, whatever became of it.
+func TestForget(t *testing.T) {
+	for name, fields := range map[string][]string{
+		"known":   {"x-api-key: " + acmeKey, "cookie: session=s; key=x", "x-route: r"},
+		"unknown": {"x-api-key: planted-key"},
+	} {
+		s := newService(t, nil, func(o *Options) { o.RemoveCredential, o.PlainKeys = true, true })
+		in := askRaw("/private?api_key=planted-key&a=b", map[string]string{"domain": "edge", "descriptors": "api_key;api_key=demo;remote_address=%REQ(x-route)%;a=%LABEL(none)%"}, fields...)
+		c := new(call)
+		for range 4 {
+			read(t, &c.in, in)
+			s.answer(t.Context(), c)
+			c.forget()
+			nothingIn(t, name+": call", reflect.ValueOf(c).Elem())
+		}
+		if r := s.meters.results; r[Authenticated] != r[Limited] || r[Limited]+r[Unknown]/2 != 2 {
+			t.Errorf("%s: %v, want two that pass and two that are limited, or all unknown", name, r)
+		}
+	}
+	c := &call{encoded: make([]byte, maxKeptBytes+1), entries: make([]descriptors.Entry, maxKept+1)}
+	if c.forget(); cap(c.encoded) > maxKeptBytes || cap(c.entries) > maxKept {
+		t.Error("the memory of a large request is kept")
+	}
+}
+
+// nothingIn looks at all that a value holds. Slices must be empty, and zero up to
+// their capacity.
+func nothingIn(t *testing.T, name string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			nothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() != 0 {
+			t.Errorf("%s has %d items, want none", name, v.Len())
+		}
+		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap())
+		for i := range all.Len() {
+			nothingIn(t, name+"[]", all.Index(i))
+		}
+	default:
+		if !v.IsZero() {
+			t.Errorf("%s is not zero", name)
+		}
 	}
 }
 

@@ -163,19 +163,38 @@ type call struct {
 	encoded  []byte
 }
 
-// forget leaves no key and nothing of the request behind.
+// forget leaves no key and nothing of the request behind, neither in c nor in memory
+// that the next request reuses.
 func (c *call) forget() {
-	clear(c.request.Descriptors)
-	clear(c.request.Plain)
-	clear(c.entries[:cap(c.entries)]) // also of descriptors that were left out
-	clear(c.fields)
 	c.in.forget()
-	c.upstream.reset()
+	c.upstream.forget()
+	c.verdict.Forget()
 	*c = call{
-		in: c.in, request: policy.Request{Descriptors: c.request.Descriptors[:0], Plain: c.request.Plain[:0]},
-		entries: c.entries[:0], verdict: c.verdict, fields: c.fields[:0], body: c.body[:0],
-		upstream: c.upstream, encoded: c.encoded[:0],
+		in: c.in,
+		request: policy.Request{
+			Descriptors: emptied(c.request.Descriptors, maxKept),
+			Plain:       emptied(c.request.Plain, maxKept),
+		},
+		entries: emptied(c.entries, maxKept), verdict: c.verdict, fields: emptied(c.fields, maxKept),
+		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, encoded: emptied(c.encoded, maxKeptBytes),
 	}
+}
+
+// How much memory is kept for the next request, in items and in bytes. What a larger
+// one has needed is given back: it would be cleared after every request.
+const (
+	maxKept      = 512
+	maxKeptBytes = 16 << 10
+)
+
+// emptied returns the memory of a slice with nothing in it, also behind its end, if
+// it is not too large to keep.
+func emptied[T any](s []T, most int) []T {
+	if cap(s) > most {
+		return nil
+	}
+	clear(s[:cap(s)])
+	return s[:0]
 }
 
 // Register adds the service to a gRPC server, whose codec must know
@@ -252,6 +271,10 @@ func (s *Service) decide(ctx context.Context, c *call) Result {
 
 // identify finds out who calls.
 func (s *Service) identify(ctx context.Context, c *call) Result {
+	if c.in.crowded {
+		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error", zap.Int("most", maxContext))
+		return Misconfigured
+	}
 	key, p := find(&c.in, s.opts.Credentials)
 	rules := s.opts.Decider.Rules()
 	switch p {

@@ -10,7 +10,8 @@
 // byte for byte what the library's deterministic encoding gives.
 //
 // A function that takes another one calls it to append the fields of a message
-// inside. Lengths are put in front afterwards, so nothing is measured first.
+// inside. Entries of a Struct need no order for their reader; internal/ratelimit
+// writes them in the library's, internal/extauthz does not. Lengths are put in front afterwards, so nothing is measured first.
 //
 // # Reading
 //
