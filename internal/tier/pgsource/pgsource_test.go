@@ -169,6 +169,35 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
+// TestPlanted has somebody, who may create functions in public, wait for those who
+// apply the schema or write to it.
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	s := servers.StartPostgres(t, servers.PostgresOptions{})
+	exec(t, s, `GRANT CREATE ON SCHEMA public TO slidegate; CREATE TABLE caught (by text); GRANT INSERT ON caught TO PUBLIC; SET ROLE slidegate;
+		CREATE FUNCTION public.pg_advisory_xact_lock(integer) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('pg_advisory_xact_lock') $$;
+		CREATE FUNCTION public.cardinality(text[]) RETURNS integer LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('cardinality') RETURNING 1 $$;
+		CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('unnest') RETURNING 'x' $$;
+		CREATE FUNCTION public.json_build_object(text, text) RETURNS json LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('json_build_object') RETURNING '{}'::json $$`)
+	nobody := func(when string) {
+		t.Helper()
+		exec(t, s, `UPDATE slidegate.subjects SET disabled = NOT disabled; UPDATE slidegate.keys SET revoked_at = CASE WHEN revoked_at IS NULL THEN now() END`)
+		if got := text(t, s, `SELECT coalesce(string_agg(DISTINCT by, ', '), '') FROM caught`); got != "" {
+			t.Errorf("%s: who applies or writes runs %s of somebody else", when, got)
+		}
+	}
+	exec(t, s, Schema())
+	exec(t, s, customers)
+	nobody("new")
+
+	// As it was before it had a path of its own.
+	exec(t, s, `DO $$ DECLARE f regprocedure; BEGIN
+		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'slidegate'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %s RESET ALL', f); END LOOP;
+	END $$`)
+	exec(t, s, Schema())
+	nobody("applied again")
+}
+
 func TestOwnQuery(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})

@@ -17,6 +17,10 @@
 
 BEGIN;
 
+-- Here and in the functions names mean PostgreSQL's own, whoever has created a
+-- function of that name in public.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Two who apply this at once do it one after the other.
 DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('slidegate schema')); END $$;
 
@@ -57,7 +61,8 @@ COMMENT ON COLUMN slidegate.keys.revoked_at IS 'If set, whenever it is, nobody h
 -- transaction are told one by one. Beyond that everybody has changed: a million of
 -- messages would take longer to read than to ask again for what is in use.
 -- The channel is the setting tiers.postgres.channel.
-CREATE OR REPLACE FUNCTION slidegate.tell(kind text, names text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION slidegate.tell(kind text, names text[]) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   -- Of this transaction, whatever the number of its statements: a cascade has one
   -- for each subject.
@@ -71,7 +76,8 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION slidegate.tell_subjects() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION slidegate.tell_subjects() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   CASE TG_OP
     WHEN 'INSERT' THEN
@@ -89,7 +95,8 @@ BEGIN
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION slidegate.tell_keys() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION slidegate.tell_keys() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   CASE TG_OP
     WHEN 'INSERT' THEN
@@ -107,13 +114,15 @@ BEGIN
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION slidegate.tell_all() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION slidegate.tell_all() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM pg_notify('slidegate_tiers', '{"all":true}');
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION slidegate.touch() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION slidegate.touch() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   NEW.updated_at := now();
   RETURN NEW;
