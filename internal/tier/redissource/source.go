@@ -32,8 +32,10 @@ type Options struct {
 
 // Source implements [tier.Watcher]. It is safe for concurrent use.
 type Source struct {
-	opts   Options
-	silent time.Duration // see silence
+	opts    Options
+	marker  string        // see the manual
+	cluster bool          // the marker may be on another node than a hash
+	silent  time.Duration // see silence
 }
 
 var _ tier.Watcher = (*Source)(nil)
@@ -47,7 +49,8 @@ func New(o Options) (*Source, error) {
 	if o.Client == nil || o.Overrides == nil || o.Log == nil {
 		return nil, errors.New("redissource: a client, a reader of overrides and a log are needed")
 	}
-	return &Source{opts: o, silent: silence}, nil
+	_, cluster := o.Client.(*redis.ClusterClient)
+	return &Source{opts: o, marker: o.KeyPrefix + "ready", cluster: cluster, silent: silence}, nil
 }
 
 // Close closes the client. Lookups that are under way fail.
@@ -102,9 +105,10 @@ func (s *Source) bySubject(ctx context.Context, id string) (*tier.Record, error)
 }
 
 // read reads these fields of a hash, no others: the operator may keep anything
-// there. It returns those that exist.
+// there. It returns those that exist. That there are none is believed only with the
+// marker.
 func (s *Source) read(ctx context.Context, name string, fields ...string) (map[string]string, error) {
-	values, err := s.opts.Client.HMGet(ctx, name, fields...).Result()
+	values, ready, err := s.ask(ctx, name, fields)
 	switch {
 	case err == nil:
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
@@ -118,7 +122,31 @@ func (s *Source) read(ctx context.Context, name string, fields ...string) (map[s
 			hash[fields[i]] = text
 		}
 	}
+	if len(hash) > 0 {
+		return hash, nil
+	}
+	if s.cluster {
+		if ready, err = s.opts.Client.Exists(ctx, s.marker).Result(); err != nil {
+			return nil, fmt.Errorf("redissource: asking Redis: %w", err)
+		}
+	}
+	if ready == 0 {
+		return nil, fmt.Errorf("redissource: a key was not found, which is not believed: %[1]s does not exist; has this Redis lost its data, are url and key_prefix right? Once all subjects are there: SET %[1]s 1", s.marker)
+	}
 	return hash, nil
+}
+
+// ask asks for the fields of a hash, and in the same round trip how many markers
+// there are, but not on a cluster.
+func (s *Source) ask(ctx context.Context, name string, fields []string) (values []any, ready int64, err error) {
+	if s.cluster {
+		values, err = s.opts.Client.HMGet(ctx, name, fields...).Result()
+		return values, 0, err
+	}
+	p := s.opts.Client.Pipeline()
+	hash, marker := p.HMGet(ctx, name, fields...), p.Exists(ctx, s.marker)
+	_, err = p.Exec(ctx)
+	return hash.Val(), marker.Val(), err
 }
 
 // isWhole reports whether the hash of a key is the whole record.
