@@ -74,11 +74,11 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 	}
 	id, ok := hash["subject"]
 	if !ok {
-		return nil, fmt.Errorf("redissource: %s: %w: the field subject is missing", name, tier.ErrBadRecord)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: the field subject is missing", name, tier.ErrBadRecord)
 	}
 	revoked, err := readBool(hash["revoked"])
 	if err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w: revoked: %w", name, tier.ErrBadRecord, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: revoked: %w", name, tier.ErrBadRecord, err)
 	}
 	switch {
 	case revoked:
@@ -87,7 +87,7 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 		return s.record(name, id, hash)
 	}
 	if err := tier.ValidID(id); err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w: subject: %w", name, tier.ErrBadRecord, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: subject: %w", name, tier.ErrBadRecord, err)
 	}
 	return s.bySubject(ctx, id)
 }
@@ -112,9 +112,9 @@ func (s *Source) read(ctx context.Context, name string, fields ...string) (map[s
 	switch {
 	case err == nil:
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return nil, fmt.Errorf("redissource: %s: %w: it is no hash", name, tier.ErrBadRecord)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: it is no hash", name, tier.ErrBadRecord)
 	default:
-		return nil, fmt.Errorf("redissource: asking Redis: %w", err)
+		return nil, fmt.Errorf("tiers.redis: %w", err)
 	}
 	hash := make(map[string]string, len(fields))
 	for i, v := range values {
@@ -127,11 +127,11 @@ func (s *Source) read(ctx context.Context, name string, fields ...string) (map[s
 	}
 	if s.cluster {
 		if ready, err = s.opts.Client.Exists(ctx, s.marker).Result(); err != nil {
-			return nil, fmt.Errorf("redissource: asking Redis: %w", err)
+			return nil, fmt.Errorf("tiers.redis: %w", err)
 		}
 	}
 	if ready == 0 {
-		return nil, fmt.Errorf("redissource: a key was not found, which is not believed: %[1]s does not exist; has this Redis lost its data, are url and key_prefix right? Once all subjects are there: SET %[1]s 1", s.marker)
+		return nil, fmt.Errorf("tiers.redis: a key was not found, which is not believed: %[1]s does not exist; has this Redis lost its data, are url and key_prefix right? Once all subjects are there: SET %[1]s 1", s.marker)
 	}
 	return hash, nil
 }
@@ -163,7 +163,7 @@ func isWhole(hash map[string]string) bool {
 func (s *Source) record(name, id string, hash map[string]string) (*tier.Record, error) {
 	disabled, err := readBool(hash["disabled"])
 	if err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w: disabled: %w", name, tier.ErrBadRecord, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: disabled: %w", name, tier.ErrBadRecord, err)
 	}
 	subject, err := tier.NewSubject(tier.Parts{
 		ID:        id,
@@ -173,7 +173,7 @@ func (s *Source) record(name, id string, hash map[string]string) (*tier.Record, 
 		Labels:    []byte(hash["labels"]),
 	}, s.opts.Overrides)
 	if err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w", name, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w", name, err)
 	}
 	return &tier.Record{Subject: subject}, nil
 }
@@ -199,7 +199,7 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("redissource: listening on %s: %w", s.opts.Channel, err)
+	return fmt.Errorf("tiers.redis.channel: listening on %s: %w", s.opts.Channel, err)
 }
 
 // listen listens until the connection fails, and returns why.

@@ -269,7 +269,7 @@ func TestRecords(t *testing.T) {
 			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
 			switch {
 			case tt.bad != "":
-				if !errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), prefix+tt.bad) {
+				if !errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: "+prefix+tt.bad) {
 					t.Errorf("Lookup = %+v, %v; want %q", r, err, tt.bad)
 				}
 			case err != nil:
@@ -314,7 +314,7 @@ func TestMarker(t *testing.T) {
 				t.Helper()
 				for _, k := range nobody {
 					r, err := s.Lookup(t.Context(), k, nil)
-					if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "SET "+prefix+"ready 1") {
+					if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: ") || !strings.HasSuffix(err.Error(), "SET "+prefix+"ready 1") {
 						t.Errorf("%s: Lookup(%+v) = %+v, %v; want an error that says what to do", why, k, r, err)
 					}
 				}
@@ -389,11 +389,11 @@ func TestRefused(t *testing.T) {
 	s := newSource(t, zap.NewNop(), server.Addr())
 	defer s.Close()
 	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil)
-	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "hmget") {
+	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: NOPERM") || !strings.Contains(err.Error(), "hmget") {
 		t.Errorf("Lookup: %v", err)
 	}
 	err = s.Watch(t.Context(), func() { t.Error("ready") }, func(tier.Change) {})
-	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), channel) {
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers.redis.channel: listening on "+channel+": NOPERM") {
 		t.Errorf("Watch: %v", err)
 	}
 }
