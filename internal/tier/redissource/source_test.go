@@ -40,6 +40,7 @@ func newClient(addresses ...string) redis.UniversalClient {
 		DialTimeout:              time.Second,
 		ReadTimeout:              500 * time.Millisecond,
 		DialerRetries:            1,
+		PoolSize:                 100_000, // after so many failures a goroutine dials that may outlive Close by a second
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
