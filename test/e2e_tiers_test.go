@@ -192,6 +192,7 @@ func inRedis(t *testing.T) *home {
 		}
 	}
 	const prefix, channel = "slidegate:tier:", "slidegate:tiers"
+	do("SET", prefix+"ready", "1")
 	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
 	h.tells.subject, h.tells.revoked = 1, 1
 	h.env = map[string]string{envTiersSource: "redis", "SLIDEGATE_TIERS_REDIS_URL": "redis://" + h.proxy.Addr()}
@@ -201,6 +202,7 @@ func inRedis(t *testing.T) *home {
 		for _, key := range c.keys {
 			do("HSET", prefix+"key:"+h.digest(key), "subject", c.id)
 		}
+		do("SET", prefix+"ready", "1") // last: a server that was killed has lost everybody
 		do("PUBLISH", channel, `{"subject":"`+c.id+`"}`)
 	}
 	h.revoke = func(key string) {

@@ -79,15 +79,15 @@ var _ tier.Source = (*Source)(nil)
 func New(o Options) (*Source, error) {
 	u, err := parseURL(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("httpsource: %w", err)
+		return nil, fmt.Errorf("tiers.http.url: %w", err)
 	}
 	switch {
 	case o.Method != Get && o.Method != Post:
-		return nil, fmt.Errorf("httpsource: the method %q is neither %s nor %s", o.Method, Get, Post)
+		return nil, fmt.Errorf("tiers.http.method: the method %q is neither %s nor %s", o.Method, Get, Post)
 	case o.SendKey && o.Method != Post:
-		return nil, errors.New("httpsource: an API key is sent by post alone: a URL ends up in logs")
+		return nil, errors.New("tiers.http.send: an API key is sent by post alone: a URL ends up in logs")
 	case o.SendKey && u.Scheme != "https" && !isLoopback(u.Hostname()):
-		return nil, errors.New("httpsource: an API key is sent over https alone, or to this machine")
+		return nil, errors.New("tiers.http.send: an API key is sent over https alone, or to this machine")
 	case o.MaxBytes <= 0 || o.Timeout <= 0 || o.Overrides == nil:
 		return nil, errors.New("httpsource: a bound of bytes, a timeout and a reader of overrides are needed")
 	}
@@ -196,11 +196,11 @@ func (s *Source) dialTLS(ctx context.Context, network, address string) (net.Conn
 func (s *Source) Lookup(ctx context.Context, k tier.Key, last *tier.Record) (*tier.Record, error) {
 	switch {
 	case s.life.Err() != nil:
-		return nil, fmt.Errorf("httpsource: %s: %w", s.place, errClosed)
+		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, errClosed)
 	case k.Digest == "" && tier.ValidID(k.ID) != nil:
 		return &tier.Record{}, nil // nobody has such an id
 	case k.Digest != "" && s.opts.SendKey && k.Plain == "":
-		return nil, errors.New("httpsource: the endpoint is asked by the API key itself, and this question has only its digest")
+		return nil, errors.New("tiers.http.send: the endpoint is asked by the API key itself, and this question has only its digest")
 	case k.Digest != "" && s.opts.SendKey && !utf8.ValidString(k.Plain):
 		return &tier.Record{}, nil // JSON has no such text, so nobody can have it
 	}
@@ -208,7 +208,7 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, last *tier.Record) (*ti
 	defer cancel()
 	r, err := s.ask(ctx, k, last)
 	if err != nil {
-		return nil, fmt.Errorf("httpsource: %s: %w", s.place, err)
+		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, err)
 	}
 	return r, nil
 }

@@ -63,13 +63,13 @@ func TestNew(t *testing.T) {
 		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://127.0.0.1:80/" }, ""},
 		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://[::1]/" }, ""},
 		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://tiers.internal/" }, "over https alone"},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost.example/" }, "over https alone"},
-		{func(o *Options) { o.SendKey = true }, "by post alone"},
-		{func(o *Options) { o.Method = "put" }, `the method "put"`},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://tiers.internal/" }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost.example/" }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.SendKey = true }, "tiers.http.send: an API key is sent by post alone"},
+		{func(o *Options) { o.Method = "put" }, `tiers.http.method: the method "put"`},
 		{func(o *Options) { o.URL = "" }, "does not begin with"},
 		{func(o *Options) { o.URL = "ftp://x/" + planted }, "cannot be read"},
-		{func(o *Options) { o.URL = "ftp://x/" }, "does not begin with"},
+		{func(o *Options) { o.URL = "ftp://x/" }, "tiers.http.url: the URL does not begin with"},
 		{func(o *Options) { o.URL = "https:///x" }, "does not begin with"},
 		{func(o *Options) { o.URL = "https:x" }, "does not begin with"},
 		{func(o *Options) { o.URL = "https://me:sk-planted@x/" }, "has a user"},
@@ -248,7 +248,7 @@ func TestAnswers(t *testing.T) {
 				}
 				continue
 			}
-			if tt.err+tt.bad == "" || !strings.Contains(err.Error(), url+"/tiers: ") || !strings.Contains(err.Error(), tt.err+tt.bad) || errors.Is(err, tier.ErrBadRecord) != (tt.bad != "") {
+			if tt.err+tt.bad == "" || !strings.HasPrefix(err.Error(), "tiers.http: "+url+"/tiers: ") || !strings.Contains(err.Error(), tt.err+tt.bad) || errors.Is(err, tier.ErrBadRecord) != (tt.bad != "") {
 				t.Errorf("%s: %v; want %q", name, err, tt.err+tt.bad)
 			}
 			if strings.Contains(err.Error(), "sk-planted") || strings.Contains(err.Error(), digest) {
@@ -428,7 +428,7 @@ func TestBroken(t *testing.T) {
 func TestRefused(t *testing.T) {
 	s := newSource(t, Options{URL: "http://127.0.0.1:1/x?token=" + planted})
 	_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
-	if err == nil || !strings.HasPrefix(err.Error(), "httpsource: http://127.0.0.1:1/x: connecting: ") || !strings.Contains(err.Error(), "refused") {
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers.http: http://127.0.0.1:1/x: connecting: ") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Lookup: %v", err)
 	}
 }

@@ -4,10 +4,11 @@
 //
 // # Records
 //
-// Two hashes, whose names begin with [Options.KeyPrefix]:
+// Two hashes and a marker, whose names begin with [Options.KeyPrefix]:
 //
 //	<prefix>key:<digest>     subject, revoked
 //	<prefix>subject:<id>     tier, disabled, overrides, labels
+//	<prefix>ready            exists: all subjects are here
 //
 // The hash of a key names the subject, whose own hash holds the rest. So another
 // tier is one write, however many keys the subject has. A lookup is two questions
@@ -30,6 +31,13 @@
 // not even read, so that a hash which has none of these fields counts as none. The
 // hashes belong to the operator, who may keep more in them, and a field that a later
 // version reads must not break an earlier one beside it.
+//
+// That there is no hash is believed only while the marker exists, of whatever type.
+// Without it that is an error: a Redis that came back empty, another database or
+// another prefix would otherwise turn every customer into a stranger at once. The
+// marker is asked for in the same round trip as the hash; on a Cluster, where it is on
+// another node, in one of its own, when there is no hash. It is no proof against the
+// eviction of single hashes.
 //
 // What is no record (another type, a field that cannot be read) is an error that
 // wraps [tier.ErrBadRecord] and names the hash and the field.

@@ -32,8 +32,10 @@ type Options struct {
 
 // Source implements [tier.Watcher]. It is safe for concurrent use.
 type Source struct {
-	opts   Options
-	silent time.Duration // see silence
+	opts    Options
+	marker  string        // see the manual
+	cluster bool          // the marker may be on another node than a hash
+	silent  time.Duration // see silence
 }
 
 var _ tier.Watcher = (*Source)(nil)
@@ -47,7 +49,8 @@ func New(o Options) (*Source, error) {
 	if o.Client == nil || o.Overrides == nil || o.Log == nil {
 		return nil, errors.New("redissource: a client, a reader of overrides and a log are needed")
 	}
-	return &Source{opts: o, silent: silence}, nil
+	_, cluster := o.Client.(*redis.ClusterClient)
+	return &Source{opts: o, marker: o.KeyPrefix + "ready", cluster: cluster, silent: silence}, nil
 }
 
 // Close closes the client. Lookups that are under way fail.
@@ -71,11 +74,11 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 	}
 	id, ok := hash["subject"]
 	if !ok {
-		return nil, fmt.Errorf("redissource: %s: %w: the field subject is missing", name, tier.ErrBadRecord)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: the field subject is missing", name, tier.ErrBadRecord)
 	}
 	revoked, err := readBool(hash["revoked"])
 	if err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w: revoked: %w", name, tier.ErrBadRecord, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: revoked: %w", name, tier.ErrBadRecord, err)
 	}
 	switch {
 	case revoked:
@@ -84,7 +87,7 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 		return s.record(name, id, hash)
 	}
 	if err := tier.ValidID(id); err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w: subject: %w", name, tier.ErrBadRecord, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: subject: %w", name, tier.ErrBadRecord, err)
 	}
 	return s.bySubject(ctx, id)
 }
@@ -102,15 +105,16 @@ func (s *Source) bySubject(ctx context.Context, id string) (*tier.Record, error)
 }
 
 // read reads these fields of a hash, no others: the operator may keep anything
-// there. It returns those that exist.
+// there. It returns those that exist. That there are none is believed only with the
+// marker.
 func (s *Source) read(ctx context.Context, name string, fields ...string) (map[string]string, error) {
-	values, err := s.opts.Client.HMGet(ctx, name, fields...).Result()
+	values, ready, err := s.ask(ctx, name, fields)
 	switch {
 	case err == nil:
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return nil, fmt.Errorf("redissource: %s: %w: it is no hash", name, tier.ErrBadRecord)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: it is no hash", name, tier.ErrBadRecord)
 	default:
-		return nil, fmt.Errorf("redissource: asking Redis: %w", err)
+		return nil, fmt.Errorf("tiers.redis: %w", err)
 	}
 	hash := make(map[string]string, len(fields))
 	for i, v := range values {
@@ -118,7 +122,31 @@ func (s *Source) read(ctx context.Context, name string, fields ...string) (map[s
 			hash[fields[i]] = text
 		}
 	}
+	if len(hash) > 0 {
+		return hash, nil
+	}
+	if s.cluster {
+		if ready, err = s.opts.Client.Exists(ctx, s.marker).Result(); err != nil {
+			return nil, fmt.Errorf("tiers.redis: %w", err)
+		}
+	}
+	if ready == 0 {
+		return nil, fmt.Errorf("tiers.redis: a key was not found, which is not believed: %[1]s does not exist; has this Redis lost its data, are url and key_prefix right? Once all subjects are there: SET %[1]s 1", s.marker)
+	}
 	return hash, nil
+}
+
+// ask asks for the fields of a hash, and in the same round trip how many markers
+// there are, but not on a cluster.
+func (s *Source) ask(ctx context.Context, name string, fields []string) (values []any, ready int64, err error) {
+	if s.cluster {
+		values, err = s.opts.Client.HMGet(ctx, name, fields...).Result()
+		return values, 0, err
+	}
+	p := s.opts.Client.Pipeline()
+	hash, marker := p.HMGet(ctx, name, fields...), p.Exists(ctx, s.marker)
+	_, err = p.Exec(ctx)
+	return hash.Val(), marker.Val(), err
 }
 
 // isWhole reports whether the hash of a key is the whole record.
@@ -135,7 +163,7 @@ func isWhole(hash map[string]string) bool {
 func (s *Source) record(name, id string, hash map[string]string) (*tier.Record, error) {
 	disabled, err := readBool(hash["disabled"])
 	if err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w: disabled: %w", name, tier.ErrBadRecord, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w: disabled: %w", name, tier.ErrBadRecord, err)
 	}
 	subject, err := tier.NewSubject(tier.Parts{
 		ID:        id,
@@ -145,7 +173,7 @@ func (s *Source) record(name, id string, hash map[string]string) (*tier.Record, 
 		Labels:    []byte(hash["labels"]),
 	}, s.opts.Overrides)
 	if err != nil {
-		return nil, fmt.Errorf("redissource: %s: %w", name, err)
+		return nil, fmt.Errorf("tiers.redis: %s: %w", name, err)
 	}
 	return &tier.Record{Subject: subject}, nil
 }
@@ -171,7 +199,7 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("redissource: listening on %s: %w", s.opts.Channel, err)
+	return fmt.Errorf("tiers.redis.channel: listening on %s: %w", s.opts.Channel, err)
 }
 
 // listen listens until the connection fails, and returns why.

@@ -40,6 +40,7 @@ func newClient(addresses ...string) redis.UniversalClient {
 		DialTimeout:              time.Second,
 		ReadTimeout:              500 * time.Millisecond,
 		DialerRetries:            1,
+		PoolSize:                 100_000, // after so many failures a goroutine dials that may outlive Close by a second
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
@@ -118,12 +119,15 @@ func publish(t *testing.T, addresses []string, payload string) {
 // key, beside the subject's hash for look-ups by id.
 func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 	keys := make(map[string][]string) // digests by id
+	ready := func(p redis.Pipeliner) { p.Set(t.Context(), prefix+"ready", "1", 0) }
+	write(t, addresses, ready)
 	return tiertest.Fixture{
 		Source: newSource(t, zap.NewNop(), addresses...),
 		Put: func(t *testing.T, s tier.Subject, digests ...string) {
 			t.Helper()
 			keys[s.ID] = append(keys[s.ID], digests...)
 			write(t, addresses, func(p redis.Pipeliner) {
+				ready(p) // again, if the server has lost it
 				p.Del(t.Context(), prefix+"subject:"+s.ID)
 				p.HSet(t.Context(), prefix+"subject:"+s.ID, fields(s)...)
 				for _, d := range keys[s.ID] {
@@ -253,6 +257,7 @@ func TestRecords(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			write(t, []string{server.Addr()}, func(p redis.Pipeliner) {
 				p.FlushAll(t.Context())
+				p.Set(t.Context(), prefix+"ready", "1", 0)
 				if tt.key != nil {
 					p.HSet(t.Context(), prefix+"key:"+digest, tt.key)
 				}
@@ -265,7 +270,7 @@ func TestRecords(t *testing.T) {
 			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
 			switch {
 			case tt.bad != "":
-				if !errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), prefix+tt.bad) {
+				if !errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: "+prefix+tt.bad) {
 					t.Errorf("Lookup = %+v, %v; want %q", r, err, tt.bad)
 				}
 			case err != nil:
@@ -292,6 +297,53 @@ func TestRecords(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMarker: without the marker, nobody is a stranger, and who is found is found.
+func TestMarker(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) []string{
+		"server":  func(t *testing.T) []string { return []string{servers.StartRedis(t).Addr()} },
+		"cluster": func(t *testing.T) []string { return servers.StartCluster(t).Addrs() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			addresses := start(t)
+			s := newSource(t, zap.NewNop(), addresses...)
+			defer s.Close()
+			known, lost := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
+			nobody := []tier.Key{{Digest: strings.Repeat("ef", 32)}, {Digest: lost}, {ID: "lost"}}
+			doubted := func(why string) {
+				t.Helper()
+				for _, k := range nobody {
+					r, err := s.Lookup(t.Context(), k, nil)
+					if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: ") || !strings.HasSuffix(err.Error(), "SET "+prefix+"ready 1") {
+						t.Errorf("%s: Lookup(%+v) = %+v, %v; want an error that says what to do", why, k, r, err)
+					}
+				}
+			}
+			doubted("an empty Redis")
+			revoked := strings.Repeat("12", 32)
+			write(t, addresses, func(p redis.Pipeliner) {
+				p.HSet(t.Context(), prefix+"key:"+known, "subject", "acme")
+				p.HSet(t.Context(), prefix+"subject:acme", "tier", "pro")
+				p.HSet(t.Context(), prefix+"key:"+lost, "subject", "lost")
+				p.HSet(t.Context(), prefix+"key:"+revoked, "subject", "acme", "revoked", "1")
+				p.Set(t.Context(), "ready", "1", 0) // of another prefix
+			})
+			doubted("half a Redis")
+			acme := &tier.Subject{ID: "acme", Tier: "pro"}
+			for k, want := range map[tier.Key]*tier.Subject{{Digest: known}: acme, {ID: "acme"}: acme, {Digest: revoked}: nil} {
+				if r, err := s.Lookup(t.Context(), k, nil); err != nil || !cmp.Equal(want, r.Subject) {
+					t.Errorf("Lookup(%+v) = %+v, %v; want %+v", k, r, err, want)
+				}
+			}
+			write(t, addresses, func(p redis.Pipeliner) { p.HSet(t.Context(), prefix+"ready", "since", "2024") })
+			for _, k := range nobody {
+				if r, err := s.Lookup(t.Context(), k, nil); err != nil || r.Subject != nil {
+					t.Errorf("Lookup(%+v) = %+v, %v; want nobody", k, r, err)
+				}
+			}
+		})
+	}
 }
 
 // TestOtherFieldsStay: what an operator keeps beside our fields does not cross the
@@ -338,11 +390,11 @@ func TestRefused(t *testing.T) {
 	s := newSource(t, zap.NewNop(), server.Addr())
 	defer s.Close()
 	_, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil)
-	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "hmget") {
+	if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: NOPERM") || !strings.Contains(err.Error(), "hmget") {
 		t.Errorf("Lookup: %v", err)
 	}
 	err = s.Watch(t.Context(), func() { t.Error("ready") }, func(tier.Change) {})
-	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), channel) {
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers.redis.channel: listening on "+channel+": NOPERM") {
 		t.Errorf("Watch: %v", err)
 	}
 }
@@ -433,6 +485,12 @@ func TestLeastRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, nil); err != nil || r.Subject == nil || r.Subject.Tier != "pro" {
+		t.Errorf("Lookup = %+v, %v", r, err)
+	}
+	if _, err := server.Do("SET", prefix+"ready", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Lookup(t.Context(), tier.Key{ID: "nobody"}, nil); err != nil || r.Subject != nil {
 		t.Errorf("Lookup = %+v, %v", r, err)
 	}
 	w := start(t, s)
