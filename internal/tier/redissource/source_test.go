@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,6 @@ func newClient(addresses ...string) redis.UniversalClient {
 		DialTimeout:              time.Second,
 		ReadTimeout:              500 * time.Millisecond,
 		DialerRetries:            1,
-		PoolSize:                 100_000, // after so many failures a goroutine dials that may outlive Close by a second
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
@@ -121,6 +121,7 @@ func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 	keys := make(map[string][]string) // digests by id
 	ready := func(p redis.Pipeliner) { p.Set(t.Context(), prefix+"ready", "1", 0) }
 	write(t, addresses, ready)
+	t.Cleanup(func() { dialled(t) })
 	return tiertest.Fixture{
 		Source: newSource(t, zap.NewNop(), addresses...),
 		Put: func(t *testing.T, s tier.Subject, digests ...string) {
@@ -167,6 +168,26 @@ func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 			})
 		},
 		Forgets: true,
+	}
+}
+
+// dialled waits for the goroutine of the library that dials after many failures: it
+// notices that its client is closed when it has slept for a second.
+func dialled(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		var all strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(all.String(), ".tryDial(") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a goroutine still dials")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
