@@ -12,9 +12,13 @@ import (
 // not take what the suite puts wrong. It is not parallel: the suite would take the
 // goroutines of other tests for leaks.
 func TestContract(t *testing.T) {
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, `ALTER TABLE slidegate.subjects DROP CONSTRAINT subjects_id_check, DROP CONSTRAINT subjects_overrides_check`)
+	s.Kill()
 	tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
-		s := start(t, servers.PostgresOptions{})
-		exec(t, s, `ALTER TABLE slidegate.subjects DROP CONSTRAINT subjects_id_check, DROP CONSTRAINT subjects_overrides_check`)
+		s.Start()
+		t.Cleanup(s.Kill) // with what of it runs here
+		exec(t, s, `TRUNCATE slidegate.subjects CASCADE`)
 		source, err := New(Options{URL: s.URL(), Channel: channel, Overrides: tiertest.ReadOverrides})
 		if err != nil {
 			t.Fatal(err)

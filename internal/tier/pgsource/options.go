@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -71,7 +68,8 @@ const (
 // urlHint says what to write instead, and nothing of what was written.
 const urlHint = "want postgres://user@host:5432/database, and in its password %40 for @, %2F for /, %3F for ? and so on"
 
-// poolConfig turns the options into the library's. Its errors name the setting.
+// poolConfig turns the options into the library's, but for what is done to new
+// connections. Its errors name the setting.
 func (o *Options) poolConfig() (*pgxpool.Config, error) {
 	text, password, err := cutPassword(o.URL)
 	if err != nil {
@@ -86,6 +84,13 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 		c.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	c.MaxConns = int32(min(o.PoolSize, math.MaxInt32))
+	// A request waits a few milliseconds: neither for a connection to be made nor
+	// for one to be tried. A dead one is asked only once.
+	c.MinConns = c.MaxConns
+	c.HealthCheckPeriod = time.Second
+	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	// They do not all end at once.
+	c.MaxConnLifetime, c.MaxConnLifetimeJitter = 50*time.Minute, 10*time.Minute
 
 	session := c.ConnConfig.RuntimeParams
 	session["client_encoding"] = "UTF8"
@@ -105,7 +110,6 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 		f.SetMaxBodyLen(maxAnswer)
 		return f
 	}
-	c.BeforeConnect = o.beforeConnect
 	c.BeforeClose = hangUp
 	return c, nil
 }
@@ -159,42 +163,6 @@ func cutPassword(text string) (without, password string, err error) {
 	return scheme + "://" + host + rest + separator + "sslmode=disable", password, nil
 }
 
-// beforeConnect completes the configuration of one new connection.
-func (o *Options) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
-	if o.Password != nil {
-		if password := o.Password(); password != "" {
-			c.Password = password
-		}
-	}
-	var config *tls.Config
-	if o.TLS != nil {
-		config = o.TLS()
-	}
-	c.TLSConfig = tlsFor(config, c.Host, c.Port)
-	for _, f := range c.Fallbacks {
-		f.TLSConfig = tlsFor(config, f.Host, f.Port)
-	}
-
-	// Before the library closes a connection whose question was given up it asks
-	// the server to cancel that, for up to 15 seconds, in which nobody has this
-	// place in the pool. statement_timeout does it without us.
-	var connected atomic.Bool
-	dial := c.DialFunc
-	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if connected.Load() {
-			return nil, errNoCancel
-		}
-		return dial(ctx, network, address)
-	}
-	c.AfterConnect = func(context.Context, *pgconn.PgConn) error {
-		connected.Store(true)
-		return nil
-	}
-	return nil
-}
-
-var errNoCancel = errors.New("nothing is cancelled")
-
 // tlsFor returns the configuration for one host.
 func tlsFor(c *tls.Config, host string, port uint16) *tls.Config {
 	if network, _ := pgconn.NetworkAddress(host, port); c == nil || network == "unix" {
@@ -205,11 +173,4 @@ func tlsFor(c *tls.Config, host string, port uint16) *tls.Config {
 		c.ServerName = host
 	}
 	return c
-}
-
-// hangUp does not wait for the good-bye of a server that has not answered.
-func hangUp(c *pgx.Conn) {
-	if c.IsClosed() {
-		_ = c.PgConn().Conn().Close() // nothing was written that anybody wants
-	}
 }

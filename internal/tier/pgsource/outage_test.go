@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,81 @@ func TestRestart(t *testing.T) {
 				t.Errorf("%s, back again: %v", tt.name, err)
 			}
 		}
+	}
+}
+
+// warm waits until all connections are made, and returns their processes, which
+// have read the queries.
+func warm(t *testing.T, s *Source) (pids []uint32) {
+	t.Helper()
+	ready := func() bool { return s.pool.Stat().IdleConns() == s.pool.Stat().MaxConns() }
+	for deadline := time.Now().Add(patience); !ready(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got %+v, want all connections made", s.PoolStats())
+		}
+	}
+	conns := s.pool.AcquireAllIdle(t.Context())
+	for _, conn := range conns {
+		var prepared int
+		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%slidegate.subjects%' AND name LIKE 'stmt\_%'`).Scan(&prepared); err != nil || prepared != 2 {
+			t.Errorf("a new connection has read %d queries, %v, want 2", prepared, err)
+		}
+		pids = append(pids, conn.Conn().PgConn().PID())
+		conn.Release()
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// TestWarm has nobody wait for a connection: they are made before the first
+// question, and after an outage, even if nobody has asked meanwhile.
+func TestWarm(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	s.Stop()
+	source := open(t, Options{URL: s.URL(), Channel: channel})
+	s.Start()
+	first := warm(t, source)
+	if err := ask(t, source, patience); err != nil {
+		t.Error(err)
+	}
+	if made := source.pool.Stat().NewConnsCount(); len(first) != defaultPoolSize || int(made) < len(first) || source.PoolStats().Waits != 0 {
+		t.Errorf("got connections %v and %+v, want %d before anybody asks", first, source.PoolStats(), defaultPoolSize)
+	}
+	if config := source.pool.Config(); config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{IdleDuration: time.Hour}) {
+		t.Error("a connection that was idle is tried before it is used")
+	}
+
+	w := listen(t, source)
+	s.Kill()
+	if err := w.end(t); err == nil {
+		t.Error("killed: Watch ended without an error")
+	}
+	s.Start()
+	if again := warm(t, source); len(again) != defaultPoolSize || slices.Equal(first, again) {
+		t.Errorf("after an outage: got connections %v, then %v, want as many others", first, again)
+	}
+	if err := ask(t, source, patience); err != nil {
+		t.Errorf("after an outage: %v", err)
+	}
+}
+
+// TestHugeRow has one row that is longer than any may be. It costs nobody else's
+// connection.
+func TestHugeRow(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{})
+	exec(t, s, customers)
+	exec(t, s, `UPDATE slidegate.subjects SET tier = repeat('x', 1000000) WHERE id = 'gone'`)
+	source := open(t, Options{URL: s.URL()})
+	before := warm(t, source)
+	if _, err := lookup(t, source, tier.Key{ID: "gone"}); !errors.Is(err, tier.ErrBadRecord) || !strings.Contains(err.Error(), "the row is longer") {
+		t.Errorf("got %v, want a bad record", err)
+	}
+	kept := slices.DeleteFunc(warm(t, source), func(pid uint32) bool { return !slices.Contains(before, pid) })
+	if len(kept) != len(before)-1 {
+		t.Errorf("got connections %v of %v still there, want all but one", kept, before)
 	}
 }
 

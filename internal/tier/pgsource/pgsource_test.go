@@ -105,7 +105,7 @@ func TestLookup(t *testing.T) {
 	gone, plain := &tier.Subject{ID: "gone", Tier: "free", Disabled: true}, &tier.Subject{ID: "plain"}
 	// By whatever way an operator has to ask, for instance because of a pooler.
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
-		source := open(t, Options{URL: s.URL() + "?default_query_exec_mode=" + mode})
+		source := open(t, Options{URL: s.URL() + "?default_query_exec_mode=" + mode, PoolSize: 1})
 		for _, tt := range []struct {
 			name string
 			key  tier.Key
@@ -201,7 +201,7 @@ func TestPlanted(t *testing.T) {
 func TestOwnQuery(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
-	exec(t, s, `CREATE TYPE plan AS ENUM ('free', 'pro'); CREATE TABLE hidden (digest text)`)
+	exec(t, s, `CREATE TYPE plan AS ENUM ('free', 'pro'); CREATE DOMAIN digits AS text; CREATE TABLE hidden (digest text)`)
 	subject := func(id, tierName string) *tier.Subject { return &tier.Subject{ID: id, Tier: tierName} }
 	long := `repeat('x', 300000)`
 	for _, tt := range []struct {
@@ -245,7 +245,7 @@ func TestOwnQuery(t *testing.T) {
 		{"syntax", `SELEKT 'a' AS subject`, nil, []string{"syntax error"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			source := open(t, Options{URL: s.URL(), Query: tt.query + ` WHERE $1 <> ''`})
+			source := open(t, Options{URL: s.URL(), PoolSize: 1, Query: tt.query + ` WHERE $1 <> ''`})
 			got, err := lookup(t, source, tier.Key{Digest: digest("a")})
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
@@ -270,6 +270,42 @@ func TestOwnQuery(t *testing.T) {
 		})
 	}
 
+	for _, tt := range []struct {
+		name, query string
+		err         string // empty: acme is found
+	}{
+		{"text", `SELECT 'acme' AS subject WHERE $1 <> ''`, ""},
+		{"varchar", `SELECT 'acme' AS subject WHERE $1::varchar <> ''`, ""},
+		{"char", `SELECT 'acme' AS subject WHERE $1::char(64) <> ''`, ""},
+		{"bytea of text", `SELECT 'acme' AS subject WHERE repeat('a', 64)::bytea <> decode($1, 'hex')`, ""},
+		{"integer of text", `SELECT 'acme' AS subject WHERE length($1::text)::text::integer > 0`, ""},
+		{"own type", `SELECT 'acme' AS subject WHERE $1::digits <> ''`, ""},
+
+		{"bytea", `SELECT 'acme' AS subject WHERE '\xaa'::bytea = $1`, "$1 is of type bytea, want text: write decode($1, 'hex')"},
+		{"integer", `SELECT 'acme' AS subject WHERE 1 = $1`, "$1 is of type int4, want text: write $1::text, or $1::text::int4"},
+		{"uuid", `SELECT 'acme' AS subject WHERE $1::uuid IS NOT NULL`, "$1 is of type uuid, want text: write $1::text, or $1::text::uuid"},
+		{"name", `SELECT 'acme' AS subject WHERE $1::name <> ''`, "$1 is of type name"},
+		{"two", `SELECT 'acme' AS subject WHERE $1 <> '' AND $2 <> ''`, "it has 2, want $1 alone"},
+		{"in quotes", `SELECT 'acme' AS subject WHERE '$1' <> ''`, "it has 0, want $1 alone"},
+	} {
+		t.Run("parameter "+tt.name, func(t *testing.T) {
+			for _, mode := range []string{"cache_statement", "cache_describe", "exec", "simple_protocol"} {
+				source := open(t, Options{URL: s.URL() + "?default_query_exec_mode=" + mode, PoolSize: 1, Query: tt.query, QueryByID: tt.query})
+				for setting, k := range map[string]tier.Key{"tiers.postgres.query: ": {Digest: digest("a")}, "tiers.postgres.query_by_id: ": {ID: "aced"}} {
+					for range 2 {
+						got, err := lookup(t, source, k)
+						if tt.err == "" && (err != nil || !cmp.Equal(got, subject("acme", ""))) {
+							t.Errorf("%s, %sgot %v, %v, want acme", mode, setting, got, err)
+						}
+						if tt.err != "" && (err == nil || !strings.HasPrefix(err.Error(), setting) || !strings.Contains(err.Error(), tt.err) || errors.Is(err, tier.ErrBadRecord)) {
+							t.Errorf("%s, %sgot %v, %v, want %q", mode, setting, got, err, tt.err)
+						}
+					}
+				}
+			}
+		})
+	}
+
 	t.Run("by id", func(t *testing.T) {
 		none := open(t, Options{URL: s.URL(), Query: `SELECT $1 AS subject`})
 		if got, err := lookup(t, none, tier.Key{ID: "acme"}); got != nil || err != nil {
@@ -287,7 +323,7 @@ func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
 	source := open(t, Options{URL: s.URL()})
-	for _, k := range []tier.Key{{Digest: digest("a")}, {ID: "acme"}} {
+	for _, k := range []tier.Key{{Digest: digest("a")}, {ID: "aced"}} {
 		if _, err := lookup(t, source, k); err == nil || !strings.Contains(err.Error(), "rls tiers schema") {
 			t.Errorf("no schema: got %v, want what to do", err)
 		}
@@ -326,6 +362,7 @@ func TestOptions(t *testing.T) {
 		{"two hosts", Options{URL: "postgres://u:sesame@h/db?host=other"}, "host: the URL has one already"},
 		{"connect_timeout", Options{URL: "postgres://u:sesame@h/db?connect_timeout=x"}, "invalid connect_timeout"},
 		{"query", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT 1"}, "tiers.postgres.query: it has no $1"},
+		{"tenth", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT $10"}, "tiers.postgres.query: it has no $1"},
 		{"query by id", Options{URL: "postgres://h/db", QueryByID: "SELECT 1"}, "tiers.postgres.query_by_id: it has no $1"},
 		{"channel", Options{URL: "postgres://h/db", Channel: strings.Repeat("c", 64)}, "tiers.postgres.channel: "},
 		{"channel with a zero", Options{URL: "postgres://h/db", Channel: "a\x00"}, "tiers.postgres.channel: "},

@@ -23,12 +23,14 @@ const absent = -1
 // and those of extensions, such as citext. All have a text.
 const firstOwn = 16384
 
-// The types that a column may have; domains count as what they are made of.
+// The types that a column or the parameter may have; domains count as what they are made of.
 var (
 	texts    = []uint32{pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.NameOID, pgtype.UnknownOID}
 	ids      = append([]uint32{pgtype.UUIDOID, pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID}, texts...)
 	booleans = []uint32{pgtype.BoolOID}
-	objects  = append([]uint32{pgtype.JSONOID, pgtype.JSONBOID}, texts...)
+	// A name would be cut off.
+	parameters = []uint32{pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.UnknownOID}
+	objects    = append([]uint32{pgtype.JSONOID, pgtype.JSONBOID}, texts...)
 )
 
 // readColumns finds the columns. Its errors wrap errColumns.

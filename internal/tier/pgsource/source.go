@@ -34,8 +34,8 @@ type Source struct {
 	silence, answer time.Duration
 }
 
-// New returns a source that has connected to nothing yet. Its errors are about
-// the options, and name the setting.
+// New returns a source that begins to connect, in the background. Its errors are
+// about the options, and name the setting.
 func New(o Options) (*Source, error) {
 	if o.Overrides == nil {
 		return nil, errors.New("pgsource: nobody reads overrides")
@@ -52,10 +52,10 @@ func New(o Options) (*Source, error) {
 			o.QueryByID = queryByID
 		}
 	}
-	if !strings.Contains(o.Query, "$1") {
+	if !hasParameter.MatchString(o.Query) {
 		return nil, errors.New("tiers.postgres.query: it has no $1, which is the digest")
 	}
-	if o.QueryByID != "" && !strings.Contains(o.QueryByID, "$1") {
+	if o.QueryByID != "" && !hasParameter.MatchString(o.QueryByID) {
 		return nil, errors.New("tiers.postgres.query_by_id: it has no $1, which is the id")
 	}
 	if len(o.Channel) > maxChannel || strings.ContainsRune(o.Channel, 0) || !utf8.ValidString(o.Channel) {
@@ -71,10 +71,12 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.closed, s.close = context.WithCancel(context.Background())
+	config.BeforeConnect, config.AfterConnect = s.beforeConnect, s.afterConnect
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		s.close()
 		return nil, fmt.Errorf("tiers.postgres: %w", err)
 	}
-	s.closed, s.close = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -116,9 +118,9 @@ func (s *Source) until(ctx context.Context) (context.Context, func()) {
 // are after a restart of the server, costs no lookup: it is asked again at once,
 // on a new one.
 func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
-	q := question{"tiers.postgres.query", s.o.Query, k.Digest}
+	q := s.byDigest(k.Digest)
 	if k.Digest == "" {
-		q = question{"tiers.postgres.query_by_id", s.o.QueryByID, k.ID}
+		q = s.byID(k.ID)
 		// What is no id is in no table, and the server might stumble over it.
 		if q.sql == "" || tier.ValidID(k.ID) != nil {
 			return &tier.Record{}, nil
@@ -136,9 +138,6 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 	return &tier.Record{Subject: subject}, nil
 }
 
-// A question is a query with its parameter, and the setting that it is from.
-type question struct{ setting, sql, parameter string }
-
 // ask asks once. again: it may well be answered the next time.
 func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, again bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
@@ -146,51 +145,29 @@ func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, ag
 		return nil, false, err
 	}
 	defer conn.Release()
-	if subject, err = s.query(ctx, conn.Conn(), q); err == nil || errors.Is(err, tier.ErrBadRecord) {
+	subject, err = s.query(ctx, conn.Conn(), q)
+	switch state := sqlState(err); state[:min(2, len(state))] {
+	case "0A", "26", "42":
+		// What was read before may not fit any longer: a column has changed its type,
+		// or a pooler in between has forgotten the statement.
+		forget(ctx, conn.Conn(), q)
+		if state == "0A000" || state == "26000" {
+			subject, err = s.query(ctx, conn.Conn(), q)
+		}
+	}
+	if err == nil || badRecord(err) || !conn.Conn().IsClosed() {
 		return subject, false, err
 	}
-	if conn.Conn().IsClosed() {
-		if ctx.Err() == nil {
-			s.pool.Reset() // the others have not fared better
-		}
-		return nil, true, err
+	if ctx.Err() == nil {
+		s.pool.Reset() // the others have not fared better
 	}
-	switch sqlState(err) {
-	case "0A000", "26000":
-		// The prepared statement does not fit any longer: a column has changed its
-		// type, or a pooler in between has forgotten it. The library forgets it now.
-		return nil, true, err
-	}
-	return nil, false, err
+	return nil, true, err
 }
 
-func (s *Source) query(ctx context.Context, conn *pgx.Conn, q question) (subject *tier.Subject, err error) {
-	rows, err := conn.Query(ctx, q.sql, pgx.QueryResultFormats{pgx.TextFormatCode}, q.parameter)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var c columns
-	n := 0
-	for ; rows.Next(); n++ {
-		if n > 0 {
-			return nil, fmt.Errorf("%w: more than one row is returned for one parameter", tier.ErrBadRecord)
-		}
-		if c, err = readColumns(rows.FieldDescriptions()); err != nil {
-			return nil, err
-		}
-		if subject, err = c.read(rows.RawValues(), s.o.Overrides); err != nil {
-			return nil, err
-		}
-	}
-	if err = rows.Err(); err == nil && n == 0 {
-		// A query that is wrong for everybody is so for those whom nobody knows.
-		_, err = readColumns(rows.FieldDescriptions())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return subject, nil
+// badRecord reports whether an error is about what one row holds.
+func badRecord(err error) bool {
+	var tooLong *pgproto3.ExceededMaxBodyLenErr
+	return errors.Is(err, tier.ErrBadRecord) || errors.As(err, &tooLong)
 }
 
 // sqlState is PostgreSQL's code of an error, empty if it is none of the server's.
@@ -207,7 +184,7 @@ func (s *Source) explain(q question, err error) error {
 	if s.closed.Err() != nil {
 		return fmt.Errorf("tiers.postgres: the source is closed: %w", err)
 	}
-	if errors.Is(err, tier.ErrBadRecord) || errors.Is(err, errColumns) {
+	if errors.Is(err, tier.ErrBadRecord) || errors.Is(err, errColumns) || errors.Is(err, errParameters) {
 		return fmt.Errorf("%s: %w", q.setting, err)
 	}
 	var tooLong *pgproto3.ExceededMaxBodyLenErr
@@ -259,7 +236,7 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 	}
 	q := question{setting: "tiers.postgres.channel"}
 	config := s.pool.Config().ConnConfig
-	if err := s.o.beforeConnect(ctx, config); err != nil {
+	if err := s.beforeConnect(ctx, config); err != nil {
 		return s.explain(q, err)
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
@@ -280,6 +257,8 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 			return ctx.Err()
 		}
 		if err != nil {
+			// So are the others, most often. They are made again in the background.
+			s.pool.Reset()
 			return fmt.Errorf("tiers.postgres: the connection that listens is lost: %w", err)
 		}
 		if n != nil {
