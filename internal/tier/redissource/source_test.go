@@ -271,9 +271,9 @@ func TestRecords(t *testing.T) {
 		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it is none of"},
 		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it is none of"},
 		{"disabled or not, whole", []string{"subject", "acme", "disabled", "TRUE"}, nil, nil, "key:" + digest + ": bad record: disabled"},
-		{"bad overrides", []string{"subject", "acme"}, []string{"overrides", "["}, nil, "subject:acme: bad record: overrides: "},
-		{"bad labels", []string{"subject", "acme"}, []string{"labels", "[]"}, nil, "subject:acme: bad record: labels: it is no JSON object"},
-		{"bad tier", []string{"subject", "acme"}, []string{"tier", "\n"}, nil, "subject:acme: bad record: tier: byte 1 is a control character"},
+		{"bad overrides", []string{"subject", "acme"}, []string{"overrides", "["}, nil, "subject:acme: bad record: subject \"acme\": overrides: "},
+		{"bad labels", []string{"subject", "acme"}, []string{"labels", "[]"}, nil, "subject:acme: bad record: subject \"acme\": labels: it is no JSON object"},
+		{"bad tier", []string{"subject", "acme"}, []string{"tier", "\n"}, nil, "subject:acme: bad record: subject \"acme\": tier: byte 1 is a control character"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			write(t, []string{server.Addr()}, func(p redis.Pipeliner) {
