@@ -4,8 +4,10 @@
 // # Asking
 //
 // [Source.Lookup] runs one prepared query with one parameter, the digest of an API
-// key or the id of a subject, on one of [Options.PoolSize] connections. It writes
-// nothing; the role needs no more than SELECT. Columns are found by name:
+// key or the id of a subject, on one of [Options.PoolSize] connections: one round
+// trip. It writes nothing; the role needs no more than SELECT. A query that takes its
+// parameter for anything but a text, such as bytea, is an error for every key: it
+// would find nobody. Columns are found by name:
 //
 //	subject    text, uuid or integer   the id; required
 //	tier       text or an enumeration  NULL: the default tier
@@ -20,11 +22,12 @@
 //
 // # Connections
 //
-// [New] connects to nothing. A connection is made when it is needed, in the
-// background and for at most five seconds a host, with the password and the
-// certificates of that moment. One that was idle for a second is tried before it
-// is used, and a question that meets a dead one is asked again at once, so that a
-// restart of the server is an error only while the server is away.
+// [New] returns at once. All connections are made in the background, then and
+// again after an outage, each for at most five seconds a host, with the password and
+// the certificates of that moment, and have read the queries before anybody asks.
+// None is tried before it is used: a question that meets a dead one drops all of them
+// and is asked again at once, so that a restart of the server is an error only while
+// the server is away. [Source.Watch] drops them too when it loses its own.
 //
 // The server itself ends what takes longer than nine tenths of [Options.Timeout]
 // (statement_timeout), and the connection lives on. A caller whose context ends

@@ -68,7 +68,7 @@ func TestRestart(t *testing.T) {
 		fill(t, source)
 		tt.end()
 		if tt.name != "terminated" {
-			if err := ask(t, source, patience); err == nil || !strings.Contains(err.Error(), "tiers.postgres: ") || errors.Is(err, context.DeadlineExceeded) {
+			if err := ask(t, source, patience); err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.url: ") || errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: got %v, want at once that nobody is there", tt.name, err)
 			}
 		}
@@ -325,21 +325,27 @@ func TestCredentials(t *testing.T) {
 		{"not verified", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }}, ""},
 		{"another name", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: roots, ServerName: "localhost"} }}, ""},
 		{"the second host", Options{URL: strings.Replace(withPassword, "@127", "@127.0.0.1:1,127", 1), TLS: trusting}, ""},
-		{"no password", Options{URL: s.URL(), TLS: trusting}, "password_file"},
-		{"wrong password", Options{URL: withPassword, Password: func() string { return secret + "x" }, TLS: trusting}, "password_file"},
-		{"no TLS", Options{URL: withPassword}, "pg_hba.conf"},
-		{"TLS of none", Options{URL: withPassword, TLS: func() *tls.Config { return nil }}, "pg_hba.conf"},
-		{"unknown authority", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: x509.NewCertPool()} }}, "certificate"},
-		{"wrong name", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: roots, ServerName: "example.com"} }}, "certificate"},
-		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres: "},
+		{"no password", Options{URL: s.URL(), TLS: trusting}, "tiers.postgres.password: "},
+		{"wrong password", Options{URL: withPassword, Password: func() string { return secret + "x" }, TLS: trusting}, "tiers.postgres.password: "},
+		{"no TLS", Options{URL: withPassword}, "tiers.postgres.tls.mode"},
+		{"TLS of none", Options{URL: withPassword, TLS: func() *tls.Config { return nil }}, "tiers.postgres.tls.mode"},
+		{"unknown authority", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: x509.NewCertPool()} }}, "tiers.postgres.tls.ca_file: "},
+		{"wrong name", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: roots, ServerName: "example.com"} }}, "tiers.postgres.tls.server_name: "},
+		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres.url: nobody is there"},
 		{"unknown database", Options{URL: withPassword + "x", TLS: trusting}, "tiers.postgres.url: "},
-		{"unknown user", Options{URL: strings.Replace(withPassword, "slidegate:", "x:", 1), TLS: trusting}, "the user of url"},
+		{"unknown user", Options{URL: strings.Replace(withPassword, "slidegate:", "x:", 1), TLS: trusting}, "tiers.postgres.password: "},
+		{"unknown parameter", Options{URL: withPassword + "?aplication_name=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
+		{"bad value of one", Options{URL: withPassword + "?statement_timeout=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
 		{"socket", Options{URL: s.SocketURL(), TLS: trusting}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			tt.o.PoolSize = 1
 			err := ask(t, open(t, tt.o), patience)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), "tiers.postgres.") {
+				t.Errorf("got %v, want a setting first", err)
 			}
 			if err != nil && strings.Contains(err.Error(), "sesame") {
 				t.Errorf("the error holds the password: %v", err)
@@ -361,7 +367,7 @@ func TestCredentials(t *testing.T) {
 	}
 
 	plain := start(t, servers.PostgresOptions{})
-	if err := ask(t, open(t, Options{URL: plain.URL(), TLS: trusting}), patience); err == nil || !strings.Contains(err.Error(), "refused TLS") {
+	if err := ask(t, open(t, Options{URL: plain.URL(), TLS: trusting}), patience); err == nil || !strings.Contains(err.Error(), "tiers.postgres.tls.mode: the server has no TLS") {
 		t.Errorf("a server without TLS: got %v, want that it refuses it", err)
 	}
 }

@@ -152,7 +152,14 @@ func TestSchemaRefuses(t *testing.T) {
 		`INSERT INTO slidegate.subjects (id) VALUES ('größer')`,
 		`INSERT INTO slidegate.subjects (id) VALUES (repeat('a', 257))`,
 		`INSERT INTO slidegate.subjects (id, overrides) VALUES ('a', '[]')`,
+		`INSERT INTO slidegate.subjects (id) VALUES ('ip:10.0.0.1')`,
 		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '"x"')`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '[{"x": "y"}]')`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '{"": "y"}')`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '{"region": "eu", "a b": "y"}')`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '{"x\n": "y"}')`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', jsonb_build_object(repeat('x', 65), 'y'))`,
+		`INSERT INTO slidegate.subjects (id, labels) VALUES ('a', '{"x": 1}')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('A', 64), 'acme')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 63), 'acme')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64) || E'\n', 'acme')`,
@@ -162,7 +169,8 @@ func TestSchemaRefuses(t *testing.T) {
 			t.Errorf("%s: got no error", bad)
 		}
 	}
-	exec(t, s, `INSERT INTO slidegate.subjects (id) VALUES ('a'), ('a b'), (repeat('~', 256))`)
+	exec(t, s, `INSERT INTO slidegate.subjects (id) VALUES ('a'), ('a b'), ('ip'), ('IP:x'), (repeat('~', 256))`)
+	exec(t, s, `INSERT INTO slidegate.subjects (id, labels) VALUES ('labels', jsonb_build_object('A-z_0.9', 'größer', repeat('x', 64), ''))`)
 	exec(t, s, `UPDATE slidegate.subjects SET updated_at = 'epoch', tier = 'free' WHERE id = 'acme'`)
 	if got := text(t, s, `SELECT updated_at > 'epoch' FROM slidegate.subjects WHERE id = 'acme'`); got != "t" {
 		t.Error("updated_at is not kept by the trigger")
@@ -323,7 +331,7 @@ func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
 	source := open(t, Options{URL: s.URL()})
-	for _, k := range []tier.Key{{Digest: digest("a")}, {ID: "aced"}} {
+	for _, k := range []tier.Key{{Digest: digest("a")}, {ID: "acme"}} {
 		if _, err := lookup(t, source, k); err == nil || !strings.Contains(err.Error(), "rls tiers schema") {
 			t.Errorf("no schema: got %v, want what to do", err)
 		}

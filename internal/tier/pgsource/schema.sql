@@ -31,19 +31,20 @@ CREATE SCHEMA IF NOT EXISTS slidegate;
 COMMENT ON SCHEMA slidegate IS 'Slidegate: subjects and their API keys. Version 1.';
 
 CREATE TABLE IF NOT EXISTS slidegate.subjects (
-  id         text PRIMARY KEY CHECK (octet_length(id) <= 256 AND id COLLATE "C" ~ '^[!-~]([ -~]*[!-~])?$'),
+  id         text PRIMARY KEY CHECK (octet_length(id) <= 256 AND id COLLATE "C" ~ '^(?!ip:)[!-~]([ -~]*[!-~])?$'),
   tier       text,
   disabled   boolean NOT NULL DEFAULT false,
   overrides  jsonb CHECK (jsonb_typeof(overrides) = 'object'),
-  labels     jsonb CHECK (jsonb_typeof(labels) = 'object'),
+  labels     jsonb CHECK (jsonb_typeof(labels) = 'object'
+                      AND NOT labels @? '$.keyvalue() ? (!(@.key like_regex "^[A-Za-z0-9_.-]{1,64}$") || @.value.type() != "string")'),
   updated_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE slidegate.subjects IS 'Who is limited.';
-COMMENT ON COLUMN slidegate.subjects.id IS 'The only form of a subject that reaches logs, headers and metadata: visible ASCII and spaces inside.';
+COMMENT ON COLUMN slidegate.subjects.id IS 'The only form of a subject that reaches logs, headers and metadata: visible ASCII and spaces inside. "ip:" begins what stands for who has no key.';
 COMMENT ON COLUMN slidegate.subjects.tier IS 'A name of the tiers that the rules know. NULL: the default tier.';
 COMMENT ON COLUMN slidegate.subjects.disabled IS 'Known, but no longer a customer: refused where API keys are checked.';
 COMMENT ON COLUMN slidegate.subjects.overrides IS 'Limits of the subject''s own, by the name of the rule: {"per-key": {"unit": "minute", "requests_per_unit": 500}}.';
-COMMENT ON COLUMN slidegate.subjects.labels IS 'Texts for metadata and headers: {"region": "eu"}. At most 32.';
+COMMENT ON COLUMN slidegate.subjects.labels IS 'Texts for metadata and headers: {"region": "eu"}. At most 32; names are letters, digits and _.-';
 COMMENT ON COLUMN slidegate.subjects.updated_at IS 'Kept by a trigger. Slidegate does not read it.';
 
 CREATE TABLE IF NOT EXISTS slidegate.keys (
@@ -60,7 +61,8 @@ COMMENT ON COLUMN slidegate.keys.revoked_at IS 'If set, whenever it is, nobody h
 -- tell has every Slidegate that listens ask again. The first 1000 changes of a
 -- transaction are told one by one. Beyond that everybody has changed: a million of
 -- messages would take longer to read than to ask again for what is in use.
--- The channel is the setting tiers.postgres.channel.
+-- The channel is always slidegate_tiers, so tiers.postgres.channel must be left at
+-- that, or this function and tell_all be replaced.
 CREATE OR REPLACE FUNCTION slidegate.tell(kind text, names text[]) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

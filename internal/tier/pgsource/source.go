@@ -2,6 +2,8 @@ package pgsource
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -191,6 +193,10 @@ func (s *Source) explain(q question, err error) error {
 	if errors.As(err, &tooLong) {
 		return fmt.Errorf("%s: %w: the row is longer than %d bytes", q.setting, tier.ErrBadRecord, maxAnswer)
 	}
+	var connecting *pgconn.ConnectError
+	if errors.As(err, &connecting) {
+		return fmt.Errorf("%s: %w", explainConnect(err), err)
+	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("tiers.postgres: no answer in time: %w", err)
 	}
@@ -206,14 +212,10 @@ func (s *Source) explain(q question, err error) error {
 		}
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%s: the user of tiers.postgres.url may not read this; GRANT it, as \"rls tiers schema\" shows: %w", q.setting, err)
-	case "53300": // too_many_connections
-		return fmt.Errorf("tiers.postgres: lower pool_size, or raise the server's max_connections: %w", err)
+	case "25006": // read_only_sql_transaction
+		return fmt.Errorf("%s: a standby cannot be listened to; set the channel to \"\", or target_session_attrs=read-write in tiers.postgres.url: %w", q.setting, err)
 	}
 	switch state[:min(2, len(state))] {
-	case "28": // invalid authorization
-		return fmt.Errorf("tiers.postgres: look at the user of url, at password_file, and at the server's pg_hba.conf: %w", err)
-	case "3D": // no such database
-		return fmt.Errorf("tiers.postgres.url: %w", err)
 	case "42": // syntax error or access rule violation
 		return fmt.Errorf("%s: %w", q.setting, err)
 	case "08", "53", "57", "58": // connection, resources, operator, system
@@ -223,6 +225,50 @@ func (s *Source) explain(q question, err error) error {
 	default:
 		return fmt.Errorf("%s: SQLSTATE %s", q.setting, state)
 	}
+}
+
+// explainConnect returns the setting that a connection fails by, and what to do.
+func explainConnect(err error) string {
+	state := sqlState(err)
+	switch state {
+	case "28P01": // invalid_password
+		return "tiers.postgres.password: the server refuses it, look at password_file or the user of tiers.postgres.url"
+	case "28000": // invalid_authorization_specification
+		return "tiers.postgres.url: the server has no such user, or its pg_hba.conf no line for it; that may want TLS (tiers.postgres.tls.mode) or a certificate (tiers.postgres.tls.cert_file)"
+	case "53300": // too_many_connections
+		return "tiers.postgres.pool_size: lower it, or raise the server's max_connections"
+	case "":
+	default:
+		switch state[:min(2, len(state))] {
+		case "22", "42": // data exception, access rule violation
+			return "tiers.postgres.url: the server refuses a parameter in it, or its user"
+		case "08", "53", "57", "58": // connection, resources, operator, system
+			return "tiers.postgres"
+		}
+		return "tiers.postgres.url"
+	}
+
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var alert tls.AlertError
+	switch text := err.Error(); {
+	case errors.As(err, &authority):
+		return "tiers.postgres.tls.ca_file: who has signed the server's certificate is not in it"
+	case errors.As(err, &name):
+		return "tiers.postgres.tls.server_name: the server's certificate is for another"
+	case errors.As(err, &invalid):
+		return "tiers.postgres.tls.ca_file: the server's certificate is not valid"
+	case errors.As(err, &alert):
+		return "tiers.postgres.tls.cert_file: the server refuses it, or wants one"
+	case strings.Contains(text, "server refused TLS connection"):
+		return "tiers.postgres.tls.mode: the server has no TLS"
+	case strings.Contains(text, "tls error"):
+		return "tiers.postgres.tls.mode"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "tiers.postgres.url: no answer in time"
+	}
+	return "tiers.postgres.url: nobody is there"
 }
 
 // Watch implements [tier.Watcher], by LISTEN on a connection of its own. Without

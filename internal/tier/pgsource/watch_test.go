@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -179,6 +181,27 @@ func TestNoChannel(t *testing.T) {
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+}
+
+// TestStandby has a server that is asked, but not listened to.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	s := start(t, servers.PostgresOptions{Settings: []string{"wal_level=replica"}})
+	exec(t, s, customers)
+	folder := text(t, s, `SHOW data_directory`)
+	s.Stop()
+	if err := os.WriteFile(filepath.Join(folder, "standby.signal"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	source := open(t, Options{URL: s.URL(), Channel: channel})
+	if err := ask(t, source, patience); err != nil {
+		t.Errorf("asking a standby: %v", err)
+	}
+	err := source.Watch(t.Context(), func() { t.Error("listens to a standby") }, func(tier.Change) {})
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.channel: a standby cannot be listened to") {
+		t.Errorf("got %v, want what to do", err)
 	}
 }
 
