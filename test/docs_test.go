@@ -58,25 +58,26 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
-// TestNginxSnippet holds the configuration in docs/authorization.md to the one that
-// TestNginxAsks runs.
-func TestNginxSnippet(t *testing.T) {
+// TestGatewaySnippets holds the configurations in docs/authorization.md to those
+// that TestNginxAsks and TestCaddyAsks run.
+func TestGatewaySnippets(t *testing.T) {
 	const page = "docs/authorization.md"
-	text, begin, end := read(t, page), "```nginx\n", "```\n"
-	before, rest, ok := strings.Cut(text, begin)
-	got, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no configuration of nginx", page)
-	}
-	want := read(t, "test/"+nginxConfig)
-	if got == want {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not %s; run: go test ./test -run TestNginxSnippet -update", page, nginxConfig)
-	}
-	if err := os.WriteFile(filepath.Join("..", page), []byte(before+begin+want+end+after), 0o644); err != nil {
-		t.Fatal(err)
+	for language, file := range map[string]string{"nginx": nginxConfig, "caddyfile": caddyConfig} {
+		text, begin, end := read(t, page), "```"+language+"\n", "```\n"
+		before, rest, ok := strings.Cut(text, begin)
+		got, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no configuration of %s", page, language)
+		}
+		want := read(t, "test/"+file)
+		if got == want {
+			continue
+		}
+		if !*update {
+			t.Errorf("%s has not what is in %s; run: go test ./test -run TestGatewaySnippets -update", page, file)
+		} else if err := os.WriteFile(filepath.Join("..", page), []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

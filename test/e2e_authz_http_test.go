@@ -15,103 +15,107 @@ import (
 
 const (
 	nginxConfig = "testdata/nginx.conf"
+	caddyConfig = "testdata/Caddyfile"
 	// httpServiceConfig is an Envoy that asks over HTTP.
 	httpServiceConfig = "testdata/envoy-authz-http.yaml"
 )
 
-// TestNginxAsks has nginx in the place of Envoy.
-func TestNginxAsks(t *testing.T) {
-	t.Parallel()
-	app := newApplication(t)
-	rls := setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{
+// A gatewaySetup is a gateway in the place of Envoy, before an application.
+type gatewaySetup struct {
+	app     *application
+	rls     *servers.RLSServer
+	gateway *servers.Gateway
+}
+
+// newGateway starts one that asks over HTTP.
+func newGateway(t *testing.T, run func(testing.TB, servers.GatewayOptions) *servers.Gateway, config string, replace map[string]string) gatewaySetup {
+	t.Helper()
+	g := gatewaySetup{app: newApplication(t)}
+	g.rls = setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{
 		envAddress: "x-forwarded-for", envCredentials: "header:x-api-key,bearer,basic,apikey,cookie:session", envRemoveCredential: "true",
 	}}.serve(t)
-	nginx := servers.Nginx(t, servers.NginxOptions{
-		Config: nginxConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://"),
-		// A busy machine may take longer.
-		Replace: map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""},
+	g.gateway = run(t, servers.GatewayOptions{
+		Config: config, Upstream: g.app.addr, RLS: strings.TrimPrefix(g.rls.HTTP(), "http://"), Replace: replace,
 	})
-	spoofed := []string{
+	return g
+}
+
+// ask sends a request, with everything in it that a client might say in the place
+// of others.
+func (g gatewaySetup) ask(t *testing.T, path string, lines ...string) answer {
+	t.Helper()
+	got, raw := send(t, g.gateway.Addr(), get11(path, append(lines,
 		"x-tier: pro", "X-Tier: starter", "x-subject-id: bigco", "x-original-uri: /elsewhere", "x-original-method: PUT",
 		"x-forwarded-uri: /elsewhere", "x-forwarded-method: PUT", "x-forwarded-host: elsewhere", "x-authz-status: 200", "x-forwarded-for: 192.0.2.1",
 		"x_subject_id: bigco", "x-subject_id: bigco",
+	)...))
+	if strings.Contains(raw, "acme-") || strings.Contains(raw, "planted") {
+		t.Errorf("%s: the key came back:\n%s", path, raw)
 	}
-	ask := func(path string, lines ...string) answer {
-		t.Helper()
-		got, raw := send(t, nginx.Addr(), get11(path, append(lines, spoofed...)...))
-		if strings.Contains(raw, "acme-") || strings.Contains(raw, "planted") {
-			t.Errorf("%s: the key came back:\n%s", path, raw)
-		}
-		return got
-	}
+	return got
+}
 
-	got := ask("/a?x=1&anonymous=true&domain=other", "x-api-key: acme-old-key")
+// passes sends a good key. The application gets the request with what rls says of
+// it, and without the key.
+func (g gatewaySetup) passes(t *testing.T) answer {
+	t.Helper()
+	const path = "/a?x=1&anonymous=true&domain=other"
+	got := g.ask(t, path, "x-api-key: acme-old-key")
 	if got.status != http.StatusOK || got.body != appBody {
-		t.Fatalf("got %d %s, want the application's answer\n%s", got.status, got.body, nginx.Output())
+		t.Fatalf("got %d %s, want the application's answer\n%s", got.status, got.body, g.gateway.Output())
 	}
-	r := app.last(t)
-	want := []any{"/a?x=1&anonymous=true&domain=other", []string{"acme"}, []string{"starter"}, []string(nil)}
+	r := g.app.last(t)
 	for name := range r.Header {
 		if strings.Contains(name, "_") {
 			t.Errorf("the application got the client's %s", name)
 		}
 	}
+	want := []any{path, []string{"acme"}, []string{"starter"}, []string(nil)}
 	if diff := cmp.Diff(want, []any{r.RequestURI, r.Header["X-Subject-Id"], r.Header["X-Tier"], r.Header["X-Api-Key"]}); diff != "" {
 		t.Errorf("path, X-Subject-Id, X-Tier and X-Api-Key at the application (-want +got):\n%s", diff)
 	}
-	if h := got.header.Values("RateLimit"); len(h) != 1 || !strings.HasPrefix(h[0], `"per-key";r=5;`) {
-		t.Errorf("RateLimit: got %q, want one with 5 remaining of per-key", h)
-	}
+	return got
+}
 
-	before := len(app.received())
-	for _, tt := range []struct {
-		name      string
-		lines     []string
-		challenge string
-	}{
-		{"none", nil, `ApiKey realm="api"`},
-		{"unknown", []string{"x-api-key: planted-unknown"}, `ApiKey realm="api"`},
-		{"twice", []string{"x-api-key: acme-old-key", "x-api-key: acme-new-key"}, `ApiKey realm="api"`},
-	} {
-		got := ask("/", tt.lines...)
-		// Before 1.23 nginx passes on the first challenge alone.
-		if h := got.header.Values("Www-Authenticate"); got.status != 401 || len(h) == 0 || h[0] != tt.challenge {
-			t.Errorf("%s: got %d with %q, want 401 with %s", tt.name, got.status, h, tt.challenge)
-		}
-	}
-	got = ask("/", "x-api-key: gone-key")
-	if diff := cmp.Diff([]any{403, `{"type":"about:blank","title":"Forbidden","status":403}`, "application/problem+json", []string(nil)},
-		[]any{got.status, got.body, got.header.Get("Content-Type"), got.header["Retry-After"]}); diff != "" {
-		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
-	}
-
+// takesKeysOff sends keys in every other place: five good ones of acme, and one of
+// other without Host.
+func (g gatewaySetup) takesKeysOff(t *testing.T) {
+	t.Helper()
+	before := len(g.app.received())
 	for _, tt := range []struct {
 		name    string
 		lines   []string
-		cookies []string // at the application
+		cookies string // at the application
 	}{
-		{"bearer", []string{"authorization: Bearer acme-new-key", "cookie: a=1", "cookie: b=2"}, []string{"a=1; b=2"}},
-		{"apikey", []string{"authorization: ApiKey acme-new-key"}, nil},
-		{"basic", []string{"authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("somebody:acme-new-key"))}, nil},
-		{"cookie", []string{"cookie: session=acme-new-key"}, nil},
-		{"cookie among others, beside Authorization", []string{"cookie: a=1; session=acme-new-key; b=2", "authorization: Bearer acme-old-key"}, []string{"a=1; b=2"}},
+		{"bearer", []string{"authorization: Bearer acme-new-key", "cookie: a=1", "cookie: b=2"}, "a=1; b=2"},
+		{"apikey", []string{"authorization: ApiKey acme-new-key"}, ""},
+		{"basic", []string{"authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("somebody:acme-new-key"))}, ""},
+		{"cookie", []string{"cookie: session=acme-new-key"}, ""},
+		{"cookie among others, beside Authorization", []string{"cookie: a=1; session=acme-new-key; b=2", "authorization: Bearer acme-old-key"}, "a=1; b=2"},
 	} {
-		if got := ask("/", tt.lines...); got.status != http.StatusOK {
+		if got := g.ask(t, "/", tt.lines...); got.status != http.StatusOK {
 			t.Errorf("%s: got %d, want 200", tt.name, got.status)
 			continue
 		}
-		h := app.last(t).Header
-		if diff := cmp.Diff([][]string{tt.cookies, nil, nil}, [][]string{h["Cookie"], h["Authorization"], h["X-Api-Key"]}); diff != "" {
+		h := g.app.last(t).Header
+		if diff := cmp.Diff([]any{tt.cookies, []string(nil), []string(nil)}, []any{strings.Join(h["Cookie"], "; "), h["Authorization"], h["X-Api-Key"]}); diff != "" {
 			t.Errorf("%s: Cookie, Authorization, X-Api-Key at the application (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	if n := len(app.received()) - before; n != 5 {
+	if n := len(g.app.received()) - before; n != 5 {
 		t.Errorf("the application got %d requests, want 5", n)
 	}
-	if got, _ := send(t, nginx.Addr(), "GET / HTTP/1.0\r\nX-Api-Key: other-key\r\n\r\n"); got.status != http.StatusOK {
+	if got, _ := send(t, g.gateway.Addr(), "GET / HTTP/1.0\r\nX-Api-Key: other-key\r\n\r\n"); got.status != http.StatusOK {
 		t.Errorf("without Host: got %d, want 200", got.status)
 	}
-	got = ask("/", "x-api-key: acme-old-key")
+}
+
+// isLimited asks for acme, which has no request left, and returns the answer and
+// its Retry-After. That all requests had the gateway's word about the address, not
+// the client's, shows how many are left for it.
+func (g gatewaySetup) isLimited(t *testing.T, left uint32) (answer, int) {
+	t.Helper()
+	got := g.ask(t, "/", "x-api-key: acme-old-key")
 	var problem struct {
 		Status     int `json:"status"`
 		RetryAfter int `json:"retry_after"`
@@ -126,22 +130,106 @@ func TestNginxAsks(t *testing.T) {
 	if h := got.header.Values("RateLimit"); len(h) != 1 || h[0] != `"per-key";r=0;t=`+strconv.Itoa(retry) {
 		t.Errorf("limited: RateLimit: got %q", h)
 	}
-	// The address is nginx's word, not the client's.
-	for address, left := range map[string]uint32{"127.0.0.1": 49993, "192.0.2.1": 50000} {
-		_, out := postJSON(t, rls.HTTP(), question(0, "remote_address="+address))
-		if got := remaining(out); got != left {
-			t.Errorf("remaining of %s: got %d, want %d", address, got, left)
+	for address, want := range map[string]uint32{"127.0.0.1": left, "192.0.2.1": 50000} {
+		_, out := postJSON(t, g.rls.HTTP(), question(0, "remote_address="+address))
+		if got := remaining(out); got != want {
+			t.Errorf("remaining of %s: got %d, want %d", address, got, want)
 		}
 	}
+	return got, retry
+}
+
+// TestNginxAsks has nginx in the place of Envoy.
+func TestNginxAsks(t *testing.T) {
+	t.Parallel()
+	// A busy machine may take longer.
+	g := newGateway(t, servers.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""})
+	got := g.passes(t)
+	if h := got.header.Values("RateLimit"); len(h) != 1 || !strings.HasPrefix(h[0], `"per-key";r=5;`) {
+		t.Errorf("RateLimit: got %q, want one with 5 remaining of per-key", h)
+	}
+
+	for _, tt := range []struct {
+		name      string
+		lines     []string
+		challenge string
+	}{
+		{"none", nil, `ApiKey realm="api"`},
+		{"unknown", []string{"x-api-key: planted-unknown"}, `ApiKey realm="api"`},
+		{"twice", []string{"x-api-key: acme-old-key", "x-api-key: acme-new-key"}, `ApiKey realm="api"`},
+	} {
+		got := g.ask(t, "/", tt.lines...)
+		// Before 1.23 nginx passes on the first challenge alone.
+		if h := got.header.Values("Www-Authenticate"); got.status != 401 || len(h) == 0 || h[0] != tt.challenge {
+			t.Errorf("%s: got %d with %q, want 401 with %s", tt.name, got.status, h, tt.challenge)
+		}
+	}
+	got = g.ask(t, "/", "x-api-key: gone-key")
+	if diff := cmp.Diff([]any{403, `{"type":"about:blank","title":"Forbidden","status":403}`, "application/problem+json", []string(nil)},
+		[]any{got.status, got.body, got.header.Get("Content-Type"), got.header["Retry-After"]}); diff != "" {
+		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
+	}
+
+	g.takesKeysOff(t)
+	g.isLimited(t, 49993)
 
 	// Neither can a client ask rls itself.
-	if got := ask("/_authz?anonymous=true"); got.status != http.StatusNotFound {
+	if got := g.ask(t, "/_authz?anonymous=true"); got.status != http.StatusNotFound {
 		t.Errorf("/_authz from outside: got %d, want 404", got.status)
 	}
-	rls.Kill()
-	got = ask("/", "x-api-key: acme-old-key")
+	g.rls.Kill()
+	got = g.ask(t, "/", "x-api-key: acme-old-key")
 	if got.status != 503 || got.header.Get("Retry-After") != "1" {
 		t.Errorf("without rls: got %d with Retry-After %q, want 503 with 1", got.status, got.header.Get("Retry-After"))
+	}
+}
+
+// TestCaddyAsks has Caddy there, which passes on what rls says.
+func TestCaddyAsks(t *testing.T) {
+	t.Parallel()
+	// A busy machine may take longer.
+	g := newGateway(t, servers.Caddy, caddyConfig, map[string]string{"response_header_timeout 1s": "response_header_timeout 30s", "dial_timeout 250ms": "dial_timeout 30s"})
+	g.passes(t)
+
+	invalid := `, error="invalid_token"`
+	for _, tt := range []struct {
+		name   string
+		lines  []string
+		body   string
+		bearer string
+	}{
+		{"none", nil, noKey, ""},
+		{"unknown", []string{"x-api-key: planted-unknown"}, nobodysKey, invalid},
+		{"twice", []string{"x-api-key: acme-old-key", "x-api-key: acme-new-key"}, badKey, invalid},
+	} {
+		got := g.ask(t, "/", tt.lines...)
+		want := []any{401, tt.body, []string{`ApiKey realm="api"`, `Bearer realm="api"` + tt.bearer, `Basic realm="api"`}}
+		if diff := cmp.Diff(want, []any{got.status, got.body, got.header["Www-Authenticate"]}); diff != "" {
+			t.Errorf("%s: status, body, challenges (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	got := g.ask(t, "/", "x-api-key: gone-key")
+	if diff := cmp.Diff([]any{403, disabled, "application/problem+json", []string(nil)},
+		[]any{got.status, got.body, got.header.Get("Content-Type"), got.header["Retry-After"]}); diff != "" {
+		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
+	}
+	g.takesKeysOff(t)
+
+	// A header that Connection names is not sent on: a client would be rid of its
+	// tier. One request more of other.
+	body := "a=1"
+	got, _ = send(t, g.gateway.Addr(), "POST / HTTP/1.1\r\nHost: api.example\r\nConnection: x-tier, close,x-subject-id\r\nConnection: x-forwarded-for\r\nX-Api-Key: other-key\r\n"+
+		"Content-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body)
+	r := g.app.last(t)
+	if diff := cmp.Diff([]any{200, "POST", int64(len(body)), []string{"other"}, []string{"free"}},
+		[]any{got.status, r.Method, r.ContentLength, r.Header["X-Subject-Id"], r.Header["X-Tier"]}); diff != "" {
+		t.Errorf("names in Connection: status; method, length, X-Subject-Id, X-Tier at the application (-want +got):\n%s", diff)
+	}
+	g.isLimited(t, 49992)
+
+	g.rls.Kill()
+	if got := g.ask(t, "/", "x-api-key: acme-old-key"); got.status != http.StatusBadGateway {
+		t.Errorf("without rls: got %d, want 502", got.status)
 	}
 }
 

@@ -8,8 +8,8 @@
 // There is a single Redis (StartRedis, StartRedisTLS), a Cluster of six nodes
 // (StartCluster), a Sentinel set (StartSentinel), and a Proxy that does to the
 // connections of one server what networks do (StartProxy); PostgreSQL
-// (StartPostgres); an endpoint that knows customers (StartCustomers); Envoy and
-// Nginx; and RLS. Every Redis obeys an administrator, whatever its other users may
+// (StartPostgres); an endpoint that knows customers (StartCustomers); Envoy,
+// Nginx and Caddy; and RLS. Every Redis obeys an administrator, whatever its other users may
 // do; see RedisServer.Do.
 //
 // What takes a TB ends its server with the test. A program that shows or measures
