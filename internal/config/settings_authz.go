@@ -65,14 +65,6 @@ type Credential struct {
 	Name string
 }
 
-// String returns the text that [ParseCredential] reads.
-func (c Credential) String() string {
-	if c.Name == "" {
-		return c.Kind
-	}
-	return c.Kind + ":" + c.Name
-}
-
 const maxCredentialName = 256
 
 // ParseCredential reads an item of authz.credentials.

@@ -93,9 +93,6 @@ func TestParseCredential(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
 		}
-		if again, err := ParseCredential(got.String()); err != nil || again != want {
-			t.Errorf("%s, read back from %s: got %+v, %v", text, got, again, err)
-		}
 	}
 	for _, text := range []string{"", "header", "x-api-key", "header::authority", "header:Authorization", "query:a\nb", "query:" + strings.Repeat("a", 257), "bearer:", " bearer"} {
 		if got, err := ParseCredential(text); err == nil {
