@@ -334,7 +334,7 @@ func TestCredentials(t *testing.T) {
 		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres.url: nobody is there"},
 		{"unknown database", Options{URL: withPassword + "x", TLS: trusting}, "tiers.postgres.url: "},
 		{"unknown user", Options{URL: strings.Replace(withPassword, "slidegate:", "x:", 1), TLS: trusting}, "tiers.postgres.password: "},
-		{"unknown parameter", Options{URL: withPassword + "?aplication_name=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
+		{"unknown parameter", Options{URL: withPassword + "?no_such_parameter=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
 		{"bad value of one", Options{URL: withPassword + "?statement_timeout=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
 		{"socket", Options{URL: s.SocketURL(), TLS: trusting}, ""},
 	} {
