@@ -209,7 +209,10 @@ func TestFrozen(t *testing.T) {
 	}
 	go func() { closed <- connecting.Close() }()
 	select {
-	case <-closed:
+	case err := <-closed:
+		if err != nil {
+			t.Errorf("Close: %v", err)
+		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("Close waits for connections to be made")
 	}
@@ -339,7 +342,7 @@ func TestCredentials(t *testing.T) {
 		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres.url: nobody is there"},
 		{"unknown database", Options{URL: withPassword + "x", TLS: trusting}, "tiers.postgres.url: "},
 		{"unknown user", Options{URL: strings.Replace(withPassword, "slidegate:", "x:", 1), TLS: trusting}, "tiers.postgres.password: "},
-		{"unknown parameter", Options{URL: withPassword + "?aplication_name=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
+		{"unknown parameter", Options{URL: withPassword + "?no_such_parameter=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
 		{"bad value of one", Options{URL: withPassword + "?statement_timeout=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},
 		{"socket", Options{URL: s.SocketURL(), TLS: trusting}, ""},
 	} {
