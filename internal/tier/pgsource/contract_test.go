@@ -13,7 +13,7 @@ import (
 // goroutines of other tests for leaks.
 func TestContract(t *testing.T) {
 	s := start(t, servers.PostgresOptions{})
-	exec(t, s, `ALTER TABLE slidegate.subjects DROP CONSTRAINT subjects_id_check, DROP CONSTRAINT subjects_overrides_check`)
+	exec(t, s, `ALTER TABLE slidegate.subjects DROP CONSTRAINT subjects_id_check, DROP CONSTRAINT subjects_overrides_check, DROP CONSTRAINT subjects_labels_check`)
 	s.Kill()
 	tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
 		s.Start()

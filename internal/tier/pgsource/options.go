@@ -40,8 +40,8 @@ type Options struct {
 	QueryByID string
 	// Channel is what NOTIFY sends changes on. Empty: no changes are told.
 	Channel string
-	// PoolSize is how many connections there are at most, beside the one that
-	// listens. Zero: 4.
+	// PoolSize is how many connections there are, beside the one that listens.
+	// Zero: 4.
 	PoolSize int
 	// Timeout is how long the callers of Lookup have for one question. The server
 	// works at it for nine tenths of that, in whole milliseconds. Zero: one second.

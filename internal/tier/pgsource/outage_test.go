@@ -138,12 +138,9 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestHugeRow has one row that is longer than any may be. It costs nobody else's
+// testHugeRow has one row that is longer than any may be. It costs nobody else's
 // connection.
-func TestHugeRow(t *testing.T) {
-	t.Parallel()
-	s := start(t, servers.PostgresOptions{})
-	exec(t, s, customers)
+func testHugeRow(t *testing.T, s *servers.PostgresServer) {
 	exec(t, s, `UPDATE slidegate.subjects SET tier = repeat('x', 1000000) WHERE id = 'gone'`)
 	source := open(t, Options{URL: s.URL()})
 	before := warm(t, source)
@@ -151,6 +148,7 @@ func TestHugeRow(t *testing.T) {
 		t.Errorf("got %v, want a bad record", err)
 	}
 	kept := slices.DeleteFunc(warm(t, source), func(pid uint32) bool { return !slices.Contains(before, pid) })
+	exec(t, s, `UPDATE slidegate.subjects SET tier = 'free' WHERE id = 'gone'`)
 	if len(kept) != len(before)-1 {
 		t.Errorf("got connections %v of %v still there, want all but one", kept, before)
 	}
@@ -203,13 +201,26 @@ func TestFrozen(t *testing.T) {
 	if err := ask(t, source, patience); err == nil {
 		t.Error("asking when it is closed: got no error")
 	}
+
+	// Nor for connections that are being made.
+	connecting := open(t, Options{URL: s.URL() + "?connect_timeout=60"})
+	for connecting.PoolStats().Open == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { closed <- connecting.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close waits for connections to be made")
+	}
 }
 
-// TestSlow has the server end a question that takes too long, and keep the
+// testSlow has the server end a question that takes too long, and keep the
 // connection.
-func TestSlow(t *testing.T) {
-	t.Parallel()
-	s := start(t, servers.PostgresOptions{})
+func testSlow(t *testing.T, s *servers.PostgresServer) {
 	source := open(t, Options{
 		URL: s.URL(), PoolSize: 1, Timeout: 20 * time.Millisecond,
 		Query:     `SELECT 'acme' AS subject FROM pg_sleep(60) WHERE $1 <> ''`,
@@ -233,11 +244,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestChangedTable has a column change its type under a prepared statement.
-func TestChangedTable(t *testing.T) {
-	t.Parallel()
-	s := start(t, servers.PostgresOptions{})
-	exec(t, s, customers)
+// testChangedTable has a column change its type under a prepared statement.
+func testChangedTable(t *testing.T, s *servers.PostgresServer) {
 	source := open(t, Options{URL: s.URL(), PoolSize: 1})
 	for _, change := range []string{"", `ALTER TABLE slidegate.subjects ALTER tier TYPE varchar(50)`, `DEALLOCATE ALL`} {
 		if change == `DEALLOCATE ALL` { // as a pooler does, in the session itself
@@ -365,10 +373,13 @@ func TestCredentials(t *testing.T) {
 	if err := ask(t, source, patience); err != nil {
 		t.Errorf("with the new password: %v", err)
 	}
+}
 
-	plain := start(t, servers.PostgresOptions{})
-	if err := ask(t, open(t, Options{URL: plain.URL(), TLS: trusting}), patience); err == nil || !strings.Contains(err.Error(), "tiers.postgres.tls.mode: the server has no TLS") {
-		t.Errorf("a server without TLS: got %v, want that it refuses it", err)
+// testNoTLS has a server without it.
+func testNoTLS(t *testing.T, s *servers.PostgresServer) {
+	err := ask(t, open(t, Options{URL: s.URL(), PoolSize: 1, TLS: func() *tls.Config { return new(tls.Config) }}), patience)
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.tls.mode: the server has no TLS") {
+		t.Errorf("got %v, want that it refuses TLS", err)
 	}
 }
 

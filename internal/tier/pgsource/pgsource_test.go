@@ -93,11 +93,31 @@ INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
 	(repeat('a', 64), 'acme', NULL), (repeat('b', 64), 'acme', NULL), (repeat('c', 64), 'acme', now()),
 	(repeat('d', 64), 'gone', NULL), (repeat('e', 64), 'plain', NULL)`
 
-func TestLookup(t *testing.T) {
+// TestQueries has what does not disturb a server share one. Each goes on with what
+// the one before it has left.
+func TestQueries(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
-	exec(t, s, Schema()) // a second time changes nothing
 	exec(t, s, customers)
+	for _, tt := range []struct {
+		name string
+		run  func(*testing.T, *servers.PostgresServer)
+	}{
+		{"lookup", testLookup},
+		{"own query", testOwnQuery},
+		{"slow", testSlow},
+		{"no TLS", testNoTLS},
+		{"payloads", testPayloads},
+		{"huge row", testHugeRow},
+		{"changed table", testChangedTable},
+		{"schema refuses", testSchemaRefuses},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.run(t, s) })
+	}
+}
+
+func testLookup(t *testing.T, s *servers.PostgresServer) {
+	exec(t, s, Schema()) // a second time changes nothing
 	acme := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{
 		Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Window: time.Minute, Hits: 500}}}},
 		Labels:    map[string]string{"region": "eu"},
@@ -139,11 +159,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses looks at what the tables do not take.
-func TestSchemaRefuses(t *testing.T) {
-	t.Parallel()
-	s := start(t, servers.PostgresOptions{})
-	exec(t, s, customers)
+// testSchemaRefuses looks at what the tables do not take.
+func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 	for _, bad := range []string{
 		`INSERT INTO slidegate.subjects (id) VALUES ('')`,
 		`INSERT INTO slidegate.subjects (id) VALUES (' a')`,
@@ -206,9 +223,7 @@ func TestPlanted(t *testing.T) {
 	nobody("applied again")
 }
 
-func TestOwnQuery(t *testing.T) {
-	t.Parallel()
-	s := start(t, servers.PostgresOptions{})
+func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	exec(t, s, `CREATE TYPE plan AS ENUM ('free', 'pro'); CREATE DOMAIN digits AS text; CREATE TABLE hidden (digest text)`)
 	subject := func(id, tierName string) *tier.Subject { return &tier.Subject{ID: id, Tier: tierName} }
 	long := `repeat('x', 300000)`

@@ -131,11 +131,9 @@ func TestTriggers(t *testing.T) {
 	}
 }
 
-// TestPayloads has an operator who notifies by hand, on a channel of a name that
+// testPayloads has an operator who notifies by hand, on a channel of a name that
 // must be quoted.
-func TestPayloads(t *testing.T) {
-	t.Parallel()
-	s := servers.StartPostgres(t, servers.PostgresOptions{})
+func testPayloads(t *testing.T, s *servers.PostgresServer) {
 	core, logs := observer.New(zap.WarnLevel)
 	const name = `My "tiers"; --`
 	w := listen(t, open(t, Options{URL: s.URL(), Channel: name, Log: zap.New(core)}))
