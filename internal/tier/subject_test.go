@@ -130,13 +130,17 @@ func FuzzNewSubject(f *testing.F) {
 	f.Add("acme", "pro", false, []byte(`{"export":1}`), []byte(`{"region":"eu"}`))
 	f.Add("a\n", "\xff", true, []byte("null"), []byte(`{"a":"b","a":"c"}`))
 	f.Add("x", "", false, []byte("["), []byte(`{"a":{"b":["c"]}} x`))
+	f.Add("0", "0", true, []byte("0"), []byte("0"))
 	f.Fuzz(func(t *testing.T, id, name string, disabled bool, overrides, labels []byte) {
 		s, err := NewSubject(Parts{id, name, disabled, overrides, labels}, readFlags)
 		if (s == nil) == (err == nil) || err != nil && !errors.Is(err, ErrBadRecord) {
 			t.Fatalf("NewSubject = %v, %v", s, err)
 		}
-		if s == nil {
-			return
+		if disabled && err != nil && ValidID(id) == nil {
+			t.Errorf("somebody disabled is an error: %v", err)
+		}
+		if s == nil || *s == (Subject{ID: id, Disabled: true}) {
+			return // nothing else counts of somebody disabled
 		}
 		if s.ID != id || s.Tier != name || s.Disabled != disabled || ValidID(s.ID) != nil || ValidLabels(s.Labels()) != nil {
 			t.Errorf("NewSubject let pass %+v", s)
