@@ -52,7 +52,7 @@ func (gs *generations) fields(g *config.Generation) []zap.Field {
 		zap.Strings("domains", g.Rules.Domains()),
 		zap.Int("rules", len(g.Rules.All())),
 	}
-	if t := g.Rules.Tiers(); t != nil {
+	if t := g.Rules.Tiers(); t != nil && gs.settings.Tiers.Source == config.TiersFile {
 		f = append(f, zap.Int("subjects", t.Subjects()))
 	}
 	return f
