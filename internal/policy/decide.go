@@ -173,6 +173,12 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 	return nil
 }
 
+// Try is Decide where that needs no waiting: not for the store, and not for whose
+// an API key is. It reports whether it has decided. Where it has not, nothing was
+// charged or counted, and Decide goes on from here if it is asked with the same
+// arguments.
+func (*Decider) Try(*Request, *Verdict) (decided bool, err error) { return false, nil }
+
 // countErrors counts that nobody could decide: once a descriptor, not once a
 // window of its rule.
 func (v *Verdict) countErrors() {
