@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +28,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -648,35 +646,6 @@ func TestRedisUnreachable(t *testing.T) {
 				t.Errorf("log line %q shows the password in %s", e.Message, k)
 			}
 		}
-	}
-}
-
-func TestPanicsStayWithTheirCall(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	m := metrics.New(registry, metrics.Options{})
-	core, logs := observer.New(zapcore.DebugLevel)
-	call := recoverPanics(m, zap.New(core))
-	out, err := call(t.Context(), "a secret", &grpc.UnaryServerInfo{FullMethod: "/s/M"},
-		func(context.Context, any) (any, error) { panic("a secret") })
-	if out != nil || status.Code(err) != codes.Internal {
-		t.Errorf("call = %v, %v, want INTERNAL", out, err)
-	}
-	if got := counter(t, registry, "slidegate_panics_total"); got != 1 {
-		t.Errorf("slidegate_panics_total = %v, want 1", got)
-	}
-	w := httptest.NewRecorder()
-	recoverHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") }), m, zap.New(core)).
-		ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", nil))
-	if w.Code != http.StatusInternalServerError || counter(t, registry, "slidegate_panics_total") != 2 {
-		t.Errorf("over HTTP: %d, want 500, counted", w.Code)
-	}
-	for _, line := range logs.All() {
-		if strings.Contains(fmt.Sprint(line.Message, line.ContextMap()), "a secret") {
-			t.Errorf("the line %v shows what was being handled", line)
-		}
-	}
-	if logs.Len() != 2 {
-		t.Errorf("%d log lines, want one for each panic", logs.Len())
 	}
 }
 

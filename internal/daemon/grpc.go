@@ -2,23 +2,19 @@ package daemon
 
 import (
 	"context"
-	"runtime/debug"
-	"time"
+	"net"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/unary"
 )
 
 // healthNames are the services that health checks may ask for: the whole server,
@@ -32,14 +28,64 @@ var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.S
 // would be lost with it is this.
 const streamWorkers = 64
 
-// registrar adds a service to a server.
-type registrar interface{ Register(grpc.ServiceRegistrar) }
+// A grpcServer is what serves Envoy: *grpc.Server or *unary.Server.
+type grpcServer interface {
+	grpc.ServiceRegistrar
+	reflection.ServiceInfoProvider
+	Serve(net.Listener) error
+	GracefulStop()
+	Stop()
+}
 
-// newGRPC returns the server with every service registered and serving.
-func newGRPC(s config.GRPC, m *metrics.Metrics, log *zap.Logger, services ...registrar) (*grpc.Server, *health.Server) {
-	server := grpc.NewServer(
+var (
+	_ grpcServer = (*grpc.Server)(nil)
+	_ grpcServer = (*unary.Server)(nil)
+)
+
+// An adapter is a service that answers one method.
+type adapter interface{ Register(grpc.ServiceRegistrar) }
+
+// A prompter is an adapter that answers without waiting where it can.
+type prompter interface {
+	adapter
+	Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
+}
+
+// newGRPC returns the server of the transport that the settings choose, with the
+// adapters by the full names of their methods and with health, all serving. Meters
+// count what happens on the connections of transport unary.
+func newGRPC(s config.GRPC, c calls, meters unary.Meters, adapters map[string]adapter) (grpcServer, *health.Server) {
+	h := health.NewServer()
+	for _, name := range healthNames {
+		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
+	}
+	register := func(server grpc.ServiceRegistrar) {
+		for _, a := range adapters {
+			a.Register(server)
+		}
+		healthv1.RegisterHealthServer(server, h)
+	}
+	if s.Transport != config.TransportUnary {
+		server := newStandard(s, c)
+		register(server)
+		reflection.Register(server)
+		return server, h
+	}
+	server := newUnary(s, c, meters)
+	register(server)
+	for method, a := range adapters {
+		if p, ok := a.(prompter); ok {
+			server.Prompt(method, c.intercepted(method, p.Prompt))
+		}
+	}
+	return server, h
+}
+
+// newStandard returns a server of grpc-go without services.
+func newStandard(s config.GRPC, c calls) *grpc.Server {
+	return grpc.NewServer(
 		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
-		grpc.ChainUnaryInterceptor(observe(m), recoverPanics(m, log)),
+		grpc.UnaryInterceptor(c.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)),
@@ -49,47 +95,41 @@ func newGRPC(s config.GRPC, m *metrics.Metrics, log *zap.Logger, services ...reg
 			MinTime:             s.KeepaliveMinTime,
 			PermitWithoutStream: true,
 		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time:              s.KeepaliveTime,
+			Timeout:           s.KeepaliveTimeout,
+			MaxConnectionIdle: s.MaxConnectionIdle,
+			MaxConnectionAge:  s.MaxConnectionAge,
+		}),
 	)
-	for _, service := range services {
-		service.Register(server)
-	}
-	h := health.NewServer()
-	for _, name := range healthNames {
-		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
-	}
+}
+
+// newUnary returns a server of our own without services.
+func newUnary(s config.GRPC, c calls, meters unary.Meters) *unary.Server {
+	return unary.NewServer(unary.Options{
+		Codec:             ratelimit.NewCodec(),
+		Interceptor:       c.intercept,
+		Panicked:          c.panicked,
+		MaxMessageBytes:   s.MaxMessageBytes,
+		MaxStreams:        uint32(s.MaxConcurrentStreams),
+		MinPingInterval:   s.KeepaliveMinTime,
+		KeepaliveTime:     s.KeepaliveTime,
+		KeepaliveTimeout:  s.KeepaliveTimeout,
+		MaxConnectionIdle: s.MaxConnectionIdle,
+		MaxConnectionAge:  s.MaxConnectionAge,
+		Meters:            meters,
+		Log:               c.log,
+	})
+}
+
+// newDescribing returns the server that tells people of another one: which services
+// it has, and how h is, also by the streams that transport unary does not have.
+func newDescribing(other reflection.ServiceInfoProvider, h *health.Server) *grpc.Server {
+	server := grpc.NewServer()
 	healthv1.RegisterHealthServer(server, h)
-	reflection.Register(server)
-	return server, h
-}
-
-// observe measures every call, whatever becomes of it.
-func observe(m *metrics.Metrics) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		start := time.Now()
-		out, err := handler(ctx, in)
-		m.RPC(info.FullMethod, status.Code(err).String()).Observe(time.Since(start).Seconds())
-		return out, err
-	}
-}
-
-// panicked counts a panic and logs where it was. What was being handled is not
-// logged: it may hold a key.
-func panicked(m *metrics.Metrics, log *zap.Logger, method string) {
-	m.Panicked()
-	log.Error("a call panicked; this is a bug, please report it",
-		zap.String("method", method), zap.ByteString("stack", debug.Stack()))
-}
-
-// recoverPanics turns a panic into INTERNAL, and says so.
-func recoverPanics(m *metrics.Metrics, log *zap.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
-		defer func() {
-			if recover() != nil {
-				panicked(m, log, info.FullMethod)
-				out, err = nil, status.Error(codes.Internal, "internal error")
-			}
-		}()
-		return handler(ctx, in)
-	}
+	reflection.Register(struct {
+		grpc.ServiceRegistrar
+		reflection.ServiceInfoProvider
+	}{server, other})
+	return server
 }
