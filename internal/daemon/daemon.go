@@ -68,6 +68,10 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if err != nil {
 		return fmt.Errorf("headers.styles: %w", err)
 	}
+	secure, err := serverTLS(s.GRPC, o.Log)
+	if err != nil {
+		return err
+	}
 	ls, err := openListeners(s)
 	if err != nil {
 		return err
@@ -135,7 +139,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return errors.Join(err, store.Close())
 	}
 	authorization := extauthz.NewService(authorize)
-	server, health := newGRPC(s.GRPC, m, o.Log, service, authorization)
+	server, health := newGRPC(s.GRPC, secure, m, o.Log, service, authorization)
 	gs.decider, gs.metrics = decider, m
 
 	var g run.Group

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"runtime/debug"
 	"time"
 
@@ -35,9 +36,11 @@ const streamWorkers = 64
 // registrar adds a service to a server.
 type registrar interface{ Register(grpc.ServiceRegistrar) }
 
-// newGRPC returns the server with every service registered and serving.
-func newGRPC(s config.GRPC, m *metrics.Metrics, log *zap.Logger, services ...registrar) (*grpc.Server, *health.Server) {
+// newGRPC returns the server with every service registered and serving. A nil secure
+// is plain text.
+func newGRPC(s config.GRPC, secure *tls.Config, m *metrics.Metrics, log *zap.Logger, services ...registrar) (*grpc.Server, *health.Server) {
 	server := grpc.NewServer(
+		grpc.Creds(grpcCredentials(secure, log)),
 		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
 		grpc.ChainUnaryInterceptor(observe(m), recoverPanics(m, log)),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -49,7 +52,7 @@ func newGRPC(s config.GRPC, m *metrics.Metrics, log *zap.Logger, services ...reg
 			MinTime:             s.KeepaliveMinTime,
 			PermitWithoutStream: true,
 		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
+		grpc.KeepaliveParams(keepaliveParams(s)),
 	)
 	for _, service := range services {
 		service.Register(server)
