@@ -27,7 +27,6 @@ import (
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
-	"github.com/slidegate/slidegate/internal/unary"
 )
 
 // Options of [Run] that are not settings.
@@ -70,6 +69,10 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	render, err := headers.NewRenderer(styles(s)...)
 	if err != nil {
 		return fmt.Errorf("headers.styles: %w", err)
+	}
+	secure, err := serverTLS(s.GRPC, o.Log)
+	if err != nil {
+		return err
 	}
 	ls, err := openListeners(s)
 	if err != nil {
@@ -138,12 +141,11 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return errors.Join(err, store.Close())
 	}
 	authorization := extauthz.NewService(authorize)
-	calls := calls{m, o.Log}
-	var meters unary.Meters
+	transport := transport{settings: s.GRPC, secure: secure, calls: calls{m, o.Log}}
 	if s.GRPC.Transport == config.TransportUnary {
-		meters = metrics.NewTransport(registry)
+		transport.meters = metrics.NewTransport(registry)
 	}
-	server, health := newGRPC(s.GRPC, calls, meters, map[string]adapter{
+	server, health := transport.server(map[string]adapter{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: service,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
@@ -153,7 +155,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), calls), o.Log))
+	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls), o.Log))
 	addHTTP(&g, ls.admin, newAdmin(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}, newDescribing(server, health), o.Log))
 	addContext(ctx, &g, watch.Run)
 	if outside != nil {

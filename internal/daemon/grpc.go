@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -51,10 +52,17 @@ type prompter interface {
 	Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
 }
 
-// newGRPC returns the server of the transport that the settings choose, with the
-// adapters by the full names of their methods and with health, all serving. Meters
-// count what happens on the connections of transport unary.
-func newGRPC(s config.GRPC, c calls, meters unary.Meters, adapters map[string]adapter) (grpcServer, *health.Server) {
+// A transport is what a gRPC server is made of, whichever it is.
+type transport struct {
+	settings config.GRPC
+	secure   *tls.Config // nil: plain text
+	calls    calls
+	meters   unary.Meters // of connections, which grpc-go does not count
+}
+
+// server returns the server that the settings choose, with the adapters by the full
+// names of their methods and with health, all serving.
+func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Server) {
 	h := health.NewServer()
 	for _, name := range healthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
@@ -65,60 +73,57 @@ func newGRPC(s config.GRPC, c calls, meters unary.Meters, adapters map[string]ad
 		}
 		healthv1.RegisterHealthServer(server, h)
 	}
-	if s.Transport != config.TransportUnary {
-		server := newStandard(s, c)
+	if t.settings.Transport != config.TransportUnary {
+		server := t.standard()
 		register(server)
 		reflection.Register(server)
 		return server, h
 	}
-	server := newUnary(s, c, meters)
+	server := t.unary()
 	register(server)
 	for method, a := range adapters {
 		if p, ok := a.(prompter); ok {
-			server.Prompt(method, c.intercepted(method, p.Prompt))
+			server.Prompt(method, t.calls.intercepted(method, p.Prompt))
 		}
 	}
 	return server, h
 }
 
-// newStandard returns a server of grpc-go without services.
-func newStandard(s config.GRPC, c calls) *grpc.Server {
+// standard returns a server of grpc-go without services.
+func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
+		grpc.Creds(grpcCredentials(t.secure, t.calls.log)),
 		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
-		grpc.UnaryInterceptor(c.intercept),
+		grpc.UnaryInterceptor(t.calls.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
-		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)),
+		grpc.MaxRecvMsgSize(t.settings.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(t.settings.MaxConcurrentStreams)),
 		// Envoy pings idle connections too; the default would answer its third
 		// ping with GOAWAY too_many_pings.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             s.KeepaliveMinTime,
+			MinTime:             t.settings.KeepaliveMinTime,
 			PermitWithoutStream: true,
 		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			Time:              s.KeepaliveTime,
-			Timeout:           s.KeepaliveTimeout,
-			MaxConnectionIdle: s.MaxConnectionIdle,
-			MaxConnectionAge:  s.MaxConnectionAge,
-		}),
+		grpc.KeepaliveParams(keepaliveParams(t.settings)),
 	)
 }
 
-// newUnary returns a server of our own without services.
-func newUnary(s config.GRPC, c calls, meters unary.Meters) *unary.Server {
+// unary returns a server of our own without services.
+func (t transport) unary() *unary.Server {
 	return unary.NewServer(unary.Options{
 		Codec:             ratelimit.NewCodec(),
-		Interceptor:       c.intercept,
-		Panicked:          c.panicked,
-		MaxMessageBytes:   s.MaxMessageBytes,
-		MaxStreams:        uint32(s.MaxConcurrentStreams),
-		MinPingInterval:   s.KeepaliveMinTime,
-		KeepaliveTime:     s.KeepaliveTime,
-		KeepaliveTimeout:  s.KeepaliveTimeout,
-		MaxConnectionIdle: s.MaxConnectionIdle,
-		MaxConnectionAge:  s.MaxConnectionAge,
-		Meters:            meters,
-		Log:               c.log,
+		Interceptor:       t.calls.intercept,
+		Panicked:          t.calls.panicked,
+		MaxMessageBytes:   t.settings.MaxMessageBytes,
+		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),
+		TLS:               t.secure,
+		KeepaliveTime:     t.settings.KeepaliveTime,
+		KeepaliveTimeout:  t.settings.KeepaliveTimeout,
+		MinPingInterval:   t.settings.KeepaliveMinTime,
+		MaxConnectionIdle: t.settings.MaxConnectionIdle,
+		MaxConnectionAge:  t.settings.MaxConnectionAge,
+		Meters:            t.meters,
+		Log:               t.calls.log,
 	})
 }
 

@@ -19,9 +19,6 @@ type Transport struct {
 	byClient      resets
 }
 
-// reasons are those of unary.Meters.
-var reasons = []string{"age", "idle", "drain", "silent", "flood", "pings", "protocol", "slow", "timeout", "bug"}
-
 var _ unary.Meters = (*Transport)(nil)
 
 // resets counts streams by the code that they were reset with. Whoever resets many
@@ -80,7 +77,7 @@ func NewTransport(registry prometheus.Registerer) *Transport {
 		byServer: newResets(reset, "server"),
 		byClient: newResets(reset, "client"),
 	}
-	for _, reason := range reasons {
+	for _, reason := range unary.Reasons {
 		t.goAways.WithLabelValues(reason)
 	}
 	registry.MustRegister(t.connections, t.opened, streams, bytes, reset, t.goAways)

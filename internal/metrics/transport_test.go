@@ -99,7 +99,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := regexp.MustCompile("(?m)^\\| `slidegate_grpc_goaways_total` .*").FindString(string(page))
-	for _, reason := range reasons {
+	for _, reason := range unary.Reasons {
 		if !strings.Contains(row, "`"+reason+"`") {
 			t.Errorf("docs/operate.md does not say what %s is", reason)
 		}
