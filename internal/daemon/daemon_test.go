@@ -130,11 +130,16 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 
 func (r *service) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
+	return askAt(r.t, r.GRPC[0], text)
+}
+
+func askAt(t *testing.T, address, text string) (*rlsv3.RateLimitResponse, error) {
+	t.Helper()
 	in := new(rlsv3.RateLimitRequest)
 	if err := protojson.Unmarshal([]byte(text), in); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return rlsv3.NewRateLimitServiceClient(dial(r.t, r.GRPC[0])).ShouldRateLimit(r.t.Context(), in)
+	return rlsv3.NewRateLimitServiceClient(dial(t, address)).ShouldRateLimit(t.Context(), in)
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -228,7 +233,9 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-func TestDrainAnswersEverythingFirst(t *testing.T) { onEachTransport(t, testDrainAnswersEverythingFirst) }
+func TestDrainAnswersEverythingFirst(t *testing.T) {
+	onEachTransport(t, testDrainAnswersEverythingFirst)
+}
 
 func testDrainAnswersEverythingFirst(t *testing.T, s config.Settings) {
 	for _, notServing := range []bool{false, true} {
