@@ -1,6 +1,10 @@
 package local
 
-import "time"
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
 
 // Believed is for a table.
 var Believed = believed
@@ -11,4 +15,23 @@ var Believed = believed
 func (s *Store) AnswerExactly() {
 	s.memory.exact = true
 	s.memory.statusAge = 2 * time.Microsecond // sent is set back by one
+}
+
+// Apart gives stores the same stripes, of which no two of the keys share one, so
+// that forgetting one of these logs forgets no other.
+func Apart(keys []string, stores ...*Store) {
+	m := stores[0].memory
+	for {
+		m.seed = maphash.MakeSeed()
+		stripes := make(map[*atomic.Uint64]bool)
+		for _, k := range keys {
+			stripes[m.generation(k)] = true
+		}
+		if len(stripes) == len(keys) {
+			break
+		}
+	}
+	for _, s := range stores {
+		s.memory.seed = m.seed
+	}
 }
