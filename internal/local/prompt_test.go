@@ -158,8 +158,8 @@ func drawLeased(r *rand.Rand) []window.Check {
 	return checks
 }
 
-// TestTryTakeOfMany proves that callers who meet on leases spend all of them and no
-// more, and that who finds one of two spent leaves the other as it was.
+// TestTryTakeOfMany proves that callers who meet on leases spend what both have and
+// no more.
 func TestTryTakeOfMany(t *testing.T) {
 	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
@@ -182,13 +182,55 @@ func TestTryTakeOfMany(t *testing.T) {
 		if got := admitted.Load(); got != 3 {
 			t.Errorf("%d were admitted, want the three that both had left", got)
 		}
-		for _, want := range []bool{true, false} {
-			if got, err := p.TryTake([]window.Check{a}, make([]window.Decision, 1)); got != want || err != nil {
-				t.Errorf("the one that is left of the other: decided %v, error %v, want %v", got, err, want)
-			}
+		if got := spendable(t, p, a); got != 1 {
+			t.Errorf("%d are left of the other, want 1", got)
 		}
 		if after, _ := s.counts(); after != before {
 			t.Errorf("the store was asked %d times", after-before)
+		}
+	})
+}
+
+// spendable spends what is left of a lease.
+func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
+	t.Helper()
+	for {
+		decided, err := p.TryTake([]window.Check{c}, make([]window.Decision, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !decided {
+			return n
+		}
+		n++
+	}
+}
+
+// TestLeaseSpentMeanwhile proves that a group whose second lease goes to somebody
+// else, or ends, spends nothing of the first.
+func TestLeaseSpentMeanwhile(t *testing.T) {
+	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		warm(t, p, a, b)
+		if p.SpendAfter(func() { spendable(t, p, b) }, a, b) {
+			t.Error("it was spent twice")
+		}
+		if got := spendable(t, p, a); got != 4 {
+			t.Errorf("%d are left of the first, want all four", got)
+		}
+	})
+	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+		warm(t, p, a, b)
+		used, _ := s.count(a.Log())
+		if p.SpendAfter(func() { p.Forget(b.Log()) }, a, b) {
+			t.Error("what had ended was spent")
+		}
+		synctest.Wait()
+		if got, _ := s.count(b.Log()); got != 4 {
+			t.Errorf("the store counts %d of the second, want the four that were admitted", got)
+		}
+		if got, _ := s.count(a.Log()); got != used || spendable(t, p, a) != 4 {
+			t.Errorf("the store counts %d of the first, want %d as before", got, used)
 		}
 	})
 }
