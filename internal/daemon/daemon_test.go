@@ -385,19 +385,41 @@ func TestReporting(t *testing.T) {
 		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
 		nil: "",
 	} {
-		core, logs := observer.New(zapcore.DebugLevel)
-		r := &reporting{Store: &scripted{errs: []error{err}}, log: zap.New(core)}
-		if got := r.Take(t.Context(), nil, nil); !errors.Is(got, err) {
-			t.Errorf("error %v: got %v", err, got)
-		}
-		got := ""
-		for _, e := range logs.All() {
-			got += e.Message
-		}
-		if got != want {
-			t.Errorf("error %v: log %q, want %q", err, got, want)
+		for name, take := range map[string]func(*reporting) error{
+			"Take": func(r *reporting) error { return r.Take(t.Context(), nil, nil) },
+			"TryTake": func(r *reporting) error {
+				decided, err := r.TryTake(nil, nil)
+				if !decided {
+					t.Errorf("error %v: TryTake has not decided", err)
+				}
+				return err
+			},
+		} {
+			core, logs := observer.New(zapcore.DebugLevel)
+			r := &reporting{Store: promptly{&scripted{errs: []error{err}}}, log: zap.New(core)}
+			if got := take(r); !errors.Is(got, err) {
+				t.Errorf("%s, error %v: got %v", name, err, got)
+			}
+			got := ""
+			for _, e := range logs.All() {
+				got += e.Message
+			}
+			if got != want {
+				t.Errorf("%s, error %v: log %q, want %q", name, err, got, want)
+			}
 		}
 	}
+	store := &scripted{errs: []error{errors.New("gone")}}
+	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).TryTake(nil, nil); decided || err != nil || len(store.errs) == 0 {
+		t.Errorf("a store that may have to wait: TryTake = %v, %v, want it not asked", decided, err)
+	}
+}
+
+// promptly is a store that never has to wait.
+type promptly struct{ window.Store }
+
+func (p promptly) TryTake(checks []window.Check, decisions []window.Decision) (bool, error) {
+	return true, p.Take(context.Background(), checks, decisions)
 }
 
 // TestDecidesWithoutRedis asks for rules that say what becomes of requests while
