@@ -122,7 +122,7 @@ func TestEnvoyFailsOpen(t *testing.T) {
 // limiter asks an rls as Envoy does.
 func limiter(t *testing.T, rls *servers.RLSServer) func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {
 	t.Helper()
-	client := rlsv3.NewRateLimitServiceClient(connect(t, rls.GRPC()))
+	client := rlsv3.NewRateLimitServiceClient(dial(t, rls))
 	return func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -172,7 +172,7 @@ func TestRedisRestarts(t *testing.T) {
 		if text := status.Convert(err).Message(); strings.Contains(text, server.Addr()) {
 			t.Errorf("Redis %s: the message %q names its address", state, text)
 		}
-		health, err := healthv1.NewHealthClient(connect(t, rls.GRPC())).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		health, err := healthv1.NewHealthClient(dial(t, rls)).Check(t.Context(), &healthv1.HealthCheckRequest{})
 		if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("health with Redis %s: got %v, %v, want SERVING", state, health.GetStatus(), err)
 		}

@@ -213,7 +213,7 @@ func TestSIGTERMLetsCallsFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the listener to be closed", func() bool {
-		conn, err := net.Dial("tcp", rls.GRPC())
+		conn, err := rls.Connect(t.Context())
 		if err == nil {
 			conn.Close()
 		}
@@ -444,7 +444,8 @@ func TestCommands(t *testing.T) {
 		t.Errorf("rls nonsense: got exit code %d and %q, want an error that names it", got.code, got.stderr)
 	}
 
-	rls := setup{rules: perKey}.serve(t)
+	// With TLS there is more to it: TestHealthcheckOverTLS.
+	rls := setup{rules: perKey, way: servers.Way{Listen: servers.TCP}}.serve(t)
 	probe := servers.RLSOptions{Env: map[string]string{envGRPCAddress: rls.GRPC()}}
 	if got := run(t, probe, "", "healthcheck"); got.code != 0 || got.stderr != "" {
 		t.Errorf("rls healthcheck of a running one: got exit code %d and %q, want 0", got.code, got.stderr)

@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 // TestServicesAndTheirHealth asks what a person with grpcurl would: the admin port
@@ -49,7 +50,7 @@ func TestServicesAndTheirHealth(t *testing.T) {
 		}
 	}
 
-	for port, conn := range map[string]*grpc.ClientConn{"gRPC": connect(t, rls.GRPC()), "admin": admin} {
+	for port, conn := range map[string]*grpc.ClientConn{"gRPC": dial(t, rls), "admin": admin} {
 		health := healthv1.NewHealthClient(conn)
 		for _, name := range []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName} {
 			got, err := health.Check(ctx, &healthv1.HealthCheckRequest{Service: name})
@@ -75,7 +76,7 @@ func TestPings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			rls := setup{rules: perKey, env: map[string]string{"SLIDEGATE_GRPC_KEEPALIVE_MIN_TIME": tt.minimum}}.serve(t)
-			if got := pings(t, rls.GRPC(), 10, 20*time.Millisecond); (got != "") != tt.goAway {
+			if got := pings(t, rls, 10, 20*time.Millisecond); (got != "") != tt.goAway {
 				t.Errorf("ten pings: got GOAWAY %q, want one: %v", got, tt.goAway)
 			}
 		})
@@ -84,9 +85,9 @@ func TestPings(t *testing.T) {
 
 // pings sends n pings, one after the answer to the other and gap apart, and
 // returns the debug data of a GOAWAY, if one comes.
-func pings(t *testing.T, addr string, n int, gap time.Duration) string {
+func pings(t *testing.T, rls *servers.RLSServer, n int, gap time.Duration) string {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
+	conn, err := rls.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

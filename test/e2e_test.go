@@ -107,6 +107,8 @@ type setup struct {
 	upstream string
 	// tls is whose certificates rls uses; nil: no TLS.
 	tls *servers.Authority
+	// way is how Envoy gets to rls; empty: as the environment says.
+	way servers.Way
 }
 
 // stack is an application, rls and Envoy in front of both.
@@ -115,6 +117,8 @@ type stack struct {
 	app   *application
 	rls   *servers.RLSServer
 	envoy *servers.EnvoyServer
+	// others are further instances of rls behind the same Envoy.
+	others []*servers.RLSServer
 }
 
 // serve starts rls with the rules of s.
@@ -127,7 +131,7 @@ func (s setup) serve(t *testing.T) *servers.RLSServer {
 	if s.tiers == "" && env[envTiersSource] == "" {
 		env[envTiersSource] = "none"
 	}
-	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls})
+	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls, Way: s.way})
 }
 
 // start starts the whole stack.
@@ -148,14 +152,20 @@ func (s setup) front(st *stack) {
 		s.config = edgeConfig
 	}
 	changes := patientEnvoy(st.t, s.config)
+	o := servers.EnvoyOptions{Config: s.config, Upstream: s.upstream, RLS: endpoint(st.rls), Replace: changes}
+	for _, other := range st.others {
+		o.Others = append(o.Others, endpoint(other))
+	}
+	if s.tls == nil && st.rls.Authority() != nil {
+		o.TLS = st.rls.Authority()
+		changes["connect_timeout: 0.25s"] = "connect_timeout: 10s" // of the handshake too
+	}
 	maps.Copy(changes, s.change)
-	st.envoy = servers.Envoy(st.t, servers.EnvoyOptions{
-		Config:   s.config,
-		Upstream: s.upstream,
-		RLS:      strings.TrimPrefix(st.rls.GRPC(), "unix://"),
-		Replace:  changes,
-	})
+	st.envoy = servers.Envoy(st.t, o)
 }
+
+// endpoint is where Envoy finds an rls.
+func endpoint(rls *servers.RLSServer) string { return strings.TrimPrefix(rls.GRPC(), "unix://") }
 
 // stat returns one of Envoy's counters.
 func (s *stack) stat(name string) uint64 {
@@ -244,6 +254,17 @@ func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rl
 		t.Fatalf("/json: %d %s: %v", got.status, got.body, err)
 	}
 	return got, out
+}
+
+// dial returns a connection to the gRPC port of an rls, whichever way goes there.
+func dial(t *testing.T, rls *servers.RLSServer) *grpc.ClientConn {
+	t.Helper()
+	conn, err := rls.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // connect returns a connection to a gRPC server.

@@ -325,7 +325,7 @@ var junk = map[string]string{"not UTF-8": "\xff\xfe", "with control characters":
 
 func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 	t.Helper()
-	conn := connect(t, rls.GRPC())
+	conn := dial(t, rls)
 	client := rlsv3.NewRateLimitServiceClient(conn)
 	ask := func(in *rlsv3.RateLimitRequest) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -452,7 +452,7 @@ func credentials(p planted) map[string]func(headers map[string]string, path *str
 
 func plantAuthorization(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 	t.Helper()
-	client := authv3.NewAuthorizationClient(connect(t, rls.GRPC()))
+	client := authv3.NewAuthorizationClient(dial(t, rls))
 	ask := func(in *authv3.CheckRequest) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

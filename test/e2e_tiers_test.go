@@ -384,7 +384,7 @@ type asker func(key string) string
 // askers are the ways to ask, by name.
 func askers(t *testing.T, rls *servers.RLSServer) map[string]asker {
 	t.Helper()
-	conn := connect(t, rls.GRPC())
+	conn := dial(t, rls)
 	limits, authz := rlsv3.NewRateLimitServiceClient(conn), authv3.NewAuthorizationClient(conn)
 	return map[string]asker{
 		"limits": func(key string) string {

@@ -16,6 +16,10 @@
 // something gets a TB from Run, which turns a failure into an error; StartEnvoy,
 // StartRLS and RunRedis do without one.
 //
+// The rls of a test is called the way that the test says, or that the environment
+// does (SLIDEGATE_TEST_TRANSPORT, SLIDEGATE_TEST_LISTEN; see Way), and tests need not
+// know which: RLSServer.Dial and EnvoyOptions go along.
+//
 // SLIDEGATE_TEST_REDIS, SLIDEGATE_TEST_ENVOY and SLIDEGATE_TEST_RLS name other
 // binaries than the usual ones. Redis is 6.2 or later, or something that takes
 // the same options.

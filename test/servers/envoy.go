@@ -36,6 +36,11 @@ type EnvoyOptions struct {
 	// RLS is host:port of the rate-limit service, or the path of its socket where
 	// the file has a socket. Empty: as the file says.
 	RLS string
+	// Others are further instances of it, which get their share of the questions.
+	Others []string
+	// TLS is whose certificate Envoy shows to the rate-limit service, and who must
+	// have signed that one's. Nil: as the file says.
+	TLS *Authority
 	// Replace holds further changes of the file's text. What is to be replaced
 	// must be there.
 	Replace map[string]string
@@ -104,7 +109,7 @@ func StartEnvoy(o EnvoyOptions) (*EnvoyServer, error) {
 		e.Stop()
 		return nil, err
 	}
-	if err := e.ready(o.RLS != ""); err != nil {
+	if err := e.ready(o); err != nil {
 		e.Stop()
 		return nil, err
 	}
@@ -148,6 +153,9 @@ func (o EnvoyOptions) render() (string, error) {
 		if text, err = replaceOne(text, r.from, r.to); err != nil {
 			return "", fmt.Errorf("servers: %s: address of the %s: %w", o.Config, r.what, err)
 		}
+	}
+	if text, err = o.reach(text); err != nil {
+		return "", fmt.Errorf("servers: %s: the rate-limit service: %w", o.Config, err)
 	}
 	for from, to := range o.Replace {
 		if !strings.Contains(text, from) {
@@ -210,7 +218,7 @@ func (e *EnvoyServer) start(binary, text string, concurrency int) error {
 func (e *EnvoyServer) adminFile() string { return filepath.Join(e.dir, "admin") }
 
 // ready waits for the ports and for Envoy's own word that it is ready.
-func (e *EnvoyServer) ready(withRLS bool) error {
+func (e *EnvoyServer) ready(o EnvoyOptions) error {
 	return e.process.until(func() error {
 		if e.admin == "" {
 			// Written in one piece, but maybe not yet.
@@ -226,11 +234,11 @@ func (e *EnvoyServer) ready(withRLS bool) error {
 		if _, err := e.get("/ready"); err != nil {
 			return err
 		}
-		if withRLS {
+		if o.RLS != "" {
 			switch n, err := e.Stat("cluster.rls.membership_healthy"); {
 			case err != nil:
 				return err
-			case n == 0:
+			case n < uint64(1+len(o.Others)):
 				return errors.New("the rate-limit service is not healthy")
 			}
 		}

@@ -24,12 +24,14 @@ const (
 	envRLS = "SLIDEGATE_TEST_RLS"
 
 	// The variables of rls itself.
-	envPrefix       = "SLIDEGATE_"
-	envGRPCAddress  = envPrefix + "GRPC_ADDRESS"
-	envHTTPAddress  = envPrefix + "HTTP_ADDRESS"
-	envAdminAddress = envPrefix + "ADMIN_ADDRESS"
+	envPrefix        = "SLIDEGATE_"
+	envGRPCAddress   = envPrefix + "GRPC_ADDRESS"
+	envGRPCTransport = envPrefix + "GRPC_TRANSPORT"
+	envHTTPAddress   = envPrefix + "HTTP_ADDRESS"
+	envAdminAddress  = envPrefix + "ADMIN_ADDRESS"
 
-	anyPort = "127.0.0.1:0"
+	anyPort    = "127.0.0.1:0"
+	unixScheme = "unix://"
 )
 
 // rlsBinary builds rls once, unless a binary is named.
@@ -57,6 +59,10 @@ type RLSOptions struct {
 	// TLS is whose certificates rls uses, and whom it trusts to sign those of its
 	// clients. Nil: no TLS.
 	TLS *Authority
+	// Way is how RLS lets others get to rls, where Env and TLS do not say it. Empty
+	// parts: what the environment variables SLIDEGATE_TEST_TRANSPORT and
+	// SLIDEGATE_TEST_LISTEN say.
+	Way Way
 }
 
 // environ is the environment of a process with these options. Settings of the
@@ -113,7 +119,7 @@ type bound struct {
 // RLS starts rls for the time of the test.
 func RLS(t testing.TB, o RLSOptions) *RLSServer {
 	t.Helper()
-	s, err := StartRLS(o)
+	s, err := StartRLS(o.going(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +127,7 @@ func RLS(t testing.TB, o RLSOptions) *RLSServer {
 	return s
 }
 
-// StartRLS starts rls and returns once it serves. Close ends it.
+// StartRLS starts rls and returns once it serves. Close ends it. It knows of no Way.
 func StartRLS(o RLSOptions) (*RLSServer, error) {
 	dir, err := os.MkdirTemp("", "rls")
 	if err != nil {
@@ -234,7 +240,7 @@ func (s *RLSServer) logged(message string, v any) bool {
 // a client where rls wants that. It is made with the first call.
 func (s *RLSServer) Dial(options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
-	if s.options.TLS != nil && !strings.HasPrefix(s.GRPC(), "unix:") {
+	if s.options.TLS != nil && !strings.HasPrefix(s.GRPC(), unixScheme) {
 		c, err := s.options.TLS.ClientConfig()
 		if err != nil {
 			return nil, err
