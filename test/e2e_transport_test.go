@@ -1,0 +1,476 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// The tests here are about what is between Envoy and rls. All others are too, where
+// the environment says which way rls is called: make test-transports runs them on
+// each.
+
+// onEveryWay runs a test on both transports over everything that rls listens on, or on
+// the one way that the environment chooses.
+func onEveryWay(t *testing.T, f func(t *testing.T, way servers.Way)) {
+	t.Parallel()
+	for _, way := range servers.Ways() {
+		t.Run(way.String(), func(t *testing.T) {
+			t.Parallel()
+			f(t, way)
+		})
+	}
+}
+
+// onBothTransports is onEveryWay over one of the things that rls listens on.
+func onBothTransports(t *testing.T, f func(t *testing.T, way servers.Way)) {
+	t.Parallel()
+	done := make(map[string]bool)
+	for _, way := range servers.Ways() {
+		if done[way.Transport] {
+			continue
+		}
+		done[way.Transport] = true
+		t.Run(way.String(), func(t *testing.T) {
+			t.Parallel()
+			f(t, way)
+		})
+	}
+}
+
+// Changes of edgeConfig.
+var (
+	// noDecisionIs500 shows in the status of an answer whether there was a decision.
+	noDecisionIs500 = map[string]string{"failure_mode_deny: false": "failure_mode_deny: true"}
+	// oftenChecked has Envoy hear soon that an instance is about to go. (The text is
+	// that of no_traffic_interval too.)
+	oftenChecked = map[string]string{"interval: 2s": "interval: 0.05s"}
+	// smallWindows are the smallest that Envoy has.
+	smallWindows = map[string]string{
+		keepalive: keepalive + "\n            initial_stream_window_size: 65535\n            initial_connection_window_size: 65535",
+	}
+)
+
+const keepalive = "connection_keepalive: {interval: 30s, timeout: 5s}"
+
+func merged(all ...map[string]string) map[string]string {
+	m := make(map[string]string)
+	for _, a := range all {
+		maps.Copy(m, a)
+	}
+	return m
+}
+
+// endless allows everything, and says so.
+var endless = strings.ReplaceAll(perKey, "100", "100000000")
+
+// traffic is what clients of Envoy have seen.
+type traffic struct {
+	mu        sync.Mutex
+	decided   int
+	undecided []string // when, and what came instead
+	slowest   time.Duration
+}
+
+// drive sends requests from eight clients, each as soon as the last one is answered
+// and a moment has passed, until stop is called.
+func (s *stack) drive() (seen *traffic, stop func()) {
+	seen = new(traffic)
+	ended := make(chan struct{})
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		c := s.from("127.0.0.1")
+		wg.Go(func() {
+			// Enough to have questions in flight whenever something happens, and to
+			// leave the machine to other tests.
+			pace := time.NewTicker(4 * time.Millisecond)
+			defer pace.Stop()
+			for {
+				select {
+				case <-ended:
+					return
+				case <-pace.C:
+				}
+				got, err := c.try(s.t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
+				seen.add(got, err, time.Since(start))
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		close(ended)
+		wg.Wait()
+	})
+	s.t.Cleanup(stop)
+	return seen, stop
+}
+
+// add notes one answer.
+func (tr *traffic) add(got answer, err error, at time.Duration) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	switch {
+	case err != nil:
+		tr.undecided = append(tr.undecided, fmt.Sprintf("%v: %v", at, err))
+	case got.status != http.StatusOK || got.header.Get("RateLimit") == "":
+		tr.undecided = append(tr.undecided, fmt.Sprintf("%v: %d %q", at, got.status, got.header))
+	default:
+		tr.decided++
+	}
+	tr.slowest = max(tr.slowest, got.received.Sub(got.sent))
+}
+
+// counts returns how many requests there were.
+func (tr *traffic) counts() (decided, undecided int) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.decided, len(tr.undecided)
+}
+
+// more waits until n more requests were decided.
+func (tr *traffic) more(t *testing.T, n int) {
+	t.Helper()
+	before, _ := tr.counts()
+	eventually(t, strconv.Itoa(n)+" more decisions", func() bool {
+		now, _ := tr.counts()
+		return now >= before+n
+	})
+}
+
+// allDecided fails the test if one request was not.
+func (tr *traffic) allDecided(t *testing.T, s *stack) {
+	t.Helper()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if len(tr.undecided) > 0 {
+		t.Errorf("%d of %d requests got no decision, want all to get one:\n%s", len(tr.undecided),
+			len(tr.undecided)+tr.decided, strings.Join(tr.undecided[:min(10, len(tr.undecided))], "\n"))
+	}
+	if n := s.stat("cluster.upstream.ratelimit.error"); n != uint64(len(tr.undecided)) {
+		t.Errorf("Envoy got no decision for %d requests, and clients saw that of %d", n, len(tr.undecided))
+	}
+}
+
+// TestEveryWay is the short form of a run of all tests on every way: limits,
+// authorization, both in one question, and on Redis, where the answer has to wait.
+func TestEveryWay(t *testing.T) {
+	onEveryWay(t, func(t *testing.T, way servers.Way) {
+		s := setup{rules: threeKinds, way: way, env: onRedis(servers.Redis(t))}.start(t)
+		c := s.from("127.0.0.1")
+		c.want(200, 3, "/", "x-api-key", "k")
+		c.want(429, 1, "/", "x-api-key", "k")
+		c.want(200, 2, "/login")
+		c.want(429, 1, "/login")
+		passed, denied := storm(t, "another-key", s)
+		if passed != 3 || denied != 297 {
+			t.Errorf("of 300 requests: got %d passed and %d denied, want 3 and 297", passed, denied)
+		}
+		s.mustHaveDecided()
+		s.cameBy(way)
+	})
+}
+
+// cameBy fails the test if Envoy's questions went another way.
+func (s *stack) cameBy(way servers.Way) {
+	s.t.Helper()
+	if got, want := strings.HasPrefix(s.rls.GRPC(), "unix:"), way.Listen == servers.Unix; got != want {
+		s.t.Errorf("on a unix socket: got %v, want %v", got, want)
+	}
+	if got, want := s.stat("cluster.rls.ssl.handshake") > 0, way.Listen == servers.TLS; got != want {
+		s.t.Errorf("handshakes of Envoy: got %v, want %v", got, want)
+	}
+	// grpc-go's connections are not counted.
+	if got, want := metric(s.t, s.rls, "slidegate_grpc_connections_total") != "0", way.Transport == servers.Unary; got != want {
+		s.t.Errorf("connections counted: got %v, want %v", got, want)
+	}
+}
+
+// TestRestartsUnderLoad stops and starts two instances in turn, as an update does.
+// Nobody notices.
+func TestRestartsUnderLoad(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, way servers.Way) {
+		su := setup{
+			rules: endless, way: way,
+			env: map[string]string{
+				// One is there to take over.
+				"SLIDEGATE_DRAIN_NOT_SERVING": "true",
+				// Longer than Envoy needs to hear of it, by far.
+				envDrainDelay: "1500ms",
+			},
+			change: merged(noDecisionIs500, oftenChecked),
+		}
+		s := &stack{t: t, app: newApplication(t), rls: su.serve(t)}
+		beside := su
+		beside.tls = s.rls.Authority() // Envoy trusts one
+		s.others = []*servers.RLSServer{beside.serve(t)}
+		su.front(s)
+		seen, stop := s.drive()
+		both := []*servers.RLSServer{s.rls, s.others[0]}
+		for round := range 5 {
+			for i, rls := range both {
+				eventually(t, "Envoy to know of two healthy instances", func() bool {
+					return s.stat("cluster.rls.membership_healthy") == 2
+				})
+				// Only then a failure would be noticed.
+				eventually(t, "load on the instance that is stopped", func() bool { return questions(t, rls) > 50 })
+				if code, err := rls.Stop(); code != 0 || err != nil {
+					t.Errorf("round %d, instance %d: got exit code %d, %v, want 0", round+1, i+1, code, err)
+				}
+				if err := rls.Start(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		seen.more(t, 100)
+		stop()
+		seen.allDecided(t, s)
+	})
+}
+
+// questions is how many questions of Envoy an rls has answered.
+func questions(t *testing.T, rls *servers.RLSServer) int {
+	t.Helper()
+	text := metric(t, rls, `slidegate_rpc_seconds_count{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestConnectionsAgeUnderLoad tells Envoy again and again to make new connections.
+func TestConnectionsAgeUnderLoad(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, way servers.Way) {
+		s := setup{
+			rules: endless, way: way, change: noDecisionIs500,
+			env: map[string]string{envMaxConnectionAge: "1s"},
+		}.start(t)
+		seen, stop := s.drive()
+		eventually(t, "five connections to be too old", func() bool {
+			return s.stat("cluster.rls.upstream_cx_close_notify") >= 5
+		})
+		seen.more(t, 100)
+		stop()
+		seen.allDecided(t, s)
+		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="age"}`); way.Transport == servers.Unary && (n == "" || n == "0") {
+			t.Errorf("connections that were told to go for their age: got %q, want some", n)
+		}
+	})
+}
+
+// TestKilledUnderLoad ends rls without a word, and starts it again. Who asks
+// meanwhile is told at once that there is no answer, and who asks then gets one.
+func TestKilledUnderLoad(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, way servers.Way) {
+		s := setup{rules: endless, way: way, change: noDecisionIs500}.start(t)
+		seen, stop := s.drive()
+		c := s.from("127.0.0.1")
+		for range 3 {
+			seen.more(t, 50)
+			_, before := seen.counts()
+			s.rls.Kill()
+			eventually(t, "requests without a decision", func() bool {
+				_, n := seen.counts()
+				return n > before+20
+			})
+			if err := s.rls.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 50 {
+				if got := c.get("/", "x-api-key", "k"); got.status != http.StatusOK {
+					t.Errorf("request %d after rls has come back: got %d, want 200", i+1, got.status)
+				}
+			}
+		}
+		stop()
+		// A question that hangs takes as long as patientEnvoy lets it.
+		if seen.slowest > 8*time.Second {
+			t.Errorf("the slowest answer took %v: a question has hung", seen.slowest)
+		}
+	})
+}
+
+// TestEnvoyGivesUp has a Redis that stands still, so that Envoy takes back each
+// question after its 20 ms. To rls that is a client that resets everything it begins,
+// and one that has every right to.
+func TestEnvoyGivesUp(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, way servers.Way) {
+		redis := servers.StartRedis(t)
+		env := onRedis(redis.Addr())
+		// Each question waits as long as it may.
+		env["SLIDEGATE_STORE_REDIS_BREAKER_FAILURES"] = "1000000"
+		s := setup{
+			rules: endless, way: way, env: env,
+			change: map[string]string{"timeout: 0.05s": "timeout: 0.02s"},
+		}.start(t)
+		decides := func() bool { return s.get("/", "x-api-key", "k").header.Get("RateLimit") != "" }
+		eventually(t, "a decision", decides)
+
+		redis.Pause()
+		const callers, each = 50, 30
+		clients := make([]*client, callers)
+		for i := range clients {
+			clients[i] = s.from("127.0.0.1")
+		}
+		crowd(t, callers, func(i int) error {
+			for range each {
+				got, err := clients[i].try(t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
+				if err != nil {
+					return err
+				}
+				if got.status != http.StatusOK || got.header.Get("RateLimit") != "" {
+					return fmt.Errorf("got %d %q, want 200 without a decision", got.status, got.header)
+				}
+			}
+			return nil
+		})
+		if n := s.stat("cluster.rls.upstream_rq_tx_reset"); n < callers*each/2 {
+			t.Errorf("questions that Envoy has taken back: got %d, want most of %d", n, callers*each)
+		}
+		if n := s.stat("cluster.rls.upstream_cx_close_notify"); n != 0 {
+			t.Errorf("Envoy was told %d times to go away, want never", n)
+		}
+
+		redis.Resume()
+		eventually(t, "a decision", decides)
+		eventually(t, "ten decisions in a row", func() bool {
+			for range 10 {
+				if !decides() {
+					return false
+				}
+			}
+			return true
+		})
+		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="flood"}`); n != "0" {
+			t.Errorf("connections that were closed as floods: got %q, want 0", n)
+		}
+	})
+}
+
+// TestEnvoyChecksHealth follows Envoy's own checks through the life of an rls.
+func TestEnvoyChecksHealth(t *testing.T) {
+	onEveryWay(t, func(t *testing.T, way servers.Way) {
+		s := setup{
+			rules: endless, way: way, change: merged(noDecisionIs500, oftenChecked),
+			// Far longer than the test.
+			env: map[string]string{"SLIDEGATE_DRAIN_NOT_SERVING": "true", envDrainDelay: "10m"},
+		}.start(t)
+		healthy := func(n uint64) func() bool {
+			return func() bool { return s.stat("cluster.rls.membership_healthy") == n }
+		}
+		for range 2 {
+			before := s.stat("cluster.rls.health_check.success")
+			eventually(t, "ten good checks", func() bool { return s.stat("cluster.rls.health_check.success") >= before+10 })
+			if !healthy(1)() {
+				t.Error("Envoy does not take rls for healthy")
+			}
+			if err := s.rls.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "Envoy to hear that rls is not to be asked", healthy(0))
+			// It is all the same, for there is no other one.
+			s.from("127.0.0.1").want(200, 10, "/", "x-api-key", "k")
+			s.rls.Kill()
+			if err := s.rls.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "Envoy to find rls again", healthy(1))
+		}
+		s.from("127.0.0.1").want(200, 10, "/", "x-api-key", "k")
+		s.mustHaveDecided()
+	})
+}
+
+// TestLargeMessages asks with messages that are larger than a frame and than the
+// window of rls, and is answered with ones that are larger than that of Envoy.
+func TestLargeMessages(t *testing.T) {
+	onBothTransports(t, func(t *testing.T, way servers.Way) {
+		const (
+			limits   = 100
+			callers  = 8
+			requests = 5
+			window   = 65535
+		)
+		// 1,000 bytes for each limit.
+		name := strings.Repeat("a-name-that-is-long-", 50)
+		rules := strings.ReplaceAll(endless, "100000000", "1000") + `
+  - key: wide
+    rate_limit: {name: ` + name + `, window: 1h, requests: 1000}
+`
+		var actions strings.Builder
+		texts := make([]string, limits)
+		for i := range limits {
+			texts[i] = fmt.Sprintf("wide=%d", i)
+			fmt.Fprintf(&actions, "                    - actions: [{generic_key: {descriptor_key: wide, descriptor_value: \"%d\"}}]\n", i)
+		}
+		search := "                      - generic_key: {descriptor_key: route, descriptor_value: search}\n"
+		first := "                    - actions:\n" + search
+		s := setup{
+			rules: rules, way: way,
+			change: merged(smallWindows, map[string]string{first: actions.String() + first}),
+		}.start(t)
+
+		key := strings.Repeat("k", 40_000)
+		ask := limiter(t, s.rls)
+		asked := question(1, append(texts, "api_key="+key, "route=search,api_key="+key)...)
+		if n := proto.Size(asked); n <= window {
+			t.Fatalf("the question has %d bytes, want more than a window", n)
+		}
+		out, err := ask(append(texts, "api_key="+key, "route=search,api_key="+key)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := proto.Size(out); n <= window {
+			t.Fatalf("the answer has %d bytes, want more than a window", n)
+		}
+
+		clients := make([]*client, callers)
+		for i := range clients {
+			clients[i] = s.from("127.0.0.1")
+		}
+		crowd(t, callers, func(i int) error {
+			for range requests {
+				got, err := clients[i].try(t.Context(), "/search", "x-api-key", key)
+				if err != nil {
+					return err
+				}
+				if got.status != http.StatusOK {
+					return fmt.Errorf("got %d %q, want 200", got.status, got.header)
+				}
+			}
+			return nil
+		})
+		s.mustHaveDecided()
+		out, err = ask(append(texts, "api_key="+key)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.GetOverallCode() != rlsv3.RateLimitResponse_OK || len(out.GetStatuses()) != limits+1 {
+			t.Fatalf("got %v and %d statuses, want OK and %d", out.GetOverallCode(), len(out.GetStatuses()), limits+1)
+		}
+		var errs []error
+		for i, st := range out.GetStatuses() {
+			if got, want := st.GetLimitRemaining(), uint32(1000-callers*requests-2); got != want {
+				errs = append(errs, fmt.Errorf("descriptor %d: %d remain, want %d", i+1, got, want))
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	})
+}
