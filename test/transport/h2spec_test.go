@@ -1,0 +1,108 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/summerwind/h2spec/config"
+	"github.com/summerwind/h2spec/generic"
+	"github.com/summerwind/h2spec/hpack"
+	"github.com/summerwind/h2spec/http2"
+	"github.com/summerwind/h2spec/spec"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// h2specAtOnce is how many cases run at the same time: most of their time they
+// wait for a server that has nothing to say.
+const h2specAtOnce = 32
+
+// h2specTimeout is how long a case waits for an answer. It is far more than a
+// server needs; a case that fails takes all of it.
+const h2specTimeout = 5 * time.Second
+
+// An h2specCase is one case by the number that h2spec prints.
+type h2specCase struct {
+	id   string // such as http2/6.5.3/1
+	test *spec.TestCase
+}
+
+// h2specCases returns the cases of a group and of those in it.
+func h2specCases(g *spec.TestGroup) []h2specCase {
+	var all []h2specCase
+	for i, c := range append(g.Tests[:len(g.Tests):len(g.Tests)], g.StrictTests...) {
+		all = append(all, h2specCase{id: fmt.Sprintf("%s/%d", g.ID(), i+1), test: c})
+	}
+	for _, inner := range g.Groups {
+		all = append(all, h2specCases(inner)...)
+	}
+	return all
+}
+
+// run returns what h2spec finds wrong with the server, nil if nothing, or
+// spec.ErrSkipped.
+func (c h2specCase) run(o *config.Config) error {
+	conn, err := spec.Dial(o)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return c.test.Run(o, conn)
+}
+
+// TestH2spec runs all of h2spec's cases, the strict ones too, against rls.
+func TestH2spec(t *testing.T) {
+	var cases []h2specCase
+	for _, g := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
+		cases = append(cases, h2specCases(g)...)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rls := servers.RLS(t, servers.RLSOptions{})
+			host, port, err := net.SplitHostPort(rls.GRPC())
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := &config.Config{Host: host, Path: "/grpc.health.v1.Health/Check", MaxHeaderLen: 4000, Timeout: h2specTimeout, Strict: true}
+			if o.Port, err = strconv.Atoi(port); err != nil {
+				t.Fatal(err)
+			}
+
+			found := make([]error, len(cases))
+			slots := make(chan struct{}, h2specAtOnce)
+			var wait sync.WaitGroup
+			for i, c := range cases {
+				slots <- struct{}{}
+				wait.Go(func() {
+					found[i] = c.run(o)
+					<-slots
+				})
+			}
+			wait.Wait()
+
+			exceptions, passed := h2specExceptions[name], 0
+			for i, c := range cases {
+				reason, excepted := exceptions[c.id]
+				switch err := found[i]; {
+				case err == nil && excepted:
+					t.Errorf("%s passes, but is an exception: %s", c.id, reason)
+				case err == nil:
+					passed++
+				case excepted:
+					t.Logf("%s (%s) is an exception: %s", c.id, c.test.Desc, reason)
+				case errors.Is(err, spec.ErrSkipped):
+					t.Errorf("%s: %s: h2spec skips it", c.id, c.test.Desc)
+				default:
+					t.Errorf("%s: %s\n%s\n%v", c.id, c.test.Desc, c.test.Requirement, err)
+				}
+			}
+			t.Logf("%d cases, %d passed, %d exceptions", len(cases), passed, len(exceptions))
+		})
+	}
+}

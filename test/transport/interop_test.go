@@ -1,0 +1,318 @@
+package transport
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/interop"
+	testv1 "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// interopTimeout ends a case that would hang.
+const interopTimeout = 30 * time.Second
+
+// A failedCase is what a case of the suite panics with, instead of ending the
+// process.
+type failedCase string
+
+// fatalPanics is a logger for grpc-go, whose cases fail by logging at level fatal.
+type fatalPanics struct{ grpclog.LoggerV2 }
+
+func (fatalPanics) Fatal(args ...any)                 { panic(failedCase(fmt.Sprint(args...))) }
+func (fatalPanics) Fatalln(args ...any)               { panic(failedCase(fmt.Sprintln(args...))) }
+func (fatalPanics) Fatalf(format string, args ...any) { panic(failedCase(fmt.Sprintf(format, args...))) }
+
+func init() {
+	grpclog.SetLoggerV2(fatalPanics{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
+}
+
+// waitKey is the metadata with which a call asks the server to wait until nobody
+// wants the answer any more.
+const waitKey = "x-wait"
+
+// A testService is that of grpc-go's suite, which also waits and has a name.
+type testService struct {
+	testv1.TestServiceServer
+	waiting chan struct{} // for each call that has begun to wait
+	ended   chan error    // what their contexts ended with
+}
+
+func (s *testService) EmptyCall(ctx context.Context, in *testv1.Empty) (*testv1.Empty, error) {
+	if len(metadata.ValueFromIncomingContext(ctx, waitKey)) == 0 {
+		return s.TestServiceServer.EmptyCall(ctx, in)
+	}
+	s.waiting <- struct{}{}
+	<-ctx.Done()
+	s.ended <- ctx.Err()
+	return nil, status.FromContextError(ctx.Err()).Err()
+}
+
+func (s *testService) UnaryCall(ctx context.Context, in *testv1.SimpleRequest) (*testv1.SimpleResponse, error) {
+	out, err := s.TestServiceServer.UnaryCall(ctx, in)
+	if in.GetFillServerId() && err == nil {
+		out.ServerId = "the only one"
+	}
+	return out, err
+}
+
+// A caller is a client of a server, with what a case may want of both.
+type caller struct {
+	testv1.TestServiceClient
+	conn    *grpc.ClientConn
+	dial    func() *grpc.ClientConn
+	service *testService
+	squeeze *squeezed
+}
+
+// squeezed counts the messages that came compressed.
+type squeezed struct{ answers atomic.Int64 }
+
+func (*squeezed) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*squeezed) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*squeezed) HandleConn(context.Context, stats.ConnStats)                       {}
+func (s *squeezed) HandleRPC(_ context.Context, r stats.RPCStats) {
+	if in, ok := r.(*stats.InPayload); ok && in.CompressedLength < in.Length {
+		s.answers.Add(1)
+	}
+}
+
+// interopCases are the cases of the suite that are unary, by its names for them. Of
+// those that are unary and then stream, the unary half is here. Missing are those
+// of Google's credentials, and ORCA, which is an option of grpc-go's server.
+var interopCases = []struct {
+	name string
+	run  func(context.Context, *testing.T, *caller)
+}{
+	{"empty_unary", func(ctx context.Context, _ *testing.T, c *caller) { interop.DoEmptyUnaryCall(ctx, c) }},
+	{"large_unary", func(ctx context.Context, _ *testing.T, c *caller) { interop.DoLargeUnaryCall(ctx, c) }},
+	{"client_compressed_unary, server_compressed_unary", compressedUnary},
+	{"timeout_on_sleeping_server", timeoutOnSleepingServer},
+	{"cancel_after_begin", cancelAfterBegin},
+	{"custom_metadata", customMetadata},
+	{"status_code_and_message", statusCodeAndMessage},
+	{"special_status_message", func(ctx context.Context, _ *testing.T, c *caller) { interop.DoSpecialStatusMessage(ctx, c) }},
+	{"unimplemented_method", func(ctx context.Context, _ *testing.T, c *caller) { interop.DoUnimplementedMethod(ctx, c.conn) }},
+	{"unimplemented_service", func(ctx context.Context, _ *testing.T, c *caller) {
+		interop.DoUnimplementedService(ctx, testv1.NewUnimplementedServiceClient(c.conn))
+	}},
+	{"pick_first_unary", func(ctx context.Context, _ *testing.T, c *caller) { interop.DoPickFirstUnary(ctx, c) }},
+	{"rpc_soak", func(ctx context.Context, _ *testing.T, c *caller) {
+		soak(ctx, c, func() (*grpc.ClientConn, func()) { return c.conn, func() {} })
+	}},
+	{"channel_soak", func(ctx context.Context, _ *testing.T, c *caller) {
+		soak(ctx, c, func() (*grpc.ClientConn, func()) {
+			conn := c.dial()
+			return conn, func() { _ = conn.Close() }
+		})
+	}},
+}
+
+// compressedUnary sends a large message with gzip, and has the answer the same way.
+func compressedUnary(ctx context.Context, t *testing.T, c *caller) {
+	before := c.squeeze.answers.Load()
+	interop.DoLargeUnaryCall(ctx, c, grpc.UseCompressor("gzip"))
+	if c.squeeze.answers.Load() == before {
+		t.Error("the answer is not compressed")
+	}
+}
+
+// timeoutOnSleepingServer gives up on a call at its deadline. Server and client do
+// so by their own clocks; both must.
+func timeoutOnSleepingServer(ctx context.Context, t *testing.T, c *caller) {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, waitKey, "1"), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.EmptyCall(ctx, new(testv1.Empty))
+	if got := status.Code(err); got != codes.DeadlineExceeded {
+		t.Errorf("got %v, want DEADLINE_EXCEEDED", err)
+	}
+	select {
+	case <-c.service.waiting:
+		// That it was cancelled is the client's word that it has given up.
+		if err := <-c.service.ended; err != context.DeadlineExceeded && err != context.Canceled {
+			t.Errorf("in the server: got %v", err)
+		}
+	default:
+		// It may have been over before it got there.
+	}
+}
+
+// cancelAfterBegin gives up on a call that the server has begun.
+func cancelAfterBegin(ctx context.Context, t *testing.T, c *caller) {
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, waitKey, "1"))
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.EmptyCall(ctx, new(testv1.Empty))
+		answered <- err
+	}()
+	<-c.service.waiting
+	cancel()
+	if err := <-answered; status.Code(err) != codes.Canceled {
+		t.Errorf("got %v, want CANCELLED", err)
+	}
+	if err := <-c.service.ended; err != context.Canceled {
+		t.Errorf("in the server: got %v, want %v", err, context.Canceled)
+	}
+}
+
+// customMetadata sends metadata that come back, in the header and in the trailer.
+func customMetadata(ctx context.Context, t *testing.T, c *caller) {
+	const initial, trailing = "x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin"
+	const text, binary = "test_initial_metadata_value", "\x0a\x0b\x0a\x0b\x0a\x0b"
+	var header, trailer metadata.MD
+	_, err := c.UnaryCall(metadata.AppendToOutgoingContext(ctx, initial, text, trailing, binary),
+		&testv1.SimpleRequest{ResponseSize: 1, Payload: &testv1.Payload{Body: []byte{0}}}, grpc.Header(&header), grpc.Trailer(&trailer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := header.Get(initial); len(got) != 1 || got[0] != text {
+		t.Errorf("header %s: got %q, want %q", initial, got, text)
+	}
+	if got := trailer.Get(trailing); len(got) != 1 || got[0] != binary {
+		t.Errorf("trailer %s: got %q, want %q", trailing, got, binary)
+	}
+}
+
+// statusCodeAndMessage asks for an error and gets that one.
+func statusCodeAndMessage(ctx context.Context, t *testing.T, c *caller) {
+	const message = "test status message"
+	_, err := c.UnaryCall(ctx, &testv1.SimpleRequest{ResponseStatus: &testv1.EchoStatus{Code: int32(codes.Unknown), Message: message}})
+	if s := status.Convert(err); s.Code() != codes.Unknown || s.Message() != message {
+		t.Errorf("got %v, want UNKNOWN, %q", err, message)
+	}
+}
+
+// soak calls many times, with large messages, over connections that it is given.
+func soak(ctx context.Context, c *caller, conn func() (*grpc.ClientConn, func())) {
+	interop.DoSoakTest(ctx, interop.SoakTestConfig{
+		RequestSize: 271828, ResponseSize: 314159,
+		// How long a call takes is no criterion here.
+		PerIterationMaxAcceptableLatency: interopTimeout, OverallTimeout: interopTimeout,
+		ServerAddr: c.conn.Target(), NumWorkers: 2, Iterations: 20, ChannelForTest: conn,
+	})
+}
+
+// TestInteroperability runs the unary cases of grpc-go's suite with its client, over
+// TCP, a unix socket and TLS with certificates of both.
+func TestInteroperability(t *testing.T) {
+	certificate, trusted := selfSigned(t)
+	for _, name := range names {
+		for _, network := range []struct {
+			name    string
+			network string
+			server  *tls.Config
+			client  credentials.TransportCredentials
+		}{
+			{"tcp", "tcp", nil, insecure.NewCredentials()},
+			{"unix", "unix", nil, insecure.NewCredentials()},
+			{
+				"tls", "tcp",
+				&tls.Config{Certificates: []tls.Certificate{certificate}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12},
+				credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: trusted, ServerName: "localhost", MinVersion: tls.VersionTLS12}),
+			},
+		} {
+			t.Run(name+"/"+network.name, func(t *testing.T) {
+				t.Parallel()
+				address := "127.0.0.1:0"
+				if network.network == "unix" {
+					address = filepath.Join(t.TempDir(), "s")
+				}
+				l, err := net.Listen(network.network, address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				service := &testService{TestServiceServer: interop.NewTestServer(), waiting: make(chan struct{}, 1), ended: make(chan error, 1)}
+				s := newServer(name, options{tls: network.server})
+				testv1.RegisterTestServiceServer(s, service)
+				served := make(chan error, 1)
+				go func() { served <- s.Serve(l) }()
+				t.Cleanup(func() {
+					s.Stop()
+					if err := <-served; err != nil {
+						t.Errorf("Serve: %v", err)
+					}
+				})
+
+				target := l.Addr().String()
+				if network.network == "unix" {
+					target = "unix://" + target
+				}
+				c := &caller{service: service, squeeze: new(squeezed)}
+				c.dial = func() *grpc.ClientConn {
+					conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(network.client), grpc.WithStatsHandler(c.squeeze))
+					if err != nil {
+						panic(failedCase(err.Error()))
+					}
+					return conn
+				}
+				c.conn = c.dial()
+				defer c.conn.Close()
+				c.TestServiceClient = testv1.NewTestServiceClient(c.conn)
+				for _, interopCase := range interopCases {
+					t.Run(interopCase.name, func(t *testing.T) {
+						ctx, cancel := context.WithTimeout(t.Context(), interopTimeout)
+						defer cancel()
+						defer func() {
+							switch r := recover().(type) {
+							case nil:
+							case failedCase:
+								t.Error(string(r))
+							default:
+								panic(r)
+							}
+						}()
+						interopCase.run(ctx, t, c)
+					})
+				}
+			})
+		}
+	}
+}
+
+// selfSigned returns a certificate for localhost that server and client can both
+// have, and the pool in which it is.
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		DNSNames:     []string{"localhost"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
