@@ -7,11 +7,13 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,9 +40,11 @@ type failedCase string
 // fatalPanics is a logger for grpc-go, whose cases fail by logging at level fatal.
 type fatalPanics struct{ grpclog.LoggerV2 }
 
-func (fatalPanics) Fatal(args ...any)                 { panic(failedCase(fmt.Sprint(args...))) }
-func (fatalPanics) Fatalln(args ...any)               { panic(failedCase(fmt.Sprintln(args...))) }
-func (fatalPanics) Fatalf(format string, args ...any) { panic(failedCase(fmt.Sprintf(format, args...))) }
+func (fatalPanics) Fatal(args ...any)   { panic(failedCase(fmt.Sprint(args...))) }
+func (fatalPanics) Fatalln(args ...any) { panic(failedCase(fmt.Sprintln(args...))) }
+func (fatalPanics) Fatalf(format string, args ...any) {
+	panic(failedCase(fmt.Sprintf(format, args...)))
+}
 
 func init() {
 	grpclog.SetLoggerV2(fatalPanics{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
@@ -53,17 +57,35 @@ const waitKey = "x-wait"
 // A testService is that of grpc-go's suite, which also waits and has a name.
 type testService struct {
 	testv1.TestServiceServer
-	waiting chan struct{} // for each call that has begun to wait
-	ended   chan error    // what their contexts ended with
+	waits sync.Map // string, *wait: calls that are to wait, by what their metadata say
+}
+
+// A wait is one call that waits in the server.
+type wait struct {
+	begun chan struct{} // closed
+	ended chan error    // what the context ended with
+}
+
+// wait returns a context for a call that waits.
+func (s *testService) wait(ctx context.Context) (context.Context, *wait) {
+	w := &wait{begun: make(chan struct{}), ended: make(chan error, 1)}
+	id := fmt.Sprintf("%p", w)
+	s.waits.Store(id, w)
+	return metadata.AppendToOutgoingContext(ctx, waitKey, id), w
 }
 
 func (s *testService) EmptyCall(ctx context.Context, in *testv1.Empty) (*testv1.Empty, error) {
-	if len(metadata.ValueFromIncomingContext(ctx, waitKey)) == 0 {
+	id := metadata.ValueFromIncomingContext(ctx, waitKey)
+	if len(id) == 0 {
 		return s.TestServiceServer.EmptyCall(ctx, in)
 	}
-	s.waiting <- struct{}{}
+	w, ok := s.waits.LoadAndDelete(id[0])
+	if !ok {
+		return nil, status.Error(codes.Internal, "a call was made twice")
+	}
+	close(w.(*wait).begun)
 	<-ctx.Done()
-	s.ended <- ctx.Err()
+	w.(*wait).ended <- ctx.Err()
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
@@ -139,38 +161,43 @@ func compressedUnary(ctx context.Context, t *testing.T, c *caller) {
 // timeoutOnSleepingServer gives up on a call at its deadline. Server and client do
 // so by their own clocks; both must.
 func timeoutOnSleepingServer(ctx context.Context, t *testing.T, c *caller) {
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, waitKey, "1"), 50*time.Millisecond)
-	defer cancel()
-	_, err := c.EmptyCall(ctx, new(testv1.Empty))
-	if got := status.Code(err); got != codes.DeadlineExceeded {
-		t.Errorf("got %v, want DEADLINE_EXCEEDED", err)
-	}
-	select {
-	case <-c.service.waiting:
+	for timeout := 50 * time.Millisecond; ; timeout *= 2 {
+		ctx, w := c.service.wait(ctx)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		_, err := c.EmptyCall(ctx, new(testv1.Empty))
+		cancel()
+		if got := status.Code(err); got != codes.DeadlineExceeded {
+			t.Fatalf("got %v, want DEADLINE_EXCEEDED", err)
+		}
+		select {
+		case <-w.begun:
+		default:
+			continue // it was over before it got there
+		}
 		// That it was cancelled is the client's word that it has given up.
-		if err := <-c.service.ended; err != context.DeadlineExceeded && err != context.Canceled {
+		if err := <-w.ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 			t.Errorf("in the server: got %v", err)
 		}
-	default:
-		// It may have been over before it got there.
+		return
 	}
 }
 
 // cancelAfterBegin gives up on a call that the server has begun.
 func cancelAfterBegin(ctx context.Context, t *testing.T, c *caller) {
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, waitKey, "1"))
+	ctx, w := c.service.wait(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {
 		_, err := c.EmptyCall(ctx, new(testv1.Empty))
 		answered <- err
 	}()
-	<-c.service.waiting
+	<-w.begun
 	cancel()
 	if err := <-answered; status.Code(err) != codes.Canceled {
 		t.Errorf("got %v, want CANCELLED", err)
 	}
-	if err := <-c.service.ended; err != context.Canceled {
+	if err := <-w.ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("in the server: got %v, want %v", err, context.Canceled)
 	}
 }
@@ -208,7 +235,7 @@ func soak(ctx context.Context, c *caller, conn func() (*grpc.ClientConn, func())
 		RequestSize: 271828, ResponseSize: 314159,
 		// How long a call takes is no criterion here.
 		PerIterationMaxAcceptableLatency: interopTimeout, OverallTimeout: interopTimeout,
-		ServerAddr: c.conn.Target(), NumWorkers: 2, Iterations: 20, ChannelForTest: conn,
+		ServerAddr: c.conn.Target(), NumWorkers: 2, Iterations: 10, ChannelForTest: conn,
 	})
 }
 
@@ -241,7 +268,7 @@ func TestInteroperability(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				service := &testService{TestServiceServer: interop.NewTestServer(), waiting: make(chan struct{}, 1), ended: make(chan error, 1)}
+				service := &testService{TestServiceServer: interop.NewTestServer()}
 				s := newServer(name, options{tls: network.server})
 				testv1.RegisterTestServiceServer(s, service)
 				served := make(chan error, 1)
