@@ -78,6 +78,9 @@ func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
 	return 0, false
 }
 
+// maxFree is how many streams a connection keeps for the next calls.
+const maxFree = 64
+
 // remove forgets a stream. mu is held; a stream that has a body still is removed by
 // the reader alone.
 func (c *conn) remove(st *stream, how closedHow) {
@@ -95,7 +98,7 @@ func (c *conn) remove(st *stream, how closedHow) {
 	if st.waits {
 		c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b == st })
 	}
-	if !st.handled {
+	if !st.handled && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}
