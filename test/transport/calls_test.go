@@ -17,10 +17,7 @@ import (
 // control. Every other frame passes as it is, and everything that comes back.
 func asCalls(t *testing.T, server string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

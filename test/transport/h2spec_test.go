@@ -16,6 +16,7 @@ import (
 	"github.com/summerwind/h2spec/hpack"
 	"github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -92,20 +93,8 @@ func h2specServer(t *testing.T, name string) string {
 	if name == standard {
 		return servers.RLS(t, servers.RLSOptions{}).GRPC()
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newServer(name, options{})
-	healthv1.RegisterHealthServer(s, health.NewServer())
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
+	l := listen(t)
+	start(t, l, name, options{}, func(s grpc.ServiceRegistrar) { healthv1.RegisterHealthServer(s, health.NewServer()) })
 	return l.Addr().String()
 }
 

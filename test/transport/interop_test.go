@@ -269,16 +269,7 @@ func TestInteroperability(t *testing.T) {
 					t.Fatal(err)
 				}
 				service := &testService{TestServiceServer: interop.NewTestServer()}
-				s := newServer(name, options{tls: network.server})
-				testv1.RegisterTestServiceServer(s, service)
-				served := make(chan error, 1)
-				go func() { served <- s.Serve(l) }()
-				t.Cleanup(func() {
-					s.Stop()
-					if err := <-served; err != nil {
-						t.Errorf("Serve: %v", err)
-					}
-				})
+				start(t, l, name, options{tls: network.server}, func(s grpc.ServiceRegistrar) { testv1.RegisterTestServiceServer(s, service) })
 
 				target := l.Addr().String()
 				if network.network == "unix" {

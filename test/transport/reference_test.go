@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bufbuild/protocompile"
+	statusv1 "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/encoding/gzip" // half of the suite is compressed
@@ -26,8 +27,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	statusv1 "google.golang.org/genproto/googleapis/rpc/status"
 )
 
 // The conformance suite starts the server that it calls, for each configuration
@@ -67,7 +66,7 @@ func serveReference(name, dir string) error {
 		return err
 	}
 	request := field{dynamicpb.NewMessage(r.setup.Messages().ByName("ServerCompatRequest"))}
-	if err := readDelimited(os.Stdin, request.Message.Interface()); err != nil {
+	if err := readDelimited(os.Stdin, request.Interface()); err != nil {
 		return err
 	}
 	o := options{maxMessageBytes: int(request.get("message_receive_limit").Uint())}
@@ -94,7 +93,7 @@ func serveReference(name, dir string) error {
 	if o.tls != nil {
 		response.set("pem_cert", protoreflect.ValueOfBytes(certificate))
 	}
-	if err := writeDelimited(os.Stdout, response.Message.Interface()); err != nil {
+	if err := writeDelimited(os.Stdout, response.Interface()); err != nil {
 		return err
 	}
 	select {
@@ -195,7 +194,7 @@ func (r *reference) answer(ctx context.Context, request *dynamicpb.Message, outp
 	payload := response.mutable("payload")
 	payload.set("data", definition.get("response_data"))
 	payload.set("request_info", protoreflect.ValueOfMessage(info))
-	return response.Message.Interface(), nil
+	return response.Interface(), nil
 }
 
 // requestInfo says what the server has seen of a request.
