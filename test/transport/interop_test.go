@@ -66,6 +66,17 @@ type wait struct {
 	ended chan error    // what the context ended with
 }
 
+// reason waits until the call has ended in the server, and says with what. ctx ends
+// the case.
+func (w *wait) reason(ctx context.Context) error {
+	select {
+	case err := <-w.ended:
+		return err
+	case <-ctx.Done():
+		return errors.New("the call never ended")
+	}
+}
+
 // wait returns a context for a call that waits.
 func (s *testService) wait(ctx context.Context) (context.Context, *wait) {
 	w := &wait{begun: make(chan struct{}), ended: make(chan error, 1)}
@@ -162,9 +173,9 @@ func compressedUnary(ctx context.Context, t *testing.T, c *caller) {
 // so by their own clocks; both must.
 func timeoutOnSleepingServer(ctx context.Context, t *testing.T, c *caller) {
 	for timeout := 50 * time.Millisecond; ; timeout *= 2 {
-		ctx, w := c.service.wait(ctx)
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		_, err := c.EmptyCall(ctx, new(testv1.Empty))
+		waiting, w := c.service.wait(ctx)
+		waiting, cancel := context.WithTimeout(waiting, timeout)
+		_, err := c.EmptyCall(waiting, new(testv1.Empty))
 		cancel()
 		if got := status.Code(err); got != codes.DeadlineExceeded {
 			t.Fatalf("got %v, want DEADLINE_EXCEEDED", err)
@@ -175,7 +186,7 @@ func timeoutOnSleepingServer(ctx context.Context, t *testing.T, c *caller) {
 			continue // it was over before it got there
 		}
 		// That it was cancelled is the client's word that it has given up.
-		if err := <-w.ended; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		if err := w.reason(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 			t.Errorf("in the server: got %v", err)
 		}
 		return
@@ -184,20 +195,24 @@ func timeoutOnSleepingServer(ctx context.Context, t *testing.T, c *caller) {
 
 // cancelAfterBegin gives up on a call that the server has begun.
 func cancelAfterBegin(ctx context.Context, t *testing.T, c *caller) {
-	ctx, w := c.service.wait(ctx)
-	ctx, cancel := context.WithCancel(ctx)
+	waiting, w := c.service.wait(ctx)
+	waiting, cancel := context.WithCancel(waiting)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := c.EmptyCall(ctx, new(testv1.Empty))
+		_, err := c.EmptyCall(waiting, new(testv1.Empty))
 		answered <- err
 	}()
-	<-w.begun
+	select {
+	case <-w.begun:
+	case err := <-answered:
+		t.Fatalf("it ended before it began: %v", err)
+	}
 	cancel()
 	if err := <-answered; status.Code(err) != codes.Canceled {
 		t.Errorf("got %v, want CANCELLED", err)
 	}
-	if err := <-w.ended; !errors.Is(err, context.Canceled) {
+	if err := w.reason(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("in the server: got %v, want %v", err, context.Canceled)
 	}
 }
