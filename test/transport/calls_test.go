@@ -15,7 +15,7 @@ import (
 // by: POST, of gRPC, with an empty message where there is no body. h2spec sends
 // GETs without a body, as to a web server, which end before there is any flow to
 // control. Every other frame passes as it is, and everything that comes back.
-func asCalls(t *testing.T, server string) string {
+func asCalls(t *testing.T, dial func() (net.Conn, error)) string {
 	t.Helper()
 	l := listen(t)
 	t.Cleanup(func() { _ = l.Close() })
@@ -25,16 +25,16 @@ func asCalls(t *testing.T, server string) string {
 			if err != nil {
 				return // the test is over
 			}
-			go translate(client, server)
+			go translate(client, dial)
 		}
 	}()
 	return l.Addr().String()
 }
 
 // translate serves one connection until one side closes it.
-func translate(client net.Conn, server string) {
+func translate(client net.Conn, dial func() (net.Conn, error)) {
 	defer client.Close()
-	upstream, err := net.Dial("tcp", server)
+	upstream, err := dial()
 	if err != nil {
 		return // the case gets no answer and fails
 	}

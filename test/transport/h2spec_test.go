@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,8 +17,6 @@ import (
 	"github.com/summerwind/h2spec/hpack"
 	"github.com/summerwind/h2spec/http2"
 	"github.com/summerwind/h2spec/spec"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/test/servers"
@@ -73,40 +72,30 @@ func (c h2specCase) run(o *config.Config) error {
 	return c.test.Run(o, conn)
 }
 
-// h2specConfig says where to ask, and whom.
-func h2specConfig(t *testing.T, address string) *config.Config {
-	t.Helper()
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &config.Config{Host: host, Path: "/grpc.health.v1.Health/Check", MaxHeaderLen: 4000, Timeout: h2specTimeout, Strict: true}
-	if o.Port, err = strconv.Atoi(port); err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-// h2specServer starts a server with its health service.
-func h2specServer(t *testing.T, name string) string {
-	t.Helper()
-	if name == standard {
-		return servers.RLS(t, servers.RLSOptions{}).GRPC()
-	}
-	l := listen(t)
-	start(t, l, name, options{}, func(s grpc.ServiceRegistrar) { healthv1.RegisterHealthServer(s, health.NewServer()) })
-	return l.Addr().String()
-}
-
-// runH2spec runs all cases, the strict ones too, and returns what each has found.
-func runH2spec(t *testing.T, name string) ([]h2specCase, []error) {
+// runH2spec starts rls with a transport, over TLS if there is an authority, runs all
+// cases, the strict ones too, and returns what each has found.
+func runH2spec(t *testing.T, name string, authority *servers.Authority) ([]h2specCase, []error) {
 	t.Helper()
 	var cases []h2specCase
 	for _, g := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
 		cases = append(cases, h2specCases(g)...)
 	}
-	address := h2specServer(t, name)
-	direct, calls := h2specConfig(t, address), h2specConfig(t, asCalls(t, address))
+	rls := servers.RLS(t, servers.RLSOptions{TLS: authority, Env: map[string]string{"SLIDEGATE_GRPC_TRANSPORT": name}})
+	direct := h2specConfig(t, rls.GRPC())
+	dial := func() (net.Conn, error) { return net.Dial("tcp", rls.GRPC()) }
+	if authority != nil {
+		c, err := authority.ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.NextProtos = []string{"h2"}
+		dial = func() (net.Conn, error) { return tls.Dial("tcp", rls.GRPC(), c) }
+		direct.TLS = true
+		direct.Insecure = true // it cannot be told whom to trust
+		_, direct.CertFile, direct.CertKeyFile = authority.ClientFiles()
+	}
+	calls := h2specConfig(t, asCalls(t, dial))
+
 	found := make([]error, len(cases))
 	slots := make(chan struct{}, h2specAtOnce)
 	var wait sync.WaitGroup
@@ -125,32 +114,51 @@ func runH2spec(t *testing.T, name string) ([]h2specCase, []error) {
 	return cases, found
 }
 
-// TestH2spec runs h2spec against rls.
+// h2specConfig says where to ask, and for what.
+func h2specConfig(t *testing.T, address string) *config.Config {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &config.Config{Host: host, Path: healthv1.Health_Check_FullMethodName, MaxHeaderLen: 4000, Timeout: h2specTimeout, Strict: true}
+	if o.Port, err = strconv.Atoi(port); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestH2spec runs h2spec against rls, over plain text and over TLS with certificates
+// of both.
 func TestH2spec(t *testing.T) {
-	t.Parallel()
-	cases, found := runH2spec(t, lean)
-	passed := 0
-	for i, c := range cases {
-		reason, excepted := h2specExceptions[c.id]
-		switch err := found[i]; {
-		case err == nil && excepted:
-			t.Errorf("%s passes, but is an exception: %s", c.id, reason)
-		case err == nil:
-			passed++
-		case excepted:
-			t.Logf("%s (%s) is an exception: %s", c.id, c.test.Desc, reason)
-		case errors.Is(err, spec.ErrSkipped):
-			t.Errorf("%s: %s: h2spec skips it", c.id, c.test.Desc)
-		default:
-			t.Errorf("%s: %s\n%s\n%v", c.id, c.test.Desc, c.test.Requirement, err)
-		}
+	for name, authority := range map[string]*servers.Authority{"plain": nil, "tls": servers.NewAuthority(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cases, found := runH2spec(t, lean, authority)
+			passed := 0
+			for i, c := range cases {
+				reason, excepted := h2specExceptions[c.id]
+				switch err := found[i]; {
+				case err == nil && excepted:
+					t.Errorf("%s passes, but is an exception: %s", c.id, reason)
+				case err == nil:
+					passed++
+				case excepted:
+					t.Logf("%s (%s) is an exception: %s", c.id, c.test.Desc, reason)
+				case errors.Is(err, spec.ErrSkipped):
+					t.Errorf("%s: %s: h2spec skips it", c.id, c.test.Desc)
+				default:
+					t.Errorf("%s: %s\n%s\n%v", c.id, c.test.Desc, c.test.Requirement, err)
+				}
+			}
+			for id := range h2specExceptions {
+				if !slices.ContainsFunc(cases, func(c h2specCase) bool { return c.id == id }) {
+					t.Errorf("%s is an exception, but no case", id)
+				}
+			}
+			t.Logf("%d cases, %d passed, %d exceptions", len(cases), passed, len(h2specExceptions))
+		})
 	}
-	for id := range h2specExceptions {
-		if !slices.ContainsFunc(cases, func(c h2specCase) bool { return c.id == id }) {
-			t.Errorf("%s is an exception, but no case", id)
-		}
-	}
-	t.Logf("%d cases, %d passed, %d exceptions", len(cases), passed, len(h2specExceptions))
 }
 
 // TestH2specOfStandard says how many cases grpc-go's server passes, for comparison.
@@ -158,7 +166,7 @@ func TestH2specOfStandard(t *testing.T) {
 	if !*compare {
 		return
 	}
-	cases, found := runH2spec(t, standard)
+	cases, found := runH2spec(t, standard, nil)
 	passed := 0
 	for i, c := range cases {
 		if found[i] == nil {

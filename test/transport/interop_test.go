@@ -2,16 +2,12 @@ package transport
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -28,6 +24,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 // interopTimeout ends a case that would hang.
@@ -257,7 +255,7 @@ func soak(ctx context.Context, c *caller, conn func() (*grpc.ClientConn, func())
 // TestInteroperability runs the unary cases of grpc-go's suite with its client, over
 // TCP, a unix socket and TLS with certificates of both.
 func TestInteroperability(t *testing.T) {
-	certificate, trusted := selfSigned(t)
+	server, client := mutualTLS(t)
 	for _, name := range names {
 		for _, network := range []struct {
 			name    string
@@ -267,11 +265,7 @@ func TestInteroperability(t *testing.T) {
 		}{
 			{"tcp", "tcp", nil, insecure.NewCredentials()},
 			{"unix", "unix", nil, insecure.NewCredentials()},
-			{
-				"tls", "tcp",
-				&tls.Config{Certificates: []tls.Certificate{certificate}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12},
-				credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, RootCAs: trusted, ServerName: "localhost", MinVersion: tls.VersionTLS12}),
-			},
+			{"tls", "tcp", server, credentials.NewTLS(client)},
 		} {
 			t.Run(name+"/"+network.name, func(t *testing.T) {
 				t.Parallel()
@@ -322,30 +316,24 @@ func TestInteroperability(t *testing.T) {
 	}
 }
 
-// selfSigned returns a certificate for localhost that server and client can both
-// have, and the pool in which it is.
-func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+// mutualTLS returns what a server and a client need that ask each other for
+// certificates.
+func mutualTLS(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	authority := servers.NewAuthority(t)
+	client, err := authority.ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		DNSNames:     []string{"localhost"},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	var files [3][]byte
+	ca, cert, key := authority.ServerFiles()
+	for i, path := range []string{cert, key, ca} {
+		if files[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
+	if server, err = tlsConfig(files[0], files[1], files[2]); err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+	return server, client
 }
