@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
@@ -33,10 +32,10 @@ func (c *conn) complete(st *stream, b []byte) error {
 		message, r = c.message(st, b)
 	}
 	if r == nil && !st.deadline.IsZero() && c.readAt.After(st.deadline) {
-		r = &refusal{http.StatusOK, codes.DeadlineExceeded, "the deadline has passed", false}
+		r = refusal(codes.DeadlineExceeded, "the deadline has passed")
 	}
 	if r != nil {
-		c.respond(st, &response{refusal: r})
+		c.respond(st, r)
 		return nil
 	}
 	m := st.method
@@ -47,31 +46,31 @@ func (c *conn) complete(st *stream, b []byte) error {
 		c.spawn(st, func(ctx context.Context) *response { return c.handle(ctx, st, message) })
 		return nil
 	}
-	answer, rest, err := c.ask(m, message)
-	switch {
-	case rest != nil:
-		c.spawn(st, func(ctx context.Context) *response { return c.finishPrompt(ctx, st, rest) })
-	case err != nil:
-		c.respond(st, failure(err))
-	default:
-		if cap(answer) <= maxAnswerKept {
-			c.answer = answer[:0]
-		}
-		c.respond(st, c.success(st, answer))
+	r, rest := c.ask(st, message)
+	if rest == nil {
+		c.respond(st, r)
+		return nil
 	}
+	c.spawn(st, func(ctx context.Context) *response {
+		answer, err := rest(ctx, make([]byte, prefixLen, usualAnswer))
+		return c.answer(st, answer, err)
+	})
 	return nil
 }
+
+// usualAnswer is room for most answers.
+const usualAnswer = 1 << 10
 
 // maxAnswerKept is how much memory is kept for the next answer.
 const maxAnswerKept = 64 << 10
 
 // message takes the one message out of a request, and decompresses it.
-func (c *conn) message(st *stream, b []byte) ([]byte, *refusal) {
+func (c *conn) message(st *stream, b []byte) ([]byte, *response) {
 	if len(b) == 0 {
-		return nil, &refusal{http.StatusOK, codes.Unimplemented, tooFew, false}
+		return nil, refusal(codes.Unimplemented, tooFew)
 	}
 	if len(b) < prefixLen {
-		return nil, &refusal{http.StatusOK, codes.Internal, "unexpected EOF", false}
+		return nil, refusal(codes.Internal, "unexpected EOF")
 	}
 	length := binary.BigEndian.Uint32(b[1:])
 	message := b[prefixLen:]
@@ -79,47 +78,54 @@ func (c *conn) message(st *stream, b []byte) ([]byte, *refusal) {
 	case int64(length) > int64(c.server.o.MaxMessageBytes):
 		return nil, c.tooLarge(length)
 	case int64(len(message)) < int64(length):
-		return nil, &refusal{http.StatusOK, codes.Internal, "unexpected EOF", false}
+		return nil, refusal(codes.Internal, "unexpected EOF")
 	case int64(len(message)) > int64(length):
-		return nil, &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
+		return nil, refusal(codes.Unimplemented, tooMany)
 	case b[0] == 0:
 		return message, nil
 	case b[0] != 1:
-		return nil, &refusal{http.StatusOK, codes.Internal, "received unexpected payload format " + strconv.Itoa(int(b[0])), false}
+		return nil, refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(b[0])))
 	case st.encoding != gzipped:
-		return nil, &refusal{http.StatusOK, codes.Internal, "compressed flag set with identity or empty encoding", false}
+		return nil, refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}
 	return c.decompress(message)
 }
 
 // decompress unpacks a message, but no more of it than may be.
-func (c *conn) decompress(b []byte) ([]byte, *refusal) {
+func (c *conn) decompress(b []byte) ([]byte, *response) {
 	r, err := encoding.GetCompressor(gzipped).Decompress(bytes.NewReader(b))
 	if err != nil {
-		return nil, &refusal{http.StatusOK, codes.Internal, "the message cannot be decompressed", false}
+		return nil, refusal(codes.Internal, "the message cannot be decompressed")
 	}
 	most := c.server.o.MaxMessageBytes
 	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	switch {
 	case err != nil:
-		return nil, &refusal{http.StatusOK, codes.Internal, "the message cannot be decompressed", false}
+		return nil, refusal(codes.Internal, "the message cannot be decompressed")
 	case len(out) > most:
-		return nil, &refusal{http.StatusOK, codes.ResourceExhausted, "received message after decompression larger than max " + strconv.Itoa(most), false}
+		return nil, refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(most))
 	}
 	return out, nil
 }
 
-// ask has a Prompt answer. A panic stays with its call.
-func (c *conn) ask(m *method, message []byte) (answer []byte, rest Rest, err error) {
-	defer c.server.recovered(m, &err)
-	return m.prompt(message, append(c.answer[:0], 0, 0, 0, 0, 0))
+// ask has a Prompt answer.
+func (c *conn) ask(st *stream, message []byte) (r *response, rest Rest) {
+	defer c.server.recovered(st.method, &r)
+	answer, rest, err := st.method.prompt(message, append(c.memory[:0], 0, 0, 0, 0, 0))
+	if rest != nil {
+		return nil, rest
+	}
+	if cap(answer) <= maxAnswerKept && answer != nil {
+		c.memory = answer[:0]
+	}
+	return c.answer(st, answer, err), nil
 }
 
-// recovered is deferred around handlers.
-func (s *Server) recovered(m *method, err *error) {
+// recovered is deferred around handlers: a panic stays with its call.
+func (s *Server) recovered(m *method, r **response) {
 	if recover() != nil {
+		*r = refusal(codes.Internal, "internal error") // even if what follows panics too
 		s.o.Panicked(m.name)
-		*err = status.Error(codes.Internal, "internal error")
 	}
 }
 
@@ -147,7 +153,10 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	go func() {
 		defer c.server.gone.Done()
 		defer cancel()
-		r := handle(ctx)
+		r := func() (r *response) {
+			defer c.server.recovered(st.method, &r)
+			return handle(ctx)
+		}()
 		c.mu.Lock()
 		c.running--
 		c.answerStream(st, r)
@@ -162,20 +171,13 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	}()
 }
 
-// finishPrompt runs what is left of a call.
-func (c *conn) finishPrompt(ctx context.Context, st *stream, rest Rest) *response {
-	answer, err := func() (answer []byte, err error) {
-		defer c.server.recovered(st.method, &err)
-		return rest(ctx, make([]byte, prefixLen, promptAnswer))
-	}()
+// answer is how a call is answered whose handler has returned message and err.
+func (c *conn) answer(st *stream, message []byte, err error) *response {
 	if err != nil {
 		return failure(err)
 	}
-	return c.success(st, answer)
+	return c.success(st, message)
 }
-
-// promptAnswer is room for most answers.
-const promptAnswer = 1 << 10
 
 // success is an answer with a message that has room for its prefix.
 func (c *conn) success(st *stream, message []byte) *response {
@@ -203,7 +205,7 @@ func failure(err error) *response {
 	if !ok {
 		s = status.FromContextError(err)
 	}
-	r := &response{status: strconv.Itoa(int(s.Code())), text: s.Message()}
+	r := refusal(s.Code(), s.Message())
 	if p := s.Proto(); len(p.GetDetails()) > 0 {
 		if b, err := proto.Marshal(p); err == nil {
 			r.trailer = append(r.trailer, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
@@ -225,10 +227,7 @@ func (c *conn) handle(ctx context.Context, st *stream, message []byte) *response
 		}
 		return nil
 	}
-	answer, err := func() (answer any, err error) {
-		defer c.server.recovered(st.method, &err)
-		return st.method.handle(st.method.service, ctx, decode, c.server.o.Interceptor)
-	}()
+	answer, err := st.method.handle(st.method.service, ctx, decode, c.server.o.Interceptor)
 	var r *response
 	if err != nil {
 		r = failure(err)
@@ -284,7 +283,8 @@ func (s *serverCall) SendHeader(md metadata.MD) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams[s.stream.id] == s.stream {
-		c.sendHeader(s.stream, &response{header: header, compressed: s.stream.encoding == gzipped})
+		c.addHeader(s.stream, &response{header: header, compressed: s.stream.encoding == gzipped})
+		c.sendBlock(s.stream.id, false)
 		c.flush()
 	}
 	return nil

@@ -1,6 +1,7 @@
 package unary
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -21,12 +22,11 @@ type stream struct {
 	id     uint32
 	method *method
 	// Of the request.
-	refusal    *refusal // how it is answered without a handler; nil: a handler is asked
+	refusal    *response // how it is answered without a handler; nil: a handler is asked
 	fields     []hpack.HeaderField
 	authority  string
-	subtype    string        // what follows application/grpc
-	encoding   string        // of messages
-	timeout    time.Duration // of the call
+	subtype    string // what follows application/grpc
+	encoding   string // of messages
 	deadline   time.Time
 	declared   int64 // content-length; below zero: none
 	received   int64
@@ -39,9 +39,9 @@ type stream struct {
 	cancel     context.CancelFunc // of the handler; nil: none runs
 	handled    bool               // a handler has it, and may still when the stream is gone
 	headerSent bool
-	pending    []byte              // DATA that waits for windows
-	trailer    []hpack.HeaderField // what follows it
-	waits      bool                // it is among those that do
+	waiting    *response     // for windows, with what is left of its message; nil: it does not
+	listed     bool          // it is, or was, among those that wait
+	due        time.Duration // when the request has to be whole, and then, if the answer waits, that; guarded by mu too
 	sendWindow int64
 }
 
@@ -78,6 +78,46 @@ func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
 	return 0, false
 }
 
+// maxRequest is how long a request may take until it is whole.
+const maxRequest = 30 * time.Second
+
+// overdue reports whether there is a request that is not whole in its time, or an
+// answer that the client leaves no window for. mu is held.
+func (c *conn) overdue(now time.Duration) bool {
+	for _, st := range c.streams {
+		if st.late(now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (st *stream) late(now time.Duration) bool {
+	return now > st.due && (!st.handled || st.waiting != nil)
+}
+
+// expire ends the calls that are overdue. The reader does it, with mu held.
+func (c *conn) expire() error {
+	if err := c.raw.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	now := c.server.now()
+	for id, st := range c.streams {
+		switch {
+		case !st.late(now):
+		case st.refusal != nil:
+			c.answerStream(st, st.refusal)
+		case st.waiting == nil && !st.headerSent:
+			c.answerStream(st, refusal(codes.DeadlineExceeded, "the request is not whole in time"))
+		default:
+			c.server.o.Meters.Reset(true, http2.ErrCodeCancel)
+			c.write(c.framer.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.remove(st, closedByServer)
+		}
+	}
+	return nil
+}
+
 // maxFree is how many streams a connection keeps for the next calls.
 const maxFree = 64
 
@@ -95,17 +135,16 @@ func (c *conn) remove(st *stream, how closedHow) {
 	if len(c.streams) == 0 {
 		c.idleSince = c.server.now()
 	}
-	if st.waits {
-		c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b == st })
-	}
-	if !st.handled && len(c.free) < maxFree {
+	st.waiting = nil
+	if !st.handled && !st.listed && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}
 }
 
-// newStream opens a stream. mu is held.
-func (c *conn) newStream(id uint32) *stream {
+// newStream opens a stream, whose request has to be whole within some time. mu is
+// held.
+func (c *conn) newStream(id uint32, within time.Duration) *stream {
 	var st *stream
 	if n := len(c.free); n > 0 {
 		st = c.free[n-1]
@@ -114,6 +153,7 @@ func (c *conn) newStream(id uint32) *stream {
 		st = new(stream)
 	}
 	st.id, st.recvWindow, st.sendWindow = id, streamWindow, c.peerWindow
+	st.due = c.server.now() + min(within, maxRequest)
 	c.streams[id] = st
 	return st
 }
@@ -153,9 +193,8 @@ func (c *conn) onHeaders(f *http2.HeadersFrame) error {
 func (c *conn) decode(f *http2.HeadersFrame) error {
 	c.head.reset()
 	c.decoder.SetEmitEnabled(true)
-	// A field that alone is longer than all may be is not decoded: its length says so
-	// before its content comes.
-	c.decoder.SetMaxStringLength(int(c.server.o.MaxHeaderBytes))
+	// More than the bound below lets through; it is for who claims a length.
+	c.decoder.SetMaxStringLength(4 * int(c.server.o.MaxHeaderBytes))
 	block, done, total := f.HeaderBlockFragment(), f.HeadersEnded(), 0
 	for {
 		// Compressed it may be longer than what it says, but not for ever: who sends
@@ -193,9 +232,9 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 	declared, ok := h.declared()
 	bad := h.malformed()
 	m := c.server.methods[h.path]
-	timeout, timely := time.Duration(math.MaxInt64), true
-	if h.timeout != "" {
-		timeout, timely = parseTimeout(h.timeout)
+	timeout := time.Duration(math.MaxInt64)
+	if h.timed {
+		timeout = h.timeout
 	}
 	c.mu.Lock()
 	c.lastID = id
@@ -207,21 +246,20 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		defer c.mu.Unlock()
 		return c.resetLocked(id, http2.ErrCodeRefusedStream)
 	}
-	st := c.newStream(id)
+	st := c.newStream(id, timeout)
 	c.mu.Unlock()
 	st.method, st.ended, st.declared, st.encoding = m, ended, declared, h.encoding
-	if isGRPC(h.contentType) && len(h.contentType) > len(contentType) && h.contentType[len(contentType)] == '+' {
+	if isGRPC(h.contentType) && len(h.contentType) > len(contentType)+1 && h.contentType[len(contentType)] == '+' {
 		st.subtype = h.contentType[len(contentType):]
 	}
-	if h.timeout != "" && timely {
-		st.timeout, st.deadline = timeout, c.readAt.Add(min(timeout, maxTimeout))
+	if h.timed {
+		st.deadline = c.readAt.Add(min(timeout, maxTimeout))
 	}
-	if r := c.server.refuse(h, m, timeout, timely); r != nil {
+	if r := c.server.refuse(h, m); r != nil {
 		st.refusal = r
-		if !ended && r.late {
-			return nil
+		if ended || r.http == 0 {
+			c.respond(st, r)
 		}
-		c.respond(st, &response{refusal: r})
 		return nil
 	}
 	if m.prompt == nil {
@@ -297,7 +335,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		return c.complete(st, data) // all of it, as nearly always
 	}
 	if r := c.collect(st, data); r != nil {
-		c.respond(st, &response{refusal: r})
+		c.respond(st, r)
 		return nil
 	}
 	if ended {
@@ -305,7 +343,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	}
 	if st.owed += size; st.owed >= streamWindow/2 {
 		if st.refusal != nil {
-			c.respond(st, &response{refusal: st.refusal}) // it has had its time to end by itself
+			c.respond(st, st.refusal) // it has had its time to end by itself
 			return nil
 		}
 		c.mu.Lock()
@@ -317,7 +355,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 }
 
 // collect keeps a part of a message until the rest is there.
-func (c *conn) collect(st *stream, data []byte) *refusal {
+func (c *conn) collect(st *stream, data []byte) *response {
 	if st.refusal != nil {
 		return nil // nobody will read it
 	}
@@ -329,11 +367,11 @@ func (c *conn) collect(st *stream, data []byte) *refusal {
 		case int64(length) > int64(c.server.o.MaxMessageBytes):
 			return c.tooLarge(length)
 		case int64(len(st.body)) > prefixLen+int64(length):
-			return &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
+			return refusal(codes.Unimplemented, tooMany)
 		}
 	}
 	if c.buffered > c.server.o.MaxMessageBytes+bufferedBeyond {
-		return &refusal{http.StatusOK, codes.ResourceExhausted, "the connection has too many messages that are not whole", false}
+		return refusal(codes.ResourceExhausted, "the connection has too many messages that are not whole")
 	}
 	return nil
 }
@@ -349,21 +387,25 @@ const (
 	tooMany = "cardinality violation: received multiple request messages for non-client-streaming RPC"
 )
 
-func (c *conn) tooLarge(length uint32) *refusal {
-	return &refusal{http.StatusOK, codes.ResourceExhausted, fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.server.o.MaxMessageBytes), false}
+func (c *conn) tooLarge(length uint32) *response {
+	return refusal(codes.ResourceExhausted, fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.server.o.MaxMessageBytes))
 }
 
-// response is what a call is answered with.
+// response is what a call is answered with. The zero value is OK without a message.
 type response struct {
-	refusal *refusal // in place of all others
+	// http is the status of HTTP for who does not speak gRPC, which can wait until
+	// the request has ended. Zero: 200.
+	http int
+	code codes.Code
+	text string // what follows the code
 	// message has room for its prefix in front. Nil: none.
-	message    []byte
-	compressed bool
-	header     []hpack.HeaderField
-	trailer    []hpack.HeaderField // beside grpc-status
-	status     string              // of gRPC; empty: OK
-	text       string              // what follows the status
+	message         []byte
+	compressed      bool
+	header, trailer []hpack.HeaderField
 }
+
+// refusal is an answer without a handler.
+func refusal(code codes.Code, text string) *response { return &response{code: code, text: text} }
 
 // respond answers a call and closes its stream, as soon as the windows of the client
 // allow.
@@ -382,20 +424,12 @@ func (c *conn) answerStream(st *stream, r *response) {
 		return // the client has given up, or is gone
 	}
 	c.forgiven = true
-	if r.refusal != nil {
-		c.sendRefusal(st, r.refusal)
-		return
-	}
 	c.budget.gained += earned
-	if r.message == nil && !st.headerSent && len(r.header) == 0 {
-		// An answer of trailers alone.
-		c.field(":status", "200")
-		c.field("content-type", contentType+st.subtype)
-		c.sendTrailer(st, r)
-		return
-	}
 	if !st.headerSent {
-		c.sendHeader(st, r)
+		c.addHeader(st, r)
+		if r.message != nil || len(r.header) > 0 { // otherwise header and trailer are one
+			c.sendBlock(st.id, false)
+		}
 	}
 	if b := r.message; b != nil {
 		b[0] = 0
@@ -404,18 +438,21 @@ func (c *conn) answerStream(st *stream, r *response) {
 		}
 		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
 		if rest := c.sendData(st, b); len(rest) > 0 {
-			st.pending, st.waits = slices.Clone(rest), true
-			st.trailer = trailerFields(r)
+			r.message = slices.Clone(rest)
+			st.waiting, st.listed, st.due = r, true, c.server.now()+c.server.o.WriteTimeout
+			if len(c.blocked) > 2*len(c.streams) {
+				c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
+			}
 			c.blocked = append(c.blocked, st)
 			return
 		}
 	}
-	c.sendTrailer(st, r)
+	c.finishStream(st, r)
 }
 
-// sendHeader sends the first header block of an answer.
-func (c *conn) sendHeader(st *stream, r *response) {
-	c.field(":status", "200")
+// addHeader adds the first header block of an answer to c.block.
+func (c *conn) addHeader(st *stream, r *response) {
+	c.field(":status", strconv.Itoa(cmp.Or(r.http, http.StatusOK)))
 	c.field("content-type", contentType+st.subtype)
 	if r.compressed {
 		c.field("grpc-encoding", gzipped)
@@ -424,45 +461,17 @@ func (c *conn) sendHeader(st *stream, r *response) {
 		c.field(f.Name, f.Value)
 	}
 	st.headerSent = true
-	c.sendBlock(st.id, false)
 }
 
-// sendTrailer ends an answer. What c.block holds goes in front.
-func (c *conn) sendTrailer(st *stream, r *response) {
-	if r.status == "" && len(r.trailer) == 0 {
-		c.field("grpc-status", "0")
-	} else {
-		for _, f := range trailerFields(r) {
-			c.field(f.Name, f.Value)
-		}
-	}
-	c.finishStream(st)
-}
-
-func trailerFields(r *response) []hpack.HeaderField {
-	fields := make([]hpack.HeaderField, 0, 2+len(r.trailer))
-	if r.status == "" {
-		fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: "0"})
-	} else {
-		fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: r.status}, hpack.HeaderField{Name: "grpc-message", Value: percentEncoded(r.text)})
-	}
-	return append(fields, r.trailer...)
-}
-
-// sendRefusal answers a call without a handler.
-func (c *conn) sendRefusal(st *stream, r *refusal) {
-	c.field(":status", strconv.Itoa(r.status))
-	c.field("content-type", contentType+st.subtype)
-	if r.code == codes.Unimplemented && !understood(st.encoding) {
-		c.field("grpc-accept-encoding", accepted)
-	}
+// finishStream ends an answer. What c.block holds goes in front.
+func (c *conn) finishStream(st *stream, r *response) {
 	c.field("grpc-status", strconv.Itoa(int(r.code)))
-	c.field("grpc-message", percentEncoded(r.message))
-	c.finishStream(st)
-}
-
-// finishStream sends c.block as the last of an answer.
-func (c *conn) finishStream(st *stream) {
+	if r.code != codes.OK {
+		c.field("grpc-message", percentEncoded(r.text))
+	}
+	for _, f := range r.trailer {
+		c.field(f.Name, f.Value)
+	}
 	c.sendBlock(st.id, true)
 	how := closedWhole
 	if !st.ended {
@@ -502,6 +511,7 @@ func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
 			break
 		}
 		c.write(c.framer.WriteData(st.id, false, b[:n]))
+		c.forgiven = true // grpc-go measures by PINGs how fast it flows
 		st.sendWindow -= int64(n)
 		c.sendWindow -= int64(n)
 		b = b[n:]
@@ -509,20 +519,24 @@ func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
 	return b
 }
 
-// sendBlocked sends what waited for windows, the oldest first. mu is held.
-func (c *conn) sendBlocked() {
-	kept := c.blocked[:0]
-	for _, st := range c.blocked {
-		if st.pending = c.sendData(st, st.pending); len(st.pending) > 0 {
-			kept = append(kept, st)
-			continue
-		}
-		for _, f := range st.trailer {
-			c.field(f.Name, f.Value)
-		}
-		st.waits = false
-		c.finishStream(st)
+// sendWaiting sends what a stream has waited with, as the windows allow. mu is held.
+func (c *conn) sendWaiting(st *stream) {
+	r := st.waiting
+	if r == nil {
+		return
 	}
-	clear(c.blocked[len(kept):])
-	c.blocked = kept
+	if r.message = c.sendData(st, r.message); len(r.message) == 0 {
+		c.finishStream(st, r)
+	}
+}
+
+// sendBlocked sends what streams have waited with, the oldest first. mu is held.
+func (c *conn) sendBlocked() {
+	for _, st := range c.blocked {
+		if c.sendWindow <= 0 {
+			break
+		}
+		c.sendWaiting(st)
+	}
+	c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
 }
