@@ -428,11 +428,17 @@ func (p *peer) send(f func(*wire)) {
 	}
 }
 
+// frames says how large frames may become.
+func (p *peer) frames(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read.frame = max(p.read.frame, n)
+}
+
 // listen reads until the connection ends.
 func (p *peer) listen(polite bool) {
 	defer close(p.over)
 	fr := http2.NewFramer(nil, p.conn)
-	fr.SetMaxReadFrameSize(1 << 14)
 	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	for {
 		f, err := fr.ReadFrame()

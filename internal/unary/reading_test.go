@@ -88,13 +88,14 @@ type reading struct {
 	window    int64 // what WINDOW_UPDATEs of stream 0 came to
 	windows   map[uint32]int64
 	farewells []farewell
+	frame     int // the largest that may come
 	data      int // bytes of flow control that were used up
 	faults    []string
 	err       error // what reading ended with
 }
 
 func newReading() *reading {
-	return &reading{answers: map[uint32]*answer{}, settings: map[http2.SettingID]uint32{}, windows: map[uint32]int64{}}
+	return &reading{frame: 1 << 14, answers: map[uint32]*answer{}, settings: map[http2.SettingID]uint32{}, windows: map[uint32]int64{}}
 }
 
 // fault notes something that a server must not do.
@@ -119,6 +120,9 @@ func (r *reading) take(f http2.Frame) {
 		r.fault("the first frame is not SETTINGS but %v", h)
 	}
 	r.first = true
+	if int(h.Length) > r.frame {
+		r.fault("a frame that is too large: %v", h)
+	}
 	if h.StreamID%2 == 0 && h.StreamID != 0 {
 		r.fault("a stream of the server's own: %v", h)
 	}
@@ -138,6 +142,7 @@ func (r *reading) take(f http2.Frame) {
 		a := r.of(h.StreamID)
 		if a.reset != nil {
 			r.fault("reset twice: %v, %v", h, a)
+			return
 		}
 		code := f.ErrCode
 		a.reset = &code
