@@ -98,7 +98,7 @@ type conn struct {
 	forgiven    bool  // something was sent since the last PING
 	phase       phase
 	since       time.Duration // of phase
-	drainWanted string        // as soon as the connection is open
+	drainWanted string        // why, as soon as the connection is open; empty: it is not
 	idleSince   time.Duration
 	pinged      time.Duration // when a keepalive PING was sent; zero: none is out
 	age         time.Duration // how old it may get
@@ -451,7 +451,7 @@ func (c *conn) drain(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.opened {
-		c.drainWanted = reason
+		c.drainWanted, c.since = reason, c.server.now()
 		return
 	}
 	c.tell(reason)
@@ -534,6 +534,8 @@ func (c *conn) look(now time.Duration) {
 		c.hangUp("") // it was told why
 	case !c.opened && now-c.began > o.OpenTimeout:
 		c.hangUp(reasonTimeout)
+	case !c.opened && c.drainWanted != "" && now-c.since > linger:
+		c.hangUp(c.drainWanted) // nobody has called
 	case !c.opened:
 	case c.phase == told && now-c.since > tellTimeout:
 		c.leave()

@@ -78,6 +78,9 @@ func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
 	return 0, false
 }
 
+// maxFree is how many streams a connection keeps for the next calls.
+const maxFree = 64
+
 // remove forgets a stream. mu is held; a stream that has a body still is removed by
 // the reader alone.
 func (c *conn) remove(st *stream, how closedHow) {
@@ -95,7 +98,7 @@ func (c *conn) remove(st *stream, how closedHow) {
 	if st.waits {
 		c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b == st })
 	}
-	if !st.handled {
+	if !st.handled && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}
@@ -326,7 +329,7 @@ func (c *conn) collect(st *stream, data []byte) *refusal {
 		case int64(length) > int64(c.server.o.MaxMessageBytes):
 			return c.tooLarge(length)
 		case int64(len(st.body)) > prefixLen+int64(length):
-			return &refusal{http.StatusOK, codes.Internal, tooMany, false}
+			return &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
 		}
 	}
 	if c.buffered > c.server.o.MaxMessageBytes+bufferedBeyond {
@@ -339,6 +342,8 @@ func (c *conn) collect(st *stream, data []byte) *refusal {
 // compressed, and its length.
 const prefixLen = 5
 
+// What is wrong with a request that has not one message. Their code is the one that
+// gRPC's table of codes has for it, which grpc-go has not.
 const (
 	tooFew  = "cardinality violation: received no request message from non-client-streaming RPC"
 	tooMany = "cardinality violation: received multiple request messages for non-client-streaming RPC"
