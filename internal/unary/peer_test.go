@@ -88,7 +88,8 @@ func newStandard(p *player, o unary.Options) transport {
 type stage struct {
 	*player
 	transport
-	l *hall
+	l      *hall
+	opened sync.Once // the gate
 }
 
 // newStage serves on l until the test ends.
@@ -99,6 +100,7 @@ func newStage(t testing.TB, k kind, o unary.Options, l *hall) *stage {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
+		s.open()
 		s.Stop()
 		if err := <-done; err != nil {
 			t.Errorf("Serve returned %v", err)
@@ -117,7 +119,7 @@ type hall struct {
 	closed       chan struct{}
 	close        sync.Once
 	mu           sync.Mutex
-	accepted     []*visit
+	accepted     []*visitor
 }
 
 // pipes returns a listener whose connections are pipes, which a bubble of synctest
@@ -134,28 +136,28 @@ func loopback(t testing.TB) *hall {
 	return &hall{Listener: l}
 }
 
-// A visit is the server's end of a connection.
-type visit struct {
+// A visitor is the server's end of a connection.
+type visitor struct {
 	net.Conn
 	other net.Conn // the client's end, of a pipe
 	read  atomic.Int64
 	wrote atomic.Int64
 }
 
-func (v *visit) Read(b []byte) (int, error) {
+func (v *visitor) Read(b []byte) (int, error) {
 	n, err := v.Conn.Read(b)
 	v.read.Add(int64(n))
 	return n, err
 }
 
-func (v *visit) Write(b []byte) (int, error) {
+func (v *visitor) Write(b []byte) (int, error) {
 	n, err := v.Conn.Write(b)
 	v.wrote.Add(int64(n))
 	return n, err
 }
 
 // abandon closes the client's end, if the test has not.
-func (v *visit) abandon() {
+func (v *visitor) abandon() {
 	if v.other != nil {
 		v.other.Close()
 	}
@@ -163,7 +165,7 @@ func (v *visit) abandon() {
 
 // Accept implements net.Listener.
 func (l *hall) Accept() (net.Conn, error) {
-	v := new(visit)
+	v := new(visitor)
 	if l.Listener != nil {
 		c, err := l.Listener.Accept()
 		if err != nil {
@@ -201,7 +203,7 @@ func (l *hall) Addr() net.Addr {
 	return &net.UnixAddr{Name: "pipe", Net: "unix"}
 }
 
-func (l *hall) conns() []*visit {
+func (l *hall) conns() []*visitor {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.accepted)
@@ -364,6 +366,8 @@ type peer struct {
 	due     *wire         // what courtesy asks for, to be written
 	owed    chan struct{}
 	over    chan struct{} // closed when reading has ended
+	begun   chan struct{} // closed when something was sent: courtesy comes behind the preface
+	begin   sync.Once
 }
 
 // A manner is how a peer behaves.
@@ -380,7 +384,7 @@ func newPeer(t testing.TB, conn net.Conn, m manner) *peer {
 	t.Helper()
 	p := &peer{
 		t: t, conn: conn, next: 1, turn: make(chan struct{}, 1), w: newWire(),
-		read: newReading(), changed: make(chan struct{}), due: newWire(), owed: make(chan struct{}, 1), over: make(chan struct{}),
+		read: newReading(), changed: make(chan struct{}), due: newWire(), owed: make(chan struct{}, 1), over: make(chan struct{}), begun: make(chan struct{}),
 	}
 	t.Cleanup(func() { p.close() })
 	switch m {
@@ -394,14 +398,17 @@ func newPeer(t testing.TB, conn net.Conn, m manner) *peer {
 	return p
 }
 
+// open has calls that wait answered.
+func (s *stage) open() { s.opened.Do(func() { close(s.gate) }) }
+
 // connect connects and begins, politely.
 func (s *stage) connect(t testing.TB, settings ...http2.Setting) *peer {
 	t.Helper()
-	return s.open(t, polite, settings...)
+	return s.visit(t, polite, settings...)
 }
 
-// open connects and begins.
-func (s *stage) open(t testing.TB, m manner, settings ...http2.Setting) *peer {
+// visit connects and begins.
+func (s *stage) visit(t testing.TB, m manner, settings ...http2.Setting) *peer {
 	t.Helper()
 	p := newPeer(t, s.l.dial(t), m)
 	p.send(func(w *wire) { w.preface(settings...) })
@@ -416,6 +423,7 @@ func (p *peer) try(f func(*wire)) error {
 	defer func() { <-p.turn }()
 	f(p.w)
 	_, err := p.w.WriteTo(p.conn)
+	p.begin.Do(func() { close(p.begun) })
 	p.w.Buffer.Reset()
 	return err
 }
@@ -502,6 +510,11 @@ func (p *peer) owe(f http2.Frame) {
 
 // courtesy writes what is owed.
 func (p *peer) courtesy() {
+	select {
+	case <-p.begun:
+	case <-p.over:
+		return
+	}
 	for {
 		select {
 		case <-p.owed:

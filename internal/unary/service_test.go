@@ -27,8 +27,8 @@ const play = "/test.Play/"
 
 // A player is that service. All of its methods take and return a BytesValue.
 type player struct {
-	running, most, begun, finished atomic.Int64  // calls of Wait and Gate
-	gate                           chan struct{} // Gate and Slow wait until it is closed
+	running, most, begun, finished atomic.Int64  // calls that wait
+	gate                           chan struct{} // Gate, Slow and Stay wait until it is closed
 }
 
 func newPlayer() *player { return &player{gate: make(chan struct{})} }
@@ -42,6 +42,7 @@ func (p *player) deeds() map[string]deed {
 		"Echo":   func(_ context.Context, in []byte) ([]byte, error) { return in, nil },
 		"Wait":   p.wait,
 		"Gate":   p.pass,
+		"Stay":   p.stay,
 		"Fail":   func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) },
 		"Tell":   tell,
 		"Set":    set,
@@ -72,6 +73,13 @@ func (p *player) pass(ctx context.Context, in []byte) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// stay waits for the gate, whatever becomes of the call.
+func (p *player) stay(_ context.Context, in []byte) ([]byte, error) {
+	defer p.enter()()
+	<-p.gate
+	return in, nil
 }
 
 // enter counts a call that waits, and returns what is to be called at its end.
