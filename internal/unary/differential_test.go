@@ -635,6 +635,9 @@ func (script script) differ(t *testing.T, a, b kind) []string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(want.asked)) {
 		asked, x, y := want.asked[id], clone(got.streams[id]), clone(want.streams[id])
+		if a.name != standard.name && x.resets > 1 {
+			out = append(out, fmt.Sprintf("stream %d was reset %d times: %v", id, x.resets, &x))
+		}
 		for _, d := range differences {
 			d.even(asked, &x, &y)
 		}

@@ -631,9 +631,14 @@ func (p *peer) farewell() farewell {
 // ended waits until the server has closed the connection.
 func (p *peer) ended() {
 	p.t.Helper()
+	p.endedIn(soon)
+}
+
+func (p *peer) endedIn(d time.Duration) {
+	p.t.Helper()
 	select {
 	case <-p.over:
-	case <-time.After(soon):
+	case <-time.After(d):
 		p.t.Fatalf("the connection is still open; read so far: %v", p.told())
 	}
 }

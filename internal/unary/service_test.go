@@ -49,6 +49,7 @@ func (p *player) deeds() map[string]deed {
 		"Large":  large,
 		"Panic":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },
 		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                  // a Prompt
+		"Stop":   p.stay,                                                                                 // a Prompt with a Rest
 		"Slow":   p.pass,                                                                                 // a Prompt with a Rest
 		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) }, // a Prompt
 		"Bulk":   large,                                                                                  // a Prompt
@@ -203,7 +204,7 @@ func (p *player) prompts(s *unary.Server) {
 			return answer, nil, err
 		})
 	}
-	for _, name := range []string{"Slow", "Break"} {
+	for _, name := range []string{"Slow", "Stop", "Break"} {
 		do := p.deeds()[name]
 		s.Prompt(play+name, func(request, _ []byte) ([]byte, unary.Rest, error) {
 			request = slices.Clone(request)
