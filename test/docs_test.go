@@ -81,6 +81,28 @@ func TestGatewaySnippets(t *testing.T) {
 	}
 }
 
+// TestTLSSnippet holds what docs/configure.md shows of Envoy's side of TLS to the
+// file that TestEnvoyOverTLS runs.
+func TestTLSSnippet(t *testing.T) {
+	const page, begin, end = "docs/configure.md", "transport_socket:\n", "circuit_breakers:\n"
+	_, rest, ok := strings.Cut(read(t, page), "```yaml\n"+begin)
+	got, _, ok2 := strings.Cut(rest, "```\n")
+	_, file, ok3 := strings.Cut(read(t, "envoy/tls.yaml"), begin)
+	file, _, ok4 := strings.Cut(file, end)
+	if !ok || !ok2 || !ok3 || !ok4 {
+		t.Fatalf("%s or the file has no %s", page, begin)
+	}
+	var want strings.Builder
+	for line := range strings.Lines(file) {
+		if line = strings.TrimPrefix(line, "    "); !strings.HasPrefix(strings.TrimSpace(line), "#") && strings.TrimSpace(line) != "" {
+			want.WriteString(line)
+		}
+	}
+	if got != want.String() {
+		t.Errorf("%s shows\n%swant\n%s", page, got, want.String())
+	}
+}
+
 // pages returns every page of the project's documentation.
 func pages(t *testing.T) []string {
 	t.Helper()
