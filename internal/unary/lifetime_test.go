@@ -71,7 +71,7 @@ func TestKeepalive(t *testing.T) {
 			synctest.Wait()
 			p.endedIn(time.Hour)
 			about(t, "closed", begun, 70*time.Second)
-			if n := len(p.read.pings); n != 1 {
+			if n, _ := p.pings(); n != 1 {
 				t.Errorf("%d PINGs were sent", n)
 			}
 			synctest.Wait()
@@ -88,7 +88,7 @@ func TestKeepalive(t *testing.T) {
 			p := s.connect(t)
 			time.Sleep(time.Hour)
 			p.echo()
-			if n := len(p.read.pings); n < 50 || n > 60 {
+			if n, _ := p.pings(); n < 50 || n > 60 {
 				t.Errorf("%d PINGs in an hour", n)
 			}
 		})
@@ -100,7 +100,7 @@ func TestKeepalive(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				p.echo()
 			}
-			if n := len(p.read.pings); n != 0 {
+			if n, _ := p.pings(); n != 0 {
 				t.Errorf("%d PINGs", n)
 			}
 		})
@@ -116,11 +116,11 @@ func TestIdle(t *testing.T) {
 		begun := time.Now()
 		p.endedIn(time.Hour)
 		about(t, "closed", begun, time.Minute)
-		if got := p.read.farewells; len(got) != 2 || got[0].code != http2.ErrCodeNo || got[1].last != 1 {
+		if got := p.farewells(); len(got) != 2 || got[0].code != http2.ErrCodeNo || got[1].last != 1 {
 			t.Errorf("told to go by %v", got)
 		}
 		time.Sleep(10 * time.Minute)
-		if !busy.alive() || len(busy.read.farewells) > 0 {
+		if !busy.alive() || len(busy.farewells()) > 0 {
 			t.Errorf("a connection with a call counts as idle: %v", busy.told())
 		}
 		s.open()
@@ -142,10 +142,7 @@ func TestAge(t *testing.T) {
 		p, begun := s.connect(t), time.Now()
 		waiting := s.call(t, p, "Gate")
 		for p.alive() {
-			p.mu.Lock()
-			told := len(p.read.farewells) > 0
-			p.mu.Unlock()
-			if told {
+			if len(p.farewells()) > 0 {
 				break
 			}
 			if time.Since(begun) > 2*age {
@@ -201,7 +198,7 @@ func TestDrain(t *testing.T) {
 				begun, done := time.Now(), make(chan struct{})
 				go func() { s.GracefulStop(); close(done) }()
 				p.await("GOAWAY", func(r *reading) bool { return len(r.farewells) >= 1 })
-				if got := p.read.farewells[0]; got.code != http2.ErrCodeNo || got.last != 1<<31-1 {
+				if got := p.farewells()[0]; got.code != http2.ErrCodeNo || got.last != 1<<31-1 {
 					t.Errorf("told to go by %v", got)
 				}
 				unused.ended()
@@ -211,7 +208,7 @@ func TestDrain(t *testing.T) {
 				}
 				p.await("GOAWAY", func(r *reading) bool { return len(r.farewells) >= 2 })
 				about(t, "told what is served", begun, tt.told)
-				if got := p.read.farewells[1]; got.code != http2.ErrCodeNo || got.last != p.next-2 {
+				if got := p.farewells()[1]; got.code != http2.ErrCodeNo || got.last != p.next-2 {
 					t.Errorf("told what is served by %v", got)
 				}
 				// What comes now is not.
@@ -219,7 +216,7 @@ func TestDrain(t *testing.T) {
 				p.send(func(w *wire) { w.call(late, "Echo", nil) })
 				p.next += 2
 				time.Sleep(time.Minute)
-				if a := p.read.answers[late]; a != nil {
+				if a := p.sofar(late); len(a.headers) > 0 || a.over() {
 					t.Errorf("a late call was answered %v", a)
 				}
 				select {

@@ -580,6 +580,28 @@ func (p *peer) told() string {
 	return b.String()
 }
 
+// farewells returns the GOAWAYs so far.
+func (p *peer) farewells() []farewell {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.read.farewells)
+}
+
+// pings returns how many PINGs have come, and how many answers to PINGs.
+func (p *peer) pings() (asked, answered int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.read.pings), len(p.read.pongs)
+}
+
+// sofar returns what has come on a stream.
+func (p *peer) sofar(id uint32) *answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := *p.read.of(id)
+	return &a
+}
+
 // start begins a call whose message has ended.
 func (p *peer) start(method string, message []byte, more ...string) uint32 {
 	p.t.Helper()
@@ -593,10 +615,7 @@ func (p *peer) start(method string, message []byte, more ...string) uint32 {
 func (p *peer) answer(id uint32) *answer {
 	p.t.Helper()
 	p.await("answer on stream "+strconv.Itoa(int(id)), func(r *reading) bool { return r.of(id).over() })
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := *p.read.of(id)
-	return &a
+	return p.sofar(id)
 }
 
 // call calls and waits for the answer.
