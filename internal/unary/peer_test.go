@@ -474,7 +474,7 @@ func (p *peer) listen(polite bool) {
 // gone says whether a connection was closed or reset, as opposed to broken.
 func gone(err error) bool {
 	var op *net.OpError
-	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.As(err, &op)
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
 
 // owe notes what a frame is to be answered with. It never waits: a server that

@@ -120,7 +120,8 @@ func (r *reading) of(id uint32) *answer {
 // take is told of each frame, which it keeps nothing of.
 func (r *reading) take(f http2.Frame) {
 	h := f.Header()
-	if _, ok := f.(*http2.SettingsFrame); !r.first && (!ok || h.Flags.Has(http2.FlagSettingsAck)) {
+	// Who does not speak HTTP/2 is told so before anything else.
+	if !r.first && h.Type != http2.FrameGoAway && (h.Type != http2.FrameSettings || h.Flags.Has(http2.FlagSettingsAck)) {
 		r.fault("the first frame is not SETTINGS but %v", h)
 	}
 	r.first = true

@@ -156,7 +156,7 @@ func set(ctx context.Context, in []byte) ([]byte, error) {
 // large answers with as many bytes as it is asked for.
 func large(_ context.Context, in []byte) ([]byte, error) {
 	n, err := strconv.Atoi(string(in))
-	if err != nil || n < 0 || n > 1<<26 {
+	if err != nil || n < 0 || n > 1<<20 {
 		return nil, status.Error(codes.InvalidArgument, "how many bytes?")
 	}
 	return make([]byte, n), nil
