@@ -17,6 +17,7 @@ import (
 type reading struct {
 	cpu       float64            // CPU seconds of the server
 	redisCPU  float64            // and of Redis
+	allocs    float64            // objects that the server has allocated
 	resident  float64            // bytes of memory of the server
 	unknown   float64            // records that it holds of keys that nobody has
 	decisions map[string]float64 // decided descriptors by outcome
@@ -59,6 +60,7 @@ func parseMetrics(in io.Reader) (reading, error) {
 		into := map[string]*float64{
 			"process_cpu_seconds_total":     &r.cpu,
 			"process_resident_memory_bytes": &r.resident,
+			"go_memstats_mallocs_total":     &r.allocs,
 		}[name]
 		switch {
 		case into != nil, name == "slidegate_decisions_total":
