@@ -110,6 +110,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		m.write(out)
 	}
 	r.envoy.write(out)
+	r.memory.write(out)
 	r.alone.write(out)
 	r.flood.write(out)
 	return nil

@@ -59,6 +59,7 @@ type bench struct {
 type results struct {
 	comparisons []measured
 	envoy       *behindEnvoy
+	memory      *memory
 	alone       alone
 	flood       *flood
 }
@@ -70,7 +71,7 @@ type measured struct {
 }
 
 func (r *results) empty() bool {
-	return len(r.comparisons) == 0 && r.envoy == nil && len(r.alone.ours) == 0 && r.flood == nil
+	return len(r.comparisons) == 0 && r.envoy == nil && r.memory == nil && len(r.alone.ours) == 0 && r.flood == nil
 }
 
 // measure does all of it.
@@ -101,6 +102,9 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 	}
 	if r.envoy, err = b.measureEnvoy(ctx); err != nil {
 		return r, fmt.Errorf("%s: %w", envoyName, err)
+	}
+	if r.memory, err = b.measureMemory(ctx); err != nil {
+		return r, fmt.Errorf("%s: %w", memoryName, err)
 	}
 	if b.only.MatchString(aloneName) {
 		if r.alone, err = b.measureAlone(ctx); err != nil {

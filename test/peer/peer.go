@@ -137,6 +137,17 @@ func (p *Peer) Answer(stream uint32) (*Answer, error) {
 	return a, a.unpack()
 }
 
+// Ended returns how many streams have ended whose answers nobody has asked for, as far
+// as has been read.
+func (p *Peer) Ended() (n int) {
+	for _, a := range p.answers {
+		if a.ended {
+			n++
+		}
+	}
+	return n
+}
+
 // Settle waits until the server has handled all that was sent.
 func (p *Peer) Settle() error {
 	data := [8]byte{'s', 'e', 't', 't', 'l', 'e'}
