@@ -68,7 +68,7 @@ const maxAnswerKept = 64 << 10
 // message takes the one message out of a request, and decompresses it.
 func (c *conn) message(st *stream, b []byte) ([]byte, *refusal) {
 	if len(b) == 0 {
-		return nil, &refusal{http.StatusOK, codes.Internal, tooFew, false}
+		return nil, &refusal{http.StatusOK, codes.Unimplemented, tooFew, false}
 	}
 	if len(b) < prefixLen {
 		return nil, &refusal{http.StatusOK, codes.Internal, "unexpected EOF", false}
@@ -81,7 +81,7 @@ func (c *conn) message(st *stream, b []byte) ([]byte, *refusal) {
 	case int64(len(message)) < int64(length):
 		return nil, &refusal{http.StatusOK, codes.Internal, "unexpected EOF", false}
 	case int64(len(message)) > int64(length):
-		return nil, &refusal{http.StatusOK, codes.Internal, tooMany, false}
+		return nil, &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
 	case b[0] == 0:
 		return message, nil
 	case b[0] != 1:

@@ -101,7 +101,7 @@
 //
 // Methods that stream are UNIMPLEMENTED. Trailers of requests are accepted. Frames for
 // streams that never were, too large windows and bad settings are errors, with a
-// GOAWAY. A header list that is too large gets an answer instead of a reset, an
+// GOAWAY. No message, or a second one, is UNIMPLEMENTED. A header list that is too large gets an answer instead of a reset, an
 // unknown grpc-encoding the list of those that are known. A handler that does not
 // heed the end of its context is not cut off: its call is answered when it returns.
 // SETTINGS_MAX_HEADER_LIST_SIZE of a client is not heeded. Of compressors there is

@@ -329,7 +329,7 @@ func (c *conn) collect(st *stream, data []byte) *refusal {
 		case int64(length) > int64(c.server.o.MaxMessageBytes):
 			return c.tooLarge(length)
 		case int64(len(st.body)) > prefixLen+int64(length):
-			return &refusal{http.StatusOK, codes.Internal, tooMany, false}
+			return &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
 		}
 	}
 	if c.buffered > c.server.o.MaxMessageBytes+bufferedBeyond {
@@ -342,6 +342,8 @@ func (c *conn) collect(st *stream, data []byte) *refusal {
 // compressed, and its length.
 const prefixLen = 5
 
+// What is wrong with a request that has not one message. Their code is the one that
+// gRPC's table of codes has for it, which grpc-go has not.
 const (
 	tooFew  = "cardinality violation: received no request message from non-client-streaming RPC"
 	tooMany = "cardinality violation: received multiple request messages for non-client-streaming RPC"
