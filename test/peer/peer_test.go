@@ -154,3 +154,30 @@ func TestPeerIsToldOfResets(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCaller(t *testing.T) {
+	_, conn := serve(t)
+	c, err := peer.NewCaller(conn, method, message(t, ""), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Far more than the window of a connection holds.
+	for range 200 {
+		if err := c.Do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCallerNoticesErrors(t *testing.T) {
+	_, conn := serve(t)
+	if _, err := peer.NewCaller(conn, method, message(t, "error"), 16); err == nil || !strings.Contains(err.Error(), "not here") {
+		t.Errorf("a call that fails: got %v", err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
 func TestSoak(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var out bytes.Buffer
-	failures, err := soak(t.Context(), options{lasts: 3 * time.Second, every: 300 * time.Millisecond, rate: 300}, &out)
+	failures, err := soak(t.Context(), options{lasts: 2 * time.Second, every: 200 * time.Millisecond, rate: 300}, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestSoak(t *testing.T) {
 	}
 	rows := regexp.MustCompile(`(?m)^\| \d.*\|$`).FindAllString(out.String(), -1)
 	if len(rows) < 5 {
-		t.Errorf("got %d lines, want one each 300 ms:\n%s", len(rows), &out)
+		t.Errorf("got %d lines, want one each 200 ms:\n%s", len(rows), &out)
 	}
 	for _, row := range rows {
 		if header, _, _ := strings.Cut(out.String(), "\n"); strings.Count(row, "|") != strings.Count(header, "|") {
