@@ -66,8 +66,10 @@ test-redises: test-servers envoy ## the tests of the Redis store, and those of r
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, known vulnerabilities
 	$< run ./...
+	cd test/transport && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	go mod tidy -diff
+	go mod -C test/transport tidy -diff
 	@$(MAKE) --no-print-directory vulncheck
 
 .PHONY: fmt
@@ -113,6 +115,11 @@ compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs
 .PHONY: clean
 clean: ## remove what was built; keeps .tools
 	rm -rf bin dist
+
+# The suites of others that the gRPC servers are held to; part of make test.
+.PHONY: test-transport
+test-transport: ## h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
+	go test -C test/transport -race -count=1 -v ./...
 
 # What the tests need. As root on Debian it is installed; otherwise make says what to install.
 .PHONY: test-servers

@@ -130,11 +130,16 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 
 func (r *service) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
+	return askAt(r.t, r.GRPC[0], text)
+}
+
+func askAt(t *testing.T, address, text string) (*rlsv3.RateLimitResponse, error) {
+	t.Helper()
 	in := new(rlsv3.RateLimitRequest)
 	if err := protojson.Unmarshal([]byte(text), in); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return rlsv3.NewRateLimitServiceClient(dial(r.t, r.GRPC[0])).ShouldRateLimit(r.t.Context(), in)
+	return rlsv3.NewRateLimitServiceClient(dial(t, address)).ShouldRateLimit(t.Context(), in)
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -228,7 +233,9 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-func TestDrainAnswersEverythingFirst(t *testing.T) { onEachTransport(t, testDrainAnswersEverythingFirst) }
+func TestDrainAnswersEverythingFirst(t *testing.T) {
+	onEachTransport(t, testDrainAnswersEverythingFirst)
+}
 
 func testDrainAnswersEverythingFirst(t *testing.T, s config.Settings) {
 	for _, notServing := range []bool{false, true} {
@@ -378,19 +385,41 @@ func TestReporting(t *testing.T) {
 		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
 		nil: "",
 	} {
-		core, logs := observer.New(zapcore.DebugLevel)
-		r := &reporting{Store: &scripted{errs: []error{err}}, log: zap.New(core)}
-		if got := r.Take(t.Context(), nil, nil); !errors.Is(got, err) {
-			t.Errorf("error %v: got %v", err, got)
-		}
-		got := ""
-		for _, e := range logs.All() {
-			got += e.Message
-		}
-		if got != want {
-			t.Errorf("error %v: log %q, want %q", err, got, want)
+		for name, take := range map[string]func(*reporting) error{
+			"Take": func(r *reporting) error { return r.Take(t.Context(), nil, nil) },
+			"TryTake": func(r *reporting) error {
+				decided, err := r.TryTake(nil, nil)
+				if !decided {
+					t.Errorf("error %v: TryTake has not decided", err)
+				}
+				return err
+			},
+		} {
+			core, logs := observer.New(zapcore.DebugLevel)
+			r := &reporting{Store: promptly{&scripted{errs: []error{err}}}, log: zap.New(core)}
+			if got := take(r); !errors.Is(got, err) {
+				t.Errorf("%s, error %v: got %v", name, err, got)
+			}
+			got := ""
+			for _, e := range logs.All() {
+				got += e.Message
+			}
+			if got != want {
+				t.Errorf("%s, error %v: log %q, want %q", name, err, got, want)
+			}
 		}
 	}
+	store := &scripted{errs: []error{errors.New("gone")}}
+	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).TryTake(nil, nil); decided || err != nil || len(store.errs) == 0 {
+		t.Errorf("a store that may have to wait: TryTake = %v, %v, want it not asked", decided, err)
+	}
+}
+
+// promptly is a store that never has to wait.
+type promptly struct{ window.Store }
+
+func (p promptly) TryTake(checks []window.Check, decisions []window.Decision) (bool, error) {
+	return true, p.Take(context.Background(), checks, decisions)
 }
 
 // TestDecidesWithoutRedis asks for rules that say what becomes of requests while

@@ -25,6 +25,11 @@
 // leaves what was read before. The pages /healthcheck and /readyz tell what the
 // last calls have shown of the servers, and never wait for one.
 //
+// # TLS
+//
+// With grpc.tls every TCP listener of gRPC speaks TLS, and unix sockets do not. Each
+// handshake takes what the files hold then, as connections to Redis do.
+//
 // # Reload
 //
 // Rules and tiers are read again when their files change and on [Reload]. The new

@@ -218,6 +218,22 @@ type reporting struct {
 // Take implements window.Store.
 func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	err := r.Store.Take(ctx, checks, decisions)
+	r.report(err)
+	return err
+}
+
+// TryTake implements window.Prompter. A store that is none never decides here.
+func (r *reporting) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	prompt, ok := r.Store.(window.Prompter)
+	if !ok {
+		return false, nil
+	}
+	decided, err = prompt.TryTake(checks, decisions)
+	r.report(err)
+	return decided, err
+}
+
+func (r *reporting) report(err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, window.ErrBadCheck):
@@ -227,7 +243,6 @@ func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions [
 		// It decides for all who have a log, and counts those whom it refuses.
 		r.log.Warn("the store is full: raise store.memory.max_keys or store.memory.max_bytes", zap.Error(err))
 	}
-	return err
 }
 
 // redisLog takes what go-redis would print on standard error by itself: details

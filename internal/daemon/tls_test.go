@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -117,7 +119,7 @@ func TestTLS(t *testing.T) {
 			_, err = conn.Read(make([]byte, 1))
 			_ = conn.Close()
 		}
-		if timeout, ok := err.(net.Error); err == nil || ok && timeout.Timeout() {
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("application protocol %q: got %v, want the connection closed", protocol, err)
 		}
 	}
@@ -262,7 +264,7 @@ func TestSilentClients(t *testing.T) {
 			seen := make(map[http2.FrameType]bool)
 			for {
 				f, err := framer.ReadFrame()
-				if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatal("the connection was not closed")
 				}
 				if err != nil {

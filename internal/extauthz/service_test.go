@@ -65,6 +65,8 @@ func (silent) Resolve(context.Context, tier.Key, time.Duration) tier.Answer {
 	return tier.Answer{Unavailable: true}
 }
 
+func (silent) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, false }
+
 const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 
 // testService is a service on the embedded store with a clock of its own: 3 per 10 s

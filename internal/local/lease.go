@@ -204,19 +204,70 @@ func (ls *leases) spend(c *window.Check, now time.Duration, d *window.Decision) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.count(c, now)
-	l := a.lease
-	switch {
-	case l == nil:
-		return nil
-	case now >= l.until, l.hits != c.Limit.Hits, l.precision != c.Precision:
-		ls.end(a)
-		return nil
-	case l.left < max(c.Cost, 1):
+	l := ls.current(a, c, now)
+	if l == nil || !l.covers(c) {
 		return nil
 	}
 	l.left -= c.Cost
 	l.answer(now, d)
 	return l
+}
+
+// current returns the lease of an account, which is locked. It ends one that is over
+// or is of other terms than the check.
+func (ls *leases) current(a *account, c *window.Check, now time.Duration) *lease {
+	if l := a.lease; l == nil || l.good(c, now) {
+		return l
+	}
+	ls.end(a)
+	return nil
+}
+
+// good reports whether a lease may be spent now on the terms of a check.
+func (l *lease) good(c *window.Check, now time.Duration) bool {
+	return now < l.until && l.hits == c.Limit.Hits && l.precision == c.Precision
+}
+
+// covers reports whether enough is left for the cost of a check.
+func (l *lease) covers(c *window.Check) bool { return l.left >= max(c.Cost, 1) }
+
+// find returns the lease that spend would take, or nil, and answers the check as if
+// nothing was spent. It changes nothing.
+func (ls *leases) find(c *window.Check, now time.Duration, d *window.Decision) *lease {
+	a, ok := ls.accounts.GetIfPresent(c.Log())
+	if !ok {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lease
+	if l == nil || !l.good(c, now) || !l.covers(c) {
+		return nil
+	}
+	l.answer(now, d)
+	return l
+}
+
+// spendFrom answers a check from a lease that was found for it, and reports whether
+// that is still there. It does not count the call.
+func (ls *leases) spendFrom(l *lease, c *window.Check, now time.Duration, d *window.Decision) bool {
+	l.account.mu.Lock()
+	defer l.account.mu.Unlock()
+	if l.account.lease != l || !l.covers(c) {
+		return false
+	}
+	l.left -= c.Cost
+	l.answer(now, d)
+	return true
+}
+
+// count counts a call that was decided without the store.
+func (ls *leases) count(c *window.Check, now time.Duration) {
+	a := ls.account(c)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count(c, now)
+	ls.current(a, c, now)
 }
 
 // answer tells what remains, in the store and of the lease.

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"hash/maphash"
 	"math"
 	"sync/atomic"
@@ -117,8 +116,8 @@ func (m *memory) recall(checks []window.Check, group []asked, now time.Duration)
 
 // answer answers a group that is denied, and reports whether it could say
 // everything that the store would say. Otherwise decisions are undefined.
-func (m *memory) answer(ctx context.Context, checks []window.Check, decisions []window.Decision, group []asked, now time.Duration) bool {
-	if ctx.Err() != nil || window.Validate(checks, decisions) != nil {
+func (m *memory) answer(checks []window.Check, decisions []window.Decision, group []asked, now time.Duration) bool {
+	if window.Validate(checks, decisions) != nil {
 		return false // the store says so
 	}
 	if _, folded := window.Fold(checks); folded != nil {

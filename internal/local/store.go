@@ -52,7 +52,7 @@ type Store struct {
 	denied atomic.Uint64
 }
 
-var _ window.Store = (*Store)(nil)
+var _ window.Prompter = (*Store)(nil)
 
 // New returns a store in front of another one, which it closes when it is closed.
 func New(store window.Store, o Options) (*Store, error) {
@@ -158,18 +158,38 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	var inline [inlineChecks]asked
 	// Read before the store is asked: what it answers is true from a later moment on.
 	group, now := groupOf(&inline, len(checks)), s.clock()
-	if s.memory.recall(checks, group, now) && s.memory.answer(ctx, checks, decisions, group, now) {
+	if s.memory.recall(checks, group, now) && ctx.Err() == nil && s.memory.answer(checks, decisions, group, now) {
 		s.denied.Add(1)
 		return nil
 	}
 	return s.ask(ctx, checks, decisions, group, now)
 }
 
+// TryTake implements [window.Prompter]: it answers what Take answers without asking
+// the store, which is never asked here.
+func (s *Store) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if s.memory == nil || len(checks) == 0 {
+		return false, nil
+	}
+	leased := false
+	for i := range checks {
+		if checks[i].Mode.Unconditional() {
+			return false, nil
+		}
+		leased = leased || s.leases != nil && may(&checks[i])
+	}
+	now := s.clock()
+	if leased {
+		return s.tryLeased(checks, decisions, now), nil
+	}
+	return s.denies(checks, decisions, now), nil
+}
+
 // denies answers a group that is known to be denied, and reports whether it is.
-func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []window.Decision, now time.Duration) bool {
+func (s *Store) denies(checks []window.Check, decisions []window.Decision, now time.Duration) bool {
 	var inline [inlineChecks]asked
 	group := groupOf(&inline, len(checks))
-	if !s.memory.recall(checks, group, now) || !s.memory.answer(ctx, checks, decisions, group, now) {
+	if !s.memory.recall(checks, group, now) || !s.memory.answer(checks, decisions, group, now) {
 		return false
 	}
 	s.denied.Add(1)
@@ -217,7 +237,7 @@ func (s *Store) takeLeased(ctx context.Context, checks []window.Check, decisions
 			}
 		}
 	}
-	if covered == 0 && !plain && s.denies(ctx, checks, decisions, now) {
+	if covered == 0 && !plain && s.denies(checks, decisions, now) {
 		return nil // without building anything
 	}
 	if covered < len(checks) {
@@ -233,6 +253,95 @@ func (s *Store) takeLeased(ctx context.Context, checks []window.Check, decisions
 	}
 	s.leases.spent.Add(spent)
 	return nil
+}
+
+// tryLeased is takeLeased where nobody has to be asked, and reports whether it has
+// decided. Nothing is spent before it is known that leases cover the whole group.
+func (s *Store) tryLeased(checks []window.Check, decisions []window.Decision, now time.Duration) bool {
+	if _, folded := window.Fold(checks); folded != nil || window.Validate(checks, decisions) != nil {
+		return false
+	}
+	var inline [inlineChecks]*lease
+	found := inline[:min(len(checks), len(inline))]
+	if len(checks) > len(inline) {
+		found = make([]*lease, len(checks))
+	}
+	covered := 0
+	for i := range checks {
+		if c := &checks[i]; may(c) {
+			if found[i] = s.leases.find(c, now, &decisions[i]); found[i] != nil {
+				covered++
+			}
+		}
+	}
+	if covered == len(checks) {
+		return s.spendAll(checks, decisions, found, now)
+	}
+	if covered == 0 && !s.denies(checks, decisions, now) || covered > 0 && !s.deniesRest(checks, decisions, found, now) {
+		return false
+	}
+	// It was asked for, whatever came of it, and that was all.
+	for i := range checks {
+		c := &checks[i]
+		if !may(c) {
+			continue
+		}
+		s.leases.count(c, now)
+		if covered > 0 && found[i] == nil {
+			s.leases.learn(c, &decisions[i])
+		}
+	}
+	return true
+}
+
+// spendAll spends the leases that were found for a group, or none of them if one is
+// not good any more.
+func (s *Store) spendAll(checks []window.Check, decisions []window.Decision, found []*lease, now time.Duration) bool {
+	spent := uint64(0)
+	for i := range checks {
+		c := &checks[i]
+		if s.leases.spendFrom(found[i], c, now, &decisions[i]) {
+			spent += c.Cost
+			continue
+		}
+		for j := range i {
+			s.leases.putBack(found[j], &checks[j], now, &decisions[j])
+		}
+		return false
+	}
+	for i := range checks {
+		s.leases.count(&checks[i], now)
+	}
+	s.leases.spent.Add(spent)
+	return true
+}
+
+// deniesRest is denies for the checks of a group that no lease was found for. Those
+// that have one are answered already, and spend nothing.
+func (s *Store) deniesRest(checks []window.Check, decisions []window.Decision, found []*lease, now time.Duration) bool {
+	var (
+		inline  [inlineChecks]window.Check
+		answers [inlineChecks]window.Decision
+	)
+	rest, at := inline[:0], answers[:]
+	for i := range checks {
+		if found[i] == nil {
+			rest = append(rest, checks[i])
+		}
+	}
+	if len(rest) > len(at) {
+		at = make([]window.Decision, len(rest))
+	}
+	at = at[:len(rest)]
+	if !s.denies(rest, at, now) {
+		return false
+	}
+	for i := range checks {
+		if found[i] == nil {
+			decisions[i], at = at[0], at[1:]
+		}
+	}
+	return true
 }
 
 // group is a group in parts: what leases answer, and the rest.
@@ -267,7 +376,7 @@ func (s *Store) takeRest(ctx context.Context, g *group, now time.Duration) (allo
 	asked := make([]asked, len(rest))
 	denied := s.memory.recall(rest, asked, now)
 	switch {
-	case denied && s.memory.answer(ctx, rest, decisions, asked, now):
+	case denied && ctx.Err() == nil && s.memory.answer(rest, decisions, asked, now):
 		s.denied.Add(1)
 	case denied, g.plain:
 		err = s.ask(ctx, rest, decisions, asked, now)

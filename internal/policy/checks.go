@@ -55,12 +55,7 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 		rs.addCheck(v, status, key, desc.Refund)
 		return
 	}
-	switch {
-	case m.Rule == nil:
-		dom.unruled.Count(OutcomeNoRule)
-		return
-	case m.ReplacedBy != nil:
-		m.Rule.meter.Count(OutcomeReplaced)
+	if m.Rule == nil || m.ReplacedBy != nil {
 		return
 	}
 	rule := m.Rule
@@ -88,11 +83,9 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	}
 	if terms.Unlimited {
 		m.Unlimited = true
-		rule.meter.Count(OutcomeUnlimited)
 		return
 	}
 	if len(terms.Limits) == 0 {
-		dom.unruled.Count(OutcomeNoRule)
 		return
 	}
 	key := rs.ruleKey(rule, req, desc.Entries, subject, v)

@@ -60,7 +60,7 @@ type Options struct {
 	StoreSeconds func(seconds float64)
 	// Local decides for rules that ask for it where Store cannot
 	// (StoreErrorLocal). Nil: they count as if they had not chosen. A [Learner] is
-	// told what Store has decided for these rules.
+	// told what Store has decided for these rules. It is memory: Try asks it too.
 	Local window.Store
 	// Subjects says whose an API key is. Nil: the directory of the rules.
 	Subjects tier.Resolver
@@ -85,13 +85,15 @@ type Learner interface {
 // concurrent use.
 type Decider struct {
 	opts    Options
-	learner Learner // nil: nobody wants to know
+	prompt  window.Prompter // Store, if it can decide at once; else nil
+	learner Learner         // nil: nobody wants to know
 	rules   atomic.Pointer[Rules]
 }
 
 // NewDecider returns a Decider with rules as its first generation.
 func NewDecider(rules *Rules, opts Options) *Decider {
 	d := &Decider{opts: opts}
+	d.prompt, _ = opts.Store.(window.Prompter)
 	d.learner, _ = opts.Local.(Learner)
 	d.Swap(rules)
 	return d
@@ -114,16 +116,87 @@ func (d *Decider) Swap(rules *Rules) {
 func (d *Decider) Rules() *Rules { return d.rules.Load() }
 
 // Decide fills v. An error means that nobody could decide, and that nothing is
-// known to have been charged.
+// known to have been charged. After a Try that has not decided the same request it
+// goes on from there, by the rules that Try went by.
 func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
-	rules := d.rules.Load()
-	v.reset(len(req.Descriptors))
-	dom := rules.domains[req.Domain]
-	if dom == nil {
-		d.opts.Meters.UnknownDomain()
+	p := v.resume(req)
+	if p.req == nil {
+		p = preparation{req: req, rules: d.rules.Load()}
+	}
+	if !p.complete {
+		v.callers.begin(ctx, &d.opts, p.rules)
+		p.prepare(v)
+		v.callers.end()
+	}
+	if d.withoutStore(&p, v) {
 		return nil
 	}
-	v.Headers = dom.headers
+	p.count(&d.opts, v)
+	err := d.take(ctx, v, p.rules.shadow)
+	if err != nil && ctx.Err() != nil {
+		return err // the caller gave up: nobody waits for an answer, and it is not the store's failure
+	}
+	return d.conclude(ctx, &p, v, err)
+}
+
+// Try is Decide where that needs no waiting: not for the store, and not for whose
+// an API key is. It reports whether it has decided, which it has with an error too.
+// Where it has not, nothing was charged or counted, and Decide goes on from here if
+// it is asked with the same arguments, which nobody has changed. Who asks something
+// else then has v forget.
+func (d *Decider) Try(req *Request, v *Verdict) (decided bool, err error) {
+	v.resume(nil)
+	p := preparation{req: req, rules: d.rules.Load()}
+	v.callers.beginPrompt(&d.opts, p.rules)
+	p.prepare(v)
+	if v.callers.waits {
+		v.callers.pause()
+		v.tried = p
+		return false, nil
+	}
+	v.callers.end()
+	if d.withoutStore(&p, v) {
+		return true, nil
+	}
+	if decided, err = d.tryTake(v, p.rules.shadow); !decided {
+		v.tried = p
+		return false, nil
+	}
+	p.count(&d.opts, v)
+	// What decides instead of a store that cannot is memory, so nobody waits for it.
+	return true, d.conclude(context.Background(), &p, v, err)
+}
+
+// A preparation is what is found out about a request before the store is asked. The
+// checks themselves are in its verdict.
+type preparation struct {
+	req      *Request // nil: there is none
+	rules    *Rules
+	domain   *domain // nil: it has no rules
+	complete bool
+}
+
+// resume returns what a Try that has not decided req has left for Decide, if there
+// was one. Nothing is left afterwards.
+func (v *Verdict) resume(req *Request) preparation {
+	p := v.tried
+	if v.tried = (preparation{}); p.req == req && req != nil {
+		return p
+	}
+	v.callers.end()
+	return preparation{}
+}
+
+// prepare matches the rules and makes the checks, unless it would have to wait for
+// whose an API key is and must not. It counts nothing, because it may be done again.
+func (p *preparation) prepare(v *Verdict) {
+	req := p.req
+	v.reset(len(req.Descriptors))
+	if p.domain = p.rules.domains[req.Domain]; p.domain == nil {
+		p.complete = true
+		return
+	}
+	v.Headers = p.domain.headers
 	for i := range req.Descriptors {
 		// Before anything is matched: one client must not have two names.
 		for j := range req.Descriptors[i].Entries {
@@ -131,33 +204,70 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 			e.Value = canonical(*e)
 		}
 	}
-	rules.match(dom, req, v)
-	v.callers.begin(ctx, &d.opts, rules)
+	p.rules.match(p.domain, req, v)
 	for i := range req.Descriptors {
-		rules.addChecks(dom, req, i, v)
-	}
-	v.callers.end()
-	if len(v.checks) == 0 {
-		return nil
-	}
-	rules.settleQuota(v)
-	settleModes(v)
-	if d.opts.DenyUnresolved && v.refuse() {
-		v.countErrors()
-		v.fold(rules.shadow)
-		d.logDenial(req, v)
-		return nil
-	}
-	if err := d.take(ctx, v, rules.shadow); err != nil {
-		if ctx.Err() != nil {
-			return err // the caller gave up: nobody waits for an answer, and it is not the store's failure
+		p.rules.addChecks(p.domain, req, i, v)
+		if v.callers.waits {
+			return
 		}
+	}
+	p.rules.settleQuota(v)
+	settleModes(v)
+	p.complete = true
+}
+
+// count counts what no limit of the request says.
+func (p *preparation) count(o *Options, v *Verdict) {
+	if p.domain == nil {
+		o.Meters.UnknownDomain()
+		return
+	}
+	at := 0
+	for i := range v.Matches {
+		m, limited := &v.Matches[i], false
+		for ; at < len(v.Limits) && v.Limits[at].Descriptor == i; at++ {
+			limited = true
+		}
+		switch {
+		case limited:
+		case m.Rule == nil:
+			p.domain.unruled.Count(OutcomeNoRule)
+		case m.ReplacedBy != nil:
+			m.Rule.meter.Count(OutcomeReplaced)
+		case m.Unlimited:
+			m.Rule.meter.Count(OutcomeUnlimited)
+		default: // the rule has no limit for this tier
+			p.domain.unruled.Count(OutcomeNoRule)
+		}
+	}
+}
+
+// withoutStore decides a request that the store need not be asked about, and reports
+// whether it is one.
+func (d *Decider) withoutStore(p *preparation, v *Verdict) bool {
+	if len(v.checks) == 0 {
+		p.count(&d.opts, v)
+		return true
+	}
+	if !d.opts.DenyUnresolved || !v.Unresolved || !v.refuse() {
+		return false
+	}
+	p.count(&d.opts, v)
+	v.countErrors()
+	v.fold(p.rules.shadow)
+	d.logDenial(p.req, v)
+	return true
+}
+
+// conclude makes the verdict of what the store has decided, or of its error.
+func (d *Decider) conclude(ctx context.Context, p *preparation, v *Verdict, err error) error {
+	if err != nil {
 		v.countErrors()
 		if err := d.degrade(ctx, v, err); err != nil {
 			return err
 		}
-		v.fold(rules.shadow)
-		d.logDenial(req, v)
+		v.fold(p.rules.shadow)
+		d.logDenial(p.req, v)
 		return nil
 	}
 	if d.learner != nil {
@@ -167,17 +277,11 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 			}
 		}
 	}
-	v.fold(rules.shadow)
-	d.record(req, v)
-	d.logDenial(req, v)
+	v.fold(p.rules.shadow)
+	d.record(p.req, v)
+	d.logDenial(p.req, v)
 	return nil
 }
-
-// Try is Decide where that needs no waiting: not for the store, and not for whose
-// an API key is. It reports whether it has decided. Where it has not, nothing was
-// charged or counted, and Decide goes on from here if it is asked with the same
-// arguments.
-func (*Decider) Try(*Request, *Verdict) (decided bool, err error) { return false, nil }
 
 // countErrors counts that nobody could decide: once a descriptor, not once a
 // window of its rule.
@@ -215,26 +319,71 @@ func (v *Verdict) refuse() (denied bool) {
 }
 
 // take makes the one store call of the request.
-func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) error {
+func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) (err error) {
+	v.makeRoom()
+	start := d.clock()
+	if shadow && v.mixed() {
+		err = d.takeObserved(ctx, v)
+	} else {
+		err = d.opts.Store.Take(ctx, v.checks, v.decisions)
+	}
+	d.observe(start)
+	return withCause(err)
+}
+
+// tryTake is take where the store need not wait. Where take makes two calls it never
+// decides: the first could have charged when the second turns out to have to wait.
+func (d *Decider) tryTake(v *Verdict, shadow bool) (decided bool, err error) {
+	if d.prompt == nil || shadow && v.mixed() {
+		return false, nil
+	}
+	v.makeRoom()
+	start := d.clock()
+	if decided, err = d.prompt.TryTake(v.checks, v.decisions); decided {
+		d.observe(start)
+	}
+	return decided, withCause(err)
+}
+
+func withCause(err error) error {
+	if err != nil {
+		return fmt.Errorf("the store could not decide: %w", err)
+	}
+	return nil
+}
+
+// clock tells when a store call begins, if anybody wants to know.
+func (d *Decider) clock() (start time.Time) {
+	if d.opts.StoreSeconds != nil {
+		start = time.Now()
+	}
+	return start
+}
+
+func (d *Decider) observe(start time.Time) {
+	if d.opts.StoreSeconds != nil {
+		d.opts.StoreSeconds(time.Since(start).Seconds())
+	}
+}
+
+// makeRoom makes as many decisions as there are checks, to be filled in.
+func (v *Verdict) makeRoom() {
 	if n := len(v.checks); n <= cap(v.decisions) {
 		v.decisions = v.decisions[:n]
 	} else {
 		v.decisions = make([]window.Decision, n)
 	}
-	start := time.Now()
-	var err error
-	if shadow {
-		err = d.takeObserved(ctx, v)
-	} else {
-		err = d.opts.Store.Take(ctx, v.checks, v.decisions)
+}
+
+// mixed reports whether some checks are charged whatever comes of the request and
+// others are not.
+func (v *Verdict) mixed() bool {
+	for i := range v.checks {
+		if v.checks[i].Mode.Unconditional() != v.checks[0].Mode.Unconditional() {
+			return true
+		}
 	}
-	if d.opts.StoreSeconds != nil {
-		d.opts.StoreSeconds(time.Since(start).Seconds())
-	}
-	if err != nil {
-		return fmt.Errorf("the store could not decide: %w", err)
-	}
-	return nil
+	return false
 }
 
 // takeObserved is take where every rule is only observed. What is charged whatever

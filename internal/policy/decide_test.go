@@ -576,34 +576,3 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkDecide(b *testing.B) {
-	dir, err := tier.NewDirectory([]string{"free"}, "free")
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := dir.Add(tier.Subject{ID: "hobby"}, secrets.Digest("hobby-key")); err != nil {
-		b.Fatal(err)
-	}
-	rs := NewRules(Identity{Secrets: secrets, Tiers: dir})
-	for _, r := range []Rule{
-		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string]Terms{"free": per(100, time.Minute)}},
-		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Terms: per(100, time.Minute)},
-	} {
-		if err := rs.Add(r); err != nil {
-			b.Fatal(err)
-		}
-	}
-	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop()})
-	for name, req := range map[string]*Request{"one": request("api_key=hobby-key"), "two": request("api_key=hobby-key", "remote_address=192.0.2.1")} {
-		b.Run(name, func(b *testing.B) {
-			var v Verdict
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := decider.Decide(b.Context(), req, &v); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -80,6 +80,8 @@ type callers struct {
 	secrets  *tier.Secrets
 	left     time.Duration // of the time that the request may wait; a directory takes none
 	known    []caller
+	prompt   bool // nobody may wait
+	waits    bool // and somebody would have to: what was answered since means nothing
 }
 
 // caller is a key that was asked for.
@@ -100,6 +102,15 @@ func (c *callers) begin(ctx context.Context, o *Options, rs *Rules) {
 	}
 }
 
+// beginPrompt is begin where nobody may wait.
+func (c *callers) beginPrompt(o *Options, rs *Rules) {
+	c.begin(context.Background(), o, rs)
+	c.prompt = true
+}
+
+// pause ends what beginPrompt began, but keeps who is known already.
+func (c *callers) pause() { *c = callers{known: c.known} }
+
 // end forgets the request.
 func (c *callers) end() {
 	clear(c.known)
@@ -119,6 +130,9 @@ func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
 			return c.known[i].answer
 		}
 	}
+	if c.prompt {
+		return c.try(req, value, byID)
+	}
 	var start time.Time
 	if c.left > 0 {
 		start = time.Now()
@@ -131,6 +145,24 @@ func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
 	}
 	if c.left > 0 {
 		c.left = max(0, c.left-time.Since(start))
+	}
+	c.known = append(c.known, caller{value, byID, a})
+	return a
+}
+
+// try is resolve where nobody has to be asked. Else waits is set.
+func (c *callers) try(req *Request, value string, byID bool) (a tier.Answer) {
+	ok := false
+	switch {
+	case c.waits:
+	case byID:
+		a, ok = c.subjects.Try(tier.Key{ID: value})
+	default:
+		a, ok = c.secrets.Try(c.subjects, value, req.plain(value))
+	}
+	if !ok {
+		c.waits = true
+		return tier.Answer{}
 	}
 	c.known = append(c.known, caller{value, byID, a})
 	return a

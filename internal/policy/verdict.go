@@ -106,6 +106,7 @@ type Verdict struct {
 	localAt   []int
 	callers   callers
 	own       []Limit
+	tried     preparation // what an undecided Try has left
 }
 
 // A Match is what one descriptor of a request met.

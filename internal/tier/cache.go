@@ -182,23 +182,8 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 		return Answer{} // no source can know it
 	}
 	now, h := c.now(), c.get(&s)
-	switch {
-	case h == nil:
-	case c.fresh(h, &s, now):
-		if !h.known() {
-			c.count.negativeHits.Add(1)
-			return Answer{}
-		}
-		if now >= h.ahead() {
-			c.refresh(k, &s, h, now)
-		}
-		c.count.hits.Add(1)
-		return h.answer()
-	case c.onHold(h, &s, now):
-		return c.without(h)
-	}
-	if c.mute(k) {
-		return c.without(h)
+	if a, ok := c.atOnce(k, &s, h, now); ok {
+		return a
 	}
 	f, err := c.ask(k, &s, h)
 	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
@@ -209,6 +194,41 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
 	}
 	c.count.asked.Add(1)
 	return f.held.answer()
+}
+
+// Try implements [Resolver]. It answers all that Resolve answers without asking,
+// and does not wait for questions that are under way either.
+func (c *Cache) Try(k Key) (a Answer, ok bool) {
+	s, ok := sumOf(k)
+	if !ok {
+		c.count.negativeHits.Add(1)
+		return Answer{}, true // no source can know it
+	}
+	return c.atOnce(k, &s, c.get(&s), c.now())
+}
+
+// atOnce answers by the record that is held, if that counts or there is nobody to
+// ask, and reports whether it does. h may be nil.
+func (c *Cache) atOnce(k Key, s *sum, h *held, now time.Duration) (a Answer, ok bool) {
+	switch {
+	case h == nil:
+	case c.fresh(h, s, now):
+		if !h.known() {
+			c.count.negativeHits.Add(1)
+			return Answer{}, true
+		}
+		if now >= h.ahead() {
+			c.refresh(k, s, h, now)
+		}
+		c.count.hits.Add(1)
+		return h.answer(), true
+	case c.onHold(h, s, now):
+		return c.without(h), true
+	}
+	if c.mute(k) {
+		return c.without(h), true
+	}
+	return Answer{}, false
 }
 
 // mute reports whether the source cannot be asked for a key: by an empty one, or by

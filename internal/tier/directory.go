@@ -113,10 +113,16 @@ func (d *Directory) ByID(id string) *Subject { return d.byID[id] }
 
 // Resolve implements [Resolver]. It never waits.
 func (d *Directory) Resolve(_ context.Context, k Key, _ time.Duration) Answer {
+	a, _ := d.Try(k)
+	return a
+}
+
+// Try implements [Resolver]. It always answers.
+func (d *Directory) Try(k Key) (a Answer, ok bool) {
 	if k.Digest == "" {
-		return Answer{Subject: d.byID[k.ID]}
+		return Answer{Subject: d.byID[k.ID]}, true
 	}
-	return Answer{Subject: d.ByDigest(k.Digest)}
+	return Answer{Subject: d.ByDigest(k.Digest)}, true
 }
 
 // DefaultTier is the tier of a subject without one and of an unknown key.

@@ -139,8 +139,8 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 			}
 		default:
 			for range 1 + h.r.IntN(3) {
-				k := keys[h.r.IntN(len(keys))]
-				wg.Go(func() { h.ask(t, k) })
+				k, prompt := keys[h.r.IntN(len(keys))], h.r.IntN(2) == 0
+				wg.Go(func() { h.ask(t, k, prompt) })
 			}
 			if h.r.IntN(2) == 0 {
 				wg.Wait()
@@ -194,14 +194,20 @@ func (h *history) well() (well bool) {
 	return well
 }
 
-// ask asks for a key, and judges the answer.
-func (h *history) ask(t *testing.T, k Key) {
+// ask asks for a key, by Try first if it is to be prompt, and judges the answer.
+func (h *history) ask(t *testing.T, k Key, prompt bool) {
 	name := k.Digest + k.ID
 	h.mu.Lock()
 	began, wasWell, told := time.Now(), h.well(), h.told[name]
 	h.mu.Unlock()
 	before := h.c.Stats()
-	a := h.c.Resolve(t.Context(), k, wait)
+	a, ok := Answer{}, false
+	if prompt {
+		a, ok = h.c.Try(k)
+	}
+	if !ok {
+		a = h.c.Resolve(t.Context(), k, wait)
+	}
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,7 +218,7 @@ func (h *history) ask(t *testing.T, k Key) {
 	if a.Subject != nil {
 		got = a.Subject.Tier
 	}
-	if waited := now.Sub(began); waited > wait {
+	if waited := now.Sub(began); waited > wait || ok && waited > 0 {
 		h.fail("waited %v, want %v at most", waited, wait)
 	}
 	if a.Unavailable {

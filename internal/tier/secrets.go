@@ -166,6 +166,27 @@ func (s *Secrets) Resolve(ctx context.Context, r Resolver, fingerprint, plain st
 	return a
 }
 
+// Try is Resolve where r can answer without asking, and reports whether it can.
+func (s *Secrets) Try(r Resolver, fingerprint, plain string) (a Answer, ok bool) {
+	if s.previous == nil || len(fingerprint) != 2*DigestLen {
+		return r.Try(Key{Digest: FingerprintDigest(fingerprint), Plain: plain})
+	}
+	a, ok = r.Try(Key{Digest: fingerprint[:DigestLen], Plain: plain})
+	if !ok || a.Subject != nil {
+		return a, ok
+	}
+	old, ok := r.Try(Key{Digest: fingerprint[DigestLen:], Plain: plain})
+	if !ok {
+		return Answer{}, false
+	}
+	if old.Subject != nil {
+		s.found.Add(1)
+		return old, true
+	}
+	a.Unavailable = a.Unavailable || old.Unavailable
+	return a, true
+}
+
 // FoundByPrevious returns how many API keys were found under the previous secret
 // alone: while it grows, that secret is needed.
 func (s *Secrets) FoundByPrevious() uint64 { return s.found.Load() }

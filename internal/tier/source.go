@@ -34,6 +34,9 @@ type Resolver interface {
 	// Resolve says who a key belongs to. It waits at most that long, less if ctx
 	// ends, and then answers by what it knows.
 	Resolve(ctx context.Context, k Key, wait time.Duration) Answer
+	// Try is Resolve where that needs nobody to be asked, and reports whether it is.
+	// Where it is not, nothing was counted and Resolve is to be called.
+	Try(k Key) (a Answer, ok bool)
 }
 
 // A Source is where subjects live, outside of this process. It is safe for

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
@@ -33,10 +32,10 @@ func (c *conn) complete(st *stream, b []byte) error {
 		message, r = c.message(st, b)
 	}
 	if r == nil && !st.deadline.IsZero() && c.readAt.After(st.deadline) {
-		r = &refusal{http.StatusOK, codes.DeadlineExceeded, "the deadline has passed", false}
+		r = refusal(codes.DeadlineExceeded, "the deadline has passed")
 	}
 	if r != nil {
-		c.respond(st, &response{refusal: r})
+		c.respond(st, r)
 		return nil
 	}
 	m := st.method
@@ -66,12 +65,12 @@ func (c *conn) complete(st *stream, b []byte) error {
 const maxAnswerKept = 64 << 10
 
 // message takes the one message out of a request, and decompresses it.
-func (c *conn) message(st *stream, b []byte) ([]byte, *refusal) {
+func (c *conn) message(st *stream, b []byte) ([]byte, *response) {
 	if len(b) == 0 {
-		return nil, &refusal{http.StatusOK, codes.Unimplemented, tooFew, false}
+		return nil, refusal(codes.Unimplemented, tooFew)
 	}
 	if len(b) < prefixLen {
-		return nil, &refusal{http.StatusOK, codes.Internal, "unexpected EOF", false}
+		return nil, refusal(codes.Internal, "unexpected EOF")
 	}
 	length := binary.BigEndian.Uint32(b[1:])
 	message := b[prefixLen:]
@@ -79,32 +78,32 @@ func (c *conn) message(st *stream, b []byte) ([]byte, *refusal) {
 	case int64(length) > int64(c.server.o.MaxMessageBytes):
 		return nil, c.tooLarge(length)
 	case int64(len(message)) < int64(length):
-		return nil, &refusal{http.StatusOK, codes.Internal, "unexpected EOF", false}
+		return nil, refusal(codes.Internal, "unexpected EOF")
 	case int64(len(message)) > int64(length):
-		return nil, &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
+		return nil, refusal(codes.Unimplemented, tooMany)
 	case b[0] == 0:
 		return message, nil
 	case b[0] != 1:
-		return nil, &refusal{http.StatusOK, codes.Internal, "received unexpected payload format " + strconv.Itoa(int(b[0])), false}
+		return nil, refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(b[0])))
 	case st.encoding != gzipped:
-		return nil, &refusal{http.StatusOK, codes.Internal, "compressed flag set with identity or empty encoding", false}
+		return nil, refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}
 	return c.decompress(message)
 }
 
 // decompress unpacks a message, but no more of it than may be.
-func (c *conn) decompress(b []byte) ([]byte, *refusal) {
+func (c *conn) decompress(b []byte) ([]byte, *response) {
 	r, err := encoding.GetCompressor(gzipped).Decompress(bytes.NewReader(b))
 	if err != nil {
-		return nil, &refusal{http.StatusOK, codes.Internal, "the message cannot be decompressed", false}
+		return nil, refusal(codes.Internal, "the message cannot be decompressed")
 	}
 	most := c.server.o.MaxMessageBytes
 	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	switch {
 	case err != nil:
-		return nil, &refusal{http.StatusOK, codes.Internal, "the message cannot be decompressed", false}
+		return nil, refusal(codes.Internal, "the message cannot be decompressed")
 	case len(out) > most:
-		return nil, &refusal{http.StatusOK, codes.ResourceExhausted, "received message after decompression larger than max " + strconv.Itoa(most), false}
+		return nil, refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(most))
 	}
 	return out, nil
 }
@@ -203,7 +202,7 @@ func failure(err error) *response {
 	if !ok {
 		s = status.FromContextError(err)
 	}
-	r := &response{status: strconv.Itoa(int(s.Code())), text: s.Message()}
+	r := refusal(s.Code(), s.Message())
 	if p := s.Proto(); len(p.GetDetails()) > 0 {
 		if b, err := proto.Marshal(p); err == nil {
 			r.trailer = append(r.trailer, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
@@ -284,7 +283,8 @@ func (s *serverCall) SendHeader(md metadata.MD) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams[s.stream.id] == s.stream {
-		c.sendHeader(s.stream, &response{header: header, compressed: s.stream.encoding == gzipped})
+		c.addHeader(s.stream, &response{header: header, compressed: s.stream.encoding == gzipped})
+		c.sendBlock(s.stream.id, false)
 		c.flush()
 	}
 	return nil

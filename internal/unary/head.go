@@ -162,40 +162,32 @@ func (h *head) declared() (n int64, ok bool) {
 	return n, err == nil && n >= 0
 }
 
-// A refusal is an answer without a handler.
-type refusal struct {
-	status  int // of HTTP
-	code    codes.Code
-	message string
-	// late: not before the request has ended. Who does not speak gRPC may be told
-	// then.
-	late bool
-}
-
 // refuse returns how a request is answered that no handler is asked about, by its
 // header alone. Nil: a handler is.
-func (s *Server) refuse(h *head, m *method, timeout time.Duration, timely bool) *refusal {
+func (s *Server) refuse(h *head, m *method, timeout time.Duration, timely bool) *response {
 	switch {
 	case h.long:
-		return &refusal{http.StatusOK, codes.ResourceExhausted, fmt.Sprintf("the header list is larger than %d bytes", s.o.MaxHeaderBytes), false}
+		return refusal(codes.ResourceExhausted, fmt.Sprintf("the header list is larger than %d bytes", s.o.MaxHeaderBytes))
 	case h.hosts > 1:
-		return &refusal{http.StatusBadRequest, codes.Internal, "there are several hosts", true}
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "there are several hosts"}
 	case !isGRPC(h.contentType):
-		return &refusal{http.StatusUnsupportedMediaType, codes.InvalidArgument, fmt.Sprintf("invalid gRPC request content-type %q", h.contentType), true}
+		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", h.contentType)}
 	case !timely:
-		return &refusal{http.StatusBadRequest, codes.Internal, fmt.Sprintf("malformed grpc-timeout: %q", h.timeout), true}
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed grpc-timeout: %q", h.timeout)}
 	case h.notBinary != "":
-		return &refusal{http.StatusBadRequest, codes.Internal, fmt.Sprintf("malformed binary metadata in header %q", h.notBinary), true}
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", h.notBinary)}
 	case h.pseudo&pseudoAuthority == 0 && h.hosts == 0:
-		return &refusal{http.StatusBadRequest, codes.Internal, "no host or :authority header present", true}
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "no host or :authority header present"}
 	case h.method != http.MethodPost:
-		return &refusal{http.StatusMethodNotAllowed, codes.Internal, fmt.Sprintf("the method is %q and not POST", h.method), true}
+		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", h.method)}
 	case timeout <= 0:
-		return &refusal{http.StatusOK, codes.DeadlineExceeded, "the deadline has passed already", false}
+		return refusal(codes.DeadlineExceeded, "the deadline has passed already")
 	case m == nil:
-		return &refusal{http.StatusOK, codes.Unimplemented, s.unknown(h.path), false}
+		return refusal(codes.Unimplemented, s.unknown(h.path))
 	case !understood(h.encoding):
-		return &refusal{http.StatusOK, codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", h.encoding), false}
+		r := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", h.encoding))
+		r.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "identity,gzip"}}
+		return r
 	}
 	return nil
 }
@@ -212,7 +204,6 @@ func isGRPC(t string) bool {
 const (
 	identity = encoding.Identity
 	gzipped  = "gzip"
-	accepted = "identity,gzip"
 )
 
 func understood(encoding string) bool {

@@ -1,6 +1,7 @@
 package unary
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -21,7 +22,7 @@ type stream struct {
 	id     uint32
 	method *method
 	// Of the request.
-	refusal    *refusal // how it is answered without a handler; nil: a handler is asked
+	refusal    *response // how it is answered without a handler; nil: a handler is asked
 	fields     []hpack.HeaderField
 	authority  string
 	subtype    string        // what follows application/grpc
@@ -39,9 +40,7 @@ type stream struct {
 	cancel     context.CancelFunc // of the handler; nil: none runs
 	handled    bool               // a handler has it, and may still when the stream is gone
 	headerSent bool
-	pending    []byte              // DATA that waits for windows
-	trailer    []hpack.HeaderField // what follows it
-	waits      bool                // it is among those that do
+	waiting    *response // for windows, with what is left of its message; nil: it does not
 	sendWindow int64
 }
 
@@ -95,7 +94,7 @@ func (c *conn) remove(st *stream, how closedHow) {
 	if len(c.streams) == 0 {
 		c.idleSince = c.server.now()
 	}
-	if st.waits {
+	if st.waiting != nil {
 		c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b == st })
 	}
 	if !st.handled && len(c.free) < maxFree {
@@ -218,10 +217,9 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 	}
 	if r := c.server.refuse(h, m, timeout, timely); r != nil {
 		st.refusal = r
-		if !ended && r.late {
-			return nil
+		if ended || r.http == 0 {
+			c.respond(st, r)
 		}
-		c.respond(st, &response{refusal: r})
 		return nil
 	}
 	if m.prompt == nil {
@@ -297,7 +295,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		return c.complete(st, data) // all of it, as nearly always
 	}
 	if r := c.collect(st, data); r != nil {
-		c.respond(st, &response{refusal: r})
+		c.respond(st, r)
 		return nil
 	}
 	if ended {
@@ -305,7 +303,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	}
 	if st.owed += size; st.owed >= streamWindow/2 {
 		if st.refusal != nil {
-			c.respond(st, &response{refusal: st.refusal}) // it has had its time to end by itself
+			c.respond(st, st.refusal) // it has had its time to end by itself
 			return nil
 		}
 		c.mu.Lock()
@@ -317,7 +315,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 }
 
 // collect keeps a part of a message until the rest is there.
-func (c *conn) collect(st *stream, data []byte) *refusal {
+func (c *conn) collect(st *stream, data []byte) *response {
 	if st.refusal != nil {
 		return nil // nobody will read it
 	}
@@ -329,11 +327,11 @@ func (c *conn) collect(st *stream, data []byte) *refusal {
 		case int64(length) > int64(c.server.o.MaxMessageBytes):
 			return c.tooLarge(length)
 		case int64(len(st.body)) > prefixLen+int64(length):
-			return &refusal{http.StatusOK, codes.Unimplemented, tooMany, false}
+			return refusal(codes.Unimplemented, tooMany)
 		}
 	}
 	if c.buffered > c.server.o.MaxMessageBytes+bufferedBeyond {
-		return &refusal{http.StatusOK, codes.ResourceExhausted, "the connection has too many messages that are not whole", false}
+		return refusal(codes.ResourceExhausted, "the connection has too many messages that are not whole")
 	}
 	return nil
 }
@@ -349,21 +347,25 @@ const (
 	tooMany = "cardinality violation: received multiple request messages for non-client-streaming RPC"
 )
 
-func (c *conn) tooLarge(length uint32) *refusal {
-	return &refusal{http.StatusOK, codes.ResourceExhausted, fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.server.o.MaxMessageBytes), false}
+func (c *conn) tooLarge(length uint32) *response {
+	return refusal(codes.ResourceExhausted, fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.server.o.MaxMessageBytes))
 }
 
-// response is what a call is answered with.
+// response is what a call is answered with. The zero value is OK without a message.
 type response struct {
-	refusal *refusal // in place of all others
+	// http is the status of HTTP for who does not speak gRPC, which can wait until
+	// the request has ended. Zero: 200.
+	http int
+	code codes.Code
+	text string // what follows the code
 	// message has room for its prefix in front. Nil: none.
-	message    []byte
-	compressed bool
-	header     []hpack.HeaderField
-	trailer    []hpack.HeaderField // beside grpc-status
-	status     string              // of gRPC; empty: OK
-	text       string              // what follows the status
+	message         []byte
+	compressed      bool
+	header, trailer []hpack.HeaderField
 }
+
+// refusal is an answer without a handler.
+func refusal(code codes.Code, text string) *response { return &response{code: code, text: text} }
 
 // respond answers a call and closes its stream, as soon as the windows of the client
 // allow.
@@ -382,20 +384,12 @@ func (c *conn) answerStream(st *stream, r *response) {
 		return // the client has given up, or is gone
 	}
 	c.forgiven = true
-	if r.refusal != nil {
-		c.sendRefusal(st, r.refusal)
-		return
-	}
 	c.budget.gained += earned
-	if r.message == nil && !st.headerSent && len(r.header) == 0 {
-		// An answer of trailers alone.
-		c.field(":status", "200")
-		c.field("content-type", contentType+st.subtype)
-		c.sendTrailer(st, r)
-		return
-	}
 	if !st.headerSent {
-		c.sendHeader(st, r)
+		c.addHeader(st, r)
+		if r.message != nil || len(r.header) > 0 { // otherwise header and trailer are one
+			c.sendBlock(st.id, false)
+		}
 	}
 	if b := r.message; b != nil {
 		b[0] = 0
@@ -404,18 +398,18 @@ func (c *conn) answerStream(st *stream, r *response) {
 		}
 		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
 		if rest := c.sendData(st, b); len(rest) > 0 {
-			st.pending, st.waits = slices.Clone(rest), true
-			st.trailer = trailerFields(r)
+			r.message = slices.Clone(rest)
+			st.waiting = r
 			c.blocked = append(c.blocked, st)
 			return
 		}
 	}
-	c.sendTrailer(st, r)
+	c.finishStream(st, r)
 }
 
-// sendHeader sends the first header block of an answer.
-func (c *conn) sendHeader(st *stream, r *response) {
-	c.field(":status", "200")
+// addHeader adds the first header block of an answer to c.block.
+func (c *conn) addHeader(st *stream, r *response) {
+	c.field(":status", strconv.Itoa(cmp.Or(r.http, http.StatusOK)))
 	c.field("content-type", contentType+st.subtype)
 	if r.compressed {
 		c.field("grpc-encoding", gzipped)
@@ -424,45 +418,17 @@ func (c *conn) sendHeader(st *stream, r *response) {
 		c.field(f.Name, f.Value)
 	}
 	st.headerSent = true
-	c.sendBlock(st.id, false)
 }
 
-// sendTrailer ends an answer. What c.block holds goes in front.
-func (c *conn) sendTrailer(st *stream, r *response) {
-	if r.status == "" && len(r.trailer) == 0 {
-		c.field("grpc-status", "0")
-	} else {
-		for _, f := range trailerFields(r) {
-			c.field(f.Name, f.Value)
-		}
-	}
-	c.finishStream(st)
-}
-
-func trailerFields(r *response) []hpack.HeaderField {
-	fields := make([]hpack.HeaderField, 0, 2+len(r.trailer))
-	if r.status == "" {
-		fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: "0"})
-	} else {
-		fields = append(fields, hpack.HeaderField{Name: "grpc-status", Value: r.status}, hpack.HeaderField{Name: "grpc-message", Value: percentEncoded(r.text)})
-	}
-	return append(fields, r.trailer...)
-}
-
-// sendRefusal answers a call without a handler.
-func (c *conn) sendRefusal(st *stream, r *refusal) {
-	c.field(":status", strconv.Itoa(r.status))
-	c.field("content-type", contentType+st.subtype)
-	if r.code == codes.Unimplemented && !understood(st.encoding) {
-		c.field("grpc-accept-encoding", accepted)
-	}
+// finishStream ends an answer. What c.block holds goes in front.
+func (c *conn) finishStream(st *stream, r *response) {
 	c.field("grpc-status", strconv.Itoa(int(r.code)))
-	c.field("grpc-message", percentEncoded(r.message))
-	c.finishStream(st)
-}
-
-// finishStream sends c.block as the last of an answer.
-func (c *conn) finishStream(st *stream) {
+	if r.code != codes.OK {
+		c.field("grpc-message", percentEncoded(r.text))
+	}
+	for _, f := range r.trailer {
+		c.field(f.Name, f.Value)
+	}
 	c.sendBlock(st.id, true)
 	how := closedWhole
 	if !st.ended {
@@ -502,6 +468,7 @@ func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
 			break
 		}
 		c.write(c.framer.WriteData(st.id, false, b[:n]))
+		c.forgiven = true // grpc-go measures by PINGs how fast it flows
 		st.sendWindow -= int64(n)
 		c.sendWindow -= int64(n)
 		b = b[n:]
@@ -513,15 +480,13 @@ func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
 func (c *conn) sendBlocked() {
 	kept := c.blocked[:0]
 	for _, st := range c.blocked {
-		if st.pending = c.sendData(st, st.pending); len(st.pending) > 0 {
+		r := st.waiting
+		if r.message = c.sendData(st, r.message); len(r.message) > 0 {
 			kept = append(kept, st)
 			continue
 		}
-		for _, f := range st.trailer {
-			c.field(f.Name, f.Value)
-		}
-		st.waits = false
-		c.finishStream(st)
+		st.waiting = nil
+		c.finishStream(st, r)
 	}
 	clear(c.blocked[len(kept):])
 	c.blocked = kept

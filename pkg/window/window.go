@@ -133,6 +133,18 @@ type Store interface {
 	Close() error
 }
 
+// Prompter is a [Store] that can decide some groups, or all, without waiting. A
+// store that is none always may have to wait.
+type Prompter interface {
+	Store
+	// TryTake is Take where that needs no waiting for anything but short locks, and
+	// reports whether it has decided: then the group is charged or not as by Take,
+	// and the error is that of Take. Where it has not, nothing was charged, nothing
+	// is changed that a later answer depends on, there is no error, and the content
+	// of decisions is undefined: Take decides the same group then.
+	TryTake(checks []Check, decisions []Decision) (decided bool, err error)
+}
+
 // Allowed reports whether every decision is: of a group whose checks all are
 // [Enforce], whether it was charged. [GroupAllowed] is for groups of all modes.
 func Allowed(decisions []Decision) bool {

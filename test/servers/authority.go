@@ -96,11 +96,12 @@ func (a *Authority) Renew() error {
 	return errors.Join(a.RenewServer(), a.RenewClient())
 }
 
-// RenewServer makes a new certificate of the server.
-func (a *Authority) RenewServer() error {
+// RenewServer makes a new certificate of the server, which is good for what is
+// given besides.
+func (a *Authority) RenewServer(besides ...x509.ExtKeyUsage) error {
 	return a.sign(serverCert, serverKey, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "localhost"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage: append(besides, x509.ExtKeyUsageServerAuth),
 		DNSNames:    []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	})

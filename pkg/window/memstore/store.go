@@ -69,7 +69,7 @@ type Store struct {
 	sweeper sync.WaitGroup
 }
 
-var _ window.Store = (*Store)(nil)
+var _ window.Prompter = (*Store)(nil)
 
 // New returns an empty store and starts its sweeper, which runs until Close.
 func New(o Options) *Store {
@@ -181,6 +181,19 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memstore: %w", err)
 	}
+	return s.take(checks, decisions)
+}
+
+// TryTake implements [window.Prompter]. It always decides: it is Take without a ctx.
+func (s *Store) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if err := window.Validate(checks, decisions); err != nil {
+		return true, fmt.Errorf("memstore: %w", err)
+	}
+	return true, s.take(checks, decisions)
+}
+
+// take decides checks that keep the contract.
+func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
 	if len(checks) == 1 {
 		return s.takeOne(&checks[0], &decisions[0])
 	}

@@ -25,6 +25,10 @@
 //     interval of a window's length holds more than the limit, and whose charges
 //     and refunds must add up.
 //
+// A store that is a [window.Prompter] runs the first three a second time, asked by
+// TryTake first, and the others with every other call made that way: what TryTake
+// decides is what Take would have, and where it does not decide it leaves no trace.
+//
 // What precision promises is proven without the oracle too, from true times.
 //
 // A random history that fails prints its seed; set the environment variable

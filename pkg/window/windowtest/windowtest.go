@@ -68,6 +68,23 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 			t.Fatalf("%s: %v", stepsVariable, err)
 		}
 	}
+	runTables(t, o, open)
+	if _, ok := open(t).Store.(window.Prompter); ok {
+		t.Run("Prompt", func(t *testing.T) { runTables(t, o, promptedBy(1, open)) })
+	}
+	open = promptedBy(2, open)
+	t.Run("RandomDense", func(t *testing.T) { runRandom(t, open, dense(o.ShortWindows), o.Steps) })
+	t.Run("RandomLong", func(t *testing.T) { runRandom(t, open, long, o.Steps) })
+	t.Run("ConcurrentPhases", func(t *testing.T) { runPhases(t, open(t)) })
+	t.Run("ConcurrentClock", func(t *testing.T) { runRunningClock(t, open(t)) })
+	t.Run("ConcurrentGroups", func(t *testing.T) { runConcurrentGroups(t, open(t)) })
+	t.Run("ConcurrentModes", func(t *testing.T) { runConcurrentModes(t, open(t)) })
+	t.Run("ConcurrentSwaps", func(t *testing.T) { runConcurrentSwaps(t, open(t)) })
+}
+
+// runTables runs what is not random, and has one caller.
+func runTables(t *testing.T, o Options, open func(t *testing.T) Harness) {
+	t.Helper()
 	t.Run("Steps", func(t *testing.T) { runSteps(t, open) })
 	t.Run("Keys", func(t *testing.T) { runKeys(t, open(t)) })
 	t.Run("BadCheck", func(t *testing.T) { runBadChecks(t, open(t)) })
@@ -78,11 +95,4 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Run("Large", func(t *testing.T) { runLarge(t, open(t)) })
 	t.Run("Precision", func(t *testing.T) { runPrecision(t, open(t)) })
 	t.Run("Entries", func(t *testing.T) { runEntries(t, open(t)) })
-	t.Run("RandomDense", func(t *testing.T) { runRandom(t, open, dense(o.ShortWindows), o.Steps) })
-	t.Run("RandomLong", func(t *testing.T) { runRandom(t, open, long, o.Steps) })
-	t.Run("ConcurrentPhases", func(t *testing.T) { runPhases(t, open(t)) })
-	t.Run("ConcurrentClock", func(t *testing.T) { runRunningClock(t, open(t)) })
-	t.Run("ConcurrentGroups", func(t *testing.T) { runConcurrentGroups(t, open(t)) })
-	t.Run("ConcurrentModes", func(t *testing.T) { runConcurrentModes(t, open(t)) })
-	t.Run("ConcurrentSwaps", func(t *testing.T) { runConcurrentSwaps(t, open(t)) })
 }

@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// uncounted counts nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) Meter { return uncounted{} }
+func (uncounted) UnknownDomain()             {}
+func (uncounted) Count(Outcome)              {}
+func (uncounted) Detail([]byte, Outcome)     {}
+
+// scene is a request that benchmarks and counts of allocations ask.
+type scene struct {
+	name string
+	req  *Request
+}
+
+// scenes returns requests on the embedded store, and a decider for them.
+func scenes(tb testing.TB) ([]scene, *Decider) {
+	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := dir.Add(tier.Subject{ID: "hobby", Tier: "pro"}, secrets.Digest("hobby-key")); err != nil {
+		tb.Fatal(err)
+	}
+	many := window.Limit{Hits: 1_000_000_000, Window: time.Hour}
+	plenty := Terms{Limits: []Limit{{Limit: many, Precision: window.Precision(many)}}}
+	rs := NewRules(Identity{Secrets: secrets, Tiers: dir})
+	for _, r := range []Rule{
+		{Domain: "edge", Path: []descriptors.Node{anyOf("remote_address")}, Terms: plenty},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string]Terms{"free": per(1, time.Minute), "pro": plenty}},
+		{Domain: "edge", Path: []descriptors.Node{one("route", "search"), anyOf("api_key")}, Terms: plenty},
+		{Domain: "edge", Path: []descriptors.Node{anyOf("full")}, Terms: per(1, 24*time.Hour)},
+	} {
+		if err := rs.Add(r); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	store := memstore.New(memstore.Options{})
+	tb.Cleanup(func() { store.Close() })
+	d := NewDecider(rs, Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	return []scene{
+		{"one", request("remote_address=192.0.2.1")},
+		{"one-denied", request("full=x")},
+		{"key", request("api_key=hobby-key")},
+		{"three", request("remote_address=192.0.2.1", "api_key=hobby-key", "route=search api_key=hobby-key")},
+		{"three-denied", request("remote_address=192.0.2.1", "api_key=hobby-key", "full=x")},
+	}, d
+}
+
+func BenchmarkDecide(b *testing.B) {
+	all, d := scenes(b)
+	for _, s := range all {
+		b.Run(s.name, func(b *testing.B) {
+			v := new(Verdict)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.Decide(b.Context(), s.req, v); err != nil {
+					b.Fatal(err)
+				}
+				v.Forget()
+			}
+		})
+	}
+}
