@@ -81,6 +81,28 @@ func TestGatewaySnippets(t *testing.T) {
 	}
 }
 
+// TestTLSSnippet holds what docs/configure.md shows of Envoy's side of TLS to the
+// file that TestEnvoyOverTLS runs.
+func TestTLSSnippet(t *testing.T) {
+	const page, begin, end = "docs/configure.md", "transport_socket:\n", "circuit_breakers:\n"
+	_, rest, ok := strings.Cut(read(t, page), "```yaml\n"+begin)
+	got, _, ok2 := strings.Cut(rest, "```\n")
+	_, file, ok3 := strings.Cut(read(t, "envoy/tls.yaml"), begin)
+	file, _, ok4 := strings.Cut(file, end)
+	if !ok || !ok2 || !ok3 || !ok4 {
+		t.Fatalf("%s or the file has no %s", page, begin)
+	}
+	var want strings.Builder
+	for line := range strings.Lines(file) {
+		if line = strings.TrimPrefix(line, "    "); !strings.HasPrefix(strings.TrimSpace(line), "#") && strings.TrimSpace(line) != "" {
+			want.WriteString(line)
+		}
+	}
+	if got != want.String() {
+		t.Errorf("%s shows\n%swant\n%s", page, got, want.String())
+	}
+}
+
 // pages returns every page of the project's documentation.
 func pages(t *testing.T) []string {
 	t.Helper()
@@ -142,18 +164,27 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestDependencies holds docs/dependencies.md to go.mod.
+// TestDependencies holds docs/dependencies.md to go.mod, and to what that of
+// test/transport has beyond it.
 func TestDependencies(t *testing.T) {
 	var required []string
-	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
-		required = append(required, m[1])
+	for _, file := range []string{"go.mod", "test/transport/go.mod"} {
+		text := read(t, file)
+		for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(text, -1) {
+			required = append(required, m[1])
+		}
+		for _, m := range regexp.MustCompile(`(?m)^tool (\S+)/cmd/\S+$`).FindAllStringSubmatch(text, -1) {
+			required = append(required, m[1])
+		}
 	}
+	required = slices.DeleteFunc(required, func(m string) bool { return m+"/" == module })
 	var documented []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
 		documented = append(documented, m[1])
 	}
 	slices.Sort(required)
 	slices.Sort(documented)
+	required = slices.Compact(required)
 	if !slices.Equal(required, documented) {
 		t.Errorf("docs/dependencies.md has %v\ngo.mod requires           %v", documented, required)
 	}

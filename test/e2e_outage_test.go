@@ -27,6 +27,9 @@ func TestEnvoyAcceptsTheFiles(t *testing.T) {
 		t.Fatalf("configurations: got %v, %v, want at least two", files, err)
 	}
 	for _, file := range files {
+		if file == tlsConfig {
+			file = withCertificates(t, file)
+		}
 		servers.EnvoyAccepts(t, file)
 	}
 }
@@ -35,15 +38,7 @@ func TestEnvoyAcceptsTheFiles(t *testing.T) {
 // from a header of the gateway.
 func TestOverAUnixSocket(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
-		dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // the name of t.TempDir may be too long for a socket
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Error(err)
-			}
-		})
+		dir := socketDir(t)
 		env := maps.Clone(settings)
 		env[envGRPCAddress] = "unix://" + filepath.Join(dir, "grpc.sock")
 		s := setup{rules: threeKinds, env: env, config: sidecarConfig}.start(t)
@@ -57,6 +52,22 @@ func TestOverAUnixSocket(t *testing.T) {
 		}
 		s.mustHaveDecided()
 	})
+}
+
+// socketDir returns a directory for sockets, whose paths have a bound that t.TempDir
+// may be beyond.
+func socketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 // TestEnvoyFailsOpen kills rls: requests pass without limits and without a word

@@ -12,19 +12,21 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 )
 
-// TestServicesAndTheirHealth asks what a person with grpcurl would.
+// TestServicesAndTheirHealth asks what a person with grpcurl would: the admin port
+// for what there is, and the gRPC port for how it is.
 func TestServicesAndTheirHealth(t *testing.T) {
 	t.Parallel()
 	rls := setup{rules: perKey}.serve(t)
-	conn := connect(t, rls.GRPC())
+	admin := connect(t, strings.TrimPrefix(rls.Admin(), "http://"))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
-	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	stream, err := reflectionv1.NewServerReflectionClient(admin).ServerReflectionInfo(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +49,13 @@ func TestServicesAndTheirHealth(t *testing.T) {
 		}
 	}
 
-	health := healthv1.NewHealthClient(conn)
-	for _, name := range []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName} {
-		got, err := health.Check(ctx, &healthv1.HealthCheckRequest{Service: name})
-		if err != nil || got.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-			t.Errorf("health of %q: got %v, %v, want SERVING", name, got.GetStatus(), err)
+	for port, conn := range map[string]*grpc.ClientConn{"gRPC": connect(t, rls.GRPC()), "admin": admin} {
+		health := healthv1.NewHealthClient(conn)
+		for _, name := range []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName} {
+			got, err := health.Check(ctx, &healthv1.HealthCheckRequest{Service: name})
+			if err != nil || got.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+				t.Errorf("health of %q on the %s port: got %v, %v, want SERVING", name, port, got.GetStatus(), err)
+			}
 		}
 	}
 }

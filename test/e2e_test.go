@@ -33,6 +33,7 @@ const (
 	sidecarConfig       = "../envoy/sidecar-uds.yaml"
 	authorizationConfig = "../envoy/authorization.yaml"
 	oneHopConfig        = "../envoy/one-hop.yaml"
+	tlsConfig           = "../envoy/tls.yaml"
 
 	// patience is how long a condition may take to become true. It decides how
 	// long a broken test takes to fail, never how long a good one takes.
@@ -104,6 +105,8 @@ type setup struct {
 	change map[string]string
 	// upstream is the application; empty: one that records.
 	upstream string
+	// tls is whose certificates rls uses; nil: no TLS.
+	tls *servers.Authority
 }
 
 // stack is an application, rls and Envoy in front of both.
@@ -124,7 +127,7 @@ func (s setup) serve(t *testing.T) *servers.RLSServer {
 	if s.tiers == "" && env[envTiersSource] == "" {
 		env[envTiersSource] = "none"
 	}
-	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env})
+	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls})
 }
 
 // start starts the whole stack.

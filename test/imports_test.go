@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"internal/headers"},
 	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
-	{"pkg/descriptors", "pkg/window"},
+	{"pkg/descriptors", "pkg/window", "internal/unary"},
 }
 
 // only says who may import what: a prefix of import paths and the packages that

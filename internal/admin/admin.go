@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -16,6 +19,8 @@ type Pages struct {
 	RLConfig http.HandlerFunc
 	// Tiers answers about keys. Nil: there are no tiers.
 	Tiers Tiers
+	// GRPC answers what comes over HTTP/2 and is a call of gRPC. Nil: nobody does.
+	GRPC http.Handler
 }
 
 const index = `slidegate
@@ -25,6 +30,8 @@ const index = `slidegate
 /v1/tiers/lookup?digest= or ?id=    what is held and what the source says of a key or a subject
 /v1/tiers/invalidate                POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source anew
 /debug/pprof/    profiles
+
+gRPC without TLS: reflection, and health with its Watch
 `
 
 // Handler returns the handler of the admin port.
@@ -45,5 +52,25 @@ func Handler(p Pages) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return mux
+	if p.GRPC == nil {
+		return mux
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			serveGRPC(w, r, p.GRPC)
+		} else {
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// serveGRPC answers a call, which may be a stream and then lasts for as long as its
+// caller likes: the server's timeouts are not for it.
+func serveGRPC(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	c := http.NewResponseController(w)
+	if err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError) // not a server of net/http
+		return
+	}
+	h.ServeHTTP(w, r)
 }

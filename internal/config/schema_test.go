@@ -194,6 +194,7 @@ func makeRulesSchema() object {
 func makeSettingsSchema() object {
 	s := schemas{definitions: object{}}
 	enums := map[string][]any{
+		"grpc.transport":          {TransportUnary, TransportStandard},
 		"http.ready":              {ReadyAlways, ReadyStore},
 		"tiers.source":            {TiersNone, TiersFile, TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP},
 		"tiers.unknown_key":       {UnknownKeyShared, UnknownKeyEach},
@@ -342,7 +343,7 @@ var beyondSchema = []string{
 	"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 	// What another file or another setting says.
 	"rules-tier-missing", "rules-tier-unknown", "rules-wildcard-in-api-key", "settings-secret-file-missing", "settings-secret-file-short",
-	"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone",
+	"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*",
 	"settings-secret-previous-*", "settings-tiers-*",
 	// What is gone once YAML is read.
 	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",

@@ -36,11 +36,22 @@ type Settings struct {
 type GRPC struct {
 	Address              []string      `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
+	TLS                  ServerTLS     `yaml:"tls"`
+	Transport            string        `yaml:"transport" doc:"who speaks HTTP/2: unary (our own, for calls with one question and one answer, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
 	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message that is read; a larger one is answered RESOURCE_EXHAUSTED, and Envoy lets the request pass: keep it above the largest header that Envoy takes, times the descriptors that hold it"`
 	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
 	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; one that pings more often is disconnected"`
+	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent until it is asked with a ping whether it is there"`
+	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long its answer to that may take until it is disconnected"`
+	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls lives; 0s: for ever"`
 	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives before the client is asked for a new one, so that load spreads over new instances; 0s: for ever"`
 }
+
+// The transports.
+const (
+	TransportUnary    = "unary"
+	TransportStandard = "standard"
+)
 
 // HTTP is the listener for people and probes.
 type HTTP struct {
@@ -171,9 +182,12 @@ func Default() Settings {
 		GRPC: GRPC{
 			Address:              []string{":8081"},
 			SocketMode:           0o660,
+			Transport:            TransportStandard,
 			MaxMessageBytes:      4 << 20,
 			MaxConcurrentStreams: 4096,
 			KeepaliveMinTime:     10 * time.Second,
+			KeepaliveTime:        2 * time.Hour,
+			KeepaliveTimeout:     20 * time.Second,
 		},
 		HTTP:   HTTP{Address: ":8080", Ready: ReadyAlways},
 		Admin:  Admin{Address: "127.0.0.1:6070"},
@@ -439,7 +453,13 @@ func (l *settingsLoader) validate() {
 	l.between("grpc.max_message_bytes", s.GRPC.MaxMessageBytes, minMessageBytes, maxMessageBytes)
 	l.between("grpc.max_concurrent_streams", s.GRPC.MaxConcurrentStreams, 1, 1<<20)
 	l.oneOf("http.ready", s.HTTP.Ready, ReadyAlways, ReadyStore)
+	l.oneOf("grpc.transport", s.GRPC.Transport, TransportUnary, TransportStandard)
+	l.serverTLS()
 	l.timeBetween("grpc.keepalive_min_time", s.GRPC.KeepaliveMinTime, time.Millisecond, maxSetTime)
+	// grpc-go pings no more often than that.
+	l.timeBetween("grpc.keepalive_time", s.GRPC.KeepaliveTime, time.Second, 400*day)
+	l.timeBetween("grpc.keepalive_timeout", s.GRPC.KeepaliveTimeout, 100*time.Millisecond, maxSetTime)
+	l.zeroOrBetween("grpc.max_connection_idle", s.GRPC.MaxConnectionIdle, time.Second, 400*day)
 	l.zeroOrBetween("grpc.max_connection_age", s.GRPC.MaxConnectionAge, time.Second, 400*day)
 
 	l.zeroOrBetween("reload.interval", s.Reload.Interval, 10*time.Millisecond, maxSetTime)

@@ -353,15 +353,7 @@ type TLS struct {
 }
 
 // Files are the files that are set.
-func (t TLS) Files() []string {
-	var files []string
-	for _, f := range []string{t.CAFile, t.CertFile, t.KeyFile} {
-		if f != "" {
-			files = append(files, f)
-		}
-	}
-	return files
-}
+func (t TLS) Files() []string { return notEmpty(t.CAFile, t.CertFile, t.KeyFile) }
 
 // Config reads the files. Errors name the setting, of which setting is the section,
 // and the file.
@@ -383,41 +375,10 @@ func (t TLS) Config(setting string) (*tls.Config, error) {
 }
 
 // roots returns nil for the system's.
-func (t TLS) roots() (*x509.CertPool, error) {
-	if t.CAFile == "" {
-		return nil, nil
-	}
-	data, err := readFile(t.CAFile, maxCertFile)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", quoteless(t.CAFile), err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("%s: holds no certificate in PEM", quoteless(t.CAFile))
-	}
-	return roots, nil
-}
+func (t TLS) roots() (*x509.CertPool, error) { return readAuthorities(t.CAFile) }
 
 // certificates returns nil if there is none of our own.
-func (t TLS) certificates() ([]tls.Certificate, error) {
-	if t.CertFile == "" || t.KeyFile == "" {
-		return nil, nil
-	}
-	cert, err := readFile(t.CertFile, maxCertFile)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", quoteless(t.CertFile), err)
-	}
-	key, err := readFile(t.KeyFile, maxCertFile)
-	if err != nil {
-		return nil, fmt.Errorf("the key %s: %w", quoteless(t.KeyFile), err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		// It says what is wrong with a block of PEM, and never what is in it.
-		return nil, fmt.Errorf("%s and the key %s: %s", quoteless(t.CertFile), quoteless(t.KeyFile), strings.TrimPrefix(err.Error(), "tls: "))
-	}
-	return []tls.Certificate{pair}, nil
-}
+func (t TLS) certificates() ([]tls.Certificate, error) { return readPair(t.CertFile, t.KeyFile) }
 
 // ReadPassword returns the password that a file holds, without the newline that
 // editors end a file with. The error does not name the file.
@@ -465,16 +426,7 @@ func (l *settingsLoader) tls(path string, t TLS) {
 	if _, err := t.roots(); err != nil {
 		l.problem(path+".ca_file", "%s", err)
 	}
-	switch {
-	case t.CertFile != "" && t.KeyFile == "":
-		l.problem(path+".cert_file", "%s.key_file is needed too", path)
-	case t.CertFile == "" && t.KeyFile != "":
-		l.problem(path+".key_file", "%s.cert_file is needed too", path)
-	default:
-		if _, err := t.certificates(); err != nil {
-			l.problem(path+".cert_file", "%s", err)
-		}
-	}
+	l.pair(path, t.CertFile, t.KeyFile)
 }
 
 // noTLS refuses a section about TLS where there is none.
@@ -533,7 +485,6 @@ func (l *settingsLoader) password(userPath, user, path string, password Secret, 
 
 // Bounds of settings of Redis; see those of the others.
 const (
-	maxCertFile      = 1 << 20 // a bundle of all public CAs has a quarter of that
 	maxDialTimeout   = time.Minute
 	minProbeInterval = 10 * time.Millisecond
 )

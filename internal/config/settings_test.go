@@ -143,7 +143,7 @@ environment: SLIDEGATE_DRAIN_DELAY: "15" has no unit: write 15s or 15ms
 environment: SLIDEGATE_GRPC_MAX_MESSAGE_BYTES: "-1" is negative
 environment: SLIDEGATE_GRPC_MAX_CONCURRENT_STREAMS: expected a whole number, got ""
 environment: SLIDEGATE_DRAIN_NOT_SERVING: expected true or false, got "maybe"
-environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC_ADDRESS"?
+environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC_TRANSPORT"?
 environment: SLIDEGATE_STORE_TYPE: "tape" is not one of memory, redis
 environment: SLIDEGATE_SECRETS_KEY: the secret has less than 16 bytes
 `, "FILE", file)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -67,6 +69,10 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	render, err := headers.NewRenderer(styles(s)...)
 	if err != nil {
 		return fmt.Errorf("headers.styles: %w", err)
+	}
+	secure, err := serverTLS(s.GRPC, o.Log)
+	if err != nil {
+		return err
 	}
 	ls, err := openListeners(s)
 	if err != nil {
@@ -135,15 +141,22 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		return errors.Join(err, store.Close())
 	}
 	authorization := extauthz.NewService(authorize)
-	server, health := newGRPC(s.GRPC, m, o.Log, service, authorization)
+	transport := transport{settings: s.GRPC, secure: secure, calls: calls{m, o.Log}}
+	if s.GRPC.Transport == config.TransportUnary {
+		transport.meters = metrics.NewTransport(registry)
+	}
+	server, health := transport.server(map[string]adapter{
+		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: service,
+		authv3.Authorization_Check_FullMethodName:             authorization,
+	})
 	gs.decider, gs.metrics = decider, m
 
 	var g run.Group
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), m, o.Log), o.Log)
-	addHTTP(&g, ls.admin, admin.Handler(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}), o.Log)
+	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls), o.Log))
+	addHTTP(&g, ls.admin, newAdmin(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}, newDescribing(server, health), o.Log))
 	addContext(ctx, &g, watch.Run)
 	if outside != nil {
 		probes.tiers = func() string { return outside.text(s.Tiers.Source) }
@@ -254,24 +267,24 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, m *metrics.Metrics, log *zap.Logger) http.Handler {
+func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", service.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
 	// In front, since the mux would clean the path of a client that stands behind
 	// /authz.
-	return recoverHTTP(authorization.HTTPHandler(mux), m, log)
+	return c.recoverHTTP(authorization.HTTPHandler(mux))
 }
 
-// recoverHTTP is recoverPanics for a request over HTTP.
-func recoverHTTP(h http.Handler, m *metrics.Metrics, log *zap.Logger) http.Handler {
+// recoverHTTP turns a panic in a request over HTTP into an answer.
+func (c calls) recoverHTTP(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if recover() != nil {
 				// Not the whole path: behind /authz it is a client's.
 				first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-				panicked(m, log, "/"+first)
+				c.panicked("/" + first)
 				http.Error(w, "internal error", http.StatusInternalServerError)
 			}
 		}()
@@ -292,11 +305,8 @@ const (
 // client's, of which Envoy passes on 60 kB, and nginx 32 kB.
 const maxHTTPHeader = 64 << 10
 
-func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
-	if l == nil {
-		return
-	}
-	server := &http.Server{
+func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
+	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: httpReadTimeout,
 		ReadTimeout:       httpReadTimeout,
@@ -304,6 +314,25 @@ func addHTTP(g *run.Group, l net.Listener, h http.Handler, log *zap.Logger) {
 		IdleTimeout:       httpIdleTimeout,
 		MaxHeaderBytes:    maxHTTPHeader,
 		ErrorLog:          zap.NewStdLog(log),
+	}
+}
+
+// newAdmin returns the server of the admin port, where HTTP/2 without TLS brings
+// calls of gRPC.
+func newAdmin(p admin.Pages, describing *grpc.Server, log *zap.Logger) *http.Server {
+	p.GRPC = describing
+	server := newHTTP(admin.Handler(p), log)
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	// Whoever watches the health would go on until he is cut off.
+	server.RegisterOnShutdown(describing.Stop)
+	return server
+}
+
+func addHTTP(g *run.Group, l net.Listener, server *http.Server) {
+	if l == nil {
+		return
 	}
 	g.Add(func() error { return server.Serve(l) }, func(error) {
 		// Requests in flight are short; a profile that is being taken is cut off.
@@ -335,7 +364,7 @@ func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 
 // drain answers everything for a while, then lets calls in flight finish. It
 // ends at once when ctx does.
-func drain(ctx context.Context, s config.Drain, server *grpc.Server, h *health.Server, log *zap.Logger) {
+func drain(ctx context.Context, s config.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
 	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
 		zap.Bool("not_serving", s.NotServing))

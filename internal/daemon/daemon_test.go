@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +28,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -59,6 +57,18 @@ func settings(t *testing.T) config.Settings {
 	s.Admin.Address = "127.0.0.1:0"
 	s.Drain.Delay = 0
 	return s
+}
+
+// onEachTransport runs a test with the settings for each transport.
+func onEachTransport(t *testing.T, test func(*testing.T, config.Settings)) {
+	t.Helper()
+	for _, transport := range []string{config.TransportStandard, config.TransportUnary} {
+		t.Run(transport, func(t *testing.T) {
+			s := settings(t)
+			s.GRPC.Transport = transport
+			test(t, s)
+		})
+	}
 }
 
 func start(t *testing.T, s config.Settings) *service {
@@ -120,11 +130,16 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 
 func (r *service) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
+	return askAt(r.t, r.GRPC[0], text)
+}
+
+func askAt(t *testing.T, address, text string) (*rlsv3.RateLimitResponse, error) {
+	t.Helper()
 	in := new(rlsv3.RateLimitRequest)
 	if err := protojson.Unmarshal([]byte(text), in); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return rlsv3.NewRateLimitServiceClient(dial(r.t, r.GRPC[0])).ShouldRateLimit(r.t.Context(), in)
+	return rlsv3.NewRateLimitServiceClient(dial(t, address)).ShouldRateLimit(t.Context(), in)
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -148,8 +163,10 @@ func get(t *testing.T, url string) (int, string) {
 
 const demo = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
 
-func TestServesTheBuiltInExample(t *testing.T) {
-	r := start(t, settings(t))
+func TestServesTheBuiltInExample(t *testing.T) { onEachTransport(t, testServesTheBuiltInExample) }
+
+func testServesTheBuiltInExample(t *testing.T, s config.Settings) {
+	r := start(t, s)
 	for i := range 101 {
 		out, err := r.ask(demo)
 		if err != nil {
@@ -181,8 +198,10 @@ func TestServesTheBuiltInExample(t *testing.T) {
 	}
 }
 
-func TestHealthNames(t *testing.T) {
-	r := start(t, settings(t))
+func TestHealthNames(t *testing.T) { onEachTransport(t, testHealthNames) }
+
+func testHealthNames(t *testing.T, s config.Settings) {
+	r := start(t, s)
 	client := healthv1.NewHealthClient(dial(t, r.GRPC[0]))
 	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
 		out, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: name})
@@ -192,8 +211,9 @@ func TestHealthNames(t *testing.T) {
 	}
 }
 
-func TestMessagesAreBounded(t *testing.T) {
-	s := settings(t)
+func TestMessagesAreBounded(t *testing.T) { onEachTransport(t, testMessagesAreBounded) }
+
+func testMessagesAreBounded(t *testing.T, s config.Settings) {
 	s.GRPC.MaxMessageBytes = 1 << 20
 	r := start(t, s)
 	for size, want := range map[int]codes.Code{1 << 19: codes.OK, 1 << 21: codes.ResourceExhausted} {
@@ -214,8 +234,11 @@ func TestHeadersAreBounded(t *testing.T) {
 }
 
 func TestDrainAnswersEverythingFirst(t *testing.T) {
+	onEachTransport(t, testDrainAnswersEverythingFirst)
+}
+
+func testDrainAnswersEverythingFirst(t *testing.T, s config.Settings) {
 	for _, notServing := range []bool{false, true} {
-		s := settings(t)
 		s.Drain.Delay = 300 * time.Millisecond
 		s.Drain.NotServing = notServing
 		r := start(t, s)
@@ -263,7 +286,9 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestUnixSocket(t *testing.T) { onEachTransport(t, testUnixSocket) }
+
+func testUnixSocket(t *testing.T, s config.Settings) {
 	path := filepath.Join(t.TempDir(), "grpc.sock")
 	// What a killed process leaves behind.
 	dead, err := net.Listen("unix", path)
@@ -273,7 +298,6 @@ func TestUnixSocket(t *testing.T) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = dead.Close()
 
-	s := settings(t)
 	s.GRPC.Address = []string{"unix://" + path, "127.0.0.1:0"}
 	s.GRPC.SocketMode = 0o600
 	r := start(t, s)
@@ -286,7 +310,7 @@ func TestUnixSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket is %v, %v, want mode 0600", info.Mode(), err)
 	}
-	second := settings(t)
+	second := s
 	second.GRPC.Address = s.GRPC.Address[:1]
 	if err := Run(t.Context(), second, Options{Log: zap.NewNop()}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second process on the socket: %v, want that it is in use", err)
@@ -400,7 +424,9 @@ func (p promptly) TryTake(checks []window.Check, decisions []window.Decision) (b
 
 // TestDecidesWithoutRedis asks for rules that say what becomes of requests while
 // Redis is away: local ones are decided by logs in this process.
-func TestDecidesWithoutRedis(t *testing.T) {
+func TestDecidesWithoutRedis(t *testing.T) { onEachTransport(t, testDecidesWithoutRedis) }
+
+func testDecidesWithoutRedis(t *testing.T, s config.Settings) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	const text = `domain: edge
 descriptors:
@@ -412,7 +438,6 @@ descriptors:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := settings(t)
 	s.Rules.Path = path
 	s.Store.Type = config.StoreRedis
 	s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
@@ -439,7 +464,9 @@ descriptors:
 }
 
 // TestSettingsOfAnswers starts with the settings that change answers and metrics.
-func TestSettingsOfAnswers(t *testing.T) {
+func TestSettingsOfAnswers(t *testing.T) { onEachTransport(t, testSettingsOfAnswers) }
+
+func testSettingsOfAnswers(t *testing.T, s config.Settings) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	const text = `domain: edge
 descriptors:
@@ -448,7 +475,6 @@ descriptors:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := settings(t)
 	s.Rules.Path, s.Rules.ShadowMode = path, true
 	s.Metadata.Request = true
 	s.Metrics.MaxDetailSeries = 1
@@ -479,8 +505,10 @@ descriptors:
 }
 
 // TestOverridesMakeNoSeries sends many different limits: none of them is a label.
-func TestOverridesMakeNoSeries(t *testing.T) {
-	r := start(t, settings(t))
+func TestOverridesMakeNoSeries(t *testing.T) { onEachTransport(t, testOverridesMakeNoSeries) }
+
+func testOverridesMakeNoSeries(t *testing.T, s config.Settings) {
+	r := start(t, s)
 	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
 	send := func(first, last int) {
 		for i := first; i < last; i++ {
@@ -588,10 +616,11 @@ func writeRules(t *testing.T, path, name, limit string) {
 	}
 }
 
-func TestReload(t *testing.T) {
+func TestReload(t *testing.T) { onEachTransport(t, testReload) }
+
+func testReload(t *testing.T, s config.Settings) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	writeRules(t, path, "first", "2")
-	s := settings(t)
 	s.Rules.Path = path
 	r := start(t, s)
 	config := func() string { _, body := get(t, "http://"+r.Admin+"/rlconfig"); return body }
@@ -635,14 +664,15 @@ func TestReload(t *testing.T) {
 	}
 }
 
-func TestRedisUnreachable(t *testing.T) {
+func TestRedisUnreachable(t *testing.T) { onEachTransport(t, testRedisUnreachable) }
+
+func testRedisUnreachable(t *testing.T, s config.Settings) {
 	// A port that was free a moment ago: nobody answers there.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	s := settings(t)
 	s.Store.Type = config.StoreRedis
 	s.Store.Redis.URL = config.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
 	r := start(t, s)
@@ -670,35 +700,6 @@ func TestRedisUnreachable(t *testing.T) {
 				t.Errorf("log line %q shows the password in %s", e.Message, k)
 			}
 		}
-	}
-}
-
-func TestPanicsStayWithTheirCall(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	m := metrics.New(registry, metrics.Options{})
-	core, logs := observer.New(zapcore.DebugLevel)
-	call := recoverPanics(m, zap.New(core))
-	out, err := call(t.Context(), "a secret", &grpc.UnaryServerInfo{FullMethod: "/s/M"},
-		func(context.Context, any) (any, error) { panic("a secret") })
-	if out != nil || status.Code(err) != codes.Internal {
-		t.Errorf("call = %v, %v, want INTERNAL", out, err)
-	}
-	if got := counter(t, registry, "slidegate_panics_total"); got != 1 {
-		t.Errorf("slidegate_panics_total = %v, want 1", got)
-	}
-	w := httptest.NewRecorder()
-	recoverHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") }), m, zap.New(core)).
-		ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", nil))
-	if w.Code != http.StatusInternalServerError || counter(t, registry, "slidegate_panics_total") != 2 {
-		t.Errorf("over HTTP: %d, want 500, counted", w.Code)
-	}
-	for _, line := range logs.All() {
-		if strings.Contains(fmt.Sprint(line.Message, line.ContextMap()), "a secret") {
-			t.Errorf("the line %v shows what was being handled", line)
-		}
-	}
-	if logs.Len() != 2 {
-		t.Errorf("%d log lines, want one for each panic", logs.Len())
 	}
 }
 

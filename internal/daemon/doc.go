@@ -18,12 +18,26 @@
 // instance that says NOT_SERVING makes Envoy send it nothing more and let every
 // request pass. The page /readyz says no from the start of the drain.
 //
+// # gRPC
+//
+// The settings choose who speaks it: grpc-go, or package unary, which has the
+// adapters answer on the goroutine that reads. Services, health, codec and bounds
+// are the same. What streams, reflection and the Watch of health, is also on the
+// admin listener, where grpc-go answers next to the pages: calls there are told by
+// their content type, may last for ever, and end with the drain. They show the same
+// health as the main listener has, and nothing there can spend a quota.
+//
 // # Redis
 //
 // A service starts without its Redis and finds it later. Files with credentials
 // and certificates are looked at for each new connection; what cannot be read
 // leaves what was read before. The pages /healthcheck and /readyz tell what the
 // last calls have shown of the servers, and never wait for one.
+//
+// # TLS
+//
+// With grpc.tls every TCP listener of gRPC speaks TLS, and unix sockets do not. Each
+// handshake takes what the files hold then, as connections to Redis do.
 //
 // # Reload
 //

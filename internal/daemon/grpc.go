@@ -2,23 +2,20 @@ package daemon
 
 import (
 	"context"
-	"runtime/debug"
-	"time"
+	"crypto/tls"
+	"net"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/unary"
 )
 
 // healthNames are the services that health checks may ask for: the whole server,
@@ -32,64 +29,107 @@ var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.S
 // would be lost with it is this.
 const streamWorkers = 64
 
-// registrar adds a service to a server.
-type registrar interface{ Register(grpc.ServiceRegistrar) }
+// A grpcServer is what serves Envoy: *grpc.Server or *unary.Server.
+type grpcServer interface {
+	grpc.ServiceRegistrar
+	reflection.ServiceInfoProvider
+	Serve(net.Listener) error
+	GracefulStop()
+	Stop()
+}
 
-// newGRPC returns the server with every service registered and serving.
-func newGRPC(s config.GRPC, m *metrics.Metrics, log *zap.Logger, services ...registrar) (*grpc.Server, *health.Server) {
-	server := grpc.NewServer(
-		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
-		grpc.ChainUnaryInterceptor(observe(m), recoverPanics(m, log)),
-		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
-		grpc.MaxConcurrentStreams(uint32(s.MaxConcurrentStreams)),
-		// Envoy pings idle connections too; the default would answer its third
-		// ping with GOAWAY too_many_pings.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime:             s.KeepaliveMinTime,
-			PermitWithoutStream: true,
-		}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.MaxConnectionAge}),
-	)
-	for _, service := range services {
-		service.Register(server)
-	}
+var (
+	_ grpcServer = (*grpc.Server)(nil)
+	_ grpcServer = (*unary.Server)(nil)
+)
+
+// An adapter is a service that answers one method, without waiting where it can.
+type adapter interface {
+	Register(grpc.ServiceRegistrar)
+	Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
+}
+
+// A transport is what a gRPC server is made of, whichever it is.
+type transport struct {
+	settings config.GRPC
+	secure   *tls.Config // nil: plain text
+	calls    calls
+	meters   unary.Meters // of connections, which grpc-go does not count
+}
+
+// server returns the server that the settings choose, with the adapters by the full
+// names of their methods and with health, all serving.
+func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Server) {
 	h := health.NewServer()
 	for _, name := range healthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
-	healthv1.RegisterHealthServer(server, h)
-	reflection.Register(server)
+	register := func(server grpc.ServiceRegistrar) {
+		for _, a := range adapters {
+			a.Register(server)
+		}
+		healthv1.RegisterHealthServer(server, h)
+	}
+	if t.settings.Transport != config.TransportUnary {
+		server := t.standard()
+		register(server)
+		reflection.Register(server)
+		return server, h
+	}
+	server := t.unary()
+	register(server)
+	for method, a := range adapters {
+		server.Prompt(method, t.calls.intercepted(method, a.Prompt))
+	}
 	return server, h
 }
 
-// observe measures every call, whatever becomes of it.
-func observe(m *metrics.Metrics) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		start := time.Now()
-		out, err := handler(ctx, in)
-		m.RPC(info.FullMethod, status.Code(err).String()).Observe(time.Since(start).Seconds())
-		return out, err
-	}
+// standard returns a server of grpc-go without services.
+func (t transport) standard() *grpc.Server {
+	return grpc.NewServer(
+		grpc.Creds(grpcCredentials(t.secure, t.calls.log)),
+		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
+		grpc.UnaryInterceptor(t.calls.intercept),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.MaxRecvMsgSize(t.settings.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(t.settings.MaxConcurrentStreams)),
+		// Envoy pings idle connections too; the default would answer its third
+		// ping with GOAWAY too_many_pings.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             t.settings.KeepaliveMinTime,
+			PermitWithoutStream: true,
+		}),
+		grpc.KeepaliveParams(keepaliveParams(t.settings)),
+	)
 }
 
-// panicked counts a panic and logs where it was. What was being handled is not
-// logged: it may hold a key.
-func panicked(m *metrics.Metrics, log *zap.Logger, method string) {
-	m.Panicked()
-	log.Error("a call panicked; this is a bug, please report it",
-		zap.String("method", method), zap.ByteString("stack", debug.Stack()))
+// unary returns a server of our own without services.
+func (t transport) unary() *unary.Server {
+	return unary.NewServer(unary.Options{
+		Codec:             ratelimit.NewCodec(),
+		Interceptor:       t.calls.intercept,
+		Panicked:          t.calls.panicked,
+		MaxMessageBytes:   t.settings.MaxMessageBytes,
+		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),
+		TLS:               t.secure,
+		KeepaliveTime:     t.settings.KeepaliveTime,
+		KeepaliveTimeout:  t.settings.KeepaliveTimeout,
+		MinPingInterval:   t.settings.KeepaliveMinTime,
+		MaxConnectionIdle: t.settings.MaxConnectionIdle,
+		MaxConnectionAge:  t.settings.MaxConnectionAge,
+		Meters:            t.meters,
+		Log:               t.calls.log,
+	})
 }
 
-// recoverPanics turns a panic into INTERNAL, and says so.
-func recoverPanics(m *metrics.Metrics, log *zap.Logger) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
-		defer func() {
-			if recover() != nil {
-				panicked(m, log, info.FullMethod)
-				out, err = nil, status.Error(codes.Internal, "internal error")
-			}
-		}()
-		return handler(ctx, in)
-	}
+// newDescribing returns the server that tells people of another one: which services
+// it has, and how h is, also by the streams that transport unary does not have.
+func newDescribing(other reflection.ServiceInfoProvider, h *health.Server) *grpc.Server {
+	server := grpc.NewServer()
+	healthv1.RegisterHealthServer(server, h)
+	reflection.Register(struct {
+		grpc.ServiceRegistrar
+		reflection.ServiceInfoProvider
+	}{server, other})
+	return server
 }

@@ -39,25 +39,24 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			return
 		}
 		c := s.calls.Get().(*call)
-		defer s.calls.Put(c)
-		defer c.forget()
 		c.in.method, c.in.host, c.in.peer, c.in.fields.http = r.Method, r.Host, r.RemoteAddr, r.Header
-		result, deniedStatus := Authenticated, 0
+		deniedStatus := 0
 		if below {
 			c.in.path = strings.TrimPrefix(r.URL.RequestURI(), authzPath)
 		} else {
-			result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
+			c.result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
 		}
-		if result.passes() {
-			result = s.decide(r.Context(), c)
+		if c.result.passes() {
+			s.decide(r.Context(), c)
 		} else {
-			s.opts.Meters.Authorized(result)
-			if result == Misconfigured {
+			s.opts.Meters.Authorized(c.result)
+			if c.result == Misconfigured {
 				s.opts.Log.Error("the query of " + authzPath + " cannot be understood, so its requests are answered with an error: " +
 					"a parameter may stand in it once, and denied_status is a number from 400 to 499")
 			}
 		}
-		s.write(w, c, result, deniedStatus)
+		s.write(w, c, c.result, deniedStatus)
+		s.release(c)
 	})
 }
 

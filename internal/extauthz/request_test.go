@@ -204,8 +204,8 @@ func TestMasked(t *testing.T) {
 	} {
 		s := newService(t, nil, func(o *Options) { o.IPv6Prefix = tt.prefix })
 		c := &call{in: request{peer: tt.peer, context: []text{{"anonymous", "true"}}}}
-		if r := s.identify(t.Context(), c); r != Anonymous || c.id != "ip:"+tt.subject {
-			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, r, c.id, tt.subject)
+		if s.find(c) || c.result != Anonymous || c.id != "ip:"+tt.subject {
+			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, c.result, c.id, tt.subject)
 		}
 		masked, address := s.plainValue(c, &entry{value: fromMaskedAddress}), s.plainValue(c, &entry{value: fromAddress})
 		if masked != tt.masked || address != tt.address {

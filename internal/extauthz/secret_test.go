@@ -14,15 +14,14 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/net/http/httpguts"
-	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/ratelimit"
-	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -100,7 +99,8 @@ func TestForget(t *testing.T) {
 		c := new(call)
 		for range 4 {
 			read(t, &c.in, in)
-			s.answer(t.Context(), c)
+			s.decide(t.Context(), c)
+			s.appendAnswer(nil, c, c.result)
 			c.forget()
 			nothingIn(t, name+": call", reflect.ValueOf(c).Elem())
 		}
@@ -155,16 +155,25 @@ func FuzzCheck(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	s := newService(f, nil, func(o *Options) { o.RemoveCredential = true })
-	codec := ratelimit.NewCodec()
+	change := func(o *Options) { o.RemoveCredential = true }
+	s, prompt := newService(f, nil, change), newService(f, nil, change)
+	waits := newWaiting(f, change)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		decode := func(m any) error { return codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m) }
-		encoded, err := check(s.Service, t.Context(), decode, nil)
+		encoded, err := handled(t, s.Service, b)
+		for name, other := range map[string]*testService{"prompt": prompt, "waits": waits} {
+			got, gotErr := prompted(t, other.Service, b)
+			if status.Code(gotErr) != status.Code(err) || !bytes.Equal(got, encoded) {
+				t.Errorf("%s: %q, %v, want %q, %v", name, got, gotErr, encoded, err)
+			}
+			if diff := cmp.Diff(s.meters.results, other.meters.results); diff != "" {
+				t.Errorf("%s: counted (-want +got):\n%s", name, diff)
+			}
+		}
 		if err != nil {
 			return // no CheckRequest
 		}
 		out := new(authv3.CheckResponse)
-		if err := proto.Unmarshal(encoded.(wire.Encoded), out); err != nil {
+		if err := proto.Unmarshal(encoded, out); err != nil {
 			t.Fatalf("the answer cannot be read: %v", err)
 		}
 		if out.GetStatus() == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,6 +146,8 @@ func NewService(o Options) *Service {
 // call is one request and what becomes of it. Its memory is reused by the next.
 type call struct {
 	in          request
+	step        step
+	result      Result // as far as is known
 	fingerprint string // of the API key; empty without one
 	key         string // the API key itself
 	subject     *tier.Subject
@@ -161,6 +164,23 @@ type call struct {
 	body     []byte
 	upstream upstream
 	encoded  []byte
+}
+
+// step is how far a call is: what comes next may have to wait.
+type step int
+
+const (
+	atStart  step = iota // nothing is known
+	atKey                // there is an API key; whose it is comes next
+	atCaller             // it is known who calls
+	atLimits             // there are limits; whether they have room comes next
+)
+
+// release gives a call back whose request is answered. It is not called where
+// something panicked: what that left behind is nothing to go on with.
+func (s *Service) release(c *call) {
+	c.forget()
+	s.calls.Put(c)
 }
 
 // forget leaves no key and nothing of the request behind, neither in c nor in memory
@@ -181,19 +201,20 @@ func (c *call) forget() {
 }
 
 // How much memory is kept for the next request, in items and in bytes. What a larger
-// one has needed is given back: it would be cleared after every request.
+// one has needed is given back.
 const (
 	maxKept      = 512
 	maxKeptBytes = 16 << 10
 )
 
-// emptied returns the memory of a slice with nothing in it, also behind its end, if
-// it is not too large to keep.
+// emptied returns the memory of a slice with nothing in it, if it is not too large
+// to keep. Behind its end there must be nothing already: who makes a slice shorter
+// clears what is cut off.
 func emptied[T any](s []T, most int) []T {
 	if cap(s) > most {
 		return nil
 	}
-	clear(s[:cap(s)])
+	clear(s)
 	return s[:0]
 }
 
@@ -211,13 +232,12 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 func check(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	s := service.(*Service)
 	c := s.calls.Get().(*call)
-	defer s.calls.Put(c)
-	defer c.forget()
 	if err := decode(&c.in); err != nil {
+		s.release(c)
 		return nil, err
 	}
 	handle := func(ctx context.Context, _ any) (any, error) {
-		return wire.Encoded(s.answer(ctx, c)), nil
+		return wire.Encoded(s.wholly(ctx, c)), nil
 	}
 	if intercept == nil {
 		return handle(ctx, nil)
@@ -235,120 +255,217 @@ func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.C
 		return nil, status.Error(codes.Internal, "the request is not a message")
 	}
 	c := s.calls.Get().(*call)
-	defer s.calls.Put(c)
-	defer c.forget()
-	out := new(authv3.CheckResponse)
 	if err := c.in.Decode(wire.NewMessage(b)); err != nil {
-		return nil, status.Error(codes.Internal, "the request is not a message")
+		s.release(c)
+		return nil, wire.Unreadable(err)
 	}
-	if err := proto.Unmarshal(s.answer(ctx, c), out); err != nil {
+	out := new(authv3.CheckResponse)
+	if err := proto.Unmarshal(s.wholly(ctx, c), out); err != nil {
 		return nil, status.Error(codes.Internal, "the answer is not a message")
 	}
 	return out, nil
 }
 
-// answer returns the encoded answer.
-func (s *Service) answer(ctx context.Context, c *call) []byte {
-	r := s.decide(ctx, c)
-	c.encoded = s.appendAnswer(c.encoded[:0], c, r)
-	return append([]byte(nil), c.encoded...)
+// Prompt answers an encoded CheckRequest at once where that needs no waiting: it
+// appends the encoded answer to answer. Where it would have to wait it returns the
+// rest of the call, which has to be called once, and answers then. Neither slice is
+// kept. An error is what gRPC says of a request that cannot be read. It is a
+// unary.Prompt but for the name of the rest's type.
+func (s *Service) Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
+	c := s.calls.Get().(*call)
+	if err := c.in.Decode(wire.NewMessage(request)); err != nil {
+		s.release(c)
+		return answer, nil, wire.Unreadable(err)
+	}
+	if !s.try(c) {
+		return answer, func(ctx context.Context, answer []byte) ([]byte, error) {
+			s.decide(ctx, c)
+			return s.end(answer, c), nil
+		}, nil
+	}
+	return s.end(answer, c), nil, nil
 }
 
-// decide fills c with what becomes of the request in it.
-func (s *Service) decide(ctx context.Context, c *call) Result {
-	r := s.identify(ctx, c)
-	if r.passes() {
-		if limited := s.limit(ctx, c); limited != Authenticated {
-			r = limited
-		}
+// wholly answers the request in c, however long that takes, and releases c.
+func (s *Service) wholly(ctx context.Context, c *call) []byte {
+	s.decide(ctx, c)
+	c.encoded = s.appendAnswer(c.encoded, c, c.result)
+	answer := slices.Clone(c.encoded)
+	s.release(c)
+	return answer
+}
+
+// end appends the answer, and releases c.
+func (s *Service) end(answer []byte, c *call) []byte {
+	answer = s.appendAnswer(answer, c, c.result)
+	s.release(c)
+	return answer
+}
+
+// decide fills c with what becomes of the request in it, from where try has given up
+// if it was called.
+func (s *Service) decide(ctx context.Context, c *call) {
+	if s.find(c) {
+		s.identify(c, s.opts.Secrets.Resolve(ctx, s.subjects(), c.fingerprint, s.plain(c), s.opts.Wait))
 	}
-	if r.passes() {
+	if s.describe(c) {
+		s.limit(c, s.opts.Decider.Decide(ctx, &c.request, &c.verdict))
+	}
+	s.settle(c)
+}
+
+// try is decide where that needs no waiting, and reports whether it has decided.
+// Where it has not, nothing of the request was counted.
+func (s *Service) try(c *call) (decided bool) {
+	if s.find(c) {
+		a, ok := s.opts.Secrets.Try(s.subjects(), c.fingerprint, s.plain(c))
+		if !ok {
+			return false
+		}
+		s.identify(c, a)
+	}
+	if s.describe(c) {
+		ok, err := s.opts.Decider.Try(&c.request, &c.verdict)
+		if !ok && err == nil {
+			return false
+		}
+		s.limit(c, err)
+	}
+	s.settle(c)
+	return true
+}
+
+// settle ends what was decided.
+func (s *Service) settle(c *call) {
+	if c.result.passes() {
 		s.addUpstream(c)
 	}
-	s.opts.Meters.Authorized(r)
-	return r
+	s.opts.Meters.Authorized(c.result)
 }
 
-// identify finds out who calls.
-func (s *Service) identify(ctx context.Context, c *call) Result {
+// find finds the credential of a request, and reports whether to ask whose it is.
+func (s *Service) find(c *call) (ask bool) {
+	if c.step > atStart {
+		return c.step == atKey
+	}
+	c.step = atCaller
 	if c.in.crowded {
 		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error", zap.Int("most", maxContext))
-		return Misconfigured
+		c.result = Misconfigured
+		return false
 	}
 	key, p := find(&c.in, s.opts.Credentials)
-	rules := s.opts.Decider.Rules()
 	switch p {
 	case malformed:
-		return Malformed
+		c.result = Malformed
+		return false
 	case absent:
 		if anonymous, _ := c.in.says("anonymous"); anonymous != "true" {
-			return Missing
+			c.result = Missing
+			return false
 		}
-		c.id, c.tier = tier.AnonymousPrefix+s.anonymous(c), rules.TierOf(nil)
-		return Anonymous
+		c.id, c.tier = tier.AnonymousPrefix+s.anonymous(c), s.opts.Decider.Rules().TierOf(nil)
+		c.result = Anonymous
+		return false
 	}
 	c.key, c.fingerprint = key, s.opts.Secrets.Fingerprint(key)
-	subjects := s.opts.Subjects
-	if subjects == nil {
-		directory := rules.Tiers()
-		if directory == nil {
-			return Unknown
-		}
-		subjects = directory
+	c.step = atKey
+	return true
+}
+
+// nobody is a tier.Resolver that knows nobody.
+type nobody struct{}
+
+func (nobody) Resolve(context.Context, tier.Key, time.Duration) tier.Answer { return tier.Answer{} }
+func (nobody) Try(tier.Key) (tier.Answer, bool)                             { return tier.Answer{}, true }
+
+// subjects is who says whose a credential is.
+func (s *Service) subjects() tier.Resolver {
+	if s.opts.Subjects != nil {
+		return s.opts.Subjects
 	}
-	plain := ""
+	if directory := s.opts.Decider.Rules().Tiers(); directory != nil {
+		return directory
+	}
+	return nobody{}
+}
+
+// plain is the API key for who has to be asked by it, else empty.
+func (s *Service) plain(c *call) string {
 	if s.opts.PlainKeys {
-		plain = key
+		return c.key
 	}
-	a := s.opts.Secrets.Resolve(ctx, subjects, c.fingerprint, plain, s.opts.Wait)
+	return ""
+}
+
+// identify says who calls by what is known of the API key.
+func (s *Service) identify(c *call, a tier.Answer) {
+	c.step = atCaller
 	switch {
 	case a.Subject == nil && a.Unavailable:
-		return Unavailable
+		c.result = Unavailable
+		return
 	case a.Subject == nil:
-		return Unknown
+		c.result = Unknown
+		return
 	}
-	c.subject, c.id, c.tier = a.Subject, a.Subject.ID, rules.TierOf(a.Subject)
+	c.subject, c.id, c.tier = a.Subject, a.Subject.ID, s.opts.Decider.Rules().TierOf(a.Subject)
 	if a.Subject.Disabled {
-		return Disabled
+		c.result = Disabled
+		return
 	}
 	c.caller = policy.Caller{Fingerprint: c.fingerprint, Answer: a}
 	c.request.Caller = &c.caller
-	return Authenticated
+	c.result = Authenticated
 }
 
-// limit takes the limits that the context names. The result is Authenticated where
-// they have room.
-func (s *Service) limit(ctx context.Context, c *call) Result {
+// describe finds the limits that the context names, and reports whether there are
+// any to take.
+func (s *Service) describe(c *call) (take bool) {
+	if c.step == atLimits {
+		return true
+	}
+	if !c.result.passes() {
+		return false
+	}
 	domain, ok := c.in.says("domain")
 	if !ok {
-		return Authenticated
+		return false
 	}
-	if err := s.describe(c, domain); err != nil {
+	if err := s.addDescriptors(c, domain); err != nil {
 		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error",
 			zap.String("domain", domain), zap.Error(err))
-		return Misconfigured
+		c.result = Misconfigured
+		return false
 	}
 	if len(c.request.Descriptors) == 0 {
-		return Authenticated
+		return false
 	}
-	if err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict); err != nil {
-		return Undecided
+	c.step = atLimits
+	return true
+}
+
+// limit says what has become of the limits, by the verdict unless there is err.
+func (s *Service) limit(c *call, err error) {
+	if err != nil {
+		c.result = Undecided
+		return
 	}
 	c.limited = true
 	if c.verdict.Degraded {
 		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now())
+	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now)
 	if c.verdict.Allowed {
-		return Authenticated
+		return
 	}
 	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(&c.verdict)})
 	c.body = headers.AppendDenial(c.body, &c.verdict)
-	return Limited
+	c.result = Limited
 }
 
-// describe makes the descriptors of a request by the context of its route.
-func (s *Service) describe(c *call, domain string) error {
+// addDescriptors makes the descriptors of a request by the context of its route.
+func (s *Service) addDescriptors(c *call, domain string) error {
 	if domain == "" {
 		return fmt.Errorf("domain: it is empty")
 	}
@@ -380,6 +497,7 @@ func (s *Service) describe(c *call, domain string) error {
 		for i := range d {
 			value, ok := s.value(c, &d[i])
 			if !ok {
+				clear(c.entries[first:])
 				c.entries = c.entries[:first]
 				break
 			}

@@ -40,9 +40,9 @@ const (
 	wrapperNumber   protowire.Number = 1
 )
 
-// appendAnswer appends the response for v, encoded, to b. What asked is put into
-// its metadata.
-func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header, asked echo) []byte {
+// appendAnswer appends the response for v, encoded, to b. asked are the entries of
+// its metadata that repeat the request, encoded.
+func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header, asked []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {

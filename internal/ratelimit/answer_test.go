@@ -24,12 +24,13 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // asMessage builds the answer as a message of the protobuf library. It is what
 // appendAnswer is compared with.
-func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked echo) *rlsv3.RateLimitResponse {
+func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
 	t.Helper()
 	out := &rlsv3.RateLimitResponse{OverallCode: code(v.Allowed)}
 	for i, at := range v.Strictest {
@@ -87,7 +88,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked e
 	if own := v.Metadata(); len(own) > 0 {
 		m["metadata"] = own
 	}
-	if asked.request != nil {
+	if asked != nil {
 		echoed(m, asked)
 	}
 	if len(m) == 0 {
@@ -102,9 +103,9 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked e
 }
 
 // echoed puts the request into m as envoyproxy/ratelimit lays it out.
-func echoed(m map[string]any, asked echo) {
+func echoed(m map[string]any, asked *rlsv3.RateLimitRequest) {
 	var all []any
-	for _, d := range asked.request.GetDescriptors() {
+	for _, d := range asked.GetDescriptors() {
 		entries := []any{}
 		for _, e := range d.GetEntries() {
 			value := e.GetValue()
@@ -123,14 +124,27 @@ func echoed(m map[string]any, asked echo) {
 		}
 		all = append(all, one)
 	}
-	m["domain"], m["descriptors"] = asked.request.GetDomain(), all
-	if n := asked.request.GetHitsAddend(); n != 0 {
+	m["domain"], m["descriptors"] = asked.GetDomain(), all
+	if n := asked.GetHitsAddend(); n != 0 {
 		m["hitsAddend"] = float64(n)
 	}
 }
 
+// asEcho is what an answer repeats of a request. nil: nothing.
+func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
+	t.Helper()
+	if asked == nil {
+		return nil
+	}
+	m := new(message)
+	if err := m.Decode(wire.NewMessage(encode(t, asked))); err != nil {
+		t.Fatal(err)
+	}
+	return appendEcho(nil, m, tier.NewSecrets([]string{"api_key"}, nil))
+}
+
 // compare writes v in both ways.
-func compare(t *testing.T, v *policy.Verdict, fields []headers.Header, asked echo) {
+func compare(t *testing.T, v *policy.Verdict, fields []headers.Header, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
 	message := asMessage(t, v, fields, asked)
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
@@ -138,7 +152,7 @@ func compare(t *testing.T, v *policy.Verdict, fields []headers.Header, asked ech
 		t.Fatal(err)
 	}
 	const before = "what is there already"
-	got := appendAnswer([]byte(before), v, fields, asked)
+	got := appendAnswer([]byte(before), v, fields, asEcho(t, asked))
 	if !bytes.HasPrefix(got, []byte(before)) {
 		t.Errorf("the answer overwrites what it is appended to: %q", got[:len(before)])
 	}
@@ -201,31 +215,30 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	for name, limits := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(limits...)
-			compare(t, v, render.Append(nil, v, time.Unix(1_000_000, 0)), echo{})
+			compare(t, v, render.Append(nil, v, time.Now), nil)
 		})
 	}
 	observed := limited("watched", 100, time.Minute, denied)
 	observed.Observed = true
 	own := limited("own", 5, time.Minute, denied)
 	own.Rule.Denial = policy.Denial{Body: strings.Repeat("é", 20_000), ContentType: "text/html"}
-	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	for name, tt := range map[string]struct {
 		limits []policy.LimitStatus
 		change func(*policy.Verdict)
-		asked  echo
+		asked  *rlsv3.RateLimitRequest
 	}{
-		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, echo{}},
-		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, echo{}},
-		"a caller that nobody can name":  {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, echo{}},
-		"only observed":                  {[]policy.LimitStatus{observed}, func(v *policy.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, echo{}},
-		"observed beside one that holds": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) { v.Allowed, v.Shadowed = true, 1 }, echo{}},
-		"a body of its own":              {[]policy.LimitStatus{own}, func(*policy.Verdict) {}, echo{}},
-		"metadata of a rule alone":       {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(everyKind) }, echo{}},
-		"an empty one":                   {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(map[string]any{}) }, echo{}},
-		"the request":                    {nil, func(*policy.Verdict) {}, echo{full(), secrets}},
+		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, nil},
+		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, nil},
+		"a caller that nobody can name":  {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, nil},
+		"only observed":                  {[]policy.LimitStatus{observed}, func(v *policy.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, nil},
+		"observed beside one that holds": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) { v.Allowed, v.Shadowed = true, 1 }, nil},
+		"a body of its own":              {[]policy.LimitStatus{own}, func(*policy.Verdict) {}, nil},
+		"metadata of a rule alone":       {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(everyKind) }, nil},
+		"an empty one":                   {nil, func(v *policy.Verdict) { v.Matches[0].Rule = ruleWith(map[string]any{}) }, nil},
+		"the request":                    {nil, func(*policy.Verdict) {}, full()},
 		"all of it": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) {
 			v.Allowed, v.Degraded, v.Shadowed, v.Matches[0].Rule = false, true, 1, ruleWith(everyKind)
-		}, echo{full(), secrets}},
+		}, full()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(tt.limits...)
@@ -280,7 +293,7 @@ func TestMetadataThatCannotBeWritten(t *testing.T) {
 		v := verdictOf()
 		v.Matches[0].Rule = ruleWith(map[string]any{"given": tt.given, "k\xff": true})
 		out := new(rlsv3.RateLimitResponse)
-		if err := proto.Unmarshal(appendAnswer(nil, v, nil, echo{}), out); err != nil {
+		if err := proto.Unmarshal(appendAnswer(nil, v, nil, nil), out); err != nil {
 			t.Errorf("%s: the answer cannot be read: %v", tt.name, err)
 			continue
 		}
@@ -304,8 +317,8 @@ func TestOverrideText(t *testing.T) {
 		full().Descriptors[0].Limit,
 		{RequestsPerUnit: math.MaxUint32, UnitMultiplier: wrapperspb.UInt32(0)},
 	} {
-		if got, want := overrideText(o), strings.ReplaceAll(o.String(), "  ", " "); got != want {
-			t.Errorf("overrideText = %q, want %q", got, want)
+		if got, want := overrideOf(t, o).text(), strings.ReplaceAll(o.String(), "  ", " "); got != want {
+			t.Errorf("text = %q, want %q", got, want)
 		}
 	}
 }
@@ -341,22 +354,25 @@ func FuzzAnswer(f *testing.F) {
 		if flag(8) && v.Allowed {
 			v.Decisive = -1
 		}
-		var asked echo
+		var request *rlsv3.RateLimitRequest
 		if flag(9) {
-			asked = echo{secrets: tier.NewSecrets([]string{"api_key"}, nil), request: &rlsv3.RateLimitRequest{
+			request = &rlsv3.RateLimitRequest{
 				Domain: rule, HitsAddend: uint32(hits), Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
 					Entries:    []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: name, Value: value}, {Key: "api_key", Value: subject}},
 					Limit:      &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(hits), Unit: typev3.RateLimitUnit(length)},
 					HitsAddend: wrapperspb.UInt64(remaining),
 				}, {}},
-			}}
+			}
 		}
 		fields := []headers.Header{{Name: name, Value: value}}
 		if utf8.ValidString(rule + "\x00" + tierName + "\x00" + subject + "\x00" + name + "\x00" + value) {
-			compare(t, v, fields, asked)
+			compare(t, v, fields, request)
 			return
 		}
-		if err := proto.Unmarshal(appendAnswer(nil, v, fields, asked), new(rlsv3.RateLimitResponse)); err != nil {
+		// The library would not write the request.
+		entries := []descriptors.Entry{{Key: name, Value: value}, {Key: "api_key", Value: subject}}
+		m := message{domain: rule, entries: entries, descriptors: []asked{{entries: 2}}}
+		if err := proto.Unmarshal(appendAnswer(nil, v, fields, appendEcho(nil, &m, tier.NewSecrets([]string{"api_key"}, nil))), new(rlsv3.RateLimitResponse)); err != nil {
 			t.Errorf("the answer cannot be read: %v", err)
 		}
 	})
@@ -372,7 +388,7 @@ func BenchmarkAnswer(b *testing.B) {
 		var out []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			out = appendAnswer(out[:0], v, fields, echo{})
+			out = appendAnswer(out[:0], v, fields, nil)
 		}
 	})
 	b.Run("proto", func(b *testing.B) {
@@ -380,7 +396,7 @@ func BenchmarkAnswer(b *testing.B) {
 		var err error
 		b.ReportAllocs()
 		for b.Loop() {
-			if out, err = (proto.MarshalOptions{}).MarshalAppend(out[:0], asMessage(b, v, fields, echo{})); err != nil {
+			if out, err = (proto.MarshalOptions{}).MarshalAppend(out[:0], asMessage(b, v, fields, nil)); err != nil {
 				b.Fatal(err)
 			}
 		}

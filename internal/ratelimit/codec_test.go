@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -36,24 +37,65 @@ func full() *rlsv3.RateLimitRequest {
 	}
 }
 
-func unmarshal(b []byte) (*rlsv3.RateLimitRequest, error) {
-	// What a message is decoded into may hold an older one.
-	m := &rlsv3.RateLimitRequest{Domain: "old", HitsAddend: 99, Descriptors: full().Descriptors}
+// used is a message whose memory has held another one.
+func used(t testing.TB) *message {
+	t.Helper()
+	m := new(message)
+	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(encode(t, full()))}, m); err != nil {
+		t.Fatal(err)
+	}
+	m.forget()
+	return m
+}
+
+// unmarshal reads a message as the server does.
+func unmarshal(t testing.TB, b []byte) (*message, error) {
+	t.Helper()
+	m := used(t)
 	err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 	return m, err
 }
 
+func encode(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// asProto is the message of the library that says the same.
+func (m *message) asProto() *rlsv3.RateLimitRequest {
+	out := &rlsv3.RateLimitRequest{Domain: m.domain, HitsAddend: m.hitsAddend}
+	rest := m.entries
+	for _, d := range m.descriptors {
+		one := &ratelimitcommonv3.RateLimitDescriptor{IsNegativeHits: d.refund}
+		for _, e := range rest[:d.entries] {
+			one.Entries = append(one.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
+		}
+		rest = rest[d.entries:]
+		if d.ownAddend {
+			one.HitsAddend = wrapperspb.UInt64(d.hitsAddend)
+		}
+		if d.limited {
+			one.Limit = &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: d.limit.requestsPerUnit, Unit: d.limit.unit}
+			if d.limit.multiplied {
+				one.Limit.UnitMultiplier = wrapperspb.UInt32(d.limit.multiplier)
+			}
+		}
+		out.Descriptors = append(out.Descriptors, one)
+	}
+	return out
+}
+
 func TestCodecReadsEveryField(t *testing.T) {
 	want := full()
-	b, err := proto.Marshal(want)
+	got, err := unmarshal(t, encode(t, want))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := unmarshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, got.asProto(), protocmp.Transform()); diff != "" {
 		t.Errorf("Unmarshal (-want +got):\n%s", diff)
 	}
 }
@@ -62,22 +104,41 @@ func TestCodecReadsWhatIsNotUTF8(t *testing.T) {
 	const value = "k\xff\xfe"
 	m := full()
 	m.Descriptors[0].Entries[1].Value = "0123456789"
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := encode(t, m)
 	// proto.Marshal refuses to write such a string, so it is planted.
 	b = replace(t, b, "0123456789", value+"3456789")
 	if err := proto.Unmarshal(b, new(rlsv3.RateLimitRequest)); err == nil {
 		t.Fatal("proto.Unmarshal reads the message: this test shows nothing")
 	}
-	got, err := unmarshal(b)
+	got, err := unmarshal(t, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := got.Descriptors[0].Entries[1].Value; v != value+"3456789" {
+	if v := got.entries[1].Value; v != value+"3456789" {
 		t.Errorf("value = %q, want the bytes as they were sent", v)
 	}
+}
+
+// TestTooManyDescriptors: those that nobody looks at are not kept, but must be
+// readable.
+func TestTooManyDescriptors(t *testing.T) {
+	in := &rlsv3.RateLimitRequest{Domain: "edge"}
+	for range maxDescriptors + 7 {
+		in.Descriptors = append(in.Descriptors, descriptor("a=x b=y"))
+	}
+	b := encode(t, in)
+	m, err := unmarshal(t, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.sent != maxDescriptors+7 || len(m.descriptors) != maxDescriptors || len(m.entries) != 2*maxDescriptors {
+		t.Errorf("%d sent, %d kept with %d entries", m.sent, len(m.descriptors), len(m.entries))
+	}
+	if _, err := unmarshal(t, b[:len(b)-1]); err == nil {
+		t.Error("a message that is cut off in the last of them is read")
+	}
+	m.forget()
+	nothingIn(t, "message", reflect.ValueOf(m).Elem())
 }
 
 func replace(t *testing.T, b []byte, from, to string) []byte {
@@ -121,10 +182,7 @@ func TestCodecLeavesOtherMessagesAlone(t *testing.T) {
 // FuzzCodec compares with proto.Unmarshal on every message: the same result
 // where both read it, and where only one does, it is for the sake of UTF-8.
 func FuzzCodec(f *testing.F) {
-	b, err := proto.Marshal(full())
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := encode(f, full())
 	f.Add(b)
 	f.Add([]byte{})
 	f.Add(b[:len(b)-1])
@@ -132,10 +190,12 @@ func FuzzCodec(f *testing.F) {
 	f.Add([]byte{3<<3 | 1, 1, 2, 3, 4, 5, 6, 7, 8})      // a known number with another wire type
 	f.Add([]byte{12<<3 | 3, 12<<3 | 4})                  // an unknown group
 	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 1}) // a number of more than 32 bits
+	// A limit, its multiplier and an addend that are there twice, and are merged.
+	f.Add([]byte{0x12, 26, 0x12, 6, 0x08, 5, 0x1a, 2, 0x08, 7, 0x12, 4, 0x10, 2, 0x1a, 0, 0x1a, 2, 0x08, 9, 0x1a, 0, 0x0a, 2, 0x0a, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		want := new(rlsv3.RateLimitRequest)
 		wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
-		got, err := unmarshal(b)
+		got, err := unmarshal(t, b)
 		if wantErr == nil && err != nil {
 			t.Fatalf("Unmarshal = %v, want a message that proto.Unmarshal reads", err)
 		}
@@ -143,26 +203,30 @@ func FuzzCodec(f *testing.F) {
 			t.Fatalf("Unmarshal reads what proto.Unmarshal refuses with %v", wantErr)
 		}
 		if wantErr == nil {
-			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			if got.sent != len(want.Descriptors) {
+				t.Errorf("%d descriptors, want %d", got.sent, len(want.Descriptors))
+			}
+			want.Descriptors = want.Descriptors[:min(len(want.Descriptors), maxDescriptors)]
+			if diff := cmp.Diff(want, got.asProto(), protocmp.Transform()); diff != "" {
 				t.Errorf("Unmarshal (-want +got):\n%s", diff)
 			}
 		}
+		got.forget()
+		nothingIn(t, "message", reflect.ValueOf(got).Elem())
 	})
 }
 
 func BenchmarkUnmarshal(b *testing.B) {
-	raw, err := proto.Marshal(full())
-	if err != nil {
-		b.Fatal(err)
-	}
+	raw := encode(b, full())
 	b.Run("codec", func(b *testing.B) {
-		c := NewCodec()
+		c, m := NewCodec(), new(message)
 		data := mem.BufferSlice{mem.SliceBuffer(raw)}
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := c.Unmarshal(data, new(rlsv3.RateLimitRequest)); err != nil {
+			if err := c.Unmarshal(data, m); err != nil {
 				b.Fatal(err)
 			}
+			m.forget()
 		}
 	})
 	b.Run("proto", func(b *testing.B) {

@@ -1,25 +1,17 @@
 package ratelimit
 
 import (
-	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// echo is the request that dynamic metadata repeats. The zero value: none.
-type echo struct {
-	request *rlsv3.RateLimitRequest
-	secrets *tier.Secrets
-}
-
 // appendMetadata appends what access logs and later filters read, if there is
-// anything.
-func appendMetadata(b []byte, v *policy.Verdict, asked echo) []byte {
+// anything. asked are the entries that repeat the request, encoded.
+func appendMetadata(b []byte, v *policy.Verdict, asked []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
-		b = wire.AppendVerdict(b, v, asked.append)
+		b = wire.AppendVerdict(b, v, func(b []byte) []byte { return append(b, asked...) })
 		if v.Decisive < 0 {
 			return b
 		}
@@ -28,53 +20,51 @@ func appendMetadata(b []byte, v *policy.Verdict, asked echo) []byte {
 	})
 }
 
-// append appends the entries that repeat the request.
-func (e echo) append(b []byte) []byte {
-	r := e.request
-	if r == nil {
-		return b
-	}
-	b = wire.AppendEntry(b, "descriptors", func(b []byte) []byte { return appendDescriptors(b, r, e.secrets) })
-	b = wire.AppendTextEntry(b, "domain", r.GetDomain())
-	if n := r.GetHitsAddend(); n != 0 {
-		b = wire.AppendNumberEntry(b, "hitsAddend", float64(n))
-	}
-	return b
-}
-
-// appendDescriptors appends the descriptors of a request as envoyproxy/ratelimit
-// lays them out.
-func appendDescriptors(b []byte, r *rlsv3.RateLimitRequest, secrets *tier.Secrets) []byte {
-	return wire.AppendListValue(b, func(b []byte) []byte {
-		for _, d := range r.GetDescriptors() {
-			b = wire.AppendItem(b, func(b []byte) []byte {
-				return wire.AppendStructValue(b, func(b []byte) []byte { return appendDescriptor(b, d, secrets) })
-			})
-		}
-		return b
-	})
-}
-
-func appendDescriptor(b []byte, d *ratelimitcommonv3.RateLimitDescriptor, secrets *tier.Secrets) []byte {
-	b = wire.AppendEntry(b, "entries", func(b []byte) []byte {
+// appendEcho appends the entries of metadata that repeat a request, as
+// envoyproxy/ratelimit lays them out. It is as it was sent but for API keys, so this
+// is called before the request is decided: that brings addresses into their one form.
+func appendEcho(b []byte, m *message, secrets *tier.Secrets) []byte {
+	b = wire.AppendEntry(b, "descriptors", func(b []byte) []byte {
 		return wire.AppendListValue(b, func(b []byte) []byte {
-			for _, e := range d.GetEntries() {
-				value := e.GetValue()
-				if secrets.Is(e.GetKey()) {
-					value = "***"
-				}
+			rest := m.entries
+			for i := range m.descriptors {
+				d := &m.descriptors[i]
+				entries := rest[:d.entries]
+				rest = rest[d.entries:]
 				b = wire.AppendItem(b, func(b []byte) []byte {
-					return wire.AppendTextValue(b, e.GetKey()+"="+value)
+					return wire.AppendStructValue(b, func(b []byte) []byte { return d.appendEcho(b, entries, secrets) })
 				})
 			}
 			return b
 		})
 	})
-	if n := d.GetHitsAddend(); n != nil {
-		b = wire.AppendNumberEntry(b, "hitsAddend", float64(n.GetValue()))
+	b = wire.AppendTextEntry(b, "domain", m.domain)
+	if n := m.hitsAddend; n != 0 {
+		b = wire.AppendNumberEntry(b, "hitsAddend", float64(n))
 	}
-	if o := d.GetLimit(); o != nil {
-		b = wire.AppendTextEntry(b, "limit", overrideText(o))
+	return b
+}
+
+func (d *asked) appendEcho(b []byte, entries []descriptors.Entry, secrets *tier.Secrets) []byte {
+	b = wire.AppendEntry(b, "entries", func(b []byte) []byte {
+		return wire.AppendListValue(b, func(b []byte) []byte {
+			for _, e := range entries {
+				value := e.Value
+				if secrets.Is(e.Key) {
+					value = "***"
+				}
+				b = wire.AppendItem(b, func(b []byte) []byte {
+					return wire.AppendTextValue(b, e.Key+"="+value)
+				})
+			}
+			return b
+		})
+	})
+	if d.ownAddend {
+		b = wire.AppendNumberEntry(b, "hitsAddend", float64(d.hitsAddend))
+	}
+	if d.limited {
+		b = wire.AppendTextEntry(b, "limit", d.limit.text())
 	}
 	return b
 }

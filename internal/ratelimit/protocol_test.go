@@ -55,8 +55,9 @@ type setup struct {
 	rules   []policy.Rule
 	prepare func(*policy.Rules)
 	echo    bool
-	store   window.Store // nil: an embedded one
-	local   window.Store
+	store   window.Store    // nil: an embedded one
+	waits   bool            // the store cannot decide at once
+	local   bool            // there is a local store
 	styles  []headers.Style // nil: ratelimit
 }
 
@@ -67,6 +68,14 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 	if s.store == nil {
 		s.store = memstore.New(memstore.Options{Clock: func() time.Duration { return service.now }, SweepInterval: -1})
 		t.Cleanup(func() { _ = s.store.Close() })
+	}
+	if s.waits {
+		s.store = waiting{s.store}
+	}
+	var local window.Store
+	if s.local {
+		local = memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }, SweepInterval: -1})
+		t.Cleanup(func() { _ = local.Close() })
 	}
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
@@ -97,7 +106,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		t.Fatal(err)
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: s.local, Meters: uncounted{}, Log: zap.NewNop()}),
+		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: uncounted{}, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
 	})
 	return service, meters
@@ -386,11 +395,11 @@ retry-after: 60
 {"metadata":{"l":["x"],"n":1}}`},
 		}, nil},
 		{"the request in metadata", setup{echo: true, rules: []policy.Rule{perMinute("a", 3, watched)}}, []step{
-			{0, costing(2, ask(descriptor("a=x b=y=z api_key=secret", costs(0), limit(5, minute, 2)), descriptor("a=\xff"), descriptor(""))), `OK [OK override 5/MINUTE*2 left 5 reset 0] [OK a 3/MINUTE left 1 reset 60] [OK]
+			{0, costing(2, ask(descriptor("a=x b=y=z api_key=secret", costs(0), limit(5, minute, 2)), descriptor("a=é"), descriptor(""))), `OK [OK override 5/MINUTE*2 left 5 reset 0] [OK a 3/MINUTE left 1 reset 60] [OK]
 ratelimit-policy: "override";q=5;w=120
 ratelimit: "override";r=5;t=0
 {"descriptors":[{"entries":["a=x","b=y=z","api_key=***"],"hitsAddend":0,"limit":"requests_per_unit:5 unit:MINUTE unit_multiplier:{value:2}"},` +
-				"{\"entries\":[\"a=\uFFFD\"]},{\"entries\":[]}],\"domain\":\"edge\",\"hitsAddend\":2,\"limit\":5,\"remaining\":5,\"rule\":\"override\"}"},
+				"{\"entries\":[\"a=é\"]},{\"entries\":[]}],\"domain\":\"edge\",\"hitsAddend\":2,\"limit\":5,\"remaining\":5,\"rule\":\"override\"}"},
 			{0, &rlsv3.RateLimitRequest{Domain: "other", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{descriptor("a=x")}}, `OK [OK]
 {"descriptors":[{"entries":["a=x"]}],"domain":"other"}`},
 		}, nil},
@@ -430,7 +439,7 @@ retry-after: 60
 text/b: b
 {"limit":9,"remaining":9,"retry_after":60,"rule":"b"}`},
 		}, nil},
-		{"the store is gone", setup{store: gone, local: memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }, SweepInterval: -1}), rules: []policy.Rule{
+		{"the store is gone", setup{store: gone, local: true, rules: []policy.Rule{
 			perMinute("a", 1, onError(policy.StoreErrorAllow), says(map[string]any{"m": 1.0})),
 			perMinute("d", 1, onError(policy.StoreErrorDeny)), perMinute("dw", 1, watched, onError(policy.StoreErrorDeny)),
 			perMinute("l", 1, onError(policy.StoreErrorLocal)),
@@ -464,24 +473,36 @@ ratelimit: "lq";r=0;t=60
 			{0, ask(descriptor("dq=x"), descriptor("lq=y"), descriptor("r=x")), "Unavailable"},
 		}, map[string]int{"degraded by 1": 3, "degraded by 2": 1, "degraded by 3": 3}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			service, meters := tt.setup.serve(t)
-			for i, step := range tt.steps {
-				service.now = time.Hour + step.at
-				got := ""
-				if out, err := service.ShouldRateLimit(t.Context(), step.in); err != nil {
-					got = httpText(err)
-				} else {
-					got = tell(t, out)
+		run := func(name string, setup setup, ask func(testing.TB, *Service, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error)) {
+			t.Run(tt.name+" "+name, func(t *testing.T) {
+				service, meters := setup.serve(t)
+				for i, step := range tt.steps {
+					service.now = time.Hour + step.at
+					got := ""
+					if out, err := ask(t, service.Service, step.in); err != nil {
+						got = httpText(err)
+					} else {
+						got = tell(t, out)
+					}
+					if diff := cmp.Diff(step.want, got); diff != "" {
+						t.Errorf("step %d (-want +got):\n%s", i, diff)
+					}
 				}
-				if diff := cmp.Diff(step.want, got); diff != "" {
-					t.Errorf("step %d (-want +got):\n%s", i, diff)
+				if diff := cmp.Diff(tt.counts, meters.counts); diff != "" {
+					t.Errorf("counts (-want +got):\n%s", diff)
 				}
-			}
-			if diff := cmp.Diff(tt.counts, meters.counts); diff != "" {
-				t.Errorf("counts (-want +got):\n%s", diff)
-			}
+			})
+		}
+		run("in Go", tt.setup, func(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+			t.Helper()
+			return s.ShouldRateLimit(t.Context(), in)
 		})
+		run("handled", tt.setup, way(handled).check)
+		if tt.setup.store == nil {
+			run("at once", tt.setup, way(atOnce).check)
+			tt.setup.waits = true
+		}
+		run("with a rest", tt.setup, way(prompted).check)
 	}
 }
 

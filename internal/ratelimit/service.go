@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,7 +17,6 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -73,13 +71,41 @@ func NewService(o Options) *Service {
 	return &Service{opts: o, calls: sync.Pool{New: func() any { return new(call) }}}
 }
 
-// call is the memory of one request, reused by the next.
+// call is one request on its way. Its memory is reused by the next.
 type call struct {
+	in      message
 	request policy.Request
-	entries []descriptors.Entry
+	limits  []window.Limit // that came with descriptors
+	echo    []byte         // the entries of metadata that repeat the request
 	verdict policy.Verdict
 	headers []headers.Header
 	answer  []byte
+}
+
+// release gives a call back whose request is answered. It is not called where
+// something panicked: what that left behind is nothing to go on with.
+func (s *Service) release(c *call) {
+	c.forget()
+	s.calls.Put(c)
+}
+
+// forget leaves nothing of the request behind, and no API key: texts of entries are
+// parts of the whole message, which holds them.
+func (c *call) forget() {
+	c.in.forget()
+	c.verdict.Forget()
+	*c = call{
+		in: c.in,
+		request: policy.Request{
+			Descriptors: emptied(c.request.Descriptors, maxKept),
+			Plain:       emptied(c.request.Plain, maxKept),
+		},
+		limits:  emptied(c.limits, maxKept),
+		echo:    emptied(c.echo, maxKeptBytes),
+		verdict: c.verdict,
+		headers: emptied(c.headers, maxKept),
+		answer:  emptied(c.answer, maxKeptBytes),
+	}
 }
 
 // Register adds the service to a gRPC server, which must have been made with
@@ -96,30 +122,39 @@ func (s *Service) Register(server grpc.ServiceRegistrar) {
 //nolint:revive // gRPC gives the order of the arguments
 func shouldRateLimit(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	s := service.(*Service)
-	in := new(rlsv3.RateLimitRequest)
-	if err := decode(in); err != nil {
+	c := s.calls.Get().(*call)
+	if err := decode(&c.in); err != nil {
+		s.release(c)
 		return nil, err
 	}
-	handle := func(ctx context.Context, in any) (any, error) {
-		b, err := s.answer(ctx, in.(*rlsv3.RateLimitRequest))
+	handle := func(ctx context.Context, _ any) (any, error) {
+		b, err := s.wholly(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		return wire.Encoded(b), nil
 	}
 	if intercept == nil {
-		return handle(ctx, in)
+		return handle(ctx, nil)
 	}
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
-	return intercept(ctx, in, info, handle)
+	return intercept(ctx, &c.in, info, handle)
 }
 
 // ShouldRateLimit answers OK or OVER_LIMIT. Errors are INVALID_ARGUMENT for a
-// request without a domain or descriptors, and UNAVAILABLE where the store could
-// not decide, or not in time.
+// request without a domain or descriptors, UNAVAILABLE where the store could not
+// decide, or not in time, and INTERNAL for a message that cannot be encoded.
 func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	b, err := s.answer(ctx, in)
+	b, err := proto.Marshal(in)
 	if err != nil {
+		return nil, status.Error(codes.Internal, "the request is not a message")
+	}
+	c := s.calls.Get().(*call)
+	if err := c.in.Decode(wire.NewMessage(b)); err != nil {
+		s.release(c)
+		return nil, wire.Unreadable(err)
+	}
+	if b, err = s.wholly(ctx, c); err != nil {
 		return nil, err
 	}
 	out := new(rlsv3.RateLimitResponse)
@@ -129,45 +164,80 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 	return out, nil
 }
 
-// answer returns the encoded answer.
-func (s *Service) answer(ctx context.Context, in *rlsv3.RateLimitRequest) ([]byte, error) {
-	switch n := len(in.GetDescriptors()); {
-	case in.GetDomain() == "":
-		return nil, status.Error(codes.InvalidArgument, "the request has no domain")
-	case n == 0:
-		return nil, status.Error(codes.InvalidArgument, "the request has no descriptors")
-	case n > maxDescriptors:
-		return nil, status.Errorf(codes.InvalidArgument, "the request has %d descriptors, more than %d", n, maxDescriptors)
-	}
+// Prompt answers an encoded request at once where that needs no waiting: it appends
+// the encoded answer to answer. Where it would have to wait it returns the rest of
+// the call, which has to be called once, and answers then. Neither slice is kept.
+// Errors are those of [Service.ShouldRateLimit], and what gRPC says of a request
+// that cannot be read. It is a unary.Prompt but for the name of the rest's type.
+func (s *Service) Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
 	c := s.calls.Get().(*call)
-	defer c.done(&s.calls)
-	for range c.read(in, s.opts.Secrets, s.opts.PlainKeys) {
+	err := c.in.Decode(wire.NewMessage(request))
+	if err != nil {
+		s.release(c)
+		return answer, nil, wire.Unreadable(err)
+	}
+	if err = s.begin(c); err != nil {
+		s.release(c)
+		return answer, nil, err
+	}
+	decided, err := s.opts.Decider.Try(&c.request, &c.verdict)
+	if err == nil && !decided {
+		return answer, func(ctx context.Context, answer []byte) ([]byte, error) {
+			err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
+			return s.end(answer, c, err)
+		}, nil
+	}
+	answer, err = s.end(answer, c, err)
+	return answer, nil, err
+}
+
+// wholly answers the request in c, however long that takes, and releases c.
+func (s *Service) wholly(ctx context.Context, c *call) (answer []byte, err error) {
+	if err = s.begin(c); err == nil {
+		err = s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
+		c.answer, err = s.append(c.answer, c, err)
+		answer = slices.Clone(c.answer)
+	}
+	s.release(c)
+	return answer, err
+}
+
+// begin turns the message in c into a request that can be decided.
+func (s *Service) begin(c *call) error {
+	switch n := c.in.sent; {
+	case c.in.domain == "":
+		return status.Error(codes.InvalidArgument, "the request has no domain")
+	case n == 0:
+		return status.Error(codes.InvalidArgument, "the request has no descriptors")
+	case n > maxDescriptors:
+		return status.Errorf(codes.InvalidArgument, "the request has %d descriptors, more than %d", n, maxDescriptors)
+	}
+	if s.opts.EchoRequest {
+		c.echo = appendEcho(c.echo, &c.in, s.opts.Secrets)
+	}
+	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {
 		s.opts.Meters.IgnoredOverride()
 	}
-	if err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict); err != nil {
-		return nil, storeStatus(err)
+	return nil
+}
+
+// end appends the answer, and releases c.
+func (s *Service) end(answer []byte, c *call, err error) ([]byte, error) {
+	answer, err = s.append(answer, c, err)
+	s.release(c)
+	return answer, err
+}
+
+// append appends the answer to a request that was decided, or could not be.
+func (s *Service) append(answer []byte, c *call, err error) ([]byte, error) {
+	if err != nil {
+		return answer, storeStatus(err)
 	}
 	if c.verdict.Degraded {
 		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
 	}
-	var asked echo
-	if s.opts.EchoRequest {
-		asked = echo{in, s.opts.Secrets}
-	}
-	c.headers = s.opts.Headers.Append(c.headers[:0], &c.verdict, time.Now())
-	c.answer = appendAnswer(c.answer[:0], &c.verdict, c.headers, asked)
-	return slices.Clone(c.answer), nil
-}
-
-// done gives the memory back, without API keys: texts of entries are parts of the
-// whole message, which holds them.
-func (c *call) done(to *sync.Pool) {
-	clear(c.request.Plain)
-	clear(c.request.Descriptors)
-	clear(c.entries)
-	c.request.Domain, c.request.Plain = "", c.request.Plain[:0]
-	c.verdict.Forget()
-	to.Put(c)
+	c.headers = s.opts.Headers.Append(c.headers, &c.verdict, time.Now)
+	return appendAnswer(answer, &c.verdict, c.headers, c.echo), nil
 }
 
 // storeStatus is what Envoy sees of a store that could not decide. The text of
@@ -182,46 +252,40 @@ func storeStatus(err error) error {
 // read turns the message into plain values. No API key is left in them, unless they
 // are to be kept for the source of tiers. It returns how many limits came with the
 // request that are none.
-func (c *call) read(in *rlsv3.RateLimitRequest, secrets *tier.Secrets, keepKeys bool) (ignored int) {
-	c.request.Domain = in.GetDomain()
-	c.request.Descriptors = c.request.Descriptors[:0]
-	c.entries = c.entries[:0]
-	total := 0
-	for _, d := range in.GetDescriptors() {
-		total += len(d.GetEntries())
-	}
-	if cap(c.entries) < total {
-		// All at once: the descriptors below point into it.
-		c.entries = make([]descriptors.Entry, 0, total)
-	}
-	for _, d := range in.GetDescriptors() {
-		first := len(c.entries)
-		for _, e := range d.GetEntries() {
-			value := secrets.Value(e.GetKey(), e.GetValue())
-			c.entries = append(c.entries, descriptors.Entry{Key: e.GetKey(), Value: value})
-			if keepKeys && secrets.Is(e.GetKey()) {
-				c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: value, Key: e.GetValue()})
-			}
+func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
+	c.request.Domain = c.in.domain
+	overrides := 0
+	for i := range c.in.descriptors {
+		if c.in.descriptors[i].limited {
+			overrides++
 		}
-		limit := override(d.GetLimit())
-		if limit == nil && d.GetLimit() != nil {
+	}
+	// All at once: descriptors point into it.
+	c.limits = slices.Grow(c.limits, overrides)
+	for i := range c.in.entries {
+		e := &c.in.entries[i]
+		if !secrets.Is(e.Key) {
+			continue
+		}
+		key := e.Value
+		e.Value = secrets.Fingerprint(key)
+		if keepKeys {
+			c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: e.Value, Key: key})
+		}
+	}
+	rest := c.in.entries
+	for i := range c.in.descriptors {
+		d := &c.in.descriptors[i]
+		n := d.entries
+		one := policy.Descriptor{Entries: rest[:n:n], Cost: c.in.cost(d), Refund: d.refund}
+		rest = rest[n:]
+		if limit, ok := d.limit.asLimit(); d.limited && ok {
+			c.limits = append(c.limits, limit)
+			one.Override = &c.limits[len(c.limits)-1]
+		} else if d.limited {
 			ignored++
 		}
-		c.request.Descriptors = append(c.request.Descriptors, policy.Descriptor{
-			Entries:  c.entries[first:len(c.entries):len(c.entries)],
-			Cost:     cost(in, d),
-			Override: limit,
-			Refund:   d.GetIsNegativeHits(),
-		})
+		c.request.Descriptors = append(c.request.Descriptors, one)
 	}
 	return ignored
-}
-
-// cost is the descriptor's own addend, even zero, else the request's, where zero
-// means one.
-func cost(in *rlsv3.RateLimitRequest, d *ratelimitcommonv3.RateLimitDescriptor) uint64 {
-	if own := d.GetHitsAddend(); own != nil {
-		return own.GetValue()
-	}
-	return max(1, uint64(in.GetHitsAddend()))
 }

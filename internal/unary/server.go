@@ -4,13 +4,21 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip"  // registers the one compressor that is understood
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that is used where none is set
 )
 
 // A Prompt answers a method on the goroutine that reads the connection, which
@@ -24,7 +32,7 @@ type Prompt func(request, answer []byte) ([]byte, Rest, error)
 // own. ctx ends with the call's deadline, or when the caller gives up.
 type Rest func(ctx context.Context, answer []byte) ([]byte, error)
 
-// Options of a [Server]. The zero value of each is usable, unless it says otherwise.
+// Options of a [Server]. The zero value of each is usable.
 type Options struct {
 	// Codec reads and writes messages. Nil: that of protobuf.
 	Codec encoding.CodecV2
@@ -43,8 +51,8 @@ type Options struct {
 	// section 6.5.2 does. Zero: 64 KiB.
 	MaxHeaderBytes uint32
 
-	// TLS makes every connection one of TLS, whose application protocol must be h2.
-	// Nil: plain text.
+	// TLS makes every connection that is not of a unix socket one of TLS, whose
+	// application protocol must be h2. Nil: plain text.
 	TLS *tls.Config
 
 	// OpenTimeout is how long a connection may take to say what it is: TLS, preface
@@ -73,54 +81,266 @@ type Options struct {
 	Log *zap.Logger
 }
 
-// Meters count what connections do. Safe for concurrent use.
-type Meters interface {
-	// Opened and Closed count connections.
-	Opened()
-	Closed()
-	// Traffic counts what one connection has done since the last time.
-	Traffic(Traffic)
-	// Reset counts a stream that was reset, by the server or by the client.
-	Reset(byServer bool, code http2.ErrCode)
-	// GoAway counts connections that the server has told to go, or closed, by why:
-	// one of [Reasons].
-	GoAway(reason string)
+// withDefaults returns the options with what their zero values mean.
+func (o Options) withDefaults() Options {
+	if o.Codec == nil {
+		o.Codec = encoding.GetCodecV2("proto")
+	}
+	if o.Panicked == nil {
+		o.Panicked = func(string) {}
+	}
+	if o.Meters == nil {
+		o.Meters = unmetered{}
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	orDefault(&o.MaxMessageBytes, 4<<20)
+	orDefault(&o.MaxStreams, 4096)
+	orDefault(&o.MaxHeaderBytes, 64<<10)
+	orDefault(&o.OpenTimeout, 10*time.Second)
+	orDefault(&o.WriteTimeout, 20*time.Second)
+	orDefault(&o.KeepaliveTime, 2*time.Hour)
+	orDefault(&o.KeepaliveTimeout, 20*time.Second)
+	orDefault(&o.MinPingInterval, 5*time.Minute)
+	return o
 }
 
-// Traffic is what a connection has done.
-type Traffic struct {
-	Streams       int // opened
-	Read, Written int // bytes, those of TLS not counted
+func orDefault[T comparable](v *T, otherwise T) {
+	if *v == *new(T) {
+		*v = otherwise
+	}
+}
+
+// A method is what is known of one that is registered.
+type method struct {
+	name    string // /package.Service/Method
+	service any
+	handle  grpc.MethodHandler
+	prompt  Prompt // nil: it always runs on a goroutine of its own
 }
 
 // Server serves unary methods of gRPC. It is safe for concurrent use once its
 // services are registered.
 type Server struct {
-	o Options
+	o        Options
+	methods  map[string]*method
+	services map[string]grpc.ServiceInfo
+	start    time.Time
+	coarse   atomic.Int64 // time since start, as of the last tick
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	ticking   bool
+	stopping  bool
+	halt      chan struct{}  // closed where nothing more is to be accepted
+	gone      sync.WaitGroup // of connections and handlers
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
 
 // NewServer returns a server without services.
-func NewServer(o Options) *Server { return &Server{o: o} }
+func NewServer(o Options) *Server {
+	return &Server{
+		o: o.withDefaults(), start: time.Now(),
+		methods: make(map[string]*method), services: make(map[string]grpc.ServiceInfo),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}), halt: make(chan struct{}),
+	}
+}
 
 // RegisterService implements grpc.ServiceRegistrar. Methods that stream are answered
-// UNIMPLEMENTED.
-func (*Server) RegisterService(*grpc.ServiceDesc, any) {}
+// UNIMPLEMENTED. It must be called before Serve.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
+	info := grpc.ServiceInfo{Metadata: desc.Metadata}
+	for _, m := range desc.Methods {
+		name := "/" + desc.ServiceName + "/" + m.MethodName
+		s.methods[name] = &method{name: name, service: service, handle: m.Handler}
+		info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.MethodName})
+	}
+	s.services[desc.ServiceName] = info
+}
 
-// Prompt has f answer a registered method, such as /package.Service/Method.
-func (*Server) Prompt(method string, f Prompt) { _, _ = method, f }
+// Prompt has f answer a method that is registered, such as /package.Service/Method.
+// It must be called before Serve. Of a method that is not registered it panics:
+// that is a mistake in the program.
+func (s *Server) Prompt(name string, f Prompt) {
+	m, ok := s.methods[name]
+	if !ok {
+		panic(fmt.Sprintf("unary: %s is not registered", name))
+	}
+	m.prompt = f
+}
 
-// GetServiceInfo says what is registered, for reflection.
-func (*Server) GetServiceInfo() map[string]grpc.ServiceInfo { return nil }
+// GetServiceInfo says what is registered and served, for reflection.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return maps.Clone(s.services) }
 
-// Serve accepts connections until l fails or the server is stopped, when it
-// returns nil.
-func (*Server) Serve(net.Listener) error { return errors.New("not built yet") }
+// unknown says which part of a method's name nobody knows, as grpc-go does.
+func (s *Server) unknown(path string) string {
+	full, ok := strings.CutPrefix(path, "/")
+	at := strings.LastIndexByte(full, '/')
+	if !ok || at < 0 {
+		return "malformed method name"
+	}
+	service, name := full[:at], full[at+1:]
+	if _, known := s.services[service]; !known {
+		return "unknown service " + service
+	}
+	return "unknown method " + name + " for service " + service
+}
+
+// Serve accepts connections until the server is stopped, when it returns nil, or l
+// fails. It closes l.
+func (s *Server) Serve(l net.Listener) error {
+	defer func() { _ = l.Close() }() // twice is harmless
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
+		return nil
+	}
+	s.listeners[l] = struct{}{}
+	if !s.ticking {
+		s.ticking = true
+		go s.tick()
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+	}()
+	var pause time.Duration
+	for {
+		nc, err := l.Accept()
+		if err == nil {
+			pause = 0
+			s.open(nc)
+			continue
+		}
+		select {
+		case <-s.halt:
+			return nil
+		default:
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		// Such as too many open files, which ends when others do.
+		pause = min(max(2*pause, minAcceptPause), maxAcceptPause)
+		s.o.Log.Warn("a connection cannot be accepted", zap.Error(err), zap.Duration("again_in", pause))
+		select {
+		case <-time.After(pause):
+		case <-s.halt:
+			return nil
+		}
+	}
+}
+
+// How long Serve waits after a connection could not be accepted.
+const (
+	minAcceptPause = 5 * time.Millisecond
+	maxAcceptPause = time.Second
+)
+
+// open serves a connection.
+func (s *Server) open(nc net.Conn) {
+	c := newConn(s, nc)
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
+		_ = nc.Close() // nothing was read from it
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.gone.Add(1)
+	s.mu.Unlock()
+	s.o.Meters.Opened()
+	go func() {
+		defer s.gone.Done()
+		c.serve()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		s.o.Meters.Closed()
+	}()
+}
+
+// stop has nothing more accepted, and returns the connections there are.
+func (s *Server) stop() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopping {
+		s.stopping = true
+		close(s.halt)
+	}
+	for l := range s.listeners {
+		_ = l.Close() // Serve returns
+	}
+	return slices.Collect(maps.Keys(s.conns))
+}
 
 // GracefulStop accepts nothing more, tells clients to go, and returns when all calls
 // are answered and all connections closed.
-func (*Server) GracefulStop() {}
+func (s *Server) GracefulStop() {
+	for _, c := range s.stop() {
+		go c.drain(reasonDrain) // a client that does not read keeps only this one waiting
+	}
+	s.gone.Wait()
+}
 
 // Stop closes everything at once and returns when no handler runs any more.
-func (*Server) Stop() {}
+func (s *Server) Stop() {
+	for _, c := range s.stop() {
+		_ = c.raw.Close() // whatever there is to say, nobody waits for it
+	}
+	s.gone.Wait()
+}
+
+// now is the time since the server was made, as of the last tick.
+func (s *Server) now() time.Duration { return time.Duration(s.coarse.Load()) }
+
+// Ticks are as fine as the shortest of the timeouts asks for, within bounds.
+const (
+	ticksATimeout = 8
+	minTick       = 10 * time.Millisecond
+	maxTick       = time.Second
+)
+
+// tick looks after every connection now and then, until the server is stopped and
+// the last one is gone.
+func (s *Server) tick() {
+	every := maxTick
+	for _, d := range []time.Duration{s.o.OpenTimeout, s.o.WriteTimeout, s.o.KeepaliveTime, s.o.KeepaliveTimeout, s.o.MaxConnectionIdle, s.o.MaxConnectionAge} {
+		if d > 0 {
+			every = min(every, max(d/ticksATimeout, minTick))
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		<-s.halt
+		s.gone.Wait()
+		close(done)
+	}()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+		}
+		s.coarse.Store(int64(time.Since(s.start)))
+		s.mu.Lock()
+		all := slices.Collect(maps.Keys(s.conns))
+		s.mu.Unlock()
+		for _, c := range all {
+			c.look(s.now())
+		}
+	}
+}
+
+// age returns how long a connection may live, a little different for each so that
+// they do not all go at once.
+func (o *Options) age() time.Duration {
+	return o.MaxConnectionAge + time.Duration((rand.Float64()-0.5)/5*float64(o.MaxConnectionAge))
+}

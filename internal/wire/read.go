@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -78,3 +80,9 @@ func (m *Message) Next() (f Field, err error) {
 }
 
 func (m *Message) skip(n int) { m.b, m.s = m.b[n:], m.s[n:] }
+
+// Unreadable is the status of a call whose message cannot be read for err, as
+// grpc-go answers it.
+func Unreadable(err error) error {
+	return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+}

@@ -61,7 +61,7 @@ type PostgresServer struct {
 	owner    *syscall.Credential // nil: we are no root
 	settings []string
 	port     int
-	tls      *authority // nil: no TLS
+	tls      *Authority // nil: no TLS
 
 	process *process // nil while stopped
 }
@@ -140,8 +140,8 @@ func (s *PostgresServer) create(o PostgresOptions) error {
 	}
 	if o.TLS {
 		kind = "hostssl"
-		s.tls = &authority{dir: s.dir}
-		if err := s.tls.renew(); err != nil {
+		s.tls = &Authority{dir: s.dir}
+		if err := s.tls.Renew(); err != nil {
 			return err
 		}
 		if err := errors.Join(s.own(s.tls.file(serverCert)), s.own(s.tls.file(serverKey))); err != nil {

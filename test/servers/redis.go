@@ -75,7 +75,7 @@ type RedisServer struct {
 	command []string // what it runs with, but for the port
 	bus     bool     // the port busOffset above must be free as well
 	port    int
-	tls     *authority // nil: no TLS
+	tls     *Authority // nil: no TLS
 	// started, if set, is called after every start.
 	started func() error
 
@@ -204,7 +204,7 @@ func (s *RedisServer) do(timeout time.Duration, args ...string) (any, error) {
 	var config *tls.Config
 	if s.tls != nil {
 		var err error
-		if config, err = s.tls.clientConfig(); err != nil {
+		if config, err = s.tls.ClientConfig(); err != nil {
 			return nil, err
 		}
 	}

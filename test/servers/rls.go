@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
@@ -53,6 +54,9 @@ type RLSOptions struct {
 	// Env holds settings by the names of their environment variables. The
 	// listeners are on free ports of the loopback interface unless they are in it.
 	Env map[string]string
+	// TLS is whose certificates rls uses, and whom it trusts to sign those of its
+	// clients. Nil: no TLS.
+	TLS *Authority
 }
 
 // environ is the environment of a process with these options. Settings of the
@@ -64,6 +68,9 @@ func (o RLSOptions) environ() []string {
 		envAdminAddress:           anyPort,
 		envPrefix + "LOG_FORMAT":  "json",
 		envPrefix + "DRAIN_DELAY": "0s", // nobody waits for a test's proxies
+	}
+	if o.TLS != nil {
+		env[envPrefix+"GRPC_TLS_CLIENT_CA_FILE"], env[envPrefix+"GRPC_TLS_CERT_FILE"], env[envPrefix+"GRPC_TLS_KEY_FILE"] = o.TLS.ServerFiles()
 	}
 	for name, value := range o.Env {
 		env[name] = value
@@ -193,7 +200,7 @@ func (s *RLSServer) serves() error {
 	if !s.logged("starting", &s.bound) || len(s.bound.GRPC) == 0 {
 		return errors.New("it has not said where it listens")
 	}
-	conn, err := grpc.NewClient(s.GRPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := s.Dial()
 	if err != nil {
 		return err
 	}
@@ -223,8 +230,25 @@ func (s *RLSServer) logged(message string, v any) bool {
 	return false
 }
 
+// Dial returns a connection to the address of GRPC, with TLS and the certificate of
+// a client where rls wants that. It is made with the first call.
+func (s *RLSServer) Dial(options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	secure := insecure.NewCredentials()
+	if s.options.TLS != nil && !strings.HasPrefix(s.GRPC(), "unix:") {
+		c, err := s.options.TLS.ClientConfig()
+		if err != nil {
+			return nil, err
+		}
+		secure = credentials.NewTLS(c)
+	}
+	return grpc.NewClient(s.GRPC(), append(options, grpc.WithTransportCredentials(secure))...)
+}
+
 // GRPC returns the first address that Envoy may call: host:port or unix:///path.
 func (s *RLSServer) GRPC() string { return s.bound.GRPC[0] }
+
+// GRPCs returns all of these addresses, in the order of the setting.
+func (s *RLSServer) GRPCs() []string { return s.bound.GRPC }
 
 // HTTP returns http://host:port of the port with /json and /healthcheck.
 func (s *RLSServer) HTTP() string { return "http://" + s.bound.HTTP }

@@ -1,0 +1,107 @@
+package admin
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// TestStreamsOutliveTheTimeouts keeps two streams for longer than any page may take.
+func TestStreamsOutliveTheTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := health.NewServer()
+		describing := grpc.NewServer()
+		healthv1.RegisterHealthServer(describing, h)
+		reflection.Register(describing)
+		server := &http.Server{
+			Handler:           Handler(Pages{Metrics: prometheus.NewRegistry(), RLConfig: http.NotFound, GRPC: describing}),
+			ReadHeaderTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second, IdleTimeout: time.Second,
+			Protocols: new(http.Protocols),
+		}
+		server.Protocols.SetUnencryptedHTTP2(true)
+		l := bufconn.Listen(1 << 16)
+		go func() { _ = server.Serve(l) }() // ends with Close
+		defer server.Close()
+		conn, err := grpc.NewClient("passthrough:admin",
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+
+		watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), new(healthv1.HealthCheckRequest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := func(want healthv1.HealthCheckResponse_ServingStatus) {
+			t.Helper()
+			if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
+				t.Errorf("told %v, %v, want %v", got.GetStatus(), err, want)
+			}
+		}
+		told(healthv1.HealthCheckResponse_SERVING)
+		list, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		h.Shutdown()
+		told(healthv1.HealthCheckResponse_NOT_SERVING)
+		if err := list.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: new(reflectionv1.ServerReflectionRequest_ListServices)}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := list.Recv(); err != nil || len(got.GetListServicesResponse().GetService()) == 0 {
+			t.Errorf("reflection after an hour: %v, %v", got, err)
+		}
+	})
+}
+
+// timeless is a recorder whose deadlines may be set.
+type timeless struct{ *httptest.ResponseRecorder }
+
+func (timeless) SetReadDeadline(time.Time) error  { return nil }
+func (timeless) SetWriteDeadline(time.Time) error { return nil }
+
+// TestWhatIsACall has gRPC answer its calls, and nothing else.
+func TestWhatIsACall(t *testing.T) {
+	h := Handler(Pages{
+		Metrics: prometheus.NewRegistry(), RLConfig: http.NotFound,
+		GRPC: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a call") }),
+	})
+	for _, tt := range []struct {
+		version     int
+		contentType string
+		call        bool
+	}{
+		{1, "", false},
+		{1, "application/grpc", false},
+		{2, "", false},
+		{2, "application/json", false},
+		{2, "application/grpc", true},
+		{2, "application/grpc+proto", true},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.ProtoMajor = tt.version
+		r.Header.Set("Content-Type", tt.contentType)
+		w := timeless{httptest.NewRecorder()}
+		h.ServeHTTP(w, r)
+		if body := w.Body.String(); (body == "a call") != tt.call || !tt.call && body != index {
+			t.Errorf("HTTP/%d with content type %q: %q, want a call: %v", tt.version, tt.contentType, body, tt.call)
+		}
+	}
+}

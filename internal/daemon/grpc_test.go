@@ -1,0 +1,193 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+// served are the names of the services that Envoy and its health checks ask.
+var served = []string{"envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"}
+
+// reflect asks the reflection service of a version, all of which have the messages of
+// the first.
+func reflect(t *testing.T, address, version string, in *reflectionv1.ServerReflectionRequest) (*reflectionv1.ServerReflectionResponse, error) {
+	t.Helper()
+	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := dial(t, address).NewStream(t.Context(), both, "/grpc.reflection."+version+".ServerReflection/ServerReflectionInfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg(in); err != nil {
+		t.Fatal(err)
+	}
+	out := new(reflectionv1.ServerReflectionResponse)
+	return out, stream.RecvMsg(out)
+}
+
+// TestReflection asks both ports what the gRPC port serves.
+func TestReflection(t *testing.T) { onEachTransport(t, testReflection) }
+
+func testReflection(t *testing.T, s config.Settings) {
+	r := start(t, s)
+	all := &reflectionv1.ServerReflectionRequest{MessageRequest: new(reflectionv1.ServerReflectionRequest_ListServices)}
+	one := &reflectionv1.ServerReflectionRequest{
+		MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: served[0]},
+	}
+	want, code := served, codes.Unimplemented
+	if s.GRPC.Transport == config.TransportStandard {
+		// There it is one of them.
+		want, code = append(want[:3:3], "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"), codes.OK
+	}
+	for _, version := range []string{"v1", "v1alpha"} {
+		for port, address := range map[string]string{"admin": r.Admin, "gRPC": r.GRPC[0]} {
+			out, err := reflect(t, address, version, all)
+			if port == "gRPC" && code != codes.OK {
+				if status.Code(err) != code {
+					t.Errorf("%s on the %s port: %v, want %v", version, port, err, code)
+				}
+				continue
+			}
+			var names []string
+			for _, s := range out.GetListServicesResponse().GetService() {
+				names = append(names, s.GetName())
+			}
+			if diff := cmp.Diff(want, names); err != nil || diff != "" {
+				t.Errorf("%s on the %s port: %v (-want +got):\n%s", version, port, err, diff)
+			}
+			if out, err := reflect(t, address, version, one); err != nil || len(out.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+				t.Errorf("%s on the %s port: %v, %v, want the file of %s", version, port, out, err, served[0])
+			}
+		}
+	}
+	// What decides is not on the admin port: nobody spends quotas there.
+	if _, err := askAt(t, r.Admin, demo); status.Code(err) != codes.Unimplemented {
+		t.Errorf("ShouldRateLimit on the admin port: %v, want UNIMPLEMENTED", err)
+	}
+}
+
+// TestHealthWatch watches the health on both ports until the end.
+func TestHealthWatch(t *testing.T) { onEachTransport(t, testHealthWatch) }
+
+func testHealthWatch(t *testing.T, s config.Settings) {
+	s.Drain.Delay, s.Drain.Timeout = time.Second, 0
+	s.Drain.NotServing = true
+	r := start(t, s)
+	type watch = interface {
+		Recv() (*healthv1.HealthCheckResponse, error)
+	}
+	begin := func(address string) watch {
+		w, err := healthv1.NewHealthClient(dial(t, address)).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: served[1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	watches := map[string]watch{"admin": begin(r.Admin)}
+	if w := begin(r.GRPC[0]); s.GRPC.Transport == config.TransportStandard {
+		watches["gRPC"] = w
+	} else if got, err := w.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("on the gRPC port: %v, %v, want UNIMPLEMENTED", got, err)
+	}
+	for _, want := range []healthv1.HealthCheckResponse_ServingStatus{healthv1.HealthCheckResponse_SERVING, healthv1.HealthCheckResponse_NOT_SERVING} {
+		for port, w := range watches {
+			if got, err := w.Recv(); err != nil || got.GetStatus() != want {
+				t.Errorf("on the %s port: %v, %v, want %v", port, got.GetStatus(), err, want)
+			}
+		}
+		r.stop()
+	}
+	for port, w := range watches {
+		if got, err := w.Recv(); err == nil {
+			t.Errorf("on the %s port: %v after the end", port, got)
+		}
+	}
+	r.waitLog("stopped")
+}
+
+// TestAdminSpeaksBoth sends pages and calls to one port.
+func TestAdminSpeaksBoth(t *testing.T) {
+	r := start(t, settings(t))
+	out, err := healthv1.NewHealthClient(dial(t, r.Admin)).Check(t.Context(), new(healthv1.HealthCheckRequest))
+	if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v, %v, want SERVING", out.GetStatus(), err)
+	}
+	if code, body := get(t, "http://"+r.Admin+"/metrics"); code != 200 || strings.Contains(body, "grpc.health.v1.Health") {
+		t.Errorf("/metrics: %d; what people ask is not measured with what Envoy asks:\n%s", code, body)
+	}
+}
+
+// TestTransportIsMetered looks for what only our own transport counts.
+func TestTransportIsMetered(t *testing.T) { onEachTransport(t, testTransportIsMetered) }
+
+func testTransportIsMetered(t *testing.T, s config.Settings) {
+	r := start(t, s)
+	for range 3 {
+		if _, err := r.ask(demo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := func() string { _, body := get(t, "http://"+r.Admin+"/metrics"); return body }
+	if s.GRPC.Transport == config.TransportStandard {
+		if strings.Contains(page(), "slidegate_grpc_") {
+			t.Error("there are metrics that nobody counts")
+		}
+		return
+	}
+	for _, want := range []string{
+		"slidegate_grpc_connections 3\n",
+		"slidegate_grpc_connections_total 3\n",
+		"slidegate_grpc_streams_total 3\n",
+		`slidegate_grpc_goaways_total{reason="drain"} 0` + "\n",
+	} {
+		// Streams are counted once their answers have left.
+		waitFor(t, want, func() bool { return strings.Contains(page(), want) })
+	}
+}
+
+// TestCallsAreCounted looks for each call under its method and code, whichever way
+// it went through the transport.
+func TestCallsAreCounted(t *testing.T) { onEachTransport(t, testCallsAreCounted) }
+
+func testCallsAreCounted(t *testing.T, s config.Settings) {
+	r := start(t, s)
+	conn := dial(t, r.GRPC[0])
+	for range 2 {
+		if _, err := r.ask(demo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		out, err := authv3.NewAuthorizationClient(conn).Check(t.Context(), new(authv3.CheckRequest))
+		if err != nil || out.GetStatus().GetCode() != int32(codes.Unauthenticated) {
+			t.Errorf("a check without a key: %v, %v, want it answered and denied", out, err)
+		}
+	}
+	if _, err := r.ask(`{"domain":"edge"}`); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("no descriptors: %v, want INVALID_ARGUMENT", err)
+	}
+	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
+		t.Error(err)
+	}
+	_, body := get(t, "http://"+r.Admin+"/metrics")
+	for _, want := range []string{
+		`{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 2`,
+		`{code="InvalidArgument",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 1`,
+		`{code="OK",method="/envoy.service.auth.v3.Authorization/Check"} 3`,
+		`{code="OK",method="/grpc.health.v1.Health/Check"} 1`,
+	} {
+		if !strings.Contains(body, "slidegate_rpc_seconds_count"+want+"\n") {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"net"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+// serverTLS returns how gRPC listeners speak TLS, or nil if they do not. Each
+// handshake uses what the files hold then, or held when they could be read last,
+// which log is told. It is for connections over TCP: who reaches a unix socket is
+// on this machine, and its file says who may.
+func serverTLS(s config.GRPC, log *zap.Logger) (*tls.Config, error) {
+	if !s.TLS.On() {
+		return nil, nil
+	}
+	const setting = "grpc.tls"
+	files, err := newReread(setting, s.TLS.Files(), func() (*tls.Config, error) { return s.TLS.Config(setting) }, log)
+	if err != nil {
+		return nil, err
+	}
+	// What does not depend on the files is there for whoever looks before the
+	// handshake does.
+	c := files.get().Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.get(), nil }
+	return c, nil
+}
+
+// grpcCredentials are how grpc-go greets connections: with c over TCP and in plain
+// text on unix sockets. A nil c is plain text everywhere.
+func grpcCredentials(c *tls.Config, log *zap.Logger) credentials.TransportCredentials {
+	plain := insecure.NewCredentials()
+	if c == nil {
+		return plain
+	}
+	return &greeter{TransportCredentials: credentials.NewTLS(c), sockets: plain, log: log}
+}
+
+// A greeter chooses by what a connection came in on. It is for servers.
+type greeter struct {
+	credentials.TransportCredentials // over TCP
+	sockets                          credentials.TransportCredentials
+	log                              *zap.Logger
+}
+
+// ServerHandshake implements credentials.TransportCredentials. grpc-go keeps
+// failures to itself, and a certificate that is refused is a thing to find.
+func (g *greeter) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if conn.LocalAddr().Network() == "unix" {
+		return g.sockets.ServerHandshake(conn)
+	}
+	secured, info, err := g.TransportCredentials.ServerHandshake(conn)
+	if err != nil {
+		g.log.Debug("a client did not get through TLS", zap.Stringer("client", conn.RemoteAddr()), zap.Error(err))
+	}
+	return secured, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (g *greeter) Clone() credentials.TransportCredentials {
+	return &greeter{TransportCredentials: g.TransportCredentials.Clone(), sockets: g.sockets.Clone(), log: g.log}
+}
+
+// keepaliveParams says when grpc-go ends connections.
+func keepaliveParams(s config.GRPC) keepalive.ServerParameters {
+	return keepalive.ServerParameters{
+		Time:              s.KeepaliveTime,
+		Timeout:           s.KeepaliveTimeout,
+		MaxConnectionIdle: s.MaxConnectionIdle,
+		MaxConnectionAge:  s.MaxConnectionAge,
+	}
+}

@@ -1,0 +1,294 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// secured are settings with TLS and client certificates of an authority.
+func secured(t *testing.T, a *servers.Authority) config.Settings {
+	t.Helper()
+	s := settings(t)
+	files := &s.GRPC.TLS
+	files.ClientCAFile, files.CertFile, files.KeyFile = a.ServerFiles()
+	return s
+}
+
+// trusting is what a client of the authority has now.
+func trusting(t *testing.T, a *servers.Authority) *tls.Config {
+	t.Helper()
+	c, err := a.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// healthy asks for health over a connection of its own.
+func healthy(t *testing.T, address string, secure credentials.TransportCredentials) error {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(secure))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return asks(t, conn)
+}
+
+func asks(t *testing.T, conn *grpc.ClientConn) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
+	return err
+}
+
+// TestTLS: who gets through, and who does not.
+func TestTLS(t *testing.T) {
+	a, stranger := servers.NewAuthority(t), servers.NewAuthority(t)
+	s := secured(t, a)
+	s.GRPC.Address = append(s.GRPC.Address, "unix://"+filepath.Join(t.TempDir(), "rls.sock"))
+	r := start(t, s)
+	tcp, socket := r.GRPC[0], r.GRPC[1]
+
+	_, cert, key := a.ServerFiles()
+	ofServer, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		change  func(*tls.Config)
+		refused bool
+	}{
+		"a client of the authority":   {func(*tls.Config) {}, false},
+		"the same with TLS 1.2":       {func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, false},
+		"no certificate":              {func(c *tls.Config) { c.Certificates = nil }, true},
+		"a certificate of a stranger": {func(c *tls.Config) { c.Certificates = trusting(t, stranger).Certificates }, true},
+		"a certificate for servers":   {func(c *tls.Config) { c.Certificates = []tls.Certificate{ofServer} }, true},
+		"TLS 1.1":                     {func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 }, true},
+		"a cipher that HTTP/2 forbids": {func(c *tls.Config) {
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
+		}, true},
+		"somebody who trusts strangers": {func(c *tls.Config) { c.RootCAs = trusting(t, stranger).RootCAs }, true},
+	} {
+		own := trusting(t, a)
+		c.change(own)
+		if err := healthy(t, tcp, credentials.NewTLS(own)); (status.Code(err) == codes.Unavailable) != c.refused || (err == nil) == c.refused {
+			t.Errorf("%s: got %v, want refused: %v", what, err, c.refused)
+		}
+	}
+	if err := healthy(t, tcp, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
+		t.Errorf("plain text over TCP: got %v, want %v", err, codes.Unavailable)
+	}
+	if err := healthy(t, socket, insecure.NewCredentials()); err != nil {
+		t.Errorf("plain text on the socket: %v", err)
+	}
+	if err := healthy(t, socket, credentials.NewTLS(trusting(t, a))); status.Code(err) != codes.Unavailable {
+		t.Errorf("TLS on the socket: got %v, want %v", err, codes.Unavailable)
+	}
+	// Somebody who speaks another protocol on top of TLS, or does not say which.
+	for _, protocol := range []string{"", "http/1.1"} {
+		own := trusting(t, a)
+		if protocol != "" {
+			own.NextProtos = []string{protocol}
+		}
+		conn, err := (&tls.Dialer{Config: own}).DialContext(t.Context(), "tcp", tcp)
+		if err == nil {
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			_, err = conn.Read(make([]byte, 1))
+			_ = conn.Close()
+		}
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("application protocol %q: got %v, want the connection closed", protocol, err)
+		}
+	}
+	r.waitLog("a client did not get through TLS")
+}
+
+// TestTLSWithoutClientCertificates: without grpc.tls.client_ca_file nobody is asked.
+func TestTLSWithoutClientCertificates(t *testing.T) {
+	a := servers.NewAuthority(t)
+	s := secured(t, a)
+	s.GRPC.TLS.ClientCAFile = ""
+	r := start(t, s)
+	own := trusting(t, a)
+	own.Certificates = nil
+	if err := healthy(t, r.GRPC[0], credentials.NewTLS(own)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServerTLSThatChanges renews every certificate under a running service.
+func TestServerTLSThatChanges(t *testing.T) {
+	const changed, broken = "a file for connections has changed and counts for new ones", "a file for connections cannot be read; what it held before stays in use"
+	a := servers.NewAuthority(t)
+	s := secured(t, a)
+	r := start(t, s)
+	before := trusting(t, a)
+	before.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	live, err := grpc.NewClient(r.GRPC[0], grpc.WithTransportCredentials(credentials.NewTLS(before)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	if err := asks(t, live); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := a.Renew(); err != nil {
+		t.Fatal(err)
+	}
+	if err := healthy(t, r.GRPC[0], credentials.NewTLS(trusting(t, a))); err != nil {
+		t.Errorf("a client of the new authority: %v", err)
+	}
+	if got := r.logs.FilterMessage(changed).Len(); got != 1 {
+		t.Errorf("%d lines say that the files have changed, want 1", got)
+	}
+	// It would trust whoever serves, and take up a session that it had.
+	before.InsecureSkipVerify = true
+	if err := healthy(t, r.GRPC[0], credentials.NewTLS(before)); status.Code(err) != codes.Unavailable {
+		t.Errorf("a client of the old authority: got %v, want %v", err, codes.Unavailable)
+	}
+	if err := asks(t, live); err != nil {
+		t.Errorf("the connection from before: %v", err)
+	}
+	if state := live.GetState(); state != connectivity.Ready {
+		t.Errorf("the connection from before is %v", state)
+	}
+
+	// A renewal that stops half-way, twice looked at: one line.
+	write(t, s.GRPC.TLS.KeyFile, "torn")
+	good := trusting(t, a)
+	for range 2 {
+		if err := healthy(t, r.GRPC[0], credentials.NewTLS(good)); err != nil {
+			t.Errorf("with a torn key: %v", err)
+		}
+	}
+	lines := r.logs.FilterMessage(broken).All()
+	if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()["error"]), "grpc.tls.cert_file: ") {
+		t.Errorf("the log says %v, want one line that names the setting", lines)
+	}
+	if err := a.RenewServer(); err != nil {
+		t.Fatal(err)
+	}
+	want, err := tls.LoadX509KeyPair(s.GRPC.TLS.CertFile, s.GRPC.TLS.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good.NextProtos = []string{"h2"}
+	if got := handshake(t, r.GRPC[0], good).ConnectionState().PeerCertificates[0]; !got.Equal(want.Leaf) {
+		t.Errorf("certificate %v is shown, want %v", got.SerialNumber, want.Leaf.SerialNumber)
+	}
+}
+
+// TestTLSResumesNothing: both certificates are looked at for every connection.
+func TestTLSResumesNothing(t *testing.T) {
+	a := servers.NewAuthority(t)
+	r := start(t, secured(t, a))
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		own := trusting(t, a)
+		own.MinVersion, own.MaxVersion, own.NextProtos = version, version, []string{"h2"}
+		own.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+		for range 2 {
+			conn := handshake(t, r.GRPC[0], own)
+			// A ticket of TLS 1.3 would come before anything else.
+			if _, err := http2.NewFramer(nil, conn).ReadFrame(); err != nil {
+				t.Errorf("%x: %v", version, err)
+			}
+			if conn.ConnectionState().DidResume {
+				t.Errorf("%x: a session was taken up again", version)
+			}
+		}
+	}
+}
+
+// TestTLSFilesAtStart: what cannot be read then is an error, and nothing is served.
+func TestTLSFilesAtStart(t *testing.T) {
+	s := secured(t, servers.NewAuthority(t))
+	write(t, s.GRPC.TLS.KeyFile, "torn")
+	err := Run(t.Context(), s, Options{Log: zap.NewNop(), Ready: func(Running) { t.Error("it serves") }})
+	if err == nil || !strings.HasPrefix(err.Error(), "grpc.tls.cert_file: "+s.GRPC.TLS.CertFile) {
+		t.Errorf("got %v, want the setting and the file", err)
+	}
+}
+
+// TestSilentClients: who does not answer is disconnected after
+// grpc.keepalive_timeout, and who asks nothing after grpc.max_connection_idle.
+func TestSilentClients(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*config.GRPC)
+		sees   http2.FrameType
+	}{
+		"silent": {func(g *config.GRPC) { g.KeepaliveTime, g.KeepaliveTimeout = time.Second, 100*time.Millisecond }, http2.FramePing},
+		"idle":   {func(g *config.GRPC) { g.MaxConnectionIdle = 100 * time.Millisecond }, http2.FrameGoAway},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := settings(t)
+			c.change(&s.GRPC)
+			conn, err := net.Dial("tcp", start(t, s).GRPC[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+				t.Fatal(err)
+			}
+			framer := http2.NewFramer(conn, conn)
+			if err := framer.WriteSettings(); err != nil {
+				t.Fatal(err)
+			}
+			seen := make(map[http2.FrameType]bool)
+			for {
+				f, err := framer.ReadFrame()
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal("the connection was not closed")
+				}
+				if err != nil {
+					break
+				}
+				seen[f.Header().Type] = true
+			}
+			if !seen[c.sees] {
+				t.Errorf("no %v before the end", c.sees)
+			}
+		})
+	}
+}
+
+// handshake returns a connection over which TLS is spoken until the test ends.
+func handshake(t *testing.T, address string, c *tls.Config) *tls.Conn {
+	t.Helper()
+	conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*tls.Conn)
+}

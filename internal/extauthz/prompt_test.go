@@ -1,0 +1,260 @@
+package extauthz
+
+import (
+	"bytes"
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// waitingStore hides that a store may decide at once, and waitingSource that of a
+// resolver.
+type (
+	waitingStore  struct{ window.Store }
+	waitingSource struct{ tier.Resolver }
+)
+
+func (waitingSource) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, false }
+
+// newWaiting is newService where everything has to wait: who calls, and what is
+// left.
+func newWaiting(t testing.TB, change func(*Options)) *testService {
+	t.Helper()
+	s := new(testService)
+	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }})
+	t.Cleanup(func() { _ = store.Close() })
+	*s = *newService(t, waitingStore{store}, func(o *Options) {
+		o.Subjects = waitingSource{o.Decider.Rules().Tiers()}
+		if change != nil {
+			change(o)
+		}
+	})
+	return s
+}
+
+// way is one of those that a request takes through the service, from bytes to bytes.
+type way func(t testing.TB, s *Service, request []byte) ([]byte, error)
+
+// handled is the way through gRPC's handler.
+func handled(t testing.TB, s *Service, request []byte) ([]byte, error) {
+	t.Helper()
+	codec := ratelimit.NewCodec()
+	decode := func(m any) error {
+		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, m); err != nil {
+			return wire.Unreadable(err)
+		}
+		return nil
+	}
+	out, err := check(s, t.Context(), decode, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.(wire.Encoded), nil
+}
+
+// prompted is the way of a transport that asks Prompt, and then for the rest. What
+// is in its hands is overwritten as soon as it may be.
+func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
+	t.Helper()
+	const before = "what is there already"
+	request = bytes.Clone(request)
+	answer, rest, err := s.Prompt(request, []byte(before))
+	for i := range request {
+		request[i] = 0xff
+	}
+	if rest != nil {
+		if err != nil || string(answer) != before {
+			t.Fatalf("Prompt = %q, %v, and there is a rest", answer, err)
+		}
+		_ = append(answer, "overwritten by others"...)
+		answer, err = rest(t.Context(), []byte(before))
+	}
+	if !bytes.HasPrefix(answer, []byte(before)) {
+		t.Fatalf("the answer overwrites what it is appended to: %q", answer)
+	}
+	if answer = answer[len(before):]; err != nil {
+		if len(answer) > 0 {
+			t.Errorf("an answer of %d bytes and %v", len(answer), err)
+		}
+		return nil, err
+	}
+	return answer, nil
+}
+
+// TestPromptIsTheSame asks services of one history, of which some can answer at
+// once, and some have to wait for who calls, for the store, or for both.
+func TestPromptIsTheSame(t *testing.T) {
+	limits := map[string]string{"domain": "edge"}
+	oracle := newService(t, nil, nil)
+	atOnce := newService(t, nil, nil)
+	others := map[string]*testService{
+		"at once":             atOnce,
+		"waits":               newWaiting(t, nil),
+		"waits for who calls": newService(t, nil, func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} }),
+		"waits for the store": newWaiting(t, func(o *Options) { o.Subjects = nil }),
+	}
+	for i, in := range []*authv3.CheckRequest{
+		{},
+		ask("/", nil, "x-api-key: acme-key"),
+		ask("/", limits, "x-api-key: hobby-key"), ask("/", limits, "x-api-key: hobby-key"),
+		ask("/", limits, "x-api-key: hobby-key"), // of the address, no more
+		ask("/", map[string]string{"domain": "edge", "descriptors": "route=login"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "edge", "descriptors": "route=login"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "edge", "descriptors": "route=%REQ(x-route)%,remote_address;api_key"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "nobody's"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "edge", "cost": "x"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "edge", "anonymous": "true"}),
+		ask("/", limits, "x-api-key: gone-key"), ask("/", limits, "x-api-key: nobody"), ask("/", limits, "x-api-key: a b"),
+		askRaw("/?api_key=acme-key", limits),
+	} {
+		b := []byte(encode(t, in))
+		want, wantErr := handled(t, oracle.Service, b)
+		for name, s := range others {
+			got, err := prompted(t, s.Service, b)
+			if status.Code(err) != status.Code(wantErr) {
+				t.Errorf("%s, %d: %v, want %v", name, i, err, wantErr)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s, %d: %q, want %q", name, i, got, want)
+			}
+			if diff := cmp.Diff(oracle.meters.results, s.meters.results); diff != "" {
+				t.Errorf("%s, %d: counted (-want +got):\n%s", name, i, diff)
+			}
+		}
+		if _, rest, _ := atOnce.Prompt(b, nil); rest != nil {
+			t.Errorf("%d: there is a rest, although nothing has to wait", i)
+		}
+		_, _ = handled(t, oracle.Service, b) // as often as that one
+		for name, s := range others {
+			if name != "at once" {
+				_, _ = prompted(t, s.Service, b)
+			}
+		}
+	}
+	_, err := prompted(t, oracle.Service, []byte{0xff})
+	if _, want := handled(t, oracle.Service, []byte{0xff}); err == nil || err.Error() != want.Error() {
+		t.Errorf("no message: %v, want %v", err, want)
+	}
+}
+
+// TestRestThatIsInVain: nobody can say who calls, or what is left.
+func TestRestThatIsInVain(t *testing.T) {
+	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
+	for want, s := range map[Result]*testService{
+		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = silent{} }),
+		Undecided:   newService(t, broken{}, nil),
+	} {
+		b, err := prompted(t, s.Service, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := new(authv3.CheckResponse)
+		if err := proto.Unmarshal(b, out); err != nil || out.GetStatus().GetCode() != int32(codes.Unavailable) {
+			t.Errorf("%v: answer %v, %v, want UNAVAILABLE", want, out, err)
+		}
+		if diff := cmp.Diff(map[Result]int{want: 1}, s.meters.results); diff != "" {
+			t.Errorf("%v: counted (-want +got):\n%s", want, diff)
+		}
+	}
+}
+
+// poolIsClean takes some calls out of the pool: none is there twice, and none holds
+// anything of a request.
+func poolIsClean(t *testing.T, s *Service) {
+	t.Helper()
+	seen := make(map[*call]bool)
+	for range 8 {
+		c := s.calls.Get().(*call)
+		if seen[c] {
+			t.Fatal("a call was given back twice")
+		}
+		seen[c] = true
+		nothingIn(t, "call", reflect.ValueOf(c).Elem())
+	}
+}
+
+// TestNothingOfARequestIsKept: whatever the way, and whatever became of the request.
+func TestNothingOfARequestIsKept(t *testing.T) {
+	limits := map[string]string{"domain": "edge", "descriptors": "api_key;a=%METHOD%,b=%REQ(x-none)%;remote_address"}
+	plain := func(o *Options) { o.PlainKeys = true }
+	for name, s := range map[string]*testService{
+		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, broken{}, plain),
+	} {
+		for what, in := range map[string][]byte{
+			"limits":     []byte(encode(t, ask("/?api_key=acme-key", limits, "x-api-key: acme-key", "cookie: key=acme-key"))),
+			"nobody":     []byte(encode(t, ask("/", limits, "x-api-key: planted-key"))),
+			"unreadable": []byte(encode(t, ask("/", limits, "x-api-key: acme-key")) + "\xff"),
+		} {
+			for _, w := range []way{handled, prompted} {
+				for range 4 {
+					_, _ = w(t, s.Service, in)
+				}
+			}
+			t.Run(name+" "+what, func(t *testing.T) { poolIsClean(t, s.Service) })
+		}
+	}
+}
+
+// bursting is a store that panics.
+type bursting struct{ window.Store }
+
+func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
+
+// TestPanics: what a panic leaves behind is not used again, not even by the
+// interceptor's way around it.
+func TestPanics(t *testing.T) {
+	recovered := func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
+		defer func() {
+			if recover() != nil {
+				err = status.Error(codes.Internal, "internal error")
+			}
+		}()
+		return handler(ctx, in)
+	}
+	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
+	s := newService(t, nil, func(o *Options) {
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: bursting{}, Meters: uncounted{}, Log: zap.NewNop()})
+	})
+	for name, w := range map[string]way{
+		"handled": handled, "prompted": prompted,
+		"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
+			t.Helper()
+			out, err := check(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(wire.NewMessage(request)) }, recovered)
+			if status.Code(err) != codes.Internal {
+				t.Fatalf("answer %v, %v, want INTERNAL", out, err)
+			}
+			panic("was recovered from")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("there was no panic: this test shows nothing")
+						}
+					}()
+					_, _ = w(t, s.Service, in)
+				}()
+			}
+			poolIsClean(t, s.Service)
+		})
+	}
+}

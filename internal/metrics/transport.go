@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
+
+	"github.com/slidegate/slidegate/internal/unary"
+)
+
+// A Transport counts what the connections of a unary.Server do. It is safe for
+// concurrent use.
+type Transport struct {
+	connections   prometheus.Gauge
+	opened        prometheus.Counter
+	streams       prometheus.Counter
+	read, written prometheus.Counter
+	goAways       *prometheus.CounterVec
+	byServer      resets
+	byClient      resets
+}
+
+var _ unary.Meters = (*Transport)(nil)
+
+// resets counts streams by the code that they were reset with. Whoever resets many
+// is not to take the time that looking for a label needs.
+type resets struct {
+	known [http2.ErrCodeHTTP11Required + 1]prometheus.Counter
+	other prometheus.Counter // a client may make up any number
+}
+
+func newResets(vec *prometheus.CounterVec, by string) (r resets) {
+	for code := range r.known {
+		r.known[code] = vec.WithLabelValues(by, http2.ErrCode(code).String())
+	}
+	r.other = vec.WithLabelValues(by, other)
+	return r
+}
+
+func (r *resets) count(code http2.ErrCode) {
+	if code < http2.ErrCode(len(r.known)) {
+		r.known[code].Inc()
+	} else {
+		r.other.Inc()
+	}
+}
+
+// NewTransport registers what a Transport counts.
+func NewTransport(registry prometheus.Registerer) *Transport {
+	streams := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "slidegate_grpc_streams_total",
+		Help: "Streams that clients have opened on the gRPC port, one for each call.",
+	})
+	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "slidegate_grpc_bytes_total",
+		Help: "Bytes on connections to the gRPC port, without those of TLS.",
+	}, []string{"direction"})
+	reset := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "slidegate_grpc_resets_total",
+		Help: "Streams on the gRPC port that were reset, by whom and with which code of HTTP/2.",
+	}, []string{"by", "code"})
+	t := &Transport{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "slidegate_grpc_connections",
+			Help: "Connections to the gRPC port.",
+		}),
+		opened: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "slidegate_grpc_connections_total",
+			Help: "Connections to the gRPC port that were opened.",
+		}),
+		streams: streams,
+		read:    bytes.WithLabelValues("in"),
+		written: bytes.WithLabelValues("out"),
+		goAways: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slidegate_grpc_goaways_total",
+			Help: "Connections to the gRPC port that the service has told to go, or closed, by why.",
+		}, []string{"reason"}),
+		byServer: newResets(reset, "server"),
+		byClient: newResets(reset, "client"),
+	}
+	for _, reason := range unary.Reasons {
+		t.goAways.WithLabelValues(reason)
+	}
+	registry.MustRegister(t.connections, t.opened, streams, bytes, reset, t.goAways)
+	return t
+}
+
+// Opened implements unary.Meters.
+func (t *Transport) Opened() {
+	t.opened.Inc()
+	t.connections.Inc()
+}
+
+// Closed implements unary.Meters.
+func (t *Transport) Closed() { t.connections.Dec() }
+
+// Traffic implements unary.Meters.
+func (t *Transport) Traffic(n unary.Traffic) {
+	t.streams.Add(float64(n.Streams))
+	t.read.Add(float64(n.Read))
+	t.written.Add(float64(n.Written))
+}
+
+// Reset implements unary.Meters.
+func (t *Transport) Reset(byServer bool, code http2.ErrCode) {
+	if byServer {
+		t.byServer.count(code)
+	} else {
+		t.byClient.count(code)
+	}
+}
+
+// GoAway implements unary.Meters.
+func (t *Transport) GoAway(reason string) { t.goAways.WithLabelValues(reason).Inc() }

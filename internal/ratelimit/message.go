@@ -1,0 +1,206 @@
+package ratelimit
+
+import (
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// message is a RateLimitRequest as plain values, in memory that the next one
+// reuses. It implements wire.Decoder, and reads what proto.Unmarshal would, but
+// takes texts as they are. Texts are parts of the one copy of the message.
+type message struct {
+	domain     string
+	hitsAddend uint32
+	// sent is how many descriptors there are. No more than maxDescriptors are kept:
+	// with more the message is refused.
+	sent        int
+	descriptors []asked
+	// entries are those of all descriptors, one after the other. They become those
+	// of the policy.Request.
+	entries []descriptors.Entry
+}
+
+// asked is one descriptor of a message.
+type asked struct {
+	entries    int
+	hitsAddend uint64
+	// ownAddend: it has one, be it zero.
+	ownAddend bool
+	refund    bool
+	limited   bool
+	limit     override
+}
+
+// The fields that are read, as their tags on the wire: number<<3 | wire type.
+// A field that arrives with another wire type than its own is skipped like an
+// unknown one, as proto.Unmarshal does.
+const (
+	requestDomain      = 1<<3 | wire.AsBytes
+	requestDescriptors = 2<<3 | wire.AsBytes
+	requestHitsAddend  = 3<<3 | wire.AsVarint
+
+	descriptorEntries    = 1<<3 | wire.AsBytes
+	descriptorLimit      = 2<<3 | wire.AsBytes
+	descriptorHitsAddend = 3<<3 | wire.AsBytes
+	descriptorIsNegative = 4<<3 | wire.AsVarint
+
+	entryKey   = 1<<3 | wire.AsBytes
+	entryValue = 2<<3 | wire.AsBytes
+
+	overrideRequestsPerUnit = 1<<3 | wire.AsVarint
+	overrideUnit            = 2<<3 | wire.AsVarint
+	overrideUnitMultiplier  = 3<<3 | wire.AsBytes
+
+	wrapperValue = 1<<3 | wire.AsVarint
+)
+
+// Decode implements wire.Decoder. m is empty. Fields that it does not know are
+// skipped.
+func (m *message) Decode(in wire.Message) error {
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return err
+		}
+		switch f.Tag {
+		case requestDomain:
+			m.domain = f.Message.Text()
+		case requestDescriptors:
+			err = m.decodeDescriptor(f.Message)
+		case requestHitsAddend:
+			m.hitsAddend = uint32(f.Number)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *message) decodeDescriptor(in wire.Message) error {
+	var d asked
+	before := len(m.entries)
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return err
+		}
+		switch f.Tag {
+		case descriptorEntries:
+			var e descriptors.Entry
+			e, err = decodeEntry(f.Message)
+			m.entries = append(m.entries, e)
+		case descriptorLimit:
+			// One that is there again adds to the first.
+			d.limited = true
+			err = d.limit.decode(f.Message)
+		case descriptorHitsAddend:
+			d.ownAddend = true
+			d.hitsAddend, err = decodeWrapper(f.Message, d.hitsAddend)
+		case descriptorIsNegative:
+			d.refund = protowire.DecodeBool(f.Number)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m.sent++
+	if m.sent > maxDescriptors {
+		clear(m.entries[before:])
+		m.entries = m.entries[:before]
+		return nil
+	}
+	d.entries = len(m.entries) - before
+	m.descriptors = append(m.descriptors, d)
+	return nil
+}
+
+func decodeEntry(in wire.Message) (e descriptors.Entry, err error) {
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return e, err
+		}
+		switch f.Tag {
+		case entryKey:
+			e.Key = f.Message.Text()
+		case entryValue:
+			e.Value = f.Message.Text()
+		}
+	}
+	return e, nil
+}
+
+func (o *override) decode(in wire.Message) error {
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return err
+		}
+		switch f.Tag {
+		case overrideRequestsPerUnit:
+			o.requestsPerUnit = uint32(f.Number)
+		case overrideUnit:
+			o.unit = typev3.RateLimitUnit(f.Number)
+		case overrideUnitMultiplier:
+			o.multiplied = true
+			var v uint64
+			v, err = decodeWrapper(f.Message, uint64(o.multiplier))
+			o.multiplier = uint32(v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeWrapper reads a message of one number, such as UInt64Value. It returns
+// old where the message does not have it.
+func decodeWrapper(in wire.Message, old uint64) (uint64, error) {
+	for in.More() {
+		f, err := in.Next()
+		if err != nil {
+			return 0, err
+		}
+		if f.Tag == wrapperValue {
+			old = f.Number
+		}
+	}
+	return old, nil
+}
+
+// cost is the descriptor's own addend, even zero, else the request's, where zero
+// means one.
+func (m *message) cost(d *asked) uint64 {
+	if d.ownAddend {
+		return d.hitsAddend
+	}
+	return max(1, uint64(m.hitsAddend))
+}
+
+// forget leaves nothing but memory for the next message.
+func (m *message) forget() {
+	*m = message{descriptors: emptied(m.descriptors, maxKept), entries: emptied(m.entries, maxKept)}
+}
+
+// How much memory is kept for the next request, in items and in bytes. What a larger
+// one has needed is given back.
+const (
+	maxKept      = 512
+	maxKeptBytes = 16 << 10
+)
+
+// emptied returns the memory of a slice with nothing in it, if it is not too large
+// to keep. Behind its end there must be nothing already: who makes a slice shorter
+// clears what is cut off.
+func emptied[T any](s []T, most int) []T {
+	if cap(s) > most {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}

@@ -1,0 +1,439 @@
+package ratelimit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// waiting hides that a store may decide at once.
+type waiting struct{ window.Store }
+
+// way is one of those that a request takes through the service, from bytes to bytes.
+type way func(t testing.TB, s *Service, request []byte) ([]byte, error)
+
+// handled is the way through gRPC's handler.
+func handled(t testing.TB, s *Service, request []byte) ([]byte, error) {
+	t.Helper()
+	decode := func(m any) error {
+		if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, m); err != nil {
+			return wire.Unreadable(err)
+		}
+		return nil
+	}
+	out, err := shouldRateLimit(s, t.Context(), decode, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.(wire.Encoded), nil
+}
+
+// prompted is the way of a transport that asks Prompt, and then for the rest. What
+// is in its hands is overwritten as soon as it may be.
+func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
+	t.Helper()
+	const before = "what is there already"
+	request = bytes.Clone(request)
+	answer, rest, err := s.Prompt(request, []byte(before))
+	for i := range request {
+		request[i] = 0xff
+	}
+	if rest != nil {
+		if err != nil || string(answer) != before {
+			t.Fatalf("Prompt = %q, %v, and there is a rest", answer, err)
+		}
+		_ = append(answer, "overwritten by others"...)
+		answer, err = rest(t.Context(), []byte(before))
+	}
+	if !bytes.HasPrefix(answer, []byte(before)) {
+		t.Fatalf("the answer overwrites what it is appended to: %q", answer)
+	}
+	if answer = answer[len(before):]; err != nil && len(answer) > 0 {
+		t.Errorf("an answer of %d bytes and %v", len(answer), err)
+	}
+	return answer, err
+}
+
+// atOnce is prompted for a store that never waits.
+func atOnce(t testing.TB, s *Service, request []byte) ([]byte, error) {
+	t.Helper()
+	answer, rest, err := s.Prompt(request, nil)
+	if rest != nil {
+		t.Fatal("there is a rest, although nothing has to wait")
+	}
+	return answer, err
+}
+
+// check asks with a message of the library.
+func (w way) check(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	t.Helper()
+	b, err := w(t, s, encode(t, in))
+	if err != nil {
+		return nil, err
+	}
+	out := new(rlsv3.RateLimitResponse)
+	if err := proto.Unmarshal(b, out); err != nil {
+		t.Fatalf("the answer cannot be read: %v", err)
+	}
+	return out, nil
+}
+
+// poolIsClean takes some calls out of the pool: none is there twice, and none holds
+// anything of a request.
+func poolIsClean(t *testing.T, s *Service) {
+	t.Helper()
+	seen := make(map[*call]bool)
+	for range 8 {
+		c := s.calls.Get().(*call)
+		if seen[c] {
+			t.Fatal("a call was given back twice")
+		}
+		seen[c] = true
+		nothingIn(t, "call", reflect.ValueOf(c).Elem())
+	}
+}
+
+// nothingIn looks at all that a value holds. Slices must be empty, and zero up to
+// their capacity.
+func nothingIn(t *testing.T, name string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			nothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() != 0 {
+			t.Errorf("%s has %d items, want none", name, v.Len())
+		}
+		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap())
+		for i := range all.Len() {
+			nothingIn(t, name+"[]", all.Index(i))
+		}
+	default:
+		if !v.IsZero() {
+			t.Errorf("%s is not zero", name)
+		}
+	}
+}
+
+// TestNothingOfARequestIsKept: what is used again by the next request is empty, also
+// behind the ends of slices, whatever became of the request.
+func TestNothingOfARequestIsKept(t *testing.T) {
+	for name, store := range map[string]window.Store{"": nil, "gone: ": broken{errors.New("gone")}} {
+		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []policy.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
+		s.opts.PlainKeys = true
+		many := ask()
+		for range maxDescriptors + 1 {
+			many.Descriptors = append(many.Descriptors, descriptor("a=x b=y"))
+		}
+		for what, in := range map[string][]byte{
+			"allowed":      encode(t, ask(descriptor("api_key=acme-key"), descriptor("a=1", limit(5, 1), costs(2)))),
+			"denied":       encode(t, ask(descriptor("api_key=acme-key", costs(9)), descriptor("remote_address=192.0.2.7"))),
+			"other domain": encode(t, &rlsv3.RateLimitRequest{Domain: "other", Descriptors: full().Descriptors}),
+			"refused":      encode(t, &rlsv3.RateLimitRequest{Descriptors: full().Descriptors}),
+			"too many":     encode(t, many),
+			"unreadable":   append(encode(t, full()), 0xff),
+		} {
+			for _, w := range []way{handled, prompted} {
+				for range 4 {
+					_, _ = w(t, s.Service, in)
+				}
+			}
+			t.Run(name+what, func(t *testing.T) { poolIsClean(t, s.Service) })
+		}
+	}
+	c := &call{answer: make([]byte, maxKeptBytes+1), limits: make([]window.Limit, maxKept+1)}
+	if c.forget(); c.answer != nil || c.limits != nil {
+		t.Error("the memory of a large request is kept")
+	}
+}
+
+// bursting is a store that panics.
+type bursting struct{ window.Store }
+
+func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
+
+// burstingAtOnce panics where it must not wait, too.
+type burstingAtOnce struct{ bursting }
+
+func (burstingAtOnce) TryTake([]window.Check, []window.Decision) (bool, error) { panic("TryTake") }
+
+// TestPanics: what a panic leaves behind is not used again, not even by the
+// interceptor's way around it.
+func TestPanics(t *testing.T) {
+	recovered := func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
+		defer func() {
+			if recover() != nil {
+				err = status.Error(codes.Internal, "internal error")
+			}
+		}()
+		return handler(ctx, in)
+	}
+	in := encode(t, ask(descriptor("api_key=acme-key")))
+	for name, store := range map[string]window.Store{"waits": bursting{}, "at once": burstingAtOnce{}} {
+		for how, w := range map[string]way{
+			"handled": handled, "prompted": prompted,
+			"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
+				t.Helper()
+				out, err := shouldRateLimit(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(wire.NewMessage(request)) }, recovered)
+				if status.Code(err) != codes.Internal {
+					t.Fatalf("answer %v, %v, want INTERNAL", out, err)
+				}
+				panic("was recovered from")
+			},
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				s, _ := setup{store: store, rules: []policy.Rule{perMinute("api_key", 3)}}.serve(t)
+				for range 20 {
+					func() {
+						defer func() {
+							if recover() == nil {
+								t.Error("there was no panic: this test shows nothing")
+							}
+						}()
+						_, _ = w(t, s.Service, in)
+					}()
+				}
+				poolIsClean(t, s.Service)
+			})
+		}
+	}
+}
+
+// rawCodec passes bytes on.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// TestPromptAnswersAsGRPC sends bytes through a server of grpc-go and through Prompt,
+// good ones and bad ones.
+func TestPromptAnswersAsGRPC(t *testing.T) {
+	s := setup{rules: []policy.Rule{perMinute("a", 1)}}
+	served, _ := s.serve(t)
+	asked, _ := s.serve(t)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(NewCodec()))
+	served.Register(server)
+	l := bufconn.Listen(1 << 16)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	good := encode(t, ask(descriptor("a=x")))
+	for _, in := range [][]byte{
+		good, good, // allowed and denied
+		good[:len(good)-1], {0xff}, {0x00, 0x01}, {0x0a, 0x7f}, {0x0b},
+		{}, []byte("\x0a\x04edge"), []byte("\x12\x00"),
+	} {
+		var want []byte
+		wantErr := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, in, &want)
+		got, err := prompted(t, asked.Service, in)
+		if status.Code(err) != status.Code(wantErr) || status.Convert(err).Message() != status.Convert(wantErr).Message() {
+			t.Errorf("% x: %v, want %v", in, err, wantErr)
+		}
+		if err == nil && !bytes.Equal(got, want) {
+			t.Errorf("% x: % x, want % x", in, got, want)
+		}
+	}
+}
+
+// TestEchoIsAsItWasSent: an answer repeats addresses as they came, not in the form
+// that they are compared in, and can be read although the request is not UTF-8.
+func TestEchoIsAsItWasSent(t *testing.T) {
+	s, _ := setup{echo: true}.serve(t)
+	in := replace(t, encode(t, ask(descriptor("remote_address=::ffff:192.0.2.7 b=0123"))), "0123", "\xff\xfe12")
+	for name, w := range map[string]way{"handled": handled, "prompted": prompted} {
+		b, err := w(t, s.Service, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := new(rlsv3.RateLimitResponse)
+		if err := proto.Unmarshal(b, out); err != nil {
+			t.Fatalf("%s: the answer cannot be read: %v", name, err)
+		}
+		want := map[string]any{"domain": "edge", "descriptors": []any{map[string]any{"entries": []any{"remote_address=::ffff:192.0.2.7", "b=\uFFFD12"}}}}
+		if diff := cmp.Diff(want, out.GetDynamicMetadata().AsMap()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// FuzzShouldRateLimit sends arbitrary messages through the codec and the handler,
+// and to two others of the same history through Prompt, of which one never has to
+// wait and one always. Whatever comes, all say the same: OK, OVER_LIMIT or a named
+// error, with a status for each descriptor and nothing that breaks a response.
+func FuzzShouldRateLimit(f *testing.F) {
+	// Every kind of rule, on keys that a message can be mutated into.
+	kinds := setup{echo: true, styles: []headers.Style{headers.StyleRateLimit, headers.StyleDraft03, headers.StyleXRateLimitEpoch}, rules: []policy.Rule{
+		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
+		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
+		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),
+		perMinute("e", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "no", ContentType: "text/x"} }),
+		perMinute("f", 1, func(r *policy.Rule) { r.Replaces = []string{"a"} }),
+		perMinute("remote_address", 1),
+	}}
+	for _, in := range []*rlsv3.RateLimitRequest{
+		full(), fromJSON(f, byKey), {},
+		ask(descriptor("a=x"), descriptor("route=x"), descriptor("f=x")),
+		ask(descriptor("b=x"), descriptor("c=x", costs(1<<63)), descriptor("d=x"), descriptor("api_key=acme-key")),
+		ask(descriptor("e=x"), descriptor("a=x", refund), descriptor("a=x", costs(0))),
+		ask(descriptor("remote_address=::ffff:192.0.2.7 a=x", limit(5, 1, 2))),
+	} {
+		f.Add(encode(f, in))
+	}
+	oracle, _ := kinds.serve(f)
+	prompt, _ := kinds.serve(f)
+	kinds.waits = true
+	waits, _ := kinds.serve(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// One clock: headers say when.
+		now := time.Duration(time.Now().UnixNano())
+		oracle.now, prompt.now, waits.now = now, now, now
+		raw, err := handled(t, oracle.Service, b)
+		for name, s := range map[string]*Service{"prompt": prompt.Service, "waits": waits.Service} {
+			got, gotErr := prompted(t, s, b)
+			if status.Code(gotErr) != status.Code(err) || status.Convert(gotErr).Message() != status.Convert(err).Message() {
+				t.Errorf("%s: %v, want %v", name, gotErr, err)
+			}
+			if err == nil && !sameAnswer(t, raw, got) {
+				t.Errorf("%s: %q, want %q", name, got, raw)
+			}
+		}
+		m, unreadable := unmarshal(t, b)
+		if err != nil {
+			if c := status.Code(err); c != codes.InvalidArgument && (c != codes.Internal || unreadable == nil) {
+				t.Fatalf("error = %v, want INVALID_ARGUMENT", err)
+			}
+			return
+		}
+		out := new(rlsv3.RateLimitResponse)
+		if err := proto.Unmarshal(raw, out); err != nil {
+			t.Fatalf("the answer cannot be read: %v", err)
+		}
+		if c := out.GetOverallCode(); c != rlsv3.RateLimitResponse_OK && c != rlsv3.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("overall code = %v", c)
+		}
+		if len(out.GetStatuses()) != m.sent {
+			t.Errorf("%d statuses for %d descriptors", len(out.GetStatuses()), m.sent)
+		}
+		for _, h := range out.GetResponseHeadersToAdd() {
+			if strings.ContainsAny(h.GetKey()+h.GetValue(), "\r\n\x00") || h.GetValue() == "" {
+				t.Errorf("header %q: %q", h.GetKey(), h.GetValue())
+			}
+		}
+	})
+}
+
+// sameAnswer compares answers, but for the second in which the epoch is told.
+func sameAnswer(t testing.TB, a, b []byte) bool {
+	t.Helper()
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var messages [2]*rlsv3.RateLimitResponse
+	for i, raw := range [][]byte{a, b} {
+		messages[i] = new(rlsv3.RateLimitResponse)
+		if err := proto.Unmarshal(raw, messages[i]); err != nil {
+			t.Fatalf("the answer cannot be read: %v", err)
+		}
+		for _, h := range messages[i].ResponseHeadersToAdd {
+			if h.Key == "x-ratelimit-reset" {
+				h.Value = ""
+			}
+		}
+	}
+	return proto.Equal(messages[0], messages[1])
+}
+
+// questions are what benchmarks ask.
+func questions(t testing.TB) map[string][]byte {
+	t.Helper()
+	return map[string][]byte{
+		"allowed": encode(t, fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]}]}`)),
+		"key":     encode(t, fromJSON(t, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":1,"descriptors"`, 1))),
+		"denied":  encode(t, fromJSON(t, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":9,"descriptors"`, 1))),
+		"three": encode(t, fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]},
+			{"entries":[{"key":"huge","value":"2"}]},{"entries":[{"key":"huge","value":"3"}]}]}`)),
+	}
+}
+
+// BenchmarkPrompt goes from the bytes of a request to the bytes of the answer, as
+// the lean transport does.
+func BenchmarkPrompt(b *testing.B) {
+	s := newService(b, nil)
+	for name, in := range questions(b) {
+		b.Run(name, func(b *testing.B) {
+			var out []byte
+			b.ReportAllocs()
+			for b.Loop() {
+				s.now += 10 * time.Second
+				var err error
+				var rest func(context.Context, []byte) ([]byte, error)
+				if out, rest, err = s.Prompt(in, out[:0]); err != nil {
+					b.Fatal(err)
+				}
+				if rest != nil {
+					b.Fatal("there is a rest")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkShouldRateLimit is the same through gRPC's handler and codec.
+func BenchmarkShouldRateLimit(b *testing.B) {
+	s := newService(b, nil)
+	codec := NewCodec()
+	for name, in := range questions(b) {
+		data := mem.BufferSlice{mem.SliceBuffer(in)}
+		decode := func(m any) error { return codec.Unmarshal(data, m) }
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s.now += 10 * time.Second
+				out, err := shouldRateLimit(s.Service, b.Context(), decode, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := codec.Marshal(out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,310 @@
+package unary
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// complete handles a request that is whole: b is all of its DATA, which is good
+// until the next frame is read.
+func (c *conn) complete(st *stream, b []byte) error {
+	r := st.refusal
+	var message []byte
+	if r == nil {
+		message, r = c.message(st, b)
+	}
+	if r == nil && !st.deadline.IsZero() && c.readAt.After(st.deadline) {
+		r = refusal(codes.DeadlineExceeded, "the deadline has passed")
+	}
+	if r != nil {
+		c.respond(st, r)
+		return nil
+	}
+	m := st.method
+	if m.prompt == nil {
+		if cap(st.body) == 0 {
+			message = slices.Clone(message) // it is part of a frame
+		}
+		c.spawn(st, func(ctx context.Context) *response { return c.handle(ctx, st, message) })
+		return nil
+	}
+	r, rest := c.ask(st, message)
+	if rest == nil {
+		c.respond(st, r)
+		return nil
+	}
+	c.spawn(st, func(ctx context.Context) *response {
+		answer, err := rest(ctx, make([]byte, prefixLen, usualAnswer))
+		return c.answer(st, answer, err)
+	})
+	return nil
+}
+
+// usualAnswer is room for most answers.
+const usualAnswer = 1 << 10
+
+// maxAnswerKept is how much memory is kept for the next answer.
+const maxAnswerKept = 64 << 10
+
+// message takes the one message out of a request, and decompresses it.
+func (c *conn) message(st *stream, b []byte) ([]byte, *response) {
+	if len(b) == 0 {
+		return nil, refusal(codes.Unimplemented, tooFew)
+	}
+	if len(b) < prefixLen {
+		return nil, refusal(codes.Internal, "unexpected EOF")
+	}
+	length := binary.BigEndian.Uint32(b[1:])
+	message := b[prefixLen:]
+	switch {
+	case int64(length) > int64(c.server.o.MaxMessageBytes):
+		return nil, c.tooLarge(length)
+	case int64(len(message)) < int64(length):
+		return nil, refusal(codes.Internal, "unexpected EOF")
+	case int64(len(message)) > int64(length):
+		return nil, refusal(codes.Unimplemented, tooMany)
+	case b[0] == 0:
+		return message, nil
+	case b[0] != 1:
+		return nil, refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(b[0])))
+	case st.encoding != gzipped:
+		return nil, refusal(codes.Internal, "compressed flag set with identity or empty encoding")
+	}
+	return c.decompress(message)
+}
+
+// decompress unpacks a message, but no more of it than may be.
+func (c *conn) decompress(b []byte) ([]byte, *response) {
+	r, err := encoding.GetCompressor(gzipped).Decompress(bytes.NewReader(b))
+	if err != nil {
+		return nil, refusal(codes.Internal, "the message cannot be decompressed")
+	}
+	most := c.server.o.MaxMessageBytes
+	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	switch {
+	case err != nil:
+		return nil, refusal(codes.Internal, "the message cannot be decompressed")
+	case len(out) > most:
+		return nil, refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(most))
+	}
+	return out, nil
+}
+
+// ask has a Prompt answer.
+func (c *conn) ask(st *stream, message []byte) (r *response, rest Rest) {
+	defer c.server.recovered(st.method, &r)
+	answer, rest, err := st.method.prompt(message, append(c.memory[:0], 0, 0, 0, 0, 0))
+	if rest != nil {
+		return nil, rest
+	}
+	if cap(answer) <= maxAnswerKept && answer != nil {
+		c.memory = answer[:0]
+	}
+	return c.answer(st, answer, err), nil
+}
+
+// recovered is deferred around handlers: a panic stays with its call.
+func (s *Server) recovered(m *method, r **response) {
+	if recover() != nil {
+		*r = refusal(codes.Internal, "internal error") // even if what follows panics too
+		s.o.Panicked(m.name)
+	}
+}
+
+// spawn runs a handler on a goroutine of its own. Its context ends with the call's
+// deadline, with a reset, and with the connection.
+func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
+	var (
+		ctx    context.Context
+		cancel context.CancelFunc
+	)
+	if st.deadline.IsZero() {
+		ctx, cancel = context.WithCancel(c.ctx)
+	} else {
+		ctx, cancel = context.WithDeadline(c.ctx, st.deadline)
+	}
+	c.mu.Lock()
+	st.cancel, st.handled = cancel, true
+	if n := len(st.body); n > 0 {
+		c.buffered -= n
+		st.body = nil // the handler has it
+	}
+	c.running++
+	c.mu.Unlock()
+	c.server.gone.Add(1) // of the connection there is one still
+	go func() {
+		defer c.server.gone.Done()
+		defer cancel()
+		r := func() (r *response) {
+			defer c.server.recovered(st.method, &r)
+			return handle(ctx)
+		}()
+		c.mu.Lock()
+		c.running--
+		c.answerStream(st, r)
+		busy := c.running > 0
+		c.mu.Unlock()
+		if busy {
+			// Others may be about to answer too, as when a store has decided many calls
+			// at once: one write takes them all.
+			runtime.Gosched()
+		}
+		c.flushAlone()
+	}()
+}
+
+// answer is how a call is answered whose handler has returned message and err.
+func (c *conn) answer(st *stream, message []byte, err error) *response {
+	if err != nil {
+		return failure(err)
+	}
+	return c.success(st, message)
+}
+
+// success is an answer with a message that has room for its prefix.
+func (c *conn) success(st *stream, message []byte) *response {
+	r := &response{message: message}
+	// Who compresses gets it compressed, as grpc-go does.
+	if st.encoding == gzipped && len(message) > prefixLen {
+		var packed bytes.Buffer
+		packed.Write(message[:prefixLen])
+		w, err := encoding.GetCompressor(gzipped).Compress(&packed)
+		if err == nil {
+			_, err = w.Write(message[prefixLen:])
+			err = errors.Join(err, w.Close())
+		}
+		if err != nil {
+			return failure(status.Error(codes.Internal, "the answer cannot be compressed"))
+		}
+		r.message, r.compressed = packed.Bytes(), true
+	}
+	return r
+}
+
+// failure is an answer without a message.
+func failure(err error) *response {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	r := refusal(s.Code(), s.Message())
+	if p := s.Proto(); len(p.GetDetails()) > 0 {
+		if b, err := proto.Marshal(p); err == nil {
+			r.trailer = append(r.trailer, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
+		}
+	}
+	return r
+}
+
+// handle runs an ordinary handler.
+func (c *conn) handle(ctx context.Context, st *stream, message []byte) *response {
+	call := &serverCall{conn: c, stream: st}
+	ctx = peer.NewContext(ctx, c.peer)
+	ctx = metadata.NewIncomingContext(ctx, readMetadata(st.fields, st.authority))
+	ctx = grpc.NewContextWithServerTransportStream(ctx, call)
+	codec := c.server.o.Codec
+	decode := func(into any) error {
+		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, into); err != nil {
+			return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+		}
+		return nil
+	}
+	answer, err := st.method.handle(st.method.service, ctx, decode, c.server.o.Interceptor)
+	var r *response
+	if err != nil {
+		r = failure(err)
+	} else if encoded, err := codec.Marshal(answer); err != nil {
+		r = failure(status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err))
+	} else {
+		out := make([]byte, prefixLen+encoded.Len())
+		encoded.CopyTo(out[prefixLen:])
+		encoded.Free()
+		r = c.success(st, out)
+	}
+	call.take(r)
+	return r
+}
+
+// serverCall is what handlers set header and trailer through: grpc.SetHeader,
+// grpc.SendHeader and grpc.SetTrailer.
+type serverCall struct {
+	conn   *conn
+	stream *stream
+
+	mu              sync.Mutex
+	header, trailer metadata.MD
+	sent            bool
+}
+
+var _ grpc.ServerTransportStream = (*serverCall)(nil)
+
+// Method implements grpc.ServerTransportStream.
+func (s *serverCall) Method() string { return s.stream.method.name }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (s *serverCall) SetHeader(md metadata.MD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sent {
+		return status.Error(codes.Internal, "the header is sent already")
+	}
+	s.header = metadata.Join(s.header, md)
+	return nil
+}
+
+// SendHeader implements grpc.ServerTransportStream.
+func (s *serverCall) SendHeader(md metadata.MD) error {
+	if err := s.SetHeader(md); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.sent = true
+	header := appendMetadata(nil, s.header)
+	s.mu.Unlock()
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.streams[s.stream.id] == s.stream {
+		c.addHeader(s.stream, &response{header: header, compressed: s.stream.encoding == gzipped})
+		c.sendBlock(s.stream.id, false)
+		c.flush()
+	}
+	return nil
+}
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (s *serverCall) SetTrailer(md metadata.MD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trailer = metadata.Join(s.trailer, md)
+	return nil
+}
+
+// take adds what the handler has set.
+func (s *serverCall) take(r *response) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sent {
+		r.header = appendMetadata(nil, s.header)
+	}
+	s.sent = true // too late for more
+	r.trailer = append(r.trailer, appendMetadata(nil, s.trailer)...)
+}

@@ -1,0 +1,587 @@
+package unary
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+const (
+	// readBuffer is how much is read at once: some dozens of calls.
+	readBuffer = 8 << 10
+	// streamWindow and connWindow are how much a client may send unasked.
+	streamWindow = 64<<10 - 1 // the initial value of RFC 9113, so that it need not be said
+	connWindow   = 1 << 20
+	// maxFrame is the largest frame that may come: the initial value of RFC 9113.
+	maxFrame = 16 << 10
+	// tableSize bounds the table of header fields that a client has us keep, and the
+	// one that we have it keep.
+	tableSize = 4 << 10
+	// bufferedBeyond is how much the unfinished messages of one connection may take
+	// together, beyond one of the largest.
+	bufferedBeyond = 1 << 20
+	// maxSettings bounds the settings of one frame. RFC 9113 knows six.
+	maxSettings = 32
+	// tellTimeout is how long a client may take to hear that it is to go, and linger
+	// how long one may take to close its side after the last answer.
+	tellTimeout = 5 * time.Second
+	linger      = time.Second
+)
+
+// drainPing tells by its answer that a client has seen the first GOAWAY.
+var drainPing = [8]byte{'d', 'r', 'a', 'i', 'n'}
+
+// A phase is how far the end of a connection has come.
+type phase int
+
+const (
+	serving phase = iota
+	told          // that the client is to go; what it has sent meanwhile is served
+	leaving       // what it begins now is not served
+	failed        // nothing is served any more
+)
+
+// A conn is one connection. Its goroutine reads; see the package comment for who
+// writes.
+type conn struct {
+	server *Server
+	raw    net.Conn // the socket, to hang up without a word
+	peer   *peer.Peer
+	ctx    context.Context //nolint:containedctx // of all calls of the connection; it ends with it
+	cancel context.CancelFunc
+
+	// Of the goroutine that reads alone.
+	framer     *http2.Framer // what it writes goes to output, under mu
+	decoder    *hpack.Decoder
+	head       head
+	recvWindow int // what the client may send still
+	owed       int // what it is not yet told that it may send
+	buffered   int // bytes of messages that are not whole
+	budget     budget
+	memory     []byte // of what a Prompt answers
+	traffic    Traffic
+	readAt     time.Time // when there was last something to read
+	lastPing   time.Duration
+	strikes    int
+
+	mu          sync.Mutex
+	out         output
+	nc          net.Conn // where output goes: raw, or TLS on it
+	began       time.Duration
+	lastRead    time.Duration
+	opened      bool // the client has sent preface and settings
+	encoder     *hpack.Encoder
+	block       bytes.Buffer // what encoder writes to
+	streams     map[uint32]*stream
+	free        []*stream
+	running     int    // handlers, those included whose streams are gone
+	lastID      uint32 // the highest stream that was opened
+	closed      closedStreams
+	blocked     []*stream // those that wait for windows, the oldest first
+	sendWindow  int64
+	peerWindow  int64 // initial one of streams
+	peerFrame   int   // the largest frame
+	forgiven    bool  // something was sent since the last PING
+	phase       phase
+	since       time.Duration // of phase
+	drainWanted string        // why, as soon as the connection is open; empty: it is not
+	idleSince   time.Duration
+	pinged      time.Duration // when a keepalive PING was sent; zero: none is out
+	age         time.Duration // how old it may get
+	hungUp      bool
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{
+		server: s, raw: nc, nc: nc, peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()},
+		recvWindow: 64<<10 - 1,
+		streams:    make(map[uint32]*stream),
+		sendWindow: 64<<10 - 1, peerWindow: 64<<10 - 1, peerFrame: 16 << 10,
+		began: s.now(), lastRead: s.now(), idleSince: s.now(),
+		age: s.o.age(),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.out.drained.L = &c.mu
+	c.budget.tokens, c.budget.at = burst, s.now()
+	c.encoder = hpack.NewEncoder(&c.block)
+	c.decoder = hpack.NewDecoder(tableSize, c.emit)
+	return c
+}
+
+// A connError ends a connection. reason is one of [Reasons].
+type connError struct {
+	code   http2.ErrCode
+	reason string
+	text   string // for the log and for the client; holds nothing that it has sent
+}
+
+func (e connError) Error() string { return e.text }
+
+func protocolError(code http2.ErrCode, text string) error {
+	return connError{code, reasonProtocol, text}
+}
+
+// serve reads until the connection ends.
+func (c *conn) serve() {
+	defer c.close()
+	defer func() {
+		if v := recover(); v != nil {
+			// A bug of this package. It costs one connection.
+			c.server.o.Meters.GoAway(reasonBug)
+			c.server.o.Log.Error("a connection panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	err := c.handshake()
+	for err == nil {
+		err = c.read()
+	}
+	c.end(err)
+}
+
+// handshake goes as far as the client's preface.
+func (c *conn) handshake() error {
+	if config := c.server.o.TLS; config != nil && c.raw.LocalAddr().Network() != "unix" {
+		t := tls.Server(c.raw, config)
+		if err := t.HandshakeContext(c.ctx); err != nil {
+			return hello("TLS", err)
+		}
+		state := t.ConnectionState()
+		if state.NegotiatedProtocol != http2.NextProtoTLS {
+			return protocolError(http2.ErrCodeInadequateSecurity, "the client has not asked for h2 by ALPN")
+		}
+		c.peer.AuthInfo = credentials.TLSInfo{
+			State:          state,
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		}
+		c.mu.Lock()
+		c.nc = t
+		c.mu.Unlock()
+	}
+	in := bufio.NewReaderSize(flushing{c}, readBuffer)
+	c.framer = http2.NewFramer(&c.out, in)
+	c.framer.SetReuseFrames()
+	c.framer.SetMaxReadFrameSize(maxFrame)
+	var preface [len(http2.ClientPreface)]byte
+	if _, err := io.ReadFull(in, preface[:]); err != nil {
+		return hello("preface", err)
+	}
+	if string(preface[:]) != http2.ClientPreface {
+		return protocolError(http2.ErrCodeProtocol, "what the client has sent is not HTTP/2")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.write(c.framer.WriteSettings(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: c.server.o.MaxStreams},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: c.server.o.MaxHeaderBytes},
+	))
+	c.write(c.framer.WriteWindowUpdate(0, connWindow-uint32(c.recvWindow)))
+	c.recvWindow = connWindow
+	return nil
+}
+
+// hello is what a connection ends with that has not come as far as HTTP/2.
+func hello(what string, err error) error {
+	if isGone(err) {
+		return err
+	}
+	return connError{http2.ErrCodeProtocol, reasonProtocol, fmt.Sprintf("%s: %v", what, err)}
+}
+
+func isGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// flushing is what the connection is read from. Before anything is waited for, what
+// there is to say is said.
+type flushing struct{ c *conn }
+
+func (f flushing) Read(p []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = f.c.flushAndRead(p)
+	}
+	return n, err
+}
+
+func (c *conn) flushAndRead(p []byte) (int, error) {
+	c.mu.Lock()
+	c.flush()
+	c.waitForRoom()
+	c.traffic.Written += c.out.taken()
+	err := c.out.err
+	c.mu.Unlock()
+	if c.traffic != (Traffic{}) {
+		c.server.o.Meters.Traffic(c.traffic)
+		c.traffic = Traffic{}
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := c.nc.Read(p)
+	c.traffic.Read += n
+	c.readAt = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
+		// Nothing came: look has seen that some calls are overdue.
+		return 0, c.expire()
+	}
+	c.lastRead = c.server.now()
+	return n, err
+}
+
+// read handles one frame.
+func (c *conn) read() error {
+	fh, err := c.framer.ReadFrameHeader()
+	if err != nil {
+		return c.frameError(fh, err)
+	}
+	if !c.opened && (fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck)) {
+		return protocolError(http2.ErrCodeProtocol, "the first frame is no SETTINGS")
+	}
+	frame, err := c.framer.ReadFrameForHeader(fh)
+	if err != nil {
+		return c.frameError(fh, err)
+	}
+	switch f := frame.(type) {
+	case *http2.HeadersFrame:
+		return c.onHeaders(f)
+	case *http2.DataFrame:
+		return c.onData(f)
+	case *http2.SettingsFrame:
+		return c.onSettings(f)
+	case *http2.WindowUpdateFrame:
+		return c.onWindowUpdate(f.StreamID, f.Increment)
+	case *http2.RSTStreamFrame:
+		return c.onReset(f)
+	case *http2.PingFrame:
+		return c.onPing(f)
+	case *http2.PriorityFrame:
+		if f.StreamDep == f.StreamID {
+			return c.reset(f.StreamID, http2.ErrCodeProtocol)
+		}
+	case *http2.PushPromiseFrame:
+		return protocolError(http2.ErrCodeProtocol, "a client cannot push")
+	case *http2.GoAwayFrame:
+		c.server.o.Log.Debug("the client goes away", zap.Stringer("code", f.ErrCode), zap.Stringer("peer", c.peer.Addr))
+	}
+	return c.budget.spend(c, 1)
+}
+
+// frameError handles what the Framer could not read.
+func (c *conn) frameError(fh http2.FrameHeader, err error) error {
+	var (
+		stream http2.StreamError
+		conn   http2.ConnectionError
+	)
+	switch {
+	case errors.As(err, &stream) && fh.Type == http2.FrameHeaders:
+		// Its header block was not decoded, so none that follows can be.
+		return protocolError(stream.Code, "a HEADERS frame is malformed")
+	case errors.As(err, &stream):
+		return c.reset(stream.StreamID, stream.Code)
+	case errors.As(err, &conn):
+		return protocolError(http2.ErrCode(conn), "a frame is malformed")
+	case errors.Is(err, http2.ErrFrameTooLarge):
+		return protocolError(http2.ErrCodeFrameSize, "a frame is too large")
+	default:
+		return err // the connection is gone
+	}
+}
+
+func (c *conn) onSettings(f *http2.SettingsFrame) error {
+	if err := c.budget.spend(c, 1+f.NumSettings()); err != nil || f.IsAck() {
+		return err
+	}
+	if f.NumSettings() > maxSettings {
+		return protocolError(http2.ErrCodeEnhanceYourCalm, "a SETTINGS frame has too many settings")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	window := c.peerWindow
+	err := f.ForeachSetting(func(s http2.Setting) error {
+		if err := s.Valid(); err != nil {
+			code := http2.ErrCodeProtocol
+			if s.ID == http2.SettingInitialWindowSize {
+				code = http2.ErrCodeFlowControl
+			}
+			return protocolError(code, "a setting is invalid: "+s.ID.String())
+		}
+		switch s.ID {
+		case http2.SettingHeaderTableSize:
+			c.encoder.SetMaxDynamicTableSize(min(s.Val, tableSize))
+		case http2.SettingInitialWindowSize:
+			window = int64(s.Val)
+		case http2.SettingMaxFrameSize:
+			c.peerFrame = int(s.Val)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// Once, not for each of them: every stream is looked at.
+	if by := window - c.peerWindow; by != 0 {
+		c.peerWindow = window
+		for _, st := range c.streams {
+			if st.sendWindow += by; st.sendWindow > maxWindow {
+				return protocolError(http2.ErrCodeFlowControl, "a window is too large")
+			}
+		}
+		c.sendBlocked()
+	}
+	c.write(c.framer.WriteSettingsAck())
+	if !c.opened {
+		c.opened = true
+		if c.drainWanted != "" {
+			c.tell(c.drainWanted)
+		}
+	}
+	return nil
+}
+
+const maxWindow = 1<<31 - 1
+
+func (c *conn) onWindowUpdate(id, by uint32) error {
+	if err := c.budget.spend(c, 1); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id == 0 {
+		if c.sendWindow += int64(by); c.sendWindow > maxWindow {
+			return protocolError(http2.ErrCodeFlowControl, "the connection's window is too large")
+		}
+		c.sendBlocked()
+		return nil
+	}
+	st := c.streams[id]
+	if st == nil {
+		return c.unopened(id)
+	}
+	if st.sendWindow += int64(by); st.sendWindow > maxWindow {
+		return c.resetLocked(id, http2.ErrCodeFlowControl)
+	}
+	c.sendWaiting(st)
+	return nil
+}
+
+// unopened returns an error if a stream was never opened, where that matters. mu is
+// held.
+func (c *conn) unopened(id uint32) error {
+	if (id%2 == 0 || id > c.lastID) && c.phase < leaving {
+		return protocolError(http2.ErrCodeProtocol, "a frame is for a stream that was never opened")
+	}
+	return nil
+}
+
+func (c *conn) onReset(f *http2.RSTStreamFrame) error {
+	if err := c.budget.spend(c, 1); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.streams[f.StreamID]
+	if st == nil {
+		return c.unopened(f.StreamID)
+	}
+	c.server.o.Meters.Reset(false, f.ErrCode)
+	c.remove(st, closedByClient)
+	return nil
+}
+
+func (c *conn) onPing(f *http2.PingFrame) error {
+	if err := c.budget.spend(c, 1); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.IsAck() {
+		if f.Data == drainPing && c.phase == told {
+			c.leave()
+		}
+		return nil // what was read counts, not what it was
+	}
+	c.write(c.framer.WritePing(true, f.Data))
+	// By the clock and not by ticks: those may be further apart than PINGs.
+	now := time.Since(c.server.start)
+	last := c.lastPing
+	c.lastPing = now
+	switch {
+	case c.forgiven:
+		c.forgiven, c.strikes = false, 0
+	case last > 0 && now-last < c.server.o.MinPingInterval:
+		c.strikes++
+	}
+	if c.strikes > maxStrikes {
+		return connError{http2.ErrCodeEnhanceYourCalm, reasonPings, "too_many_pings"} // what gRPC clients know it by
+	}
+	return nil
+}
+
+// maxStrikes is how many PINGs may come too early, as grpc-go has it.
+const maxStrikes = 2
+
+// reset resets a stream, whether there is one or not. It costs the client more than
+// a frame: whoever makes a server reset streams may leave it with their calls.
+func (c *conn) reset(id uint32, code http2.ErrCode) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resetLocked(id, code)
+}
+
+func (c *conn) resetLocked(id uint32, code http2.ErrCode) error {
+	if err := c.budget.spendLocked(c, resetCost); err != nil {
+		return err
+	}
+	c.server.o.Meters.Reset(true, code)
+	c.write(c.framer.WriteRSTStream(id, code))
+	if st := c.streams[id]; st != nil {
+		c.remove(st, closedByServer)
+	} else if id <= c.lastID {
+		c.closed.add(id, closedByServer)
+	}
+	return nil
+}
+
+// drain tells the client to go. Calls that it has begun, or begins until it has
+// heard, are answered.
+func (c *conn) drain(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.opened {
+		c.drainWanted, c.since = reason, c.server.now()
+		return
+	}
+	c.tell(reason)
+	c.flush()
+}
+
+// tell is drain for an open connection. mu is held.
+func (c *conn) tell(reason string) {
+	if c.phase != serving {
+		return
+	}
+	c.enter(told)
+	c.server.o.Meters.GoAway(reason)
+	c.server.o.Log.Debug("a client is told to go", zap.String("reason", reason), zap.Stringer("peer", c.peer.Addr))
+	// First the highest number that there is: which calls are under way nobody knows.
+	c.write(c.framer.WriteGoAway(maxWindow, http2.ErrCodeNo, []byte(reason)))
+	c.write(c.framer.WritePing(false, drainPing))
+}
+
+// leave says which calls were the last that are served. mu is held.
+func (c *conn) leave() {
+	c.enter(leaving)
+	c.write(c.framer.WriteGoAway(c.lastID, http2.ErrCodeNo, nil))
+}
+
+// enter begins a phase. mu is held.
+func (c *conn) enter(p phase) { c.phase, c.since = p, c.server.now() }
+
+// end ends the connection with err: what a client has done wrong it is told.
+func (c *conn) end(err error) {
+	var e connError
+	if !errors.As(err, &e) {
+		c.server.o.Log.Debug("a connection has ended", zap.Error(err), zap.Stringer("peer", c.peer.Addr))
+		return
+	}
+	c.server.o.Meters.GoAway(e.reason)
+	c.server.o.Log.Debug("a connection is ended", zap.String("reason", e.reason), zap.String("detail", e.text), zap.Stringer("peer", c.peer.Addr))
+	if c.framer == nil {
+		return // the client does not speak HTTP/2 yet
+	}
+	c.mu.Lock()
+	c.enter(failed)
+	c.write(c.framer.WriteGoAway(c.lastID, e.code, []byte(e.text)))
+	for id := range c.streams {
+		delete(c.streams, id) // so that nothing follows
+	}
+	c.flush()
+	c.mu.Unlock()
+	c.cancel()
+	// To close now, with something unread, would take what was written from the
+	// client. How long this goes on look sees to.
+	_, _ = io.CopyN(io.Discard, c.nc, connWindow)
+}
+
+// close lets go of everything. Handlers that still run see their context end.
+func (c *conn) close() {
+	c.cancel()
+	_ = c.raw.Close() // twice is harmless
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hungUp = true
+	clear(c.streams)
+	c.blocked = nil
+	c.out.fail(net.ErrClosed)
+	c.traffic.Written += c.out.taken()
+	c.server.o.Meters.Traffic(c.traffic)
+}
+
+// look sees to the times of a connection, now and then.
+func (c *conn) look(now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := &c.server.o
+	idle := len(c.streams) == 0 && c.running == 0
+	switch {
+	case c.hungUp:
+	case c.out.writing && now-c.out.since > o.WriteTimeout:
+		c.hangUp(reasonSlow)
+	case c.phase == failed && now-c.since > linger, c.out.ended && now-c.out.since > linger:
+		c.hangUp("") // it was told why
+	case !c.opened && now-c.began > o.OpenTimeout:
+		c.hangUp(reasonTimeout)
+	case !c.opened && c.drainWanted != "" && now-c.since > linger:
+		c.hangUp(c.drainWanted) // nobody has called
+	case !c.opened:
+	case c.overdue(now):
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // long ago: the reader wakes up
+	case c.phase == told && now-c.since > tellTimeout:
+		c.leave()
+		go c.flushAlone()
+	case c.phase == serving && o.MaxConnectionAge > 0 && now-c.began > c.age:
+		go c.drain(reasonAge)
+	case c.phase == serving && o.MaxConnectionIdle > 0 && idle && now-c.idleSince > o.MaxConnectionIdle:
+		go c.drain(reasonIdle)
+	case c.pinged > c.lastRead:
+		if now-c.pinged > o.KeepaliveTimeout {
+			c.hangUp(reasonSilent)
+		}
+	case now-c.lastRead > o.KeepaliveTime:
+		c.pinged = now
+		c.write(c.framer.WritePing(false, [8]byte{}))
+		go c.flushAlone()
+	}
+}
+
+// hangUp closes the connection without a word. mu is held.
+func (c *conn) hangUp(reason string) {
+	c.hungUp = true
+	if reason != "" {
+		c.server.o.Meters.GoAway(reason)
+		c.server.o.Log.Debug("a connection is closed", zap.String("reason", reason), zap.Stringer("peer", c.peer.Addr))
+	}
+	_ = c.raw.Close() // the reader returns, and says goodbye to everybody
+}
+
+func (c *conn) flushAlone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flush()
+}

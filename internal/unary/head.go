@@ -1,0 +1,337 @@
+package unary
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/metadata"
+)
+
+// A head is the header list of one call, or of its trailers, as it is decoded. It is
+// reused: what is to outlive the frame is taken out.
+type head struct {
+	method, path, authority string
+	contentType, encoding   string
+	timeout                 time.Duration
+	timed                   bool   // there is a grpc-timeout
+	untimely                string // one that is none
+	length                  string // content-length
+	pseudo                  pseudo // those that were there
+	hosts                   int
+	regular                 bool                // a field that is no pseudo field was there
+	bad                     string              // why it is malformed; empty: it is not
+	notBinary               string              // a field of binary metadata that is not base64
+	fields                  []hpack.HeaderField // what becomes metadata
+	size                    uint32
+	long                    bool // above MaxHeaderBytes: what follows was not looked at
+}
+
+// pseudo is a set of pseudo fields.
+type pseudo uint8
+
+const (
+	pseudoMethod pseudo = 1 << iota
+	pseudoScheme
+	pseudoPath
+	pseudoAuthority
+
+	pseudoNeeded = pseudoMethod | pseudoScheme | pseudoPath
+)
+
+func (h *head) reset() {
+	clear(h.fields)
+	*h = head{fields: h.fields[:0]}
+}
+
+// emit is told of every field by the decoder.
+func (c *conn) emit(f hpack.HeaderField) {
+	h := &c.head
+	h.size += f.Size()
+	if h.size > c.server.o.MaxHeaderBytes {
+		h.long = true
+		c.decoder.SetEmitEnabled(false) // the table has to be kept up, but nobody looks
+		return
+	}
+	if strings.HasPrefix(f.Name, ":") {
+		h.addPseudo(f)
+		return
+	}
+	h.regular = true
+	switch f.Name {
+	case "content-type":
+		h.contentType = f.Value
+		h.fields = append(h.fields, f)
+	case "grpc-timeout":
+		d, ok := parseTimeout(f.Value)
+		if h.timeout, h.timed = d, true; !ok {
+			h.untimely = fmt.Sprintf("malformed grpc-timeout: %q", f.Value)
+		}
+	case "grpc-encoding":
+		h.encoding = f.Value
+	case "content-length":
+		if h.length != "" && h.length != f.Value {
+			h.bad = "there are several content-lengths"
+		}
+		h.length = f.Value
+		h.fields = append(h.fields, f)
+	case "te":
+		if f.Value != "trailers" {
+			h.bad = "te is not trailers"
+		}
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+		h.bad = "a field belongs to HTTP/1"
+	case "grpc-message-type", "grpc-message", "grpc-status":
+		// Of the protocol, but not of requests.
+	case "host":
+		h.hosts++
+		h.fields = append(h.fields, f)
+	default:
+		if !validName(f.Name) {
+			h.bad = "a field has an invalid name"
+		}
+		if strings.HasSuffix(f.Name, binarySuffix) {
+			if _, err := decodeBinary(f.Value); err != nil {
+				h.notBinary = f.Name
+			}
+		}
+		h.fields = append(h.fields, f)
+	}
+	if !httpguts.ValidHeaderFieldValue(f.Value) {
+		h.bad = "a field has an invalid value"
+	}
+}
+
+func (h *head) addPseudo(f hpack.HeaderField) {
+	var which pseudo
+	switch f.Name {
+	case ":method":
+		which, h.method = pseudoMethod, f.Value
+	case ":scheme":
+		which = pseudoScheme
+	case ":path":
+		which, h.path = pseudoPath, f.Value
+	case ":authority":
+		which, h.authority = pseudoAuthority, f.Value
+	default:
+		h.bad = "there is an unknown pseudo field"
+	}
+	switch {
+	case h.regular:
+		h.bad = "a pseudo field follows others"
+	case h.pseudo&which != 0:
+		h.bad = "a pseudo field is there twice"
+	case !httpguts.ValidHeaderFieldValue(f.Value):
+		h.bad = "a pseudo field has an invalid value"
+	}
+	h.pseudo |= which
+}
+
+// validName reports whether a field may be called so: a token without upper case.
+func validName(name string) bool {
+	for i := range len(name) {
+		if b := name[i]; !httpguts.IsTokenRune(rune(b)) || 'A' <= b && b <= 'Z' {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// malformed says what makes a request malformed by RFC 9113, section 8.3. Empty:
+// nothing does.
+func (h *head) malformed() string {
+	switch {
+	case h.bad != "":
+		return h.bad
+	case h.pseudo&pseudoNeeded != pseudoNeeded:
+		return "a pseudo field is missing"
+	case h.path == "":
+		return "the path is empty"
+	}
+	return ""
+}
+
+// declared returns the content-length, -1 without one.
+func (h *head) declared() (n int64, ok bool) {
+	if h.length == "" {
+		return -1, true
+	}
+	n, err := strconv.ParseInt(h.length, 10, 64)
+	return n, err == nil && n >= 0
+}
+
+// refuse returns how a request is answered that no handler is asked about, by its
+// header alone. Nil: a handler is.
+func (s *Server) refuse(h *head, m *method) *response {
+	switch {
+	case h.long:
+		return refusal(codes.ResourceExhausted, fmt.Sprintf("the header list is larger than %d bytes", s.o.MaxHeaderBytes))
+	case h.hosts > 1:
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "there are several hosts"}
+	case !isGRPC(h.contentType):
+		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", h.contentType)}
+	case h.untimely != "":
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.untimely}
+	case h.notBinary != "":
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", h.notBinary)}
+	case h.pseudo&pseudoAuthority == 0 && h.hosts == 0:
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "no host or :authority header present"}
+	case h.method != http.MethodPost:
+		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", h.method)}
+	case h.timed && h.timeout <= 0:
+		return refusal(codes.DeadlineExceeded, "the deadline has passed already")
+	case m == nil:
+		return refusal(codes.Unimplemented, s.unknown(h.path))
+	case !understood(h.encoding):
+		r := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", h.encoding))
+		r.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "identity,gzip"}}
+		return r
+	}
+	return nil
+}
+
+const contentType = "application/grpc"
+
+// isGRPC reports whether a content type is one of gRPC, such as application/grpc+proto.
+func isGRPC(t string) bool {
+	rest, ok := strings.CutPrefix(t, contentType)
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// The encodings that are understood, beside none at all.
+const (
+	identity = encoding.Identity
+	gzipped  = "gzip"
+)
+
+func understood(encoding string) bool {
+	return encoding == "" || encoding == identity || encoding == gzipped
+}
+
+// parseTimeout reads grpc-timeout: up to 8 digits and a unit.
+func parseTimeout(text string) (time.Duration, bool) {
+	if len(text) < 2 || len(text) > 9 {
+		return 0, false
+	}
+	var unit time.Duration
+	switch text[len(text)-1] {
+	case 'n':
+		unit = time.Nanosecond
+	case 'u':
+		unit = time.Microsecond
+	case 'm':
+		unit = time.Millisecond
+	case 'S':
+		unit = time.Second
+	case 'M':
+		unit = time.Minute
+	case 'H':
+		unit = time.Hour
+	default:
+		return 0, false
+	}
+	var n int64
+	for _, d := range []byte(text[:len(text)-1]) {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(d-'0')
+	}
+	if n > int64(math.MaxInt64/unit) {
+		return math.MaxInt64, true
+	}
+	return time.Duration(n) * unit, true
+}
+
+// binarySuffix ends the names of fields whose values are base64.
+const binarySuffix = "-bin"
+
+// readMetadata turns header fields into what handlers see.
+func readMetadata(fields []hpack.HeaderField, authority string) metadata.MD {
+	md := make(metadata.MD, len(fields)+1)
+	for _, f := range fields {
+		value := f.Value
+		if strings.HasSuffix(f.Name, binarySuffix) {
+			value, _ = decodeBinary(value) // it was tried as it came in
+		}
+		md[f.Name] = append(md[f.Name], value)
+	}
+	switch host := md["host"]; {
+	case authority != "":
+		md[":authority"] = []string{authority}
+		delete(md, "host")
+	case host != nil:
+		md[":authority"] = host
+		delete(md, "host")
+	}
+	return md
+}
+
+// decodeBinary reads base64 with padding or without.
+func decodeBinary(text string) (string, error) {
+	encoding := base64.RawStdEncoding
+	if len(text)%4 == 0 {
+		encoding = base64.StdEncoding
+	}
+	b, err := encoding.DecodeString(text)
+	return string(b), err
+}
+
+// appendMetadata appends what a handler has set, without what belongs to the
+// protocol.
+func appendMetadata(to []hpack.HeaderField, md metadata.MD) []hpack.HeaderField {
+	for name, values := range md {
+		if reserved(name) {
+			continue
+		}
+		for _, v := range values {
+			if strings.HasSuffix(name, binarySuffix) {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			to = append(to, hpack.HeaderField{Name: name, Value: v})
+		}
+	}
+	return to
+}
+
+// reserved reports whether a field belongs to the protocol.
+func reserved(name string) bool {
+	switch name {
+	case "content-type", "te", "user-agent", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status", "grpc-status-details-bin", "grpc-timeout":
+		return true
+	}
+	return strings.HasPrefix(name, ":")
+}
+
+// percentEncoded is a status message as grpc-message has it: what is not printable
+// ASCII is encoded, and bytes that are not UTF-8 become U+FFFD.
+func percentEncoded(text string) string {
+	plain := true
+	for i := range len(text) {
+		if b := text[i]; b < ' ' || b > '~' || b == '%' {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return text
+	}
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	for _, c := range []byte(strings.ToValidUTF8(text, "\uFFFD")) {
+		if c >= ' ' && c <= '~' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}

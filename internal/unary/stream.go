@@ -1,0 +1,542 @@
+package unary
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+)
+
+// A stream is one call. What it receives belongs to the goroutine that reads, what it
+// sends is guarded by mu of the connection.
+type stream struct {
+	id     uint32
+	method *method
+	// Of the request.
+	refusal    *response // how it is answered without a handler; nil: a handler is asked
+	fields     []hpack.HeaderField
+	authority  string
+	subtype    string // what follows application/grpc
+	encoding   string // of messages
+	deadline   time.Time
+	declared   int64 // content-length; below zero: none
+	received   int64
+	recvWindow int
+	owed       int    // what the client is not yet told that it may send
+	body       []byte // of a request whose DATA comes in several frames
+	ended      bool   // the client has sent everything
+
+	// Of the answer.
+	cancel     context.CancelFunc // of the handler; nil: none runs
+	handled    bool               // a handler has it, and may still when the stream is gone
+	headerSent bool
+	waiting    *response     // for windows, with what is left of its message; nil: it does not
+	listed     bool          // it is, or was, among those that wait
+	due        time.Duration // when the request has to be whole, and then, if the answer waits, that; guarded by mu too
+	sendWindow int64
+}
+
+// closedHow says who closed a stream.
+type closedHow uint8
+
+const (
+	closedWhole closedHow = iota // by the end of request and answer
+	closedByClient
+	closedByServer // the client may not know yet
+)
+
+// closedStreams are the last ones that were closed. Frames for them mean something
+// else than those for streams that never were.
+type closedStreams struct {
+	last [64]struct {
+		id  uint32
+		how closedHow
+	}
+	next int
+}
+
+func (s *closedStreams) add(id uint32, how closedHow) {
+	s.last[s.next].id, s.last[s.next].how = id, how
+	s.next = (s.next + 1) % len(s.last)
+}
+
+func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
+	for i := range s.last {
+		if s.last[i].id == id {
+			return s.last[i].how, true
+		}
+	}
+	return 0, false
+}
+
+// maxRequest is how long a request may take until it is whole.
+const maxRequest = 30 * time.Second
+
+// overdue reports whether there is a request that is not whole in its time, or an
+// answer that the client leaves no window for. mu is held.
+func (c *conn) overdue(now time.Duration) bool {
+	for _, st := range c.streams {
+		if st.late(now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (st *stream) late(now time.Duration) bool {
+	return now > st.due && (!st.handled || st.waiting != nil)
+}
+
+// expire ends the calls that are overdue. The reader does it, with mu held.
+func (c *conn) expire() error {
+	if err := c.raw.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	now := c.server.now()
+	for id, st := range c.streams {
+		switch {
+		case !st.late(now):
+		case st.refusal != nil:
+			c.answerStream(st, st.refusal)
+		case st.waiting == nil && !st.headerSent:
+			c.answerStream(st, refusal(codes.DeadlineExceeded, "the request is not whole in time"))
+		default:
+			c.server.o.Meters.Reset(true, http2.ErrCodeCancel)
+			c.write(c.framer.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.remove(st, closedByServer)
+		}
+	}
+	return nil
+}
+
+// maxFree is how many streams a connection keeps for the next calls.
+const maxFree = 64
+
+// remove forgets a stream. mu is held; a stream that has a body still is removed by
+// the reader alone.
+func (c *conn) remove(st *stream, how closedHow) {
+	delete(c.streams, st.id)
+	c.closed.add(st.id, how)
+	if st.cancel != nil {
+		st.cancel()
+	}
+	if n := len(st.body); n > 0 {
+		c.buffered -= n
+	}
+	if len(c.streams) == 0 {
+		c.idleSince = c.server.now()
+	}
+	st.waiting = nil
+	if !st.handled && !st.listed && len(c.free) < maxFree {
+		*st = stream{}
+		c.free = append(c.free, st)
+	}
+}
+
+// newStream opens a stream, whose request has to be whole within some time. mu is
+// held.
+func (c *conn) newStream(id uint32, within time.Duration) *stream {
+	var st *stream
+	if n := len(c.free); n > 0 {
+		st = c.free[n-1]
+		c.free = c.free[:n-1]
+	} else {
+		st = new(stream)
+	}
+	st.id, st.recvWindow, st.sendWindow = id, streamWindow, c.peerWindow
+	st.due = c.server.now() + min(within, maxRequest)
+	c.streams[id] = st
+	return st
+}
+
+// onHeaders begins a call, or ends its request by trailers.
+func (c *conn) onHeaders(f *http2.HeadersFrame) error {
+	id, ended, dependsOnItself := f.StreamID, f.StreamEnded(), f.HasPriority() && f.Priority.StreamDep == f.StreamID
+	if err := c.decode(f); err != nil {
+		return err
+	}
+	if id%2 == 0 {
+		return protocolError(http2.ErrCodeProtocol, "a client has opened a stream with an even number")
+	}
+	c.mu.Lock()
+	st, last, phase := c.streams[id], c.lastID, c.phase
+	how, closed := closedWhole, false
+	if st == nil && id <= last {
+		how, closed = c.closed.find(id)
+	}
+	c.mu.Unlock()
+	switch {
+	case st != nil:
+		return c.onTrailers(st, ended)
+	case closed && how == closedByServer:
+		return c.budget.spend(c, 1) // they have crossed
+	case closed:
+		return protocolError(http2.ErrCodeStreamClosed, "HEADERS for a stream that is closed")
+	case id <= last:
+		return protocolError(http2.ErrCodeProtocol, "streams are not opened in ascending order")
+	case phase >= leaving:
+		return c.budget.spend(c, 1) // it was told that this one is not served
+	}
+	return c.begin(id, ended, dependsOnItself)
+}
+
+// decode reads a whole header block into c.head.
+func (c *conn) decode(f *http2.HeadersFrame) error {
+	c.head.reset()
+	c.decoder.SetEmitEnabled(true)
+	// More than the bound below lets through; it is for who claims a length.
+	c.decoder.SetMaxStringLength(4 * int(c.server.o.MaxHeaderBytes))
+	block, done, total := f.HeaderBlockFragment(), f.HeadersEnded(), 0
+	for {
+		// Compressed it may be longer than what it says, but not for ever: who sends
+		// what is not looked at has to be read all the same.
+		if total += len(block); total > 2*int(c.server.o.MaxHeaderBytes) {
+			return connError{http2.ErrCodeEnhanceYourCalm, reasonFlood, "a header block is too long"}
+		}
+		if _, err := c.decoder.Write(block); err != nil {
+			return protocolError(http2.ErrCodeCompression, "a header block cannot be decoded")
+		}
+		if done {
+			break
+		}
+		// The Framer sees to it that nothing else comes here.
+		frame, err := c.framer.ReadFrame()
+		if err != nil {
+			return c.frameError(http2.FrameHeader{Type: http2.FrameHeaders}, err)
+		}
+		next := frame.(*http2.ContinuationFrame)
+		block, done = next.HeaderBlockFragment(), next.HeadersEnded()
+		if err := c.budget.spend(c, 1); err != nil {
+			return err
+		}
+	}
+	if err := c.decoder.Close(); err != nil {
+		return protocolError(http2.ErrCodeCompression, "a header block is cut off")
+	}
+	return nil
+}
+
+// begin opens a stream with the header in c.head.
+func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
+	h := &c.head
+	c.traffic.Streams++
+	declared, ok := h.declared()
+	bad := h.malformed()
+	m := c.server.methods[h.path]
+	timeout := time.Duration(math.MaxInt64)
+	if h.timed {
+		timeout = h.timeout
+	}
+	c.mu.Lock()
+	c.lastID = id
+	if bad != "" && !h.long || !ok || dependsOnItself || ended && declared > 0 {
+		defer c.mu.Unlock()
+		return c.resetLocked(id, http2.ErrCodeProtocol)
+	}
+	if most := int(c.server.o.MaxStreams); len(c.streams) >= most || c.running >= most {
+		defer c.mu.Unlock()
+		return c.resetLocked(id, http2.ErrCodeRefusedStream)
+	}
+	st := c.newStream(id, timeout)
+	c.mu.Unlock()
+	st.method, st.ended, st.declared, st.encoding = m, ended, declared, h.encoding
+	if isGRPC(h.contentType) && len(h.contentType) > len(contentType)+1 && h.contentType[len(contentType)] == '+' {
+		st.subtype = h.contentType[len(contentType):]
+	}
+	if h.timed {
+		st.deadline = c.readAt.Add(min(timeout, maxTimeout))
+	}
+	if r := c.server.refuse(h, m); r != nil {
+		st.refusal = r
+		if ended || r.http == 0 {
+			c.respond(st, r)
+		}
+		return nil
+	}
+	if m.prompt == nil {
+		st.fields, st.authority = slices.Clone(h.fields), h.authority
+	}
+	if ended {
+		return c.complete(st, nil)
+	}
+	return nil
+}
+
+// maxTimeout is as good as none, and leaves times that can be calculated with.
+const maxTimeout = 100 * 365 * 24 * time.Hour
+
+// onTrailers ends a request. What trailers say nobody asks.
+func (c *conn) onTrailers(st *stream, ended bool) error {
+	h := &c.head
+	switch {
+	case st.ended:
+		return c.reset(st.id, http2.ErrCodeStreamClosed)
+	case !ended || h.bad != "" || h.pseudo != 0 || st.declared >= 0 && st.received != st.declared:
+		return c.reset(st.id, http2.ErrCodeProtocol)
+	}
+	st.ended = true
+	if err := c.budget.spend(c, 1); err != nil {
+		return err
+	}
+	return c.complete(st, st.body)
+}
+
+// onData takes a part of a request.
+func (c *conn) onData(f *http2.DataFrame) error {
+	size, data, ended := int(f.Length), f.Data(), f.StreamEnded()
+	if size > c.recvWindow {
+		return protocolError(http2.ErrCodeFlowControl, "more DATA than the connection's window")
+	}
+	c.recvWindow -= size
+	c.owed += size
+	if !ended && len(data) < tinyData {
+		if err := c.budget.spend(c, 1); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	if c.owed >= connWindow/2 {
+		c.write(c.framer.WriteWindowUpdate(0, uint32(c.owed)))
+		c.recvWindow, c.owed = c.recvWindow+c.owed, 0
+	}
+	st := c.streams[f.StreamID]
+	if st == nil {
+		defer c.mu.Unlock()
+		if err := c.unopened(f.StreamID); err != nil {
+			return err
+		}
+		if how, ok := c.closed.find(f.StreamID); c.phase >= leaving || ok && how == closedByServer {
+			return c.budget.spendLocked(c, 1) // they have crossed
+		}
+		return c.resetLocked(f.StreamID, http2.ErrCodeStreamClosed)
+	}
+	c.mu.Unlock()
+	st.received += int64(len(data))
+	switch {
+	case st.ended:
+		return c.reset(st.id, http2.ErrCodeStreamClosed)
+	case size > st.recvWindow:
+		return c.reset(st.id, http2.ErrCodeFlowControl)
+	case st.declared >= 0 && (st.received > st.declared || ended && st.received != st.declared):
+		return c.reset(st.id, http2.ErrCodeProtocol)
+	}
+	st.recvWindow -= size
+	st.ended = ended
+	if ended && len(st.body) == 0 {
+		return c.complete(st, data) // all of it, as nearly always
+	}
+	if r := c.collect(st, data); r != nil {
+		c.respond(st, r)
+		return nil
+	}
+	if ended {
+		return c.complete(st, st.body)
+	}
+	if st.owed += size; st.owed >= streamWindow/2 {
+		if st.refusal != nil {
+			c.respond(st, st.refusal) // it has had its time to end by itself
+			return nil
+		}
+		c.mu.Lock()
+		c.write(c.framer.WriteWindowUpdate(st.id, uint32(st.owed)))
+		c.mu.Unlock()
+		st.recvWindow, st.owed = st.recvWindow+st.owed, 0
+	}
+	return nil
+}
+
+// collect keeps a part of a message until the rest is there.
+func (c *conn) collect(st *stream, data []byte) *response {
+	if st.refusal != nil {
+		return nil // nobody will read it
+	}
+	st.body = append(st.body, data...)
+	c.buffered += len(data)
+	if len(st.body) >= prefixLen {
+		length := binary.BigEndian.Uint32(st.body[1:])
+		switch {
+		case int64(length) > int64(c.server.o.MaxMessageBytes):
+			return c.tooLarge(length)
+		case int64(len(st.body)) > prefixLen+int64(length):
+			return refusal(codes.Unimplemented, tooMany)
+		}
+	}
+	if c.buffered > c.server.o.MaxMessageBytes+bufferedBeyond {
+		return refusal(codes.ResourceExhausted, "the connection has too many messages that are not whole")
+	}
+	return nil
+}
+
+// prefixLen is the length of what stands in front of a message: whether it is
+// compressed, and its length.
+const prefixLen = 5
+
+// What is wrong with a request that has not one message. Their code is the one that
+// gRPC's table of codes has for it, which grpc-go has not.
+const (
+	tooFew  = "cardinality violation: received no request message from non-client-streaming RPC"
+	tooMany = "cardinality violation: received multiple request messages for non-client-streaming RPC"
+)
+
+func (c *conn) tooLarge(length uint32) *response {
+	return refusal(codes.ResourceExhausted, fmt.Sprintf("received message larger than max (%d vs. %d)", length, c.server.o.MaxMessageBytes))
+}
+
+// response is what a call is answered with. The zero value is OK without a message.
+type response struct {
+	// http is the status of HTTP for who does not speak gRPC, which can wait until
+	// the request has ended. Zero: 200.
+	http int
+	code codes.Code
+	text string // what follows the code
+	// message has room for its prefix in front. Nil: none.
+	message         []byte
+	compressed      bool
+	header, trailer []hpack.HeaderField
+}
+
+// refusal is an answer without a handler.
+func refusal(code codes.Code, text string) *response { return &response{code: code, text: text} }
+
+// respond answers a call and closes its stream, as soon as the windows of the client
+// allow.
+func (c *conn) respond(st *stream, r *response) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answerStream(st, r)
+	if len(c.out.buf) >= flushAt {
+		c.flush()
+	}
+}
+
+// answerStream is respond, but flushes nothing. mu is held.
+func (c *conn) answerStream(st *stream, r *response) {
+	if c.streams[st.id] != st {
+		return // the client has given up, or is gone
+	}
+	c.forgiven = true
+	c.budget.gained += earned
+	if !st.headerSent {
+		c.addHeader(st, r)
+		if r.message != nil || len(r.header) > 0 { // otherwise header and trailer are one
+			c.sendBlock(st.id, false)
+		}
+	}
+	if b := r.message; b != nil {
+		b[0] = 0
+		if r.compressed {
+			b[0] = 1
+		}
+		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
+		if rest := c.sendData(st, b); len(rest) > 0 {
+			r.message = slices.Clone(rest)
+			st.waiting, st.listed, st.due = r, true, c.server.now()+c.server.o.WriteTimeout
+			if len(c.blocked) > 2*len(c.streams) {
+				c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
+			}
+			c.blocked = append(c.blocked, st)
+			return
+		}
+	}
+	c.finishStream(st, r)
+}
+
+// addHeader adds the first header block of an answer to c.block.
+func (c *conn) addHeader(st *stream, r *response) {
+	c.field(":status", strconv.Itoa(cmp.Or(r.http, http.StatusOK)))
+	c.field("content-type", contentType+st.subtype)
+	if r.compressed {
+		c.field("grpc-encoding", gzipped)
+	}
+	for _, f := range r.header {
+		c.field(f.Name, f.Value)
+	}
+	st.headerSent = true
+}
+
+// finishStream ends an answer. What c.block holds goes in front.
+func (c *conn) finishStream(st *stream, r *response) {
+	c.field("grpc-status", strconv.Itoa(int(r.code)))
+	if r.code != codes.OK {
+		c.field("grpc-message", percentEncoded(r.text))
+	}
+	for _, f := range r.trailer {
+		c.field(f.Name, f.Value)
+	}
+	c.sendBlock(st.id, true)
+	how := closedWhole
+	if !st.ended {
+		// The answer needs no more of the request.
+		c.write(c.framer.WriteRSTStream(st.id, http2.ErrCodeNo))
+		how = closedByServer
+	}
+	c.remove(st, how)
+}
+
+// field adds a header field to c.block.
+func (c *conn) field(name, value string) {
+	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) // into memory
+}
+
+// sendBlock sends c.block, in as many frames as it takes.
+func (c *conn) sendBlock(id uint32, end bool) {
+	block := c.block.Bytes()
+	first := block[:min(len(block), c.peerFrame)]
+	block = block[len(first):]
+	c.write(c.framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: first, EndStream: end, EndHeaders: len(block) == 0,
+	}))
+	for len(block) > 0 {
+		next := block[:min(len(block), c.peerFrame)]
+		block = block[len(next):]
+		c.write(c.framer.WriteContinuation(id, len(block) == 0, next))
+	}
+	c.block.Reset()
+}
+
+// sendData sends as much of b as the windows allow, and returns the rest.
+func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
+	for len(b) > 0 {
+		n := int(min(int64(len(b)), st.sendWindow, c.sendWindow, int64(c.peerFrame)))
+		if n <= 0 {
+			break
+		}
+		c.write(c.framer.WriteData(st.id, false, b[:n]))
+		c.forgiven = true // grpc-go measures by PINGs how fast it flows
+		st.sendWindow -= int64(n)
+		c.sendWindow -= int64(n)
+		b = b[n:]
+	}
+	return b
+}
+
+// sendWaiting sends what a stream has waited with, as the windows allow. mu is held.
+func (c *conn) sendWaiting(st *stream) {
+	r := st.waiting
+	if r == nil {
+		return
+	}
+	if r.message = c.sendData(st, r.message); len(r.message) == 0 {
+		c.finishStream(st, r)
+	}
+}
+
+// sendBlocked sends what streams have waited with, the oldest first. mu is held.
+func (c *conn) sendBlocked() {
+	for _, st := range c.blocked {
+		if c.sendWindow <= 0 {
+			break
+		}
+		c.sendWaiting(st)
+	}
+	c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
+}

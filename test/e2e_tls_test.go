@@ -1,0 +1,212 @@
+package test
+
+import (
+	"crypto/x509"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	grpccredentials "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	envMaxConnectionAge = "SLIDEGATE_GRPC_MAX_CONNECTION_AGE"
+
+	// The paths in tlsConfig.
+	envoyCA   = "/etc/envoy/tls/ca.pem"
+	envoyCert = "/etc/envoy/tls/client.pem"
+	envoyKey  = "/etc/envoy/tls/client-key.pem"
+)
+
+// trustingEnvoy returns the changes of tlsConfig for a client of an authority, whose
+// servers have the name localhost. The handshake gets the time of patientEnvoy.
+func trustingEnvoy(a *servers.Authority) map[string]string {
+	ca, cert, key := a.ClientFiles()
+	return map[string]string{
+		envoyCA: ca, envoyCert: cert, envoyKey: key,
+		"matcher: {exact: rls}":  "matcher: {exact: localhost}",
+		"connect_timeout: 0.25s": "connect_timeout: 10s",
+	}
+}
+
+// withCertificates returns a copy of tlsConfig with files that there are.
+func withCertificates(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := string(text)
+	for from, to := range trustingEnvoy(servers.NewAuthority(t)) {
+		all = strings.ReplaceAll(all, from, to)
+	}
+	file = filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(file, []byte(all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestEnvoyOverTLS runs the configuration for TLS: both sides show a certificate,
+// health checks included, and limits are what they are without.
+func TestEnvoyOverTLS(t *testing.T) {
+	t.Parallel()
+	a := servers.NewAuthority(t)
+	s := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a}.start(t)
+	c := s.from("127.0.0.1")
+	c.want(200, 3, "/", "x-api-key", "k")
+	c.want(429, 1, "/", "x-api-key", "k")
+	c.want(200, 2, "/login")
+	c.want(429, 1, "/login")
+	s.mustHaveDecided()
+	if n := s.stat("cluster.rls.ssl.handshake"); n == 0 {
+		t.Error("Envoy has made no handshake")
+	}
+}
+
+// TestEnvoyIsRefused: for Envoy a certificate that one side does not like is an rls
+// that does not answer. Its own setting decides.
+func TestEnvoyIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(t *testing.T, changes map[string]string)
+		stat   string // of Envoy's, that says why
+	}{
+		"no certificate": {func(t *testing.T, changes map[string]string) {
+			t.Helper()
+			text, err := os.ReadFile(tlsConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, ok := strings.Cut(string(text), "          tls_certificates:\n")
+			certificates, _, ok2 := strings.Cut(rest, "          validation_context:\n")
+			if !ok || !ok2 {
+				t.Fatalf("%s has no certificate", tlsConfig)
+			}
+			delete(changes, envoyCert)
+			delete(changes, envoyKey)
+			changes["          tls_certificates:\n"+certificates] = ""
+		}, "connection_error"},
+		"a stranger's certificate": {func(t *testing.T, changes map[string]string) {
+			t.Helper()
+			_, changes[envoyCert], changes[envoyKey] = servers.NewAuthority(t).ClientFiles()
+		}, "connection_error"},
+		"an authority that has not signed that of rls": {func(t *testing.T, changes map[string]string) {
+			t.Helper()
+			changes[envoyCA], _, _ = servers.NewAuthority(t).ClientFiles()
+		}, "fail_verify_error"},
+		"another name": {func(_ *testing.T, changes map[string]string) {
+			delete(changes, "matcher: {exact: rls}")
+		}, "fail_verify_san"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := servers.NewAuthority(t)
+			rls := setup{rules: perKey, tls: a}.serve(t)
+			for deny, want := range map[string]int{"false": http.StatusOK, "true": http.StatusInternalServerError} {
+				changes := trustingEnvoy(a)
+				maps.Copy(changes, patientEnvoy(t, tlsConfig))
+				changes["failure_mode_deny: false"] = "failure_mode_deny: " + deny
+				c.change(t, changes)
+				host, port, _ := strings.Cut(rls.GRPC(), ":")
+				changes["address: rls, port_value: 8081"] = "address: " + host + ", port_value: " + port
+				// RLS is not named, for it will never be healthy.
+				app := newApplication(t)
+				envoy := servers.Envoy(t, servers.EnvoyOptions{Config: tlsConfig, Upstream: app.addr, Replace: changes})
+				s := &stack{t: t, app: app, rls: rls, envoy: envoy}
+				s.from("127.0.0.1").want(want, 2, "/", "x-api-key", "k")
+				if n := s.stat("cluster.upstream.ratelimit.error"); n != 2 {
+					t.Errorf("failure_mode_deny %s: requests without a decision: got %d, want 2", deny, n)
+				}
+				if n := s.stat("cluster.rls.ssl." + c.stat); n == 0 {
+					t.Errorf("failure_mode_deny %s: Envoy has not counted %s", deny, c.stat)
+				}
+				if n := s.stat("cluster.rls.membership_healthy"); n != 0 {
+					t.Errorf("failure_mode_deny %s: Envoy takes rls for healthy", deny)
+				}
+			}
+			if n := metric(t, rls, `slidegate_rpc_seconds_count{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`); n != "" {
+				t.Errorf("rls has answered %s questions, want none", n)
+			}
+		})
+	}
+}
+
+// TestCertificateRenewed renews rls's certificate under an Envoy that goes on asking,
+// over connections from before and then, as those grow old, over new ones.
+func TestCertificateRenewed(t *testing.T) {
+	t.Parallel()
+	a := servers.NewAuthority(t)
+	s := setup{
+		rules: perKey, config: tlsConfig, change: trustingEnvoy(a), tls: a,
+		env: map[string]string{envMaxConnectionAge: "1s"},
+	}.start(t)
+	shown := func() *x509.Certificate {
+		t.Helper()
+		conn, err := s.rls.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var p peer.Peer
+		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), question(0, "api_key=k"), grpc.Peer(&p)); err != nil {
+			t.Fatal(err)
+		}
+		return p.AuthInfo.(grpccredentials.TLSInfo).State.PeerCertificates[0]
+	}
+	first := shown()
+	ask := func() { s.get("/", "x-api-key", "k") }
+	ask()
+	if err := a.RenewServer(); err != nil {
+		t.Fatal(err)
+	}
+	ask()
+	if shown().Equal(first) {
+		t.Error("a new connection is shown the old certificate")
+	}
+	before := s.stat("cluster.rls.ssl.handshake")
+	eventually(t, "Envoy to connect anew", func() bool {
+		ask()
+		return s.stat("cluster.rls.ssl.handshake") > before
+	})
+	ask()
+	s.mustHaveDecided()
+}
+
+// TestHealthcheckOverTLS: the command finds a way in where there is one.
+func TestHealthcheckOverTLS(t *testing.T) {
+	t.Parallel()
+	a := servers.NewAuthority(t)
+	dir := socketDir(t)
+	rls := servers.RLS(t, servers.RLSOptions{TLS: a, Env: map[string]string{
+		envGRPCAddress: "127.0.0.1:0,unix://" + filepath.Join(dir, "grpc.sock"),
+	}})
+	tcp := servers.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC()}}
+	both := servers.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC() + ",unix://" + filepath.Join(dir, "grpc.sock")}}
+
+	if got := run(t, both, "", "healthcheck"); got.code != 0 {
+		t.Errorf("beside a socket: got exit code %d and %q, want 0", got.code, got.stderr)
+	}
+	// The certificate is one of servers alone, and clients must show theirs.
+	if got := run(t, tcp, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "certificate") {
+		t.Errorf("with a certificate for servers: got exit code %d and %q, want 1 and why", got.code, got.stderr)
+	}
+	if err := a.RenewServer(x509.ExtKeyUsageClientAuth); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, tcp, "", "healthcheck"); got.code != 0 {
+		t.Errorf("with a certificate for both: got exit code %d and %q, want 0", got.code, got.stderr)
+	}
+	rls.Kill()
+	if got := run(t, tcp, "", "healthcheck"); got.code != 1 {
+		t.Errorf("of one that is gone: got exit code %d and %q, want 1", got.code, got.stderr)
+	}
+}
