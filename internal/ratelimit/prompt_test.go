@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"reflect"
 	"strings"
@@ -389,6 +390,30 @@ func questions(t testing.TB) map[string][]byte {
 		"denied":  encode(t, fromJSON(t, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":9,"descriptors"`, 1))),
 		"three": encode(t, fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]},
 			{"entries":[{"key":"huge","value":"2"}]},{"entries":[{"key":"huge","value":"3"}]}]}`)),
+	}
+}
+
+// TestAllocations bounds what a request leaves to the collector: its texts, the key
+// and the fingerprint of an API key, the key of a log, the header fields.
+func TestAllocations(t *testing.T) {
+	s := newService(t, nil)
+	most := map[string]float64{"allowed": 3, "key": 5, "denied": 5, "three": 5}
+	for name, in := range questions(t) {
+		out := make([]byte, 0, 4096)
+		ask := func() {
+			s.now += 10 * time.Second
+			if _, rest, err := s.Prompt(in, out); err != nil || rest != nil {
+				t.Fatalf("%v, or there is a rest", err)
+			}
+		}
+		// The least of many: the race detector has pools forget now and then.
+		got := math.Inf(1)
+		for range 50 {
+			got = min(got, testing.AllocsPerRun(1, ask))
+		}
+		if got > most[name] {
+			t.Errorf("%s: %v allocations, want %v", name, got, most[name])
+		}
 	}
 }
 
