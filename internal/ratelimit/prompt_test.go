@@ -258,8 +258,13 @@ func TestPromptAnswersAsGRPC(t *testing.T) {
 	good := encode(t, ask(descriptor("a=x")))
 	for _, in := range [][]byte{
 		good, good, // allowed and denied
-		good[:len(good)-1], {0xff}, {0x00, 0x01}, {0x0a, 0x7f}, {0x0b},
-		{}, []byte("\x0a\x04edge"), []byte("\x12\x00"),
+		good[:len(good)-1],
+		{0xff},
+		{0x00, 0x01},
+		{0x0a, 0x7f},
+		{0x0b},
+		{},
+		[]byte("\x0a\x04edge"), []byte("\x12\x00"),
 	} {
 		var want []byte
 		wantErr := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, in, &want)
@@ -309,7 +314,8 @@ func FuzzShouldRateLimit(f *testing.F) {
 		perMinute("remote_address", 1),
 	}}
 	for _, in := range []*rlsv3.RateLimitRequest{
-		full(), fromJSON(f, byKey), {},
+		full(), fromJSON(f, byKey),
+		{},
 		ask(descriptor("a=x"), descriptor("route=x"), descriptor("f=x")),
 		ask(descriptor("b=x"), descriptor("c=x", costs(1<<63)), descriptor("d=x"), descriptor("api_key=acme-key")),
 		ask(descriptor("e=x"), descriptor("a=x", refund), descriptor("a=x", costs(0))),
