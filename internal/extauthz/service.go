@@ -163,6 +163,7 @@ type call struct {
 	fields   []headers.Header // for the client
 	body     []byte
 	upstream upstream
+	names    []string // of labels
 	encoded  []byte
 }
 
@@ -196,7 +197,8 @@ func (c *call) forget() {
 			Plain:       emptied(c.request.Plain, maxKept),
 		},
 		entries: emptied(c.entries, maxKept), verdict: c.verdict, fields: emptied(c.fields, maxKept),
-		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, encoded: emptied(c.encoded, maxKeptBytes),
+		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, names: emptied(c.names, maxKept),
+		encoded: emptied(c.encoded, maxKeptBytes),
 	}
 }
 
