@@ -66,8 +66,10 @@ test-redises: test-servers envoy ## the tests of the Redis store, and those of r
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, known vulnerabilities
 	$< run ./...
+	cd test/transport && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	go mod tidy -diff
+	go mod -C test/transport tidy -diff
 	@$(MAKE) --no-print-directory vulncheck
 
 .PHONY: fmt
@@ -95,10 +97,10 @@ mutants: test-servers ## break the window engine in many ways, one at a time, an
 	go run ./test/mutants
 
 .PHONY: bench
-bench: build test-servers ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
+bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
 	go run ./test/windowbench
-	go run ./test/bench -rls bin/rls
+	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
 # The servers keep their files in memory where there is a place for it: a disk that
 # makes Redis wait is not among the faults.
@@ -113,6 +115,11 @@ compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs
 .PHONY: clean
 clean: ## remove what was built; keeps .tools
 	rm -rf bin dist
+
+# The suites of others that the gRPC servers are held to; part of make test.
+.PHONY: test-transport
+test-transport: ## h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
+	go test -C test/transport -race -count=1 -v ./...
 
 # What the tests need. As root on Debian it is installed; otherwise make says what to install.
 .PHONY: test-servers

@@ -164,18 +164,27 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestDependencies holds docs/dependencies.md to go.mod.
+// TestDependencies holds docs/dependencies.md to go.mod, and to what that of
+// test/transport has beyond it.
 func TestDependencies(t *testing.T) {
 	var required []string
-	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
-		required = append(required, m[1])
+	for _, file := range []string{"go.mod", "test/transport/go.mod"} {
+		text := read(t, file)
+		for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(text, -1) {
+			required = append(required, m[1])
+		}
+		for _, m := range regexp.MustCompile(`(?m)^tool (\S+)/cmd/\S+$`).FindAllStringSubmatch(text, -1) {
+			required = append(required, m[1])
+		}
 	}
+	required = slices.DeleteFunc(required, func(m string) bool { return m+"/" == module })
 	var documented []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
 		documented = append(documented, m[1])
 	}
 	slices.Sort(required)
 	slices.Sort(documented)
+	required = slices.Compact(required)
 	if !slices.Equal(required, documented) {
 		t.Errorf("docs/dependencies.md has %v\ngo.mod requires           %v", documented, required)
 	}

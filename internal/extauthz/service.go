@@ -455,7 +455,7 @@ func (s *Service) limit(c *call, err error) {
 	if c.verdict.Degraded {
 		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now())
+	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now)
 	if c.verdict.Allowed {
 		return
 	}

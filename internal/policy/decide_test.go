@@ -62,8 +62,14 @@ func per(hits uint64, w time.Duration) Terms {
 	return Terms{Limits: []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 }
 
+// fataler is a test, of properties too.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
 // directory knows acme (starter, two keys), hobby (free) and gone (disabled).
-func directory(t *testing.T) *tier.Directory {
+func directory(t fataler) *tier.Directory {
 	t.Helper()
 	d, err := tier.NewDirectory([]string{"free", "starter"}, "free")
 	if err != nil {

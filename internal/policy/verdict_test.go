@@ -57,7 +57,10 @@ func TestForgetGivesMemoryBack(t *testing.T) {
 
 // nothingIn looks at all that a value holds. Slices must be empty, and zero up to
 // their capacity.
-func nothingIn(t *testing.T, name string, v reflect.Value) {
+func nothingIn(t interface {
+	Helper()
+	Errorf(format string, args ...any)
+}, name string, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
 	case reflect.Struct:

@@ -6,9 +6,12 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
+
+const module = "github.com/slidegate/slidegate"
 
 // The commands of this module that are run.
 var (
@@ -45,8 +48,15 @@ func (c *command) binary() (string, error) {
 		if c.dir, c.err = os.MkdirTemp("", name); c.err != nil {
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(c.dir, name), "github.com/slidegate/slidegate/"+c.pkg).CombinedOutput()
+		// In its own module, with the versions of that: tests may be in another one.
+		dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 		if err != nil {
+			c.err = fmt.Errorf("servers: where %s is: %w", module, err)
+			return
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(c.dir, name), module+"/"+c.pkg)
+		build.Dir = strings.TrimSpace(string(dir))
+		if out, err := build.CombinedOutput(); err != nil {
 			c.err = fmt.Errorf("servers: building %s: %w\n%s", name, err, out)
 		}
 	})

@@ -1,0 +1,68 @@
+package transport
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// conformanceConfig says what our servers can do, which decides what is asked of
+// them: every unary case of gRPC. With client certificates the suite has only cases
+// that stream; TestInteroperability has them instead.
+const conformanceConfig = `features:
+  versions: [HTTP_VERSION_2]
+  protocols: [PROTOCOL_GRPC]
+  codecs: [CODEC_PROTO]
+  compressions: [COMPRESSION_IDENTITY, COMPRESSION_GZIP]
+  stream_types: [STREAM_TYPE_UNARY]
+  supports_h2c: true
+  supports_tls: true
+  supports_message_receive_limit: true
+`
+
+// TestConformance runs the unary part of the Connect project's suite, whose
+// reference client and grpc-go's call, over plain text and TLS.
+func TestConformance(t *testing.T) {
+	suite := goOutput(t, "tool", "-n", "connectconformance")
+	protos := filepath.Join(goOutput(t, "list", "-m", "-f", "{{.Dir}}", "connectrpc.com/conformance"), "proto")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(conformanceConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"--mode", "server", "--conf", config, "-v"}
+			for pattern := range conformanceExceptions[name] {
+				// The suite itself fails if one of these passes.
+				args = append(args, "--known-failing", pattern)
+			}
+			cmd := exec.CommandContext(t.Context(), suite, append(args, "--", self)...)
+			cmd.Env = append(os.Environ(), envReference+"="+name, envProtos+"="+protos)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("the suite: %v", err)
+			}
+			t.Logf("%s", out)
+		})
+	}
+}
+
+// goOutput returns what the go command says.
+func goOutput(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
