@@ -97,10 +97,10 @@ mutants: test-servers ## break the window engine in many ways, one at a time, an
 	go run ./test/mutants
 
 .PHONY: bench
-bench: build test-servers ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
+bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
 	go run ./test/windowbench
-	go run ./test/bench -rls bin/rls
+	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
 # The servers keep their files in memory where there is a place for it: a disk that
 # makes Redis wait is not among the faults.
