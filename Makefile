@@ -49,10 +49,23 @@ test: test-servers envoy ## every test, race detector on, against real Redis and
 	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test; \
 	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
+# What the targets below say of rls's gRPC port reaches every test that does not say it
+# by itself: grpc.transport, and how Envoy gets there.
 .PHONY: test-envoys
-test-envoys: test-servers ## the end-to-end tests on every supported Envoy, one after the other
-	@for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; echo "Envoy $$v"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy go test -race -count=1 ./test/...; done
+test-envoys: test-servers ## the end-to-end tests on every supported Envoy, with each transport, one after the other
+	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
+	  echo "Envoy $$v, $$transport"; \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_TRANSPORT=$$transport \
+	    go test -race -count=1 -timeout 20m ./test/... || failed+=("Envoy $$v with $$transport"); \
+	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
+
+.PHONY: test-ways
+test-ways: test-servers envoy ## the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
+	@failed=(); for transport in unary standard; do for listen in tcp unix tls; do \
+	  echo "$$transport over $$listen"; \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
+	    go test -race -count=1 -timeout 20m ./test || failed+=("$$transport over $$listen"); \
+	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 # Without the race detector: what it looks for does not depend on the server.
 .PHONY: test-redises

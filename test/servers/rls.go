@@ -119,7 +119,17 @@ type bound struct {
 // RLS starts rls for the time of the test.
 func RLS(t testing.TB, o RLSOptions) *RLSServer {
 	t.Helper()
-	s, err := StartRLS(o.going(t))
+	var (
+		s   *RLSServer
+		err error
+	)
+	for range startAttempts {
+		s, err = StartRLS(o.going(t))
+		// Another test may have been given the same port in the same moment.
+		if err == nil || !strings.Contains(err.Error(), "is in use") {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -65,29 +66,51 @@ func (o RLSOptions) going(t testing.TB) RLSOptions {
 	for name, value := range o.Env {
 		env[name] = value
 	}
-	o.Env = env
 	if o.Way.Transport == "" {
 		o.Way.Transport = os.Getenv(envTransport)
 	}
 	if o.Way.Transport != "" && env[envGRPCTransport] == "" {
 		env[envGRPCTransport] = o.Way.Transport
 	}
-	if o.TLS != nil || env[envGRPCAddress] != "" {
+	o.Env = env
+	withPorts(t, env, envHTTPAddress, envAdminAddress)
+	if env[envGRPCAddress] != "" {
 		return o
 	}
-	if o.Way.Listen == "" {
-		o.Way.Listen = os.Getenv(envListen)
+	listen := o.Way.Listen
+	if listen == "" && o.TLS == nil {
+		listen = os.Getenv(envListen)
 	}
-	switch o.Way.Listen {
+	switch listen {
 	case "", TCP:
+		withPorts(t, env, envGRPCAddress)
 	case Unix:
 		env[envGRPCAddress] = unixScheme + filepath.Join(socketDir(t), "grpc.sock")
 	case TLS:
-		o.TLS = NewAuthority(t)
+		withPorts(t, env, envGRPCAddress)
+		if o.TLS == nil {
+			o.TLS = NewAuthority(t)
+		}
 	default:
-		t.Fatalf("servers: %s is %q, want one of %q", envListen, o.Way.Listen, []string{TCP, Unix, TLS})
+		t.Fatalf("servers: a test or %s says %q, want one of %q", envListen, listen, []string{TCP, Unix, TLS})
 	}
 	return o
+}
+
+// withPorts gives free ports to the settings that have no address. They are not of
+// those that the kernel gives to clients: an rls that is stopped finds its own again.
+func withPorts(t testing.TB, env map[string]string, settings ...string) {
+	t.Helper()
+	for _, setting := range settings {
+		if _, set := env[setting]; set {
+			continue
+		}
+		port, err := freePort(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env[setting] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
 }
 
 // socketDir returns a directory for a socket, whose path has a bound that t.TempDir
