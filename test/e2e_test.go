@@ -42,7 +42,7 @@ const (
 
 // patientEnvoy returns changes of a file that give rls all the time that it wants:
 // on a busy machine an answer may take longer than the 50 ms of the rate limits or
-// the 200 ms of authorization, and Envoy would then pass or deny a request that a
+// the 200 ms of authorization, or a handshake longer than the 250 ms of connecting, and Envoy would then pass or deny a request that a
 // test counts. They are the only thing in the files that every test changes beside
 // addresses.
 func patientEnvoy(t *testing.T, config string) map[string]string {
@@ -52,7 +52,7 @@ func patientEnvoy(t *testing.T, config string) map[string]string {
 		t.Fatal(err)
 	}
 	changes := make(map[string]string)
-	for _, timeout := range []string{"timeout: 0.05s", "timeout: 0.2s"} {
+	for _, timeout := range []string{"timeout: 0.05s", "timeout: 0.2s", "timeout: 0.25s"} {
 		if bytes.Contains(text, []byte(timeout)) {
 			changes[timeout] = "timeout: 10s"
 		}
@@ -158,7 +158,6 @@ func (s setup) front(st *stack) {
 	}
 	if s.tls == nil && st.rls.Authority() != nil {
 		o.TLS = st.rls.Authority()
-		changes["connect_timeout: 0.25s"] = "connect_timeout: 10s" // of the handshake too
 	}
 	maps.Copy(changes, s.change)
 	st.envoy = servers.Envoy(st.t, o)

@@ -28,13 +28,12 @@ const (
 )
 
 // trustingEnvoy returns the changes of tlsConfig for a client of an authority, whose
-// servers have the name localhost. The handshake gets the time of patientEnvoy.
+// servers have the name localhost.
 func trustingEnvoy(a *servers.Authority) map[string]string {
 	ca, cert, key := a.ClientFiles()
 	return map[string]string{
 		envoyCA: ca, envoyCert: cert, envoyKey: key,
-		"matcher: {exact: rls}":  "matcher: {exact: localhost}",
-		"connect_timeout: 0.25s": "connect_timeout: 10s",
+		"matcher: {exact: rls}": "matcher: {exact: localhost}",
 	}
 }
 
