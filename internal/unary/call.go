@@ -46,20 +46,20 @@ func (c *conn) complete(st *stream, b []byte) error {
 		c.spawn(st, func(ctx context.Context) *response { return c.handle(ctx, st, message) })
 		return nil
 	}
-	answer, rest, err := c.ask(m, message)
-	switch {
-	case rest != nil:
-		c.spawn(st, func(ctx context.Context) *response { return c.finishPrompt(ctx, st, rest) })
-	case err != nil:
-		c.respond(st, failure(err))
-	default:
-		if cap(answer) <= maxAnswerKept {
-			c.answer = answer[:0]
-		}
-		c.respond(st, c.success(st, answer))
+	r, rest := c.ask(st, message)
+	if rest == nil {
+		c.respond(st, r)
+		return nil
 	}
+	c.spawn(st, func(ctx context.Context) *response {
+		answer, err := rest(ctx, make([]byte, prefixLen, usualAnswer))
+		return c.answer(st, answer, err)
+	})
 	return nil
 }
+
+// usualAnswer is room for most answers.
+const usualAnswer = 1 << 10
 
 // maxAnswerKept is how much memory is kept for the next answer.
 const maxAnswerKept = 64 << 10
@@ -108,17 +108,24 @@ func (c *conn) decompress(b []byte) ([]byte, *response) {
 	return out, nil
 }
 
-// ask has a Prompt answer. A panic stays with its call.
-func (c *conn) ask(m *method, message []byte) (answer []byte, rest Rest, err error) {
-	defer c.server.recovered(m, &err)
-	return m.prompt(message, append(c.answer[:0], 0, 0, 0, 0, 0))
+// ask has a Prompt answer.
+func (c *conn) ask(st *stream, message []byte) (r *response, rest Rest) {
+	defer c.server.recovered(st.method, &r)
+	answer, rest, err := st.method.prompt(message, append(c.memory[:0], 0, 0, 0, 0, 0))
+	if rest != nil {
+		return nil, rest
+	}
+	if cap(answer) <= maxAnswerKept && answer != nil {
+		c.memory = answer[:0]
+	}
+	return c.answer(st, answer, err), nil
 }
 
-// recovered is deferred around handlers.
-func (s *Server) recovered(m *method, err *error) {
+// recovered is deferred around handlers: a panic stays with its call.
+func (s *Server) recovered(m *method, r **response) {
 	if recover() != nil {
+		*r = refusal(codes.Internal, "internal error") // even if what follows panics too
 		s.o.Panicked(m.name)
-		*err = status.Error(codes.Internal, "internal error")
 	}
 }
 
@@ -146,7 +153,10 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	go func() {
 		defer c.server.gone.Done()
 		defer cancel()
-		r := handle(ctx)
+		r := func() (r *response) {
+			defer c.server.recovered(st.method, &r)
+			return handle(ctx)
+		}()
 		c.mu.Lock()
 		c.running--
 		c.answerStream(st, r)
@@ -161,20 +171,13 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	}()
 }
 
-// finishPrompt runs what is left of a call.
-func (c *conn) finishPrompt(ctx context.Context, st *stream, rest Rest) *response {
-	answer, err := func() (answer []byte, err error) {
-		defer c.server.recovered(st.method, &err)
-		return rest(ctx, make([]byte, prefixLen, promptAnswer))
-	}()
+// answer is how a call is answered whose handler has returned message and err.
+func (c *conn) answer(st *stream, message []byte, err error) *response {
 	if err != nil {
 		return failure(err)
 	}
-	return c.success(st, answer)
+	return c.success(st, message)
 }
-
-// promptAnswer is room for most answers.
-const promptAnswer = 1 << 10
 
 // success is an answer with a message that has room for its prefix.
 func (c *conn) success(st *stream, message []byte) *response {
@@ -224,10 +227,7 @@ func (c *conn) handle(ctx context.Context, st *stream, message []byte) *response
 		}
 		return nil
 	}
-	answer, err := func() (answer any, err error) {
-		defer c.server.recovered(st.method, &err)
-		return st.method.handle(st.method.service, ctx, decode, c.server.o.Interceptor)
-	}()
+	answer, err := st.method.handle(st.method.service, ctx, decode, c.server.o.Interceptor)
 	var r *response
 	if err != nil {
 		r = failure(err)

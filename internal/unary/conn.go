@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -72,7 +73,7 @@ type conn struct {
 	owed       int // what it is not yet told that it may send
 	buffered   int // bytes of messages that are not whole
 	budget     budget
-	answer     []byte // memory of what a Prompt answers
+	memory     []byte // of what a Prompt answers
 	traffic    Traffic
 	readAt     time.Time // when there was last something to read
 	lastPing   time.Duration
@@ -209,8 +210,14 @@ func isGone(err error) bool {
 // there is to say is said.
 type flushing struct{ c *conn }
 
-func (f flushing) Read(p []byte) (int, error) {
-	c := f.c
+func (f flushing) Read(p []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = f.c.flushAndRead(p)
+	}
+	return n, err
+}
+
+func (c *conn) flushAndRead(p []byte) (int, error) {
 	c.mu.Lock()
 	c.flush()
 	c.waitForRoom()
@@ -228,8 +235,12 @@ func (f flushing) Read(p []byte) (int, error) {
 	c.traffic.Read += n
 	c.readAt = time.Now()
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(err, os.ErrDeadlineExceeded) && n == 0 {
+		// Nothing came: look has seen that some calls are overdue.
+		return 0, c.expire()
+	}
 	c.lastRead = c.server.now()
-	c.mu.Unlock()
 	return n, err
 }
 
@@ -365,7 +376,7 @@ func (c *conn) onWindowUpdate(id, by uint32) error {
 	if st.sendWindow += int64(by); st.sendWindow > maxWindow {
 		return c.resetLocked(id, http2.ErrCodeFlowControl)
 	}
-	c.sendBlocked()
+	c.sendWaiting(st)
 	return nil
 }
 
@@ -441,6 +452,8 @@ func (c *conn) resetLocked(id uint32, code http2.ErrCode) error {
 	c.write(c.framer.WriteRSTStream(id, code))
 	if st := c.streams[id]; st != nil {
 		c.remove(st, closedByServer)
+	} else if id <= c.lastID {
+		c.closed.add(id, closedByServer)
 	}
 	return nil
 }
@@ -537,6 +550,8 @@ func (c *conn) look(now time.Duration) {
 	case !c.opened && c.drainWanted != "" && now-c.since > linger:
 		c.hangUp(c.drainWanted) // nobody has called
 	case !c.opened:
+	case c.overdue(now):
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // long ago: the reader wakes up
 	case c.phase == told && now-c.since > tellTimeout:
 		c.leave()
 		go c.flushAlone()

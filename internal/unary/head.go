@@ -19,17 +19,20 @@ import (
 // A head is the header list of one call, or of its trailers, as it is decoded. It is
 // reused: what is to outlive the frame is taken out.
 type head struct {
-	method, path, authority        string
-	contentType, timeout, encoding string
-	length                         string // content-length
-	pseudo                         pseudo // those that were there
-	hosts                          int
-	regular                        bool                // a field that is no pseudo field was there
-	bad                            string              // why it is malformed; empty: it is not
-	notBinary                      string              // a field of binary metadata that is not base64
-	fields                         []hpack.HeaderField // what becomes metadata
-	size                           uint32
-	long                           bool // above MaxHeaderBytes: what follows was not looked at
+	method, path, authority string
+	contentType, encoding   string
+	timeout                 time.Duration
+	timed                   bool   // there is a grpc-timeout
+	untimely                string // one that is none
+	length                  string // content-length
+	pseudo                  pseudo // those that were there
+	hosts                   int
+	regular                 bool                // a field that is no pseudo field was there
+	bad                     string              // why it is malformed; empty: it is not
+	notBinary               string              // a field of binary metadata that is not base64
+	fields                  []hpack.HeaderField // what becomes metadata
+	size                    uint32
+	long                    bool // above MaxHeaderBytes: what follows was not looked at
 }
 
 // pseudo is a set of pseudo fields.
@@ -68,7 +71,10 @@ func (c *conn) emit(f hpack.HeaderField) {
 		h.contentType = f.Value
 		h.fields = append(h.fields, f)
 	case "grpc-timeout":
-		h.timeout = f.Value
+		d, ok := parseTimeout(f.Value)
+		if h.timeout, h.timed = d, true; !ok {
+			h.untimely = fmt.Sprintf("malformed grpc-timeout: %q", f.Value)
+		}
 	case "grpc-encoding":
 		h.encoding = f.Value
 	case "content-length":
@@ -164,7 +170,7 @@ func (h *head) declared() (n int64, ok bool) {
 
 // refuse returns how a request is answered that no handler is asked about, by its
 // header alone. Nil: a handler is.
-func (s *Server) refuse(h *head, m *method, timeout time.Duration, timely bool) *response {
+func (s *Server) refuse(h *head, m *method) *response {
 	switch {
 	case h.long:
 		return refusal(codes.ResourceExhausted, fmt.Sprintf("the header list is larger than %d bytes", s.o.MaxHeaderBytes))
@@ -172,15 +178,15 @@ func (s *Server) refuse(h *head, m *method, timeout time.Duration, timely bool) 
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "there are several hosts"}
 	case !isGRPC(h.contentType):
 		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", h.contentType)}
-	case !timely:
-		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed grpc-timeout: %q", h.timeout)}
+	case h.untimely != "":
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.untimely}
 	case h.notBinary != "":
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", h.notBinary)}
 	case h.pseudo&pseudoAuthority == 0 && h.hosts == 0:
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "no host or :authority header present"}
 	case h.method != http.MethodPost:
 		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", h.method)}
-	case timeout <= 0:
+	case h.timed && h.timeout <= 0:
 		return refusal(codes.DeadlineExceeded, "the deadline has passed already")
 	case m == nil:
 		return refusal(codes.Unimplemented, s.unknown(h.path))

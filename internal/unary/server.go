@@ -177,15 +177,16 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return maps.Clon
 
 // unknown says which part of a method's name nobody knows, as grpc-go does.
 func (s *Server) unknown(path string) string {
-	service, name, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch _, known := s.services[service]; {
-	case !ok || path[0] != '/':
+	full, ok := strings.CutPrefix(path, "/")
+	at := strings.LastIndexByte(full, '/')
+	if !ok || at < 0 {
 		return "malformed method name"
-	case !known:
-		return "unknown service " + service
-	default:
-		return "unknown method " + name + " for service " + service
 	}
+	service, name := full[:at], full[at+1:]
+	if _, known := s.services[service]; !known {
+		return "unknown service " + service
+	}
+	return "unknown method " + name + " for service " + service
 }
 
 // Serve accepts connections until the server is stopped, when it returns nil, or l

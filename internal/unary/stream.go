@@ -25,9 +25,8 @@ type stream struct {
 	refusal    *response // how it is answered without a handler; nil: a handler is asked
 	fields     []hpack.HeaderField
 	authority  string
-	subtype    string        // what follows application/grpc
-	encoding   string        // of messages
-	timeout    time.Duration // of the call
+	subtype    string // what follows application/grpc
+	encoding   string // of messages
 	deadline   time.Time
 	declared   int64 // content-length; below zero: none
 	received   int64
@@ -40,7 +39,9 @@ type stream struct {
 	cancel     context.CancelFunc // of the handler; nil: none runs
 	handled    bool               // a handler has it, and may still when the stream is gone
 	headerSent bool
-	waiting    *response // for windows, with what is left of its message; nil: it does not
+	waiting    *response     // for windows, with what is left of its message; nil: it does not
+	listed     bool          // it is, or was, among those that wait
+	due        time.Duration // when the request has to be whole, and then, if the answer waits, that; guarded by mu too
 	sendWindow int64
 }
 
@@ -77,6 +78,46 @@ func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
 	return 0, false
 }
 
+// maxRequest is how long a request may take until it is whole.
+const maxRequest = 30 * time.Second
+
+// overdue reports whether there is a request that is not whole in its time, or an
+// answer that the client leaves no window for. mu is held.
+func (c *conn) overdue(now time.Duration) bool {
+	for _, st := range c.streams {
+		if st.late(now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (st *stream) late(now time.Duration) bool {
+	return now > st.due && (!st.handled || st.waiting != nil)
+}
+
+// expire ends the calls that are overdue. The reader does it, with mu held.
+func (c *conn) expire() error {
+	if err := c.raw.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	now := c.server.now()
+	for id, st := range c.streams {
+		switch {
+		case !st.late(now):
+		case st.refusal != nil:
+			c.answerStream(st, st.refusal)
+		case st.waiting == nil && !st.headerSent:
+			c.answerStream(st, refusal(codes.DeadlineExceeded, "the request is not whole in time"))
+		default:
+			c.server.o.Meters.Reset(true, http2.ErrCodeCancel)
+			c.write(c.framer.WriteRSTStream(id, http2.ErrCodeCancel))
+			c.remove(st, closedByServer)
+		}
+	}
+	return nil
+}
+
 // maxFree is how many streams a connection keeps for the next calls.
 const maxFree = 64
 
@@ -94,17 +135,16 @@ func (c *conn) remove(st *stream, how closedHow) {
 	if len(c.streams) == 0 {
 		c.idleSince = c.server.now()
 	}
-	if st.waiting != nil {
-		c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b == st })
-	}
-	if !st.handled && len(c.free) < maxFree {
+	st.waiting = nil
+	if !st.handled && !st.listed && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}
 }
 
-// newStream opens a stream. mu is held.
-func (c *conn) newStream(id uint32) *stream {
+// newStream opens a stream, whose request has to be whole within some time. mu is
+// held.
+func (c *conn) newStream(id uint32, within time.Duration) *stream {
 	var st *stream
 	if n := len(c.free); n > 0 {
 		st = c.free[n-1]
@@ -113,6 +153,7 @@ func (c *conn) newStream(id uint32) *stream {
 		st = new(stream)
 	}
 	st.id, st.recvWindow, st.sendWindow = id, streamWindow, c.peerWindow
+	st.due = c.server.now() + min(within, maxRequest)
 	c.streams[id] = st
 	return st
 }
@@ -152,9 +193,8 @@ func (c *conn) onHeaders(f *http2.HeadersFrame) error {
 func (c *conn) decode(f *http2.HeadersFrame) error {
 	c.head.reset()
 	c.decoder.SetEmitEnabled(true)
-	// A field that alone is longer than all may be is not decoded: its length says so
-	// before its content comes.
-	c.decoder.SetMaxStringLength(int(c.server.o.MaxHeaderBytes))
+	// More than the bound below lets through; it is for who claims a length.
+	c.decoder.SetMaxStringLength(4 * int(c.server.o.MaxHeaderBytes))
 	block, done, total := f.HeaderBlockFragment(), f.HeadersEnded(), 0
 	for {
 		// Compressed it may be longer than what it says, but not for ever: who sends
@@ -192,9 +232,9 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 	declared, ok := h.declared()
 	bad := h.malformed()
 	m := c.server.methods[h.path]
-	timeout, timely := time.Duration(math.MaxInt64), true
-	if h.timeout != "" {
-		timeout, timely = parseTimeout(h.timeout)
+	timeout := time.Duration(math.MaxInt64)
+	if h.timed {
+		timeout = h.timeout
 	}
 	c.mu.Lock()
 	c.lastID = id
@@ -206,16 +246,16 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		defer c.mu.Unlock()
 		return c.resetLocked(id, http2.ErrCodeRefusedStream)
 	}
-	st := c.newStream(id)
+	st := c.newStream(id, timeout)
 	c.mu.Unlock()
 	st.method, st.ended, st.declared, st.encoding = m, ended, declared, h.encoding
-	if isGRPC(h.contentType) && len(h.contentType) > len(contentType) && h.contentType[len(contentType)] == '+' {
+	if isGRPC(h.contentType) && len(h.contentType) > len(contentType)+1 && h.contentType[len(contentType)] == '+' {
 		st.subtype = h.contentType[len(contentType):]
 	}
-	if h.timeout != "" && timely {
-		st.timeout, st.deadline = timeout, c.readAt.Add(min(timeout, maxTimeout))
+	if h.timed {
+		st.deadline = c.readAt.Add(min(timeout, maxTimeout))
 	}
-	if r := c.server.refuse(h, m, timeout, timely); r != nil {
+	if r := c.server.refuse(h, m); r != nil {
 		st.refusal = r
 		if ended || r.http == 0 {
 			c.respond(st, r)
@@ -399,7 +439,10 @@ func (c *conn) answerStream(st *stream, r *response) {
 		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
 		if rest := c.sendData(st, b); len(rest) > 0 {
 			r.message = slices.Clone(rest)
-			st.waiting = r
+			st.waiting, st.listed, st.due = r, true, c.server.now()+c.server.o.WriteTimeout
+			if len(c.blocked) > 2*len(c.streams) {
+				c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
+			}
 			c.blocked = append(c.blocked, st)
 			return
 		}
@@ -476,18 +519,24 @@ func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
 	return b
 }
 
-// sendBlocked sends what waited for windows, the oldest first. mu is held.
-func (c *conn) sendBlocked() {
-	kept := c.blocked[:0]
-	for _, st := range c.blocked {
-		r := st.waiting
-		if r.message = c.sendData(st, r.message); len(r.message) > 0 {
-			kept = append(kept, st)
-			continue
-		}
-		st.waiting = nil
+// sendWaiting sends what a stream has waited with, as the windows allow. mu is held.
+func (c *conn) sendWaiting(st *stream) {
+	r := st.waiting
+	if r == nil {
+		return
+	}
+	if r.message = c.sendData(st, r.message); len(r.message) == 0 {
 		c.finishStream(st, r)
 	}
-	clear(c.blocked[len(kept):])
-	c.blocked = kept
+}
+
+// sendBlocked sends what streams have waited with, the oldest first. mu is held.
+func (c *conn) sendBlocked() {
+	for _, st := range c.blocked {
+		if c.sendWindow <= 0 {
+			break
+		}
+		c.sendWaiting(st)
+	}
+	c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
 }

@@ -1,0 +1,676 @@
+package unary_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"pgregory.net/rapid"
+
+	"github.com/slidegate/slidegate/internal/unary"
+)
+
+// limits are what both servers are told.
+var limits = unary.Options{
+	MaxMessageBytes: 4096, MaxStreams: 8, MaxHeaderBytes: 8192,
+	MinPingInterval: time.Nanosecond, // and scripts let time pass before each PING
+}
+
+// A step is something that a script does, after which the server comes to rest.
+type step struct {
+	what string
+	do   func(*run)
+	last bool // lean ends the connection
+}
+
+// A run is a script being played to one server.
+type run struct {
+	s *stage
+	p *peer
+
+	opened  map[uint32]string // streams, by what was asked
+	window  int64             // what the server may send on the connection
+	initial int64             // and on a stream, besides updates
+	updates map[uint32]int64
+	given   map[uint32]bool // streams that the script has reset before they were over
+	faults  []string
+}
+
+// outcome is what a script has come to.
+type outcome struct {
+	streams map[uint32]answer
+	asked   map[uint32]string
+	pongs   int
+	acked   int
+	goAway  []http2.ErrCode
+	closed  bool
+	faults  []string
+}
+
+// play plays a script. Nothing in it fails the test: what is wrong is a fault, so
+// that a script can be made smaller.
+func (script script) play(t *testing.T, k kind) (o outcome) {
+	synctest.Test(t, func(t *testing.T) {
+		l := pipes()
+		s := newStage(t, k, limits, l)
+		m := rude
+		if script.polite {
+			m = polite
+		}
+		r := &run{
+			s: s, p: newPeer(t, l.dial(t), m), opened: map[uint32]string{}, window: 65535, initial: 65535,
+			updates: map[uint32]int64{}, given: map[uint32]bool{},
+		}
+		_ = r.p.try(func(w *wire) { w.preface() })
+		synctest.Wait()
+		for _, st := range script.steps {
+			if st.last {
+				o = r.outcome() // what was certain before
+				st.do(r)
+				synctest.Wait()
+				o.goAway, o.closed = r.outcome().goAway, !r.p.alive()
+				r.p.close()
+				synctest.Wait()
+				return
+			}
+			st.do(r)
+			synctest.Wait()
+			r.watch(script.polite)
+		}
+		// At last everything that can be answered is: the gate opens, windows too.
+		if !script.polite {
+			r.write(func(w *wire) {
+				w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+				w.update(0, 1<<24)
+			})
+			synctest.Wait()
+		}
+		s.open()
+		synctest.Wait()
+		o = r.outcome()
+		r.p.close()
+		synctest.Wait()
+	})
+	return o
+}
+
+// write sends, unless the server is gone.
+func (r *run) write(f func(*wire)) { _ = r.p.try(f) }
+
+// reset notes that the script has given a stream up: whether it was answered before
+// is all that is compared.
+func (r *run) reset(id uint32, code http2.ErrCode) {
+	r.p.mu.Lock()
+	if a := r.p.read.answers[id]; a == nil || !a.over() {
+		r.given[id] = true
+	}
+	r.p.mu.Unlock()
+	r.write(func(w *wire) { w.reset(id, code) })
+}
+
+// watch makes sure that the server stays within the windows that it has been given.
+func (r *run) watch(polite bool) {
+	if polite {
+		return
+	}
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if int64(r.p.read.data) > r.window {
+		r.faults = append(r.faults, fmt.Sprintf("%d bytes on a window of %d", r.p.read.data, r.window))
+	}
+	for id, a := range r.p.read.answers {
+		// A window that has shrunk leaves what was sent before.
+		if most := max(r.initial, 65535) + r.updates[id]; int64(len(a.data)) > most {
+			r.faults = append(r.faults, fmt.Sprintf("%d bytes on a stream's window of %d", len(a.data), most))
+		}
+	}
+}
+
+func (r *run) outcome() outcome {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	o := outcome{
+		streams: map[uint32]answer{}, asked: maps.Clone(r.opened), pongs: len(r.p.read.pongs), acked: r.p.read.acked,
+		closed: r.p.read.err != nil, faults: append(slices.Clone(r.faults), r.p.read.faults...),
+	}
+	for id, a := range r.p.read.answers {
+		if !r.given[id] {
+			o.streams[id] = *a
+		}
+	}
+	for _, g := range r.p.read.farewells {
+		o.goAway = append(o.goAway, g.code)
+	}
+	return o
+}
+
+// A script is a conversation.
+type script struct {
+	polite bool // windows are given back by themselves
+	steps  []step
+}
+
+// String is what a failing test tells.
+func (script script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "polite: %v\n", script.polite)
+	for i, s := range script.steps {
+		fmt.Fprintf(&b, "%2d. %s\n", i+1, s.what)
+	}
+	return b.String()
+}
+
+// A request may be put together in any way.
+type asking struct {
+	method   string
+	more     []string // see request
+	body     []byte
+	chunks   []int // lengths of DATA, the last for what is left
+	split    []int // lengths of header fragments, the same
+	pad      bool
+	priority bool
+	end      ending
+}
+
+// An ending is where END_STREAM is.
+type ending int
+
+const (
+	onHeaders ending = iota
+	onData
+	onEmptyData
+	never
+)
+
+func (e ending) String() string { return [...]string{"HEADERS", "DATA", "empty DATA", "nowhere"}[e] }
+
+func (a asking) String() string {
+	b := fmt.Sprintf("%x", a.body)
+	if len(b) > 40 {
+		b = b[:40] + "…"
+	}
+	return fmt.Sprintf("%s %q body %s (%d) in %v, headers in %v, padded %v, priority %v, END_STREAM on %v",
+		a.method, a.more, b, len(a.body), a.chunks, a.split, a.pad, a.priority, a.end)
+}
+
+// write writes the request as stream id.
+func (a asking) write(w *wire, id uint32) {
+	block := w.fields(request(a.method, a.more...))
+	param := http2.HeadersFrameParam{StreamID: id, EndStream: a.end == onHeaders}
+	if a.priority {
+		param.Priority = http2.PriorityParam{StreamDep: 0, Weight: 7, Exclusive: true}
+	}
+	if a.pad {
+		param.PadLength = 9
+	}
+	fragments := pieces(block, a.split)
+	param.BlockFragment, param.EndHeaders = fragments[0], len(fragments) == 1
+	must(w.fr.WriteHeaders(param))
+	for i, f := range fragments[1:] {
+		must(w.fr.WriteContinuation(id, i == len(fragments)-2, f))
+	}
+	if a.end == onHeaders {
+		return
+	}
+	parts := pieces(a.body, a.chunks)
+	for i, part := range parts {
+		end := a.end == onData && i == len(parts)-1
+		if a.pad {
+			must(w.fr.WriteDataPadded(id, end, part, make([]byte, 11)))
+		} else {
+			w.data(id, end, part)
+		}
+	}
+	if a.end == onEmptyData {
+		w.data(id, true, nil)
+	}
+}
+
+// pieces cuts b into pieces of these lengths, and one of what is left.
+func pieces(b []byte, lengths []int) [][]byte {
+	var out [][]byte
+	for _, n := range lengths {
+		n = min(n, len(b))
+		out = append(out, b[:n])
+		b = b[n:]
+	}
+	return append(out, b)
+}
+
+// zipped compresses.
+func zipped(b []byte) []byte {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, err := z.Write(b)
+	must(err)
+	must(z.Close())
+	return out.Bytes()
+}
+
+// oneOf draws from words.
+func oneOf[T any](t *rapid.T, label string, of ...T) T { return rapid.SampledFrom(of).Draw(t, label) }
+
+// seldom is true once in n.
+func seldom(t *rapid.T, label string, n int) bool {
+	return rapid.IntRange(0, n-1).Draw(t, label) == n-1
+}
+
+// drawHeaders draws what is odd about a request's headers: mostly nothing.
+func drawHeaders(t *rapid.T) []string {
+	var more []string
+	for range rapid.IntRange(0, 3).Draw(t, "fields") {
+		more = append(more, oneOf(t, "field",
+			"user-agent: test/1", "x-text: some text", "x-text: other  text", "x-empty: ", "grpc-accept-encoding: gzip, identity",
+			"x-bin: AQI", "x-bin: AQID", "x-bin: AQ==", "x-bin: ", "grpc-trace-bin: AAAA", "grpc-timeout: 5S", "grpc-timeout: 99999999H",
+			"grpc-timeout: 1000000u", "te: trailers", "-te", "host: other", "x-long: "+strings.Repeat("long ", 600), "set-fail: 1",
+			"content-type: application/grpc+proto", "content-type: application/grpc;charset=utf-8", "content-type: application/grpc+",
+			"grpc-encoding: identity", "grpc-encoding: gzip", "grpc-previous-rpc-attempts: 1", "grpc-status: 5", "grpc-message-type: x",
+			"cookie: a=b", "cookie: c=d", "x-forwarded-for: 1.2.3.4"))
+	}
+	if seldom(t, "odd", 3) {
+		more = append(more, oneOf(t, "odd field",
+			"content-type: text/plain", "-content-type", "content-type: application/grpcx", "content-type: Application/grpc",
+			"grpc-timeout: 0S", "grpc-timeout: 0n", "grpc-timeout: S", "grpc-timeout: 5", "grpc-timeout: 5x", "grpc-timeout: -5S", "grpc-timeout: 123456789S",
+			"grpc-timeout: +5S", "grpc-timeout: 5 S", "grpc-timeout: 1n",
+			"grpc-encoding: snappy", "grpc-encoding: GZIP", "grpc-encoding: ",
+			"x-bin: AQ,Ag", "x-bin: A", "x-bin: ****", "x-bin: AQ=", "x-bin: _-8=", "x-bin: AR",
+			"-:authority", ":method: GET", ":method: post", "connection: close", "x-long: "+strings.Repeat("x", 9000)))
+	}
+	return more
+}
+
+// drawBody draws what is sent, mostly one whole message.
+func drawBody(t *rapid.T, method string) []byte {
+	message := func() []byte {
+		switch method {
+		case "Large", "Bulk":
+			return value(oneOf(t, "size", "0", "1", "100", "16379", "16384", "70000", "x"))
+		case "Fail", "Refuse":
+			return value(oneOf(t, "failure", "1:", "2:text", "13:100% é\n", "5:bad \xff utf", "plain", "deadline", "canceled", "wrapped", "details", "0:fine", "99:strange", "x"))
+		}
+		return value(oneOf(t, "text", "", "x", "hello", strings.Repeat("long", 300), "\x00\xff"))
+	}
+	if !seldom(t, "odd body", 3) {
+		return framed(0, message())
+	}
+	return oneOf(t, "body", func() []byte { return nil },
+		func() []byte { return framed(0, message())[:rapid.IntRange(0, 5).Draw(t, "cut")] },
+		func() []byte { m := framed(0, message()); return m[:rapid.IntRange(0, len(m)-1).Draw(t, "cut")] },
+		func() []byte { return framed(0, []byte("\x0a\xffnot protobuf")) },
+		func() []byte { return framed(1, message()) },
+		func() []byte { return framed(byte(rapid.IntRange(2, 255).Draw(t, "flag")), message()) },
+		func() []byte { return framed(1, zipped(message())) },
+		func() []byte { return framed(1, zipped(value(strings.Repeat("a", 9000)))) },
+		func() []byte { z := zipped(value(strings.Repeat("a", 900))); return framed(1, z[:len(z)-9]) },
+		func() []byte { return framed(0, value(strings.Repeat("a", 4096))) },
+		func() []byte { return framed(0, make([]byte, 4096)) },
+		func() []byte { return binary.BigEndian.AppendUint32([]byte{0}, 1<<31) },
+		func() []byte { return append(framed(0, message()), framed(0, message())...) },
+		func() []byte { return append(framed(0, message()), 0, 0) },
+		func() []byte { return append(framed(0, message()), framed(0, []byte("\x0a\xff"))...) },
+		func() []byte { return append(framed(0, message()), 0, 0xff, 0, 0, 0) },
+	)()
+}
+
+var methods = []string{
+	"Echo", "Echo", "Ready", "Ready", "Tell", "Tell", "Set", "Fail", "Refuse", "Large", "Bulk", "Panic", "Crash", "Break",
+	"Gate", "Slow", "Wait", "Stream", "None", "/test.None/Echo", "/Echo", "/", "//", "/test.Play/", "/a/test.Play/Echo", "*",
+}
+
+func drawAsking(t *rapid.T) asking {
+	a := asking{method: rapid.SampledFrom(methods).Draw(t, "method"), more: drawHeaders(t)}
+	if !strings.HasPrefix(a.method, "/") && a.method == "*" {
+		a.more, a.method = append(a.more, ":path: "+oneOf(t, "path", "*", "Echo", "test.Play/Echo")), "Echo"
+	}
+	a.body = drawBody(t, a.method)
+	a.chunks = rapid.SliceOfN(rapid.IntRange(0, 9), 0, 4).Draw(t, "chunks")
+	a.split = rapid.SliceOfN(rapid.IntRange(0, 30), 0, 3).Draw(t, "split")
+	a.pad, a.priority = seldom(t, "pad", 4), seldom(t, "priority", 4)
+	a.end = oneOf(t, "end", onData, onData, onData, onData, onEmptyData, never, onHeaders)
+	return a
+}
+
+// drawStep draws what comes next. ids are the streams opened so far.
+func drawStep(t *rapid.T, ids *uint32, polite bool) step {
+	some := func() uint32 { return uint32(rapid.IntRange(0, int(*ids/2)).Draw(t, "stream"))*2 + 1 } // may be idle: see below
+	old := func() uint32 { return min(some(), *ids-2) }
+	ask := func() step {
+		a, id := drawAsking(t), *ids
+		*ids += 2
+		return step{what: fmt.Sprintf("stream %d: %v", id, a), do: func(r *run) {
+			r.opened[id] = a.String()
+			r.write(func(w *wire) { a.write(w, id) })
+		}}
+	}
+	if *ids == 1 {
+		return ask()
+	}
+	steps := []func() step{
+		ask, ask, ask, ask, ask,
+		func() step {
+			id, code := old(), oneOf(t, "code", http2.ErrCodeCancel, http2.ErrCodeNo, http2.ErrCode(0xbad))
+			return step{what: fmt.Sprintf("reset %d with %v", id, code), do: func(r *run) { r.reset(id, code) }}
+		},
+		func() step {
+			id, n := some(), uint32(rapid.IntRange(1, 9).Draw(t, "dependency"))
+			return step{what: fmt.Sprintf("priority of %d", id), do: func(r *run) {
+				r.write(func(w *wire) {
+					must(w.fr.WritePriority(id, http2.PriorityParam{StreamDep: n*2 + id, Weight: 3}))
+				})
+			}}
+		},
+		func() step {
+			typ, flags := http2.FrameType(rapid.IntRange(0x20, 0xff).Draw(t, "type")), http2.Flags(rapid.IntRange(0, 255).Draw(t, "flags"))
+			return step{what: fmt.Sprintf("a frame of type %d", typ), do: func(r *run) {
+				r.write(func(w *wire) { w.raw(typ, flags, 1, []byte("whatever")) })
+			}}
+		},
+		func() step {
+			return step{what: "ping", do: func(r *run) {
+				time.Sleep(time.Minute)
+				r.write(func(w *wire) { must(w.fr.WritePing(false, [8]byte{1, 2, 3})) })
+			}}
+		},
+		func() step {
+			n := oneOf(t, "table", 0, 1, 100, 4096, 65536)
+			return step{what: fmt.Sprintf("header table of %d", n), do: func(r *run) {
+				r.write(func(w *wire) { w.settings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(n)}) })
+			}}
+		},
+		func() step {
+			n := oneOf(t, "frame", 16384, 20000, 1<<24-1)
+			return step{what: fmt.Sprintf("frames of up to %d", n), do: func(r *run) {
+				r.p.frames(n)
+				r.write(func(w *wire) {
+					w.settings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(n)}, http2.Setting{ID: 0x99, Val: 7})
+				})
+			}}
+		},
+		func() step {
+			d := oneOf(t, "time", time.Millisecond, 2*time.Second, 10*time.Second)
+			return step{what: "time passes: " + d.String(), do: func(*run) { time.Sleep(d) }}
+		},
+		func() step {
+			return step{what: "GOAWAY of the client", do: func(r *run) {
+				r.write(func(w *wire) { must(w.fr.WriteGoAway(0, http2.ErrCodeNo, []byte("bye"))) })
+			}}
+		},
+	}
+	if !polite {
+		steps = append(
+			steps,
+			func() step {
+				n := oneOf(t, "window", 0, 1, 10, 1000, 65535, 200000)
+				return step{what: fmt.Sprintf("windows of %d", n), do: func(r *run) {
+					r.initial = max(r.initial, int64(n)) // bytes that were sent count for ever
+					r.write(func(w *wire) { w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(n)}) })
+				}}
+			},
+			func() step {
+				id, n := old(), rapid.IntRange(1, 70000).Draw(t, "update")
+				if seldom(t, "connection", 2) {
+					id = 0
+				}
+				return step{what: fmt.Sprintf("window of %d: %d more", id, n), do: func(r *run) {
+					if id == 0 {
+						r.window += int64(n)
+					} else {
+						r.updates[id] += int64(n)
+					}
+					r.write(func(w *wire) { w.update(id, uint32(n)) })
+				}}
+			})
+	}
+	return rapid.SampledFrom(steps).Draw(t, "step")()
+}
+
+func drawScript(t *rapid.T) script {
+	s := script{polite: rapid.Bool().Draw(t, "polite")}
+	ids := uint32(1)
+	for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		s.steps = append(s.steps, drawStep(t, &ids, s.polite))
+	}
+	return s
+}
+
+// A difference is something that the two servers may answer differently.
+type difference struct {
+	name, why string
+	// even makes both answers the same where they differ in this alone.
+	even func(asked string, lean, standard *answer)
+}
+
+// differences are all of them.
+var differences = []difference{
+	{
+		"empty message", "grpc-go says grpc-message also of a call that went well; nothing reads it there, and without it the trailers are shorter",
+		func(_ string, lean, standard *answer) {
+			for _, a := range []*answer{lean, standard} {
+				for i, h := range a.headers {
+					a.headers[i] = slices.DeleteFunc(h, func(f hpack.HeaderField) bool { return f.Name == "grpc-message" && f.Value == "" })
+				}
+			}
+		},
+	},
+	{
+		"accept list", "the protocol asks for grpc-accept-encoding where an encoding is not understood; grpc-go leaves it out",
+		func(_ string, lean, _ *answer) {
+			if lean.last("grpc-status") == "12" {
+				for i, h := range lean.headers {
+					lean.headers[i] = slices.DeleteFunc(h, func(f hpack.HeaderField) bool { return f.Name == "grpc-accept-encoding" })
+				}
+			}
+		},
+	},
+	{
+		"words", "what the transport itself refuses is refused with the same code, but in shorter words",
+		func(_ string, lean, standard *answer) {
+			x, y := lean.last("grpc-message"), standard.last("grpc-message")
+			for _, w := range words {
+				if strings.HasPrefix(x, w[0]) && strings.HasPrefix(y, w[1]) && lean.last("grpc-status") == standard.last("grpc-status") {
+					setLast(lean, "grpc-message", y)
+				}
+			}
+		},
+	},
+	{
+		"deadline", "at the deadline grpc-go resets the stream while the handler is about to answer DEADLINE_EXCEEDED: either may be seen",
+		func(asked string, lean, standard *answer) {
+			canceled := func(a *answer) bool { return a.reset != nil && *a.reset == http2.ErrCodeCancel }
+			late := func(a *answer) bool { return a.last("grpc-status") == "4" || canceled(a) }
+			if strings.Contains(asked, "grpc-timeout") && late(lean) && late(standard) && (canceled(lean) || canceled(standard)) {
+				*lean = *standard
+			}
+		},
+	},
+	{
+		"patience", "what is wrong with a request is said when it has ended, if that does not cost more than to say it at once",
+		func(asked string, lean, standard *answer) {
+			if strings.Contains(asked, "END_STREAM on nowhere") && !lean.over() && standard.over() && standard.last("grpc-status") != "0" {
+				*lean = *standard
+			}
+		},
+	},
+	{
+		"cardinality", "that a call has not one message but none or two is UNIMPLEMENTED by the protocol, and INTERNAL with grpc-go",
+		func(_ string, lean, standard *answer) {
+			const violation = "cardinality violation: "
+			if strings.HasPrefix(lean.last("grpc-message"), violation) && lean.last("grpc-status") == "12" &&
+				strings.HasPrefix(standard.last("grpc-message"), violation) && standard.last("grpc-status") == "13" {
+				setLast(lean, "grpc-status", "13")
+			}
+		},
+	},
+	{
+		"second message", "that there is a second message is enough: grpc-go reads it, and says what is wrong with it",
+		func(asked string, lean, standard *answer) {
+			early := !standard.over() && strings.Contains(asked, "END_STREAM on nowhere")
+			refused := standard.ended && standard.last("grpc-status") != "0"
+			if strings.HasPrefix(lean.last("grpc-message"), "cardinality violation: received multiple ") && (early || refused) {
+				*lean = *standard
+			}
+		},
+	},
+	{
+		"subtype", "what stands behind a semicolon is a parameter; grpc-go takes it for a subtype",
+		func(asked string, lean, standard *answer) {
+			if strings.Contains(asked, "application/grpc;") && strings.Contains(standard.first("content-type"), "charset") {
+				setFirst(standard, "content-type", lean.first("content-type"))
+			}
+			if strings.Contains(asked, `application/grpc+"`) && lean.first("content-type") == "application/grpc+" {
+				setFirst(lean, "content-type", "application/grpc") // an empty one comes back as it is
+			}
+		},
+	},
+	{
+		"nothing to compress", "an empty answer is not compressed; grpc-go names the encoding all the same",
+		func(_ string, lean, standard *answer) {
+			if len(lean.data) == 5 && lean.first("grpc-encoding") == "" && len(standard.headers) > 0 {
+				standard.headers[0] = slices.DeleteFunc(standard.headers[0], func(f hpack.HeaderField) bool { return f.Name == "grpc-encoding" })
+			}
+		},
+	},
+	{
+		"header list", "a header list that is too long is a call that is refused; grpc-go resets the stream",
+		func(_ string, lean, standard *answer) {
+			if strings.HasPrefix(lean.last("grpc-message"), "the header list is larger") && standard.reset != nil && *standard.reset == http2.ErrCodeFrameSize {
+				*lean = *standard
+			}
+		},
+	},
+	{
+		"streaming", "methods that stream are not served",
+		func(asked string, lean, standard *answer) {
+			if strings.HasPrefix(asked, "Stream ") && lean.last("grpc-status") == "12" && standard.over() {
+				*lean = *standard
+			}
+		},
+	},
+}
+
+// words are how messages begin that differ: those of unary and of grpc-go.
+var words = [][2]string{
+	{"the deadline has passed", "context deadline exceeded"},
+	{"malformed method name", "malformed method name: "},
+	{"unknown service a", "unknown service a/test.Play"}, // the first slash, or the last
+	{"malformed grpc-timeout: ", "malformed grpc-timeout: "},
+	{"malformed binary metadata in header ", "malformed binary metadata "},
+	{"the method is ", "Received a HEADERS frame with :method "},
+	{"grpc-encoding ", "grpc: Decompressor is not installed for grpc-encoding "},
+	{"there are several hosts", "num values of :authority: "},
+	{"received message larger than max (", "grpc: received message larger than max ("},
+	{"received message after decompression larger than max ", "grpc: received message after decompression larger than max "},
+	{"the message cannot be decompressed", "grpc: failed to decompress the message: "},
+	{"the message cannot be decompressed", "grpc: failed to read decompressed data: "},
+	{"compressed flag set with identity or empty encoding", "grpc: compressed flag set with identity or empty encoding"},
+	{"received unexpected payload format ", "grpc: received unexpected payload format "},
+}
+
+// setFirst changes a field of the first HEADERS.
+func setFirst(a *answer, name, value string) { change(a.headers[0], name, value) }
+
+// setLast changes a field of the last HEADERS.
+func setLast(a *answer, name, value string) { change(a.headers[len(a.headers)-1], name, value) }
+
+func change(h []hpack.HeaderField, name, value string) {
+	for i := range h {
+		if h[i].Name == name {
+			h[i].Value = value
+		}
+	}
+}
+
+// told is an answer in words that can be compared.
+func told(a *answer) []string {
+	var out []string
+	for i, h := range a.headers {
+		var lines []string
+		for _, f := range h {
+			lines = append(lines, fmt.Sprintf("headers %d: %s: %q", i, f.Name, f.Value))
+		}
+		slices.Sort(lines) // metadata has no order
+		out = append(out, lines...)
+	}
+	out = append(out, fmt.Sprintf("data: %d bytes, %.100x", len(a.data), a.data))
+	switch {
+	case a.ended:
+		out = append(out, "ended") // a reset behind the end says only that the request has none
+	case a.reset != nil:
+		out = append(out, "reset: "+a.reset.String())
+	default:
+		out = append(out, "open")
+	}
+	return out
+}
+
+// same is the property: both servers say the same.
+func same(tt *testing.T, a, b kind) func(*rapid.T) {
+	return func(t *rapid.T) {
+		s := drawScript(t)
+		for _, d := range s.differ(tt, a, b) {
+			t.Errorf("%s", d)
+		}
+		if t.Failed() {
+			t.Log(s.String())
+		}
+	}
+}
+
+// differ plays a script to both, and says what is not the same.
+func (script script) differ(t *testing.T, a, b kind) []string {
+	got, want := script.play(t, a), script.play(t, b)
+	var out []string
+	if a.name != standard.name {
+		out = got.faults
+	}
+	for _, id := range slices.Sorted(maps.Keys(want.asked)) {
+		asked, x, y := want.asked[id], clone(got.streams[id]), clone(want.streams[id])
+		if a.name != standard.name && x.resets > 1 {
+			out = append(out, fmt.Sprintf("stream %d was reset %d times: %v", id, x.resets, &x))
+		}
+		for _, d := range differences {
+			d.even(asked, &x, &y)
+		}
+		if diff := cmp.Diff(told(&y), told(&x)); diff != "" {
+			out = append(out, fmt.Sprintf("stream %d, %s\n(-%s +%s)\n%s", id, asked, b.name, a.name, diff))
+		}
+	}
+	if got.pongs != want.pongs || got.acked != want.acked {
+		out = append(out, fmt.Sprintf("%s acknowledged %d PINGs and %d SETTINGS, %s %d and %d", a.name, got.pongs, got.acked, b.name, want.pongs, want.acked))
+	}
+	// Of what makes it close a connection grpc-go does not say a word.
+	if got.closed != want.closed || !got.closed && len(got.goAway) != len(want.goAway) {
+		out = append(out, fmt.Sprintf("%s: closed %v, GOAWAY %v; %s: %v, %v", a.name, got.closed, got.goAway, b.name, want.closed, want.goAway))
+	}
+	return out
+}
+
+func clone(a answer) answer {
+	a.headers = slices.Clone(a.headers)
+	for i := range a.headers {
+		a.headers[i] = slices.Clone(a.headers[i])
+	}
+	a.data = slices.Clone(a.data)
+	return a
+}
+
+// TestSame plays random conversations to both servers.
+func TestSame(t *testing.T) { rapid.Check(t, same(t, lean, standard)) }
+
+// TestStandardIsItself makes sure that what TestSame finds is not chance.
+func TestStandardIsItself(t *testing.T) { rapid.Check(t, same(t, standard, standard)) }
+
+// FuzzSame does what TestSame does, with conversations that the fuzzer has made up.
+func FuzzSame(f *testing.F) {
+	f.Fuzz(func(t *testing.T, b []byte) { rapid.MakeFuzz(same(t, lean, standard))(t, b) })
+}

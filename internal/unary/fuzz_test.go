@@ -1,0 +1,197 @@
+package unary_test
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/slidegate/slidegate/internal/unary"
+)
+
+// How the bytes of FuzzConnection are sent, as bits.
+const (
+	withoutPreface = 1 << iota // they are all that is sent
+	inPieces                   // the server comes to rest after every few
+	slowly                     // and time passes
+	rudely                     // nothing is acknowledged, and no window given back
+	draining                   // the server is stopped in the middle
+	unread                     // the client does not read
+
+	allManners = 1<<iota - 1
+)
+
+// FuzzConnection sends any bytes behind a good preface, or in place of one. Whatever
+// they are: nothing panics, what the server sends is HTTP/2, and when the client is
+// gone nothing is left of it.
+func FuzzConnection(f *testing.F) {
+	for _, b := range conversations() {
+		for _, m := range []byte{0, inPieces, slowly | inPieces | rudely, draining} {
+			f.Add(m, b)
+		}
+	}
+	f.Add(byte(withoutPreface), []byte(http2.ClientPreface))
+	f.Add(byte(withoutPreface), []byte("GET / HTTP/1.1\r\nHost: test\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, how byte, b []byte) {
+		if how > allManners {
+			t.Skip("no such manner")
+		}
+		synctest.Test(t, func(t *testing.T) { converse(t, how, b) })
+	})
+}
+
+func converse(t *testing.T, how byte, b []byte) {
+	ledger := newLedger()
+	o := limits
+	o.Meters = ledger
+	s := newStage(t, lean, o, pipes())
+	m := polite
+	switch {
+	case how&unread != 0:
+		m = deaf
+	case how&rudely != 0:
+		m = rude
+	}
+	p := newPeer(t, s.l.dial(t), m)
+	p.frames(1 << 24) // the bytes may allow it
+	if how&withoutPreface == 0 {
+		// Nobody may be left to take it when it does not read.
+		go func() { _ = p.try(func(w *wire) { w.preface() }) }()
+		synctest.Wait()
+	}
+	pieces := [][]byte{b}
+	if how&inPieces != 0 {
+		pieces = nil
+		for n := max(7, len(b)/50); len(b) > n; b = b[n:] {
+			pieces = append(pieces, b[:n])
+		}
+		pieces = append(pieces, b)
+	}
+	stopped := make(chan struct{})
+	if how&draining == 0 {
+		close(stopped)
+	}
+	for i, piece := range pieces {
+		if how&draining != 0 && i == len(pieces)/2 {
+			go func() { s.GracefulStop(); close(stopped) }()
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- p.try(func(w *wire) { w.Write(piece) }) }()
+		synctest.Wait()
+		if how&slowly != 0 {
+			time.Sleep(time.Second)
+		}
+		select {
+		case err := <-sent:
+			if err != nil {
+				pieces = nil // the server has hung up
+			}
+		case <-time.After(time.Minute):
+			// It does not read because nobody reads what it says.
+			if how&unread == 0 {
+				t.Errorf("the server does not read: %v", p.told())
+			}
+		}
+		if pieces == nil {
+			break
+		}
+	}
+	synctest.Wait()
+	p.close()
+	s.open()
+	if how&draining != 0 && len(pieces) == 0 {
+		go func() { s.GracefulStop() }()
+	}
+	select {
+	case <-stopped:
+	case <-time.After(time.Minute):
+		if how&draining != 0 && pieces != nil {
+			t.Errorf("the server does not stop: %v", p.told())
+		}
+	}
+	s.Stop()
+	synctest.Wait()
+	p.sound()
+	if n := s.running.Load(); n != 0 {
+		t.Errorf("%d calls are still running", n)
+	}
+	if ledger.opened != 1 || ledger.closed != 1 {
+		t.Errorf("%d connections were opened and %d closed", ledger.opened, ledger.closed)
+	}
+	for reason := range ledger.goAways() {
+		if reason == "bug" || !known(reason) {
+			t.Errorf("the connection has ended for the reason %q", reason)
+		}
+	}
+}
+
+func known(reason string) bool {
+	for _, r := range unary.Reasons {
+		if r == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// conversations are what clients send, behind preface and first settings.
+func conversations() [][]byte {
+	made := func(f func(w *wire)) []byte {
+		w := newWire()
+		f(w)
+		return bytes.Clone(w.Bytes())
+	}
+	return [][]byte{
+		made(func(w *wire) { w.call(1, "Ready", value("hello")) }),
+		made(func(w *wire) { // as a load generator does
+			w.update(0, 1<<30)
+			must(w.fr.WriteSettingsAck())
+			for id := uint32(1); id < 65; id += 2 {
+				w.call(id, "Ready", value("hello"))
+			}
+		}),
+		made(func(w *wire) { // as a proxy does
+			must(w.fr.WriteSettingsAck())
+			w.call(1, "Slow", value("hello"), "grpc-timeout: 20m", "x-request-id: 1", "x-bin: AQI")
+			w.call(3, "Echo", value("hello"), "grpc-timeout: 20m", "x-request-id: 2", "x-bin: AQI")
+			w.reset(1, http2.ErrCodeCancel)
+			must(w.fr.WritePing(false, [8]byte{1}))
+			w.call(5, "Tell", value("hello"), "grpc-encoding: gzip")
+			must(w.fr.WriteGoAway(0, http2.ErrCodeNo, nil))
+		}),
+		made(func(w *wire) { // all kinds of frames
+			block := w.fields(request("Set"))
+			must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:10], PadLength: 3, Priority: http2.PriorityParam{StreamDep: 3, Weight: 9}}))
+			must(w.fr.WriteContinuation(1, false, block[10:20]))
+			must(w.fr.WriteContinuation(1, true, block[20:]))
+			must(w.fr.WriteDataPadded(1, false, framed(0, value("hello"))[:4], make([]byte, 3)))
+			must(w.fr.WritePriority(5, http2.PriorityParam{StreamDep: 1}))
+			w.data(1, false, framed(0, value("hello"))[4:])
+			w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3}, http2.Setting{ID: http2.SettingHeaderTableSize}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20})
+			w.headers(1, true, []hpack.HeaderField{{Name: "trailer", Value: "x"}})
+			w.update(1, 5)
+			w.raw(0x55, 0xff, 7, []byte("unknown"))
+			w.call(3, "Bulk", value("70000"))
+			w.update(0, 100_000)
+			w.update(3, 100_000)
+		}),
+		made(func(w *wire) { // what is refused
+			w.call(1, "None", value("hello"))
+			w.call(3, "Echo", value("hello"), "content-type: text/plain")
+			w.call(5, "Echo", value("hello"), ":method: GET")
+			w.call(7, "Echo", value("hello"), "grpc-timeout: 5x")
+			w.call(9, "Echo", value("hello"), "grpc-encoding: snappy")
+			w.headers(11, true, request("Echo"))
+			w.headers(13, false, request("Echo"))
+			w.data(13, false, []byte{0, 0, 0xff, 0, 0})
+			w.headers(15, false, request("Echo", "grpc-encoding: gzip"))
+			w.data(15, true, framed(1, zipped(value("hello"))))
+			w.headers(17, true, request("Echo", "connection: close"))
+			w.call(19, "Crash", nil)
+			w.call(21, "Refuse", value("5:not found"))
+		}),
+	}
+}

@@ -1,0 +1,233 @@
+package unary_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // what clients may compress with
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slidegate/slidegate/internal/unary"
+)
+
+// play is the name of the service that does what tests ask it to.
+const play = "/test.Play/"
+
+// A player is that service. All of its methods take and return a BytesValue.
+type player struct {
+	running, most, begun, finished atomic.Int64  // calls that wait
+	gate                           chan struct{} // Gate, Slow and Stay wait until it is closed
+}
+
+func newPlayer() *player { return &player{gate: make(chan struct{})} }
+
+// A deed is a method: what it makes of a message.
+type deed func(ctx context.Context, in []byte) ([]byte, error)
+
+// deeds are the methods by name.
+func (p *player) deeds() map[string]deed {
+	return map[string]deed{
+		"Echo":   func(_ context.Context, in []byte) ([]byte, error) { return in, nil },
+		"Wait":   p.wait,
+		"Gate":   p.pass,
+		"Stay":   p.stay,
+		"Fail":   func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) },
+		"Tell":   tell,
+		"Set":    set,
+		"Large":  large,
+		"Panic":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },
+		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                  // a Prompt
+		"Stop":   p.stay,                                                                                 // a Prompt with a Rest
+		"Slow":   p.pass,                                                                                 // a Prompt with a Rest
+		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) }, // a Prompt
+		"Bulk":   large,                                                                                  // a Prompt
+		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Prompt
+		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // the Rest of a Prompt
+	}
+}
+
+// wait runs until its context ends.
+func (p *player) wait(ctx context.Context, _ []byte) ([]byte, error) {
+	defer p.enter()()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// pass waits for the gate.
+func (p *player) pass(ctx context.Context, in []byte) ([]byte, error) {
+	defer p.enter()()
+	select {
+	case <-p.gate:
+		return in, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// stay waits for the gate, whatever becomes of the call.
+func (p *player) stay(_ context.Context, in []byte) ([]byte, error) {
+	defer p.enter()()
+	<-p.gate
+	return in, nil
+}
+
+// enter counts a call that waits, and returns what is to be called at its end.
+func (p *player) enter() func() {
+	p.begun.Add(1)
+	n := p.running.Add(1)
+	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
+	}
+	return func() {
+		p.running.Add(-1)
+		p.finished.Add(1)
+	}
+}
+
+// failure is the error that is asked for: "code:message", or the name of one that
+// is no status.
+func failure(in string) error {
+	switch in {
+	case "plain":
+		return errors.New("plain")
+	case "deadline":
+		return fmt.Errorf("wrapped: %w", context.DeadlineExceeded)
+	case "canceled":
+		return context.Canceled
+	case "wrapped":
+		return fmt.Errorf("wrapped: %w", status.Error(codes.NotFound, "inner"))
+	case "details":
+		s, err := status.New(codes.FailedPrecondition, "with details").WithDetails(wrapperspb.String("detail"))
+		if err != nil {
+			return err
+		}
+		return s.Err()
+	}
+	code, message, _ := strings.Cut(in, ":")
+	n, err := strconv.ParseUint(code, 10, 32)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, "which failure?")
+	}
+	return status.Error(codes.Code(n), message)
+}
+
+// tell says what a handler sees of its call.
+func tell(ctx context.Context, in []byte) ([]byte, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	var lines []string
+	for name, values := range md {
+		for _, v := range values {
+			lines = append(lines, fmt.Sprintf("%s=%q", name, v))
+		}
+	}
+	slices.Sort(lines)
+	_, timed := ctx.Deadline()
+	method, _ := grpc.Method(ctx)
+	lines = append(lines, fmt.Sprintf("deadline %v method %q message %d bytes", timed, method, len(in)))
+	return []byte(strings.Join(lines, "\n")), nil
+}
+
+// set answers with metadata: message bytes that are no text in a -bin field, which
+// the client's own field set-fail has come with an error.
+func set(ctx context.Context, in []byte) ([]byte, error) {
+	if err := grpc.SetHeader(ctx, metadata.Pairs("play-header", "a", "play-header", "b", "play-bin", string(in))); err != nil {
+		return nil, err
+	}
+	if err := grpc.SetTrailer(ctx, metadata.Pairs("play-trailer", "c d", "play-trailer-bin", string(in))); err != nil {
+		return nil, err
+	}
+	if len(metadata.ValueFromIncomingContext(ctx, "set-fail")) > 0 {
+		return nil, status.Error(codes.Aborted, "as asked")
+	}
+	return in, nil
+}
+
+// large answers with as many bytes as it is asked for.
+func large(_ context.Context, in []byte) ([]byte, error) {
+	n, err := strconv.Atoi(string(in))
+	if err != nil || n < 0 || n > 1<<20 {
+		return nil, status.Error(codes.InvalidArgument, "how many bytes?")
+	}
+	return make([]byte, n), nil
+}
+
+// desc describes the service to either server.
+func (p *player) desc() *grpc.ServiceDesc {
+	d := &grpc.ServiceDesc{ServiceName: "test.Play", HandlerType: (*any)(nil)}
+	for name, do := range p.deeds() {
+		d.Methods = append(d.Methods, grpc.MethodDesc{MethodName: name, Handler: handler(name, do)})
+	}
+	d.Streams = []grpc.StreamDesc{{
+		StreamName: "Stream", ServerStreams: true,
+		Handler: func(any, grpc.ServerStream) error { return status.Error(codes.OutOfRange, "streamed") },
+	}}
+	return d
+}
+
+func handler(name string, do deed) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the type is grpc's
+		in := new(wrapperspb.BytesValue)
+		if err := decode(in); err != nil {
+			return nil, err
+		}
+		call := func(ctx context.Context, in any) (any, error) {
+			out, err := do(ctx, in.(*wrapperspb.BytesValue).GetValue())
+			if err != nil {
+				return nil, err
+			}
+			return wrapperspb.Bytes(out), nil
+		}
+		if interceptor == nil {
+			return call(ctx, in)
+		}
+		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: play + name}, call)
+	}
+}
+
+// prompts has the methods that need not wait answered on the reading goroutine.
+func (p *player) prompts(s *unary.Server) {
+	for _, name := range []string{"Ready", "Refuse", "Bulk", "Crash"} {
+		do := p.deeds()[name]
+		s.Prompt(play+name, func(request, answer []byte) ([]byte, unary.Rest, error) {
+			answer, err := encoded(context.Background(), do, request, answer)
+			return answer, nil, err
+		})
+	}
+	for _, name := range []string{"Slow", "Stop", "Break"} {
+		do := p.deeds()[name]
+		s.Prompt(play+name, func(request, _ []byte) ([]byte, unary.Rest, error) {
+			request = slices.Clone(request)
+			return nil, func(ctx context.Context, answer []byte) ([]byte, error) { return encoded(ctx, do, request, answer) }, nil
+		})
+	}
+}
+
+// encoded does a deed with messages as they are on the wire.
+func encoded(ctx context.Context, do deed, request, answer []byte) ([]byte, error) {
+	in := new(wrapperspb.BytesValue)
+	if err := proto.Unmarshal(request, in); err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	out, err := do(ctx, in.GetValue())
+	if err != nil {
+		return nil, err
+	}
+	return proto.MarshalOptions{}.MarshalAppend(answer, wrapperspb.Bytes(out))
+}
+
+// base64Of is how binary metadata is sent.
+func base64Of(s string) string { return base64.RawStdEncoding.EncodeToString([]byte(s)) }
+
+// soon is how long a test waits for what must come, on a machine that is busy.
+const soon = 20 * time.Second
