@@ -90,7 +90,7 @@ func newSide(t *rapid.T, dir *tier.Directory, now *time.Duration, s settings) *s
 
 func (s *side) close() {
 	s.store.Close()
-	s.local.Store.Close()
+	s.local.Close()
 }
 
 // answersOf are the directory's, those of somebody with limits of his own, and of
