@@ -97,16 +97,21 @@ mutants: test-servers ## break the window engine in many ways, one at a time, an
 	go run ./test/mutants
 
 .PHONY: bench
-bench: build test-servers ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
+bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
 	go run ./test/windowbench
-	go run ./test/bench -rls bin/rls
+	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
 # The servers keep their files in memory where there is a place for it: a disk that
 # makes Redis wait is not among the faults.
 .PHONY: chaos
 chaos: build test-servers ## what Redis does in production, made to happen under load: latencies, charges against answers, recovery; about 6 minutes
 	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
+
+.PHONY: soak
+soak: SOAK ?= -for 1h
+soak: build ## an hour of calls over connections that come and go in every way: nothing may fail, nothing may grow; SOAK has its flags
+	go run ./test/soak -rls bin/rls $(SOAK)
 
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian

@@ -85,7 +85,12 @@ func (h healthcheckCmd) Run(c *cli) error {
 	}
 	defer conn.Close()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
-	if err != nil {
+	switch {
+	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !isSocket(address):
+		// That a certificate is refused is often seen as a broken pipe: TLS 1.3 lets a
+		// client write before it is told.
+		return fmt.Errorf("healthcheck: %s: %w (grpc.tls.cert_file has to be good for a client, too, or grpc.address to have a unix socket)", address, err)
+	case err != nil:
 		return fmt.Errorf("healthcheck: %s: %w", address, err)
 	}
 	if out.GetStatus() != healthv1.HealthCheckResponse_SERVING {

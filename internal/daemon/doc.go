@@ -18,6 +18,15 @@
 // instance that says NOT_SERVING makes Envoy send it nothing more and let every
 // request pass. The page /readyz says no from the start of the drain.
 //
+// # gRPC
+//
+// The settings choose who speaks it: grpc-go, or package unary, which has the
+// adapters answer on the goroutine that reads. Services, health, codec and bounds
+// are the same. What streams, reflection and the Watch of health, is also on the
+// admin listener, where grpc-go answers next to the pages: calls there are told by
+// their content type, may last for ever, and end with the drain. They show the same
+// health as the main listener has, and nothing there can spend a quota.
+//
 // # Redis
 //
 // A service starts without its Redis and finds it later. Files with credentials

@@ -43,12 +43,9 @@ var (
 	_ grpcServer = (*unary.Server)(nil)
 )
 
-// An adapter is a service that answers one method.
-type adapter interface{ Register(grpc.ServiceRegistrar) }
-
-// A prompter is an adapter that answers without waiting where it can.
-type prompter interface {
-	adapter
+// An adapter is a service that answers one method, without waiting where it can.
+type adapter interface {
+	Register(grpc.ServiceRegistrar)
 	Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
 }
 
@@ -82,9 +79,7 @@ func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Serv
 	server := t.unary()
 	register(server)
 	for method, a := range adapters {
-		if p, ok := a.(prompter); ok {
-			server.Prompt(method, t.calls.intercepted(method, p.Prompt))
-		}
+		server.Prompt(method, t.calls.intercepted(method, a.Prompt))
 	}
 	return server, h
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -151,5 +152,42 @@ func testTransportIsMetered(t *testing.T, s config.Settings) {
 	} {
 		// Streams are counted once their answers have left.
 		waitFor(t, want, func() bool { return strings.Contains(page(), want) })
+	}
+}
+
+// TestCallsAreCounted looks for each call under its method and code, whichever way
+// it went through the transport.
+func TestCallsAreCounted(t *testing.T) { onEachTransport(t, testCallsAreCounted) }
+
+func testCallsAreCounted(t *testing.T, s config.Settings) {
+	r := start(t, s)
+	conn := dial(t, r.GRPC[0])
+	for range 2 {
+		if _, err := r.ask(demo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		out, err := authv3.NewAuthorizationClient(conn).Check(t.Context(), new(authv3.CheckRequest))
+		if err != nil || out.GetStatus().GetCode() != int32(codes.Unauthenticated) {
+			t.Errorf("a check without a key: %v, %v, want it answered and denied", out, err)
+		}
+	}
+	if _, err := r.ask(`{"domain":"edge"}`); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("no descriptors: %v, want INVALID_ARGUMENT", err)
+	}
+	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
+		t.Error(err)
+	}
+	_, body := get(t, "http://"+r.Admin+"/metrics")
+	for _, want := range []string{
+		`{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 2`,
+		`{code="InvalidArgument",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 1`,
+		`{code="OK",method="/envoy.service.auth.v3.Authorization/Check"} 3`,
+		`{code="OK",method="/grpc.health.v1.Health/Check"} 1`,
+	} {
+		if !strings.Contains(body, "slidegate_rpc_seconds_count"+want+"\n") {
+			t.Errorf("metrics lack %s", want)
+		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,13 +28,10 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// secured are settings with TLS and client certificates of an authority.
-func secured(t *testing.T, a *servers.Authority) config.Settings {
-	t.Helper()
-	s := settings(t)
+// secure sets TLS with client certificates of an authority.
+func secure(s *config.Settings, a *servers.Authority) {
 	files := &s.GRPC.TLS
 	files.ClientCAFile, files.CertFile, files.KeyFile = a.ServerFiles()
-	return s
 }
 
 // trusting is what a client of the authority has now.
@@ -65,9 +64,11 @@ func asks(t *testing.T, conn *grpc.ClientConn) error {
 }
 
 // TestTLS: who gets through, and who does not.
-func TestTLS(t *testing.T) {
+func TestTLS(t *testing.T) { onEachTransport(t, testTLS) }
+
+func testTLS(t *testing.T, s config.Settings) {
 	a, stranger := servers.NewAuthority(t), servers.NewAuthority(t)
-	s := secured(t, a)
+	secure(&s, a)
 	s.GRPC.Address = append(s.GRPC.Address, "unix://"+filepath.Join(t.TempDir(), "rls.sock"))
 	r := start(t, s)
 	tcp, socket := r.GRPC[0], r.GRPC[1]
@@ -123,13 +124,21 @@ func TestTLS(t *testing.T) {
 			t.Errorf("application protocol %q: got %v, want the connection closed", protocol, err)
 		}
 	}
-	r.waitLog("a client did not get through TLS")
+	waitFor(t, "a log line that says why somebody was refused", func() bool {
+		return slices.ContainsFunc(r.logs.FilterLevelExact(zap.DebugLevel).All(), func(e observer.LoggedEntry) bool {
+			return strings.Contains(fmt.Sprint(e.ContextMap()), "client didn't provide a certificate")
+		})
+	})
 }
 
 // TestTLSWithoutClientCertificates: without grpc.tls.client_ca_file nobody is asked.
 func TestTLSWithoutClientCertificates(t *testing.T) {
+	onEachTransport(t, testTLSWithoutClientCertificates)
+}
+
+func testTLSWithoutClientCertificates(t *testing.T, s config.Settings) {
 	a := servers.NewAuthority(t)
-	s := secured(t, a)
+	secure(&s, a)
 	s.GRPC.TLS.ClientCAFile = ""
 	r := start(t, s)
 	own := trusting(t, a)
@@ -140,10 +149,12 @@ func TestTLSWithoutClientCertificates(t *testing.T) {
 }
 
 // TestServerTLSThatChanges renews every certificate under a running service.
-func TestServerTLSThatChanges(t *testing.T) {
+func TestServerTLSThatChanges(t *testing.T) { onEachTransport(t, testServerTLSThatChanges) }
+
+func testServerTLSThatChanges(t *testing.T, s config.Settings) {
 	const changed, broken = "a file for connections has changed and counts for new ones", "a file for connections cannot be read; what it held before stays in use"
 	a := servers.NewAuthority(t)
-	s := secured(t, a)
+	secure(&s, a)
 	r := start(t, s)
 	before := trusting(t, a)
 	before.ClientSessionCache = tls.NewLRUClientSessionCache(0)
@@ -203,9 +214,12 @@ func TestServerTLSThatChanges(t *testing.T) {
 }
 
 // TestTLSResumesNothing: both certificates are looked at for every connection.
-func TestTLSResumesNothing(t *testing.T) {
+func TestTLSResumesNothing(t *testing.T) { onEachTransport(t, testTLSResumesNothing) }
+
+func testTLSResumesNothing(t *testing.T, s config.Settings) {
 	a := servers.NewAuthority(t)
-	r := start(t, secured(t, a))
+	secure(&s, a)
+	r := start(t, s)
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		own := trusting(t, a)
 		own.MinVersion, own.MaxVersion, own.NextProtos = version, version, []string{"h2"}
@@ -213,7 +227,7 @@ func TestTLSResumesNothing(t *testing.T) {
 		for range 2 {
 			conn := handshake(t, r.GRPC[0], own)
 			// A ticket of TLS 1.3 would come before anything else.
-			if _, err := http2.NewFramer(nil, conn).ReadFrame(); err != nil {
+			if _, err := greet(t, conn).ReadFrame(); err != nil {
 				t.Errorf("%x: %v", version, err)
 			}
 			if conn.ConnectionState().DidResume {
@@ -225,7 +239,8 @@ func TestTLSResumesNothing(t *testing.T) {
 
 // TestTLSFilesAtStart: what cannot be read then is an error, and nothing is served.
 func TestTLSFilesAtStart(t *testing.T) {
-	s := secured(t, servers.NewAuthority(t))
+	s := settings(t)
+	secure(&s, servers.NewAuthority(t))
 	write(t, s.GRPC.TLS.KeyFile, "torn")
 	err := Run(t.Context(), s, Options{Log: zap.NewNop(), Ready: func(Running) { t.Error("it serves") }})
 	if err == nil || !strings.HasPrefix(err.Error(), "grpc.tls.cert_file: "+s.GRPC.TLS.CertFile) {
@@ -234,8 +249,11 @@ func TestTLSFilesAtStart(t *testing.T) {
 }
 
 // TestSilentClients: who does not answer is disconnected after
-// grpc.keepalive_timeout, and who asks nothing after grpc.max_connection_idle.
-func TestSilentClients(t *testing.T) {
+// grpc.keepalive_timeout, and who asks nothing is told to go after
+// grpc.max_connection_idle.
+func TestSilentClients(t *testing.T) { onEachTransport(t, testSilentClients) }
+
+func testSilentClients(t *testing.T, s config.Settings) {
 	for what, c := range map[string]struct {
 		change func(*config.GRPC)
 		sees   http2.FrameType
@@ -244,7 +262,7 @@ func TestSilentClients(t *testing.T) {
 		"idle":   {func(g *config.GRPC) { g.MaxConnectionIdle = 100 * time.Millisecond }, http2.FrameGoAway},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := settings(t)
+			s := s
 			c.change(&s.GRPC)
 			conn, err := net.Dial("tcp", start(t, s).GRPC[0])
 			if err != nil {
@@ -254,15 +272,9 @@ func TestSilentClients(t *testing.T) {
 			if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
-				t.Fatal(err)
-			}
-			framer := http2.NewFramer(conn, conn)
-			if err := framer.WriteSettings(); err != nil {
-				t.Fatal(err)
-			}
+			framer := greet(t, conn)
 			seen := make(map[http2.FrameType]bool)
-			for {
+			for !seen[http2.FrameGoAway] {
 				f, err := framer.ReadFrame()
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatal("the connection was not closed")
@@ -291,4 +303,17 @@ func handshake(t *testing.T, address string, c *tls.Config) *tls.Conn {
 		t.Fatal(err)
 	}
 	return conn.(*tls.Conn)
+}
+
+// greet says what a client of HTTP/2 says first.
+func greet(t *testing.T, conn net.Conn) *http2.Framer {
+	t.Helper()
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return framer
 }

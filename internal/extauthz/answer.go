@@ -1,7 +1,6 @@
 package extauthz
 
 import (
-	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -195,7 +194,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 	if c.subject != nil {
 		if labels := c.subject.Labels(); len(labels) > 0 {
 			b = wire.AppendStructEntry(b, "labels", func(b []byte) []byte {
-				for _, name := range slices.Sorted(maps.Keys(labels)) {
+				for _, name := range c.sorted(labels) {
 					b = wire.AppendTextEntry(b, name, labels[name])
 				}
 				return b
@@ -215,6 +214,15 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 		b = wire.AppendVerdict(b, &c.verdict, nil)
 	}
 	return wire.AppendSubject(b, c.id, c.tier)
+}
+
+// sorted returns the names of labels, in memory of the call.
+func (c *call) sorted(labels map[string]string) []string {
+	for name := range labels {
+		c.names = append(c.names, name)
+	}
+	slices.Sort(c.names)
+	return c.names
 }
 
 // units are the windows that Envoy can pass on as the limit of a descriptor.

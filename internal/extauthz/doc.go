@@ -12,6 +12,9 @@
 //     internal/ratelimit ([Service] says how).
 //  4. The result becomes a CheckResponse, or a response of HTTP.
 //
+// [Service.Prompt] goes this way as far as nothing has to wait. What is left of it
+// goes on from there: nothing is looked up, charged or counted twice.
+//
 // # Results
 //
 // Every request has one [Result]. A denial is an answer: a code that is not OK,

@@ -163,6 +163,7 @@ type call struct {
 	fields   []headers.Header // for the client
 	body     []byte
 	upstream upstream
+	names    []string // of labels
 	encoded  []byte
 }
 
@@ -196,7 +197,8 @@ func (c *call) forget() {
 			Plain:       emptied(c.request.Plain, maxKept),
 		},
 		entries: emptied(c.entries, maxKept), verdict: c.verdict, fields: emptied(c.fields, maxKept),
-		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, encoded: emptied(c.encoded, maxKeptBytes),
+		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, names: emptied(c.names, maxKept),
+		encoded: emptied(c.encoded, maxKeptBytes),
 	}
 }
 
@@ -455,7 +457,7 @@ func (s *Service) limit(c *call, err error) {
 	if c.verdict.Degraded {
 		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now())
+	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now)
 	if c.verdict.Allowed {
 		return
 	}

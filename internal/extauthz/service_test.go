@@ -559,6 +559,19 @@ func BenchmarkCheck(b *testing.B) {
 				}
 			}
 		})
+		b.Run("prompt "+name, func(b *testing.B) {
+			s := newService(b, nil, nil)
+			raw, out := []byte(encode(b, in)), []byte(nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.now += 10 * time.Second
+				answer, rest, err := s.Prompt(raw, out[:0])
+				if err != nil || rest != nil {
+					b.Fatalf("%v, or there is a rest", err)
+				}
+				out = answer
+			}
+		})
 		if name != "authenticated" {
 			continue
 		}

@@ -1,5 +1,6 @@
 // Package headers renders a verdict as the header fields and the body that the
-// client sees. It is pure and allocates no more than the strings it returns.
+// client sees. It is pure, and allocates no more than the one text whose parts the
+// values are.
 //
 // # Styles
 //
@@ -28,7 +29,7 @@
 // # Safe values
 //
 // Envoy checks neither names nor values: a CR or LF would split the response for
-// HTTP/1 clients. Everything is checked here once more before it leaves, although
+// HTTP/1 clients. Every value is checked here once more before it leaves, although
 // it is made of numbers and checked names, and what fails is left out. A body
 // that is too long or not UTF-8 gives way to the problem document.
 package headers

@@ -80,8 +80,8 @@ func (r *Renderer) familiesFor(v *policy.Verdict) families {
 }
 
 // Append appends the fields for v to dst. There are none where nothing could
-// have denied the request. now is used for epoch resets alone.
-func (r *Renderer) Append(dst []Header, v *policy.Verdict, now time.Time) []Header {
+// have denied the request. now is asked for epoch resets alone.
+func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time) []Header {
 	if v.Decisive < 0 {
 		return dst
 	}
@@ -91,26 +91,69 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now time.Time) []Head
 	if s.Blind {
 		f = families{}
 	}
+	var (
+		room [256]byte // on the stack; what is longer is not
+		text = room[:0]
+		all  fields
+	)
 	if f.rateLimit {
-		dst = appendChecked(dst, "ratelimit-policy", string(appendPolicies(make([]byte, 0, 48), v)))
-		dst = appendChecked(dst, "ratelimit", string(appendRateLimit(make([]byte, 0, 48), s, reset)))
+		text = appendPolicies(text, v)
+		all.end("ratelimit-policy", text)
+		text = appendRateLimit(text, s, reset)
+		all.end("ratelimit", text)
 	}
 	if f.draft03 {
-		dst = appendChecked(dst, "ratelimit-limit", string(appendQuota(make([]byte, 0, 48), v)))
-		dst = appendChecked(dst, "ratelimit-remaining", strconv.FormatUint(s.Decision.Remaining, 10))
-		dst = appendChecked(dst, "ratelimit-reset", strconv.FormatInt(reset, 10))
+		text = appendQuota(text, v)
+		all.end("ratelimit-limit", text)
+		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
+		all.end("ratelimit-remaining", text)
+		text = strconv.AppendInt(text, reset, 10)
+		all.end("ratelimit-reset", text)
 	}
 	if f.x {
 		if f.epoch {
 			// The first whole second at which the wait is over.
-			reset = ceilUnix(now.Add(s.Reset()))
+			reset = ceilUnix(now().Add(s.Reset()))
 		}
-		dst = appendChecked(dst, "x-ratelimit-limit", strconv.FormatUint(s.Limit.Hits, 10))
-		dst = appendChecked(dst, "x-ratelimit-remaining", strconv.FormatUint(s.Decision.Remaining, 10))
-		dst = appendChecked(dst, "x-ratelimit-reset", strconv.FormatInt(reset, 10))
+		text = strconv.AppendUint(text, s.Limit.Hits, 10)
+		all.end("x-ratelimit-limit", text)
+		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
+		all.end("x-ratelimit-remaining", text)
+		text = strconv.AppendInt(text, reset, 10)
+		all.end("x-ratelimit-reset", text)
 	}
 	if !v.Allowed {
-		dst = appendChecked(dst, "retry-after", strconv.FormatInt(RetryAfter(s), 10))
+		text = strconv.AppendInt(text, RetryAfter(s), 10)
+		all.end("retry-after", text)
+	}
+	return all.appendTo(dst, string(text))
+}
+
+// maxFields is how many fields all styles have together.
+const maxFields = 9
+
+// fields are header fields whose values are parts of one text: it is all that they
+// leave to the collector.
+type fields struct {
+	n    int
+	name [maxFields]string
+	ends [maxFields]int
+}
+
+// end says that a field's value is what was appended to text since the last one.
+func (f *fields) end(name string, text []byte) {
+	f.name[f.n], f.ends[f.n] = name, len(text)
+	f.n++
+}
+
+// appendTo appends the fields, but none whose value could break a response.
+func (f *fields) appendTo(dst []Header, text string) []Header {
+	begin := 0
+	for i, end := range f.ends[:f.n] {
+		if value := text[begin:end]; httpguts.ValidHeaderFieldValue(value) {
+			dst = append(dst, Header{f.name[i], value})
+		}
+		begin = end
 	}
 	return dst
 }
@@ -196,14 +239,6 @@ func appendName(b []byte, name string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	return append(b, '"')
-}
-
-// appendChecked appends a field unless its name or value could break a response.
-func appendChecked(dst []Header, name, value string) []Header {
-	if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-		return dst
-	}
-	return append(dst, Header{name, value})
 }
 
 func ceilUnix(t time.Time) int64 {

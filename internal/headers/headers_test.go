@@ -10,6 +10,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -24,6 +25,9 @@ func status(name string, hits uint64, w time.Duration, d window.Decision) policy
 		Decision: d,
 	}
 }
+
+// unasked is the clock of who has no epoch to tell.
+func unasked() time.Time { panic("nobody needs the time") }
 
 // verdict has the given limits, one descriptor each; the first decides.
 func verdict(limits ...policy.LimitStatus) *policy.Verdict {
@@ -97,7 +101,7 @@ func TestAppend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, r.Append(nil, tt.v, now)); diff != "" {
+			if diff := cmp.Diff(tt.want, r.Append(nil, tt.v, func() time.Time { return now })); diff != "" {
 				t.Errorf("Append (-want +got):\n%s", diff)
 			}
 		})
@@ -126,7 +130,7 @@ func TestStructuredFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range r.Append(nil, verdict(half, daily, quick), time.Time{}) {
+	for _, h := range r.Append(nil, verdict(half, daily, quick), unasked) {
 		list, err := httpsfv.UnmarshalList([]string{h.Value})
 		if err != nil {
 			t.Errorf("%s: %s: %v", h.Name, h.Value, err)
@@ -156,7 +160,7 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
 		evil := half
 		evil.Limit.Policy = name
-		for _, h := range r.Append(nil, verdict(evil), time.Time{}) {
+		for _, h := range r.Append(nil, verdict(evil), unasked) {
 			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
 				t.Errorf("name %q: field %s: %q left the house", name, h.Name, h.Value)
 			}
@@ -176,7 +180,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 	for range 200 {
 		many = append(many, half)
 	}
-	for _, h := range r.Append(nil, verdict(many...), time.Time{}) {
+	for _, h := range r.Append(nil, verdict(many...), unasked) {
 		if len(h.Value) > 1024 {
 			t.Errorf("%s has %d bytes for 200 limits, want a bound", h.Name, len(h.Value))
 		}
@@ -224,7 +228,7 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 			{"ratelimit-remaining", "50"},
 			{"ratelimit-reset", "31"},
 		}
-		if diff := cmp.Diff(want, r.Append(nil, v, time.Time{})); diff != "" {
+		if diff := cmp.Diff(want, r.Append(nil, v, unasked)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -248,7 +252,7 @@ func TestStylesOfADomain(t *testing.T) {
 		for _, v := range []*policy.Verdict{verdict(half), verdict(denied)} {
 			v.Headers = tt.own
 			var got []string
-			for _, h := range r.Append(nil, v, time.Time{}) {
+			for _, h := range r.Append(nil, v, unasked) {
 				got = append(got, h.Name)
 			}
 			want := tt.want
@@ -262,19 +266,43 @@ func TestStylesOfADomain(t *testing.T) {
 	}
 	own := verdict(half)
 	own.Headers = []string{"x-ratelimit-epoch"}
-	if got := r.Append(nil, own, time.Unix(1_000_000, 0)); len(got) != 3 || got[2].Value != "1000031" {
+	if got := r.Append(nil, own, func() time.Time { return time.Unix(1_000_000, 0) }); len(got) != 3 || got[2].Value != "1000031" {
 		t.Errorf("epoch of a domain: %v, want the time at which the wait is over", got)
 	}
-	dst := make([]Header, 0, 8)
-	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), time.Time{}) })
+	dst := make([]Header, 0, maxFields)
+	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), unasked) })
 	styles := []string{"ratelimit"}
 	domain := testing.AllocsPerRun(100, func() {
 		v := verdict(half)
 		v.Headers = styles
-		dst = r.Append(dst[:0], v, time.Time{})
+		dst = r.Append(dst[:0], v, unasked)
 	})
 	if domain > service {
 		t.Errorf("%v allocations with the styles of a domain, %v with the service's", domain, service)
+	}
+}
+
+// TestOneText: all values are parts of one text, and one that is left out takes
+// nothing from the others.
+func TestOneText(t *testing.T) {
+	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied, daily)} {
+		dst := make([]Header, 0, maxFields)
+		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unasked) }); n > 1 {
+			t.Errorf("%s: %v allocations, want that of the text", name, n)
+		}
+		for _, h := range dst {
+			if !httpguts.ValidHeaderFieldName(h.Name) || strings.ToLower(h.Name) != h.Name {
+				t.Errorf("%s: field %q", name, h.Name)
+			}
+		}
+		v.Limits[0].Limit.Policy = "a\nb"
+		if got := r.Append(nil, v, unasked); !slices.Equal(got, dst[2:]) {
+			t.Errorf("%s: without the first two fields %q, want %q", name, got, dst[2:])
+		}
 	}
 }
 
@@ -333,7 +361,7 @@ func TestBlindDenial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, time.Time{})); diff != "" {
+	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unasked)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	if got := DenialType(v); got != ContentTypeProblem {
@@ -353,7 +381,7 @@ func TestBlindDenial(t *testing.T) {
 	}
 	// The store did decide: that is a denial like others.
 	v.Limits[v.Decisive].Blind = false
-	if got := r.Append(nil, v, time.Time{}); len(got) != 9 {
+	if got := r.Append(nil, v, unasked); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)
 	}
 }
@@ -394,10 +422,9 @@ func BenchmarkAppend(b *testing.B) {
 	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied), "three": verdict(half, daily, quick)} {
 		b.Run(name, func(b *testing.B) {
 			var dst []Header
-			now := time.Now()
 			b.ReportAllocs()
 			for b.Loop() {
-				dst = r.Append(dst[:0], v, now)
+				dst = r.Append(dst[:0], v, unasked)
 			}
 		})
 	}

@@ -100,7 +100,7 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 		dst = append(dst, ": "...)
 		dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
 		dst = append(dst, " hits in any "...)
-		dst = append(dst, policy.FormatWindow(s.Limit.Window)...)
+		dst = policy.AppendWindow(dst, s.Limit.Window)
 	}
 	if !s.Decision.Never {
 		dst = append(dst, "; try again in "...)

@@ -23,6 +23,12 @@
 // whose call fails is told at once as well; if it is recorded after that, a denial
 // may be remembered for as long as MaxAge, unless Forget is told.
 //
+// # At once
+//
+// [Store.TryTake] answers what [Store.Take] answers without the store: denials that are
+// remembered, and groups that leases cover as a whole. It looks for the leases first
+// and spends them when all are there. Everything else it leaves to Take, unchanged.
+//
 // # What is exact, and what is not
 //
 // A group is denied without the store only if a check of mode Enforce denies it.

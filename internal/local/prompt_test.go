@@ -210,7 +210,7 @@ func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 // else, or ends, spends nothing of the first.
 func TestLeaseSpentMeanwhile(t *testing.T) {
 	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
-	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
 		warm(t, p, a, b)
 		if p.SpendAfter(func() { spendable(t, p, b) }, a, b) {
 			t.Error("it was spent twice")

@@ -1,7 +1,10 @@
 package metrics
 
 import (
+	"maps"
 	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -30,6 +33,8 @@ type Metrics struct {
 	storeDown        prometheus.Gauge
 	foreignValues    prometheus.Counter
 	rpcSeconds       *prometheus.HistogramVec
+	rpcs             atomic.Pointer[map[rpc]prometheus.Observer] // never written to
+	rpcsMu           sync.Mutex                                  // held to replace it
 	panics           prometheus.Counter
 	reloads          *prometheus.CounterVec
 	configLoaded     prometheus.Gauge
@@ -168,9 +173,28 @@ func (m *Metrics) StoreDown(down bool) {
 // ForeignValue counts a value in Redis that was not a log and was thrown away.
 func (m *Metrics) ForeignValue() { m.foreignValues.Inc() }
 
-// RPC returns the histogram of one method and status code.
+// rpc names the histogram of some calls.
+type rpc struct{ method, code string }
+
+// RPC returns the histogram of one method and status code. It is asked for every
+// call, and the library takes longer to find one by its labels than to observe.
 func (m *Metrics) RPC(method, code string) prometheus.Observer {
-	return m.rpcSeconds.WithLabelValues(method, code)
+	name := rpc{method, code}
+	if known := m.rpcs.Load(); known != nil {
+		if o := (*known)[name]; o != nil {
+			return o
+		}
+	}
+	m.rpcsMu.Lock()
+	defer m.rpcsMu.Unlock()
+	all := make(map[rpc]prometheus.Observer)
+	if known := m.rpcs.Load(); known != nil {
+		maps.Copy(all, *known)
+	}
+	o := m.rpcSeconds.WithLabelValues(method, code)
+	all[name] = o
+	m.rpcs.Store(&all)
+	return o
 }
 
 // Panicked counts a call that panicked.

@@ -515,6 +515,55 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
+// TestRPCsAreApart: each method and code has its histogram, whoever asked first.
+func TestRPCsAreApart(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{})
+	var wg sync.WaitGroup
+	names := []string{"a", "b", "c", "d"}
+	const rounds = 50
+	for i := range names {
+		wg.Go(func() {
+			for range rounds {
+				for j := range names {
+					m.RPC("/s/"+names[(i+j)%len(names)], names[i]).Observe(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range families {
+		if f.GetName() != "slidegate_rpc_seconds" {
+			continue
+		}
+		for _, series := range f.GetMetric() {
+			seen++
+			if n := series.GetHistogram().GetSampleCount(); n != rounds {
+				t.Errorf("%v: %d calls, want %d", series.GetLabel(), n, rounds)
+			}
+		}
+	}
+	if want := len(names) * len(names); seen != want {
+		t.Errorf("%d series, want %d", seen, want)
+	}
+	if n := testing.AllocsPerRun(100, func() { m.RPC("/s/a", "a").Observe(1) }); n != 0 {
+		t.Errorf("observing a call allocates %v times", n)
+	}
+}
+
+func BenchmarkRPC(b *testing.B) {
+	m := New(prometheus.NewRegistry(), Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		m.RPC("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", "OK").Observe(0.0001)
+	}
+}
+
 func BenchmarkCount(b *testing.B) {
 	meter := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 1}).Meter("edge", "per-key")
 	b.Run("outcome", func(b *testing.B) {

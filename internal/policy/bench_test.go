@@ -75,3 +75,19 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkTry(b *testing.B) {
+	all, d := scenes(b)
+	for _, s := range all {
+		b.Run(s.name, func(b *testing.B) {
+			v := new(Verdict)
+			b.ReportAllocs()
+			for b.Loop() {
+				if decided, err := d.Try(s.req, v); !decided || err != nil {
+					b.Fatal(decided, err)
+				}
+				v.Forget()
+			}
+		})
+	}
+}

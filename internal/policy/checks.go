@@ -110,7 +110,7 @@ func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
 // terms returns a subject's own limits under a rule. They are good until the next
 // call.
 func (v *Verdict) terms(rule *Rule, o *tier.Override, observe float64) Terms {
-	v.own = v.own[:0]
+	v.own = emptied(v.own)
 	for _, l := range o.Limits {
 		v.own = append(v.own, Limit{Limit: l, Precision: window.Precision(l)})
 	}

@@ -296,7 +296,7 @@ func (v *Verdict) countErrors() {
 // refuse denies a request where nobody could say whose limits count, and reports
 // whether it does: the store need not be asked then.
 func (v *Verdict) refuse() (denied bool) {
-	v.decisions = v.decisions[:0]
+	v.decisions = emptied(v.decisions)
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		decision := window.Decision{Allowed: true, Remaining: s.Limit.Hits}
@@ -392,7 +392,7 @@ func (v *Verdict) mixed() bool {
 // so there is nothing to be all or nothing about.
 func (d *Decider) takeObserved(ctx context.Context, v *Verdict) error {
 	for _, unconditional := range []bool{true, false} {
-		v.local, v.localAt = v.local[:0], v.localAt[:0]
+		v.local, v.localAt = emptied(v.local), emptied(v.localAt)
 		for i := range v.checks {
 			if v.checks[i].Mode.Unconditional() == unconditional {
 				v.local, v.localAt = append(v.local, v.checks[i]), append(v.localAt, i)
@@ -429,7 +429,7 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 	}
 	var group window.Verdict
 	report := false
-	v.local, v.localAt = v.local[:0], v.localAt[:0]
+	v.local, v.localAt = emptied(v.local), emptied(v.localAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		choice := s.Rule.OnStoreError

@@ -62,8 +62,15 @@ func per(hits uint64, w time.Duration) Terms {
 	return Terms{Limits: []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 }
 
+// tester is a test, of a property too.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+}
+
 // directory knows acme (starter, two keys), hobby (free) and gone (disabled).
-func directory(t *testing.T) *tier.Directory {
+func directory(t tester) *tier.Directory {
 	t.Helper()
 	d, err := tier.NewDirectory([]string{"free", "starter"}, "free")
 	if err != nil {

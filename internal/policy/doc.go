@@ -11,6 +11,15 @@
 //  4. The decisions become a [Verdict]: allowed or not, the status of each
 //     descriptor, and which limit speaks in headers, body and metadata.
 //
+// # At once, or with waiting
+//
+// [Decider.Try] is for who must not be kept waiting: it goes the same way, and stops
+// where a store would have to be asked, or a source of tiers. What it has found out
+// stays in the [Verdict], and [Decider.Decide] goes on from there on another
+// goroutine, with the rules that Try went by. So nothing may be counted before a
+// request is decided. The embedded store decides everything at once; in front of
+// Redis, the denials and leases of package local do.
+//
 // # Whose log it is
 //
 // A log belongs to a rule and the values of the entries that the rule leaves
@@ -36,6 +45,6 @@
 //
 // # Deny and error
 //
-// A denial is a [Verdict]. An error from [Decider.Decide] means that nobody could
+// A denial is a [Verdict]. An error from [Decider.Decide] or [Decider.Try] means that nobody could
 // decide; the adapter says so to Envoy.
 package policy

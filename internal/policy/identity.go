@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -113,8 +114,7 @@ func (c *callers) pause() { *c = callers{known: c.known} }
 
 // end forgets the request.
 func (c *callers) end() {
-	clear(c.known)
-	*c = callers{known: c.known[:0]}
+	*c = callers{known: emptied(c.known)}
 }
 
 // resolve answers whose an API key is, by its fingerprint, or who has an id.
@@ -218,7 +218,7 @@ func (rs *Rules) stranger(req *Request) subject {
 // ruleKey names the log of a rule. The tag is the subject if the log is told
 // apart by one, else the last open value, else the rule.
 func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descriptor, who subject, v *Verdict) string {
-	v.identity = v.identity[:0]
+	v.identity = emptied(v.identity)
 	tag := ""
 	if rule.hasSubject && rule.subject < 0 {
 		tag = who.log
@@ -240,14 +240,14 @@ func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descripto
 	if tag == "" && len(v.identity) > 0 {
 		tag = v.identity[len(v.identity)-1]
 	}
-	v.key = descriptors.AppendKey(v.key[:0], tag, rule.id, v.identity...)
+	v.key = descriptors.AppendKey(emptied(v.key), tag, rule.id, v.identity...)
 	return string(v.key)
 }
 
 // overrideKey names the log of a limit that came with the descriptor: the domain
 // and all entries, so that it does not matter which rule matched.
 func (rs *Rules) overrideKey(dom *domain, req *Request, entries descriptors.Descriptor, v *Verdict) string {
-	v.identity = v.identity[:0]
+	v.identity = emptied(v.identity)
 	tag := ""
 	for _, e := range entries {
 		value := e.Value
@@ -260,7 +260,7 @@ func (rs *Rules) overrideKey(dom *domain, req *Request, entries descriptors.Desc
 	if tag == "" && len(v.identity) > 0 {
 		tag = v.identity[len(v.identity)-1]
 	}
-	v.key = descriptors.AppendKey(v.key[:0], tag, dom.override.id, v.identity...)
+	v.key = descriptors.AppendKey(emptied(v.key), tag, dom.override.id, v.identity...)
 	return string(v.key)
 }
 
@@ -292,6 +292,9 @@ func clientAddress(req *Request) string {
 func canonical(e descriptors.Entry) string {
 	switch e.Key {
 	case keyAddress:
+		if strings.IndexByte(e.Value, ':') < 0 {
+			return e.Value // no IPv6
+		}
 		if a, err := netip.ParseAddr(e.Value); err == nil && (a.Is4In6() || a.Zone() != "") {
 			return a.Unmap().WithZone("").String()
 		}

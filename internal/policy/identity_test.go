@@ -20,6 +20,7 @@ type asked struct {
 	answers   map[string]tier.Answer // by digest or id
 	held      map[string]bool        // what is answered without asking
 	questions []tier.Key
+	found     int // without a question
 	waits     []time.Duration
 	takes     time.Duration
 }
@@ -34,6 +35,7 @@ func (a *asked) Try(k tier.Key) (tier.Answer, bool) {
 	if !a.held[k.Digest+k.ID] {
 		return tier.Answer{}, false
 	}
+	a.found++
 	return a.answers[k.Digest+k.ID], true
 }
 

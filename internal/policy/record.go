@@ -16,7 +16,7 @@ func (d *Decider) record(req *Request, v *Verdict) {
 		outcome := s.outcome(v.Allowed)
 		s.Rule.meter.Count(outcome)
 		if s.Rule.detail && req.Descriptors[i].Override == nil {
-			v.detail = appendDetail(v.detail[:0], s.Rule, req.Descriptors[i].Entries)
+			v.detail = appendDetail(emptied(v.detail), s.Rule, req.Descriptors[i].Entries)
 			s.Rule.meter.Detail(v.detail, outcome)
 		}
 	}

@@ -567,7 +567,10 @@ func FormatLease(l window.Lease) string {
 }
 
 // FormatWindow writes a window the way a rules file would: 10s, 1m, 1d.
-func FormatWindow(d time.Duration) string {
+func FormatWindow(d time.Duration) string { return string(AppendWindow(nil, d)) }
+
+// AppendWindow appends what [FormatWindow] writes.
+func AppendWindow(b []byte, d time.Duration) []byte {
 	for _, u := range []struct {
 		length time.Duration
 		name   string
@@ -580,8 +583,8 @@ func FormatWindow(d time.Duration) string {
 		{time.Millisecond, "ms"},
 	} {
 		if d%u.length == 0 {
-			return strconv.FormatInt(int64(d/u.length), 10) + u.name
+			return append(strconv.AppendInt(b, int64(d/u.length), 10), u.name...)
 		}
 	}
-	return strconv.FormatInt(d.Microseconds(), 10) + "us"
+	return append(strconv.AppendInt(b, d.Microseconds(), 10), "us"...)
 }

@@ -185,43 +185,45 @@ func merge(into, from map[string]any) {
 // Who keeps verdicts calls it after each request.
 func (v *Verdict) Forget() {
 	*v = Verdict{
-		Limits:    emptied(v.Limits),
-		Strictest: emptied(v.Strictest),
-		Matches:   emptied(v.Matches),
-		checks:    emptied(v.checks),
-		decisions: emptied(v.decisions),
-		identity:  emptied(v.identity),
-		key:       emptied(v.key),
-		detail:    emptied(v.detail),
-		local:     emptied(v.local),
-		localAt:   emptied(v.localAt),
-		callers:   callers{known: emptied(v.callers.known)},
-		own:       emptied(v.own),
+		Limits:    kept(v.Limits),
+		Strictest: kept(v.Strictest),
+		Matches:   kept(v.Matches),
+		checks:    kept(v.checks),
+		decisions: kept(v.decisions),
+		identity:  kept(v.identity),
+		key:       kept(v.key),
+		detail:    kept(v.detail),
+		local:     kept(v.local),
+		localAt:   kept(v.localAt),
+		callers:   callers{known: kept(v.callers.known)},
+		own:       kept(v.own),
 	}
 }
 
 // maxKept is how many items of memory are kept for the next request. What a larger
-// one has needed is given back: it would be cleared after every request.
+// one has needed is given back: few are as large.
 const maxKept = 512
 
-// emptied returns the memory of a slice with nothing in it, also behind its end.
-func emptied[T any](s []T) []T {
+func kept[T any](s []T) []T {
 	if cap(s) > maxKept {
 		return nil
 	}
-	clear(s[:cap(s)])
+	return emptied(s)
+}
+
+// emptied returns the memory of a slice with nothing in it. Behind its end there is
+// nothing already: the slices of a verdict are cut in no other way.
+func emptied[T any](s []T) []T {
+	clear(s)
 	return s[:0]
 }
 
 // reset forgets the last request but keeps the memory.
 func (v *Verdict) reset(descriptors int) {
-	clear(v.Limits)
-	clear(v.Matches)
-	clear(v.checks)
-	clear(v.identity)
-	clear(v.local)
 	v.Allowed, v.Degraded, v.Unresolved, v.Decisive, v.Shadowed, v.Headers = true, false, false, -1, -1, nil
-	v.Limits, v.checks, v.Strictest, v.Matches = v.Limits[:0], v.checks[:0], v.Strictest[:0], v.Matches[:0]
+	v.Limits, v.checks, v.Strictest, v.Matches = emptied(v.Limits), emptied(v.checks), emptied(v.Strictest), emptied(v.Matches)
+	v.decisions, v.identity = emptied(v.decisions), emptied(v.identity)
+	v.local, v.localAt = emptied(v.local), emptied(v.localAt)
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)
 		v.Matches = append(v.Matches, Match{})

@@ -57,7 +57,7 @@ func TestForgetGivesMemoryBack(t *testing.T) {
 
 // nothingIn looks at all that a value holds. Slices must be empty, and zero up to
 // their capacity.
-func nothingIn(t *testing.T, name string, v reflect.Value) {
+func nothingIn(t tester, name string, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
 	case reflect.Struct:

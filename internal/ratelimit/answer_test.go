@@ -215,7 +215,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	for name, limits := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(limits...)
-			compare(t, v, render.Append(nil, v, time.Unix(1_000_000, 0)), nil)
+			compare(t, v, render.Append(nil, v, time.Now), nil)
 		})
 	}
 	observed := limited("watched", 100, time.Minute, denied)

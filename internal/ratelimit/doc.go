@@ -21,9 +21,18 @@
 // Envoy passes the bytes of a header on as they are. The codec of protobuf
 // refuses a string that is not UTF-8 before any handler runs; Envoy then sees a
 // gRPC error and lets the request pass all limits, so that one byte would switch
-// the limits off. [Codec] reads such messages. The bytes never come back in an
+// the limits off. Here messages read themselves, which [Codec] lets them. The bytes never come back in an
 // answer: it is made of names from the configuration and of numbers, and where
 // dynamic metadata repeats the request they are replaced by U+FFFD.
+//
+// # Ways in
+//
+// A server of gRPC calls the handler that [Service.Register] gives it. A transport
+// that reads messages itself calls [Service.Prompt], which answers on its goroutine
+// if nothing has to wait, and gives the rest of the call back otherwise. Either way
+// the message is copied once, and all texts of the request are parts of that copy.
+// The rest of a request lives in memory that the next one uses, which is empty
+// before it is given back, and not given back at all after a panic.
 //
 // # Costs
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net"
 	"reflect"
 	"strings"
@@ -257,8 +258,13 @@ func TestPromptAnswersAsGRPC(t *testing.T) {
 	good := encode(t, ask(descriptor("a=x")))
 	for _, in := range [][]byte{
 		good, good, // allowed and denied
-		good[:len(good)-1], {0xff}, {0x00, 0x01}, {0x0a, 0x7f}, {0x0b},
-		{}, []byte("\x0a\x04edge"), []byte("\x12\x00"),
+		good[:len(good)-1],
+		{0xff},
+		{0x00, 0x01},
+		{0x0a, 0x7f},
+		{0x0b},
+		{},
+		[]byte("\x0a\x04edge"), []byte("\x12\x00"),
 	} {
 		var want []byte
 		wantErr := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, in, &want)
@@ -308,7 +314,8 @@ func FuzzShouldRateLimit(f *testing.F) {
 		perMinute("remote_address", 1),
 	}}
 	for _, in := range []*rlsv3.RateLimitRequest{
-		full(), fromJSON(f, byKey), {},
+		full(), fromJSON(f, byKey),
+		{},
 		ask(descriptor("a=x"), descriptor("route=x"), descriptor("f=x")),
 		ask(descriptor("b=x"), descriptor("c=x", costs(1<<63)), descriptor("d=x"), descriptor("api_key=acme-key")),
 		ask(descriptor("e=x"), descriptor("a=x", refund), descriptor("a=x", costs(0))),
@@ -389,6 +396,30 @@ func questions(t testing.TB) map[string][]byte {
 		"denied":  encode(t, fromJSON(t, strings.Replace(byKey, `"descriptors"`, `"hitsAddend":9,"descriptors"`, 1))),
 		"three": encode(t, fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}]},
 			{"entries":[{"key":"huge","value":"2"}]},{"entries":[{"key":"huge","value":"3"}]}]}`)),
+	}
+}
+
+// TestAllocations bounds what a request leaves to the collector: its texts, the key
+// and the fingerprint of an API key, the key of a log, the header fields.
+func TestAllocations(t *testing.T) {
+	s := newService(t, nil)
+	most := map[string]float64{"allowed": 3, "key": 5, "denied": 5, "three": 5}
+	for name, in := range questions(t) {
+		out := make([]byte, 0, 4096)
+		ask := func() {
+			s.now += 10 * time.Second
+			if _, rest, err := s.Prompt(in, out); err != nil || rest != nil {
+				t.Fatalf("%v, or there is a rest", err)
+			}
+		}
+		// The least of many: the race detector has pools forget now and then.
+		got := math.Inf(1)
+		for range 50 {
+			got = min(got, testing.AllocsPerRun(1, ask))
+		}
+		if got > most[name] {
+			t.Errorf("%s: %v allocations, want %v", name, got, most[name])
+		}
 	}
 }
 

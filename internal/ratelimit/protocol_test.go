@@ -57,6 +57,7 @@ type setup struct {
 	echo    bool
 	store   window.Store    // nil: an embedded one
 	waits   bool            // the store cannot decide at once
+	twice   bool            // the store is asked twice, and then nothing is decided at once
 	local   bool            // there is a local store
 	styles  []headers.Style // nil: ratelimit
 }
@@ -356,7 +357,7 @@ ratelimit: "a";r=1;t=60
 retry-after: 60
 {"limit":3,"remaining":1,"retry_after":60,"rule":"a","shadowed":"w"}`},
 		}, nil},
-		{"all observed", setup{prepare: (*policy.Rules).ObserveAll, rules: []policy.Rule{perMinute("a", 1), perMinute("l", 1, always)}}, []step{
+		{"all observed", setup{twice: true, prepare: (*policy.Rules).ObserveAll, rules: []policy.Rule{perMinute("a", 1), perMinute("l", 1, always)}}, []step{
 			{0, ask(descriptor("a=x", costs(2)), descriptor("l=x", costs(2))), `OK [OK a 1/MINUTE left 1 reset 60] [OK l 1/MINUTE left 0 reset 60]
 {"shadowed":"a"}`},
 		}, nil},
@@ -498,10 +499,10 @@ ratelimit: "lq";r=0;t=60
 			return s.ShouldRateLimit(t.Context(), in)
 		})
 		run("handled", tt.setup, way(handled).check)
-		if tt.setup.store == nil {
+		if tt.setup.store == nil && !tt.setup.twice {
 			run("at once", tt.setup, way(atOnce).check)
-			tt.setup.waits = true
 		}
+		tt.setup.waits = tt.setup.store == nil
 		run("with a rest", tt.setup, way(prompted).check)
 	}
 }

@@ -236,7 +236,7 @@ func (s *Service) append(answer []byte, c *call, err error) ([]byte, error) {
 	if c.verdict.Degraded {
 		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
 	}
-	c.headers = s.opts.Headers.Append(c.headers, &c.verdict, time.Now())
+	c.headers = s.opts.Headers.Append(c.headers, &c.verdict, time.Now)
 	return appendAnswer(answer, &c.verdict, c.headers, c.echo), nil
 }
 

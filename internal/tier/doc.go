@@ -40,6 +40,12 @@
 // it brings is for the next. Whoever wants to know the same while it is under way
 // waits for it and asks none of his own.
 //
+// [Cache.Try] is for who cannot wait at all. It answers what is answered at once, also
+// by the expired record where the source cannot be asked for this key or was not to be
+// asked again yet, and otherwise says that Resolve is to be called. A key that has two
+// digests, because a secret is replaced, may be asked for by one of them in vain
+// before that, which is counted as a hit.
+//
 // The ttl is TTL, or UnknownTTL for a key that nobody has, up to a tenth more or less
 // by the key. A source may shorten it ([Record].MaxAge), not lengthen it. An expired
 // record counts for Stale more, known or not, so a source that is away changes nothing

@@ -19,6 +19,7 @@ const DigestLen = 2 * sha256.Size
 // zero value is not usable, [NewSecrets] makes one.
 type Secrets struct {
 	keys     map[string]bool // in lower case
+	lengths  uint64          // those of keys, as bits: most entries have another one
 	current  digester
 	previous *digester // nil: none
 	found    atomic.Uint64
@@ -27,12 +28,23 @@ type Secrets struct {
 // digester makes digests under one secret.
 type digester struct{ hashes sync.Pool }
 
+// hasher is what one digest needs, used again by the next.
+type hasher struct {
+	hash hash.Hash
+	key  []byte
+	sum  [sha256.Size]byte
+}
+
+// maxKeptKey bounds the memory that is kept for the next key.
+const maxKeptKey = 1 << 10
+
 // NewSecrets returns Secrets for descriptor entries with the given keys, in upper
 // or lower case. secret keys the digest; empty means plain SHA-256.
 func NewSecrets(keys []string, secret []byte) *Secrets {
 	s := &Secrets{keys: make(map[string]bool, len(keys))}
 	for _, k := range keys {
 		s.keys[string(appendLower(nil, k))] = true
+		s.lengths |= lengthBit(k)
 	}
 	s.current.use(secret)
 	return s
@@ -49,25 +61,43 @@ func (s *Secrets) Previous(secret []byte) {
 func (d *digester) use(secret []byte) {
 	d.hashes.New = func() any {
 		if len(secret) == 0 {
-			return sha256.New()
+			return &hasher{hash: sha256.New()}
 		}
-		return hmac.New(sha256.New, secret)
+		return &hasher{hash: hmac.New(sha256.New, secret)}
 	}
 }
 
 func (d *digester) digest(apiKey string) (text [DigestLen]byte) {
-	h := d.hashes.Get().(hash.Hash)
-	defer d.hashes.Put(h)
-	h.Reset()
-	h.Write([]byte(apiKey))
-	var sum [sha256.Size]byte
-	hex.Encode(text[:], h.Sum(sum[:0]))
+	h := d.hashes.Get().(*hasher)
+	h.hash.Reset()
+	h.key = append(h.key, apiKey...)
+	h.hash.Write(h.key)
+	hex.Encode(text[:], h.hash.Sum(h.sum[:0]))
+	h.forget()
+	d.hashes.Put(h)
 	return text
 }
+
+// forget leaves nothing of the key behind: it is there no longer than its request.
+func (h *hasher) forget() {
+	clear(h.key)
+	if h.key = h.key[:0]; cap(h.key) > maxKeptKey {
+		h.key = nil
+	}
+	h.sum = [sha256.Size]byte{}
+	// A hash keeps the end of what was written until there is a whole block of it.
+	h.hash.Reset()
+	h.hash.Write(blank[:])
+}
+
+var blank [sha256.BlockSize - 1]byte
 
 // Is reports whether entries with this key hold secrets. Case does not count: the
 // keys are often names of HTTP headers. That is, of ASCII letters.
 func (s *Secrets) Is(key string) bool {
+	if s.lengths&lengthBit(key) == 0 {
+		return false
+	}
 	for i := range len(key) {
 		if isUpper(key[i]) {
 			var lower [64]byte // so that a usual key needs no memory
@@ -76,6 +106,8 @@ func (s *Secrets) Is(key string) bool {
 	}
 	return s.keys[key]
 }
+
+func lengthBit(key string) uint64 { return 1 << (len(key) % 64) }
 
 // Hides reports whether the values of a key are not to be shown: it holds secrets,
 // or looks as if it did although nobody has said so.

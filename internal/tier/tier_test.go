@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -71,6 +72,29 @@ func TestCaseOfKeys(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { s.Is(key) }); n != 0 {
 			t.Errorf("Is(%q) allocates %v times", key, n)
 		}
+	}
+}
+
+// TestDigestKeepsNothing: what digests the next key has nothing of this one.
+func TestDigestKeepsNothing(t *testing.T) {
+	var d digester
+	d.use(nil)
+	for _, key := range []string{"a-key-of-somebody", strings.Repeat("long-", 30), strings.Repeat("x", maxKeptKey+1)} {
+		if got, want := d.digest(key), sha256.Sum256([]byte(key)); string(got[:]) != hex.EncodeToString(want[:]) {
+			t.Errorf("digest of %q = %s, want that of SHA-256", key, got)
+		}
+		h := d.hashes.Get().(*hasher)
+		if bytes.ContainsFunc(h.key[:cap(h.key)], func(r rune) bool { return r != 0 }) || cap(h.key) > maxKeptKey || h.sum != ([sha256.Size]byte{}) {
+			t.Errorf("of %q is kept: %q of %d, %x", key, h.key, cap(h.key), h.sum)
+		}
+		end := fmt.Sprintf("%d", []byte(key[len(key)-5:]))
+		if state := fmt.Sprintf("%d", h.hash); strings.Contains(state, strings.Trim(end, "[]")) {
+			t.Errorf("of %q the hash keeps %s", key, state)
+		}
+		d.hashes.Put(h)
+	}
+	if n := testing.AllocsPerRun(100, func() { d.digest("a-key-of-somebody") }); n > 1 { // the race detector empties pools
+		t.Errorf("a digest allocates %v times", n)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // TestCacheTry: what Resolve answers without asking Try answers too, counted alike,
 // and where it does not nothing has happened.
 func TestCacheTry(t *testing.T) {
-	a, held := key("a"), func(t *testing.T, f *fake, l logged) { l.is(t, key("a"), "free", "") }
+	a, held := key("a"), func(t *testing.T, _ *fake, l logged) { l.is(t, key("a"), "free", "") }
 	for _, c := range []struct {
 		name   string
 		key    Key

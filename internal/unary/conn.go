@@ -96,7 +96,8 @@ type conn struct {
 	sendWindow  int64
 	peerWindow  int64 // initial one of streams
 	peerFrame   int   // the largest frame
-	forgiven    bool  // something was sent since the last PING
+	peerTable   uint32
+	forgiven    bool // something was sent since the last PING
 	phase       phase
 	since       time.Duration // of phase
 	drainWanted string        // why, as soon as the connection is open; empty: it is not
@@ -112,7 +113,8 @@ func newConn(s *Server, nc net.Conn) *conn {
 		recvWindow: 64<<10 - 1,
 		streams:    make(map[uint32]*stream),
 		sendWindow: 64<<10 - 1, peerWindow: 64<<10 - 1, peerFrame: 16 << 10,
-		began: s.now(), lastRead: s.now(), idleSince: s.now(),
+		peerTable: tableSize,
+		began:     s.now(), lastRead: s.now(), idleSince: s.now(),
 		age: s.o.age(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -173,9 +175,6 @@ func (c *conn) handshake() error {
 		c.mu.Unlock()
 	}
 	in := bufio.NewReaderSize(flushing{c}, readBuffer)
-	c.framer = http2.NewFramer(&c.out, in)
-	c.framer.SetReuseFrames()
-	c.framer.SetMaxReadFrameSize(maxFrame)
 	var preface [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(in, preface[:]); err != nil {
 		return hello("preface", err)
@@ -183,6 +182,9 @@ func (c *conn) handshake() error {
 	if string(preface[:]) != http2.ClientPreface {
 		return protocolError(http2.ErrCodeProtocol, "what the client has sent is not HTTP/2")
 	}
+	c.framer = http2.NewFramer(&c.out, in)
+	c.framer.SetReuseFrames()
+	c.framer.SetMaxReadFrameSize(maxFrame)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.write(c.framer.WriteSettings(
@@ -323,7 +325,12 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 		}
 		switch s.ID {
 		case http2.SettingHeaderTableSize:
-			c.encoder.SetMaxDynamicTableSize(min(s.Val, tableSize))
+			// Never larger again: two changes at once, which that can make, Go's own decoder
+			// refuses.
+			if s.Val < c.peerTable {
+				c.peerTable = s.Val
+				c.encoder.SetMaxDynamicTableSize(s.Val)
+			}
 		case http2.SettingInitialWindowSize:
 			window = int64(s.Val)
 		case http2.SettingMaxFrameSize:
@@ -445,6 +452,9 @@ func (c *conn) reset(id uint32, code http2.ErrCode) error {
 }
 
 func (c *conn) resetLocked(id uint32, code http2.ErrCode) error {
+	if err := c.unopened(id); err != nil {
+		return err // what never was cannot be reset
+	}
 	if err := c.budget.spendLocked(c, resetCost); err != nil {
 		return err
 	}

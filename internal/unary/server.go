@@ -189,13 +189,14 @@ func (s *Server) unknown(path string) string {
 	return "unknown method " + name + " for service " + service
 }
 
-// Serve accepts connections until the server is stopped, when it returns nil, or l
-// fails. It closes l.
+// Serve accepts connections until l fails, or until the server is stopped and the
+// last connection is gone, when it returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
 	defer func() { _ = l.Close() }() // twice is harmless
 	s.mu.Lock()
 	if s.stopping {
 		s.mu.Unlock()
+		s.gone.Wait()
 		return nil
 	}
 	s.listeners[l] = struct{}{}
@@ -219,6 +220,7 @@ func (s *Server) Serve(l net.Listener) error {
 		}
 		select {
 		case <-s.halt:
+			s.gone.Wait()
 			return nil
 		default:
 		}
@@ -230,8 +232,7 @@ func (s *Server) Serve(l net.Listener) error {
 		s.o.Log.Warn("a connection cannot be accepted", zap.Error(err), zap.Duration("again_in", pause))
 		select {
 		case <-time.After(pause):
-		case <-s.halt:
-			return nil
+		case <-s.halt: // which the next Accept is told
 		}
 	}
 }

@@ -11,13 +11,16 @@
 //
 // A function that takes another one calls it to append the fields of a message
 // inside. Entries of a Struct need no order for their reader; internal/ratelimit
-// writes them in the library's, internal/extauthz does not. Lengths are put in front afterwards, so nothing is measured first.
+// writes them in the library's, internal/extauthz does not. Lengths are put in front
+// afterwards, so nothing is measured first.
 //
 // # Reading
 //
 // [Message] gives the fields of a message one by one. Who reads only the fields
 // that are needed, and takes texts as they are, is faster than the library and
-// does not refuse a message for a byte that nobody looks at.
+// does not refuse a message for a byte that nobody looks at. A [Decoder] does so with
+// a whole message. What cannot be read is [Unreadable] in the words of grpc-go, so
+// that it makes no difference to clients who reads.
 //
 // # Texts
 //

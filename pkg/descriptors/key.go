@@ -72,15 +72,15 @@ func appendPart(dst []byte, part string) []byte {
 		sum := sha256.Sum256([]byte(part))
 		return hex.AppendEncode(append(dst, '~'), sum[:])
 	}
+	done := 0
 	for i := range len(part) {
-		c := part[i]
-		if plain[c] {
-			dst = append(dst, c)
-		} else {
+		if c := part[i]; !plain[c] {
+			dst = append(dst, part[done:i]...)
 			dst = append(dst, '%', hexDigits[c>>4], hexDigits[c&0xf])
+			done = i + 1
 		}
 	}
-	return dst
+	return append(dst, part[done:]...)
 }
 
 // plain marks the bytes that appendPart writes as they are.

@@ -51,12 +51,13 @@ type Tree[R any] struct{ root level[R] }
 // looked up by hash, so their cost does not depend on the number of siblings;
 // patterns are tried one after the other, those of the entry's key alone.
 type level[R any] struct {
-	values map[Entry]*node[R]
-	keys   map[string]*keyNode[R]
+	keys map[string]*keyNode[R]
 }
 
-// keyNode is what one key has besides single values.
+// keyNode is what one key has. Few keys have single values, so that most look-ups
+// read the key alone.
 type keyNode[R any] struct {
+	values   map[string]*node[R]
 	patterns []patternNode[R] // in the order in which they were added
 	known    map[string]*node[R]
 	alone    *node[R] // nil if there is none
@@ -102,18 +103,6 @@ func (t *Tree[R]) Add(path []Node, rule R) error {
 
 // child returns the node for p below l and makes it if there is none.
 func (l *level[R]) child(p Node) *node[R] {
-	if !p.AnyValue && !p.Pattern {
-		e := Entry{p.Key, p.Value}
-		n := l.values[e]
-		if n == nil {
-			n = new(node[R])
-			if l.values == nil {
-				l.values = make(map[Entry]*node[R])
-			}
-			l.values[e] = n
-		}
-		return n
-	}
 	k := l.keys[p.Key]
 	if k == nil {
 		k = new(keyNode[R])
@@ -121,6 +110,17 @@ func (l *level[R]) child(p Node) *node[R] {
 			l.keys = make(map[string]*keyNode[R])
 		}
 		l.keys[p.Key] = k
+	}
+	if !p.AnyValue && !p.Pattern {
+		n := k.values[p.Value]
+		if n == nil {
+			n = new(node[R])
+			if k.values == nil {
+				k.values = make(map[string]*node[R])
+			}
+			k.values[p.Value] = n
+		}
+		return n
 	}
 	if p.AnyValue {
 		if k.alone == nil {
@@ -142,12 +142,12 @@ func (l *level[R]) child(p Node) *node[R] {
 
 // find returns the node that an entry takes, or nil.
 func (l *level[R]) find(e *Entry) *node[R] {
-	if n := l.values[*e]; n != nil {
-		return n
-	}
 	k := l.keys[e.Key]
 	if k == nil {
 		return nil
+	}
+	if n := k.values[e.Value]; n != nil {
+		return n
 	}
 	for i := range k.patterns {
 		if k.patterns[i].match(e.Value) {
@@ -184,6 +184,28 @@ type Step struct {
 	Tried []Node
 }
 
+// trace is the part of find that one key has, with what it meets.
+func (k *keyNode[R]) trace(step *Step) *node[R] {
+	e := step.Entry
+	if n := k.values[e.Value]; n != nil {
+		step.Taken = Node{Key: e.Key, Value: e.Value}
+		return n
+	}
+	for i := range k.patterns {
+		p := &k.patterns[i]
+		tried := Node{Key: e.Key, Value: p.value, Pattern: true}
+		if p.match(e.Value) {
+			step.Taken = tried
+			return p.node
+		}
+		step.Tried = append(step.Tried, tried)
+	}
+	if k.alone != nil {
+		step.Taken = Node{Key: e.Key, AnyValue: true}
+	}
+	return k.alone
+}
+
 // Trace tells how Match comes to its answer, one step for each entry that was
 // looked at, for people. It allocates.
 func (t *Tree[R]) Trace(d Descriptor) []Step {
@@ -192,22 +214,9 @@ func (t *Tree[R]) Trace(d Descriptor) []Step {
 	for i := range d {
 		e := d[i]
 		step := Step{Entry: e}
-		n := at.values[e]
-		if n != nil {
-			step.Taken = Node{Key: e.Key, Value: e.Value}
-		} else if k := at.keys[e.Key]; k != nil {
-			for j := range k.patterns {
-				p := &k.patterns[j]
-				tried := Node{Key: e.Key, Value: p.value, Pattern: true}
-				if p.match(e.Value) {
-					n, step.Taken = p.node, tried
-					break
-				}
-				step.Tried = append(step.Tried, tried)
-			}
-			if n == nil && k.alone != nil {
-				n, step.Taken = k.alone, Node{Key: e.Key, AnyValue: true}
-			}
+		var n *node[R]
+		if k := at.keys[e.Key]; k != nil {
+			n = k.trace(&step)
 		}
 		steps = append(steps, step)
 		if n == nil {

@@ -48,6 +48,9 @@
 //     its limit. The clock itself is not rounded. Windows above six days keep
 //     times in milliseconds, rounded up in the same way.
 //
+// A [Prompter] decides some groups without waiting for anything. [Prompter.TryTake]
+// keeps the same contract where it decides, and leaves no trace where it does not.
+//
 // # Modes
 //
 // A check has a [Mode], and a [Verdict] is what a group's checks add up to:

@@ -94,9 +94,9 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 	)
 	bareService{method: method, answer: answer}.register(server)
 
-	// CPU time is read in the same way as that of the service.
+	// CPU time and allocations are read in the same way as those of the service.
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	metrics := &http.Server{Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), ReadHeaderTimeout: time.Second}
 
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -27,11 +27,15 @@ type load struct {
 
 // runLoad sends n requests of a method with the body in file.
 func runLoad(ctx context.Context, address, method, file string, n int) (load, error) {
-	cmd := exec.CommandContext(ctx, h2load,
+	return h2loads(ctx,
 		"-c", strconv.Itoa(connections), "-m", strconv.Itoa(streams), "-n", strconv.Itoa(n), "-d", file,
 		"-H", "content-type: application/grpc", "-H", "te: trailers",
 		"http://"+address+method)
-	out, err := cmd.CombinedOutput()
+}
+
+// h2loads runs h2load.
+func h2loads(ctx context.Context, args ...string) (load, error) {
+	out, err := exec.CommandContext(ctx, h2load, args...).CombinedOutput()
 	if err != nil {
 		return load{}, fmt.Errorf("%s: %w\n%s", h2load, err, out)
 	}

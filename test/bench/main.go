@@ -1,7 +1,7 @@
 // Command bench measures how much of a bare gRPC server's throughput the service
 // keeps. "make bench" runs it:
 //
-//	go run ./test/bench -rls bin/rls [-rounds N] [-requests N] [-only REGEXP]
+//	go run ./test/bench -rls bin/rls [-envoy FILE] [-rounds N] [-requests N] [-only REGEXP]
 //
 // Absolute figures say more about a machine than about the service, so the
 // result is ratios from one run. Two servers answer the same question with the
@@ -60,6 +60,7 @@ func main() {
 // options are the flags.
 type options struct {
 	rls      string
+	envoy    string
 	rounds   int
 	requests int
 	only     *regexp.Regexp
@@ -69,6 +70,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var o options
 	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
+	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy; empty: what SLIDEGATE_TEST_ENVOY names, else envoy in PATH")
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the table shows medians")
 	flags.IntVar(&o.requests, "requests", 50_000, "requests of one measurement")
 	only := flags.String("only", "", "measure only what matches this `regexp`, such as store/memory/allowed/1")
@@ -107,6 +109,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	for _, m := range r.comparisons {
 		m.write(out)
 	}
+	r.envoy.write(out)
+	r.memory.write(out)
 	r.alone.write(out)
 	r.flood.write(out)
 	return nil

@@ -30,6 +30,7 @@ type sample struct {
 	rate     float64 // requests a second
 	cpu      float64 // CPU seconds of the server for one request
 	redisCPU float64 // and of Redis
+	allocs   float64 // of the server for one request
 }
 
 // A row is everything measured of one service in one scenario: as many samples of
@@ -38,6 +39,7 @@ type row struct {
 	what, service string
 	scenario      scenario
 	ours, base    []sample
+	second        []sample // of the comparison's second, if it was measured
 }
 
 func (r *row) name() string {
@@ -56,6 +58,8 @@ type bench struct {
 // results are what was measured: nothing of what was not asked for.
 type results struct {
 	comparisons []measured
+	envoy       *behindEnvoy
+	memory      *memory
 	alone       alone
 	flood       *flood
 }
@@ -67,7 +71,7 @@ type measured struct {
 }
 
 func (r *results) empty() bool {
-	return len(r.comparisons) == 0 && len(r.alone.ours) == 0 && r.flood == nil
+	return len(r.comparisons) == 0 && r.envoy == nil && r.memory == nil && len(r.alone.ours) == 0 && r.flood == nil
 }
 
 // measure does all of it.
@@ -87,7 +91,7 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 			if len(rows) == 0 {
 				continue
 			}
-			if err := b.scenario(ctx, c.base, s, rows); err != nil {
+			if err := b.scenario(ctx, c, s, rows); err != nil {
 				return r, err
 			}
 			m.rows = append(m.rows, rows...)
@@ -95,6 +99,12 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 		if len(m.rows) > 0 {
 			r.comparisons = append(r.comparisons, m)
 		}
+	}
+	if r.envoy, err = b.measureEnvoy(ctx); err != nil {
+		return r, fmt.Errorf("%s: %w", envoyName, err)
+	}
+	if r.memory, err = b.measureMemory(ctx); err != nil {
+		return r, fmt.Errorf("%s: %w", memoryName, err)
 	}
 	if b.only.MatchString(aloneName) {
 		if r.alone, err = b.measureAlone(ctx); err != nil {
@@ -124,7 +134,7 @@ func (b *bench) rows(c comparison, s scenario) []*row {
 }
 
 // scenario measures the rows of one scenario, all of them in every round.
-func (b *bench) scenario(ctx context.Context, base string, s scenario, rows []*row) error {
+func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*row) error {
 	frame, err := s.frame()
 	if err != nil {
 		return err
@@ -147,13 +157,13 @@ func (b *bench) scenario(ctx context.Context, base string, s scenario, rows []*r
 		}
 	}
 	targets := make([]target, 1, 1+len(rows))
-	if base == bareName {
+	if c.base == bareName {
 		var stop func()
 		if targets[0], stop, err = b.bare(ctx, s.method, answer); err == nil {
 			defer stop()
 		}
 	} else {
-		targets[0], err = b.service(ctx, base)
+		targets[0], err = b.service(ctx, c.base)
 	}
 	if err != nil {
 		return err
@@ -183,6 +193,11 @@ func (b *bench) scenario(ctx context.Context, base string, s scenario, rows []*r
 		for i, r := range rows {
 			r.base = append(r.base, taken[0])
 			r.ours = append(r.ours, taken[i+1])
+			for j, second := range rows {
+				if second.service == c.second {
+					r.second = append(r.second, taken[j+1])
+				}
+			}
 		}
 	}
 	return nil
@@ -210,8 +225,11 @@ func (b *bench) service(ctx context.Context, name string) (target, error) {
 	o := servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tiers, Env: map[string]string{
 		"SLIDEGATE_HEADERS_STYLES": "ratelimit",
 	}}
-	switch name {
-	case onRedis:
+	if transport := transportOf(name); transport != "" {
+		o.Env["SLIDEGATE_GRPC_TRANSPORT"] = transport
+	}
+	switch {
+	case hasRedis(name):
 		address, stop, err := servers.RunRedis(ctx, "redis-server")
 		if err != nil {
 			return t, err
@@ -223,10 +241,10 @@ func (b *bench) service(ctx context.Context, name string) (target, error) {
 		// What counts here is the work of a decision, not that a machine whose
 		// CPUs are all busy with load answers within 15 ms.
 		o.Env["SLIDEGATE_STORE_TIMEOUT"] = "5s"
-	case noTiers:
+	case name == noTiers:
 		o.Rules, o.Tiers = rulesWithoutTiers, ""
 		o.Env["SLIDEGATE_TIERS_SOURCE"] = "none"
-	case fromPostgres:
+	case name == fromPostgres:
 		postgres := servers.StartPostgres(b.t, servers.PostgresOptions{})
 		if err := seed(postgres, customer{"large", "large", largeKey}, customer{"small", "small", smallKey}); err != nil {
 			return t, err
@@ -307,5 +325,5 @@ func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (
 		return sample{}, err
 	}
 	n := float64(b.requests)
-	return sample{rate: l.rate, cpu: (after.cpu - before.cpu) / n, redisCPU: (after.redisCPU - before.redisCPU) / n}, nil
+	return sample{rate: l.rate, cpu: (after.cpu - before.cpu) / n, redisCPU: (after.redisCPU - before.redisCPU) / n, allocs: (after.allocs - before.allocs) / n}, nil
 }

@@ -17,7 +17,9 @@ import (
 type reading struct {
 	cpu       float64            // CPU seconds of the server
 	redisCPU  float64            // and of Redis
+	allocs    float64            // objects that the server has allocated
 	resident  float64            // bytes of memory of the server
+	live      float64            // of those in use, on the heap and on stacks
 	unknown   float64            // records that it holds of keys that nobody has
 	decisions map[string]float64 // decided descriptors by outcome
 }
@@ -47,7 +49,8 @@ func (b *bench) read(ctx context.Context, t target) (reading, error) {
 
 // parseMetrics reads the few metrics that matter here from the text format.
 func parseMetrics(in io.Reader) (reading, error) {
-	r := reading{cpu: -1, decisions: make(map[string]float64)}
+	r := reading{decisions: make(map[string]float64)}
+	timed := false
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		at := strings.LastIndexByte(lines.Text(), ' ')
@@ -59,6 +62,9 @@ func parseMetrics(in io.Reader) (reading, error) {
 		into := map[string]*float64{
 			"process_cpu_seconds_total":     &r.cpu,
 			"process_resident_memory_bytes": &r.resident,
+			"go_memstats_mallocs_total":     &r.allocs,
+			"go_memstats_heap_alloc_bytes":  &r.live,
+			"go_memstats_stack_inuse_bytes": &r.live,
 		}[name]
 		switch {
 		case into != nil, name == "slidegate_decisions_total":
@@ -71,8 +77,9 @@ func parseMetrics(in io.Reader) (reading, error) {
 		if err != nil {
 			return r, err
 		}
+		timed = timed || into == &r.cpu
 		if into != nil {
-			*into = value
+			*into += value
 			continue
 		}
 		_, rest, _ := strings.Cut(labels, `outcome="`)
@@ -82,7 +89,7 @@ func parseMetrics(in io.Reader) (reading, error) {
 	if err := lines.Err(); err != nil {
 		return r, err
 	}
-	if r.cpu < 0 {
+	if !timed {
 		return r, errors.New("there is no process_cpu_seconds_total")
 	}
 	return r, nil

@@ -88,6 +88,7 @@ type comparison struct {
 	what      string // is compared: the title of the column
 	base      string // what others are compared with: bareName, or a service
 	services  []string
+	second    string // one of the services, that the others are compared with too; empty: none
 	scenarios []scenario
 }
 
@@ -100,16 +101,53 @@ const (
 	fromPostgres = "postgres"
 )
 
+// And on a transport that it is told. The store is the embedded one, unless it says
+// Redis.
+const (
+	onUnary         = "unary"
+	onStandard      = "standard"
+	onUnaryRedis    = "unary-redis"
+	onStandardRedis = "standard-redis"
+)
+
+// transportName is what the comparison of transports is called.
+const transportName = "transport"
+
+// transportOf returns which transport a service is told to have. Empty: it is not
+// told.
+func transportOf(service string) string {
+	switch service {
+	case onUnary, onUnaryRedis:
+		return "unary"
+	case onStandard, onStandardRedis:
+		return "standard"
+	}
+	return ""
+}
+
+// hasRedis says whether a service has its store in Redis.
+func hasRedis(service string) bool {
+	return service == onRedis || service == onUnaryRedis || service == onStandardRedis
+}
+
 func comparisons() []comparison {
 	const allowed, denied = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	one, three := limited("allowed", largeKey, 1, allowed), limited("allowed", largeKey, 3, allowed)
+	oneDenied, threeDenied := limited("denied", smallKey, 1, denied), limited("denied", smallKey, 3, denied)
 	return []comparison{
-		{"store", bareName, []string{onMemory, onRedis}, []scenario{
-			one, three, limited("denied", smallKey, 1, denied), limited("denied", smallKey, 3, denied),
-		}},
+		{what: "store", base: bareName, services: []string{onMemory, onRedis}, scenarios: []scenario{one, three, oneDenied, threeDenied}},
 		// onMemory has its tiers from a file.
-		{"tiers", noTiers, []string{onMemory, fromPostgres}, []scenario{one, three}},
-		{"check", bareName, []string{fromPostgres}, []scenario{authenticated(), oneHop()}},
+		{what: "tiers", base: noTiers, services: []string{onMemory, fromPostgres}, scenarios: []scenario{one, three}},
+		{what: "check", base: bareName, services: []string{fromPostgres}, scenarios: []scenario{authenticated(), oneHop()}},
+		{
+			what: transportName, base: bareName, second: onStandard,
+			services: []string{onUnary, onStandard}, scenarios: []scenario{one, three, oneDenied, authenticated(), oneHop()},
+		},
+		// Denials that hold do not reach Redis.
+		{
+			what: transportName, base: bareName, second: onStandardRedis,
+			services: []string{onUnaryRedis, onStandardRedis}, scenarios: []scenario{one, oneDenied},
+		},
 	}
 }
 

@@ -247,6 +247,9 @@ func (s *RLSServer) Dial(options ...grpc.DialOption) (*grpc.ClientConn, error) {
 // GRPC returns the first address that Envoy may call: host:port or unix:///path.
 func (s *RLSServer) GRPC() string { return s.bound.GRPC[0] }
 
+// GRPCs returns all of these addresses, in the order of the setting.
+func (s *RLSServer) GRPCs() []string { return s.bound.GRPC }
+
 // HTTP returns http://host:port of the port with /json and /healthcheck.
 func (s *RLSServer) HTTP() string { return "http://" + s.bound.HTTP }
 

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/test/peer"
+)
+
+// benchRules have limits that nobody reaches, and one that is reached at once.
+const benchRules = `
+domain: bench
+descriptors:
+  - key: api_key
+    rate_limit: {name: per-key, unit: second, requests_per_unit: 4000000000}
+  - key: remote_address
+    rate_limit: {name: per-address, unit: second, requests_per_unit: 4000000000}
+  - key: route
+    value: search
+    descriptors:
+      - key: api_key
+        rate_limit: {name: search-per-key, unit: second, requests_per_unit: 4000000000}
+  - key: greedy
+    rate_limit: {name: greedy, unit: day, requests_per_unit: 1}
+`
+
+const benchTiers = `
+tiers: [only]
+default: only
+subjects:
+  - {id: somebody, tier: only, keys: [{plain: bench-key}]}
+`
+
+// BenchmarkCall is whole calls over a connection on the loopback interface, in
+// batches, by a client that allocates nothing: memory is the service's alone, time is
+// also the client's.
+func BenchmarkCall(b *testing.B) {
+	describe := func(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
+		d := new(ratelimitcommonv3.RateLimitDescriptor)
+		for i := 0; i < len(pairs); i += 2 {
+			d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
+		}
+		return d
+	}
+	key := describe("api_key", "bench-key")
+	for _, transport := range []string{config.TransportUnary, config.TransportStandard} {
+		address := serveBenchmark(b, transport)
+		for _, bm := range []struct {
+			name        string
+			descriptors []*ratelimitcommonv3.RateLimitDescriptor
+		}{
+			{"allowed", []*ratelimitcommonv3.RateLimitDescriptor{key}},
+			{"three", []*ratelimitcommonv3.RateLimitDescriptor{key, describe("remote_address", "198.51.100.7"), describe("route", "search", "api_key", "bench-key")}},
+			{"denied", []*ratelimitcommonv3.RateLimitDescriptor{describe("greedy", "yes")}},
+		} {
+			message, err := proto.Marshal(&rlsv3.RateLimitRequest{Domain: "bench", Descriptors: bm.descriptors})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprint(transport, "/", bm.name), func(b *testing.B) {
+				const batch = 32
+				conn, err := net.Dial("tcp", address)
+				if err != nil {
+					b.Fatal(err)
+				}
+				caller, err := peer.NewCaller(conn, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, message, batch)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer func() { _ = caller.Close() }() // all answers have come
+				b.ReportAllocs()
+				b.ResetTimer()
+				for n := 0; n < b.N; n += batch {
+					if err := caller.Do(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// serveBenchmark runs a service with the embedded store for the time of a benchmark
+// and returns where it is called.
+func serveBenchmark(b *testing.B, transport string) string {
+	b.Helper()
+	s := config.Default()
+	s.GRPC.Address, s.GRPC.Transport = []string{"127.0.0.1:0"}, transport
+	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
+	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
+	for path, text := range map[string]string{s.Rules.Path: benchRules, s.Tiers.Path: benchTiers} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan Running, 1), make(chan error, 1)
+	go func() {
+		done <- Run(ctx, s, Options{Version: "benchmark", Log: zap.NewNop(), Ready: func(r Running) { ready <- r }})
+	}()
+	select {
+	case r := <-ready:
+		b.Cleanup(func() {
+			cancel()
+			if err := <-done; err != nil {
+				b.Error(err)
+			}
+		})
+		return r.GRPC[0]
+	case err := <-done:
+		cancel()
+		b.Fatalf("Run: %v", err)
+		return ""
+	}
+}

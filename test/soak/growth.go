@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/slidegate/slidegate/test/figures"
+)
+
+// What may be more in the last quarter of the time than in the one before, besides a
+// tenth: connections come at random, and memory in spans.
+const (
+	moreGoroutines = 10
+	moreFiles      = 10
+	moreHeap       = 2e6
+	moreResident   = 8e6
+)
+
+// fewest is how many states a quarter must have for anything to be said of it.
+const fewest = 2
+
+// left is what may be left of goroutines and files when all clients are gone: a
+// connection of the admin interface, a sweeper at work.
+const left = 5
+
+// grown reports what has grown in the last half.
+func grown(states []state) []string {
+	half := states[len(states)/2:]
+	third, fourth := half[:len(half)/2], half[len(half)/2:]
+	if len(third) < fewest {
+		return nil
+	}
+	var all []string
+	for _, g := range []struct {
+		what   string
+		figure func(state) float64
+		more   float64
+	}{
+		{"goroutines", func(s state) float64 { return s.goroutines }, moreGoroutines},
+		{"open files", func(s state) float64 { return s.files }, moreFiles},
+		{"bytes of live heap", func(s state) float64 { return s.heap }, moreHeap},
+		{"bytes of resident memory", func(s state) float64 { return s.resident }, moreResident},
+	} {
+		before, after := figures.Median(figures.Column(third, g.figure)), figures.Median(figures.Column(fourth, g.figure))
+		if after > before*1.1+g.more {
+			all = append(all, fmt.Sprintf("%.0f %s in the last quarter, %.0f in the one before", after, g.what, before))
+		}
+	}
+	return all
+}
+
+// remains reports what is left of a service's clients.
+func remains(before, after state) []string {
+	var all []string
+	if after.goroutines > before.goroutines+left {
+		all = append(all, fmt.Sprintf("%.0f goroutines when all clients are gone, %.0f before they came", after.goroutines, before.goroutines))
+	}
+	if after.files > before.files+left {
+		all = append(all, fmt.Sprintf("%.0f open files when all clients are gone, %.0f before they came", after.files, before.files))
+	}
+	return all
+}

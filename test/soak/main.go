@@ -1,0 +1,123 @@
+// Command soak asks a service for a long time, over connections that come and go in
+// every way, and fails if a call fails that should not, or if the service grows:
+//
+//	go run ./test/soak -rls bin/rls [-for 1h] [-every 1m] [-rate N] [-transport NAME] [-tls]
+//
+// # What it does
+//
+// The service has the embedded store, max_connection_age of 30 s, and two addresses
+// to be called at: TCP, which is TLS with -tls, and a unix socket. Half of the calls
+// are made over eight connections of grpc-go's client that stay, as those of an
+// Envoy do: they are told to go every 30 s and replaced, and no call may notice.
+// The others are made over connections that live for a second or so, of these kinds:
+//
+//   - proper: some calls, one after the other and several at once, and then closed
+//     as it should be;
+//   - hasty: calls that are given up by their caller, or whose deadline is a
+//     millisecond or two;
+//   - reset: streams that are reset before the message, in the middle of it, and
+//     after it, and then a call that must be answered;
+//   - narrow: answers are read through a window of 16 bytes;
+//   - cut: the connection is cut off while calls are under way, with half a message
+//     sent;
+//   - old: stays until it is told to go, and always has a call under way;
+//   - silent: a connection that says nothing, or only what it is.
+//
+// Calls are rate-limit requests that are allowed and ones that are denied, with one
+// descriptor and with three, and checks of an API key; besides there are health
+// checks, once a second on each address.
+//
+// # What fails
+//
+// A call that is answered with anything but what is right for it. What its caller has
+// given up, or cut off, may end as it likes, and is counted apart.
+//
+// Growth, in the last half of the time: the medians of its two halves may differ by a
+// tenth and a little more, which growth.go says, in goroutines, open files, live heap
+// and resident memory. When all clients are gone, goroutines and open files must be
+// what they were before they came. Then the service must end by SIGTERM with exit
+// code 0, and have logged no warning and no error.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	rls       string
+	lasts     time.Duration
+	every     time.Duration
+	rate      int // calls a second
+	transport string
+	tls       bool
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	var o options
+	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
+	flags.DurationVar(&o.lasts, "for", time.Hour, "how long the service is asked")
+	flags.DurationVar(&o.every, "every", time.Minute, "how often a line is written")
+	flags.IntVar(&o.rate, "rate", 300, "calls a `second`, health checks not counted")
+	flags.StringVar(&o.transport, "transport", "", "grpc.transport; empty: the default of the service")
+	flags.BoolVar(&o.tls, "tls", false, "speak TLS on TCP")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.rate < 10:
+		return errors.New("-rate must be at least 10")
+	case o.every <= 0 || o.lasts < o.every:
+		return errors.New("-for must be at least -every, which must be more than 0s")
+	}
+	var err error
+	if o.rls, err = filepath.Abs(o.rls); err != nil {
+		return err
+	}
+	if _, err := exec.LookPath(o.rls); err != nil {
+		return fmt.Errorf("-rls: %w: build it with make build", err)
+	}
+	transport := o.transport
+	if transport == "" {
+		transport = "by default"
+	}
+	fmt.Fprintf(out, "%s/%s, %d CPUs shared by service and load, %s; transport %s, TLS %t; %d calls a second for %v\n\n",
+		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), transport, o.tls, o.rate, o.lasts)
+	failures, err := soak(ctx, o, out)
+	if err != nil {
+		return err
+	}
+	for _, f := range failures {
+		fmt.Fprintln(out, "FAILED", f)
+	}
+	if n := len(failures); n > 0 {
+		return fmt.Errorf("%d requirements are not met", n)
+	}
+	return nil
+}
