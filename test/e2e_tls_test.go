@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	envTransport        = "SLIDEGATE_GRPC_TRANSPORT"
 	envMaxConnectionAge = "SLIDEGATE_GRPC_MAX_CONNECTION_AGE"
 
 	// The paths in tlsConfig.
@@ -55,24 +54,13 @@ func withCertificates(t *testing.T, file string) string {
 	return file
 }
 
-// eachTransport runs a test with the settings for each transport.
-func eachTransport(t *testing.T, f func(t *testing.T, settings map[string]string)) {
-	t.Parallel()
-	for _, transport := range []string{"standard", "unary"} {
-		t.Run(transport, func(t *testing.T) {
-			t.Parallel()
-			f(t, map[string]string{envTransport: transport})
-		})
-	}
-}
-
 // TestEnvoyOverTLS runs the configuration for TLS: both sides show a certificate,
 // health checks included, and limits are what they are without.
 func TestEnvoyOverTLS(t *testing.T) { eachTransport(t, testEnvoyOverTLS) }
 
-func testEnvoyOverTLS(t *testing.T, env map[string]string) {
+func testEnvoyOverTLS(t *testing.T, way servers.Way) {
 	a := servers.NewAuthority(t)
-	s := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a, env: env}.start(t)
+	s := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way}.start(t)
 	c := s.from("127.0.0.1")
 	c.want(200, 3, "/", "x-api-key", "k")
 	c.want(429, 1, "/", "x-api-key", "k")
@@ -88,7 +76,7 @@ func testEnvoyOverTLS(t *testing.T, env map[string]string) {
 // that does not answer. Its own setting decides.
 func TestEnvoyIsRefused(t *testing.T) { eachTransport(t, testEnvoyIsRefused) }
 
-func testEnvoyIsRefused(t *testing.T, env map[string]string) {
+func testEnvoyIsRefused(t *testing.T, way servers.Way) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, changes map[string]string)
 		stat   string // of Envoy's, that says why
@@ -123,7 +111,7 @@ func testEnvoyIsRefused(t *testing.T, env map[string]string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := servers.NewAuthority(t)
-			rls := setup{rules: perKey, tls: a, env: env}.serve(t)
+			rls := setup{rules: perKey, tls: a, way: way}.serve(t)
 			for deny, want := range map[string]int{"false": http.StatusOK, "true": http.StatusInternalServerError} {
 				changes := trustingEnvoy(a)
 				maps.Copy(changes, patientEnvoy(t, tlsConfig))
@@ -157,10 +145,12 @@ func testEnvoyIsRefused(t *testing.T, env map[string]string) {
 // over connections from before and then, as those grow old, over new ones.
 func TestCertificateRenewed(t *testing.T) { eachTransport(t, testCertificateRenewed) }
 
-func testCertificateRenewed(t *testing.T, env map[string]string) {
+func testCertificateRenewed(t *testing.T, way servers.Way) {
 	a := servers.NewAuthority(t)
-	env[envMaxConnectionAge] = "1s"
-	s := setup{rules: perKey, config: tlsConfig, change: trustingEnvoy(a), tls: a, env: env}.start(t)
+	s := setup{
+		rules: perKey, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way,
+		env: map[string]string{envMaxConnectionAge: "1s"},
+	}.start(t)
 	shown := func() *x509.Certificate {
 		t.Helper()
 		conn, err := s.rls.Dial()
@@ -196,11 +186,12 @@ func testCertificateRenewed(t *testing.T, env map[string]string) {
 // TestHealthcheckOverTLS: the command finds a way in where there is one.
 func TestHealthcheckOverTLS(t *testing.T) { eachTransport(t, testHealthcheckOverTLS) }
 
-func testHealthcheckOverTLS(t *testing.T, env map[string]string) {
+func testHealthcheckOverTLS(t *testing.T, way servers.Way) {
 	a := servers.NewAuthority(t)
 	dir := socketDir(t)
-	env[envGRPCAddress] = "127.0.0.1:0,unix://" + filepath.Join(dir, "grpc.sock")
-	rls := servers.RLS(t, servers.RLSOptions{TLS: a, Env: env})
+	rls := servers.RLS(t, servers.RLSOptions{TLS: a, Way: way, Env: map[string]string{
+		envGRPCAddress: "127.0.0.1:0,unix://" + filepath.Join(dir, "grpc.sock"),
+	}})
 	tcp := servers.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC()}}
 	both := servers.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC() + ",unix://" + filepath.Join(dir, "grpc.sock")}}
 

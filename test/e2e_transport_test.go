@@ -34,18 +34,14 @@ func onEveryWay(t *testing.T, f func(t *testing.T, way servers.Way)) {
 	}
 }
 
-// onBothTransports is onEveryWay over one of the things that rls listens on.
-func onBothTransports(t *testing.T, f func(t *testing.T, way servers.Way)) {
+// eachTransport runs a test on both transports, or on the one that the environment
+// chooses, as it chooses over what.
+func eachTransport(t *testing.T, f func(t *testing.T, way servers.Way)) {
 	t.Parallel()
-	done := make(map[string]bool)
-	for _, way := range servers.Ways() {
-		if done[way.Transport] {
-			continue
-		}
-		done[way.Transport] = true
-		t.Run(way.String(), func(t *testing.T) {
+	for _, transport := range servers.Transports() {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			f(t, way)
+			f(t, servers.Way{Transport: transport})
 		})
 	}
 }
@@ -201,7 +197,7 @@ func (s *stack) cameBy(way servers.Way) {
 // TestRestartsUnderLoad stops and starts two instances in turn, as an update does.
 // Nobody notices.
 func TestRestartsUnderLoad(t *testing.T) {
-	onBothTransports(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way servers.Way) {
 		su := setup{
 			rules: endless, way: way,
 			env: map[string]string{
@@ -256,7 +252,7 @@ func questions(t *testing.T, rls *servers.RLSServer) int {
 
 // TestConnectionsAgeUnderLoad tells Envoy again and again to make new connections.
 func TestConnectionsAgeUnderLoad(t *testing.T) {
-	onBothTransports(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way servers.Way) {
 		s := setup{
 			rules: endless, way: way, change: noDecisionIs500,
 			env: map[string]string{envMaxConnectionAge: "1s"},
@@ -277,7 +273,7 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 // TestKilledUnderLoad ends rls without a word, and starts it again. Who asks
 // meanwhile is told at once that there is no answer, and who asks then gets one.
 func TestKilledUnderLoad(t *testing.T) {
-	onBothTransports(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way servers.Way) {
 		s := setup{rules: endless, way: way, change: noDecisionIs500}.start(t)
 		seen, stop := s.drive()
 		c := s.from("127.0.0.1")
@@ -310,7 +306,7 @@ func TestKilledUnderLoad(t *testing.T) {
 // question after its 20 ms. To rls that is a client that resets everything it begins,
 // and one that has every right to.
 func TestEnvoyGivesUp(t *testing.T) {
-	onBothTransports(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way servers.Way) {
 		redis := servers.StartRedis(t)
 		env := onRedis(redis.Addr())
 		// Each question waits as long as it may.
@@ -402,7 +398,7 @@ func TestEnvoyChecksHealth(t *testing.T) {
 // of rls. What is answered is larger than a frame, and all that is answered at the
 // same time than the window of Envoy's one connection.
 func TestLargeMessages(t *testing.T) {
-	onBothTransports(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way servers.Way) {
 		const (
 			limits   = 250 // of at most 256
 			callers  = 16

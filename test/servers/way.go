@@ -42,13 +42,16 @@ func (w Way) String() string { return w.Transport + " over " + w.Listen }
 // about one way.
 func Ways() []Way {
 	var ways []Way
-	for _, transport := range chosen(envTransport, Unary, Standard) {
+	for _, transport := range Transports() {
 		for _, listen := range chosen(envListen, TCP, Unix, TLS) {
 			ways = append(ways, Way{transport, listen})
 		}
 	}
 	return ways
 }
+
+// Transports returns both transports, or the one that the environment chooses.
+func Transports() []string { return chosen(envTransport, Unary, Standard) }
 
 // chosen returns what the variable says, else all.
 func chosen(variable string, all ...string) []string {
@@ -117,7 +120,7 @@ func withPorts(t testing.TB, env map[string]string, settings ...string) {
 // may be beyond.
 func socketDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rls")
+	dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
