@@ -175,6 +175,45 @@ func TestRestThatIsInVain(t *testing.T) {
 	}
 }
 
+// countingSource counts how often it is asked.
+type countingSource struct {
+	tier.Resolver
+	tried, resolved int
+}
+
+func (c *countingSource) Try(k tier.Key) (tier.Answer, bool) {
+	c.tried++
+	return c.Resolver.Try(k)
+}
+
+func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) tier.Answer {
+	c.resolved++
+	return c.Resolver.Resolve(ctx, k, wait)
+}
+
+// TestRestGoesOn: who calls is not asked again where only the store has to wait, and
+// the limits are not found again.
+func TestRestGoesOn(t *testing.T) {
+	var source countingSource
+	s := newService(t, waitingStore{memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
+		source.Resolver = o.Decider.Rules().Tiers()
+		o.Subjects = &source
+	})
+	c := new(call)
+	read(t, &c.in, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
+	if s.try(c) {
+		t.Fatal("decided, although the store has to wait")
+	}
+	limits := len(c.request.Descriptors)
+	s.decide(t.Context(), c)
+	if source.tried != 1 || source.resolved != 0 {
+		t.Errorf("the source was asked %d and %d times, want once and not again", source.tried, source.resolved)
+	}
+	if c.result != Authenticated || limits != 2 || len(c.request.Descriptors) != limits {
+		t.Errorf("%v with %d descriptors, %d before, want 2", c.result, len(c.request.Descriptors), limits)
+	}
+}
+
 // poolIsClean takes some calls out of the pool: none is there twice, and none holds
 // anything of a request.
 func poolIsClean(t *testing.T, s *Service) {
@@ -192,7 +231,7 @@ func poolIsClean(t *testing.T, s *Service) {
 
 // TestNothingOfARequestIsKept: whatever the way, and whatever became of the request.
 func TestNothingOfARequestIsKept(t *testing.T) {
-	limits := map[string]string{"domain": "edge", "descriptors": "api_key;a=%METHOD%,b=%REQ(x-none)%;remote_address"}
+	limits := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;a=%METHOD%,b=%REQ(x-none)%"}
 	plain := func(o *Options) { o.PlainKeys = true }
 	for name, s := range map[string]*testService{
 		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, broken{}, plain),
@@ -254,7 +293,11 @@ func TestPanics(t *testing.T) {
 					_, _ = w(t, s.Service, in)
 				}()
 			}
-			poolIsClean(t, s.Service)
+			for range 8 {
+				if c := s.calls.Get().(*call); c.in.fields.lines != nil {
+					t.Error("a call that panicked was given back")
+				}
+			}
 		})
 	}
 }
