@@ -120,7 +120,7 @@ func TestFloods(t *testing.T) {
 		{"DATA, empty", 1, func(w *wire, _ int) { w.data(1, false, nil) }},
 		{"DATA, padding alone", 1, func(w *wire, _ int) { must(w.fr.WriteDataPadded(1, false, nil, make([]byte, 5))) }},
 		{"DATA, one byte", 1, func(w *wire, i int) { w.data(uint32(i%20*2+1), false, []byte{0}) }},
-		{"DATA for a stream that is gone", resetCost + 1, func(w *wire, _ int) { w.data(99, false, nil) }},
+		{"DATA for a stream that is gone", 2, func(w *wire, _ int) { w.data(99, false, nil) }},
 		{"DATA behind the end", resetCost, func(w *wire, i int) {
 			stream(w, i, func(id uint32) { w.data(id, true, framed(0, nil)); w.data(id, true, nil) })
 		}},
@@ -186,7 +186,7 @@ func TestFloods(t *testing.T) {
 func TestFramesThatArePaidFor(t *testing.T) {
 	for _, method := range []string{"Echo", "Ready"} {
 		t.Run(method, func(t *testing.T) {
-			inBubble(t, unary.Options{}, polite, func(t *testing.T, s *scene) {
+			inBubble(t, unary.Options{}, polite, func(_ *testing.T, s *scene) {
 				p := s.attacker
 				p.send(func(w *wire) { w.preface() })
 				for range 300 {
@@ -248,7 +248,7 @@ func TestPings(t *testing.T) {
 		})
 	})
 	t.Run("between calls", func(t *testing.T) {
-		inBubble(t, unary.Options{MinPingInterval: time.Minute}, rude, func(t *testing.T, s *scene) {
+		inBubble(t, unary.Options{MinPingInterval: time.Minute}, rude, func(_ *testing.T, s *scene) {
 			s.attacker.send(func(w *wire) { w.preface() })
 			for range 30 {
 				s.attacker.send(ping)
@@ -306,7 +306,7 @@ func TestRunning(t *testing.T) {
 						t.Errorf("no call was refused")
 					}
 					// When they end, others may begin.
-					s.stage.open()
+					s.open()
 					synctest.Wait()
 					if s.attacker.alive() {
 						s.attacker.next = 2*10*most + 1
@@ -572,7 +572,7 @@ func TestDeaf(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				s.stage.open()
+				s.open()
 				synctest.Wait()
 				go func() {
 					var err error
@@ -809,7 +809,7 @@ func TestPanics(t *testing.T) {
 						t.Errorf("told of a panic in %v", got)
 					}
 				}
-				s.stage.open()
+				s.open()
 				if a := p.answer(other); a.last("grpc-status") != "0" {
 					t.Errorf("the other call was answered %v", a)
 				}
@@ -836,7 +836,7 @@ func TestIdleConnections(t *testing.T) {
 	for range n {
 		c := s.l.dial(t)
 		conns = append(conns, c)
-		w.Buffer.Reset()
+		w.Reset()
 		w.enc = hpack.NewEncoder(&w.block)
 		w.preface()
 		w.call(1, "Ready", value("hello"))

@@ -297,8 +297,12 @@ func request(method string, more ...string) []hpack.HeaderField {
 		path = play + method
 	}
 	fields := []hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path},
-		{Name: ":authority", Value: "test"}, {Name: "te", Value: "trailers"}, {Name: "content-type", Value: "application/grpc"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: path},
+		{Name: ":authority", Value: "test"},
+		{Name: "te", Value: "trailers"},
+		{Name: "content-type", Value: "application/grpc"},
 	}
 	base := len(fields)
 	for _, m := range more {
@@ -424,7 +428,7 @@ func (p *peer) try(f func(*wire)) error {
 	f(p.w)
 	_, err := p.w.WriteTo(p.conn)
 	p.begin.Do(func() { close(p.begun) })
-	p.w.Buffer.Reset()
+	p.w.Reset()
 	return err
 }
 
@@ -524,7 +528,7 @@ func (p *peer) courtesy() {
 		p.turn <- struct{}{}
 		p.mu.Lock()
 		b := slices.Clone(p.due.Bytes())
-		p.due.Buffer.Reset()
+		p.due.Reset()
 		p.mu.Unlock()
 		_, _ = p.conn.Write(b)
 		<-p.turn

@@ -2,7 +2,6 @@ package unary_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -176,7 +175,7 @@ func (p *player) desc() *grpc.ServiceDesc {
 }
 
 func handler(name string, do deed) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the type is grpc's
+	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		in := new(wrapperspb.BytesValue)
 		if err := decode(in); err != nil {
 			return nil, err
@@ -225,9 +224,6 @@ func encoded(ctx context.Context, do deed, request, answer []byte) ([]byte, erro
 	}
 	return proto.MarshalOptions{}.MarshalAppend(answer, wrapperspb.Bytes(out))
 }
-
-// base64Of is how binary metadata is sent.
-func base64Of(s string) string { return base64.RawStdEncoding.EncodeToString([]byte(s)) }
 
 // soon is how long a test waits for what must come, on a machine that is busy.
 const soon = 20 * time.Second
