@@ -463,7 +463,7 @@ func (c *conn) resetLocked(id uint32, code http2.ErrCode) error {
 	if st := c.streams[id]; st != nil {
 		c.remove(st, closedByServer)
 	} else if id <= c.lastID {
-		c.closed.add(id, closedByServer)
+		c.closed.reset(id)
 	}
 	return nil
 }

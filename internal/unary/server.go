@@ -343,5 +343,6 @@ func (s *Server) tick() {
 // age returns how long a connection may live, a little different for each so that
 // they do not all go at once.
 func (o *Options) age() time.Duration {
-	return o.MaxConnectionAge + time.Duration((rand.Float64()-0.5)/5*float64(o.MaxConnectionAge))
+	spread := (rand.Float64() - 0.5) / 5 //nolint:gosec // it guards nothing
+	return o.MaxConnectionAge + time.Duration(spread*float64(o.MaxConnectionAge))
 }

@@ -69,6 +69,17 @@ func (s *closedStreams) add(id uint32, how closedHow) {
 	s.next = (s.next + 1) % len(s.last)
 }
 
+// reset notes that a stream was reset after it was closed.
+func (s *closedStreams) reset(id uint32) {
+	for i := range s.last {
+		if s.last[i].id == id {
+			s.last[i].how = closedByServer
+			return
+		}
+	}
+	s.add(id, closedByServer)
+}
+
 func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
 	for i := range s.last {
 		if s.last[i].id == id {
