@@ -14,6 +14,9 @@ const (
 	earned    = 4      // tokens for a call that was answered
 	resetCost = 10     // for what makes the server reset a stream
 	tinyData  = 64     // bytes: DATA below that costs a token, unless it ends a call
+	// streamsAToken is how many streams a frame may concern for each token that it
+	// costs beside its own.
+	streamsAToken = 16
 )
 
 // A budget bounds the frames of one connection that are no calls. The reader spends

@@ -144,7 +144,7 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	c.mu.Lock()
 	st.cancel, st.handled = cancel, true
 	if n := len(st.body); n > 0 {
-		c.buffered -= n
+		c.held -= n
 		st.body = nil // the handler has it
 	}
 	c.running++
@@ -159,6 +159,7 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 		}()
 		c.mu.Lock()
 		c.running--
+		c.release(st)
 		c.answerStream(st, r)
 		busy := c.running > 0
 		c.mu.Unlock()

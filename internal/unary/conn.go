@@ -27,14 +27,15 @@ const (
 	// streamWindow and connWindow are how much a client may send unasked.
 	streamWindow = 64<<10 - 1 // the initial value of RFC 9113, so that it need not be said
 	connWindow   = 1 << 20
-	// maxFrame is the largest frame that may come: the initial value of RFC 9113.
+	// maxFrame is the largest frame in either direction: the initial value of RFC 9113,
+	// which everybody has to take.
 	maxFrame = 16 << 10
 	// tableSize bounds the table of header fields that a client has us keep, and the
 	// one that we have it keep.
 	tableSize = 4 << 10
-	// bufferedBeyond is how much the unfinished messages of one connection may take
-	// together, beyond one of the largest.
-	bufferedBeyond = 1 << 20
+	// heldBeyond is how much of unfinished messages and of metadata a connection may
+	// hold, beyond one of the largest messages.
+	heldBeyond = 1 << 20
 	// maxSettings bounds the settings of one frame. RFC 9113 knows six.
 	maxSettings = 32
 	// tellTimeout is how long a client may take to hear that it is to go, and linger
@@ -71,7 +72,6 @@ type conn struct {
 	head       head
 	recvWindow int // what the client may send still
 	owed       int // what it is not yet told that it may send
-	buffered   int // bytes of messages that are not whole
 	budget     budget
 	memory     []byte // of what a Prompt answers
 	traffic    Traffic
@@ -89,13 +89,14 @@ type conn struct {
 	block       bytes.Buffer // what encoder writes to
 	streams     map[uint32]*stream
 	free        []*stream
+	peak        int    // of streams, since there were none
+	held        int    // bytes of messages that are not whole, and of metadata
 	running     int    // handlers, those included whose streams are gone
 	lastID      uint32 // the highest stream that was opened
 	closed      closedStreams
 	blocked     []*stream // those that wait for windows, the oldest first
 	sendWindow  int64
 	peerWindow  int64 // initial one of streams
-	peerFrame   int   // the largest frame
 	peerTable   uint32
 	forgiven    bool // something was sent since the last PING
 	phase       phase
@@ -112,7 +113,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		server: s, raw: nc, nc: nc, peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()},
 		recvWindow: 64<<10 - 1,
 		streams:    make(map[uint32]*stream),
-		sendWindow: 64<<10 - 1, peerWindow: 64<<10 - 1, peerFrame: 16 << 10,
+		sendWindow: 64<<10 - 1, peerWindow: 64<<10 - 1,
 		peerTable: tableSize,
 		began:     s.now(), lastRead: s.now(), idleSince: s.now(),
 		age: s.o.age(),
@@ -333,8 +334,6 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 			}
 		case http2.SettingInitialWindowSize:
 			window = int64(s.Val)
-		case http2.SettingMaxFrameSize:
-			c.peerFrame = int(s.Val)
 		}
 		return nil
 	})
@@ -343,6 +342,9 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	}
 	// Once, not for each of them: every stream is looked at.
 	if by := window - c.peerWindow; by != 0 {
+		if err := c.budget.spendLocked(c, len(c.streams)/streamsAToken); err != nil {
+			return err
+		}
 		c.peerWindow = window
 		for _, st := range c.streams {
 			if st.sendWindow += by; st.sendWindow > maxWindow {
@@ -374,7 +376,7 @@ func (c *conn) onWindowUpdate(id, by uint32) error {
 			return protocolError(http2.ErrCodeFlowControl, "the connection's window is too large")
 		}
 		c.sendBlocked()
-		return nil
+		return c.budget.spendLocked(c, len(c.blocked)/streamsAToken)
 	}
 	st := c.streams[id]
 	if st == nil {
@@ -463,7 +465,7 @@ func (c *conn) resetLocked(id uint32, code http2.ErrCode) error {
 	if st := c.streams[id]; st != nil {
 		c.remove(st, closedByServer)
 	} else if id <= c.lastID {
-		c.closed.add(id, closedByServer)
+		c.closed.reset(id)
 	}
 	return nil
 }
@@ -560,8 +562,6 @@ func (c *conn) look(now time.Duration) {
 	case !c.opened && c.drainWanted != "" && now-c.since > linger:
 		c.hangUp(c.drainWanted) // nobody has called
 	case !c.opened:
-	case c.overdue(now):
-		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // long ago: the reader wakes up
 	case c.phase == told && now-c.since > tellTimeout:
 		c.leave()
 		go c.flushAlone()
@@ -577,6 +577,9 @@ func (c *conn) look(now time.Duration) {
 		c.pinged = now
 		c.write(c.framer.WritePing(false, [8]byte{}))
 		go c.flushAlone()
+	}
+	if c.opened && !c.hungUp && c.phase != failed && c.overdue(now) {
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // long ago: the reader wakes up
 	}
 }
 

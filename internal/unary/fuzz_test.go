@@ -60,8 +60,8 @@ func converse(t *testing.T, how byte, b []byte) {
 	if how&withoutPreface == 0 {
 		// Nobody may be left to take it when it does not read.
 		go func() { _ = p.try(func(w *wire) { w.preface() }) }()
-		synctest.Wait()
 	}
+	synctest.Wait() // until the server has accepted
 	pieces := [][]byte{b}
 	if how&inPieces != 0 {
 		pieces = nil

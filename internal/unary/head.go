@@ -47,10 +47,16 @@ const (
 	pseudoNeeded = pseudoMethod | pseudoScheme | pseudoPath
 )
 
+// reset forgets everything, and the memory if it was much.
 func (h *head) reset() {
 	clear(h.fields)
 	*h = head{fields: h.fields[:0]}
+	if cap(h.fields) > maxFieldsKept {
+		h.fields = nil
+	}
 }
+
+const maxFieldsKept = 64
 
 // emit is told of every field by the decoder.
 func (c *conn) emit(f hpack.HeaderField) {
@@ -73,7 +79,7 @@ func (c *conn) emit(f hpack.HeaderField) {
 	case "grpc-timeout":
 		d, ok := parseTimeout(f.Value)
 		if h.timeout, h.timed = d, true; !ok {
-			h.untimely = fmt.Sprintf("malformed grpc-timeout: %q", f.Value)
+			h.untimely = fmt.Sprintf("malformed grpc-timeout: %q", brief(f.Value))
 		}
 	case "grpc-encoding":
 		h.encoding = f.Value
@@ -177,26 +183,31 @@ func (s *Server) refuse(h *head, m *method) *response {
 	case h.hosts > 1:
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "there are several hosts"}
 	case !isGRPC(h.contentType):
-		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", h.contentType)}
+		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", brief(h.contentType))}
 	case h.untimely != "":
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.untimely}
 	case h.notBinary != "":
-		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", h.notBinary)}
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", brief(h.notBinary))}
 	case h.pseudo&pseudoAuthority == 0 && h.hosts == 0:
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "no host or :authority header present"}
 	case h.method != http.MethodPost:
-		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", h.method)}
+		return &response{http: http.StatusMethodNotAllowed, code: codes.Internal, text: fmt.Sprintf("the method is %q and not POST", brief(h.method))}
 	case h.timed && h.timeout <= 0:
 		return refusal(codes.DeadlineExceeded, "the deadline has passed already")
 	case m == nil:
 		return refusal(codes.Unimplemented, s.unknown(h.path))
 	case !understood(h.encoding):
-		r := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", h.encoding))
+		r := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", brief(h.encoding)))
 		r.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "identity,gzip"}}
 		return r
 	}
 	return nil
 }
+
+// brief is the beginning of what a client has sent, for a text that tells it.
+func brief(text string) string { return text[:min(len(text), maxBrief)] }
+
+const maxBrief = 200
 
 const contentType = "application/grpc"
 

@@ -360,7 +360,7 @@ func TestContinuation(t *testing.T) {
 		code  http2.ErrCode
 	}{
 		{"empty", nil, 9*burst + 9000, http2.ErrCodeEnhanceYourCalm},
-		{"one byte of a number each", []byte{0x80}, 9*burst + 9000, http2.ErrCodeCompression},
+		{"one byte of a number each", []byte{0x80}, 10*burst + 9000, http2.ErrCodeEnhanceYourCalm},
 		{"with fields", block, 2*most + 4<<10 + 16<<10, http2.ErrCodeEnhanceYourCalm},
 		{"with references", bytes.Repeat([]byte{0x82}, 1000), 2*most + 4<<10 + 16<<10, http2.ErrCodeEnhanceYourCalm},
 	} {

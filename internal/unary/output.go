@@ -110,10 +110,15 @@ func (c *conn) finish() {
 		return
 	}
 	o.ended, o.since = true, c.server.now()
-	half, ok := c.nc.(interface{ CloseWrite() error })
+	o.writing = true // TLS has something to say here
+	nc := c.nc
+	c.mu.Unlock()
+	half, ok := nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		_ = c.raw.Close()
 	}
+	c.mu.Lock()
+	o.writing = false
 }
 
 var _ interface{ CloseWrite() error } = (*net.TCPConn)(nil)

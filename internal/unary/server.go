@@ -177,7 +177,7 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return maps.Clon
 
 // unknown says which part of a method's name nobody knows, as grpc-go does.
 func (s *Server) unknown(path string) string {
-	full, ok := strings.CutPrefix(path, "/")
+	full, ok := strings.CutPrefix(brief(path), "/")
 	at := strings.LastIndexByte(full, '/')
 	if !ok || at < 0 {
 		return "malformed method name"
@@ -202,6 +202,7 @@ func (s *Server) Serve(l net.Listener) error {
 	s.listeners[l] = struct{}{}
 	if !s.ticking {
 		s.ticking = true
+		s.coarse.Store(int64(time.Since(s.start)))
 		go s.tick()
 	}
 	s.mu.Unlock()
@@ -343,5 +344,6 @@ func (s *Server) tick() {
 // age returns how long a connection may live, a little different for each so that
 // they do not all go at once.
 func (o *Options) age() time.Duration {
-	return o.MaxConnectionAge + time.Duration((rand.Float64()-0.5)/5*float64(o.MaxConnectionAge))
+	spread := (rand.Float64() - 0.5) / 5 //nolint:gosec // it guards nothing
+	return o.MaxConnectionAge + time.Duration(spread*float64(o.MaxConnectionAge))
 }

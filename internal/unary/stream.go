@@ -33,6 +33,7 @@ type stream struct {
 	recvWindow int
 	owed       int    // what the client is not yet told that it may send
 	body       []byte // of a request whose DATA comes in several frames
+	held       int    // bytes of fields
 	ended      bool   // the client has sent everything
 
 	// Of the answer.
@@ -67,6 +68,17 @@ type closedStreams struct {
 func (s *closedStreams) add(id uint32, how closedHow) {
 	s.last[s.next].id, s.last[s.next].how = id, how
 	s.next = (s.next + 1) % len(s.last)
+}
+
+// reset notes that a stream was reset after it was closed.
+func (s *closedStreams) reset(id uint32) {
+	for i := range s.last {
+		if s.last[i].id == id {
+			s.last[i].how = closedByServer
+			return
+		}
+	}
+	s.add(id, closedByServer)
 }
 
 func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
@@ -129,17 +141,26 @@ func (c *conn) remove(st *stream, how closedHow) {
 	if st.cancel != nil {
 		st.cancel()
 	}
-	if n := len(st.body); n > 0 {
-		c.buffered -= n
+	st.waiting = nil
+	if !st.handled {
+		c.release(st) // it may be among those that wait for a while still
 	}
 	if len(c.streams) == 0 {
 		c.idleSince = c.server.now()
+		if c.peak > maxFree {
+			c.streams, c.peak = make(map[uint32]*stream), 0 // a map does not shrink
+		}
 	}
-	st.waiting = nil
 	if !st.handled && !st.listed && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}
+}
+
+// release lets go of the request. mu is held.
+func (c *conn) release(st *stream) {
+	c.held -= len(st.body) + st.held
+	st.body, st.fields, st.held = nil, nil, 0
 }
 
 // newStream opens a stream, whose request has to be whole within some time. mu is
@@ -153,14 +174,16 @@ func (c *conn) newStream(id uint32, within time.Duration) *stream {
 		st = new(stream)
 	}
 	st.id, st.recvWindow, st.sendWindow = id, streamWindow, c.peerWindow
-	st.due = c.server.now() + min(within, maxRequest)
+	st.due = c.readAt.Sub(c.server.start) + min(within, maxRequest)
 	c.streams[id] = st
+	c.peak = max(c.peak, len(c.streams))
 	return st
 }
 
 // onHeaders begins a call, or ends its request by trailers.
 func (c *conn) onHeaders(f *http2.HeadersFrame) error {
 	id, ended, dependsOnItself := f.StreamID, f.StreamEnded(), f.HasPriority() && f.Priority.StreamDep == f.StreamID
+	defer c.head.reset()
 	if err := c.decode(f); err != nil {
 		return err
 	}
@@ -191,36 +214,33 @@ func (c *conn) onHeaders(f *http2.HeadersFrame) error {
 
 // decode reads a whole header block into c.head.
 func (c *conn) decode(f *http2.HeadersFrame) error {
-	c.head.reset()
 	c.decoder.SetEmitEnabled(true)
 	// More than the bound below lets through; it is for who claims a length.
 	c.decoder.SetMaxStringLength(4 * int(c.server.o.MaxHeaderBytes))
-	block, done, total := f.HeaderBlockFragment(), f.HeadersEnded(), 0
-	for {
-		// Compressed it may be longer than what it says, but not for ever: who sends
-		// what is not looked at has to be read all the same.
-		if total += len(block); total > 2*int(c.server.o.MaxHeaderBytes) {
-			return connError{http2.ErrCodeEnhanceYourCalm, reasonFlood, "a header block is too long"}
-		}
-		if _, err := c.decoder.Write(block); err != nil {
-			return protocolError(http2.ErrCodeCompression, "a header block cannot be decoded")
-		}
-		if done {
-			break
-		}
+	block := f.HeaderBlockFragment()
+	done := f.HeadersEnded()
+	if !done {
+		block = slices.Clone(block) // gathered here and not by the decoder, which would keep the memory
+	}
+	for !done {
 		// The Framer sees to it that nothing else comes here.
 		frame, err := c.framer.ReadFrame()
 		if err != nil {
 			return c.frameError(http2.FrameHeader{Type: http2.FrameHeaders}, err)
 		}
 		next := frame.(*http2.ContinuationFrame)
-		block, done = next.HeaderBlockFragment(), next.HeadersEnded()
+		block, done = append(block, next.HeaderBlockFragment()...), next.HeadersEnded()
 		if err := c.budget.spend(c, 1); err != nil {
 			return err
 		}
+		// Compressed it may be longer than what it says, but not for ever: what is not
+		// looked at has to be read all the same.
+		if len(block) > 2*int(c.server.o.MaxHeaderBytes) {
+			return connError{http2.ErrCodeEnhanceYourCalm, reasonFlood, "a header block is too long"}
+		}
 	}
-	if err := c.decoder.Close(); err != nil {
-		return protocolError(http2.ErrCodeCompression, "a header block is cut off")
+	if _, err := c.decoder.Write(block); err != nil || c.decoder.Close() != nil {
+		return protocolError(http2.ErrCodeCompression, "a header block cannot be decoded")
 	}
 	return nil
 }
@@ -247,6 +267,12 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		return c.resetLocked(id, http2.ErrCodeRefusedStream)
 	}
 	st := c.newStream(id, timeout)
+	if m != nil && m.prompt == nil {
+		// Only a handler of the ordinary kind asks for metadata.
+		st.fields, st.authority, st.held = slices.Clone(h.fields), h.authority, int(h.size)
+		c.held += st.held
+	}
+	crowded := c.held > c.mayHold()
 	c.mu.Unlock()
 	st.method, st.ended, st.declared, st.encoding = m, ended, declared, h.encoding
 	if isGRPC(h.contentType) && len(h.contentType) > len(contentType)+1 && h.contentType[len(contentType)] == '+' {
@@ -262,8 +288,9 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		}
 		return nil
 	}
-	if m.prompt == nil {
-		st.fields, st.authority = slices.Clone(h.fields), h.authority
+	if crowded {
+		c.respond(st, refusal(codes.ResourceExhausted, tooMuch))
+		return nil
 	}
 	if ended {
 		return c.complete(st, nil)
@@ -359,8 +386,11 @@ func (c *conn) collect(st *stream, data []byte) *response {
 	if st.refusal != nil {
 		return nil // nobody will read it
 	}
+	c.mu.Lock()
 	st.body = append(st.body, data...)
-	c.buffered += len(data)
+	c.held += len(data)
+	crowded := c.held > c.mayHold()
+	c.mu.Unlock()
 	if len(st.body) >= prefixLen {
 		length := binary.BigEndian.Uint32(st.body[1:])
 		switch {
@@ -370,11 +400,16 @@ func (c *conn) collect(st *stream, data []byte) *response {
 			return refusal(codes.Unimplemented, tooMany)
 		}
 	}
-	if c.buffered > c.server.o.MaxMessageBytes+bufferedBeyond {
-		return refusal(codes.ResourceExhausted, "the connection has too many messages that are not whole")
+	if crowded {
+		return refusal(codes.ResourceExhausted, tooMuch)
 	}
 	return nil
 }
+
+// mayHold bounds what a connection holds of calls that are under way.
+func (c *conn) mayHold() int { return c.server.o.MaxMessageBytes + heldBeyond }
+
+const tooMuch = "the connection holds too much of calls that are under way"
 
 // prefixLen is the length of what stands in front of a message: whether it is
 // compressed, and its length.
@@ -439,6 +474,7 @@ func (c *conn) answerStream(st *stream, r *response) {
 		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
 		if rest := c.sendData(st, b); len(rest) > 0 {
 			r.message = slices.Clone(rest)
+			c.release(st)
 			st.waiting, st.listed, st.due = r, true, c.server.now()+c.server.o.WriteTimeout
 			if len(c.blocked) > 2*len(c.streams) {
 				c.blocked = slices.DeleteFunc(c.blocked, func(b *stream) bool { return b.waiting == nil })
@@ -490,13 +526,13 @@ func (c *conn) field(name, value string) {
 // sendBlock sends c.block, in as many frames as it takes.
 func (c *conn) sendBlock(id uint32, end bool) {
 	block := c.block.Bytes()
-	first := block[:min(len(block), c.peerFrame)]
+	first := block[:min(len(block), maxFrame)]
 	block = block[len(first):]
 	c.write(c.framer.WriteHeaders(http2.HeadersFrameParam{
 		StreamID: id, BlockFragment: first, EndStream: end, EndHeaders: len(block) == 0,
 	}))
 	for len(block) > 0 {
-		next := block[:min(len(block), c.peerFrame)]
+		next := block[:min(len(block), maxFrame)]
 		block = block[len(next):]
 		c.write(c.framer.WriteContinuation(id, len(block) == 0, next))
 	}
@@ -506,7 +542,7 @@ func (c *conn) sendBlock(id uint32, end bool) {
 // sendData sends as much of b as the windows allow, and returns the rest.
 func (c *conn) sendData(st *stream, b []byte) (rest []byte) {
 	for len(b) > 0 {
-		n := int(min(int64(len(b)), st.sendWindow, c.sendWindow, int64(c.peerFrame)))
+		n := int(min(int64(len(b)), st.sendWindow, c.sendWindow, maxFrame))
 		if n <= 0 {
 			break
 		}
