@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -91,7 +92,8 @@ type conn struct {
 	free        []*stream
 	peak        int    // of streams, since there were none
 	held        int    // bytes of messages that are not whole, and of metadata
-	running     int    // handlers, those included whose streams are gone
+	running     int    // handlers
+	orphans     int    // those of them whose streams are gone
 	lastID      uint32 // the highest stream that was opened
 	closed      closedStreams
 	blocked     []*stream // those that wait for windows, the oldest first
@@ -119,6 +121,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		age: s.o.age(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.head.reset()
 	c.out.drained.L = &c.mu
 	c.budget.tokens, c.budget.at = burst, s.now()
 	c.encoder = hpack.NewEncoder(&c.block)
@@ -130,7 +133,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 type connError struct {
 	code   http2.ErrCode
 	reason string
-	text   string // for the log and for the client; holds nothing that it has sent
+	text   string // for the log, and for the client if it speaks HTTP/2
 }
 
 func (e connError) Error() string { return e.text }
@@ -142,18 +145,22 @@ func protocolError(code http2.ErrCode, text string) error {
 // serve reads until the connection ends.
 func (c *conn) serve() {
 	defer c.close()
-	defer func() {
-		if v := recover(); v != nil {
-			// A bug of this package. It costs one connection.
-			c.server.o.Meters.GoAway(reasonBug)
-			c.server.o.Log.Error("a connection panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
-		}
-	}()
+	defer c.buggy()
 	err := c.handshake()
 	for err == nil {
 		err = c.read()
 	}
 	c.end(err)
+}
+
+// buggy is deferred where this package itself may panic. That costs one connection.
+func (c *conn) buggy() {
+	if v := recover(); v != nil {
+		c.server.o.Meters.GoAway(reasonBug)
+		c.server.o.Log.Error("a connection panicked; this is a bug, please report it",
+			zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
+		_ = c.raw.Close()
+	}
 }
 
 // handshake goes as far as the client's preface.
@@ -206,7 +213,7 @@ func hello(what string, err error) error {
 }
 
 func isGone(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // flushing is what the connection is read from. Before anything is waited for, what
@@ -375,8 +382,10 @@ func (c *conn) onWindowUpdate(id, by uint32) error {
 		if c.sendWindow += int64(by); c.sendWindow > maxWindow {
 			return protocolError(http2.ErrCodeFlowControl, "the connection's window is too large")
 		}
+		before := c.sendWindow
 		c.sendBlocked()
-		return c.budget.spendLocked(c, len(c.blocked)/streamsAToken)
+		// What went out pays for those that were looked at.
+		return c.budget.spendLocked(c, max(0, len(c.blocked)/streamsAToken-int(before-c.sendWindow)/bytesAToken))
 	}
 	st := c.streams[id]
 	if st == nil {
@@ -409,7 +418,7 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 		return c.unopened(f.StreamID)
 	}
 	c.server.o.Meters.Reset(false, f.ErrCode)
-	c.remove(st, closedByClient)
+	c.remove(st, false)
 	return nil
 }
 
@@ -463,7 +472,7 @@ func (c *conn) resetLocked(id uint32, code http2.ErrCode) error {
 	c.server.o.Meters.Reset(true, code)
 	c.write(c.framer.WriteRSTStream(id, code))
 	if st := c.streams[id]; st != nil {
-		c.remove(st, closedByServer)
+		c.remove(st, true)
 	} else if id <= c.lastID {
 		c.closed.reset(id)
 	}
@@ -476,7 +485,7 @@ func (c *conn) drain(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.opened {
-		c.drainWanted, c.since = reason, c.server.now()
+		c.drainWanted, c.since = reason, time.Since(c.server.start)
 		return
 	}
 	c.tell(reason)
@@ -502,18 +511,19 @@ func (c *conn) leave() {
 	c.write(c.framer.WriteGoAway(c.lastID, http2.ErrCodeNo, nil))
 }
 
-// enter begins a phase. mu is held.
-func (c *conn) enter(p phase) { c.phase, c.since = p, c.server.now() }
+// enter begins a phase. mu is held. What ends it soon after is timed by the clock:
+// the last tick may be as long ago.
+func (c *conn) enter(p phase) { c.phase, c.since = p, time.Since(c.server.start) }
 
 // end ends the connection with err: what a client has done wrong it is told.
 func (c *conn) end(err error) {
 	var e connError
 	if !errors.As(err, &e) {
-		c.server.o.Log.Debug("a connection has ended", zap.Error(err), zap.Stringer("peer", c.peer.Addr))
+		c.server.o.Log.Debug("a connection is gone", zap.Error(err), zap.Stringer("peer", c.peer.Addr))
 		return
 	}
 	c.server.o.Meters.GoAway(e.reason)
-	c.server.o.Log.Debug("a connection is ended", zap.String("reason", e.reason), zap.String("detail", e.text), zap.Stringer("peer", c.peer.Addr))
+	c.server.o.Log.Debug("the service ends a connection", zap.String("reason", e.reason), zap.String("detail", e.text), zap.Stringer("peer", c.peer.Addr))
 	if c.framer == nil {
 		return // the client does not speak HTTP/2 yet
 	}
@@ -588,7 +598,7 @@ func (c *conn) hangUp(reason string) {
 	c.hungUp = true
 	if reason != "" {
 		c.server.o.Meters.GoAway(reason)
-		c.server.o.Log.Debug("a connection is closed", zap.String("reason", reason), zap.Stringer("peer", c.peer.Addr))
+		c.server.o.Log.Debug("the service closes a connection", zap.String("reason", reason), zap.Stringer("peer", c.peer.Addr))
 	}
 	_ = c.raw.Close() // the reader returns, and says goodbye to everybody
 }
