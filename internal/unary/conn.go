@@ -344,9 +344,9 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 				return protocolError(http2.ErrCodeFlowControl, "a window is too large")
 			}
 		}
-		c.sendBlocked()
 	}
 	c.write(c.framer.WriteSettingsAck())
+	c.sendBlocked() // behind the ACK: what a larger window lets out follows from it
 	if !c.opened {
 		c.opened = true
 		if c.drainWanted != "" {

@@ -16,22 +16,24 @@
 // Each has one goroutine, which reads. It goes through these states, of which the
 // last four are the phases in lifetime.go:
 //
-//		handshake → opening → serving → told → leaving → closed
-//		                         └──────────────────→ failed → closed
+//	handshake → opening → serving → told → leaving → closed
+//	                         └──────────────────→ failed → closed
 //
-//	  - handshake: TLS, where there is any, and the client's preface. Until then the
-//	    client may be anything, and is hung up on without a word.
-//	  - opening: ours are SETTINGS and a larger window. The client's first frame has
-//	    to be SETTINGS.
-//	  - told: a GOAWAY has said that the client is to go, because of the connection's
-//	    age, because it is idle, or because the server stops. Its number is the highest
-//	    there is, and a PING follows: what the client has sent until it answers that is
-//	    served.
-//	  - leaving: a second GOAWAY names the last call that is served. Once that is
-//	    answered our side is closed, and then the client has a second to close its own.
-//	  - failed: the client has broken a rule of the connection. A GOAWAY says which;
-//	    what it sends then is read for a second, unseen, because to close with something
-//	    unread would take the GOAWAY back.
+// In these it does the following.
+//
+//   - handshake: TLS, where there is any, and the client's preface. Until then the
+//     client may be anything, and is hung up on without a word.
+//   - opening: ours are SETTINGS and a larger window. The client's first frame has
+//     to be SETTINGS.
+//   - told: a GOAWAY has said that the client is to go, because of the connection's
+//     age, because it is idle, or because the server stops. Its number is the highest
+//     there is, and a PING follows: what the client sends before it answers that, or for
+//     5 s, is served.
+//   - leaving: a second GOAWAY names the last call that is served. Once that is
+//     answered our side is closed, and then the client has a second to close its own.
+//   - failed: the client has broken a rule of the connection. A GOAWAY says which;
+//     what it sends then is read for a second, or up to 1 MiB, unseen, because to close
+//     with something unread would take the GOAWAY back.
 //
 // # A call
 //
