@@ -39,7 +39,7 @@ func (waitingSource) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, f
 func newWaiting(t testing.TB, change func(*Options)) *testService {
 	t.Helper()
 	s := new(testService)
-	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }})
+	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
 	*s = *newService(t, waitingStore{store}, func(o *Options) {
 		o.Subjects = waitingSource{o.Decider.Rules().Tiers()}
