@@ -108,6 +108,11 @@ bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC se
 chaos: build test-servers ## what Redis does in production, made to happen under load: latencies, charges against answers, recovery; about 6 minutes
 	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
 
+.PHONY: soak
+soak: SOAK ?= -for 1h
+soak: build ## an hour of calls over connections that come and go in every way: nothing may fail, nothing may grow; SOAK has its flags
+	go run ./test/soak -rls bin/rls $(SOAK)
+
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian
 	test/compose/run.sh

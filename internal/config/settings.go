@@ -182,7 +182,7 @@ func Default() Settings {
 		GRPC: GRPC{
 			Address:              []string{":8081"},
 			SocketMode:           0o660,
-			Transport:            TransportStandard,
+			Transport:            TransportUnary,
 			MaxMessageBytes:      4 << 20,
 			MaxConcurrentStreams: 4096,
 			KeepaliveMinTime:     10 * time.Second,

@@ -46,7 +46,7 @@ func FuzzConnection(f *testing.F) {
 func converse(t *testing.T, how byte, b []byte) {
 	ledger := newLedger()
 	o := limits
-	o.Meters = ledger
+	o.Meters, o.WriteTimeout = ledger, 0
 	s := newStage(t, lean, o, pipes())
 	m := polite
 	switch {

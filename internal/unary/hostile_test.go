@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -269,7 +269,7 @@ func TestSettingsFrame(t *testing.T) {
 			all[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)}
 		}
 		n := s.flood(100, 1, func(w *wire, _ int) { w.settings(all...) })
-		if g := s.attacker.farewell(); g.code != http2.ErrCodeEnhanceYourCalm || n > 4 {
+		if g := s.attacker.farewell(); g.code != http2.ErrCodeEnhanceYourCalm || n > 1 {
 			t.Errorf("after %d frames: %v", n, g)
 		}
 	})
@@ -445,6 +445,29 @@ func TestHeaderBombs(t *testing.T) {
 	}
 }
 
+// TestLongHeaders makes sure that a header list that is too long costs one call, be it
+// by one field or by many.
+func TestLongHeaders(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		more []string
+	}{
+		{"one field", []string{"x: " + strings.Repeat("x", 9000)}},
+		{"many fields", strings.Split(strings.Repeat("x: y,", 300)[:1499], ",")},
+		{"a long path", []string{":path: /" + strings.Repeat("x", 9000)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, unary.Options{MaxHeaderBytes: 8 << 10}, polite, func(t *testing.T, s *scene) {
+				s.attacker.send(func(w *wire) { w.preface() })
+				if a := s.attacker.call("Echo", nil, tt.more...); a.last("grpc-status") != "8" {
+					t.Errorf("answered %v", a)
+				}
+				s.attacker.echo()
+			})
+		})
+	}
+}
+
 // allocated is how much memory was ever allocated.
 func allocated() uint64 {
 	var m runtime.MemStats
@@ -526,23 +549,39 @@ func TestDeaf(t *testing.T) {
 				p := s.attacker
 				before := inUse()
 				var calls atomic.Int64
-				done := make(chan error)
+				// The first answer is written by a handler, so that the goroutine that reads is
+				// free to go on.
+				done := make(chan error, 1)
 				go func() {
-					err := p.try(func(w *wire) {
+					done <- p.try(func(w *wire) {
 						w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 						w.update(0, 1<<31-1-65535)
+						w.call(1, "Gate", nil)
 					})
-					for ; err == nil && p.next < 1<<16; p.next += 2 {
-						err = p.try(func(w *wire) { w.call(p.next, method, value(fmt.Sprint(size))) })
+				}()
+				for fr := http2.NewFramer(nil, p.conn); ; {
+					f, err := fr.ReadFrame()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if f, ok := f.(*http2.SettingsFrame); ok && f.IsAck() {
+						break
+					}
+				}
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				s.stage.open()
+				synctest.Wait()
+				go func() {
+					var err error
+					for p.next = 3; err == nil && p.next < 1<<16; p.next += 2 {
+						err = p.try(func(w *wire) { w.call(p.next, method, value(strconv.Itoa(size))) })
 						calls.Add(1)
 					}
 					done <- err
 				}()
-				// The server's first words are read, so that it comes to answer.
-				first := make([]byte, 100)
-				if _, err := p.conn.Read(first); err != nil {
-					t.Fatal(err)
-				}
 				synctest.Wait()
 				s.neighbour.echo()
 				if grown := inUse() - before; grown > 16<<20 {
@@ -601,6 +640,27 @@ func TestWindows(t *testing.T) {
 			}
 			if n := p.sofar(id).frames; n > burst+100 {
 				t.Errorf("the answer has come in %d frames", n)
+			}
+		})
+	})
+	t.Run("of the connection", func(t *testing.T) {
+		inBubble(t, unary.Options{}, rude, func(t *testing.T, s *scene) {
+			p := s.attacker
+			p.send(func(w *wire) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}) })
+			first, second := p.start("Bulk", value("60000")), p.start("Large", value("60000"))
+			synctest.Wait()
+			sent := func() int { return len(p.sofar(first).data) + len(p.sofar(second).data) }
+			if n := sent(); n != 65535 {
+				t.Errorf("%d bytes were sent on a window of 65535", n)
+			}
+			p.send(func(w *wire) { w.update(0, 1000) })
+			synctest.Wait()
+			if n := sent(); n != 66535 {
+				t.Errorf("%d bytes were sent on a window of 66535", n)
+			}
+			p.send(func(w *wire) { w.update(0, 1<<20) })
+			if a, b := p.answer(first), p.answer(second); len(a.data) != 60009 || len(b.data) != 60009 {
+				t.Errorf("answered %v and %v", a, b)
 			}
 		})
 	})

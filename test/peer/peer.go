@@ -148,6 +148,9 @@ func (p *Peer) Ended() (n int) {
 	return n
 }
 
+// Gone says whether the server has told the client to go, as far as has been read.
+func (p *Peer) Gone() bool { return p.gone != nil }
+
 // Settle waits until the server has handled all that was sent.
 func (p *Peer) Settle() error {
 	data := [8]byte{'s', 'e', 't', 't', 'l', 'e'}

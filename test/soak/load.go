@@ -64,6 +64,13 @@ func (l *load) run(ctx context.Context, rate int) error {
 			every(ctx, time.Second, func(int) { l.call(steady[i], healthCheck(), "steady") })
 		})
 	}
+	for _, e := range l.ends {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				l.visited("old", l.old(ctx, e, "old"))
+			}
+		})
+	}
 	running.Wait()
 	return nil
 }
@@ -177,9 +184,14 @@ func (l *load) visit(n int) {
 		{"silent", l.silent},
 	}
 	k, e := kinds[n%len(kinds)], l.ends[n/len(kinds)%len(l.ends)]
-	if err := k.visit(e, k.name, 1+rand.IntN(2*callsOfConnection)); err != nil {
-		// What failed is no call, but none could be made any more.
-		l.tally.called(&question{kind: limitCall}, k.name, status.Error(codes.Unavailable, err.Error()))
+	l.visited(k.name, k.visit(e, k.name, 1+rand.IntN(2*callsOfConnection)))
+}
+
+// visited counts a connection that failed. That is no call, but none could be made
+// any more.
+func (l *load) visited(kind string, err error) {
+	if err != nil {
+		l.tally.called(&question{kind: limitCall}, kind, status.Error(codes.Unavailable, err.Error()))
 	}
 }
 
@@ -266,6 +278,11 @@ func (l *load) ask(p *peer.Peer, q *question, kind string) error {
 	if err != nil {
 		return err
 	}
+	return l.answered(p, stream, q, kind)
+}
+
+// answered waits for an answer that must come.
+func (l *load) answered(p *peer.Peer, stream uint32, q *question, kind string) error {
 	a, err := p.Answer(stream)
 	if err != nil {
 		return err
@@ -342,6 +359,47 @@ func (l *load) cut(e end, kind string, n int) error {
 		l.tally.excused(q, kind, status.Error(codes.Canceled, ""), codes.Canceled)
 	}
 	return p.Flush()
+}
+
+// old lives until it is told to go. When that happens a call is under way, whose
+// message is not complete.
+func (l *load) old(ctx context.Context, e end, kind string) (err error) {
+	p, below, err := l.raw(e, kind, 0)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := p.Close(); !p.Gone() { // else the server was first, maybe
+			err = errors.Join(err, closed)
+		}
+	}()
+	if err := below.SetDeadline(time.Now().Add(2*maxAge + patience)); err != nil {
+		return err
+	}
+	for ctx.Err() == nil && !p.Gone() {
+		q := anyQuestion()
+		message, err := proto.Marshal(q.request)
+		if err != nil {
+			return err
+		}
+		stream, err := p.Open(q.method)
+		if err != nil {
+			return err
+		}
+		frame := peer.Frame(message)
+		half := rand.IntN(len(frame))
+		if err := errors.Join(p.Send(stream, frame[:half], false), p.Settle()); err != nil {
+			return err
+		}
+		upTo(time.Second)
+		if err := errors.Join(p.Settle(), p.Send(stream, frame[half:], true)); err != nil {
+			return err
+		}
+		if err := l.answered(p, stream, q, kind); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *load) silent(e end, kind string, _ int) error {

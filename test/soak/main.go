@@ -20,6 +20,7 @@
 //   - narrow: answers are read through a window of 16 bytes;
 //   - cut: the connection is cut off while calls are under way, with half a message
 //     sent;
+//   - old: stays until it is told to go, and always has a call under way;
 //   - silent: a connection that says nothing, or only what it is.
 //
 // Calls are rate-limit requests that are allowed and ones that are denied, with one

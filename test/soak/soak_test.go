@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 			t.Errorf("a line has other columns than the head:\n%s\n%s", header, row)
 		}
 	}
-	for _, kind := range []string{"steady", "proper", "hasty", "reset", "narrow", "cut", "silent", "limits", "checks", "health checks", "Canceled"} {
+	for _, kind := range []string{"steady", "proper", "hasty", "reset", "narrow", "old", "cut", "silent", "limits", "checks", "health checks", "Canceled"} {
 		if !strings.Contains(out.String(), kind+" ") {
 			t.Errorf("there was nothing of %q:\n%s", kind, &out)
 		}
