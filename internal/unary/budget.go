@@ -17,6 +17,11 @@ const (
 	// streamsAToken is how many streams a frame may concern for each token that it
 	// costs beside its own.
 	streamsAToken = 16
+	// bytesAToken is how much DATA a window has to let out to pay for one of these.
+	bytesAToken = 64
+	// packedAToken is how many bytes may come out of a compressed message, beyond
+	// those that went in, for each token.
+	packedAToken = 16 << 10
 )
 
 // A budget bounds the frames of one connection that are no calls. The reader spends

@@ -31,6 +31,12 @@ func (c *conn) complete(st *stream, b []byte) error {
 	if r == nil {
 		message, r = c.message(st, b)
 	}
+	if n := len(message) - len(b); n > 0 {
+		// It was packed. To unpack costs more than to read.
+		if err := c.budget.spend(c, n/packedAToken); err != nil {
+			return err
+		}
+	}
 	if r == nil && !st.deadline.IsZero() && c.readAt.After(st.deadline) {
 		r = refusal(codes.DeadlineExceeded, "the deadline has passed")
 	}
@@ -153,23 +159,34 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	go func() {
 		defer c.server.gone.Done()
 		defer cancel()
-		r := func() (r *response) {
-			defer c.server.recovered(st.method, &r)
-			return handle(ctx)
-		}()
-		c.mu.Lock()
-		c.running--
-		c.release(st)
-		c.answerStream(st, r)
-		busy := c.running > 0
-		c.mu.Unlock()
-		if busy {
+		defer c.buggy()
+		if c.handled(st, c.run(ctx, st.method, handle)) {
 			// Others may be about to answer too, as when a store has decided many calls
 			// at once: one write takes them all.
 			runtime.Gosched()
 		}
 		c.flushAlone()
 	}()
+}
+
+// run runs a handler.
+func (c *conn) run(ctx context.Context, m *method, handle func(context.Context) *response) (r *response) {
+	defer c.server.recovered(m, &r)
+	return handle(ctx)
+}
+
+// handled answers a call whose handler has returned, and reports whether others run.
+func (c *conn) handled(st *stream, r *response) (busy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	if c.streams[st.id] != st {
+		c.orphans--
+	}
+	c.release(st)
+	st.handled = false
+	c.answerStream(st, r)
+	return c.running > 0
 }
 
 // answer is how a call is answered whose handler has returned message and err.
@@ -182,6 +199,9 @@ func (c *conn) answer(st *stream, message []byte, err error) *response {
 
 // success is an answer with a message that has room for its prefix.
 func (c *conn) success(st *stream, message []byte) *response {
+	if len(message) < prefixLen {
+		return refusal(codes.Internal, "the method has left no room in front of its answer")
+	}
 	r := &response{message: message}
 	// Who compresses gets it compressed, as grpc-go does.
 	if st.encoding == gzipped && len(message) > prefixLen {
@@ -217,7 +237,7 @@ func failure(err error) *response {
 
 // handle runs an ordinary handler.
 func (c *conn) handle(ctx context.Context, st *stream, message []byte) *response {
-	call := &serverCall{conn: c, stream: st}
+	call := &serverCall{method: st.method.name}
 	ctx = peer.NewContext(ctx, c.peer)
 	ctx = metadata.NewIncomingContext(ctx, readMetadata(st.fields, st.authority))
 	ctx = grpc.NewContextWithServerTransportStream(ctx, call)
@@ -247,8 +267,7 @@ func (c *conn) handle(ctx context.Context, st *stream, message []byte) *response
 // serverCall is what handlers set header and trailer through: grpc.SetHeader,
 // grpc.SendHeader and grpc.SetTrailer.
 type serverCall struct {
-	conn   *conn
-	stream *stream
+	method string
 
 	mu              sync.Mutex
 	header, trailer metadata.MD
@@ -258,7 +277,7 @@ type serverCall struct {
 var _ grpc.ServerTransportStream = (*serverCall)(nil)
 
 // Method implements grpc.ServerTransportStream.
-func (s *serverCall) Method() string { return s.stream.method.name }
+func (s *serverCall) Method() string { return s.method }
 
 // SetHeader implements grpc.ServerTransportStream.
 func (s *serverCall) SetHeader(md metadata.MD) error {
@@ -271,24 +290,14 @@ func (s *serverCall) SetHeader(md metadata.MD) error {
 	return nil
 }
 
-// SendHeader implements grpc.ServerTransportStream.
+// SendHeader implements grpc.ServerTransportStream. The header leaves with the
+// answer, before which there is nothing to use it for.
 func (s *serverCall) SendHeader(md metadata.MD) error {
-	if err := s.SetHeader(md); err != nil {
-		return err
-	}
+	err := s.SetHeader(md)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.sent = true
-	header := appendMetadata(nil, s.header)
-	s.mu.Unlock()
-	c := s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.streams[s.stream.id] == s.stream {
-		c.addHeader(s.stream, &response{header: header, compressed: s.stream.encoding == gzipped})
-		c.sendBlock(s.stream.id, false)
-		c.flush()
-	}
-	return nil
+	return err
 }
 
 // SetTrailer implements grpc.ServerTransportStream.
@@ -303,9 +312,7 @@ func (s *serverCall) SetTrailer(md metadata.MD) error {
 func (s *serverCall) take(r *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.sent {
-		r.header = appendMetadata(nil, s.header)
-	}
 	s.sent = true // too late for more
+	r.header = appendMetadata(nil, s.header)
 	r.trailer = append(r.trailer, appendMetadata(nil, s.trailer)...)
 }

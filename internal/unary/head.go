@@ -24,7 +24,7 @@ type head struct {
 	timeout                 time.Duration
 	timed                   bool   // there is a grpc-timeout
 	untimely                string // one that is none
-	length                  string // content-length
+	declared                int64  // content-length; below zero: none
 	pseudo                  pseudo // those that were there
 	hosts                   int
 	regular                 bool                // a field that is no pseudo field was there
@@ -50,7 +50,7 @@ const (
 // reset forgets everything, and the memory if it was much.
 func (h *head) reset() {
 	clear(h.fields)
-	*h = head{fields: h.fields[:0]}
+	*h = head{fields: h.fields[:0], declared: -1}
 	if cap(h.fields) > maxFieldsKept {
 		h.fields = nil
 	}
@@ -84,10 +84,11 @@ func (c *conn) emit(f hpack.HeaderField) {
 	case "grpc-encoding":
 		h.encoding = f.Value
 	case "content-length":
-		if h.length != "" && h.length != f.Value {
-			h.bad = "there are several content-lengths"
+		n, err := strconv.ParseUint(f.Value, 10, 63)
+		if err != nil || h.declared >= 0 && h.declared != int64(n) {
+			h.bad = "content-length is no number, or more than one"
 		}
-		h.length = f.Value
+		h.declared = int64(n)
 		h.fields = append(h.fields, f)
 	case "te":
 		if f.Value != "trailers" {
@@ -163,15 +164,6 @@ func (h *head) malformed() string {
 		return "the path is empty"
 	}
 	return ""
-}
-
-// declared returns the content-length, -1 without one.
-func (h *head) declared() (n int64, ok bool) {
-	if h.length == "" {
-		return -1, true
-	}
-	n, err := strconv.ParseInt(h.length, 10, 64)
-	return n, err == nil && n >= 0
 }
 
 // refuse returns how a request is answered that no handler is asked about, by its
@@ -300,7 +292,7 @@ func decodeBinary(text string) (string, error) {
 // protocol.
 func appendMetadata(to []hpack.HeaderField, md metadata.MD) []hpack.HeaderField {
 	for name, values := range md {
-		if reserved(name) {
+		if name = strings.ToLower(name); reserved(name) || !validName(name) {
 			continue
 		}
 		for _, v := range values {

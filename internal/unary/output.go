@@ -67,6 +67,12 @@ func (*conn) write(err error) {
 // takes what was added meanwhile along. mu is held, but not while it writes.
 func (c *conn) flush() {
 	o := &c.out
+	if o.ended {
+		// Nobody hears it any more, and to try would have the socket forget what it has
+		// not delivered yet.
+		o.buf = o.buf[:0]
+		return
+	}
 	if o.writing || len(o.buf) == 0 || o.err != nil {
 		c.finish()
 		return
@@ -109,7 +115,7 @@ func (c *conn) finish() {
 	if c.phase < leaving || o.ended || o.writing || len(o.buf) > 0 || len(c.streams) > 0 {
 		return
 	}
-	o.ended, o.since = true, c.server.now()
+	o.ended, o.since = true, time.Since(c.server.start)
 	o.writing = true // TLS has something to say here
 	nc := c.nc
 	c.mu.Unlock()

@@ -211,11 +211,9 @@ func (s *Server) Serve(l net.Listener) error {
 		delete(s.listeners, l)
 		s.mu.Unlock()
 	}()
-	var pause time.Duration
 	for {
 		nc, err := l.Accept()
 		if err == nil {
-			pause = 0
 			s.open(nc)
 			continue
 		}
@@ -229,20 +227,16 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		}
 		// Such as too many open files, which ends when others do.
-		pause = min(max(2*pause, minAcceptPause), maxAcceptPause)
-		s.o.Log.Warn("a connection cannot be accepted", zap.Error(err), zap.Duration("again_in", pause))
+		s.o.Log.Warn("a connection cannot be accepted", zap.Error(err), zap.Duration("again_in", acceptPause))
 		select {
-		case <-time.After(pause):
+		case <-time.After(acceptPause):
 		case <-s.halt: // which the next Accept is told
 		}
 	}
 }
 
-// How long Serve waits after a connection could not be accepted.
-const (
-	minAcceptPause = 5 * time.Millisecond
-	maxAcceptPause = time.Second
-)
+// acceptPause is how long Serve waits after a connection could not be accepted.
+const acceptPause = 100 * time.Millisecond
 
 // open serves a connection.
 func (s *Server) open(nc net.Conn) {

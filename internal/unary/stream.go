@@ -39,34 +39,25 @@ type stream struct {
 	// Of the answer.
 	cancel     context.CancelFunc // of the handler; nil: none runs
 	handled    bool               // a handler has it, and may still when the stream is gone
-	headerSent bool
-	waiting    *response     // for windows, with what is left of its message; nil: it does not
-	listed     bool          // it is, or was, among those that wait
-	due        time.Duration // when the request has to be whole, and then, if the answer waits, that; guarded by mu too
+	waiting    *response          // for windows, with what is left of its message; nil: it does not
+	listed     bool               // it is, or was, among those that wait
+	due        time.Duration      // when the request has to be whole, and then, if the answer waits, that; guarded by mu too
 	sendWindow int64
 }
 
-// closedHow says who closed a stream.
-type closedHow uint8
-
-const (
-	closedWhole closedHow = iota // by the end of request and answer
-	closedByClient
-	closedByServer // the client may not know yet
-)
-
 // closedStreams are the last ones that were closed. Frames for them mean something
-// else than those for streams that never were.
+// else than those for streams that never were, and may have crossed with what has
+// reset them.
 type closedStreams struct {
 	last [64]struct {
-		id  uint32
-		how closedHow
+		id       uint32
+		byServer bool // the client may not know yet
 	}
 	next int
 }
 
-func (s *closedStreams) add(id uint32, how closedHow) {
-	s.last[s.next].id, s.last[s.next].how = id, how
+func (s *closedStreams) add(id uint32, byServer bool) {
+	s.last[s.next].id, s.last[s.next].byServer = id, byServer
 	s.next = (s.next + 1) % len(s.last)
 }
 
@@ -74,20 +65,20 @@ func (s *closedStreams) add(id uint32, how closedHow) {
 func (s *closedStreams) reset(id uint32) {
 	for i := range s.last {
 		if s.last[i].id == id {
-			s.last[i].how = closedByServer
+			s.last[i].byServer = true
 			return
 		}
 	}
-	s.add(id, closedByServer)
+	s.add(id, true)
 }
 
-func (s *closedStreams) find(id uint32) (how closedHow, ok bool) {
+func (s *closedStreams) find(id uint32) (byServer, ok bool) {
 	for i := range s.last {
 		if s.last[i].id == id {
-			return s.last[i].how, true
+			return s.last[i].byServer, true
 		}
 	}
-	return 0, false
+	return false, false
 }
 
 // maxRequest is how long a request may take until it is whole.
@@ -119,12 +110,12 @@ func (c *conn) expire() error {
 		case !st.late(now):
 		case st.refusal != nil:
 			c.answerStream(st, st.refusal)
-		case st.waiting == nil && !st.headerSent:
+		case st.waiting == nil:
 			c.answerStream(st, refusal(codes.DeadlineExceeded, "the request is not whole in time"))
 		default:
 			c.server.o.Meters.Reset(true, http2.ErrCodeCancel)
 			c.write(c.framer.WriteRSTStream(id, http2.ErrCodeCancel))
-			c.remove(st, closedByServer)
+			c.remove(st, true)
 		}
 	}
 	return nil
@@ -135,14 +126,16 @@ const maxFree = 64
 
 // remove forgets a stream. mu is held; a stream that has a body still is removed by
 // the reader alone.
-func (c *conn) remove(st *stream, how closedHow) {
+func (c *conn) remove(st *stream, byServer bool) {
 	delete(c.streams, st.id)
-	c.closed.add(st.id, how)
+	c.closed.add(st.id, byServer)
 	if st.cancel != nil {
 		st.cancel()
 	}
 	st.waiting = nil
-	if !st.handled {
+	if st.handled {
+		c.orphans++
+	} else {
 		c.release(st) // it may be among those that wait for a while still
 	}
 	if len(c.streams) == 0 {
@@ -151,7 +144,8 @@ func (c *conn) remove(st *stream, how closedHow) {
 			c.streams, c.peak = make(map[uint32]*stream), 0 // a map does not shrink
 		}
 	}
-	if !st.handled && !st.listed && len(c.free) < maxFree {
+	// One that a handler had may end on its goroutine, while the reader has it in hand.
+	if st.cancel == nil && !st.listed && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}
@@ -191,23 +185,21 @@ func (c *conn) onHeaders(f *http2.HeadersFrame) error {
 		return protocolError(http2.ErrCodeProtocol, "a client has opened a stream with an even number")
 	}
 	c.mu.Lock()
-	st, last, phase := c.streams[id], c.lastID, c.phase
-	how, closed := closedWhole, false
+	st, last := c.streams[id], c.lastID
+	byServer, closed := false, false
 	if st == nil && id <= last {
-		how, closed = c.closed.find(id)
+		byServer, closed = c.closed.find(id)
 	}
 	c.mu.Unlock()
 	switch {
 	case st != nil:
 		return c.onTrailers(st, ended)
-	case closed && how == closedByServer:
+	case byServer:
 		return c.budget.spend(c, 1) // they have crossed
 	case closed:
 		return protocolError(http2.ErrCodeStreamClosed, "HEADERS for a stream that is closed")
 	case id <= last:
 		return protocolError(http2.ErrCodeProtocol, "streams are not opened in ascending order")
-	case phase >= leaving:
-		return c.budget.spend(c, 1) // it was told that this one is not served
 	}
 	return c.begin(id, ended, dependsOnItself)
 }
@@ -249,7 +241,6 @@ func (c *conn) decode(f *http2.HeadersFrame) error {
 func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 	h := &c.head
 	c.traffic.Streams++
-	declared, ok := h.declared()
 	bad := h.malformed()
 	m := c.server.methods[h.path]
 	timeout := time.Duration(math.MaxInt64)
@@ -257,12 +248,16 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		timeout = h.timeout
 	}
 	c.mu.Lock()
+	if c.phase >= leaving {
+		defer c.mu.Unlock()
+		return c.budget.spendLocked(c, 1) // it was told that this one is not served
+	}
 	c.lastID = id
-	if bad != "" && !h.long || !ok || dependsOnItself || ended && declared > 0 {
+	if bad != "" && !h.long || dependsOnItself || ended && h.declared > 0 {
 		defer c.mu.Unlock()
 		return c.resetLocked(id, http2.ErrCodeProtocol)
 	}
-	if most := int(c.server.o.MaxStreams); len(c.streams) >= most || c.running >= most {
+	if most := int(c.server.o.MaxStreams); len(c.streams)+c.orphans >= most {
 		defer c.mu.Unlock()
 		return c.resetLocked(id, http2.ErrCodeRefusedStream)
 	}
@@ -274,7 +269,7 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 	}
 	crowded := c.held > c.mayHold()
 	c.mu.Unlock()
-	st.method, st.ended, st.declared, st.encoding = m, ended, declared, h.encoding
+	st.method, st.ended, st.declared, st.encoding = m, ended, h.declared, h.encoding
 	if isGRPC(h.contentType) && len(h.contentType) > len(contentType)+1 && h.contentType[len(contentType)] == '+' {
 		st.subtype = h.contentType[len(contentType):]
 	}
@@ -341,7 +336,7 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		if err := c.unopened(f.StreamID); err != nil {
 			return err
 		}
-		if how, ok := c.closed.find(f.StreamID); c.phase >= leaving || ok && how == closedByServer {
+		if byServer, _ := c.closed.find(f.StreamID); c.phase >= leaving || byServer {
 			return c.budget.spendLocked(c, 1) // they have crossed
 		}
 		return c.resetLocked(f.StreamID, http2.ErrCodeStreamClosed)
@@ -460,11 +455,9 @@ func (c *conn) answerStream(st *stream, r *response) {
 	}
 	c.forgiven = true
 	c.budget.gained += earned
-	if !st.headerSent {
-		c.addHeader(st, r)
-		if r.message != nil || len(r.header) > 0 { // otherwise header and trailer are one
-			c.sendBlock(st.id, false)
-		}
+	c.addHeader(st, r)
+	if r.message != nil || len(r.header) > 0 { // otherwise header and trailer are one
+		c.sendBlock(st.id, false)
 	}
 	if b := r.message; b != nil {
 		b[0] = 0
@@ -496,7 +489,6 @@ func (c *conn) addHeader(st *stream, r *response) {
 	for _, f := range r.header {
 		c.field(f.Name, f.Value)
 	}
-	st.headerSent = true
 }
 
 // finishStream ends an answer. What c.block holds goes in front.
@@ -509,13 +501,11 @@ func (c *conn) finishStream(st *stream, r *response) {
 		c.field(f.Name, f.Value)
 	}
 	c.sendBlock(st.id, true)
-	how := closedWhole
 	if !st.ended {
 		// The answer needs no more of the request.
 		c.write(c.framer.WriteRSTStream(st.id, http2.ErrCodeNo))
-		how = closedByServer
 	}
-	c.remove(st, how)
+	c.remove(st, !st.ended)
 }
 
 // field adds a header field to c.block.

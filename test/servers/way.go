@@ -3,11 +3,13 @@ package servers
 import (
 	"context"
 	"crypto/tls"
+	mrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -76,7 +78,7 @@ func (o RLSOptions) going(t testing.TB) RLSOptions {
 		env[envGRPCTransport] = o.Way.Transport
 	}
 	o.Env = env
-	withPorts(t, env, envHTTPAddress, envAdminAddress)
+	withPorts(env, envHTTPAddress, envAdminAddress)
 	if env[envGRPCAddress] != "" {
 		return o
 	}
@@ -86,11 +88,11 @@ func (o RLSOptions) going(t testing.TB) RLSOptions {
 	}
 	switch listen {
 	case "", TCP:
-		withPorts(t, env, envGRPCAddress)
+		withPorts(env, envGRPCAddress)
 	case Unix:
 		env[envGRPCAddress] = unixScheme + filepath.Join(socketDir(t), "grpc.sock")
 	case TLS:
-		withPorts(t, env, envGRPCAddress)
+		withPorts(env, envGRPCAddress)
 		if o.TLS == nil {
 			o.TLS = NewAuthority(t)
 		}
@@ -100,17 +102,26 @@ func (o RLSOptions) going(t testing.TB) RLSOptions {
 	return o
 }
 
-// withPorts gives free ports to the settings that have no address. They are not of
-// those that the kernel gives to clients: an rls that is stopped finds its own again.
-func withPorts(t testing.TB, env map[string]string, settings ...string) {
-	t.Helper()
+// The ports of rls are below those of redis-server and those that the kernel gives to
+// clients, and one after the other: an rls that is stopped finds its own again.
+const firstRLSPort, lastRLSPort = 4000, firstPort - 1
+
+var rlsPorts atomic.Uint32
+
+func init() { rlsPorts.Store(mrand.Uint32N(lastRLSPort)) } // other processes have begun too
+
+// withPorts gives free ports to the settings that have no address.
+func withPorts(env map[string]string, settings ...string) {
 	for _, setting := range settings {
 		if _, set := env[setting]; set {
 			continue
 		}
-		port, err := freePort(false)
-		if err != nil {
-			t.Fatal(err)
+		port := 0
+		for range lastRLSPort - firstRLSPort + 1 {
+			port = firstRLSPort + int(rlsPorts.Add(1)%(lastRLSPort-firstRLSPort+1))
+			if tryPort(port) == nil {
+				break
+			}
 		}
 		env[setting] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
