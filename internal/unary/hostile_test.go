@@ -3,9 +3,12 @@ package unary_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -15,6 +18,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slidegate/slidegate/internal/unary"
 )
@@ -316,6 +320,38 @@ func TestRunning(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRunningOfHalfRequests opens calls whose requests are not whole while the
+// handlers of calls that were given up run still: together they are not more either.
+func TestRunningOfHalfRequests(t *testing.T) {
+	const most = 16
+	inBubble(t, unary.Options{MaxStreams: most}, rude, func(t *testing.T, s *scene) {
+		p := s.attacker
+		p.send(func(w *wire) { w.preface() })
+		for _, n := range []int{most - 1, most} {
+			first := p.next
+			s.begin(t, n, "Stay")
+			p.send(func(w *wire) {
+				for id := first; id < p.next; id += 2 {
+					w.data(id, true, framed(0, nil))
+				}
+			})
+			synctest.Wait()
+			p.send(func(w *wire) {
+				for id := first; id < p.next; id += 2 {
+					w.reset(id, http2.ErrCodeCancel)
+				}
+			})
+			synctest.Wait()
+		}
+		if got := s.most.Load(); got != most {
+			t.Errorf("%d handlers ran at once, want %d", got, most)
+		}
+		s.open()
+		synctest.Wait()
+		p.echo()
+	})
 }
 
 // TestCanceled makes sure that a call that is given up sees the end of its context.
@@ -817,6 +853,295 @@ func TestPanics(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnswersOfNothing makes sure that a method that has no answer to give, not even an
+// empty one, costs its call alone.
+func TestAnswersOfNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		prompt unary.Prompt
+	}{
+		{"at once", func(_, _ []byte) ([]byte, unary.Rest, error) { return nil, nil, nil }},
+		{"at once, too short", func(_, answer []byte) ([]byte, unary.Rest, error) { return answer[:4], nil, nil }},
+		{"later", func(_, _ []byte) ([]byte, unary.Rest, error) {
+			return nil, func(context.Context, []byte) ([]byte, error) { return nil, nil }, nil
+		}},
+		{"later, too short", func(_, _ []byte) ([]byte, unary.Rest, error) {
+			return nil, func(_ context.Context, answer []byte) ([]byte, error) { return answer[:4], nil }, nil
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			silent := kind{"silent", func(p *player, o unary.Options) transport {
+				s := unary.NewServer(o)
+				s.RegisterService(p.desc(), p)
+				s.Prompt(play+"Ready", tt.prompt)
+				return s
+			}}
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				s := newStage(t, silent, unary.Options{Meters: ledger}, pipes())
+				p := s.connect(t)
+				other := p.start("Gate", value("other"))
+				for range 3 {
+					if a := p.call("Ready", value("x")); a.last("grpc-status") != "13" {
+						t.Errorf("answered %v", a)
+					}
+				}
+				s.open()
+				if a := p.answer(other); a.last("grpc-status") != "0" {
+					t.Errorf("the other call was answered %v", a)
+				}
+				p.echo()
+				if got := ledger.goAways(); len(got) > 0 {
+					t.Errorf("counted %v", got)
+				}
+				p.sound()
+				p.close()
+			})
+		})
+	}
+}
+
+// TestBodiesAreLetGo has many calls whose answers wait for a window: their requests,
+// which are much larger, are not kept.
+func TestBodiesAreLetGo(t *testing.T) {
+	const (
+		calls = 40
+		body  = 256 << 10
+		piece = 16 << 10
+	)
+	inBubble(t, unary.Options{MaxMessageBytes: 2 * body}, rude, func(t *testing.T, s *scene) {
+		p := s.attacker
+		p.send(func(w *wire) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}) })
+		s.begin(t, 100, "Ready") // so that the list of those that wait is not gone through
+		// A BytesValue, with a field that nobody knows.
+		message := value("1000")
+		message = protowire.AppendBytes(protowire.AppendTag(message, 2, protowire.BytesType), make([]byte, body))
+		whole := framed(0, message)
+		before := inUse()
+		first := p.next
+		for range calls {
+			p.send(func(w *wire) { w.headers(p.next, false, request("Bulk")) })
+			for b := whole; len(b) > 0; {
+				n := min(piece, len(b))
+				p.send(func(w *wire) { w.data(p.next, n == len(b), b[:n]) })
+				b = b[n:]
+				synctest.Wait() // for windows
+			}
+			if a := p.sofar(p.next); len(a.headers) != 1 || a.over() {
+				t.Fatalf("answered %v, want it to wait", a)
+			}
+			p.next += 2
+		}
+		if grown := inUse() - before; grown > calls*body/4 {
+			t.Errorf("%d answers that wait have taken %d kB", calls, grown>>10)
+		}
+		p.send(func(w *wire) {
+			for id := first; id < p.next; id += 2 {
+				w.reset(id, http2.ErrCodeCancel)
+			}
+		})
+		synctest.Wait()
+		if grown := inUse() - before; grown > calls*body/4 {
+			t.Errorf("%d calls that are gone have left %d kB", calls, grown>>10)
+		}
+	})
+}
+
+// TestGivenUpBodies makes sure that what was sent of calls that were given up does not
+// count against those that follow.
+func TestGivenUpBodies(t *testing.T) {
+	const message = 1 << 20
+	inBubble(t, unary.Options{MaxMessageBytes: message}, rude, func(t *testing.T, s *scene) {
+		p := s.attacker
+		p.send(func(w *wire) { w.preface() })
+		for range 100 {
+			p.send(func(w *wire) {
+				w.headers(p.next, false, request("Echo"))
+				w.data(p.next, false, binary.BigEndian.AppendUint32([]byte{0}, message))
+				for range 3 {
+					w.data(p.next, false, make([]byte, 16<<10))
+				}
+				w.reset(p.next, http2.ErrCodeCancel)
+			})
+			p.next += 2
+			synctest.Wait()
+		}
+		p.send(func(w *wire) {
+			w.headers(p.next, false, request("Echo"))
+			b := framed(0, value(strings.Repeat("x", 40<<10)))
+			w.data(p.next, false, b[:16<<10])
+			w.data(p.next, false, b[16<<10:32<<10])
+			w.data(p.next, true, b[32<<10:])
+		})
+		if a := p.answer(p.next); a.last("grpc-status") != "0" {
+			t.Errorf("answered %v", a)
+		}
+	})
+}
+
+// TestOpenHeaders opens many calls with long header lists, which are some kilobytes
+// on the wire.
+func TestOpenHeaders(t *testing.T) {
+	const (
+		calls  = 500
+		fields = 1900
+	)
+	inBubble(t, unary.Options{MaxMessageBytes: 64 << 10}, rude, func(t *testing.T, s *scene) {
+		p := s.attacker
+		p.send(func(w *wire) { w.preface() })
+		list := slices.Concat(request("Wait"), slices.Repeat([]hpack.HeaderField{{Name: "x"}}, fields))
+		before := inUse()
+		p.send(func(w *wire) {
+			w.headers(p.next, false, list)
+			block := slices.Clone(w.fields(list)) // all of it is in the table now
+			for range calls {
+				p.next += 2
+				must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: p.next, BlockFragment: block, EndHeaders: true}))
+			}
+		})
+		synctest.Wait()
+		if grown := inUse() - before; grown > 8<<20 {
+			t.Errorf("the header lists of %d calls have taken %d kB", calls, grown>>10)
+		}
+		if a := p.answer(p.next); a.last("grpc-status") != "8" {
+			t.Errorf("answered %v", a)
+		}
+		// When those that were taken are given up, there is room for others.
+		p.send(func(w *wire) {
+			for id := uint32(1); id < p.next; id += 2 {
+				w.reset(id, http2.ErrCodeCancel)
+			}
+		})
+		p.next += 2
+		p.echo()
+	})
+}
+
+// TestWindowsPayForThemselves has thousands of answers wait for windows, which every
+// window that opens goes through.
+func TestWindowsPayForThemselves(t *testing.T) {
+	const calls = 4000
+	t.Run("a client that takes what it can", func(t *testing.T) {
+		inBubble(t, unary.Options{}, rude, func(t *testing.T, s *scene) {
+			const half = 32 << 10 // of the window of the connection, given back at once
+			p := s.attacker
+			p.send(func(w *wire) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}) })
+			p.send(func(w *wire) {
+				for range calls {
+					w.call(p.next, "Bulk", value("4000"))
+					p.next += 2
+				}
+			})
+			taken := func() int {
+				synctest.Wait()
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return p.read.data
+			}
+			for given := 0; taken()-given >= half; given += half {
+				if err := p.try(func(w *wire) { w.update(0, half) }); err != nil {
+					break
+				}
+			}
+			p.mu.Lock()
+			answered := 0
+			for _, a := range p.read.answers {
+				if a.ended && a.last("grpc-status") == "0" {
+					answered++
+				}
+			}
+			p.mu.Unlock()
+			if got := p.farewells(); answered != calls || len(got) > 0 {
+				t.Errorf("%d calls of %d were answered; told to go by %v", answered, calls, got)
+			}
+		})
+	})
+	for _, tt := range []struct {
+		name string
+		open func(w *wire, i int)
+	}{
+		{"window of the connection alone", func(w *wire, _ int) { w.update(0, 1) }},
+		{"windows of all calls, to and fro", func(w *wire, i int) {
+			w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i % 2)})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, unary.Options{}, rude, func(t *testing.T, s *scene) {
+				p := s.attacker
+				p.send(func(w *wire) {
+					w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+					w.update(0, 1<<30)
+					for range calls {
+						w.call(p.next, "Ready", value("hello"))
+						p.next += 2
+					}
+				})
+				// What the calls have earned is spent too.
+				most := 2*burst/(calls/16) + 1
+				if n := s.flood(2*most, 1, tt.open); n > most {
+					t.Errorf("the server has taken %d, want at most %d", n, most)
+				}
+				if g := p.farewell(); g.code != http2.ErrCodeEnhanceYourCalm {
+					t.Errorf("GOAWAY with %v", g)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatIsKept measures connections that have done a lot, and are idle again.
+func TestWhatIsKept(t *testing.T) {
+	const (
+		conns = 10
+		calls = 4000
+		each  = 64 << 10 // bytes
+	)
+	w := newWire()
+	w.preface(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1<<24 - 1})
+	id := uint32(1)
+	for ; id < 2*calls; id += 2 { // many calls at once
+		w.headers(id, false, request("Echo"))
+	}
+	for reset := uint32(1); reset < id; reset += 2 {
+		w.reset(reset, http2.ErrCodeCancel)
+	}
+	// Many fields, and a name that nobody knows and that is not short in an answer.
+	w.headers(id, true, slices.Concat(request("Ready"), slices.Repeat([]hpack.HeaderField{{Name: "x"}}, 1500)))
+	block := w.fields(request("/" + strings.Repeat("%", 60_000) + "/x"))
+	must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id + 2, BlockFragment: block[:16<<10], EndStream: true}))
+	for block = block[16<<10:]; len(block) > 0; {
+		n := min(16<<10, len(block))
+		must(w.fr.WriteContinuation(id+2, n == len(block), block[:n]))
+		block = block[n:]
+	}
+	w.call(id+4, "Large", value("50000"))
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, lean, unary.Options{}, pipes())
+		warm := s.connect(t)
+		warm.echo()
+		synctest.Wait()
+		before := inUse()
+		for range conns {
+			c := s.l.dial(t)
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			if _, err := c.Write(w.Bytes()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if got := (inUse() - before) / conns; got > each {
+			t.Errorf("a connection keeps %d kB, want at most %d", got>>10, each>>10)
+		}
+		for _, v := range s.l.conns()[1:] {
+			if v.closed.Load() {
+				t.Error("a connection was closed")
+			}
+		}
+		warm.echo()
+		warm.close()
+	})
 }
 
 // TestIdleConnections holds a thousand connections that have called once.

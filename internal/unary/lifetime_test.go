@@ -7,7 +7,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"io"
 	"math/big"
+	"net"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,6 +308,331 @@ func TestDeadline(t *testing.T) {
 				}
 				p.echo()
 			})
+		})
+	}
+}
+
+// TestADeadlineIsNotEarly begins calls just before the server looks at times, with
+// requests that are not whole by then.
+func TestADeadlineIsNotEarly(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
+		p := s.connect(t)
+		p.echo()
+		time.Sleep(990 * time.Millisecond)
+		begun := time.Now()
+		p.send(func(w *wire) {
+			w.headers(3, false, request("Echo", "grpc-timeout: 500m"))
+			w.headers(5, false, request("Echo", "grpc-timeout: 500m"))
+		})
+		p.next = 7
+		time.Sleep(timeout - 10*time.Millisecond)
+		p.send(func(w *wire) { w.data(3, true, framed(0, value("hello"))) })
+		if a := p.answer(3); a.last("grpc-status") != "0" {
+			t.Errorf("in time, and answered %v", a)
+		}
+		synctest.Wait()
+		if a := p.sofar(5); a.over() {
+			t.Errorf("answered %v after %v, want it after %v", a, time.Since(begun), timeout)
+		}
+		if a := p.answer(5); a.last("grpc-status") != "4" {
+			t.Errorf("never whole, and answered %v", a)
+		}
+		about(t, "answered", begun, timeout)
+		p.echo()
+	})
+}
+
+// TestOverdueCallsHoldUpNothing has a client that always has a call that is overdue:
+// the other times of its connection are kept all the same.
+func TestOverdueCallsHoldUpNothing(t *testing.T) {
+	// until begins calls that are overdue at once until there are n GOAWAYs.
+	until := func(t *testing.T, p *peer, n int) {
+		t.Helper()
+		for range 200 {
+			p.send(func(w *wire) { w.headers(p.next, false, request("Echo", "grpc-timeout: 1n")) })
+			p.next += 2
+			time.Sleep(500 * time.Millisecond)
+			if len(p.farewells()) >= n {
+				return
+			}
+		}
+		t.Errorf("no GOAWAY after %d calls: %v", p.next/2, p.farewells())
+	}
+	t.Run("age", func(t *testing.T) {
+		const age = 30 * time.Second
+		inTime(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *stage, _ *ledger) {
+			p, begun := s.connect(t), time.Now()
+			until(t, p, 1)
+			about(t, "told to go", begun, age*9/10)
+			p.close()
+		})
+	})
+	t.Run("drain", func(t *testing.T) {
+		inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
+			p := s.visit(t, rude)
+			p.echo()
+			begun, done := time.Now(), make(chan struct{})
+			go func() { s.GracefulStop(); close(done) }()
+			until(t, p, 2)
+			about(t, "told what is served", begun, 5*time.Second)
+			p.close()
+			<-done
+		})
+	})
+}
+
+// TestServingLater has a server that was made long before it serves.
+func TestServingLater(t *testing.T) {
+	late := kind{"late", func(p *player, o unary.Options) transport {
+		s := newUnary(p, o)
+		time.Sleep(time.Hour)
+		return s
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		ledger := newLedger()
+		o := unary.Options{Meters: ledger, OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, MaxConnectionIdle: time.Minute, KeepaliveTime: time.Minute}
+		s := newStage(t, late, o, pipes())
+		silent, p := newPeer(t, s.l.dial(t), rude), s.connect(t)
+		p.echo()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if asked, _ := p.pings(); asked > 0 || len(p.farewells()) > 0 || !silent.alive() {
+			t.Errorf("after 9 s: %d PINGs, and one was told %v, the other %v; counted %v", asked, p.told(), silent.told(), ledger.goAways())
+		}
+		p.echo()
+		p.sound()
+		p.close()
+		silent.close()
+	})
+}
+
+// TestGoAwaysDoNotGoBack makes sure that what was said not to be served is never
+// named as served, not even a call whose header had begun before.
+func TestGoAwaysDoNotGoBack(t *testing.T) {
+	inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
+		p := s.visit(t, rude)
+		last := s.call(t, p, "Gate")
+		done := make(chan struct{})
+		go func() { s.GracefulStop(); close(done) }()
+		p.farewell()
+		var rest []byte
+		p.send(func(w *wire) {
+			block := w.fields(request("Echo"))
+			must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: last + 2, BlockFragment: block[:3]}))
+			rest = slices.Clone(block[3:])
+		})
+		p.await("second GOAWAY", func(r *reading) bool { return len(r.farewells) == 2 })
+		p.send(func(w *wire) {
+			must(w.fr.WriteContinuation(last+2, true, rest))
+			w.data(last+2, true, framed(0, nil))
+			w.call(last+4, "Echo", nil)
+			w.data(0, false, nil) // which ends the connection
+		})
+		p.ended()
+		<-done
+		for _, g := range p.farewells()[1:] {
+			if g.last != last {
+				t.Errorf("GOAWAY %v, want %d to be the last", g, last)
+			}
+		}
+		for _, id := range []uint32{last + 2, last + 4} {
+			if a := p.sofar(id); a.over() {
+				t.Errorf("a late call was answered %v", a)
+			}
+		}
+		if n := len(p.farewells()); n != 3 {
+			t.Errorf("%d GOAWAYs, want 3", n)
+		}
+		p.sound()
+	})
+}
+
+// A halfPipe is a pipe whose sides close one by one. The other end does not see it.
+type halfPipe struct{ net.Conn }
+
+func (halfPipe) CloseWrite() error { return nil }
+
+// TestLingering makes sure that a client is left time to hear the last words: no less
+// than a second, however long ago the server has looked at its clock.
+func TestLingering(t *testing.T) {
+	const tick = 510 * time.Millisecond
+	for _, tt := range []struct {
+		name string
+		end  func(t *testing.T, s *stage, p *peer)
+	}{
+		{"after a mistake", func(_ *testing.T, _ *stage, p *peer) { p.send(func(w *wire) { w.data(0, false, nil) }) }},
+		{"after the last answer", func(_ *testing.T, s *stage, p *peer) {
+			go s.GracefulStop()
+			p.farewell()
+			p.send(func(w *wire) { must(w.fr.WritePing(true, [8]byte{'d', 'r', 'a', 'i', 'n'})) })
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inTime(t, unary.Options{WriteTimeout: 8 * tick}, func(t *testing.T, s *stage, _ *ledger) {
+				near, far := net.Pipe()
+				s.l.calls <- [2]net.Conn{near, halfPipe{far}}
+				p := newPeer(t, near, rude)
+				p.send(func(w *wire) { w.preface() })
+				p.echo()
+				time.Sleep(3*tick - 10*time.Millisecond)
+				begun := time.Now()
+				tt.end(t, s, p)
+				synctest.Wait()
+				if !p.alive() {
+					t.Fatalf("closed at once: %v", p.told())
+				}
+				p.ended()
+				about(t, "closed", begun, time.Second)
+				p.sound()
+			})
+		})
+	}
+}
+
+// TestAPingBehindTheEnd has a client ask whether the server is there when that has
+// sent its last answer, which the client has not read yet. It loses nothing of it.
+func TestAPingBehindTheEnd(t *testing.T) {
+	const size = 200_000
+	l := newLedger()
+	s := newStage(t, lean, unary.Options{MinPingInterval: time.Nanosecond, Meters: l}, loopback(t))
+	c := s.l.dial(t)
+	defer c.Close()
+	if err := c.(*net.TCPConn).SetReadBuffer(32 << 10); err != nil {
+		t.Fatal(err)
+	}
+	w := newWire()
+	sent := int64(0)
+	write := func() {
+		t.Helper()
+		n, err := w.WriteTo(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent += n
+	}
+	w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+	w.update(0, 1<<30)
+	write()
+	await(t, "connection", func() bool { return len(s.l.conns()) == 1 })
+	v := s.l.conns()[0]
+	if err := v.Conn.(*net.TCPConn).SetWriteBuffer(2 * size); err != nil {
+		t.Fatal(err)
+	}
+	w.call(1, "Bulk", value(strconv.Itoa(size)))
+	write()
+	await(t, "answer", func() bool { return v.wrote.Load() > size })
+	go s.GracefulStop()
+	await(t, "GOAWAY", func() bool { return l.goAways()["drain"] == 1 })
+	must(w.fr.WritePing(true, [8]byte{'d', 'r', 'a', 'i', 'n'}))
+	write()
+	await(t, "end", v.ended.Load)
+	for range 3 {
+		must(w.fr.WritePing(false, [8]byte{7}))
+		if _, err := w.WriteTo(c); err != nil {
+			break // which costs what has not arrived
+		}
+		sent += 17
+		await(t, "reading", func() bool { return v.read.Load() == sent || v.closed.Load() })
+	}
+	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, c); err != nil || n < size {
+		t.Errorf("%d bytes of %d have arrived, then %v", n, size, err)
+	}
+}
+
+// await waits until something is true that nothing tells of.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > soon {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+// TestGoodbyeOverTLS has a client that does not read the last words of TLS. That is
+// its own business: other connections are looked after meanwhile.
+func TestGoodbyeOverTLS(t *testing.T) {
+	// Who waits for a lock holds up the clock of a bubble, so this is in real time.
+	const timeout = 500 * time.Millisecond
+	s := newStage(t, lean, unary.Options{TLS: certificate(t), MaxConnectionAge: 100 * time.Millisecond, OpenTimeout: timeout}, pipes())
+	near := s.l.dial(t)
+	c := tls.Client(near, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	w := newWire()
+	w.preface()
+	if _, err := w.WriteTo(c); err != nil {
+		t.Fatal(err)
+	}
+	for fr, goAways := http2.NewFramer(w, c), 0; goAways < 2; {
+		f, err := fr.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch f := f.(type) {
+		case *http2.GoAwayFrame:
+			goAways++
+		case *http2.PingFrame:
+			must(fr.WritePing(true, f.Data))
+			go func() { _, _ = w.WriteTo(c) }()
+		}
+	}
+	// Nobody reads any more.
+	other, begun := s.l.dial(t), time.Now()
+	if err := other.SetReadDeadline(begun.Add(soon)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := other.Read(make([]byte, 1))
+	if took := time.Since(begun); !errors.Is(err, io.EOF) || took > 5*timeout {
+		t.Errorf("a connection that says nothing has ended after %v with %v, want it after %v", took, err, timeout)
+	}
+	near.Close()
+}
+
+// TestConnectionsThatAreReset makes sure that who resets a connection, as probes do
+// that only see whether the port is open, has not broken a rule.
+func TestConnectionsThatAreReset(t *testing.T) {
+	preface := newWire()
+	preface.preface()
+	for _, tt := range []struct {
+		name  string
+		tls   bool
+		bytes []byte
+	}{
+		{"at once", false, nil},
+		{"in the preface", false, preface.Bytes()[:10]},
+		{"behind the preface", false, preface.Bytes()},
+		{"in TLS", true, []byte{22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLedger()
+			o := unary.Options{Meters: l}
+			if tt.tls {
+				o.TLS = certificate(t)
+			}
+			s := newStage(t, lean, o, loopback(t))
+			c := s.l.dial(t).(*net.TCPConn)
+			if _, err := c.Write(tt.bytes); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "reading", func() bool {
+				conns := s.l.conns()
+				return len(conns) == 1 && conns[0].read.Load() == int64(len(tt.bytes))
+			})
+			if err := c.SetLinger(0); err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			await(t, "end", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.closed == 1
+			})
+			if got := l.goAways(); len(got) > 0 {
+				t.Errorf("counted %v", got)
+			}
 		})
 	}
 }

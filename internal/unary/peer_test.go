@@ -139,9 +139,11 @@ func loopback(t testing.TB) *hall {
 // A visitor is the server's end of a connection.
 type visitor struct {
 	net.Conn
-	other net.Conn // the client's end, of a pipe
-	read  atomic.Int64
-	wrote atomic.Int64
+	other  net.Conn // the client's end, of a pipe
+	read   atomic.Int64
+	wrote  atomic.Int64
+	ended  atomic.Bool // the server has closed its side
+	closed atomic.Bool // and both
 }
 
 func (v *visitor) Read(b []byte) (int, error) {
@@ -154,6 +156,24 @@ func (v *visitor) Write(b []byte) (int, error) {
 	n, err := v.Conn.Write(b)
 	v.wrote.Add(int64(n))
 	return n, err
+}
+
+// CloseWrite closes the server's side alone, where connections have sides. Of pipes
+// the server is told that it has to close them.
+func (v *visitor) CloseWrite() error {
+	half, ok := v.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	err := half.CloseWrite()
+	v.ended.Store(true)
+	return err
+}
+
+// Close notes that it was.
+func (v *visitor) Close() error {
+	v.closed.Store(true)
+	return v.Conn.Close()
 }
 
 // abandon closes the client's end, if the test has not.
