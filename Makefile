@@ -49,6 +49,11 @@ test: test-servers envoy ## every test, race detector on, against real Redis and
 	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test; \
 	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
+# The suites of others that the gRPC servers are held to; part of make test.
+.PHONY: test-transport
+test-transport: ## h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
+	go test -C test/transport -race -count=1 -v ./...
+
 # What the targets below say of rls's gRPC port reaches every test that does not say it
 # by itself: grpc.transport, and how Envoy gets there.
 .PHONY: test-envoys
@@ -133,11 +138,6 @@ compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs
 .PHONY: clean
 clean: ## remove what was built; keeps .tools
 	rm -rf bin dist
-
-# The suites of others that the gRPC servers are held to; part of make test.
-.PHONY: test-transport
-test-transport: ## h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
-	go test -C test/transport -race -count=1 -v ./...
 
 # What the tests need. As root on Debian it is installed; otherwise make says what to install.
 .PHONY: test-servers

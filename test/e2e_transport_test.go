@@ -346,6 +346,19 @@ func TestEnvoyGivesUp(t *testing.T) {
 		if n := s.stat("cluster.rls.upstream_cx_close_notify"); n != 0 {
 			t.Errorf("Envoy was told %d times to go away, want never", n)
 		}
+		if way.Transport == servers.Unary {
+			// docs/operate.md has the codes. CANCEL, which other clients say, is not Envoy's.
+			resets := func(code string) string {
+				return metric(t, s.rls, `slidegate_grpc_resets_total{by="client",code="`+code+`"}`)
+			}
+			eventually(t, "a question that Envoy has taken back before it was answered", func() bool {
+				s.get("/", "x-api-key", "k")
+				return resets("INTERNAL_ERROR") != "0" || resets("NO_ERROR") != "0"
+			})
+			if n := resets("CANCEL"); n != "0" {
+				t.Errorf("questions that Envoy has taken back with CANCEL: got %q, want 0", n)
+			}
+		}
 
 		redis.Resume()
 		eventually(t, "a decision", decides)

@@ -96,7 +96,11 @@ func newLogger(s config.Log) (*zap.Logger, error) {
 // welcome tells a person at a terminal what runs and what to type next.
 func welcome(w io.Writer, s config.Settings, r daemon.Running) {
 	fmt.Fprintf(w, "\nslidegate %s\n\n", version)
-	fmt.Fprintf(w, "  gRPC for Envoy   %s\n", strings.Join(r.GRPC, ", "))
+	secured := "plain text"
+	if s.GRPC.TLS.On() {
+		secured = "TLS over TCP"
+	}
+	fmt.Fprintf(w, "  gRPC for Envoy   %s   transport %s, %s\n", strings.Join(r.GRPC, ", "), s.GRPC.Transport, secured)
 	if r.HTTP != "" {
 		fmt.Fprintf(w, "  HTTP             %s   /healthcheck, POST /json\n", r.HTTP)
 	}

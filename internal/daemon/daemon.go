@@ -186,7 +186,8 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		o.Ready(Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules})
 	}
 	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
-		zap.Strings("grpc", ls.addresses()), zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
+		zap.Strings("grpc", ls.addresses()), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
+		zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
 	if s.Secrets.Key == "" && s.Tiers.Source != config.TiersNone {
 		o.Log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
 	}
@@ -363,7 +364,8 @@ func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 }
 
 // drain answers everything for a while, then lets calls in flight finish. It
-// ends at once when ctx does.
+// ends at once when ctx does: another part has ended, maybe since the last call has
+// and the server with it.
 func drain(ctx context.Context, s config.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
 	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
@@ -382,7 +384,9 @@ func drain(ctx context.Context, s config.Drain, server grpcServer, h *health.Ser
 	select {
 	case <-finished:
 	case <-ctx.Done():
-		log.Warn("calls were still in flight at the end of drain.timeout and are cut off")
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			log.Warn("calls were still in flight at the end of drain.timeout and are cut off")
+		}
 		server.Stop()
 		<-finished
 	}

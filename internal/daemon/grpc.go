@@ -99,7 +99,12 @@ func (t transport) standard() *grpc.Server {
 			MinTime:             t.settings.KeepaliveMinTime,
 			PermitWithoutStream: true,
 		}),
-		grpc.KeepaliveParams(keepaliveParams(t.settings)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time:              t.settings.KeepaliveTime,
+			Timeout:           t.settings.KeepaliveTimeout,
+			MaxConnectionIdle: t.settings.MaxConnectionIdle,
+			MaxConnectionAge:  t.settings.MaxConnectionAge,
+		}),
 	)
 }
 

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/slidegate/slidegate/internal/config"
 )
@@ -65,14 +64,4 @@ func (g *greeter) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 // Clone implements credentials.TransportCredentials.
 func (g *greeter) Clone() credentials.TransportCredentials {
 	return &greeter{TransportCredentials: g.TransportCredentials.Clone(), sockets: g.sockets.Clone(), log: g.log}
-}
-
-// keepaliveParams says when grpc-go ends connections.
-func keepaliveParams(s config.GRPC) keepalive.ServerParameters {
-	return keepalive.ServerParameters{
-		Time:              s.KeepaliveTime,
-		Timeout:           s.KeepaliveTimeout,
-		MaxConnectionIdle: s.MaxConnectionIdle,
-		MaxConnectionAge:  s.MaxConnectionAge,
-	}
 }

@@ -3,6 +3,7 @@ package extauthz
 import (
 	"bytes"
 	"context"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func (waitingSource) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, f
 func newWaiting(t testing.TB, change func(*Options)) *testService {
 	t.Helper()
 	s := new(testService)
-	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }})
+	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
 	t.Cleanup(func() { _ = store.Close() })
 	*s = *newService(t, waitingStore{store}, func(o *Options) {
 		o.Subjects = waitingSource{o.Decider.Rules().Tiers()}
@@ -247,6 +248,29 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 				}
 			}
 			t.Run(name+" "+what, func(t *testing.T) { poolIsClean(t, s.Service) })
+		}
+	}
+}
+
+// TestAllocations bounds what a request leaves to the collector: its texts and the
+// fingerprint of the API key; with a limit also the key of the log, its tag, and the
+// header fields.
+func TestAllocations(t *testing.T) {
+	s := newService(t, nil, nil)
+	for most, context := range map[float64]map[string]string{2: nil, 5: {"domain": "edge", "descriptors": "api_key"}} {
+		in, out := []byte(encode(t, ask("/", context, "x-api-key: acme-key"))), make([]byte, 0, 4096)
+		// The least of many: the race detector has pools forget now and then.
+		got := math.Inf(1)
+		for range 50 {
+			got = min(got, testing.AllocsPerRun(1, func() {
+				s.now += 10 * time.Second
+				if _, rest, err := s.Prompt(in, out); err != nil || rest != nil {
+					t.Fatalf("%v, or there is a rest", err)
+				}
+			}))
+		}
+		if got > most {
+			t.Errorf("%v: %v allocations, want %v", context, got, most)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	t.Helper()
 	s := &testService{meters: &counted{results: make(map[Result]int)}, now: time.Hour}
 	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }})
+		m := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
 		t.Cleanup(func() { _ = m.Close() })
 		store = m
 	}

@@ -53,7 +53,7 @@ func newService(t testing.TB, store window.Store) *testService {
 	t.Helper()
 	b := new(testService)
 	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return b.now }})
+		m := memstore.New(memstore.Options{Clock: func() time.Duration { return b.now }, SweepInterval: -1})
 		t.Cleanup(func() { _ = m.Close() })
 		store = m
 	}

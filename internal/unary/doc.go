@@ -14,24 +14,26 @@
 // # A connection
 //
 // Each has one goroutine, which reads. It goes through these states, of which the
-// last four are the phases in conn.go:
+// last four are the phases in lifetime.go:
 //
-//		handshake → opening → serving → told → leaving → closed
-//		                         └──────────────────→ failed → closed
+//	handshake → opening → serving → told → leaving → closed
+//	                         └──────────────────→ failed → closed
 //
-//	  - handshake: TLS, where there is any, and the client's preface. Until then the
-//	    client may be anything, and is hung up on without a word.
-//	  - opening: ours are SETTINGS and a larger window. The client's first frame has
-//	    to be SETTINGS.
-//	  - told: a GOAWAY has said that the client is to go, because of the connection's
-//	    age, because it is idle, or because the server stops. Its number is the highest
-//	    there is, and a PING follows: what the client has sent until it answers that is
-//	    served.
-//	  - leaving: a second GOAWAY names the last call that is served. Once that is
-//	    answered our side is closed, and then the client has a second to close its own.
-//	  - failed: the client has broken a rule of the connection. A GOAWAY says which;
-//	    what it sends then is read for a second, unseen, because to close with something
-//	    unread would take the GOAWAY back.
+// In these it does the following.
+//
+//   - handshake: TLS, where there is any, and the client's preface. Until then the
+//     client may be anything, and is hung up on without a word.
+//   - opening: ours are SETTINGS and a larger window. The client's first frame has
+//     to be SETTINGS.
+//   - told: a GOAWAY has said that the client is to go, because of the connection's
+//     age, because it is idle, or because the server stops. Its number is the highest
+//     there is, and a PING follows: what the client sends before it answers that, or for
+//     5 s, is served.
+//   - leaving: a second GOAWAY names the last call that is served. Once that is
+//     answered our side is closed, and then the client has a second to close its own.
+//   - failed: the client has broken a rule of the connection. A GOAWAY says which;
+//     what it sends then is read for a second, or up to 1 MiB, unseen, because to close
+//     with something unread would take the GOAWAY back.
 //
 // # A call
 //
@@ -65,11 +67,11 @@
 //
 // Of one connection, unless something else is said:
 //
-//   - Options.MaxStreams open streams, and as many handlers: those whose streams were
-//     reset count until they return. More are refused (REFUSED_STREAM).
+//   - Options.MaxStreams open streams, those included that were reset while a handler
+//     runs for them still. More are refused (REFUSED_STREAM).
 //   - Options.MaxMessageBytes for a message, packed and unpacked. Messages that are
-//     not whole take that and 1 MiB together; a client that sends more is answered
-//     RESOURCE_EXHAUSTED.
+//     not whole, and the metadata of calls without a Prompt, take that and 1 MiB
+//     together; a client that sends more is answered RESOURCE_EXHAUSTED.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for
 //     how it is encoded (the end of the connection). 4 KiB for the table of either
 //     side.
@@ -77,19 +79,25 @@
 //     connection.
 //   - Frames that are no calls cost a token: PING, SETTINGS and each setting, PRIORITY,
 //     WINDOW_UPDATE, RST_STREAM, CONTINUATION, unknown types, DATA that is tiny and not
-//     the last. What has the server reset a stream costs ten. There are 10,000, of which
-//     2,000 a second come back, and four for each call that was answered. Whoever has
-//     none left is told ENHANCE_YOUR_CALM and closed.
+//     the last. Frames that concern many streams, and messages that unpack to much,
+//     cost more; a fault for which the server resets a stream costs ten. There are
+//     10,000, of which 2,000 a second come back, and four for each call that was
+//     answered. Whoever has none left is told ENHANCE_YOUR_CALM and closed.
 //   - PINGs closer together than Options.MinPingInterval, three times without an
 //     answer in between: the same, as grpc-go has it.
 //   - A client that does not read: once 256 KiB wait for it, or a write does not come
 //     to an end, nothing more is read from it, and after Options.WriteTimeout it is
 //     closed. What its calls still answer waits, one answer for each stream.
+//   - A request that is not whole within its timeout, or 30 s: DEADLINE_EXCEEDED. An
+//     answer that has no window for Options.WriteTimeout: CANCEL.
 //   - Times: Options.OpenTimeout, KeepaliveTime and KeepaliveTimeout,
-//     MaxConnectionIdle, MaxConnectionAge. One goroutine of the server looks at all
-//     connections about once a second, so that none needs timers; times are as coarse.
+//     MaxConnectionIdle, MaxConnectionAge; 5 s for the answer to the PING of a drain,
+//     and a second to linger. One goroutine of the server looks at all connections
+//     about once a second, so that none needs timers; times are as coarse.
 //
-// An idle connection holds one goroutine, a buffer of 8 KiB and the two tables.
+// An idle connection holds one goroutine, a buffer of 8 KiB, the two tables, and what
+// its calls have left for the next ones: some dozens of streams, and memory for one
+// frame and one answer.
 //
 // # Errors
 //
@@ -101,9 +109,10 @@
 //
 // Methods that stream are UNIMPLEMENTED. Trailers of requests are accepted. Frames for
 // streams that never were, too large windows and bad settings are errors, with a
-// GOAWAY. No message, or a second one, is UNIMPLEMENTED. A header list that is too large gets an answer instead of a reset, an
-// unknown grpc-encoding the list of those that are known. A handler that does not
-// heed the end of its context is not cut off: its call is answered when it returns.
-// SETTINGS_MAX_HEADER_LIST_SIZE of a client is not heeded. Of compressors there is
-// gzip.
+// GOAWAY. No message, or a second one, is UNIMPLEMENTED. A header list that is too
+// large gets an answer instead of a reset, an unknown grpc-encoding the list of those
+// that are known. The header that a handler sets leaves with the answer, also with
+// grpc.SendHeader. A handler that does not heed the end of its context is not cut off:
+// its call is answered when it returns. SETTINGS_MAX_HEADER_LIST_SIZE of a client is
+// not heeded. Of compressors there is gzip.
 package unary

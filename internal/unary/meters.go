@@ -9,10 +9,11 @@ type Meters interface {
 	Closed()
 	// Traffic counts what one connection has done since the last time.
 	Traffic(Traffic)
-	// Reset counts a stream that was reset, by the server or by the client.
+	// Reset counts a stream that was reset before it was answered, by the server or by
+	// the client.
 	Reset(byServer bool, code http2.ErrCode)
-	// GoAway counts a connection that the server has told to go, or closed, by why:
-	// one of [Reasons].
+	// GoAway counts that the server has told a connection to go, or closed it, by why:
+	// one of [Reasons]. The same one may be told first and closed later.
 	GoAway(reason string)
 }
 

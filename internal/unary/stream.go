@@ -144,7 +144,8 @@ func (c *conn) remove(st *stream, byServer bool) {
 			c.streams, c.peak = make(map[uint32]*stream), 0 // a map does not shrink
 		}
 	}
-	if !st.handled && !st.listed && len(c.free) < maxFree {
+	// One that a handler had may end on its goroutine, while the reader has it in hand.
+	if st.cancel == nil && !st.listed && len(c.free) < maxFree {
 		*st = stream{}
 		c.free = append(c.free, st)
 	}

@@ -11,7 +11,8 @@
 //     Its answer is one that the service gave, read from a file and marshalled
 //     for every call. It decides nothing.
 //   - rls, with its default settings, on the embedded store or on Redis, and with
-//     tiers from a file or from PostgreSQL.
+//     tiers from a file or from PostgreSQL. So its transport is the default too,
+//     but where transports are compared.
 //
 // What tiers cost is told by rls without any: in that table it is what the others are
 // compared with.

@@ -5,7 +5,9 @@
 // write.
 //
 // A Peer is for one goroutine, and reads only while it waits for an answer. A Caller
-// is a client for benchmarks: it allocates nothing for a call.
+// is a client for benchmarks: it allocates nothing for a call. The tests of
+// internal/unary have a client of their own, which sees every frame and breaks rules
+// that this one keeps.
 package peer
 
 import (
@@ -38,7 +40,7 @@ type Peer struct {
 	block  bytes.Buffer
 	next   uint32 // the stream to open
 
-	answers map[uint32]*Answer // of streams that have not ended for Answer's callers
+	answers map[uint32]*Answer // by stream, until they are asked for or the stream is reset
 	gone    error              // GOAWAY, once it came
 }
 

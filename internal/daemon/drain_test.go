@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const cutOff = "calls were still in flight at the end of drain.timeout and are cut off"
+
+// A finishing server is a grpcServer whose last call ends after a while, or with Stop.
+type finishing struct {
+	grpcServer
+	after   time.Duration
+	stopped chan struct{}
+	ended   func() // is called when the last call has, before GracefulStop returns
+}
+
+func (f *finishing) GracefulStop() {
+	select {
+	case <-time.After(f.after):
+		f.ended()
+	case <-f.stopped:
+	}
+	synctest.Wait() // whoever has heard of it goes first
+}
+
+func (f *finishing) Stop() { close(f.stopped) }
+
+// TestDrain wants to read of calls that are cut off if some are, and only then.
+func TestDrain(t *testing.T) {
+	const delay, timeout = time.Second, 10 * time.Second
+	for name, tt := range map[string]struct {
+		after    time.Duration // the last call ends
+		endsAll  bool          // Serve returns then, and so does the rest of the process
+		fails    time.Duration // another part does; zero: none
+		want     time.Duration // the drain takes
+		warnings int
+	}{
+		"calls finish":             {after: 9 * time.Second, want: delay + 9*time.Second},
+		"Serve returns first":      {after: 9 * time.Second, endsAll: true, want: delay + 9*time.Second},
+		"at once":                  {endsAll: true, want: delay},
+		"a call does not finish":   {after: time.Hour, want: delay + timeout, warnings: 1},
+		"another part fails":       {after: time.Hour, fails: 5 * time.Second, want: 5 * time.Second},
+		"it fails after the drain": {after: time.Hour, fails: 20 * time.Second, want: delay + timeout, warnings: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				server := &finishing{after: tt.after, stopped: make(chan struct{}), ended: func() {}}
+				if tt.endsAll {
+					server.ended = cancel
+				}
+				if tt.fails > 0 {
+					defer time.AfterFunc(tt.fails, cancel).Stop()
+				}
+				core, logs := observer.New(zapcore.DebugLevel)
+				start := time.Now()
+				drain(ctx, config.Drain{Delay: delay, Timeout: timeout}, server, nil, zap.New(core))
+				if took := time.Since(start); took != tt.want {
+					t.Errorf("the drain took %v, want %v", took, tt.want)
+				}
+				if n := logs.FilterMessage(cutOff).Len(); n != tt.warnings || logs.FilterLevelExact(zapcore.WarnLevel).Len() != n {
+					t.Errorf("got %d warnings of calls that are cut off, want %d; all: %v", n, tt.warnings, logs.All())
+				}
+			})
+		})
+	}
+}
+
+// TestStopsWithoutAWarning stops often, each time with a client connected.
+func TestStopsWithoutAWarning(t *testing.T) { onEachTransport(t, testStopsWithoutAWarning) }
+
+func testStopsWithoutAWarning(t *testing.T, s config.Settings) {
+	for range 20 {
+		r := start(t, s)
+		if _, err := r.ask(demo); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		r.waitLog("stopped")
+		if all := r.logs.FilterLevelExact(zapcore.WarnLevel).All(); len(all) > 0 {
+			t.Errorf("warnings of a stop: %v", all)
+		}
+	}
+}
+
+// TestSaysHowGRPCIsServed reads the line of the start.
+func TestSaysHowGRPCIsServed(t *testing.T) { onEachTransport(t, testSaysHowGRPCIsServed) }
+
+func testSaysHowGRPCIsServed(t *testing.T, s config.Settings) {
+	for _, on := range []bool{false, true} {
+		if on {
+			secure(&s, servers.NewAuthority(t))
+		}
+		r := start(t, s)
+		r.waitLog("starting")
+		got := r.logs.FilterMessage("starting").All()[0].ContextMap()
+		if got["transport"] != s.GRPC.Transport || got["tls"] != on {
+			t.Errorf("transport %v, tls %v, want %v, %v", got["transport"], got["tls"], s.GRPC.Transport, on)
+		}
+	}
+}
