@@ -25,12 +25,14 @@ const method = healthv1.Health_Check_FullMethodName
 // healthService answers by the name that is asked for.
 type healthService struct {
 	healthv1.UnimplementedHealthServer
+	began chan struct{} // gets one when a call for "wait" has come
 	ended chan struct{} // gets one when a call for "wait" has been given up
 }
 
 func (s healthService) Check(ctx context.Context, in *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
 	switch in.GetService() {
 	case "wait":
+		s.began <- struct{}{}
 		<-ctx.Done()
 		s.ended <- struct{}{}
 		return nil, ctx.Err()
@@ -48,7 +50,7 @@ func serve(t *testing.T) (healthService, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := healthService{ended: make(chan struct{}, 10)}
+	s := healthService{began: make(chan struct{}, 10), ended: make(chan struct{}, 10)}
 	server := grpc.NewServer()
 	healthv1.RegisterHealthServer(server, s)
 	served := make(chan error, 1)
@@ -111,6 +113,7 @@ func TestPeer(t *testing.T) {
 				t.Errorf("window %d, call %d: got %+v, want status %s", window, i, a, want)
 			}
 		}
+		<-s.began // grpc-go does not begin a call that was given up before
 		if err := p.Reset(streams[1]); err != nil {
 			t.Fatal(err)
 		}
