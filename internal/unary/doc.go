@@ -97,7 +97,7 @@
 //
 // An idle connection holds one goroutine, a buffer of 8 KiB, the two tables, and what
 // its calls have left for the next ones: some dozens of streams, and memory for one
-// frame and one answer.
+// frame, one answer and one header block.
 //
 // # Errors
 //
