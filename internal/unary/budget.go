@@ -19,8 +19,8 @@ const (
 	streamsAToken = 16
 	// bytesAToken is how much DATA a window has to let out to pay for one of these.
 	bytesAToken = 64
-	// packedAToken is how many bytes may come out of a compressed message, beyond
-	// those that went in, for each token.
+	// packedAToken is how many bytes may come out of a compressed message for each
+	// token.
 	packedAToken = 16 << 10
 )
 

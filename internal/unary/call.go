@@ -31,9 +31,11 @@ func (c *conn) complete(st *stream, b []byte) error {
 	if r == nil {
 		message, r = c.message(st, b)
 	}
-	if n := len(message) - len(b); n > 0 {
-		// It was packed. To unpack costs more than to read.
-		if err := c.budget.spend(c, n/packedAToken); err != nil {
+	if c.unpacked > 0 {
+		// To unpack costs more than to read, also what is refused then.
+		n := c.unpacked / packedAToken
+		c.unpacked = 0
+		if err := c.budget.spend(c, n); err != nil {
 			return err
 		}
 	}
@@ -105,6 +107,7 @@ func (c *conn) decompress(b []byte) ([]byte, *response) {
 	}
 	most := c.server.o.MaxMessageBytes
 	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	c.unpacked = len(out)
 	switch {
 	case err != nil:
 		return nil, refusal(codes.Internal, "the message cannot be decompressed")

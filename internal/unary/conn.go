@@ -61,6 +61,7 @@ type conn struct {
 	owed       int // what it is not yet told that it may send
 	budget     budget
 	memory     []byte // of what a Prompt answers
+	unpacked   int    // bytes of a compressed message, not paid for yet
 	traffic    Traffic
 	readAt     time.Time // when there was last something to read
 	lastPing   time.Duration

@@ -768,6 +768,24 @@ func TestHalfMessages(t *testing.T) {
 	}
 }
 
+// TestUnpacking sends small messages that unpack to more than may be.
+func TestUnpacking(t *testing.T) {
+	const most = 1 << 20
+	packed := framed(1, zipped(make([]byte, 2*most)))
+	inBubble(t, unary.Options{MaxMessageBytes: most}, rude, func(t *testing.T, s *scene) {
+		s.attacker.send(func(w *wire) { w.preface() })
+		n := s.flood(burst, 1, func(w *wire, i int) {
+			id := uint32(2*i + 1)
+			w.headers(id, false, request("Ready", "grpc-encoding: gzip"))
+			w.data(id, true, packed)
+		})
+		// A megabyte costs 64 tokens, of which its answer earns 4.
+		if g := s.attacker.farewell(); g.code != http2.ErrCodeEnhanceYourCalm || n > burst/55 {
+			t.Errorf("after %d of them: GOAWAY %v %q", n, g.code, g.debug)
+		}
+	})
+}
+
 // TestOddMessages sends messages that are not what they say.
 func TestOddMessages(t *testing.T) {
 	const most = 1 << 20

@@ -296,9 +296,6 @@ func (e *EnvoyServer) Addr() string { return e.ingress }
 // URL returns http://host:port of the listener.
 func (e *EnvoyServer) URL() string { return "http://" + e.ingress }
 
-// Admin returns http://host:port of the admin interface.
-func (e *EnvoyServer) Admin() string { return "http://" + e.admin }
-
 // Stat returns the value of a counter or gauge, zero if Envoy does not know it
 // (yet: many appear with their first use).
 func (e *EnvoyServer) Stat(name string) (uint64, error) {
