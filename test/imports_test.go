@@ -61,7 +61,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" {
 			continue
 		}
 		level, ok := depth[name]

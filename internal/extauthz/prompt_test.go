@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -226,7 +227,7 @@ func poolIsClean(t *testing.T, s *Service) {
 			t.Fatal("a call was given back twice")
 		}
 		seen[c] = true
-		nothingIn(t, "call", reflect.ValueOf(c).Elem())
+		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
 	}
 }
 

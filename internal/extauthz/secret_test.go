@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-	"unsafe"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -22,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -102,7 +102,7 @@ func TestForget(t *testing.T) {
 			s.decide(t.Context(), c)
 			s.appendAnswer(nil, c, c.result)
 			c.forget()
-			nothingIn(t, name+": call", reflect.ValueOf(c).Elem())
+			policytest.NothingIn(t, name+": call", reflect.ValueOf(c).Elem())
 		}
 		if r := s.meters.results; r[Authenticated] != r[Limited] || r[Limited]+r[Unknown]/2 != 2 {
 			t.Errorf("%s: %v, want two that pass and two that are limited, or all unknown", name, r)
@@ -111,30 +111,6 @@ func TestForget(t *testing.T) {
 	c := &call{encoded: make([]byte, maxKeptBytes+1), entries: make([]descriptors.Entry, maxKept+1)}
 	if c.forget(); cap(c.encoded) > maxKeptBytes || cap(c.entries) > maxKept {
 		t.Error("the memory of a large request is kept")
-	}
-}
-
-// nothingIn looks at all that a value holds. Slices must be empty, and zero up to
-// their capacity.
-func nothingIn(t *testing.T, name string, v reflect.Value) {
-	t.Helper()
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			nothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
-		}
-	case reflect.Slice:
-		if v.Len() != 0 {
-			t.Errorf("%s has %d items, want none", name, v.Len())
-		}
-		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap())
-		for i := range all.Len() {
-			nothingIn(t, name+"[]", all.Index(i))
-		}
-	default:
-		if !v.IsZero() {
-			t.Errorf("%s is not zero", name)
-		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -278,7 +279,7 @@ func compareSides(t *rapid.T, s settings, r *rand.Rand, met map[string]int) {
 		}
 		if r.IntN(3) == 0 {
 			prompt.verdict.Forget()
-			nothingIn(t, "verdict", reflect.ValueOf(&prompt.verdict).Elem())
+			policytest.NothingIn(t, "verdict", reflect.ValueOf(&prompt.verdict).Elem())
 		}
 	}
 }
@@ -390,7 +391,7 @@ func TestTryIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		v.Forget()
-		nothingIn(t, "verdict", reflect.ValueOf(&v).Elem())
+		policytest.NothingIn(t, "verdict", reflect.ValueOf(&v).Elem())
 	}
 }
 

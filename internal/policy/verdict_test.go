@@ -4,10 +4,10 @@ import (
 	"reflect"
 	"testing"
 	"time"
-	"unsafe"
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -42,7 +42,7 @@ func TestForget(t *testing.T) {
 			t.Fatalf("limits = %+v, want the subject's own and the rule's", v.Limits)
 		}
 		v.Forget()
-		nothingIn(t, "verdict", reflect.ValueOf(v).Elem())
+		policytest.NothingIn(t, "verdict", reflect.ValueOf(v).Elem())
 	}
 }
 
@@ -52,29 +52,5 @@ func TestForgetGivesMemoryBack(t *testing.T) {
 	v.Forget()
 	if cap(v.Matches) > maxKept {
 		t.Errorf("%d matches are kept, want at most %d", cap(v.Matches), maxKept)
-	}
-}
-
-// nothingIn looks at all that a value holds. Slices must be empty, and zero up to
-// their capacity.
-func nothingIn(t tester, name string, v reflect.Value) {
-	t.Helper()
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			nothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
-		}
-	case reflect.Slice:
-		if v.Len() != 0 {
-			t.Errorf("%s has %d items, want none", name, v.Len())
-		}
-		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap())
-		for i := range all.Len() {
-			nothingIn(t, name+"[]", all.Index(i))
-		}
-	default:
-		if !v.IsZero() {
-			t.Errorf("%s is not zero", name)
-		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 )
 
 // full sets every field that Envoy can send.
@@ -140,7 +142,7 @@ func TestTooManyDescriptors(t *testing.T) {
 	if m.forget(); cap(m.entries) == 0 {
 		t.Fatal("the memory is given back: this test shows nothing")
 	}
-	nothingIn(t, "message", reflect.ValueOf(m).Elem())
+	policytest.NothingIn(t, "message", reflect.ValueOf(m).Elem())
 }
 
 func replace(t *testing.T, b []byte, from, to string) []byte {
@@ -214,7 +216,7 @@ func FuzzCodec(f *testing.F) {
 			}
 		}
 		got.forget()
-		nothingIn(t, "message", reflect.ValueOf(got).Elem())
+		policytest.NothingIn(t, "message", reflect.ValueOf(got).Elem())
 	})
 }
 

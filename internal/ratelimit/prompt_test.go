@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -111,31 +111,7 @@ func poolIsClean(t *testing.T, s *Service) {
 			t.Fatal("a call was given back twice")
 		}
 		seen[c] = true
-		nothingIn(t, "call", reflect.ValueOf(c).Elem())
-	}
-}
-
-// nothingIn looks at all that a value holds. Slices must be empty, and zero up to
-// their capacity.
-func nothingIn(t *testing.T, name string, v reflect.Value) {
-	t.Helper()
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			nothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
-		}
-	case reflect.Slice:
-		if v.Len() != 0 {
-			t.Errorf("%s has %d items, want none", name, v.Len())
-		}
-		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap())
-		for i := range all.Len() {
-			nothingIn(t, name+"[]", all.Index(i))
-		}
-	default:
-		if !v.IsZero() {
-			t.Errorf("%s is not zero", name)
-		}
+		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
 	}
 }
 

@@ -1,6 +1,7 @@
 package unary
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -95,21 +96,15 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	orDefault(&o.MaxMessageBytes, 4<<20)
-	orDefault(&o.MaxStreams, 4096)
-	orDefault(&o.MaxHeaderBytes, 64<<10)
-	orDefault(&o.OpenTimeout, 10*time.Second)
-	orDefault(&o.WriteTimeout, 20*time.Second)
-	orDefault(&o.KeepaliveTime, 2*time.Hour)
-	orDefault(&o.KeepaliveTimeout, 20*time.Second)
-	orDefault(&o.MinPingInterval, 5*time.Minute)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 4<<20)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
+	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
+	o.OpenTimeout = cmp.Or(o.OpenTimeout, 10*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 20*time.Second)
+	o.KeepaliveTime = cmp.Or(o.KeepaliveTime, 2*time.Hour)
+	o.KeepaliveTimeout = cmp.Or(o.KeepaliveTimeout, 20*time.Second)
+	o.MinPingInterval = cmp.Or(o.MinPingInterval, 5*time.Minute)
 	return o
-}
-
-func orDefault[T comparable](v *T, otherwise T) {
-	if *v == *new(T) {
-		*v = otherwise
-	}
 }
 
 // A method is what is known of one that is registered.

@@ -1,0 +1,38 @@
+// Package policytest is for tests of what decides requests in memory that the next
+// request uses again.
+package policytest
+
+import (
+	"reflect"
+	"unsafe"
+)
+
+// T is what a test fails by: *testing.T, or *rapid.T.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// NothingIn looks at all that a value holds. Slices must be empty, and zero up to
+// their capacity.
+func NothingIn(t T, name string, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			NothingIn(t, name+"."+v.Type().Field(i).Name, v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Len() != 0 {
+			t.Errorf("%s has %d items, want none", name, v.Len())
+		}
+		all := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Slice3(0, v.Cap(), v.Cap()) //nolint:gosec // it looks behind the end
+		for i := range all.Len() {
+			NothingIn(t, name+"[]", all.Index(i))
+		}
+	default:
+		if !v.IsZero() {
+			t.Errorf("%s is not zero", name)
+		}
+	}
+}
