@@ -120,6 +120,13 @@ bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC se
 	go run ./test/windowbench
 	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
 
+.PHONY: bench-before
+bench-before: BEFORE ?= HEAD~1
+bench-before: BENCH ?= -only '^before/'
+bench-before: build test-servers ## this tree's speed as ratios to that of the commit BEFORE, in one run
+	@dir=$$(mktemp -d); trap 'git worktree remove --force '$$dir'/tree; rm -rf '$$dir EXIT; git worktree add -q $$dir/tree $(BEFORE); \
+	  CGO_ENABLED=0 go build -C $$dir/tree -trimpath -o $$dir/rls ./cmd/rls; go run ./test/bench -rls bin/rls -before $$dir/rls $(BENCH)
+
 # The servers keep their files in memory where there is a place for it: a disk that
 # makes Redis wait is not among the faults.
 .PHONY: chaos

@@ -126,7 +126,7 @@ func TestMedian(t *testing.T) {
 }
 
 func TestScenarios(t *testing.T) {
-	for _, c := range comparisons() {
+	for _, c := range comparisons(true) {
 		for _, s := range c.scenarios {
 			frame, err := s.frame()
 			if err != nil {
@@ -151,7 +151,7 @@ func TestScenarios(t *testing.T) {
 
 // TestServices finds each service of a comparison where it is looked for by name.
 func TestServices(t *testing.T) {
-	for _, c := range comparisons() {
+	for _, c := range comparisons(true) {
 		if c.second != "" && !slices.Contains(c.services, c.second) {
 			t.Errorf("%s: %s is not among %q", c.what, c.second, c.services)
 		}

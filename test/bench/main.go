@@ -1,7 +1,7 @@
 // Command bench measures how much of a bare gRPC server's throughput the service
 // keeps. "make bench" runs it:
 //
-//	go run ./test/bench -rls bin/rls [-envoy FILE] [-rounds N] [-requests N] [-only REGEXP]
+//	go run ./test/bench -rls bin/rls [-envoy FILE] [-rounds N] [-requests N] [-only REGEXP] [-before FILE]
 //
 // Absolute figures say more about a machine than about the service, so the
 // result is ratios from one run. Two servers answer the same question with the
@@ -24,6 +24,9 @@
 // A server that answers something else must not win: samples of the answers are
 // compared before and after every measurement, h2load's counts of responses and
 // bytes must match, and the decisions that rls counts must be the ones intended.
+//
+// With -before, an older binary of the service is measured beside the new one, on
+// each store. "make bench-before" builds it from a commit.
 //
 // One caller alone, and what becomes of a source of tiers while somebody makes up
 // keys, is measured by callers of this program's own.
@@ -61,6 +64,7 @@ func main() {
 // options are the flags.
 type options struct {
 	rls      string
+	before   string // empty: no older binary
 	envoy    string
 	rounds   int
 	requests int
@@ -71,6 +75,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var o options
 	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
+	flags.StringVar(&o.before, "before", "", "an older `binary` of the service, to compare this one with; empty: none")
 	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy; empty: what SLIDEGATE_TEST_ENVOY names, else envoy in PATH")
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the table shows medians")
 	flags.IntVar(&o.requests, "requests", 50_000, "requests of one measurement")
@@ -95,11 +100,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if _, err := exec.LookPath(h2load); err != nil {
 		return fmt.Errorf("%s is not in PATH: install it (Debian: apt-get install nghttp2-client)", h2load)
 	}
-	if o.rls, err = filepath.Abs(o.rls); err != nil {
-		return err
-	}
-	if _, err := exec.LookPath(o.rls); err != nil {
-		return fmt.Errorf("-rls: %w: build it with make build", err)
+	for name, binary := range map[string]*string{"-rls": &o.rls, "-before": &o.before} {
+		if *binary == "" {
+			continue
+		}
+		if *binary, err = filepath.Abs(*binary); err != nil {
+			return err
+		}
+		if _, err := exec.LookPath(*binary); err != nil {
+			return fmt.Errorf("%s: %w: build it with make build", name, err)
+		}
 	}
 	r, err := measure(ctx, o, progress)
 	if err != nil {

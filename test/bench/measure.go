@@ -84,7 +84,7 @@ func measure(ctx context.Context, o options, progress io.Writer) (r results, err
 }
 
 func (b *bench) measure(ctx context.Context) (r results, err error) {
-	for _, c := range comparisons() {
+	for _, c := range comparisons(b.before != "") {
 		m := measured{comparison: c}
 		for _, s := range c.scenarios {
 			rows := b.rows(c, s)
@@ -225,6 +225,9 @@ func (b *bench) service(ctx context.Context, name string) (target, error) {
 	o := servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tiers, Env: map[string]string{
 		"SLIDEGATE_HEADERS_STYLES": "ratelimit",
 	}}
+	if isBefore(name) {
+		o.Binary = b.before
+	}
 	if transport := transportOf(name); transport != "" {
 		o.Env["SLIDEGATE_GRPC_TRANSPORT"] = transport
 	}

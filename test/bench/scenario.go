@@ -108,6 +108,9 @@ const (
 	onStandard      = "standard"
 	onUnaryRedis    = "unary-redis"
 	onStandardRedis = "standard-redis"
+	// The older binary, on either store.
+	beforeName  = "before"
+	beforeRedis = "before-redis"
 )
 
 // transportName is what the comparison of transports is called.
@@ -127,14 +130,18 @@ func transportOf(service string) string {
 
 // hasRedis says whether a service has its store in Redis.
 func hasRedis(service string) bool {
-	return service == onRedis || service == onUnaryRedis || service == onStandardRedis
+	return service == onRedis || service == onUnaryRedis || service == onStandardRedis || service == beforeRedis
 }
 
-func comparisons() []comparison {
+// isBefore reports whether a service is the older binary.
+func isBefore(service string) bool { return service == beforeName || service == beforeRedis }
+
+// comparisons returns what is measured: also against the older binary if there is one.
+func comparisons(before bool) []comparison {
 	const allowed, denied = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	one, three := limited("allowed", largeKey, 1, allowed), limited("allowed", largeKey, 3, allowed)
 	oneDenied, threeDenied := limited("denied", smallKey, 1, denied), limited("denied", smallKey, 3, denied)
-	return []comparison{
+	all := []comparison{
 		{what: "store", base: bareName, services: []string{onMemory, onRedis}, scenarios: []scenario{one, three, oneDenied, threeDenied}},
 		// onMemory has its tiers from a file.
 		{what: "tiers", base: noTiers, services: []string{onMemory, fromPostgres}, scenarios: []scenario{one, three}},
@@ -149,6 +156,12 @@ func comparisons() []comparison {
 			services: []string{onUnaryRedis, onStandardRedis}, scenarios: []scenario{one, oneDenied},
 		},
 	}
+	if before {
+		all = append(all,
+			comparison{what: beforeName, base: beforeName, services: []string{onMemory}, scenarios: []scenario{one, three, oneDenied, authenticated(), oneHop()}},
+			comparison{what: beforeName, base: beforeRedis, services: []string{onRedis}, scenarios: []scenario{one, oneDenied}})
+	}
+	return all
 }
 
 // limited is a rate-limit request of an API key with the first n descriptors.
