@@ -509,7 +509,7 @@ func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 	for _, put := range credentials(p) {
 		headers, path := map[string]string{}, "/orders"
 		put(headers, &path)
-		lines := []string{"Host: api.example", "Connection: close"}
+		lines := []string{"Host: localhost", "Connection: close"}
 		for name, value := range headers {
 			lines = append(lines, name+": "+strings.NewReplacer("\n", " ", "\x00", "\x7f").Replace(value))
 		}
@@ -520,7 +520,7 @@ func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 			{path: "/authz" + path},
 			{path: "/authz?domain=edge", lines: []string{"X-Original-URI: " + path}},
 			{path: "/authz?domain=edge&anonymous=true&denied_status=403", lines: []string{"X-Forwarded-Uri: " + path, "X-Forwarded-Method: POST"}},
-			{path: "/authz?domain=edge&domain=" + p.at("a query of the proxy")},
+			{path: "/authz?domain=edge&domain=" + p.at("a query of the proxy"), lines: []string{"X-Original-URI: " + path}},
 			{path: "/nowhere" + path},
 			{path: "/json" + path},
 			{path: "/healthcheck" + path},

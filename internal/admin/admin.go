@@ -19,6 +19,9 @@ type Pages struct {
 	RLConfig http.HandlerFunc
 	// Tiers answers about keys. Nil: there are no tiers.
 	Tiers Tiers
+	// Guard protects every page. It does not apply to GRPC: no browser sends HTTP/2
+	// without TLS, and clients call by any name.
+	Guard Guard
 	// GRPC answers what comes over HTTP/2 and is a call of gRPC. Nil: nobody does.
 	GRPC http.Handler
 }
@@ -52,14 +55,15 @@ func Handler(p Pages) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	pages := p.Guard.CheckHost(p.Guard.CheckOrigin(mux))
 	if p.GRPC == nil {
-		return mux
+		return pages
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 			serveGRPC(w, r, p.GRPC)
 		} else {
-			mux.ServeHTTP(w, r)
+			pages.ServeHTTP(w, r)
 		}
 	})
 }

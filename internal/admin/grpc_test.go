@@ -96,7 +96,7 @@ func TestWhatIsACall(t *testing.T) {
 		{2, "application/grpc+proto", true},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-		r.ProtoMajor = tt.version
+		r.ProtoMajor, r.Host = tt.version, "localhost"
 		r.Header.Set("Content-Type", tt.contentType)
 		w := timeless{httptest.NewRecorder()}
 		h.ServeHTTP(w, r)

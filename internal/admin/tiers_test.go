@@ -39,6 +39,7 @@ func (k *keys) Invalidate(c tier.Change) { k.changes = append(k.changes, c) }
 func ask(t *testing.T, h http.Handler, method, path, contentType, body string) (status int, answer string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	r.Host = "localhost"
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}

@@ -155,8 +155,12 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls), o.Log))
-	addHTTP(&g, ls.admin, newAdmin(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}, newDescribing(server, health), o.Log))
+	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: sampledLog}), o.Log))
+	addHTTP(&g, ls.admin, newAdmin(admin.Pages{
+		Metrics: registry, RLConfig: gs.page, Tiers: keys,
+		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: sampledLog},
+	}, newDescribing(server, health), o.Log))
 	addContext(ctx, &g, watch.Run)
 	if outside != nil {
 		probes.tiers = func() string { return outside.text(s.Tiers.Source) }
@@ -268,14 +272,25 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls) http.Handler {
+// httpHandler returns the handler of the HTTP port. Probes call it by any name. So
+// does Envoy's http_service below /authz/, where nothing is charged; at /authz itself
+// limits are, so the guard checks the Host there.
+func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/json", service.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
 	// In front, since the mux would clean the path of a client that stands behind
 	// /authz.
-	return c.recoverHTTP(authorization.HTTPHandler(mux))
+	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
+	guarded := guard.CheckHost(open)
+	return c.recoverHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
+			open.ServeHTTP(w, r)
+		} else {
+			guarded.ServeHTTP(w, r)
+		}
+	}))
 }
 
 // recoverHTTP turns a panic in a request over HTTP into an answer.

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // raw sends bytes to a port and returns the status and the body of the answer.
@@ -42,7 +41,7 @@ func raw(t *testing.T, address, request string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-const oneHit = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
+const jsonHit = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
 
 // post writes a POST with the lines of its header.
 func post(path, body string, lines ...string) string {
@@ -54,7 +53,7 @@ func post(path, body string, lines ...string) string {
 // is answered.
 func TestWebPagesCannotPost(t *testing.T) {
 	r := start(t, settings(t))
-	refund := strings.Replace(oneHit, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
+	refund := strings.Replace(jsonHit, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
 	for _, tt := range []struct {
 		name  string
 		lines []string // beside Host
@@ -74,7 +73,7 @@ func TestWebPagesCannotPost(t *testing.T) {
 		{"a page, to an address of the network", []string{"Origin: http://evil.example"}, false},
 		{"a page without an origin, to an address of the network", []string{"Origin: null"}, false},
 	} {
-		for _, body := range []string{oneHit, refund} {
+		for _, body := range []string{jsonHit, refund} {
 			status, answer := raw(t, r.HTTP, post("/json", body, append([]string{"Host: " + r.HTTP}, tt.lines...)...))
 			if tt.taken && status != http.StatusOK || !tt.taken && (status != http.StatusForbidden || !strings.Contains(answer, "origin")) {
 				t.Errorf("%s: POST /json is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
@@ -85,11 +84,11 @@ func TestWebPagesCannotPost(t *testing.T) {
 			lines[i] = strings.Replace(line, "http://"+r.HTTP, "http://"+r.Admin, 1)
 		}
 		status, answer := raw(t, r.Admin, post("/v1/tiers/invalidate", `{"all":true}`, lines...))
-		if want := tt.taken && !strings.Contains(strings.Join(tt.lines, ""), "Content-Type"); want != (status == http.StatusNoContent) || !tt.taken && status != http.StatusForbidden {
-			t.Errorf("%s: POST /v1/tiers/invalidate is %d %q, want it taken: %v", tt.name, status, answer, want)
+		if tt.taken && status != http.StatusNoContent || !tt.taken && status != http.StatusForbidden {
+			t.Errorf("%s: POST /v1/tiers/invalidate is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
 		}
 	}
-	if status, answer := raw(t, r.HTTP, post("/json", oneHit, "Host: "+r.HTTP)); status != http.StatusOK || !strings.Contains(answer, `"limitRemaining":99`) {
+	if status, answer := raw(t, r.HTTP, post("/json", jsonHit, "Host: "+r.HTTP)); status != http.StatusOK || !strings.Contains(answer, `"limitRemaining":99`) {
 		t.Errorf("after as many refunds as hits: %d %s, want 99 left", status, answer)
 	}
 }
@@ -133,8 +132,6 @@ func TestHosts(t *testing.T) {
 		{"127.1", false, false}, // a browser writes 127.0.0.1
 		{"2130706433", false, false},
 		{"0x7f000001", false, false},
-		{"user@localhost:%s", false, false},
-		{"localhost:80@evil.example", false, false},
 		{"localhost:80:80", false, false},
 		{"[::1", false, false},
 		{"[evil.example]:%s", false, false},
@@ -176,6 +173,11 @@ func TestHosts(t *testing.T) {
 	}
 	if status, body := raw(t, r.HTTP, "GET http://evil.example/json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); status != http.StatusMisdirectedRequest {
 		t.Errorf("a request whose target names another host: %d %q, want 421", status, body)
+	}
+	for _, host := range []string{"user@localhost", "localhost:80@evil.example", "localhost\r\nHost: evil.example"} {
+		if status, body := raw(t, r.HTTP, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); status != http.StatusBadRequest {
+			t.Errorf("Host: %s is %d %q, want 400", host, status, body)
+		}
 	}
 	if status, body := raw(t, r.HTTP, "GET / HTTP/1.0\r\n\r\n"); status != http.StatusOK {
 		t.Errorf("HTTP/1.0 without Host: %d %q, want 200", status, body)
