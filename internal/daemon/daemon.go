@@ -158,7 +158,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: sampledLog}), o.Log))
 	addHTTP(&g, ls.admin, newAdmin(admin.Pages{
-		Metrics: registry, RLConfig: gs.page, Tiers: keys,
+		Metrics: registry, Active: gs.page, Tiers: keys,
 		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: sampledLog},
 	}, newDescribing(server, health), o.Log))
 	addContext(ctx, &g, watch.Run)
@@ -277,6 +277,12 @@ func address(l net.Listener) string {
 // limits are, so the guard checks the Host there.
 func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
+		{Path: "/healthcheck", Text: "whether this process answers, and what its store does", Link: true},
+		{Path: "/readyz", Text: "whether this instance wants requests", Link: true},
+		{Path: "/json", Text: "POST a RateLimitRequest as JSON: a decision, charged as one of Envoy's"},
+		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
+	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))
 	mux.Handle("/json", service.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
