@@ -83,6 +83,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	m := metrics.New(registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	// Changes of state are few, unless a store flaps.
 	sampledLog := o.Log.WithOptions(zap.WrapCore(sampled))
+	rareLog := o.Log.WithOptions(zap.WrapCore(rarely))
 	store, err := openStore(ctx, s, m, o.Log, sampledLog)
 	if err != nil {
 		return err
@@ -98,6 +99,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		Wait:           s.Tiers.Wait,
 		DenyUnresolved: s.Tiers.OnError == config.OnErrorDeny,
 		Log:            sampledLog,
+		Unknown:        rareLog,
 	}
 	if outside != nil {
 		options.Subjects = outside
@@ -156,10 +158,10 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
 	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
-		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: sampledLog}), o.Log))
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: rareLog}), o.Log))
 	addHTTP(&g, ls.admin, newAdmin(admin.Pages{
 		Metrics: registry, Active: gs.page, Tiers: keys,
-		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: sampledLog},
+		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: rareLog},
 	}, newDescribing(server, health), o.Log))
 	addContext(ctx, &g, watch.Run)
 	if outside != nil {
@@ -427,4 +429,10 @@ func wait(ctx context.Context, d time.Duration) {
 // every hundredth: denials are many.
 func sampled(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Second, 10, 100)
+}
+
+// rarely lets ten lines of one message a minute through to the log. It is for what
+// strangers can cause as often as they like: their lines cannot fill a disk.
+func rarely(core zapcore.Core) zapcore.Core {
+	return zapcore.NewSamplerWithOptions(core, time.Minute, 10, 0)
 }

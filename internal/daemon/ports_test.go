@@ -10,9 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // raw sends bytes to a port and returns the status and the body of the answer.
@@ -222,4 +231,66 @@ func TestPagesCannotAuthorize(t *testing.T) {
 			t.Errorf("%s %s with %q is %d %q, want %d", tt.method, target, tt.lines, status, body, tt.status)
 		}
 	}
+}
+
+// TestRarelyLogged sends a flood of requests with unknown domains: their lines are
+// bounded, and those that are not written cost no memory.
+func TestRarelyLogged(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	clock := constantClock(time.Unix(1_800_000_000, 0))
+	rules := policy.NewRules(policy.Identity{})
+	log := zap.New(core, zap.WithClock(&clock), zap.AddCaller()).WithOptions(zap.WrapCore(rarely))
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	decider := policy.NewDecider(rules, policy.Options{
+		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: zap.NewNop(), Unknown: log,
+	})
+	var v policy.Verdict
+	req := policy.Request{}
+	flood := func() {
+		for i := range 10_000 {
+			req.Domain = names[i%len(names)]
+			if _, err := decider.Try(&req, &v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	flood()
+	if n := len(logs.TakeAll()); n != 10 {
+		t.Errorf("%d lines of a flood, want 10", n)
+	}
+	if n := testing.AllocsPerRun(3, flood); n != 0 {
+		t.Errorf("%v allocations for 10000 requests that are not logged, want 0", n)
+	}
+	clock = constantClock(time.Time(clock).Add(time.Minute))
+	flood()
+	if n := len(logs.TakeAll()); n != 10 {
+		t.Errorf("%d lines of a flood in the next minute, want 10", n)
+	}
+}
+
+var names = []string{"a", "b", "c", "d", "e", "f", "g"}
+
+// A constantClock is a zapcore.Clock that stands still.
+type constantClock time.Time
+
+func (c *constantClock) Now() time.Time                     { return time.Time(*c) }
+func (*constantClock) NewTicker(time.Duration) *time.Ticker { return nil }
+
+// TestUnknownDomainIsNamed asks for a domain with a typing mistake.
+func TestUnknownDomainIsNamed(t *testing.T) {
+	onEachTransport(t, func(t *testing.T, s config.Settings) {
+		r := start(t, s)
+		text := strings.Replace(jsonHit, "edge", "egde", 1)
+		if _, err := r.ask(text); err != nil {
+			t.Fatal(err)
+		}
+		if status, answer := raw(t, r.HTTP, post("/json", text, "Host: localhost")); status != http.StatusOK {
+			t.Fatalf("/json: %d %s", status, answer)
+		}
+		lines := r.logs.FilterMessage("a request names a domain without rules and is allowed").All()
+		if len(lines) != 2 || lines[0].ContextMap()["domain"] != "egde" || lines[1].ContextMap()["domain"] != "egde" {
+			t.Errorf("the log has %v, want a line for each request that names egde", lines)
+		}
+	})
 }
