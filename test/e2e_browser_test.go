@@ -17,11 +17,11 @@ const attack = `<!DOCTYPE html><title>evil</title><iframe name="sink"></iframe>
 <form id="form" method="post" enctype="text/plain" target="sink" action="%[1]s/json"><input name='%[2]s' value='"}'></form>
 <script>
 const send = (path, body) => fetch("%[1]s" + path, {method: "POST", mode: "no-cors", headers: {"content-type": "text/plain"}, body}).catch(() => {});
-const image = path => new Promise(done => { const i = new Image(); i.onload = i.onerror = done; i.src = "%[1]s" + path; });
+const image = path => new Promise(done => { const i = new Image(); i.onload = i.onerror = done; i.src = path; });
 const form = new Promise(done => { document.getElementsByName("sink")[0].onload = done; document.getElementById("form").submit(); });
 Promise.all([
   send("/json", '%[3]s'), send("/json", '%[4]s'), send("/authz?domain=edge&anonymous=true&descriptors=remote_address", ""),
-  image("/authz?domain=edge&anonymous=true&descriptors=remote_address"),
+  image("%[1]s/authz?domain=edge&anonymous=true&descriptors=remote_address"), image("%[5]s/v1/tiers/lookup?id=x"),
   fetch("%[1]s/json", {method: "POST", headers: {"content-type": "application/json"}, body: '%[3]s'}).catch(() => {}),
   form,
 ]).then(() => { navigator.sendBeacon("%[1]s/json", '%[3]s'); return new Promise(done => setTimeout(done, 100)); }).then(() => document.body.append("all sent"));
@@ -38,10 +38,11 @@ func TestWebPages(t *testing.T) {
 		inForm = `{"domain":"edge","descriptors":[{` + entries + `}],"hits_addend":1,"x":"`
 	)
 	_, port, _ := strings.Cut(strings.TrimPrefix(rls.HTTP(), "http://"), ":")
+	_, adminPort, _ := strings.Cut(strings.TrimPrefix(rls.Admin(), "http://"), ":")
 	target := "http://localhost:" + port
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprintf(w, attack, target, strings.ReplaceAll(inForm, `"`, "&quot;"), hit, refund)
+		fmt.Fprintf(w, attack, target, strings.ReplaceAll(inForm, `"`, "&quot;"), hit, refund, "http://localhost:"+adminPort)
 	}))
 	t.Cleanup(evil.Close)
 	at, err := url.Parse(evil.URL)
@@ -71,13 +72,15 @@ func TestWebPages(t *testing.T) {
 		t.Errorf("the page has not asked /authz:\n%s", rls.Output())
 	}
 
+	if !strings.Contains(rls.Output(), `"path":"/v1/tiers/lookup"`) {
+		t.Errorf("the page has not asked for a lookup, or was answered:\n%s", rls.Output())
+	}
+
 	// A name of a stranger that leads here, and how operators come.
-	_, adminPort, _ := strings.Cut(strings.TrimPrefix(rls.Admin(), "http://"), ":")
 	for _, tt := range []struct{ url, want, never string }{
 		{"http://rebind.example:" + port + "/", "http.hosts", "/json"},
 		{"http://rebind.example:" + adminPort + "/rlconfig", "admin.hosts", "per-key"},
 		{"http://localhost:" + adminPort + "/rlconfig", `<td class="place">built-in rules.yaml:`, "BROKEN"},
-		{"http://localhost:" + port + "/", `<a href="/healthcheck">`, "hosts"},
 		{"http://localhost:" + port + "/healthcheck", "<td>memory</td>", "hosts"},
 	} {
 		if html := servers.Chromium(t, tt.url); !strings.Contains(html, tt.want) || strings.Contains(html, tt.never) {

@@ -55,7 +55,7 @@ func Handler(p Pages) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	pages := p.Guard.CheckHost(p.Guard.CheckOrigin(mux))
+	pages := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
 	if p.GRPC == nil {
 		return pages
 	}

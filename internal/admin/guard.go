@@ -66,11 +66,28 @@ func (g Guard) accepts(host string) bool {
 // that is no browser sends neither Origin nor Sec-Fetch-Site and is not affected.
 func (g Guard) CheckOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.warn("a request of a web page of another origin was refused", zap.String("origin", shorten(r.Header.Get("Origin"))), zap.String("path", shorten(r.URL.Path)))
-		http.Error(w, "A web page of another origin may not send this request.", http.StatusForbidden)
-	}))
+	protection.SetDenyHandler(http.HandlerFunc(g.refuseOrigin))
 	return protection.Handler(next)
+}
+
+// CheckEmbedding refuses with 403 a request that a page of another origin makes by
+// itself, for example for an image or a frame: a lookup and a profile cost something,
+// although they are GET. A person who follows a link is answered. It depends on
+// Sec-Fetch-Site, which browsers send to localhost and over TLS.
+func (g Guard) CheckEmbedding(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		if (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Dest") != "document" {
+			g.refuseOrigin(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g Guard) refuseOrigin(w http.ResponseWriter, r *http.Request) {
+	g.warn("a request of a web page of another origin was refused", zap.String("origin", shorten(r.Header.Get("Origin"))), zap.String("path", shorten(r.URL.Path)))
+	http.Error(w, "A web page of another origin may not send this request.", http.StatusForbidden)
 }
 
 func (g Guard) warn(message string, fields ...zap.Field) {

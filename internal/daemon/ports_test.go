@@ -233,6 +233,31 @@ func TestPagesCannotAuthorize(t *testing.T) {
 	}
 }
 
+// TestPagesCannotEmbed asks the admin port for what costs something although it is
+// GET, as a page of another origin does by itself. Links are followed.
+func TestPagesCannotEmbed(t *testing.T) {
+	r := start(t, settings(t))
+	for _, tt := range []struct {
+		lines  string
+		status int
+	}{
+		{"", 200},
+		{"Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 200},
+		{"Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Dest: empty\r\n", 200},
+		{"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n", 200},
+		{"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n", 403},
+		{"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: image\r\n", 403},
+		{"Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: script\r\n", 403},
+		{"Sec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n", 403},
+	} {
+		for _, path := range []string{"/v1/tiers/lookup?id=x", "/debug/pprof/cmdline", "/metrics", "/rlconfig"} {
+			if status, body := raw(t, r.Admin, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n"+tt.lines+"Connection: close\r\n\r\n"); status != tt.status {
+				t.Errorf("GET %s with %q is %d %q, want %d", path, tt.lines, status, body, tt.status)
+			}
+		}
+	}
+}
+
 // TestRarelyLogged sends a flood of requests with unknown domains: their lines are
 // bounded, and those that are not written cost no memory.
 func TestRarelyLogged(t *testing.T) {
