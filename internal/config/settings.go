@@ -57,7 +57,7 @@ const (
 // HTTP is the listener for people and probes.
 type HTTP struct {
 	Address string   `yaml:"address" doc:"/healthcheck, /readyz, /json and /authz: host:port; empty: off"`
-	Hosts   []string `yaml:"hosts" doc:"host names that requests to http.address may have in Host, separated by commas; IP addresses and localhost need no entry; /healthcheck and /readyz take any"`
+	Hosts   []string `yaml:"hosts" doc:"host names that requests to http.address may have in Host, separated by commas; IP addresses and localhost need no entry; /healthcheck, /readyz and paths below /authz/ take any"`
 	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
 }
 
