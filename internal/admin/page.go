@@ -29,9 +29,7 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pages = template.Must(template.New("").Funcs(template.FuncMap{
-		"css": func() template.CSS { return template.CSS(pageCSS) },
-	}).Parse(pageHTML))
+	pages = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
 )
 
 // contentSecurity lets a page have its own style and nothing else: no script, no

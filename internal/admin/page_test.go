@@ -17,7 +17,7 @@ import (
 const chromium = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
 
 // see asks for a page.
-func see(t *testing.T, h http.Handler, target, accept string) *http.Response {
+func see(t *testing.T, h http.Handler, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 	r.Host = "localhost"
@@ -26,17 +26,7 @@ func see(t *testing.T, h http.Handler, target, accept string) *http.Response {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result()
-}
-
-func bodyOf(t *testing.T, r *http.Response) string {
-	t.Helper()
-	var text strings.Builder
-	if err := r.Write(&text); err != nil {
-		t.Fatal(err)
-	}
-	_, body, _ := strings.Cut(text.String(), "\r\n\r\n")
-	return body
+	return w
 }
 
 // TestForms asks for the health page as browsers, scripts and probes do.
@@ -66,15 +56,15 @@ func TestForms(t *testing.T) {
 		{"?format=", "application/json", asJSON},
 	} {
 		got := see(t, h, "/healthcheck"+tt.query, tt.accept)
-		if kind := got.Header.Get("Content-Type"); got.StatusCode != http.StatusOK || kind != tt.want {
-			t.Errorf("%s with Accept: %s is %d %q, want 200 %q", tt.query, tt.accept, got.StatusCode, kind, tt.want)
+		if kind := got.Header().Get("Content-Type"); got.Code != http.StatusOK || kind != tt.want {
+			t.Errorf("%s with Accept: %s is %d %q, want 200 %q", tt.query, tt.accept, got.Code, kind, tt.want)
 		}
-		body := bodyOf(t, got)
+		body := got.Body.String()
 		if tt.want == text && body != "OK\nstore: memory\n" || tt.want == asJSON && body != `{"status":"OK","store":"memory"}`+"\n" || tt.want == html && !strings.Contains(body, "<td>memory</td>") {
 			t.Errorf("%s with Accept: %s: %q", tt.query, tt.accept, body)
 		}
-		if got.Header.Get("X-Content-Type-Options") != "nosniff" || got.Header.Get("Vary") != "Accept" {
-			t.Errorf("%s with Accept: %s: %v", tt.query, tt.accept, got.Header)
+		if got.Header().Get("X-Content-Type-Options") != "nosniff" || got.Header().Get("Vary") != "Accept" {
+			t.Errorf("%s with Accept: %s: %v", tt.query, tt.accept, got.Header())
 		}
 	}
 }
@@ -102,17 +92,17 @@ func TestRulesPage(t *testing.T) {
 edge|"</style><script>alert(1)</script>"  name=a  free: 100 per 1m  pro: 500 per 1s and 5 per 1m
 edge|b  name=b  no limit  quota  metadata
 `
-	if diff := cmp.Diff(text, bodyOf(t, see(t, h, "/rlconfig", ""))); diff != "" {
+	if diff := cmp.Diff(text, see(t, h, "/rlconfig", "").Body.String()); diff != "" {
 		t.Errorf("the text (-want +got):\n%s", diff)
 	}
 	var got Active
-	if err := json.Unmarshal([]byte(bodyOf(t, see(t, h, "/rlconfig?format=json", ""))), &got); err != nil {
+	if err := json.Unmarshal(see(t, h, "/rlconfig?format=json", "").Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(hostile, got); diff != "" {
 		t.Errorf("the JSON (-want +got):\n%s", diff)
 	}
-	html := bodyOf(t, see(t, h, "/rlconfig", chromium))
+	html := see(t, h, "/rlconfig", chromium).Body.String()
 	for _, want := range []string{"/etc/b.yaml:12", "/etc/b.yaml:20", "free: 100 per 1m<br>pro: 500", "quota<br>metadata", "&lt;img src=x", "only observed"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the HTML does not have %q:\n%s", want, html)
@@ -130,7 +120,7 @@ func TestPageMayDoNothing(t *testing.T) {
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(keys)})
 	for _, path := range []string{"/", "/rlconfig"} {
 		got := see(t, h, path, chromium)
-		html := bodyOf(t, got)
+		html := got.Body.String()
 		_, rest, _ := strings.Cut(html, "<style>")
 		style, _, ok := strings.Cut(rest, "</style>")
 		if !ok || strings.Count(html, "<style") != 1 || strings.Contains(html, " style=") {
@@ -141,8 +131,8 @@ func TestPageMayDoNothing(t *testing.T) {
 			"Content-Security-Policy": "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 			"X-Content-Type-Options":  "nosniff", "X-Frame-Options": "DENY", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
 		} {
-			if got.Header.Get(name) != want {
-				t.Errorf("%s: %s is %q, want %q", path, name, got.Header.Get(name), want)
+			if got.Header().Get(name) != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got.Header().Get(name), want)
 			}
 		}
 	}
@@ -151,19 +141,19 @@ func TestPageMayDoNothing(t *testing.T) {
 // TestIndex follows every link of the index.
 func TestIndex(t *testing.T) {
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(keys)})
-	html := bodyOf(t, see(t, h, "/", chromium))
+	html := see(t, h, "/", chromium).Body.String()
 	links := 0
 	for _, part := range strings.Split(html, `href="/`)[1:] {
 		path, _, _ := strings.Cut(part, `"`)
 		links++
-		if got := see(t, h, "/"+path, chromium); got.StatusCode != http.StatusOK {
-			t.Errorf("/%s is %d, want 200", path, got.StatusCode)
+		if got := see(t, h, "/"+path, chromium); got.Code != http.StatusOK {
+			t.Errorf("/%s is %d, want 200", path, got.Code)
 		}
 	}
 	if links != 3 {
 		t.Errorf("%d links, want 3:\n%s", links, html)
 	}
-	text := bodyOf(t, see(t, h, "/", ""))
+	text := see(t, h, "/", "").Body.String()
 	for _, want := range []string{"/rlconfig", "/metrics", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("the index does not have %s:\n%s", want, text)
