@@ -509,7 +509,7 @@ func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 	for _, put := range credentials(p) {
 		headers, path := map[string]string{}, "/orders"
 		put(headers, &path)
-		lines := []string{"Host: api.example", "Connection: close"}
+		lines := []string{"Host: localhost", "Connection: close"}
 		for name, value := range headers {
 			lines = append(lines, name+": "+strings.NewReplacer("\n", " ", "\x00", "\x7f").Replace(value))
 		}
@@ -520,7 +520,7 @@ func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 			{path: "/authz" + path},
 			{path: "/authz?domain=edge", lines: []string{"X-Original-URI: " + path}},
 			{path: "/authz?domain=edge&anonymous=true&denied_status=403", lines: []string{"X-Forwarded-Uri: " + path, "X-Forwarded-Method: POST"}},
-			{path: "/authz?domain=edge&domain=" + p.at("a query of the proxy")},
+			{path: "/authz?domain=edge&domain=" + p.at("a query of the proxy"), lines: []string{"X-Original-URI: " + path}},
 			{path: "/nowhere" + path},
 			{path: "/json" + path},
 			{path: "/healthcheck" + path},
@@ -534,7 +534,7 @@ func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 	e.raw(t, address, "GET /authz/ HTTP/1.1\r\nHost: a\r\nX-Api-Key "+p.at("a broken header")+"\r\n\r\n")
 	for _, target := range []string{"/v1/tiers/lookup?digest=", "/v1/tiers/lookup?key="} {
 		// A key in the place of a digest is somebody's mistake. The answer may not repeat it.
-		e.raw(t, strings.TrimPrefix(rls.Admin(), "http://"), get11(target+url.QueryEscape(p.at("a lookup"))))
+		e.raw(t, strings.TrimPrefix(rls.Admin(), "http://"), "GET "+target+url.QueryEscape(p.at("a lookup"))+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	}
 	for _, body := range []string{`{"digest":"%s"}`, `{"key":"%s"}`, `"%s"`, `%s`, `{"%s":`} {
 		e.post(t, rls.Admin()+"/v1/tiers/invalidate", strings.Replace(body, "%s", p.at("an invalidation"), 1))

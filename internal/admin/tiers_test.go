@@ -39,6 +39,7 @@ func (k *keys) Invalidate(c tier.Change) { k.changes = append(k.changes, c) }
 func ask(t *testing.T, h http.Handler, method, path, contentType, body string) (status int, answer string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	r.Host = "localhost"
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
@@ -60,7 +61,7 @@ func TestTierLookup(t *testing.T) {
 		},
 		Labels: map[string]string{"region": "eu"},
 	}}
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), RLConfig: http.NotFound, Tiers: &keys{
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: &keys{
 		held: map[tier.Key]tier.Inspection{
 			{Digest: digest}: {Held: true, Subject: &tier.Subject{ID: "acme", Tier: "free"}, Age: 90 * time.Second},
 			{ID: "zeta"}:     {Held: true, Age: time.Second, Fresh: true},
@@ -95,7 +96,7 @@ func TestTierInvalidate(t *testing.T) {
 	const asJSON = "application/json"
 	digest := strings.Repeat("0123456789abcdef", 4)
 	k := new(keys)
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), RLConfig: http.NotFound, Tiers: k})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: k})
 	for _, tt := range []struct {
 		contentType, body string
 		status            int
@@ -124,7 +125,7 @@ func TestTierInvalidate(t *testing.T) {
 
 // TestWithoutTiers: pages that have nothing to say are not there.
 func TestWithoutTiers(t *testing.T) {
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), RLConfig: http.NotFound})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry()})
 	paths := []string{"/v1/tiers/lookup?id=a", "/v1/tiers/invalidate"}
 	if i := slices.IndexFunc(paths, func(p string) bool {
 		status, _ := ask(t, h, http.MethodGet, p, "", "")

@@ -348,7 +348,7 @@ var beyondSchema = []string{
 	// What is gone once YAML is read.
 	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",
 	// What stands inside a text, and how large a whole is.
-	"settings-authz-*",
+	"settings-authz-*", "settings-hosts",
 	"rules-control-characters", "rules-metadata-long-text", "settings-grpc-address", "settings-http-address", "settings-no-grpc-address",
 	"settings-ranges", "settings-redis-cluster-db", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-hosts",
 	"settings-redis-url-master", "settings-redis-url-master-db", "settings-redis-url-option", "settings-redis-url-option-fixed",

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
@@ -55,8 +56,9 @@ const (
 
 // HTTP is the listener for people and probes.
 type HTTP struct {
-	Address string `yaml:"address" doc:"/healthcheck, /readyz and /json: host:port; empty: off"`
-	Ready   string `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
+	Address string   `yaml:"address" doc:"/healthcheck, /readyz, /json and /authz: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names that requests to http.address may have in Host, separated by commas; IP addresses and localhost need no entry; /healthcheck, /readyz and paths below /authz/ take any"`
+	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
 }
 
 // When an instance is ready.
@@ -67,7 +69,8 @@ const (
 
 // Admin is the listener for operators.
 type Admin struct {
-	Address string `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
+	Address string   `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names that requests to admin.address may have in Host, separated by commas: name the one that Prometheus scrapes; IP addresses and localhost need no entry"`
 }
 
 // Rules says where the rules are and how they are meant as a whole.
@@ -189,8 +192,8 @@ func Default() Settings {
 			KeepaliveTime:        2 * time.Hour,
 			KeepaliveTimeout:     20 * time.Second,
 		},
-		HTTP:   HTTP{Address: ":8080", Ready: ReadyAlways},
-		Admin:  Admin{Address: "127.0.0.1:6070"},
+		HTTP:   HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways},
+		Admin:  Admin{Address: "127.0.0.1:6070", Hosts: []string{}},
 		Rules:  Rules{IgnoreDotFiles: true},
 		Tiers:  defaultTiers(),
 		Reload: Reload{Interval: 5 * time.Second},
@@ -452,6 +455,8 @@ func (l *settingsLoader) validate() {
 	l.listeners()
 	l.between("grpc.max_message_bytes", s.GRPC.MaxMessageBytes, minMessageBytes, maxMessageBytes)
 	l.between("grpc.max_concurrent_streams", s.GRPC.MaxConcurrentStreams, 1, 1<<20)
+	l.hosts("http.hosts", s.HTTP.Hosts)
+	l.hosts("admin.hosts", s.Admin.Hosts)
 	l.oneOf("http.ready", s.HTTP.Ready, ReadyAlways, ReadyStore)
 	l.oneOf("grpc.transport", s.GRPC.Transport, TransportUnary, TransportStandard)
 	l.serverTLS()
@@ -518,6 +523,27 @@ func (l *settingsLoader) listeners() {
 		l.problem("admin.address", "%s is also http.address", quote(s.Admin.Address))
 	}
 }
+
+// hosts checks a list of host names and puts them into the form in which they are
+// compared: lower case, without a dot at the end.
+func (l *settingsLoader) hosts(path string, names []string) {
+	for i, name := range names {
+		host := strings.ToLower(strings.TrimSuffix(name, "."))
+		switch _, err := netip.ParseAddr(strings.Trim(host, "[]")); {
+		case err == nil || host == "localhost":
+			l.problem(path, "%s needs no entry: IP addresses and localhost are always accepted", quote(name))
+		case !hostName.MatchString(host):
+			l.problem(path, "%s is not a host name: write it without scheme, port and path, for example rls.example.com", quote(name))
+		case slices.Contains(names[:i], host):
+			l.problem(path, "%s is listed twice", quote(name))
+		}
+		names[i] = host
+	}
+}
+
+// hostName matches the name of a host in lower case. Compose and Kubernetes allow
+// underscores, DNS does not.
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
 // takenBy reports whether one of others is this very address. Port 0 is never
 // taken: every listener that asks for it gets a port of its own.

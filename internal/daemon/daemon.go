@@ -83,6 +83,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	m := metrics.New(registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	// Changes of state are few, unless a store flaps.
 	sampledLog := o.Log.WithOptions(zap.WrapCore(sampled))
+	rareLog := o.Log.WithOptions(zap.WrapCore(rarely))
 	store, err := openStore(ctx, s, m, o.Log, sampledLog)
 	if err != nil {
 		return err
@@ -98,6 +99,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		Wait:           s.Tiers.Wait,
 		DenyUnresolved: s.Tiers.OnError == config.OnErrorDeny,
 		Log:            sampledLog,
+		Unknown:        rareLog,
 	}
 	if outside != nil {
 		options.Subjects = outside
@@ -155,8 +157,12 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls), o.Log))
-	addHTTP(&g, ls.admin, newAdmin(admin.Pages{Metrics: registry, RLConfig: gs.page, Tiers: keys}, newDescribing(server, health), o.Log))
+	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: rareLog}), o.Log))
+	addHTTP(&g, ls.admin, newAdmin(admin.Pages{
+		Metrics: registry, Active: gs.page, Tiers: keys,
+		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: rareLog},
+	}, newDescribing(server, health), o.Log))
 	addContext(ctx, &g, watch.Run)
 	if outside != nil {
 		probes.tiers = func() string { return outside.text(s.Tiers.Source) }
@@ -268,14 +274,31 @@ func address(l net.Listener) string {
 	}
 }
 
-func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls) http.Handler {
+// httpHandler returns the handler of the HTTP port. Probes call it by any name. So
+// does Envoy's http_service below /authz/, where nothing is charged; at /authz itself
+// limits are, so the guard checks the Host there.
+func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
+		{Path: "/healthcheck", Text: "whether this process answers, and what its store does", Link: true},
+		{Path: "/readyz", Text: "whether this instance wants requests", Link: true},
+		{Path: "/json", Text: "POST a RateLimitRequest as JSON: a decision, charged as one of Envoy's"},
+		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
+	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))
 	mux.Handle("/json", service.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
 	// In front, since the mux would clean the path of a client that stands behind
 	// /authz.
-	return c.recoverHTTP(authorization.HTTPHandler(mux))
+	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
+	guarded := guard.CheckHost(open)
+	return c.recoverHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
+			open.ServeHTTP(w, r)
+		} else {
+			guarded.ServeHTTP(w, r)
+		}
+	}))
 }
 
 // recoverHTTP turns a panic in a request over HTTP into an answer.
@@ -406,4 +429,10 @@ func wait(ctx context.Context, d time.Duration) {
 // every hundredth: denials are many.
 func sampled(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Second, 10, 100)
+}
+
+// rarely lets ten lines of one message a minute through to the log. It is for what
+// strangers can cause as often as they like: their lines cannot fill a disk.
+func rarely(core zapcore.Core) zapcore.Core {
+	return zapcore.NewSamplerWithOptions(core, time.Minute, 10, 0)
 }

@@ -582,7 +582,7 @@ func TestDescribe(t *testing.T) {
 		`edge|new  name=new  5 per 1m  replaces=["plain" "the other"]  on_store_error=local  detailed_metric  value_to_metric`,
 		"edge|path=a*  name=shared  5 per 1m  share_threshold",
 	}
-	if diff := cmp.Diff(want, describe(rules)); diff != "" {
+	if diff := cmp.Diff(want, Running{Rules: rules}.Describe()); diff != "" {
 		t.Errorf("describe (-want +got):\n%s", diff)
 	}
 }

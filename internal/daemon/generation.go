@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -81,49 +81,45 @@ func (gs *generations) reload() {
 	gs.log.Info("rules reloaded", gs.fields(g)...)
 }
 
-// page writes the state of the configuration as text.
-func (gs *generations) page(w http.ResponseWriter, _ *http.Request) {
+// page returns what /rlconfig shows.
+func (gs *generations) page() admin.Active {
 	gs.mu.Lock()
 	g, loaded, refused := gs.active, gs.loaded, gs.refused
 	gs.mu.Unlock()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "# generation %s, loaded %s\n", g.Digest, loaded.UTC().Format(time.RFC3339))
-	for _, f := range g.Files {
-		fmt.Fprintf(w, "# from %s\n", f)
+	a := admin.Active{Generation: g.Digest, Loaded: loaded.UTC(), Files: append([]string{}, g.Files...), Rules: describe(g.Rules)}
+	for i, at := range g.Places {
+		a.Rules[i].File, a.Rules[i].Line = at.File, at.Line
 	}
 	if gs.settings.Rules.ShadowMode {
-		fmt.Fprintln(w, "# rules.shadow_mode: every rule is only observed")
+		a.Notes = append(a.Notes, "rules.shadow_mode: every rule is only observed")
 	}
 	if gs.settings.Rules.QuotaMode {
-		fmt.Fprintln(w, "# rules.quota_mode: every rule is a quota rule")
+		a.Notes = append(a.Notes, "rules.quota_mode: every rule is a quota rule")
 	}
 	if refused != nil {
-		fmt.Fprintf(w, "# BROKEN: the files have changed since and were refused:\n#   %s\n",
-			strings.ReplaceAll(refused.Error(), "\n", "\n#   "))
+		a.Refused = refused.Error()
 	}
-	for _, line := range describe(g.Rules) {
-		fmt.Fprintln(w, line)
-	}
+	return a
 }
 
-// describe writes one line a rule: its path, its name, its limits, and whatever
-// else the file says of it.
-func describe(rules *policy.Rules) []string {
-	var lines []string
+// describe describes every rule: its path, its name, its limits, and whatever else
+// the file says of it.
+func describe(rules *policy.Rules) []admin.Rule {
+	all := make([]admin.Rule, 0, len(rules.All()))
 	for _, r := range rules.All() {
-		parts := []string{r.String(), "name=" + r.Name}
+		rule := admin.Rule{Path: r.String(), Name: r.Name, Limits: []string{}, Traits: r.Traits()}
 		if text := describeTerms(&r.Terms); text != "" {
-			parts = append(parts, text)
+			rule.Limits = append(rule.Limits, text)
 		} else if len(r.ByTier) == 0 {
-			parts = append(parts, "no limit")
+			rule.Limits = append(rule.Limits, "no limit")
 		}
 		for _, t := range slices.Sorted(maps.Keys(r.ByTier)) {
 			terms := r.ByTier[t]
-			parts = append(parts, t+": "+cmp.Or(describeTerms(&terms), "no limit"))
+			rule.Limits = append(rule.Limits, t+": "+cmp.Or(describeTerms(&terms), "no limit"))
 		}
-		lines = append(lines, strings.Join(append(parts, r.Traits()...), "  "))
+		all = append(all, rule)
 	}
-	return lines
+	return all
 }
 
 // describeTerms tells the limits that somebody gets. It is empty where there are
@@ -149,6 +145,13 @@ func describeTerms(t *policy.Terms) string {
 	return text
 }
 
-// Describe writes one line a rule: its path, its name, its limits, and whatever
-// else the file says of it.
-func (r Running) Describe() []string { return describe(r.Rules) }
+// Describe returns one line a rule: its path, its name, its limits, and whatever else
+// the file says of it.
+func (r Running) Describe() []string {
+	rules := describe(r.Rules)
+	lines := make([]string, len(rules))
+	for i, rule := range rules {
+		lines[i] = rule.String()
+	}
+	return lines
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 )
 
@@ -33,14 +34,13 @@ type probes struct {
 	draining atomic.Bool
 }
 
-// healthcheck is 200 while the process can answer, whatever the store does. The
-// first line is for machines and never changes.
-func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "OK\nstore: %s\n", p.storeText())
+// healthcheck is 200 while the process can answer, whatever the store does.
+func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
+	states := []admin.State{{Of: "store", Text: p.storeText()}}
 	if p.tiers != nil {
-		fmt.Fprintf(w, "tiers: %s\n", p.tiers())
+		states = append(states, admin.State{Of: "tiers", Text: p.tiers()})
 	}
+	admin.WriteHealth(w, r, states)
 }
 
 func (p *probes) storeText() string {

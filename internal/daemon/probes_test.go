@@ -45,7 +45,7 @@ func TestProbes(t *testing.T) {
 			p.state = func() storeState { return storeState{c.nodes, c.reached} }
 		}
 		w := httptest.NewRecorder()
-		p.healthcheck(w, nil)
+		p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
 		if got, want := w.Body.String(), "OK\nstore: "+c.health+"\n"; w.Code != http.StatusOK || got != want {
 			t.Errorf("%s: /healthcheck is %d %q, want 200 %q", c.what, w.Code, got, want)
 		}

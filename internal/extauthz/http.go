@@ -18,7 +18,9 @@ const authzPath = "/authz"
 // route, written by the operator; a parameter that is there twice is an error. The
 // request that is asked about is in X-Original-Method and X-Original-URI, or in
 // X-Forwarded-Method, -Uri and -Host. If there are both and they differ, nobody
-// knows which of them the proxy wrote, and the request is refused.
+// knows which of them the proxy wrote, and the request is refused. If there is none,
+// the caller is not a proxy, but perhaps a web page with a link or an image: it cannot
+// add these headers, and its request is refused as misconfigured.
 //
 // Below /authz/, for Envoy's http_service with this path_prefix, the rest of the
 // path with its query is the client's, and there is no context.
@@ -51,8 +53,9 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 		} else {
 			s.opts.Meters.Authorized(c.result)
 			if c.result == Misconfigured {
-				s.opts.Log.Error("the query of " + authzPath + " cannot be understood, so its requests are answered with an error: " +
-					"a parameter may stand in it once, and denied_status is a number from 400 to 499")
+				s.opts.Log.Error("requests to " + authzPath + " are answered with an error: either the query cannot be understood, where " +
+					"a parameter may stand once and denied_status is a number from 400 to 499; or the proxy does not say which request it asks about, " +
+					"with X-Original-URI, X-Original-Method or their X-Forwarded variants")
 			}
 		}
 		s.write(w, c, c.result, deniedStatus)
@@ -80,6 +83,7 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 			return Misconfigured, 0
 		}
 	}
+	told := false
 	for _, o := range []struct {
 		value *string
 		names []string
@@ -95,9 +99,12 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 				return Malformed, deniedStatus
 			}
 			if lines == 1 {
-				found, *o.value = true, value
+				told, found, *o.value = true, true, value
 			}
 		}
+	}
+	if !told {
+		return Misconfigured, 0
 	}
 	return Authenticated, deniedStatus
 }

@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// get asks over HTTP. Names of header fields are written as Go writes them.
+// get asks over HTTP as a proxy does. Names of header fields are written as Go writes
+// them.
 func (s *testService) get(t testing.TB, target string, fields ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	r.Header.Set("X-Original-Method", http.MethodGet)
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
 		r.Header.Add(name, value)
@@ -111,7 +113,7 @@ func TestHTTPOriginal(t *testing.T) {
 		fields []string
 		want   request
 	}{
-		{nil, request{method: "GET", host: "example.com"}},
+		{[]string{"X-Original-Method: GET"}, request{method: "GET", host: "example.com"}},
 		{[]string{"X-Original-Method: POST", "X-Original-URI: /a?b"}, request{method: "POST", host: "example.com", path: "/a?b"}},
 		{[]string{"X-Forwarded-Method: PUT", "X-Forwarded-Uri: /c", "X-Forwarded-Host: h"}, request{method: "PUT", host: "h", path: "/c"}},
 	} {
@@ -127,6 +129,11 @@ func TestHTTPOriginal(t *testing.T) {
 		if got.method != tt.want.method || got.host != tt.want.host || got.path != tt.want.path {
 			t.Errorf("%q: %+v, want %+v", tt.fields, got, tt.want)
 		}
+	}
+	// A web page can ask without such a header, and a proxy does not.
+	none := request{fields: fields{http: http.Header{"X-Api-Key": {"acme-key"}, "X-Forwarded-For": {"192.0.2.1"}}}}
+	if result, _ := none.readOriginal("route=x&denied_status=403"); result != Misconfigured {
+		t.Errorf("no header says what the request is: %v, want %v", result, Misconfigured)
 	}
 	// The other end of the connection is the proxy; x-forwarded-for is the client.
 	s := newService(t, nil, func(o *Options) { o.Address = AddressRule{From: ForwardedFor, Hops: 1} })

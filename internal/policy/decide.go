@@ -71,6 +71,9 @@ type Options struct {
 	DenyUnresolved bool
 	// Log gets denials at debug level. Wrap it to sample them.
 	Log *zap.Logger
+	// Unknown gets a warning for each request whose domain has no rules. Wrap it to
+	// sample them. Nil disables the warnings.
+	Unknown *zap.Logger
 }
 
 // A Learner is a store that decides in the place of another one, and goes on where
@@ -220,6 +223,7 @@ func (p *preparation) prepare(v *Verdict) {
 func (p *preparation) count(o *Options, v *Verdict) {
 	if p.domain == nil {
 		o.Meters.UnknownDomain()
+		logUnknown(o.Unknown, p.req.Domain)
 		return
 	}
 	at := 0

@@ -583,3 +583,34 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownDomainIsLogged decides requests whose domain nobody has rules for, on each
+// way into the decider.
+func TestUnknownDomainIsLogged(t *testing.T) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Unknown: zap.New(core)})
+	var v Verdict
+	req := request("remote_address=192.0.2.1")
+	long := strings.Repeat("x", 10_000)
+	for _, domain := range []string{"egde", "", "a\nb\xff", long} {
+		req.Domain = domain
+		if err := decider.Decide(t.Context(), req, &v); err != nil || !v.Allowed {
+			t.Fatalf("%q: %v, allowed %v", domain, err, v.Allowed)
+		}
+		if decided, err := decider.Try(req, &v); !decided || err != nil {
+			t.Fatalf("%q: %v, %v", domain, decided, err)
+		}
+		lines := logs.TakeAll()
+		if len(lines) != 2 {
+			t.Fatalf("%q: %d lines, want one for each request", domain, len(lines))
+		}
+		want := domain[:min(len(domain), 128)]
+		if got := lines[0].ContextMap()["domain"]; got != want || lines[0].Level != zapcore.WarnLevel {
+			t.Errorf("%v says %q, want %q", lines[0].Level, got, want)
+		}
+	}
+	req.Domain = "edge"
+	if err := decider.Decide(t.Context(), req, &v); err != nil || logs.Len() != 0 {
+		t.Errorf("a domain with rules: %v, %v", err, logs.All())
+	}
+}

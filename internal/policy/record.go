@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"strings"
+
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -41,6 +43,20 @@ func (d *Decider) logDenial(req *Request, v *Verdict) {
 			zap.Bool("never", s.Decision.Never),
 			zap.Bool("degraded", v.Degraded),
 		)
+	}
+}
+
+// maxDomainShown bounds what a log line repeats of a domain, in bytes.
+const maxDomainShown = 128
+
+// logUnknown warns that a domain has no rules. The name is Envoy's, but whoever
+// reaches the port can make names up, so it is cut short.
+func logUnknown(log *zap.Logger, domain string) {
+	if log == nil {
+		return
+	}
+	if entry := log.Check(zap.WarnLevel, "a request names a domain without rules and is allowed"); entry != nil {
+		entry.Write(zap.String("domain", strings.Clone(domain[:min(len(domain), maxDomainShown)])))
 	}
 }
 

@@ -1,0 +1,103 @@
+package admin
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+)
+
+// A Guard protects a port from web pages that a person opens in a browser which can
+// reach the port. It is safe for concurrent use.
+type Guard struct {
+	// Setting is the path of the setting that holds Hosts, for messages.
+	Setting string
+	// Hosts are the host names that requests may have in Host, in lower case and
+	// without a dot at the end. IP addresses and localhost need no entry.
+	Hosts []string
+	// Log gets a warning for each refused request. Wrap it to sample them. Nil
+	// disables the warnings.
+	Log *zap.Logger
+}
+
+// CheckHost refuses with 421 a request whose Host is a name that g does not accept. An
+// attacker can point a name of theirs at this machine (DNS rebinding). The browser
+// then treats this port as a part of the attacker's site and lets its pages read it.
+// A request without a Host is accepted: every browser sends one.
+func (g Guard) CheckHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.accepts(r.Host) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		host := shorten(r.Host)
+		g.warn("a request was refused because of its Host", zap.String("host", host), zap.String("setting", g.Setting))
+		http.Error(w, fmt.Sprintf("This port does not answer to the Host %q. Add the name to %s, or use an IP address or localhost.", host, g.Setting),
+			http.StatusMisdirectedRequest)
+	})
+}
+
+func (g Guard) accepts(host string) bool {
+	if host == "" {
+		return true
+	}
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		if strings.Trim(port, "0123456789") != "" {
+			return false
+		}
+		host = name
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	host = strings.TrimSuffix(host, ".")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	host = strings.ToLower(host)
+	return host == "localhost" || slices.Contains(g.Hosts, host)
+}
+
+// CheckOrigin refuses with 403 a request that may change something, which is every
+// method but GET, HEAD and OPTIONS, if a page of another origin sends it. A client
+// that is no browser sends neither Origin nor Sec-Fetch-Site and is not affected.
+func (g Guard) CheckOrigin(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(g.refuseOrigin))
+	return protection.Handler(next)
+}
+
+// CheckEmbedding refuses with 403 a request that a page of another origin makes by
+// itself, for example for an image or a frame: a lookup and a profile cost something,
+// although they are GET. A person who follows a link is answered. It depends on
+// Sec-Fetch-Site, which browsers send to localhost and over TLS.
+func (g Guard) CheckEmbedding(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		if (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Dest") != "document" {
+			g.refuseOrigin(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g Guard) refuseOrigin(w http.ResponseWriter, r *http.Request) {
+	g.warn("a request of a web page of another origin was refused", zap.String("origin", shorten(r.Header.Get("Origin"))), zap.String("path", shorten(r.URL.Path)))
+	http.Error(w, "A web page of another origin may not send this request.", http.StatusForbidden)
+}
+
+func (g Guard) warn(message string, fields ...zap.Field) {
+	if g.Log != nil {
+		g.Log.Warn(message, fields...)
+	}
+}
+
+// maxShown bounds what a log line or an answer repeats of a request, in bytes. A host
+// name has at most 253.
+const maxShown = 256
+
+func shorten(text string) string { return text[:min(len(text), maxShown)] }

@@ -1,0 +1,153 @@
+package admin
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// A page is what one path shows, in the form that the client asks for.
+type page struct {
+	Title string
+	Body  string // the template of the HTML form
+	Data  any    // for Body, and the JSON form
+	text  func(io.Writer)
+}
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+
+	pages = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
+)
+
+// contentSecurity lets a page have its own style and nothing else: no script, no
+// request, no frame around it.
+var contentSecurity = func() string {
+	sum := sha256.Sum256([]byte(pageCSS))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+}()
+
+// The forms of a page, as ?format= names them.
+const (
+	formText = "text"
+	formJSON = "json"
+	formHTML = "html"
+)
+
+// formOf returns the form that a client asks for: by ?format=, else by Accept. It is
+// text unless the client asks for another form, so that probes and scripts always get
+// what they compare.
+func formOf(r *http.Request) string {
+	switch form := r.URL.Query().Get("format"); form {
+	case formText, formJSON, formHTML:
+		return form
+	}
+	form, best := formText, 0.0
+	for _, item := range strings.Split(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		kind, params, err := mime.ParseMediaType(item)
+		if err != nil || !strings.Contains(kind, "/") {
+			// Not a list of media types. Java's own client sends one and is no browser.
+			return formText
+		}
+		quality := 1.0
+		if q, ok := params["q"]; ok {
+			if quality, err = strconv.ParseFloat(q, 64); err != nil {
+				return formText
+			}
+		}
+		if quality <= best {
+			continue
+		}
+		switch kind {
+		case "text/html":
+			form, best = formHTML, quality
+		case "application/json":
+			form, best = formJSON, quality
+		case "text/plain":
+			form, best = formText, quality
+		}
+	}
+	return form
+}
+
+// write answers with a page. It cannot tell the client of an error: the client is gone.
+func write(w http.ResponseWriter, r *http.Request, p page) {
+	h := w.Header()
+	h.Set("Vary", "Accept")
+	h.Set("X-Content-Type-Options", "nosniff")
+	switch formOf(r) {
+	case formJSON:
+		h.Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(p.Data)
+	case formHTML:
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", contentSecurity)
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		_ = pages.ExecuteTemplate(w, p.Body, p)
+	default:
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		p.text(w)
+	}
+}
+
+// An Entry is one line of an index.
+type Entry struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+	// Link says that a browser can open the path.
+	Link bool `json:"-"`
+}
+
+// Index returns the page that lists what a port has. note is a last sentence.
+func Index(title string, entries []Entry, note string) http.HandlerFunc {
+	type index struct {
+		Entries []Entry `json:"paths"`
+		Note    string  `json:"note"`
+	}
+	p := page{Title: title, Body: "index", Data: index{entries, note}, text: func(w io.Writer) {
+		fmt.Fprintf(w, "%s\n\n", title)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, e := range entries {
+			fmt.Fprintf(t, "%s\t%s\n", e.Path, e.Text)
+		}
+		_ = t.Flush()
+		fmt.Fprintf(w, "\n%s\n", note)
+	}}
+	return func(w http.ResponseWriter, r *http.Request) { write(w, r, p) }
+}
+
+// A State is one line of the health page.
+type State struct {
+	Of   string // what the line is about, for example store
+	Text string
+}
+
+// WriteHealth answers with the health page. The first line of its text is OK and never
+// changes: probes compare it.
+func WriteHealth(w http.ResponseWriter, r *http.Request, states []State) {
+	data := map[string]string{"status": "OK"}
+	for _, s := range states {
+		data[s.Of] = s.Text
+	}
+	write(w, r, page{Title: "Health", Body: "health", Data: data, text: func(w io.Writer) {
+		fmt.Fprintln(w, "OK")
+		for _, s := range states {
+			fmt.Fprintf(w, "%s: %s\n", s.Of, s.Text)
+		}
+	}})
+}

@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const chromium = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
+
+// see asks for a page.
+func see(t *testing.T, h http.Handler, target, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	r.Host = "localhost"
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestForms asks for the health page as browsers, scripts and probes do.
+func TestForms(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { WriteHealth(w, r, []State{{"store", "memory"}}) })
+	const text, html, asJSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
+	for _, tt := range []struct{ query, accept, want string }{
+		{"", "", text},
+		{"", "*/*", text}, // curl, kube-probe
+		{"", "text/plain", text},
+		{"", "text/plain,*/*;q=0.8", text},
+		{"", chromium, html},
+		{"", "text/html", html},
+		{"", "TEXT/HTML;q=0.9, */*;q=0.8", html},
+		{"", "text/html;q=0, */*", text},
+		{"", "application/json", asJSON},
+		{"", "application/json, text/html;q=0.5", asJSON},
+		{"", "application/json;q=0.5, text/html", html},
+		{"", "application/json, text/plain, */*", asJSON},                  // axios
+		{"", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", text}, // HttpURLConnection
+		{"", "text/html;q=x", text},
+		{"", ";", text},
+		{"?format=html", "", html},
+		{"?format=json", chromium, asJSON},
+		{"?format=text", chromium, text},
+		{"?format=yaml", "", text},
+		{"?format=", "application/json", asJSON},
+	} {
+		got := see(t, h, "/healthcheck"+tt.query, tt.accept)
+		if kind := got.Header().Get("Content-Type"); got.Code != http.StatusOK || kind != tt.want {
+			t.Errorf("%s with Accept: %s is %d %q, want 200 %q", tt.query, tt.accept, got.Code, kind, tt.want)
+		}
+		body := got.Body.String()
+		if tt.want == text && body != "OK\nstore: memory\n" || tt.want == asJSON && body != `{"status":"OK","store":"memory"}`+"\n" || tt.want == html && !strings.Contains(body, "<td>memory</td>") {
+			t.Errorf("%s with Accept: %s: %q", tt.query, tt.accept, body)
+		}
+		if got.Header().Get("X-Content-Type-Options") != "nosniff" || got.Header().Get("Vary") != "Accept" {
+			t.Errorf("%s with Accept: %s: %v", tt.query, tt.accept, got.Header())
+		}
+	}
+}
+
+// hostile is a configuration whose names try to leave their place.
+var hostile = Active{
+	Generation: "51850eff4944", Loaded: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
+	Files: []string{`/etc/<script>alert(1)</script>.yaml`, "/etc/b.yaml"}, Notes: []string{"rules.shadow_mode: every rule is only observed"},
+	Refused: "/etc/b.yaml:7: name: \"<img src=x onerror=alert(1)>\"\n/etc/b.yaml:8: domain: twice",
+	Rules: []Rule{
+		{Path: `edge|"</style><script>alert(1)</script>"`, Name: "a", Limits: []string{"free: 100 per 1m", "pro: 500 per 1s and 5 per 1m"}, File: "/etc/b.yaml", Line: 12},
+		{Path: "edge|b", Name: "b", Limits: []string{"no limit"}, Traits: []string{"quota", "metadata"}, File: "/etc/b.yaml", Line: 20},
+	},
+}
+
+func TestRulesPage(t *testing.T) {
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }})
+	const text = `# generation 51850eff4944, loaded 2026-07-01T12:00:00Z
+# from /etc/<script>alert(1)</script>.yaml
+# from /etc/b.yaml
+# rules.shadow_mode: every rule is only observed
+# BROKEN: the files have changed since and were refused:
+#   /etc/b.yaml:7: name: "<img src=x onerror=alert(1)>"
+#   /etc/b.yaml:8: domain: twice
+edge|"</style><script>alert(1)</script>"  name=a  free: 100 per 1m  pro: 500 per 1s and 5 per 1m
+edge|b  name=b  no limit  quota  metadata
+`
+	if diff := cmp.Diff(text, see(t, h, "/rlconfig", "").Body.String()); diff != "" {
+		t.Errorf("the text (-want +got):\n%s", diff)
+	}
+	var got Active
+	if err := json.Unmarshal(see(t, h, "/rlconfig?format=json", "").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(hostile, got); diff != "" {
+		t.Errorf("the JSON (-want +got):\n%s", diff)
+	}
+	html := see(t, h, "/rlconfig", chromium).Body.String()
+	for _, want := range []string{"/etc/b.yaml:12", "/etc/b.yaml:20", "free: 100 per 1m<br>pro: 500", "quota<br>metadata", "&lt;img src=x", "only observed"} {
+		if !strings.Contains(html, want) {
+			t.Errorf("the HTML does not have %q:\n%s", want, html)
+		}
+	}
+	for _, never := range []string{"<script", "<img", "javascript:"} {
+		if strings.Contains(html, never) {
+			t.Errorf("the HTML has %q:\n%s", never, html)
+		}
+	}
+}
+
+// TestPageMayDoNothing holds every HTML page to what its header allows: its own style.
+func TestPageMayDoNothing(t *testing.T) {
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(keys)})
+	for _, path := range []string{"/", "/rlconfig"} {
+		got := see(t, h, path, chromium)
+		html := got.Body.String()
+		_, rest, _ := strings.Cut(html, "<style>")
+		style, _, ok := strings.Cut(rest, "</style>")
+		if !ok || strings.Count(html, "<style") != 1 || strings.Contains(html, " style=") {
+			t.Errorf("%s does not have one style:\n%s", path, html)
+		}
+		sum := sha256.Sum256([]byte(style))
+		for name, want := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+			"X-Content-Type-Options":  "nosniff", "X-Frame-Options": "DENY", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
+		} {
+			if got.Header().Get(name) != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got.Header().Get(name), want)
+			}
+		}
+	}
+}
+
+// TestIndex follows every link of the index.
+func TestIndex(t *testing.T) {
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(keys)})
+	html := see(t, h, "/", chromium).Body.String()
+	links := 0
+	for _, part := range strings.Split(html, `href="/`)[1:] {
+		path, _, _ := strings.Cut(part, `"`)
+		links++
+		if got := see(t, h, "/"+path, chromium); got.Code != http.StatusOK {
+			t.Errorf("/%s is %d, want 200", path, got.Code)
+		}
+	}
+	if links != 3 {
+		t.Errorf("%d links, want 3:\n%s", links, html)
+	}
+	text := see(t, h, "/", "").Body.String()
+	for _, want := range []string{"/rlconfig", "/metrics", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
+		if !strings.Contains(text, "\n"+want) {
+			t.Errorf("the index does not have %s:\n%s", want, text)
+		}
+	}
+}
