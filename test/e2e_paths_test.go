@@ -1,0 +1,145 @@
+package test
+
+import (
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	// usedUp limits nothing but /login, by address, and /search, by key or by subject.
+	usedUp = `
+domain: edge
+descriptors:
+  - key: route
+    value: login
+    descriptors:
+      - key: remote_address
+        rate_limit: {name: login-per-address, window: 1h, requests: 2}
+  - key: route
+    value: search
+    descriptors:
+      - key: api_key
+        rate_limit: {name: search-per-key, window: 1h, requests: 2}
+      - key: subject
+        rate_limit: {name: search-per-subject, subject: subject, window: 1h, requests: 2}
+`
+	// upstreamRequests is Envoy's counter of requests sent to the application.
+	upstreamRequests = "cluster.upstream.upstream_rq_total"
+)
+
+// spellings are paths that some applications take for /login. Envoy must refuse each
+// of them or count it as the route /login.
+var spellings = []string{
+	// What Envoy itself makes one.
+	"/login", "//login", "///login//x", "/./login", "/%2e/login", "/x/../login", "/x/%2e%2e/login", "/x/.%2E/login", "/../../login", "/login/", "/login//", "/login/.",
+	"/login/x/..", "/login/../login", "/login?", "/login?next=/", "/login?;", "/login?/../..;/", "/login\\", "/\\login", "/x\\..\\login",
+	"http://host/login", "http://host//login", "HTTP://HOST/login",
+	// What is escaped, well or badly.
+	"/%6cogin", "/%6Cogin", "/%6C%6f%67%69%6E", "/login%2f", "/login%2Fx", "/x%2f..%2flogin", "/.%2flogin", "/login%5c", "/x%5c..%5clogin",
+	"/login%", "/login%2", "/login%zz", "/login%u002f", "/%u006cogin", "/login%u",
+	// What is escaped twice.
+	"/%256cogin", "/%%36cogin", "/%25%36cogin", "/%6%63ogin", "/login%252f", "/login%253b", "/x/%252e%252e/login", "/%25252flogin",
+	// What is in capitals.
+	"/LOGIN", "/%4cOGIN", "/lOgIn", "/x/../LOGIN/", "/LOGIN.JSON",
+	// Parameters.
+	"/login;", "/login;x=1", "/login;jsessionid=1/x", "/;x/login", "/;/login", "/x;y/../login", "/x/..;/login", "/x/..;y=1/login", "/.;/login", "/x/%2e%2e;/login", "/x/..%3b/login",
+	"/login%3b", "/login%3Bx=1", "/%3bx/login", "/lo;x=1/gin", "/login;?x=1", "//;/login",
+	// Control characters and spaces.
+	"/login%00", "/login%00.png", "/login%09", "/login%0a", "/login%0d%0a", "/login%1f", "/login%7f", "/login%20", "/login%20/", "/login\t", "/login\x00", "/%00/login", "/%0alogin", "/x/..%20/login",
+	"/x/..%00/login", "/.%20/login", "/.../login", "/login%c2%a0", "/login%c2%85", "/login%e3%80%80",
+	// UTF-8 that is overlong, or none.
+	"/login%c0%af", "/x%c0%af..%c0%aflogin", "/x/%c0%ae%c0%ae/login", "/%c1%9clogin", "/%e0%80%aflogin", "/%f0%80%80%aflogin", "/login\xff", "/login;\xff", "/login\xff;", "/\xff;/login", "/login\xc3\xa9",
+	// What follows the name without being part of it.
+	"/login.", "/login..", "/login.json", "/login.json/", "/login.do", "/login+", "/login!", "/login~", "/login,", "/login:", "/login:80", "/login@x", "/login&x=1", "/login=", "/login$", "/login*", "/login'", "/login\"",
+	"/login(x)", "/login[0]", "/login{x}", "/login|", "/login^", "/login`", "/login<", "/login%3f", "/login%3fx=1", "/login%23", "/login%23x", "/login#", "/login#x", "/login%26", "/login%3d", "/login%40",
+	// What is no path.
+	"login", "?/login", "#/login",
+}
+
+// searchSpellings are some for the route /search.
+var searchSpellings = []string{"/search", "/SEARCH", "/%53earch", "/search;", "/;/search", "/search.json", "/search%20", "//search/"}
+
+// otherPaths are resources of their own: the application alone knows whether it
+// serves /login under them.
+var otherPaths = []string{"/loginx", "/login-x", "/login_x", "/xlogin", "/x/login", "/index.php/login", "/100%25", "/50%25off", "/.well-known/login", "/a.b/c..d", "/x%20y", "/%C3%A9", "/?x=;&y=%3b..;%2525"}
+
+// shipped returns the files in envoy/ with what each needs to be started.
+func shipped(t *testing.T) map[string]setup {
+	t.Helper()
+	files, err := filepath.Glob("../envoy/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("files in envoy/: got %q, %v, want at least 5", files, err)
+	}
+	all := make(map[string]setup)
+	for _, file := range files {
+		s := setup{rules: usedUp, tiers: customersWith("starter"), config: file, env: map[string]string{}}
+		switch file {
+		case sidecarConfig:
+			s.env[envGRPCAddress] = "unix://" + filepath.Join(t.TempDir(), "grpc.sock")
+		case authorizationConfig, oneHopConfig:
+			s.env[envTrustedEntry] = "tier"
+		case tlsConfig:
+			s.tls = servers.NewAuthority(t)
+			s.change = trustingEnvoy(s.tls)
+		}
+		all[filepath.Base(file)] = s
+	}
+	return all
+}
+
+// eachVersion sends a GET request over HTTP/1.1 and then over HTTP/2, with no byte of
+// the path changed. It calls f with the status: 0 if Envoy gave no answer.
+func (s *stack) eachVersion(path, key string, f func(version string, status int)) {
+	s.t.Helper()
+	var lines, fields []string
+	if key != "" {
+		lines, fields = []string{"x-api-key: " + key}, []string{"x-api-key", key}
+	}
+	got, _ := send(s.t, s.envoy.Addr(), get11(path, lines...))
+	f("HTTP/1.1", got.status)
+	f("HTTP/2", send2(s.t, s.envoy.Addr(), get2(path, fields...)).status)
+}
+
+// TestEverySpellingOfAPathIsLimited uses up the limits of two routes of each shipped
+// file. Then it asks for them in every way that may lead an application there.
+func TestEverySpellingOfAPathIsLimited(t *testing.T) {
+	t.Parallel()
+	for file, o := range shipped(t) {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			s := o.start(t)
+			const key = "acme-old-key"
+			s.from("127.0.0.1").want(http.StatusOK, 2, "/login", "x-api-key", key)
+			s.from("127.0.0.1").want(http.StatusOK, 2, "/search", "x-api-key", key)
+			sent := s.stat(upstreamRequests)
+			for _, path := range slices.Concat(spellings, searchSpellings) {
+				s.eachVersion(path, key, func(version string, status int) {
+					if status != http.StatusTooManyRequests && !refusedPath(version, status) {
+						t.Errorf("%s: %q after the limit is used up: got %d, want 429 or 400", version, path, status)
+					}
+				})
+			}
+			if n := s.stat(upstreamRequests) - sent; n != 0 {
+				t.Errorf("the application got %d requests of paths that spell /login or /search, want none", n)
+			}
+			for _, path := range otherPaths {
+				s.eachVersion(path, key, func(version string, status int) {
+					if status != http.StatusOK {
+						t.Errorf("%s: %q, which is not /login: got %d, want 200", version, path, status)
+					}
+				})
+			}
+			s.mustHaveDecided()
+		})
+	}
+}
+
+// refusedPath reports whether Envoy did not accept a path. Over HTTP/2 Envoy closes the
+// connection without an answer if the path is no path at all.
+func refusedPath(version string, status int) bool {
+	return status == http.StatusBadRequest || version == "HTTP/2" && status == 0
+}
