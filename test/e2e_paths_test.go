@@ -2,7 +2,9 @@ package test
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -132,6 +134,53 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 						t.Errorf("%s: %q, which is not /login: got %d, want 200", version, path, status)
 					}
 				})
+			}
+			s.noOtherPathInAHeader(key)
+			s.mustHaveDecided()
+		})
+	}
+}
+
+// noOtherPathInAHeader sends the headers in which some frameworks look for the path.
+func (s *stack) noOtherPathInAHeader(key string) {
+	s.t.Helper()
+	names := []string{"X-Original-Url", "X-Rewrite-Url"}
+	header := []string{"x-api-key", key}
+	for _, name := range names {
+		header = append(header, name, "/login")
+	}
+	s.from("127.0.0.1").want(http.StatusOK, 1, "/elsewhere", header...)
+	for _, name := range names {
+		if got := s.app.last(s.t).Header.Values(name); len(got) > 0 {
+			s.t.Errorf("the application got %s: %q from a client, want it removed", name, got)
+		}
+	}
+}
+
+// TestTheRefusalOfPathsCanBeTakenOut removes the line that refuses paths from each
+// shipped file, as its comment says. Routes still count what follows their name.
+func TestTheRefusalOfPathsCanBeTakenOut(t *testing.T) {
+	t.Parallel()
+	line := regexp.MustCompile(`(?m)^ *- \{name: ambiguous-path, .*\n`)
+	for file, o := range shipped(t) {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(o.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := line.FindAllString(string(text), -1)
+			if len(lines) != 1 {
+				t.Fatalf("lines that refuse paths: got %q, want one", lines)
+			}
+			o.change = with(o.change, map[string]string{lines[0]: ""})
+			s := o.start(t)
+			const key, shop = "acme-old-key", "/shop;jsessionid=1/a%253b"
+			s.from("127.0.0.1").want(http.StatusOK, 2, "/login", "x-api-key", key)
+			s.from("127.0.0.1").want(http.StatusTooManyRequests, 1, "/LOGIN;x=1", "x-api-key", key)
+			s.from("127.0.0.1").want(http.StatusOK, 1, shop, "x-api-key", key)
+			if got := s.app.last(t).RequestURI; got != shop {
+				t.Errorf("path at the application: got %q, want %q", got, shop)
 			}
 			s.mustHaveDecided()
 		})
