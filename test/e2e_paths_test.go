@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// usedUp limits nothing but /login, by address, and /search, by key or by subject.
+	// usedUp has small limits for /login, by address, and /search, by key or by subject.
 	usedUp = `
 domain: edge
 descriptors:
+  - key: remote_address
+    rate_limit: {name: per-address, window: 1h, requests: 50000}
   - key: route
     value: login
     descriptors:
@@ -135,9 +137,35 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 					}
 				})
 			}
+			s.whatRefusalsCost(key, o.config)
 			s.noOtherPathInAHeader(key)
 			s.mustHaveDecided()
 		})
+	}
+}
+
+// whatRefusalsCost asks for a refused path with a key and without. With authorization it
+// needs a key, and in one hop it charges the limits of any request.
+func (s *stack) whatRefusalsCost(key, config string) {
+	s.t.Helper()
+	authorizes := config == authorizationConfig || config == oneHopConfig
+	for _, key := range []string{"", key} {
+		status, cost := http.StatusBadRequest, uint32(0)
+		var lines []string
+		if key != "" {
+			lines = []string{"x-api-key: " + key}
+		} else if authorizes {
+			status = http.StatusUnauthorized
+		}
+		if key != "" && config == oneHopConfig {
+			cost = 1
+		}
+		before := s.peek("remote_address=127.0.0.1")
+		got, _ := send(s.t, s.envoy.Addr(), get11("/login;", lines...))
+		after := s.peek("remote_address=127.0.0.1")
+		if charged := before[0] - after[0]; got.status != status || charged != cost {
+			s.t.Errorf("/login; with key %q: got %d and a charge of %d, want %d and %d", key, got.status, charged, status, cost)
+		}
 	}
 }
 
