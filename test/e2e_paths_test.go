@@ -41,7 +41,7 @@ var spellings = []string{
 	// What Envoy itself makes one.
 	"/login", "//login", "///login//x", "/./login", "/%2e/login", "/x/../login", "/x/%2e%2e/login", "/x/.%2E/login", "/../../login", "/login/", "/login//", "/login/.",
 	"/login/x/..", "/login/../login", "/login?", "/login?next=/", "/login?;", "/login?/../..;/", "/login\\", "/\\login", "/x\\..\\login",
-	"http://host/login", "http://host//login", "HTTP://HOST/login",
+	"http://host/login", "http://host//login", "HTTP://HOST/login", "http://host:80/login", "http://user@host/login", "http://host/LOGIN;",
 	// What is escaped, well or badly.
 	"/%6cogin", "/%6Cogin", "/%6C%6f%67%69%6E", "/login%2f", "/login%2Fx", "/x%2f..%2flogin", "/.%2flogin", "/login%5c", "/x%5c..%5clogin",
 	"/login%", "/login%2", "/login%zz", "/login%u002f", "/%u006cogin", "/login%u",
@@ -54,7 +54,7 @@ var spellings = []string{
 	"/login%3b", "/login%3Bx=1", "/%3bx/login", "/lo;x=1/gin", "/login;?x=1", "//;/login",
 	// Control characters and spaces.
 	"/login%00", "/login%00.png", "/login%09", "/login%0a", "/login%0d%0a", "/login%1f", "/login%7f", "/login%20", "/login%20/", "/login\t", "/login\x00", "/%00/login", "/%0alogin", "/x/..%20/login",
-	"/x/..%00/login", "/.%20/login", "/.../login", "/login%c2%a0", "/login%c2%85", "/login%e3%80%80",
+	"/x/..%00/login", "/.%20/login", "/%20/login", "/%20%20/login", "/ /login", "/.../login", "/login%c2%a0", "/login%c2%85", "/login%e3%80%80",
 	// UTF-8 that is overlong, or none.
 	"/login%c0%af", "/x%c0%af..%c0%aflogin", "/x/%c0%ae%c0%ae/login", "/%c1%9clogin", "/%e0%80%aflogin", "/%f0%80%80%aflogin", "/login\xff", "/login;\xff", "/login\xff;", "/\xff;/login", "/login\xc3\xa9",
 	// What follows the name without being part of it.
