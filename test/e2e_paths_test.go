@@ -6,7 +6,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/net/http2"
 
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -96,7 +99,8 @@ func shipped(t *testing.T) map[string]setup {
 }
 
 // eachVersion sends a GET request over HTTP/1.1 and then over HTTP/2, with no byte of
-// the path changed. It calls f with the status: 0 if Envoy gave no answer.
+// the path changed, and calls f with the status. What is no path over HTTP/2 is left to
+// TestHTTP2TakesPathsAlone: Envoy takes a second to close such a connection.
 func (s *stack) eachVersion(path, key string, f func(version string, status int)) {
 	s.t.Helper()
 	var lines, fields []string
@@ -105,7 +109,36 @@ func (s *stack) eachVersion(path, key string, f func(version string, status int)
 	}
 	got, _ := send(s.t, s.envoy.Addr(), get11(path, lines...))
 	f("HTTP/1.1", got.status)
-	f("HTTP/2", send2(s.t, s.envoy.Addr(), get2(path, fields...)).status)
+	if isPath(path) {
+		f("HTTP/2", send2(s.t, s.envoy.Addr(), get2(path, fields...)).status)
+	}
+}
+
+// isPath reports whether Envoy takes the text as :path.
+func isPath(path string) bool {
+	return strings.HasPrefix(path, "/") && !strings.ContainsAny(path, "\x00\t ")
+}
+
+// TestHTTP2TakesPathsAlone sends what is no path. Envoy closes the connection.
+func TestHTTP2TakesPathsAlone(t *testing.T) {
+	t.Parallel()
+	s := setup{rules: usedUp}.start(t)
+	opened := make(map[string]*http2.Framer)
+	for _, path := range slices.Concat(spellings, waysOut, []string{"", "*", "\\login"}) {
+		if !isPath(path) {
+			conn, framer := open2(t, s.envoy.Addr(), get2(path))
+			defer conn.Close()
+			opened[path] = framer
+		}
+	}
+	for path, framer := range opened {
+		if got := read2(t, framer); got.status != 0 {
+			t.Errorf("%q: got %d, want no answer", path, got.status)
+		}
+	}
+	if n := len(s.app.received()); n != 0 {
+		t.Errorf("the application got %d requests without a path, want none", n)
+	}
 }
 
 // TestEverySpellingOfAPathIsLimited uses up the limits of two routes of each shipped
@@ -122,7 +155,7 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 			sent := s.stat(upstreamRequests)
 			for _, path := range slices.Concat(spellings, searchSpellings) {
 				s.eachVersion(path, key, func(version string, status int) {
-					if status != http.StatusTooManyRequests && !refusedPath(version, status) {
+					if status != http.StatusTooManyRequests && status != http.StatusBadRequest {
 						t.Errorf("%s: %q after the limit is used up: got %d, want 429 or 400", version, path, status)
 					}
 				})
@@ -213,10 +246,4 @@ func TestTheRefusalOfPathsCanBeTakenOut(t *testing.T) {
 			s.mustHaveDecided()
 		})
 	}
-}
-
-// refusedPath reports whether Envoy did not accept a path. Over HTTP/2 Envoy closes the
-// connection without an answer if the path is no path at all.
-func refusedPath(version string, status int) bool {
-	return status == http.StatusBadRequest || version == "HTTP/2" && status == 0
 }

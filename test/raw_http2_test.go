@@ -33,11 +33,19 @@ func get2(path string, more ...string) []hpack.HeaderField {
 // stream or closes the connection instead of answering, the status is 0.
 func send2(t *testing.T, addr string, fields []hpack.HeaderField) answer {
 	t.Helper()
+	conn, framer := open2(t, addr, fields)
+	defer conn.Close()
+	return read2(t, framer)
+}
+
+// open2 is send2 without waiting for the answer, which read2 returns. The caller closes
+// the connection.
+func open2(t *testing.T, addr string, fields []hpack.HeaderField) (net.Conn, *http2.Framer) {
+	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +68,7 @@ func send2(t *testing.T, addr string, fields []hpack.HeaderField) answer {
 	if _, err := conn.Write(out.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	return read2(t, framer)
+	return conn, framer
 }
 
 // read2 reads frames until stream 1 ends.
