@@ -72,7 +72,7 @@ var searchSpellings = []string{"/search", "/SEARCH", "/%53earch", "/search;", "/
 
 // otherPaths are resources of their own: the application alone knows whether it
 // serves /login under them.
-var otherPaths = []string{"/loginx", "/login-x", "/login_x", "/xlogin", "/x/login", "/index.php/login", "/100%25", "/50%25off", "/.well-known/login", "/a.b/c..d", "/x%20y", "/%C3%A9", "/?x=;&y=%3b..;%2525"}
+var otherPaths = []string{"/loginx", "/LOGINX", "/login-x", "/login_x", "/xlogin", "/x/login", "/index.php/login", "/100%25", "/50%25off", "/.well-known/login", "/a.b/c..d", "/x%20y", "/%C3%A9", "/?x=;&y=%3b..;%2525"}
 
 // shipped returns the files in envoy/ with what each needs to be started.
 func shipped(t *testing.T) map[string]setup {

@@ -2,7 +2,7 @@ package test
 
 import (
 	"bufio"
-	"io"
+	"fmt"
 	"net"
 	"net/textproto"
 	"strings"
@@ -59,7 +59,7 @@ func (a *rawApplication) serve(conn net.Conn) {
 	a.mu.Lock()
 	a.paths = append(a.paths, rest[:max(0, strings.LastIndex(rest, " "))])
 	a.mu.Unlock()
-	io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 }
 
 // received returns the paths, with their queries, oldest first.

@@ -2,10 +2,12 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,7 +79,7 @@ func read2(t *testing.T, framer *http2.Framer) answer {
 	got := answer{header: make(http.Header)}
 	for {
 		frame, err := framer.ReadFrame()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			return got
 		}
 		if err != nil {
