@@ -110,6 +110,25 @@ func (g gatewaySetup) takesKeysOff(t *testing.T) {
 	}
 }
 
+// refusesPaths sends a good key with paths that an application may read in another way
+// than the gateway.
+func (g gatewaySetup) refusesPaths(t *testing.T) {
+	t.Helper()
+	before := len(g.app.received())
+	for _, path := range []string{
+		"/login/..;/admin", "/login/%2e%2e;/admin", "/login/..%3B/admin", "/login;x=1", "/;x/login", "/login/../admin", "/login/.%2e/admin", "/login/./x", "/login/..", "/login/.", "/..?x", "/x/..%00/admin",
+		"/login%2f..%2Fadmin", "/login\\..\\admin", "/login%5c..%5Cadmin", "/login/%252e%252e/admin", "/%256cogin", "/login%0a", "/login%7f", "/login/..%c0%af/admin", "/%e0%80%aelogin", "/%f0%80%80%ae",
+		"/login#/../admin", "/.%20/login", "/%20/login", "http://host/login/..;/admin",
+	} {
+		if got := g.ask(t, path, "x-api-key: acme-old-key"); got.status != http.StatusBadRequest {
+			t.Errorf("%s: got %d, want 400", path, got.status)
+		}
+	}
+	if n := len(g.app.received()) - before; n != 0 {
+		t.Errorf("the application got %d requests of paths that it may read in another way, want none", n)
+	}
+}
+
 // isLimited asks for acme, which has no request left, and returns the answer and
 // its Retry-After. That all requests had the gateway's word about the address, not
 // the client's, shows how many are left for it.
@@ -170,6 +189,7 @@ func TestNginxAsks(t *testing.T) {
 		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
 	}
 
+	g.refusesPaths(t)
 	g.takesKeysOff(t)
 	g.isLimited(t, 49993)
 
@@ -213,6 +233,7 @@ func TestCaddyAsks(t *testing.T) {
 		[]any{got.status, got.body, got.header.Get("Content-Type"), got.header["Retry-After"]}); diff != "" {
 		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
 	}
+	g.refusesPaths(t)
 	g.takesKeysOff(t)
 
 	// A header that Connection names is not sent on: a client would be rid of its

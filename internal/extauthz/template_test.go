@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -101,6 +102,29 @@ func TestQueriesInHeaders(t *testing.T) {
 	read(t, &c.in, ask("/a", map[string]string{"descriptors": "a=%REQ(x-original-uri)%"}, "x-original-uri: /a?api%5Fkey=%61cme-key"))
 	if got := described(t, s, c); len(got) != 1 || got[0] != "a=/a" {
 		t.Errorf("%q, want no query", got)
+	}
+}
+
+// TestPathsAreNotChanged: no spelling of a path is taken for another one, since only the
+// application knows which of them it serves alike.
+func TestPathsAreNotChanged(t *testing.T) {
+	for path, want := range map[string]string{
+		"/login": "/login", "/LOGIN": "/LOGIN", "/login;x=1": "/login;x=1", "/login%3Bx": "/login%3Bx", "//login": "//login", "/x/..;/login/": "/x/..;/login/", "/%6cogin": "/%6cogin",
+		"/login/%252e%252e/a": "/login/%252e%252e/a", "/login.json": "/login.json", "/login%3fx": "/login%3fx", "/login%c0%af": "/login%c0%af",
+		"/login?a=;b#c": "/login", "/login#?a": "/login",
+	} {
+		s := newService(t, nil, nil)
+		overHTTP := request{fields: fields{http: http.Header{"X-Original-Uri": {path}}}}
+		if result, _ := overHTTP.readOriginal("descriptors=path"); result != Authenticated {
+			t.Fatalf("%s over HTTP: %v", path, result)
+		}
+		byCheck := new(call)
+		read(t, &byCheck.in, ask(path, map[string]string{"descriptors": "path"}))
+		for way, c := range map[string]*call{"Check": byCheck, "HTTP": {in: overHTTP}} {
+			if diff := cmp.Diff([]string{"path=" + want}, described(t, s, c)); diff != "" {
+				t.Errorf("%s by %s (-want +got):\n%s", path, way, diff)
+			}
+		}
 	}
 }
 
