@@ -249,7 +249,7 @@ again:
 		secrets:    secrets,
 		rules:      policy.NewRules(l.identity(secrets, tiers)),
 		tiers:      tiers.names,
-		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.directory != nil,
+		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.names != nil,
 		whole:      whole,
 		group:      l.group,
 		domains:    make(map[string]*domainReader),

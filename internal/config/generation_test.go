@@ -455,9 +455,9 @@ func TestUnreadable(t *testing.T) {
 	got := strings.ReplaceAll(problemsOf(t, err), dir+"/", "")
 	want := "dangling.yaml: no such file or directory\n" +
 		"fifo.yaml: is not a regular file\n" +
-		"latin.yaml: not YAML: incomplete UTF-8 octet sequence\n" +
+		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
 		"loop.yaml: too many levels of symbolic links\n" +
-		"nul.yaml: not YAML: control characters are not allowed (value: 0)\n" +
+		"nul.yaml:1: not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes\n" +
 		"z.yaml: larger than 64 MiB\n"
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

@@ -16,6 +16,8 @@ type Problem struct {
 	File string
 	// Line counts from 1. Zero: the problem is with the file as a whole.
 	Line int
+	// Column counts characters from 1. Zero: unknown.
+	Column int
 	// Path is the place inside the file, such as
 	// descriptors[route=search].rate_limit.unit, or the name of the variable.
 	// Empty: the problem is with the file as a whole.
@@ -27,7 +29,7 @@ type Problem struct {
 // environment is the File of a problem with an environment variable.
 const environment = "environment"
 
-// String returns file:line: path: message, without what is unknown.
+// String returns file:line:column: path: message, without what is unknown.
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -35,6 +37,10 @@ func (p Problem) String() string {
 		if p.Line > 0 {
 			b.WriteByte(':')
 			b.WriteString(strconv.Itoa(p.Line))
+			if p.Column > 0 {
+				b.WriteByte(':')
+				b.WriteString(strconv.Itoa(p.Column))
+			}
 		}
 		b.WriteString(": ")
 	}
