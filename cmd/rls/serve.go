@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -22,6 +23,10 @@ const logConsole = "console"
 
 type serveCmd struct{}
 
+func serve(c *cli) *cobra.Command {
+	return leaf("serve", "Serve until SIGTERM. The default command.", func() error { return serveCmd{}.Run(c) })
+}
+
 // Run serves until SIGTERM or SIGINT. A second one ends the process at once.
 // SIGHUP reads rules and tiers again.
 func (serveCmd) Run(c *cli) error {
@@ -30,7 +35,7 @@ func (serveCmd) Run(c *cli) error {
 		// Everything that is wrong at once: what can be read of the settings is
 		// enough to look at rules and tiers as well.
 		_, loadErr := config.Load(s)
-		return invalid(errors.Join(err, loadErr))
+		return invalid(err, loadErr)
 	}
 	log, err := newLogger(s.Log)
 	if err != nil {
@@ -87,6 +92,9 @@ func newLogger(s config.Log) (*zap.Logger, error) {
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	c.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
 	if s.Format == logConsole {
+		if coloursOf(os.Stderr) {
+			c.EncoderConfig.EncodeLevel = zapcore.LowercaseColorLevelEncoder
+		}
 		c.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		c.EncoderConfig.ConsoleSeparator = "  "
 	}

@@ -22,7 +22,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"tiers: [free, starter, pro]", "tiers: [free, starter, pro, pro]"},
 			{"tiers: [free, starter, pro]", "tiers: 5"},
 			{"default: free", "default: fre"},
-			{"default: free", "defualt: free"},
+			{"default: free", "dflt: free"},
 			{"id: one", "name: one"},
 			{"id: two", "id: one"},
 			{"id: two", "id: ip:two"},

@@ -374,7 +374,7 @@ func TestSettledReading(t *testing.T) {
 		put(t, makeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
 		s := Default()
 		s.Rules.Path = dir
-		l := &loader{settings: s}
+		l := &loader{settings: s, paths: []string{dir}}
 		l.readFiles()
 		if !l.settled() {
 			t.Errorf("before %s: not settled", name)
@@ -388,7 +388,7 @@ func TestSettledReading(t *testing.T) {
 	}
 	s := Default()
 	s.Rules.Path = t.TempDir()
-	l := &loader{settings: s, listed: listing{failed: []Problem{{File: "gone"}}}}
+	l := &loader{settings: s, paths: []string{s.Rules.Path}, listed: listing{failed: []Problem{{File: "gone"}}}}
 	if l.settled() {
 		t.Error("a directory that could not be read, and now can: settled")
 	}
