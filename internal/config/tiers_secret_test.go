@@ -2,8 +2,6 @@ package config
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -50,12 +48,7 @@ var plantedForms = []string{
 // TestNoValueOfATiersFileIsRepeated writes an API key into every place of a tiers
 // file. No problem and no warning has it.
 func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "tiers.yaml")
-	rules := filepath.Join(dir, "rules.yaml")
-	put(t, dir, "rules.yaml", "domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}}\n")
-	s := Default()
-	s.Rules.Path, s.Tiers.Path = rules, file
+	rules := source{name: "rules.yaml", data: []byte("domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}}\n")}
 	refused := 0
 	// A line and an item of a list are words, too.
 	word := regexp.MustCompile(`[A-Za-z0-9_-]+(: \{.*\}|: \[.*\])?|"2024"|\{[^{}]*\}|\[[^\[\]]*\]`)
@@ -63,10 +56,8 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	for _, place := range word.FindAllStringIndex(plantedTiers, -1) {
 		for _, form := range plantedForms {
 			text := plantedTiers[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + plantedTiers[place[1]:]
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			g, err := Load(s)
+			l := loader{settings: Default(), group: maxGroup, rules: []source{rules}, tiers: &source{name: "tiers.yaml", data: []byte(text)}}
+			g, err := l.generation()
 			told := ""
 			if err != nil {
 				refused++
