@@ -153,7 +153,7 @@ clean: ## remove what was built; keeps .tools
 # What the tests need. As root on Debian it is installed; otherwise make says what to install.
 .PHONY: test-servers
 test-servers:
-	@.ci/install redis-server=redis-server h2load=nghttp2-client postgres=postgresql nginx=nginx caddy=caddy
+	@.ci/install curl=curl redis-server=redis-server h2load=nghttp2-client postgres=postgresql nginx=nginx caddy=caddy
 
 .PHONY: envoy
 envoy: $(TOOLS)/envoy-$(ENVOY)/bin/envoy
