@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,15 +66,16 @@ func (v validateCmd) Run(c *cli) error {
 		return usage("--config %s and %s are both settings files: give one", c.Config, in.Settings)
 	}
 	s, err := in.LoadSettings(os.Environ())
-	if err == nil {
-		err = daemon.CheckSource(s)
+	var sourceErr error
+	if !aboutTiers(problems(err)) {
+		sourceErr = daemon.CheckSource(s)
 	}
 	g, loadErr := in.Load(s)
 	paths := v.Paths
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, loadErr))
+	result := check(paths, g, problems(err, sourceErr, loadErr))
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -91,10 +93,17 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, loadErr)
+		return invalid(err, sourceErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	return nil
+}
+
+// aboutTiers reports whether one of the problems is with a setting of tiers.
+func aboutTiers(problems []config.Problem) bool {
+	return slices.ContainsFunc(problems, func(p config.Problem) bool {
+		return strings.HasPrefix(p.Path, "tiers.") || strings.HasPrefix(p.Path, config.EnvPrefix+"TIERS_")
+	})
 }
 
 // errInvalid ends a command that has said on standard output what is wrong.
