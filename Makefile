@@ -40,6 +40,17 @@ build: ## build bin/rls
 run: build ## build and serve: embedded store, built-in example rules, ready for Envoy
 	SLIDEGATE_LOG_FORMAT=$${SLIDEGATE_LOG_FORMAT:-console} exec bin/rls
 
+# The line that make run prints. RLS and APP are host:port of rls and of the application;
+# without one it is rls's own HTTP port. ENVOY_BIN is an Envoy to use instead of ours.
+ENVOY_BIN ?= $(TOOLS)/envoy-$(ENVOY)/bin/envoy
+RLS ?= 127.0.0.1:8081
+APP ?= 127.0.0.1:8080
+.PHONY: envoy-run
+envoy-run: $(ENVOY_BIN) ## run Envoy with envoy/ratelimit.yaml on :10000, in front of what make run serves
+	@at() { host=$${1%:*}; host=$${host#[}; echo "address: \"$${host%]}\", port_value: $${1##*:}"; }; \
+	  exec '$(ENVOY_BIN)' --disable-hot-restart --log-level warn --config-yaml "$$(sed \
+	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" envoy/ratelimit.yaml)"
+
 .PHONY: demo
 demo: build envoy ## a burst over a window's edge: fixed window against ours, through Envoy, as table, time line and SVG
 	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
@@ -149,7 +160,7 @@ clean: ## remove what was built; keeps .tools
 # What the tests need. As root on Debian it is installed; otherwise make says what to install.
 .PHONY: test-servers
 test-servers:
-	@.ci/install redis-server=redis-server h2load=nghttp2-client postgres=postgresql nginx=nginx caddy=caddy chromium=chromium
+	@.ci/install curl=curl redis-server=redis-server h2load=nghttp2-client postgres=postgresql nginx=nginx caddy=caddy chromium=chromium
 
 .PHONY: envoy
 envoy: $(TOOLS)/envoy-$(ENVOY)/bin/envoy

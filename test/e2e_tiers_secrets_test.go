@@ -289,8 +289,15 @@ subjects:
 		got := run(t, o, "", args...)
 		e.add("rls "+args[0], got.stdout, got.stderr)
 	}
-	// A file with a mistake in the line of a key.
-	if err := rls.WriteTiers(strings.Replace(tiers, `"}]}`, `"}, {plane: "`+p.at("a misspelled key")+`"}, "`+p.at("a key alone")+`"]}`, 1)); err != nil {
+	// A file with a mistake in the line of a key, and keys in every wrong place.
+	broken := strings.Replace(tiers, `"}]}`, `"}, {plane: "`+p.at("a misspelled key")+`"}, "`+p.at("a key alone")+`"]}`, 1) +
+		"  - key: " + p.at("a key without an id") + "\n" +
+		"  - " + p.at("a key for a subject") + "\n" +
+		"  - " + p.at("a key for a name") + ": x\n" +
+		"  - {id: " + p.at("a key for an id") + ", tier: " + p.at("a key for a tier") + ", disabled: " + p.at("a key for a flag") + "}\n" +
+		"  - {id: " + p.at("a key for an id") + ", keys: " + p.at("a key for a list") + ", labels: {region: [" + p.at("a key for a label") + "]}}\n" +
+		"  - {id: acme, overrides: {" + p.at("a key for a rule") + ": {window: " + p.at("a key for a time") + ", requests: 1}}}\n"
+	if err := rls.WriteTiers(broken); err != nil {
 		t.Fatal(err)
 	}
 	if err := rls.WriteRules(strings.Replace(secretRules(p), "value: ", "value: ["+p.at("a key in a list")+"], valeu: ", 1)); err != nil {
@@ -302,6 +309,11 @@ subjects:
 		t.Errorf("rls validate: got exit code %d, want 1", got.code)
 	}
 	e.add("rls validate", got.stdout, got.stderr)
+	got = run(t, o, "", "validate", "--json")
+	e.add("rls validate --json", got.stdout, got.stderr)
+	if n := strings.Count(got.stdout, rls.TiersFile()); n < 11 {
+		t.Errorf("rls validate --json: got %d problems of the tiers file, want them all:\n%s", n, got.stdout)
+	}
 	e.pages(t, rls)
 	e.ended(t, rls)
 	kept, err := os.ReadFile(env[envSnapshot])

@@ -37,7 +37,7 @@ var only = []struct {
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config"}},
-	{"github.com/alecthomas/kong", "the command line ends at the command", []string{"cmd/rls"}},
+	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
 }
 
 // goPackage is what go list says of one package.

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,21 +21,44 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-type versionCmd struct{}
-
-// Run prints the version.
-func (versionCmd) Run() error {
-	fmt.Println("slidegate", version)
-	return nil
+// invalid puts problems on lines of their own, where editors find their places.
+func invalid(errs ...error) error {
+	paint := coloursOf(os.Stderr)
+	var lines []string
+	for _, p := range problems(errs...) {
+		lines = append(lines, problemLine(paint, p))
+	}
+	return fmt.Errorf("the configuration is not valid:\n%s", strings.Join(lines, "\n"))
 }
 
-// invalid puts problems on lines of their own, where editors find their places.
-func invalid(err error) error { return fmt.Errorf("the configuration is not valid:\n%w", err) }
+// problems returns what errors tell. One that has no place is its text alone.
+func problems(errs ...error) (all []config.Problem) {
+	for _, err := range errs {
+		if ps := config.Problems(nil); errors.As(err, &ps) {
+			all = append(all, ps...)
+		} else if err != nil {
+			all = append(all, config.Problem{Message: err.Error()})
+		}
+	}
+	return all
+}
+
+// problemLine is a problem with its place in bold.
+func problemLine(paint colours, p config.Problem) string {
+	message := p.Message
+	p.Message = ""
+	return paint.bold(p.String()) + message
+}
 
 // maxKeyBytes is far above what any header can carry.
 const maxKeyBytes = 1 << 20
 
 type digestCmd struct{}
+
+func digestOf(c *cli) *cobra.Command {
+	return leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
+		func() error { return digestCmd{}.Run(c) })
+}
 
 // Run reads keys from standard input, so that they stay out of the shell's
 // history and the process list.
@@ -45,19 +70,31 @@ func (digestCmd) Run(c *cli) error {
 	secrets := tier.NewSecrets(s.Secrets.Entries, s.Secrets.Key.Reveal())
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, maxKeyBytes)
+	read := false
 	for in.Scan() {
-		if in.Text() != "" {
+		if strings.TrimSpace(in.Text()) != "" {
+			read = true
 			fmt.Println(secrets.Digest(in.Text()))
 		}
 	}
 	if err := in.Err(); err != nil {
 		return fmt.Errorf("reading keys from standard input: %w", err)
 	}
+	if !read {
+		return usage(`digest: standard input holds no API key; write one a line: printf '%%s\n' "$KEY" | rls digest`)
+	}
 	return nil
 }
 
 type healthcheckCmd struct {
-	Timeout time.Duration `default:"1s" help:"How long to wait for the answer."`
+	Timeout time.Duration
+}
+
+func healthcheck(c *cli) *cobra.Command {
+	var h healthcheckCmd
+	cmd := leaf("healthcheck", "Ask the service of these settings whether it serves; exit 1 if it does not.", func() error { return h.Run(c) })
+	cmd.Flags().DurationVar(&h.Timeout, "timeout", time.Second, "how long to wait for the answer")
+	return cmd
 }
 
 // Run asks the gRPC health service at the first address of grpc.address, or where

@@ -46,9 +46,9 @@ func TestValidateTellsWhatRulesMean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := check("rules.yaml", g, nil)
+	result := check([]string{"rules.yaml"}, g, nil)
 	var out strings.Builder
-	summarize(&out, &result)
+	summarize(&out, false, &result)
 	want := `rules.yaml: valid
 
 domain edge: 4 rules

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
@@ -16,11 +17,26 @@ import (
 )
 
 type explainCmd struct {
-	Rules      string   `help:"A rules file or directory instead of the setting rules.path." placeholder:"PATH"`
-	Domain     string   `help:"The domain of the request. It may be left out where the rules have only one." placeholder:"NAME"`
-	Descriptor []string `required:"" sep:"none" help:"A descriptor, such as 'route=search,api_key=k1'; a backslash before a comma or = keeps it. Give one for each descriptor of the request." placeholder:"ENTRIES"`
-	Tier       string   `help:"The tier of whoever calls, instead of what the tiers say." placeholder:"NAME"`
-	Hits       uint64   `default:"1" help:"What the request costs; 0 only asks."`
+	Rules      string
+	Domain     string
+	Descriptor []string
+	Tier       string
+	Hits       uint64
+}
+
+func explain(c *cli) *cobra.Command {
+	var e explainCmd
+	cmd := leaf("explain", "Say which rules a request matches and why, and what an empty store would answer.", func() error { return e.Run(c) })
+	f := cmd.Flags()
+	f.StringArrayVar(&e.Descriptor, "descriptor", nil, `a descriptor, such as 'route=search,api_key=k1'; a backslash before a comma or = keeps it; give one for each descriptor of the request (`+"`ENTRIES`"+`)`)
+	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; it may be left out where the rules have only one")
+	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
+	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier instead of what the tiers say")
+	f.Uint64Var(&e.Hits, "hits", 1, "what the request costs; 0 only asks")
+	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
 }
 
 // Run tells which rules match and why, and what an empty store would answer.

@@ -4,13 +4,31 @@ import (
 	"context"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
 type inspectCmd struct {
-	Key     string `arg:"" help:"The whole name of the log, as redis-cli --scan prints it." name:"KEY"`
-	Entries int    `default:"40" help:"How many of the newest entries to print; -1 prints all." placeholder:"N"`
+	Key     string
+	Entries int
+}
+
+func inspect(c *cli) *cobra.Command {
+	var i inspectCmd
+	cmd := &cobra.Command{
+		Use: "inspect KEY", Short: "Print what a log in Redis holds, for an operator.",
+		Long:              "Print what a log in Redis holds, for an operator. KEY is the whole name of the log, as redis-cli --scan prints it.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: begin(func(args []string) error {
+			i.Key = args[0]
+			return i.Run(c)
+		}),
+	}
+	cmd.Flags().IntVar(&i.Entries, "entries", 40, "how many of the newest entries to print; -1 prints all")
+	return cmd
 }
 
 // Run prints a log that the Redis of the settings holds.

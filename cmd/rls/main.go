@@ -3,38 +3,134 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
-	"github.com/alecthomas/kong"
+	"github.com/spf13/cobra"
 )
 
 // version is set when the binary is linked.
 var version = "dev"
 
-// cli is the whole command line. "rls" alone serves.
-type cli struct {
-	Config string `help:"Settings file. Every setting is also an environment variable; see docs/configure.md." placeholder:"FILE" env:"SLIDEGATE_CONFIG"`
+// Exit codes.
+const (
+	exitFailure = 1 // the command failed, or what it checked is not valid
+	exitUsage   = 2 // the command line or standard input is not what the command needs
+)
 
-	Serve       serveCmd       `cmd:"" default:"withargs" help:"Serve until SIGTERM. The default command."`
-	Validate    validateCmd    `cmd:"" help:"Check settings, rules and tiers; print every problem and exit 1 if there is one."`
-	Explain     explainCmd     `cmd:"" help:"Say which rules a request matches and why, and what an empty store would answer."`
-	Digest      digestCmd      `cmd:"" help:"Read API keys from standard input, one a line, and print their digests for a tiers file."`
-	Inspect     inspectCmd     `cmd:"" help:"Print what a log in Redis holds, for an operator."`
-	Tiers       tiersCmd       `cmd:"" help:"Look up keys and subjects in the running service, have it ask anew, print the SQL of tiers.source postgres."`
-	Healthcheck healthcheckCmd `cmd:"" help:"Ask the service of these settings whether it serves; exit 1 if it does not."`
-	Version     versionCmd     `cmd:"" help:"Print the version."`
+func main() { os.Exit(run(root(), os.Args[1:])) }
+
+// run runs a command line and returns the exit code.
+func run(root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).red("rls:"), err)
+	// Cobra checks the command line before a command begins.
+	begun := new(failure)
+	if errors.As(err, begun) && !errors.As(err, new(usageError)) {
+		return exitFailure
+	}
+	fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
+	return exitUsage
 }
 
-func main() {
-	var c cli
-	ctx := kong.Parse(&c,
-		kong.Name("rls"),
-		kong.Description("Exact sliding-window rate limits for Envoy, by subscription tier."),
-		kong.UsageOnError(),
-	)
-	if err := ctx.Run(&c); err != nil {
-		fmt.Fprintln(os.Stderr, "rls:", err)
-		os.Exit(1)
+// failure is an error of a command that has begun.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+// usageError is an error in what a command was given.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// cli is what all commands share.
+type cli struct {
+	Config string
+}
+
+// root returns the whole command line. "rls" alone serves.
+func root() *cobra.Command {
+	c := new(cli)
+	cobra.EnableCommandSorting = false
+	root := &cobra.Command{
+		Use:           "rls",
+		Short:         "Exact sliding-window rate limits for Envoy, by subscription tier.",
+		Long:          "Exact sliding-window rate limits for Envoy, by subscription tier.\n\nWithout a command, rls serves.",
+		Version:       version,
+		RunE:          begin(func([]string) error { return serveCmd{}.Run(c) }),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("slidegate {{.Version}}\n")
+	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
+		"settings `FILE`; every setting is also an environment variable, see docs/configure.md")
+	root.AddCommand(serve(c), validate(c), explain(c), digestOf(c), inspect(c), tiers(c), healthcheck(c), versionOf())
+	root.SetHelpCommand(helpOf(root))
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() {
+			cmd.Args = cobra.NoArgs
+			cmd.RunE = func(*cobra.Command, []string) error { return usage("name a command of %s", cmd.CommandPath()) }
+		}
+	}
+	return root
+}
+
+// begin makes a function that cobra calls when the command line is right.
+func begin(do func(args []string) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		if err := do(args); err != nil {
+			return failure{err}
+		}
+		return nil
+	}
+}
+
+// leaf returns a command without arguments.
+func leaf(use, short string, do func() error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: begin(func([]string) error { return do() })}
+}
+
+func versionOf() *cobra.Command {
+	return leaf("version", "Print the version.", func() error {
+		fmt.Println("slidegate", version)
+		return nil
+	})
+}
+
+// helpOf is cobra's help command with an error for a command that does not exist.
+func helpOf(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Print the help of a command.",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if cmd, _, err := root.Find(args); err == nil {
+				for _, c := range cmd.Commands() {
+					if c.IsAvailableCommand() {
+						names = append(names, c.Name())
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: begin(func(args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			if len(rest) > 0 {
+				return usage("unknown command %q for %q", rest[0], cmd.CommandPath())
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		}),
 	}
 }

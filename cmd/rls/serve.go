@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -22,6 +24,10 @@ const logConsole = "console"
 
 type serveCmd struct{}
 
+func serve(c *cli) *cobra.Command {
+	return leaf("serve", "Serve until SIGTERM. The default command.", func() error { return serveCmd{}.Run(c) })
+}
+
 // Run serves until SIGTERM or SIGINT. A second one ends the process at once.
 // SIGHUP reads rules and tiers again.
 func (serveCmd) Run(c *cli) error {
@@ -30,7 +36,7 @@ func (serveCmd) Run(c *cli) error {
 		// Everything that is wrong at once: what can be read of the settings is
 		// enough to look at rules and tiers as well.
 		_, loadErr := config.Load(s)
-		return invalid(errors.Join(err, loadErr))
+		return invalid(err, loadErr)
 	}
 	log, err := newLogger(s.Log)
 	if err != nil {
@@ -63,7 +69,7 @@ func (serveCmd) Run(c *cli) error {
 
 	o := daemon.Options{Version: version, Log: log, Reload: reload}
 	if s.Log.Format == logConsole {
-		o.Ready = func(r daemon.Running) { welcome(os.Stderr, s, r) }
+		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
 	err = daemon.Run(ctx, s, o)
 	if problems := config.Problems(nil); errors.As(err, &problems) {
@@ -87,6 +93,9 @@ func newLogger(s config.Log) (*zap.Logger, error) {
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	c.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
 	if s.Format == logConsole {
+		if coloursOf(os.Stderr) {
+			c.EncoderConfig.EncodeLevel = zapcore.LowercaseColorLevelEncoder
+		}
 		c.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		c.EncoderConfig.ConsoleSeparator = "  "
 	}
@@ -94,8 +103,8 @@ func newLogger(s config.Log) (*zap.Logger, error) {
 }
 
 // welcome tells a person at a terminal what runs and what to type next.
-func welcome(w io.Writer, s config.Settings, r daemon.Running) {
-	fmt.Fprintf(w, "\nslidegate %s\n\n", version)
+func welcome(w io.Writer, paint colours, s config.Settings, r daemon.Running) {
+	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), version)
 	secured := "plain text"
 	if s.GRPC.TLS.On() {
 		secured = "TLS over TCP"
@@ -107,20 +116,78 @@ func welcome(w io.Writer, s config.Settings, r daemon.Running) {
 	if r.Admin != "" {
 		fmt.Fprintf(w, "  admin            %s   /metrics, /rlconfig\n", r.Admin)
 	}
-	fmt.Fprintf(w, "  store            %s\n\n", s.Store.Type)
+	fmt.Fprintf(w, "  store            %s\n", s.Store.Type)
+	if r.StoreMissing != "" {
+		fmt.Fprintf(w, "  %s %s\n", paint.yellow("warning: the store:"), r.StoreMissing)
+	}
+	fmt.Fprintln(w)
 	for _, line := range r.Describe() {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
-	if r.HTTP != "" && s.Rules.Path == "" {
-		_, port, _ := strings.Cut(r.HTTP[strings.LastIndex(r.HTTP, ":"):], ":")
+	demo := s.Rules.Path == "" && s.Tiers.Path == "" && s.Tiers.Source == config.TiersFile
+	if app, ok := local(r.HTTP); ok && demo {
 		fmt.Fprintf(w, `
 Ask what Envoy would ask, 101 times within a minute (the key's tier allows 100):
 
-  for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' localhost:%s/json -d \
+  for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' %s/json -d \
     '{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}'; done; echo
+`, app)
+		if line := envoyLine(s, r, app); line != "" {
+			fmt.Fprintf(w, `
+Put Envoy in front, from a second terminal in the clone. It gets Envoy if there is none, and takes this
+service's HTTP port for the application:
 
-Then give it to Envoy: envoy -c envoy/ratelimit.yaml, explained in docs/start.md.
-`, port)
+  %s
+
+A minute later the key has its quota again. Now through Envoy:
+
+  for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' -H 'x-api-key: demo-free' localhost:10000/healthcheck; done; echo
+`, line)
+		}
+		fmt.Fprintln(w, "\ndocs/start.md goes on from here.")
 	}
 	fmt.Fprintln(w)
+}
+
+// Where make envoy-run looks for rls and for the application.
+const (
+	makeRLS = "127.0.0.1:8081"
+	makeApp = "127.0.0.1:8080"
+)
+
+// envoyLine returns the command that puts Envoy in front of the service, or nothing
+// where there is no port for envoy/ratelimit.yaml: with TLS, and on unix sockets.
+func envoyLine(s config.Settings, r daemon.Running, app string) string {
+	if s.GRPC.TLS.On() {
+		return ""
+	}
+	for _, address := range r.GRPC {
+		rls, ok := local(address)
+		if !ok {
+			continue
+		}
+		line := "make envoy-run"
+		if rls != makeRLS {
+			line += " RLS=" + rls
+		}
+		if app != makeApp {
+			line += " APP=" + app
+		}
+		return line
+	}
+	return ""
+}
+
+// local returns how an address of TCP that is listened on is called from this
+// machine.
+func local(address string) (string, bool) {
+	host, port, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	if err != nil || ip == nil {
+		return "", false
+	}
+	if ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), true
 }

@@ -21,9 +21,50 @@ func TestWelcome(t *testing.T) {
 		s := config.Default()
 		s.GRPC.Transport, s.GRPC.TLS.CertFile = tt.transport, tt.cert
 		var out strings.Builder
-		welcome(&out, s, daemon.Running{GRPC: []string{"[::]:8081", "unix:///s"}, Rules: g.Rules})
+		welcome(&out, false, s, daemon.Running{GRPC: []string{"[::]:8081", "unix:///s"}, Rules: g.Rules})
 		if !strings.Contains(out.String(), tt.want) {
 			t.Errorf("%s, certificate %q: want the line %q in\n%s", tt.transport, tt.cert, tt.want, out.String())
+		}
+	}
+}
+
+// TestWelcomeSaysWhatToType: the lines fit the addresses, and there is none that
+// does not work.
+func TestWelcomeSaysWhatToType(t *testing.T) {
+	g, err := config.Load(config.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		change  func(*config.Settings, *daemon.Running)
+		want    []string
+		without []string
+	}{
+		{"default", func(*config.Settings, *daemon.Running) {}, []string{"\n  make envoy-run\n", " 127.0.0.1:8080/json "}, []string{"warning"}},
+		{"other ports", func(_ *config.Settings, r *daemon.Running) {
+			r.GRPC, r.HTTP = []string{"unix:///s", "10.0.0.1:9091"}, "[::1]:9090"
+		}, []string{"\n  make envoy-run RLS=10.0.0.1:9091 APP=[::1]:9090\n", " [::1]:9090/json "}, nil},
+		{"a socket", func(_ *config.Settings, r *daemon.Running) { r.GRPC = []string{"unix:///s"} }, []string{"/json"}, []string{"envoy-run"}},
+		{"TLS", func(s *config.Settings, _ *daemon.Running) { s.GRPC.TLS.CertFile = "c" }, []string{"/json"}, []string{"envoy-run"}},
+		{"no HTTP", func(_ *config.Settings, r *daemon.Running) { r.HTTP = "" }, nil, []string{"/json -d", "envoy-run"}},
+		{"own rules", func(s *config.Settings, _ *daemon.Running) { s.Rules.Path = "rules.yaml" }, nil, []string{"demo-free", "envoy-run"}},
+		{"own tiers", func(s *config.Settings, _ *daemon.Running) { s.Tiers.Path = "tiers.yaml" }, nil, []string{"demo-free", "envoy-run"}},
+		{"no store", func(_ *config.Settings, r *daemon.Running) { r.StoreMissing = "it cannot be reached" }, []string{"warning: the store: it cannot be reached\n"}, nil},
+	} {
+		s, r := config.Default(), daemon.Running{GRPC: []string{"[::]:8081"}, HTTP: "[::]:8080", Admin: "127.0.0.1:6070", Rules: g.Rules}
+		tt.change(&s, &r)
+		var out strings.Builder
+		welcome(&out, false, s, r)
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: want %q in\n%s", tt.name, want, out.String())
+			}
+		}
+		for _, other := range tt.without {
+			if strings.Contains(out.String(), other) {
+				t.Errorf("%s: want no %q in\n%s", tt.name, other, out.String())
+			}
 		}
 	}
 }

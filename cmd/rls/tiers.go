@@ -13,27 +13,49 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 )
 
-// tiersCmd is what support does about keys and subjects.
-type tiersCmd struct {
-	Lookup     tiersLookupCmd     `cmd:"" help:"Print what the running service holds, and what its source of tiers says, of a key or a subject."`
-	Invalidate tiersInvalidateCmd `cmd:"" help:"Have the running service ask its source of tiers anew."`
-	Schema     tiersSchemaCmd     `cmd:"" help:"Print the SQL that makes the tables of tiers.source postgres. It may be run again."`
+// tiers is what support does about keys and subjects.
+func tiers(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "tiers", Short: "Look up keys and subjects in the running service, have it ask anew, print the SQL of tiers.source postgres."}
+	var lookup tiersLookupCmd
+	look := leaf("lookup", "Print what the running service holds, and what its source of tiers says, of a key or a subject.", func() error { return lookup.Run(c) })
+	lookup.who.flags(look)
+	lookup.adminPort.flags(look)
+	var invalidate tiersInvalidateCmd
+	anew := leaf("invalidate", "Have the running service ask its source of tiers anew.", func() error { return invalidate.Run(c) })
+	invalidate.who.flags(anew)
+	anew.Flags().BoolVar(&invalidate.All, "all", false, "everything")
+	anew.MarkFlagsMutuallyExclusive("digest", "id", "all")
+	invalidate.adminPort.flags(anew)
+	cmd.AddCommand(look, anew, leaf("schema", "Print the SQL that makes the tables of tiers.source postgres. It may be run again.", tiersSchemaCmd{}.Run))
+	return cmd
 }
 
 // who names a key or a subject.
 type who struct {
-	Digest string `help:"Digest of an API key, as rls digest prints it." placeholder:"HEX" xor:"who"`
-	ID     string `help:"Id of a subject." placeholder:"ID" xor:"who"`
+	Digest, ID string
+}
+
+func (w *who) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.Digest, "digest", "", "digest of an API key, as rls digest prints it (`HEX`)")
+	cmd.Flags().StringVar(&w.ID, "id", "", "`ID` of a subject")
+	cmd.MarkFlagsMutuallyExclusive("digest", "id")
 }
 
 // adminPort is where the running service is asked.
 type adminPort struct {
-	Admin   string        `help:"Where the admin port of the service is; default: admin.address of the settings." placeholder:"URL"`
-	Timeout time.Duration `default:"10s" help:"How long to wait for the answer."`
+	Admin   string
+	Timeout time.Duration
+}
+
+func (a *adminPort) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.Admin, "admin", "", "`ADDRESS` of the service's admin port, as in admin.address, or its URL (default admin.address of the settings)")
+	cmd.Flags().DurationVar(&a.Timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 }
 
 type tiersLookupCmd struct {
@@ -50,7 +72,7 @@ func (t tiersLookupCmd) Run(c *cli) error {
 	case t.ID != "":
 		query.Set("id", t.ID)
 	default:
-		return fmt.Errorf("name a key by --digest or a subject by --id")
+		return usage("name a key by --digest or a subject by --id")
 	}
 	body, err := t.ask(c, http.MethodGet, "/v1/tiers/lookup?"+query.Encode(), nil)
 	if err != nil {
@@ -66,7 +88,7 @@ func (t tiersLookupCmd) Run(c *cli) error {
 
 type tiersInvalidateCmd struct {
 	who
-	All bool `help:"Everything." xor:"who"`
+	All bool
 	adminPort
 }
 
@@ -81,7 +103,7 @@ func (t tiersInvalidateCmd) Run(c *cli) error {
 	case t.All:
 		change["all"] = true
 	default:
-		return fmt.Errorf("name a key by --digest, a subject by --id, or --all")
+		return usage("name a key by --digest, a subject by --id, or --all")
 	}
 	body, err := json.Marshal(change)
 	if err != nil {
@@ -104,15 +126,9 @@ const maxAdminAnswer = 1 << 20
 
 // ask asks the admin port.
 func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error) {
-	base := strings.TrimSuffix(a.Admin, "/")
-	if base == "" {
-		s, err := config.LoadSettings(c.Config, os.Environ())
-		if err != nil {
-			return nil, err
-		}
-		if base, err = adminURL(s.Admin.Address); err != nil {
-			return nil, err
-		}
+	base, err := a.url(c)
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
 	defer cancel()
@@ -136,11 +152,34 @@ func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error)
 	return answer, nil
 }
 
-// adminURL returns where a service that listens on an address is asked from here.
-func adminURL(address string) (string, error) {
-	host, port, err := net.SplitHostPort(address)
+// url returns where the admin port is.
+func (a adminPort) url(c *cli) (string, error) {
+	if a.Admin != "" {
+		base, err := adminURL(a.Admin)
+		if err != nil {
+			return "", usage("--admin: %w", err)
+		}
+		return base, nil
+	}
+	s, err := config.LoadSettings(c.Config, os.Environ())
 	if err != nil {
-		return "", fmt.Errorf("admin.address is off: name the admin port of a service by --admin")
+		return "", invalid(err)
+	}
+	if s.Admin.Address == "" {
+		return "", usage("admin.address is off: name the admin port of a service by --admin")
+	}
+	return adminURL(s.Admin.Address)
+}
+
+// adminURL returns where a service is asked from here: at a URL, or at the address
+// that it listens on.
+func adminURL(address string) (string, error) {
+	if u, err := url.Parse(address); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
+		return strings.TrimSuffix(address, "/"), nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || strings.Contains(host, "/") || strings.Contains(port, "/") {
+		return "", fmt.Errorf("%q is neither host:port nor a URL such as http://127.0.0.1:6070", address)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"

@@ -100,6 +100,17 @@ func TestAdminURL(t *testing.T) {
 		"[::1]:6070":     "http://[::1]:6070",
 		"admin.test:1":   "http://admin.test:1",
 		"":               "",
+
+		"http://127.0.0.1:6070":   "http://127.0.0.1:6070",
+		"http://127.0.0.1:6070/":  "http://127.0.0.1:6070",
+		"https://admin.test/rls/": "https://admin.test/rls",
+		"localhost:6070":          "http://localhost:6070",
+		"127.0.0.1":               "",
+		"6070":                    "",
+		"127.0.0.1:6070/v1":       "",
+		"unix:///run/rls.sock":    "",
+		"ftp://127.0.0.1:6070":    "",
+		"http://":                 "",
 	} {
 		got, err := adminURL(address)
 		if got != want || (err != nil) != (want == "") {

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/daemon"
@@ -15,85 +18,103 @@ import (
 )
 
 type validateCmd struct {
-	Path []string `arg:"" optional:"" help:"Rules files or directories to check instead of the setting rules.path, each by itself." name:"PATH"`
-	JSON bool     `name:"json" help:"Print problems, warnings and the summary as one JSON document."`
+	Paths []string
+	JSON  bool
+	// configGiven says that --config is on the command line.
+	configGiven bool
 }
 
-// checked is what validating found out about one rules path.
+func validate(c *cli) *cobra.Command {
+	var v validateCmd
+	cmd := &cobra.Command{
+		Use:   "validate [PATH]...",
+		Short: "Check settings, rules and tiers; print every problem and exit 1 if there is one.",
+		Long: "Check settings, rules and tiers; print every problem and exit 1 if there is one.\n\n" +
+			"PATH is a file of settings, tiers or rules, which shows in its keys, or a directory of rules; - is standard input. " +
+			"Rules of several paths are checked as one set, like those of a directory. " +
+			"What no path holds is taken from the settings.",
+	}
+	cmd.RunE = begin(func(args []string) error {
+		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
+		return v.Run(c)
+	})
+	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
+	return cmd
+}
+
+// checked is what validating found out.
 type checked struct {
-	Path     string         `json:"path"` // empty: the built-in example
-	Valid    bool           `json:"valid"`
-	Problems []string       `json:"problems,omitempty"`
-	Warnings []string       `json:"warnings,omitempty"`
-	Rules    int            `json:"rules"`
-	Summary  *policy.Review `json:"summary,omitempty"`
+	Paths    []string         `json:"paths,omitempty"` // none: the built-in example
+	Valid    bool             `json:"valid"`
+	Problems []config.Problem `json:"problems,omitempty"`
+	Warnings []config.Problem `json:"warnings,omitempty"`
+	Rules    int              `json:"rules"`
+	Summary  *policy.Review   `json:"summary,omitempty"`
 }
 
 // Run loads everything as serving would, and tells what is wrong, what is
 // unwise, and what the rules mean and cost. The exit code is 1 if anything is
 // wrong, whatever is printed.
 func (v validateCmd) Run(c *cli) error {
-	s, settingsErr := config.LoadSettings(c.Config, os.Environ())
-	if settingsErr == nil {
-		settingsErr = daemon.CheckSource(s)
+	in, err := config.NewInput(v.Paths, os.Stdin)
+	switch {
+	case err != nil:
+		return usageError{err}
+	case in.Settings == "":
+		in.Settings = c.Config
+	case v.configGiven:
+		return usage("--config %s and %s are both settings files: give one", c.Config, in.Settings)
 	}
-	paths := v.Path
-	if len(paths) == 0 {
+	s, err := in.LoadSettings(os.Environ())
+	var sourceErr error
+	if !aboutTiers(problems(err)) {
+		sourceErr = daemon.CheckSource(s)
+	}
+	g, loadErr := in.Load(s)
+	paths := v.Paths
+	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	problems := []error{settingsErr}
-	results := make([]checked, len(paths))
-	for i, path := range paths {
-		s.Rules.Path = path
-		g, err := config.Load(s)
-		problems = append(problems, err)
-		results[i] = check(path, g, errors.Join(settingsErr, err))
-	}
-	err := errors.Join(problems...)
+	result := check(paths, g, problems(err, sourceErr, loadErr))
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
 		out.SetIndent("", "  ")
-		if writeErr := out.Encode(results); writeErr != nil {
-			return writeErr
+		if err := out.Encode(result); err != nil {
+			return err
 		}
-		if err != nil {
+		if !result.Valid {
 			return errInvalid
 		}
 		return nil
 	}
-	told := make(map[string]bool) // the warnings of the tiers file come with every path
-	for i := range results {
-		for _, w := range results[i].Warnings {
-			if !told[w] {
-				told[w] = true
-				fmt.Fprintf(os.Stderr, "warning: %s\n", w)
-			}
-		}
+	paint := coloursOf(os.Stderr)
+	for _, w := range result.Warnings {
+		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
-	if err != nil {
-		return invalid(err)
+	if !result.Valid {
+		return invalid(err, sourceErr, loadErr)
 	}
-	for i := range results {
-		summarize(os.Stdout, &results[i])
-	}
+	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	return nil
+}
+
+// aboutTiers reports whether one of the problems is with a setting of tiers.
+func aboutTiers(problems []config.Problem) bool {
+	return slices.ContainsFunc(problems, func(p config.Problem) bool {
+		return strings.HasPrefix(p.Path, "tiers.") || strings.HasPrefix(p.Path, config.EnvPrefix+"TIERS_")
+	})
 }
 
 // errInvalid ends a command that has said on standard output what is wrong.
 var errInvalid = errors.New("the configuration is not valid")
 
-func check(path string, g *config.Generation, err error) checked {
-	out := checked{Path: path, Valid: err == nil}
-	if err != nil {
-		out.Problems = strings.Split(err.Error(), "\n")
-	}
+func check(paths []string, g *config.Generation, problems []config.Problem) checked {
+	out := checked{Paths: paths, Valid: len(problems) == 0, Problems: problems}
 	if g == nil {
 		return out
 	}
-	for _, w := range g.Warnings {
-		out.Warnings = append(out.Warnings, w.String())
-	}
+	out.Warnings = g.Warnings
 	places := make(map[descriptors.RuleID]string)
 	for i, r := range g.Rules.All() {
 		places[r.ID()] = g.Places[i].String()
@@ -110,16 +131,16 @@ func check(path string, g *config.Generation, err error) checked {
 }
 
 // summarize writes a summary for people.
-func summarize(w io.Writer, c *checked) {
-	path := c.Path
-	if path == "" {
-		path = "the built-in example"
+func summarize(w io.Writer, paint colours, c *checked) {
+	what := "the built-in example"
+	if len(c.Paths) > 0 {
+		what = strings.Join(c.Paths, ", ")
 	}
-	fmt.Fprintf(w, "%s: valid\n", path)
+	fmt.Fprintf(w, "%s: %s\n", what, paint.green("valid"))
 	for _, d := range c.Summary.Domains {
-		fmt.Fprintf(w, "\ndomain %s: %d rules\n", d.Name, len(d.Rules))
+		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.bold(d.Name), counted(len(d.Rules), "rule"))
 		for i := range d.Rules {
-			summarizeRule(w, &d.Rules[i])
+			summarizeRule(w, paint, &d.Rules[i])
 		}
 	}
 	if t := c.Summary.TiersWithoutRule; len(t) > 0 {
@@ -130,14 +151,21 @@ func summarize(w io.Writer, c *checked) {
 	}
 }
 
-func summarizeRule(w io.Writer, r *policy.RuleReview) {
-	fmt.Fprintf(w, "  %s  %s", r.Name, r.Path)
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+func summarizeRule(w io.Writer, paint colours, r *policy.RuleReview) {
+	fmt.Fprintf(w, "  %s  %s", paint.bold(r.Name), r.Path)
 	if r.Place != "" {
 		fmt.Fprintf(w, "  (%s)", r.Place)
 	}
 	fmt.Fprintln(w)
 	if r.Unreachable != "" {
-		fmt.Fprintf(w, "    UNREACHABLE: %s\n", r.Unreachable)
+		fmt.Fprintf(w, "    %s %s\n", paint.yellow("UNREACHABLE:"), r.Unreachable)
 	}
 	if len(r.Traits) > 0 {
 		fmt.Fprintf(w, "    %s\n", strings.Join(r.Traits, ", "))
@@ -162,7 +190,7 @@ func summarizeRule(w io.Writer, r *policy.RuleReview) {
 				fmt.Fprintf(w, "      lease %s, where a key is asked for often\n", l.Lease)
 			}
 			if l.Pointless != "" {
-				fmt.Fprintf(w, "      POINTLESS: %s\n", l.Pointless)
+				fmt.Fprintf(w, "      %s %s\n", paint.yellow("POINTLESS:"), l.Pointless)
 			}
 		}
 		if t.Observe > 0 {

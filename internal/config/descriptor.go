@@ -52,7 +52,7 @@ func (r *rulesReader) entry(above trail, f *field[descriptorEntry]) {
 	e := &f.value
 	node, ok := r.node(e)
 	at := above.then(node, e)
-	if ok && r.domain.name != "" {
+	if ok {
 		id := descriptors.NewRuleID(r.domain.name, r.kept(at.path))
 		if first, again := r.domain.paths[id]; again {
 			r.decoder.problem(f.spot, "a second descriptor like the one %s: put both into one", r.place(first).from(r.decoder.file))
@@ -185,6 +185,7 @@ func (r *rulesReader) rule(at trail, f *field[descriptorEntry], pathOK bool) {
 		r.modes(&rule, e)
 		r.sharedTiers(&rule, limits)
 	}
+	r.replaces(limits) // also of a rule with a problem, which may be part of a cycle
 	if !pathOK || e.bad() || r.domain.name == "" || r.report.count() > before {
 		return
 	}
@@ -200,7 +201,6 @@ func (r *rulesReader) rule(at trail, f *field[descriptorEntry], pathOK bool) {
 	}
 	r.places = append(r.places, Place{r.decoder.file, f.line})
 	r.checkName(&limits.Name, rl.orElse(f.spot))
-	r.replaces(limits)
 }
 
 // sharedTiers warns where the value that says which tier counts is one of those

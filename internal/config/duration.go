@@ -54,6 +54,8 @@ func ParseDuration(s string) (time.Duration, error) {
 }
 
 var (
+	// errNoTime stands for the errors of ParseDuration where the text is not repeated.
+	errNoTime  = errors.New("not a time: write it like 500ms, 10s, 1h30m, 7d or 1w")
 	errNoUnit  = errors.New("no unit")
 	errTooLong = errors.New("too long")
 )

@@ -48,15 +48,19 @@ const digestLen = 6
 // Load reads the rules and the tiers that the settings name. The error is
 // [Problems]: everything that is wrong with any of the files; there is no
 // generation then. Load keeps nothing and may run concurrently with itself.
-func Load(s Settings) (*Generation, error) {
+func Load(s Settings) (*Generation, error) { return new(Input).Load(s) }
+
+// load reads files until none of them changes meanwhile.
+func load(begin loader) (*Generation, error) {
 	l := new(loader)
 	for range maxReads {
-		*l = loader{settings: s, group: maxGroup}
+		*l = begin
 		l.readFiles()
 		if l.settled() {
 			return l.generation()
 		}
 	}
+	s := &begin.settings
 	l.report.addf(cmp.Or(s.Rules.Path, s.Tiers.Path), 0, "", "the files changed while they were read, %d times: leave them alone, or swap a whole directory at once", maxReads)
 	return nil, l.report.err()
 }
@@ -75,23 +79,26 @@ func (l *loader) settled() bool {
 			return false
 		}
 	}
-	if l.settings.Rules.Path == "" {
+	if len(l.paths) == 0 {
 		return true
 	}
-	now, err := rulesFiles(l.settings.Rules.Path, l.settings.Rules.IgnoreDotFiles)
-	return err != nil || slices.Equal(now.files, l.listed.files) &&
+	now := rulesFiles(l.paths, l.settings.Rules.IgnoreDotFiles)
+	return slices.Equal(now.files, l.listed.files) &&
 		slices.Equal(now.skipped, l.listed.skipped) && slices.Equal(now.failed, l.listed.failed)
 }
 
 // loader makes one generation.
 type loader struct {
 	settings Settings
+	paths    []string // of rules, which are one set; nil: the built-in example
+	noRules  bool     // not even those
+	stdin    []byte   // what the path Stdin stands for; nil: nothing
 	report   report
 	warn     report
 	rules    []source
 	tiers    *source // nil: tiers.source is none, or the file cannot be read
 	files    []string
-	listed   listing // what the rules path stood for
+	listed   listing // what the paths of rules stood for
 	group    int     // how much text of rules is parsed at once
 }
 
@@ -106,26 +113,23 @@ func (l *loader) readFiles() {
 		l.report.file(p)
 		l.warn.file(p)
 		l.files = append(l.files, p)
-		if src, err := readSource(p, maxTiersFile); err != nil {
+		if src, err := l.readSource(p, maxTiersFile); err != nil {
 			l.report.addf(p, 0, "", "%s", err)
 		} else {
 			l.tiers = &src
 		}
 	}
-	p := l.settings.Rules.Path
-	if p == "" {
-		l.rules = []source{{name: builtInRules, data: exampleRules}}
+	if len(l.paths) == 0 {
+		if !l.noRules {
+			l.rules = []source{{name: builtInRules, data: exampleRules}}
+		}
 		return
 	}
-	listed, err := rulesFiles(p, l.settings.Rules.IgnoreDotFiles)
-	switch {
-	case err != nil:
-		l.report.addf(p, 0, "", "%s", err)
-		return
-	case len(listed.files) == 0:
-		l.report.addf(p, 0, "", "the directory holds no *.yaml or *.yml file")
-	}
+	listed := rulesFiles(l.paths, l.settings.Rules.IgnoreDotFiles)
 	l.listed = *listed
+	if len(listed.files)+len(listed.failed) == 0 {
+		l.report.addf(l.paths[0], 0, "", "the directory holds no *.yaml or *.yml file")
+	}
 	// All are known now, so their problems and warnings stand in one order.
 	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.files, listed.skipped))) {
 		l.report.file(file)
@@ -137,7 +141,18 @@ func (l *loader) readFiles() {
 	l.readRulesFiles()
 }
 
-// readRulesFiles reads what the rules path stands for.
+// readSource reads a file, or what was given for standard input.
+func (l *loader) readSource(name string, most int64) (source, error) {
+	if name != Stdin || l.stdin == nil {
+		return readSource(name, most)
+	}
+	if int64(len(l.stdin)) > most {
+		return source{}, tooLarge(most)
+	}
+	return source{name: name, data: l.stdin}, nil
+}
+
+// readRulesFiles reads what the paths of rules stand for.
 func (l *loader) readRulesFiles() {
 	for _, problem := range l.listed.failed {
 		l.report.add(problem)
@@ -145,7 +160,7 @@ func (l *loader) readRulesFiles() {
 	room := int64(maxRules)
 	for _, file := range l.listed.files {
 		l.files = append(l.files, file)
-		src, err := readSource(file, maxRulesFile)
+		src, err := l.readSource(file, maxRulesFile)
 		if err != nil {
 			l.report.addf(file, 0, "", "%s", err)
 			continue
@@ -171,7 +186,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	if l.tiers != nil {
 		tiers.read(*l.tiers)
-		if l.tiers.name == builtInTiers && s.Rules.Path != "" && s.Tiers.Source == TiersFile {
+		if l.tiers.name == builtInTiers && len(l.paths) > 0 && s.Tiers.Source == TiersFile {
 			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
 		}
 	}
@@ -249,7 +264,7 @@ again:
 		secrets:    secrets,
 		rules:      policy.NewRules(l.identity(secrets, tiers)),
 		tiers:      tiers.names,
-		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.directory != nil,
+		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.names != nil,
 		whole:      whole,
 		group:      l.group,
 		domains:    make(map[string]*domainReader),

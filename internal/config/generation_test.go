@@ -374,7 +374,7 @@ func TestSettledReading(t *testing.T) {
 		put(t, makeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
 		s := Default()
 		s.Rules.Path = dir
-		l := &loader{settings: s}
+		l := &loader{settings: s, paths: []string{dir}}
 		l.readFiles()
 		if !l.settled() {
 			t.Errorf("before %s: not settled", name)
@@ -388,7 +388,7 @@ func TestSettledReading(t *testing.T) {
 	}
 	s := Default()
 	s.Rules.Path = t.TempDir()
-	l := &loader{settings: s, listed: listing{failed: []Problem{{File: "gone"}}}}
+	l := &loader{settings: s, paths: []string{s.Rules.Path}, listed: listing{failed: []Problem{{File: "gone"}}}}
 	if l.settled() {
 		t.Error("a directory that could not be read, and now can: settled")
 	}
@@ -455,9 +455,9 @@ func TestUnreadable(t *testing.T) {
 	got := strings.ReplaceAll(problemsOf(t, err), dir+"/", "")
 	want := "dangling.yaml: no such file or directory\n" +
 		"fifo.yaml: is not a regular file\n" +
-		"latin.yaml: not YAML: incomplete UTF-8 octet sequence\n" +
+		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
 		"loop.yaml: too many levels of symbolic links\n" +
-		"nul.yaml: not YAML: control characters are not allowed (value: 0)\n" +
+		"nul.yaml:1: not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes\n" +
 		"z.yaml: larger than 64 MiB\n"
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

@@ -461,13 +461,16 @@ func (r *rulesReader) perUnit(l *limit) (window.Limit, bool) {
 			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.value, Window: u.length}, l, l.RequestsPerUnit.spot, l.Unit.spot)
 		}
 	}
-	r.decoder.problem(l.Unit.spot, "unknown unit %s, expected one of %s%s", quote(l.Unit.value), strings.Join(unitNames(), ", "), didYouMean(name, unitNames()))
+	r.decoder.problem(l.Unit.spot, "unknown unit %s, expected one of %s%s", r.decoder.quote(l.Unit.value), strings.Join(unitNames(), ", "), didYouMean(name, unitNames()))
 	return window.Limit{}, false
 }
 
 func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 	length, err := ParseDuration(l.Window.value)
 	if err != nil {
+		if r.decoder.hideValues { // the error quotes the value
+			err = errNoTime
+		}
 		r.decoder.problem(l.Window.spot, "%s", err)
 		return window.Limit{}, false
 	}
@@ -478,7 +481,7 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length spot) (window.Limit, bool) {
 	ok := true
 	if l.Hits > window.MaxHits {
-		r.decoder.problem(hits, "%d is above %d, the largest number that Envoy's protocol can carry", l.Hits, uint64(window.MaxHits))
+		r.decoder.problem(hits, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.shown(strconv.FormatUint(l.Hits, 10)), uint64(window.MaxHits))
 		l.Hits = 0
 		ok = false
 	}

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// listing is what a rules path stands for.
+// listing is what some paths of rules stand for.
 type listing struct {
 	files   []string  // of rules, sorted
 	skipped []string  // regular files of other names, sorted
-	failed  []Problem // directories that cannot be read
+	failed  []Problem // paths and directories that cannot be read
 	ways    []string  // directories, and links that lead nowhere: a change in them may change the rest
 }
 
@@ -21,21 +21,16 @@ type listing struct {
 // path (/, a home directory) is a problem and not an hour of reading.
 const maxListed = 100_000
 
-// rulesFiles lists what a rules path stands for: itself, or the files of the
+// rulesFiles lists what paths of rules stand for: themselves, or the files of a
 // directory and of those below it. Symbolic links count as what they lead to, and
-// every file and directory counts once, by the first of its paths; those without
-// a name that begins with a dot come first.
-func rulesFiles(path string, ignoreDotFiles bool) (*listing, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, plainError(err)
-	}
-	if !info.IsDir() {
-		return &listing{files: []string{path}}, nil
-	}
+// every file and directory counts once, by the first of its paths; in a directory
+// those without a name that begins with a dot come first.
+func rulesFiles(paths []string, ignoreDotFiles bool) *listing {
 	w := walk{ignoreDotFiles: ignoreDotFiles, seen: make(map[string]bool), most: maxListed}
-	if err := w.dir(path, resolved(path)); err != nil {
-		return nil, err
+	for _, path := range paths {
+		if err := w.path(path); err != nil {
+			w.failed = append(w.failed, Problem{File: path, Message: err.Error()})
+		}
 	}
 	for _, o := range w.others {
 		if !w.seen[o.leadsTo] {
@@ -45,7 +40,26 @@ func rulesFiles(path string, ignoreDotFiles bool) (*listing, error) {
 	}
 	slices.Sort(w.files)
 	slices.Sort(w.skipped)
-	return &w.listing, nil
+	return &w.listing
+}
+
+// path lists one path.
+func (w *walk) path(path string) error {
+	leadsTo := resolved(path)
+	if w.seen[leadsTo] {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case path == Stdin: // see Input
+	case err != nil:
+		return plainError(err)
+	case info.IsDir():
+		return w.dir(path, leadsTo)
+	}
+	w.seen[leadsTo] = true
+	w.files = append(w.files, path)
+	return nil
 }
 
 // walk makes a listing of a directory.

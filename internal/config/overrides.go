@@ -83,7 +83,7 @@ func (d *decoder) rulesOwn(l *limit) {
 //	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}
 //
 // Nothing, null and an empty mapping give nil. The error says on one line what is
-// wrong, each with its place in the mapping.
+// wrong, each with its place in the mapping. It repeats no text of the mapping.
 func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	docs, problem := parse("", data)
 	switch {
@@ -94,7 +94,7 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	case len(docs) == 0 || root(docs[0]) == nil:
 		return nil, nil
 	}
-	d := &decoder{report: new(report)}
+	d := &decoder{report: new(report), hideValues: true}
 	var all overrides
 	d.decode(root(docs[0]), reflect.ValueOf(&all).Elem(), nil)
 	read := d.overrides(all)
@@ -108,7 +108,7 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 			texts = append(texts, fmt.Sprintf("and %d more problems", d.report.count()-i))
 			break
 		}
-		p.Line = 0 // of a text that nobody sees as lines
+		p.Line, p.Column = 0, 0 // the record is no file
 		texts = append(texts, p.String())
 	}
 	return nil, errors.New(strings.Join(texts, "; "))
@@ -169,7 +169,7 @@ func (l *loader) judgeOverrides(tiers *tiersReader, rules *policy.Rules) {
 		isQuota, known := quota[o.rule]
 		switch {
 		case !known:
-			p.Message = "no rule has the name " + quote(o.rule) + didYouMean(o.rule, names)
+			p.Message = "no rule has this name" + didYouMean(o.rule, names)
 		case isQuota && o.limits > 1:
 			p.Message = "a quota rule has one limit: this does not count"
 		default:

@@ -37,15 +37,15 @@ func TestReadOverrides(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"[]":                                  "expected a mapping, got a list",
-		"{":                                   "not YAML: did not find expected node content",
+		"{":                                   "not YAML: a value is missing, or a bracket closes that none has opened; quote a text that begins with a bracket",
 		"a: {}\n---\nb: {}":                   "more than one YAML document",
-		`{"a": {"window": 5, "requests": 1}}`: `a.window: "5" has no unit: write 5s or 5ms`,
-		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:        `c: unknown key "x"; a.window: window without requests; b.unit: unit without requests_per_unit`,
-		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`: "a.limits[0].lease: lease is the rule's: an override says only how much",
-		`{"a": {"observe": true, "unlimited": true}}`:                         "a.observe: observe is the rule's: an override says only how much",
-		`{"a": null}`: "a: no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited",
-		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`: `[0]: unknown key "x"; d: expected a mapping, got a number; e: expected a mapping, got a number; and 4 more problems`,
-		`{"a": {"window": "1s", "requests": -1}}`:                  `a.requests: "-1" is negative`,
+		`{"a": {"window": 5, "requests": 1}}`: "[0].window: not a time: write it like 500ms, 10s, 1h30m, 7d or 1w",
+		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:        "[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [0].window: window without requests; [1].unit: unit without requests_per_unit",
+		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`: "[0].limits[0].lease: lease is the rule's: an override says only how much",
+		`{"a": {"observe": true, "unlimited": true}}`:                         "[0].observe: observe is the rule's: an override says only how much",
+		`{"a": null}`: "[0]: no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited",
+		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`: `[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [3]: expected a mapping, got a number; [4]: expected a mapping, got a number; and 4 more problems`,
+		`{"a": {"window": "1s", "requests": -1}}`:                  "[0].requests: expected a whole number",
 	} {
 		got, err := ReadOverrides([]byte(text))
 		if got != nil || err == nil || err.Error() != want {
@@ -135,8 +135,8 @@ subjects:
 		}
 	}
 	want := []string{
-		`tiers.yaml:9: subjects[acme].overrides.per-kye: no rule has the name "per-kye", did you mean "per-key"?`,
-		"tiers.yaml:10: subjects[acme].overrides.quota: a quota rule has one limit: this does not count",
+		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
+		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: this does not count",
 	}
 	if diff := cmp.Diff(want, texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -13,21 +13,23 @@ import (
 // A Problem is one mistake in a file or in the environment.
 type Problem struct {
 	// File is the file as it was named, or "environment".
-	File string
+	File string `json:"file,omitempty"`
 	// Line counts from 1. Zero: the problem is with the file as a whole.
-	Line int
+	Line int `json:"line,omitempty"`
+	// Column counts characters from 1. Zero: unknown.
+	Column int `json:"column,omitempty"`
 	// Path is the place inside the file, such as
 	// descriptors[route=search].rate_limit.unit, or the name of the variable.
 	// Empty: the problem is with the file as a whole.
-	Path string
+	Path string `json:"path,omitempty"`
 	// Message says what is wrong and, where there is one, what to write instead.
-	Message string
+	Message string `json:"message"`
 }
 
 // environment is the File of a problem with an environment variable.
 const environment = "environment"
 
-// String returns file:line: path: message, without what is unknown.
+// String returns file:line:column: path: message, without what is unknown.
 func (p Problem) String() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -35,6 +37,10 @@ func (p Problem) String() string {
 		if p.Line > 0 {
 			b.WriteByte(':')
 			b.WriteString(strconv.Itoa(p.Line))
+			if p.Column > 0 {
+				b.WriteByte(':')
+				b.WriteString(strconv.Itoa(p.Column))
+			}
 		}
 		b.WriteString(": ")
 	}

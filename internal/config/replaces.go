@@ -35,7 +35,6 @@ func (r *rulesReader) checkName(f *field[blankable], at spot) {
 	name, named := all[len(all)-1].Name, string(f.value)
 	if named != "" {
 		at = f.spot
-		r.domain.named[named] = true
 	}
 	if named != "" && named != name {
 		r.decoder.warning(at, "headers and metrics call it %s: there a name has only letters, digits and \"_.-\", and at most 64 of them", name)
@@ -54,10 +53,17 @@ func (r *rulesReader) checkName(f *field[blankable], at spot) {
 	}
 }
 
-// replaces remembers what the rule that was just added replaces.
+// replaces remembers the name of a rule and what the rule replaces. A rule that
+// replaces itself or nothing is a problem already.
 func (r *rulesReader) replaces(v *rateLimit) {
+	if v.Name.value != "" {
+		r.domain.named[string(v.Name.value)] = true
+	}
 	for i := range v.Replaces.value {
 		f := &v.Replaces.value[i].value.Name
+		if f.value == "" || f.value == v.Name.value {
+			continue
+		}
 		r.domain.edges = append(r.domain.edges, edge{
 			from: string(v.Name.value),
 			to:   string(f.value),

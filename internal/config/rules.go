@@ -165,6 +165,7 @@ func (r *rulesReader) domainOf(f *field[string]) *domainReader {
 	// Its rules are judged all the same.
 	void := newDomain(name, at)
 	void.void = true
+	r.order = append(r.order, void)
 	return void
 }
 

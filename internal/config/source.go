@@ -29,7 +29,7 @@ const (
 type source struct {
 	name string
 	data []byte
-	info os.FileInfo // which file it was; nil: built in
+	info os.FileInfo // which file it was; nil: built in, or standard input
 }
 
 // settled reports whether the file that was read is still the one of that name,
@@ -56,9 +56,8 @@ func readSource(name string, most int64) (source, error) {
 		return source{}, err
 	}
 	defer func() { _ = f.Close() }() // nothing was written
-	tooLarge := fmt.Errorf("larger than %d MiB", max(1, most>>20))
 	if size > most {
-		return source{}, tooLarge
+		return source{}, tooLarge(most)
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -70,10 +69,12 @@ func readSource(name string, most int64) (source, error) {
 		return source{}, plainError(err)
 	}
 	if int64(data.Len()) > most {
-		return source{}, tooLarge
+		return source{}, tooLarge(most)
 	}
 	return source{name, data.Bytes(), info}, nil
 }
+
+func tooLarge(most int64) error { return fmt.Errorf("larger than %d MiB", max(1, most>>20)) }
 
 // openRegular opens a file and returns its size. It looks before it opens, since opening a FIFO
 // would wait for a writer.

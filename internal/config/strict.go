@@ -27,26 +27,6 @@ const (
 	maxAliased = 100_000
 )
 
-// parse parses a file into one document node for each YAML document. A file
-// that is not YAML is one problem.
-func parse(file string, data []byte) ([]*yaml.Node, *Problem) {
-	docs, err := parseNodes(data, maxDepth)
-	if err == nil {
-		return docs, nil
-	}
-	p := &Problem{File: file, Message: "not YAML"}
-	var loadErr *yaml.LoadError
-	if errors.As(err, &loadErr) {
-		p.Line = loadErr.Mark.Line
-		p.Message += ": " + loadErr.Message
-		// What follows a * may be an API key that somebody forgot to quote.
-		if strings.HasPrefix(loadErr.Message, "unknown anchor") {
-			p.Message = `not YAML: unknown anchor; quote a text that begins with "*"`
-		}
-	}
-	return nil, p
-}
-
 // parseNodes parses documents that nest at most depth levels.
 func parseNodes(data []byte, depth int) (docs []*yaml.Node, err error) {
 	// The library reports malformed input by its own panics and passes on all
@@ -98,6 +78,9 @@ type decoder struct {
 	// hides says that values of descriptor entries with this key are or may be
 	// secret and must not stand in a path. Nil: none is.
 	hides func(key string) bool
+	// hideValues says that any value and any unknown key of the document may be an API
+	// key in the wrong place: problems repeat none of them, and name places by index.
+	hideValues bool
 	// offset is added to the lines of nodes, for a node that was parsed from a
 	// part of a file.
 	offset int
@@ -117,7 +100,6 @@ type path struct {
 	line   int        // of the key
 	index  int        // of an item
 	item   *yaml.Node // an item, for its label
-	label  string     // of an item, if it is known already
 }
 
 // spot is where a value stands.
@@ -134,6 +116,22 @@ func (d *decoder) problem(s spot, format string, args ...any) {
 // warning reports what is right but unwise at a spot.
 func (d *decoder) warning(s spot, format string, args ...any) {
 	d.warn.addf(d.file, s.line, d.render(s.path), format, args...)
+}
+
+// quote quotes a value of the document for a message.
+func (d *decoder) quote(text string) string {
+	if d.hideValues {
+		return hidden
+	}
+	return quote(text)
+}
+
+// shown is quote without the quotes.
+func (d *decoder) shown(text string) string {
+	if d.hideValues {
+		return hidden
+	}
+	return quoteless(text)
 }
 
 // spot is where n stands. A mapping or a list below its key stands where the key
@@ -163,8 +161,8 @@ func (d *decoder) render(p *path) string {
 }
 
 func (d *decoder) itemLabel(p *path) string {
-	if p.label != "" {
-		return label(p.label)
+	if d.hideValues {
+		return strconv.Itoa(p.index)
 	}
 	id, key, value, secret := "", "", "", false
 	if n := follow(p.item); n != nil && n.Kind == yaml.MappingNode {
@@ -278,8 +276,11 @@ func (o *ordered[T]) readNode(d *decoder, n *yaml.Node, p *path) {
 	if isNull(n) {
 		return
 	}
-	for _, kv := range d.pairs(n, p) {
+	for i, kv := range d.pairs(n, p) {
 		at := d.below(kv, p)
+		if d.hideValues {
+			at.name, at.index = "", i
+		}
 		*o = append(*o, entry[T]{spot: d.spot(kv.key, at), key: kv.name})
 		d.pair(kv, reflect.ValueOf(&(*o)[len(*o)-1].value).Elem(), at)
 	}
@@ -438,10 +439,28 @@ func (d *decoder) unknown(kv pair, v reflect.Value, shape *shape, p *path) {
 		return
 	}
 	message := advice.message
-	if message == "" {
+	switch {
+	case message != "":
+	case d.hideValues:
+		message = "unknown key" + didYouMean(kv.name, shape.names)
+		if nearest(kv.name, shape.names) == "" {
+			message += ", expected one of " + strings.Join(shape.names, ", ")
+		}
+	default:
 		message = fmt.Sprintf("unknown key %s%s", quote(kv.name), didYouMean(kv.name, shape.names))
 	}
-	d.problem(d.spot(kv.key, p), "%s", message)
+	d.keyProblem(kv.key, p, message)
+}
+
+// keyProblem reports what is wrong with a key of a mapping. Where problems do not
+// repeat the key, its column says which it is.
+func (d *decoder) keyProblem(key *yaml.Node, p *path, message string) {
+	at := d.spot(key, p)
+	column := 0
+	if d.hideValues {
+		column = key.Column
+	}
+	d.report.add(Problem{File: d.file, Line: at.line, Column: column, Path: d.render(at.path), Message: message})
 }
 
 func (d *decoder) missing(n *yaml.Node, shape *shape, seen uint64, p *path) {
@@ -499,7 +518,11 @@ func (d *decoder) pairs(n *yaml.Node, p *path) []pair {
 			continue
 		}
 		if other := first.find(name.Value); other != nil {
-			d.problem(d.spot(key, p), "duplicate key %s, first on line %d", quote(name.Value), d.offset+other.Line)
+			message := "duplicate key "
+			if !d.hideValues {
+				message += quote(name.Value)
+			}
+			d.keyProblem(key, p, fmt.Sprintf("%s, first on line %d", strings.TrimSpace(message), d.offset+other.Line))
 			continue
 		}
 		pairs = append(pairs, pair{name: name.Value, key: key, value: value})
@@ -589,16 +612,26 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, p *path) {
 		d.problem(d.spot(n, p), "has no value: give it one, or leave the key out")
 		return
 	default:
-		d.problem(d.spot(n, p), "the YAML tag %s is not supported", quote(tag))
+		d.badTag(n, p)
 		return
 	}
-	if err := fits(n, tag, v); err != nil {
-		d.problem(d.spot(n, p), "%s", err)
-		return
+	err := fits(n, tag, v)
+	if err == nil {
+		err = setText(v, n.Value)
 	}
-	if err := setText(v, n.Value); err != nil {
+	switch {
+	case err == nil:
+	case d.hideValues: // the error may quote the value
+		d.problem(d.spot(n, p), "expected %s", nameOfType(v.Type()))
+	default:
 		d.problem(d.spot(n, p), "%s", err)
 	}
+}
+
+// badTag refuses a tag. It is not repeated: a text that begins with ! and is not
+// quoted is a tag, too.
+func (d *decoder) badTag(n *yaml.Node, p *path) {
+	d.problem(d.spot(n, p), `a YAML tag is not supported here; quote a text that begins with "!"`)
 }
 
 // fits refuses a quoted number or truth value where the plain one is meant, as

@@ -26,7 +26,7 @@ func (t *tiersReader) items(d *decoder, data []byte, items []item) (ok bool) {
 	for i := 0; i < len(items); {
 		first := items[i]
 		if s, ok := readPlain(data[first.start:first.end]); ok {
-			t.plainSubject(d, &s, first.line, &path{parent: top, index: i, label: s.id})
+			t.plainSubject(d, &s, first.line, &path{parent: top, index: i})
 			i++
 			continue
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/hex"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -32,16 +33,6 @@ type subjectKey struct {
 	Plain  field[Secret] `yaml:"plain"`
 }
 
-// judgeKey repeats no key that is not nearly one of ours: an API key that was
-// written without its "plain:" would be a key here.
-func (*subjectKey) judgeKey(key string) keyAdvice {
-	names := []string{"sha256", "plain"}
-	if nearest(key, names) == "" {
-		return keyAdvice{message: "unknown key, expected sha256 or plain"}
-	}
-	return keyAdvice{}
-}
-
 // tiersReader turns a tiers file into a directory.
 type tiersReader struct {
 	report  *report
@@ -53,7 +44,7 @@ type tiersReader struct {
 
 	names     []string // of the tiers; nil if they could not be read
 	directory *tier.Directory
-	lines     []subjectLine // of the subjects added
+	lines     []subjectLine // of the subjects in the directory
 	byID      map[string]int
 	plain     int            // keys in plain text
 	overrides []overrideLine // of the subjects added
@@ -65,8 +56,8 @@ type subjectLine struct {
 	line int
 }
 
-// read reads the file. directory is nil if there is no telling what the tiers
-// are.
+// read reads the file. names is nil if there is no telling what the tiers are, and
+// directory if the file could not be parsed.
 func (t *tiersReader) read(src source) {
 	t.report.file(src.name)
 	t.warn.file(src.name)
@@ -115,7 +106,7 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed boo
 		t.report.addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
 		return false
 	}
-	d := &decoder{file: t.file, report: t.report}
+	d := &decoder{file: t.file, report: t.report, hideValues: true}
 	var doc tiersDoc
 	d.decode(root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
 	t.tiers(d, &doc)
@@ -162,7 +153,7 @@ func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
 		case f.value == "":
 			d.problem(f.spot, "a tier needs a name")
 		case slices.Contains(names, f.value):
-			d.problem(f.spot, "tier %s stands there twice", quote(f.value))
+			d.problem(f.spot, "this tier is listed twice")
 		default:
 			names = append(names, f.value)
 		}
@@ -172,22 +163,30 @@ func (t *tiersReader) tiers(d *decoder, doc *tiersDoc) {
 	}
 	if len(names) > maxTiers {
 		d.problem(doc.Tiers.spot, "more than %d tiers", maxTiers)
-		return
+		names = nil
 	}
-	if len(names) == 0 {
-		return
-	}
-	t.names = names
 	fallback := doc.Default.value
-	if !slices.Contains(names, fallback) {
-		if doc.Default.set && !doc.Default.bad {
-			d.problem(doc.Default.spot, "unknown tier %s, expected one of %s%s", quote(fallback), someNames(names), didYouMean(fallback, names))
+	if len(names) == 0 {
+		// The file has a problem. The subjects are judged all the same, in a directory
+		// that is never used.
+		names = []string{fallback}
+	} else {
+		t.names = names
+		if !slices.Contains(names, fallback) {
+			if doc.Default.set && !doc.Default.bad {
+				d.problem(doc.Default.spot, "%s", unknownTier(fallback, names))
+			}
+			fallback = names[0] // never used, as above
 		}
-		// Only so that the rest can be judged.
-		fallback = names[0]
 	}
 	// Neither name nor default can be wrong here.
 	t.directory, _ = tier.NewDirectory(names, fallback)
+}
+
+// unknownTier says that a text is not the name of a tier. It does not repeat the
+// text, which may be an API key.
+func unknownTier(name string, names []string) string {
+	return "unknown tier, expected one of " + someNames(names) + didYouMean(name, names)
 }
 
 // subject adds one subject that was read from nodes.
@@ -212,7 +211,7 @@ func (t *tiersReader) subject(d *decoder, f *field[subject]) {
 	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
 		added.Extra = &extra
 	}
-	t.add(d, added, digests, subjectSpots{id: s.ID.spot, tier: s.Tier.spot, keys: spots})
+	t.add(d, added, digests, subjectSpots{id: s.ID.orElse(f.spot), tier: s.Tier.spot, keys: spots})
 	for i := range s.Overrides {
 		e := &s.Overrides[i]
 		if o, ok := extra.Overrides[e.key]; ok && len(t.overrides) < maxProblems {
@@ -260,35 +259,41 @@ type subjectSpots struct {
 	keys     []spot
 }
 
-// add puts a subject into the directory and reports why it cannot be there. It
-// reports all reasons; the directory would tell the first.
+// add puts a subject into the directory and reports every reason why it cannot be
+// there.
 func (t *tiersReader) add(d *decoder, s tier.Subject, digests []string, at subjectSpots) {
-	if t.directory == nil {
-		return
-	}
-	ok := s.ID != ""
 	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
-		d.problem(at.tier, "unknown tier %s, expected one of %s%s", quote(s.Tier), someNames(t.names), didYouMean(s.Tier, t.names))
-		ok = false
+		if t.names != nil {
+			d.problem(at.tier, "%s", unknownTier(s.Tier, t.names))
+		}
+		s.Tier = ""
 	}
-	if ok && t.directory.ByID(s.ID) != nil {
-		d.problem(at.id, "a second subject %s, the first is on line %d", quote(s.ID), t.line(s.ID))
-		ok = false
+	switch {
+	case strings.HasPrefix(s.ID, tier.AnonymousPrefix):
+		d.problem(at.id, "an id cannot begin with %q, which stands for the address of a caller without a key", tier.AnonymousPrefix)
+		s.ID = ""
+	case t.directory.ByID(s.ID) != nil:
+		d.problem(at.id, "this id is also that of the subject on line %d", t.line(s.ID))
+		s.ID = ""
 	}
+	if s.ID == "" {
+		// The file has a problem. The subject is kept under a name that no id has, so
+		// that later subjects with one of its keys are found, too.
+		s.ID = fmt.Sprintf("\x00%d", len(t.lines))
+	}
+	kept := 0
 	for i, digest := range digests {
 		if other := t.directory.ByDigest(digest); other != nil {
-			d.problem(at.keys[i], "this key also belongs to subject %s on line %d", quote(other.ID), t.line(other.ID))
-			ok = false
-		} else if first := slices.Index(digests[:i], digest); first >= 0 {
+			d.problem(at.keys[i], "this key is also that of the subject on line %d", t.line(other.ID))
+		} else if first := slices.Index(digests[:kept], digest); first >= 0 {
 			d.problem(at.keys[i], "the same key as on line %d", at.keys[first].line)
-			ok = false
+		} else {
+			digests[kept], at.keys[kept] = digest, at.keys[i]
+			kept++
 		}
 	}
-	if !ok {
-		return
-	}
-	if err := t.directory.Add(s, digests...); err != nil {
-		d.problem(at.id, "%s", err)
+	if err := t.directory.Add(s, digests[:kept]...); err != nil {
+		d.problem(at.id, "this subject cannot be kept") // the error has its id
 		return
 	}
 	t.lines = append(t.lines, subjectLine{s.ID, at.id.line})

@@ -25,7 +25,7 @@ func (f *truth) readNode(d *decoder, n *yaml.Node, p *path) {
 	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 	b, ok := parseFlag(n.Value)
 	if tag := n.ShortTag(); !ok || quoted || tag != "!!bool" && tag != "!!str" {
-		d.problem(d.spot(n, p), "expected true or false, got %s", quote(n.Value))
+		d.problem(d.spot(n, p), "expected true or false, got %s", d.quote(n.Value))
 		return
 	}
 	*f = truth(b)
@@ -137,7 +137,7 @@ func (r *metadataReader) single(n *yaml.Node, p *path) any {
 	case "!!str", "!!timestamp", "!!merge":
 		return r.text(n, n.Value, p)
 	default:
-		r.problem(r.spot(n, p), "the YAML tag %s is not supported", quote(tag))
+		r.badTag(n, p)
 		return nil
 	}
 }

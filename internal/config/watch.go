@@ -276,11 +276,7 @@ func look(o WatchOptions) sight {
 			continue
 		}
 		s.dir(s.resolve(p))
-		listed, err := rulesFiles(p, o.IgnoreDotFiles)
-		if err != nil {
-			s.files = append(s.files, seen{path: p})
-			continue
-		}
+		listed := rulesFiles([]string{p}, o.IgnoreDotFiles)
 		for _, way := range listed.ways {
 			s.dir(s.resolve(way))
 		}

@@ -46,6 +46,9 @@ type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // empty: off
 	Rules       *policy.Rules
+	// StoreMissing says what to do about a store that could not be reached. Empty: it
+	// was.
+	StoreMissing string
 }
 
 // Run serves until ctx ends and the drain is over, or until a part of it fails.
@@ -189,7 +192,11 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	})
 
 	if o.Ready != nil {
-		o.Ready(Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules})
+		running := Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules}
+		if shared != nil && shared.missing != nil {
+			running.StoreMissing = "it cannot be reached; until it answers, on_store_error decides every request; " + redisAdvice
+		}
+		o.Ready(running)
 	}
 	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", ls.addresses()), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),

@@ -64,3 +64,24 @@ slidegate_store_foreign_values_total 1
 		t.Errorf("fields: %v, want prefix and window and no more", fields)
 	}
 }
+
+// TestRedisIsNotThereAtTheStart: whoever starts the service is warned, and told what
+// to check, and that Redis has come.
+func TestRedisIsNotThereAtTheStart(t *testing.T) {
+	server := servers.StartRedis(t)
+	server.Stop()
+	s := settings(t)
+	s.Store.Type = config.StoreRedis
+	s.Store.Redis.URL = config.URL("redis://" + server.Addr())
+	r := start(t, s)
+	const want = "check that it runs, that it is at store.redis.url, and that its user and password are right"
+	if !strings.Contains(r.StoreMissing, want) || !strings.Contains(r.StoreMissing, "on_store_error decides") {
+		t.Errorf("the greeting is told %q, want %q in it", r.StoreMissing, want)
+	}
+	warned := r.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet(want).All()
+	if len(warned) != 1 || !strings.Contains(warned[0].Message, "on_store_error decides") {
+		t.Errorf("got the warnings %v, want one with %q", warned, want)
+	}
+	server.Start()
+	r.waitLog("Redis answers now")
+}

@@ -42,6 +42,7 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
+	missing error       // why it could not be reached at the start; nil: it was
 	reached atomic.Bool // since the start
 	isDeaf  atomic.Bool
 	mu      sync.Mutex
@@ -87,11 +88,15 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: local.NewReserver(r.Store)}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	if err := r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); err != nil {
-		log.Info("Redis does not answer yet", zap.Error(err))
+	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
+		log.Warn("Redis cannot be reached: until it answers, on_store_error decides every request, and limits are not shared; "+redisAdvice,
+			zap.Error(r.missing))
 	}
 	return r, nil
 }
+
+// redisAdvice is what to look at if Redis cannot be reached.
+const redisAdvice = "check that it runs, that it is at store.redis.url, and that its user and password are right"
 
 // refundsChannel is where the script tells of refunds, behind the prefix of keys.
 const refundsChannel = "refunds"
@@ -167,6 +172,9 @@ func (r *redisStore) reach(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+	if r.missing != nil {
+		r.log.Info("Redis answers now")
 	}
 	<-ctx.Done()
 	return nil

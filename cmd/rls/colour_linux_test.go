@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// terminal opens a new terminal.
+func terminal(t *testing.T) *os.File {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	var unlock, number int32
+	for request, value := range map[uintptr]*int32{syscall.TIOCSPTLCK: &unlock, syscall.TIOCGPTN: &number} {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(value))); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestColours: a terminal gets them, unless its owner does not want them.
+func TestColours(t *testing.T) {
+	tty := terminal(t)
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, tt := range []struct {
+		f             *os.File
+		noColor, term string
+		want          string
+	}{
+		{tty, "", "xterm", "\x1b[1;31mx\x1b[0m"},
+		{tty, "1", "xterm", "x"},
+		{tty, "", "dumb", "x"},
+		{file, "", "xterm", "x"},
+	} {
+		t.Setenv("NO_COLOR", tt.noColor)
+		t.Setenv("TERM", tt.term)
+		if got := coloursOf(tt.f).red("x"); got != tt.want {
+			t.Errorf("%s, NO_COLOR=%s, TERM=%s: got %q, want %q", tt.f.Name(), tt.noColor, tt.term, got, tt.want)
+		}
+	}
+}

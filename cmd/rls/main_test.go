@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+// command runs a command line and returns its exit code and what it prints.
+func command(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in")
+	if err := os.WriteFile(in, []byte(stdin), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := make([]*os.File, 3)
+	for i, name := range []string{"in", "out", "err"} {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	before := []*os.File{os.Stdin, os.Stdout, os.Stderr}
+	os.Stdin, os.Stdout, os.Stderr = files[0], files[1], files[2]
+	code = run(root(), args)
+	os.Stdin, os.Stdout, os.Stderr = before[0], before[1], before[2]
+	return code, readAll(t, files[1].Name()), readAll(t, files[2].Name())
+}
+
+func readAll(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestCommandLine: what everybody expects of a command line, with its exit codes.
+func TestCommandLine(t *testing.T) {
+	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
+	for _, tt := range []struct {
+		line   string
+		stdin  string
+		code   int
+		stdout string // a part
+		stderr string // a part
+	}{
+		{line: "bogus", code: 2, stderr: `rls: unknown command "bogus" for "rls"`},
+		{line: "validat", code: 2, stderr: "Did you mean this?\n\tvalidate"},
+		{line: "--bogus", code: 2, stderr: "rls: unknown flag: --bogus"},
+		{line: "validate --bogus", code: 2, stderr: "Run 'rls validate --help' for usage."},
+		{line: "version x", code: 2, stderr: `unknown command "x"`},
+		{line: "tiers", code: 2, stderr: "name a command of rls tiers"},
+		{line: "tiers bogus", code: 2, stderr: `unknown command "bogus" for "rls tiers"`},
+		{line: "tiers lookup", code: 2, stderr: "name a key by --digest or a subject by --id"},
+		{line: "tiers lookup --id a --digest b", code: 2, stderr: "digest id"},
+		{line: "tiers lookup --id a --admin nowhere", code: 2, stderr: `--admin: "nowhere" is neither host:port nor a URL`},
+		{line: "explain", code: 2, stderr: `"descriptor" not set`},
+		{line: "inspect", code: 2, stderr: "1 arg"},
+		{line: "help", stdout: "Available Commands:"},
+		{line: "--help", stdout: "Available Commands:"},
+		{line: "help validate", stdout: "rls validate [PATH]..."},
+		{line: "help tiers lookup", stdout: "rls tiers lookup [flags]"},
+		{line: "help bogus", code: 2, stderr: `unknown command "bogus"`},
+		{line: "help version x", code: 2, stderr: `unknown command "x" for "rls version"`},
+		{line: "--version", stdout: "slidegate dev\n"},
+		{line: "version", stdout: "slidegate dev\n"},
+		{line: "completion bash", stdout: "__start_rls"},
+		{line: "completion zsh", stdout: "#compdef rls"},
+		{line: "completion fish", stdout: "complete -c rls"},
+		{line: "completion", code: 2, stderr: "name a command of rls completion"},
+		{line: "completion tcsh", code: 2, stderr: `unknown command "tcsh"`},
+		{line: "__complete help tiers l", stdout: "lookup"},
+		{line: "digest", code: 2, stderr: "standard input holds no API key"},
+		{line: "digest", stdin: "\n \t\n", code: 2, stderr: "standard input holds no API key"},
+		{line: "digest", stdin: "x", stdout: "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"},
+		{line: "validate", stdout: "the built-in example: valid\n"},
+		{line: "validate -", stdin: "domain: d\ndescriptors: [{key: a}]\n", stdout: "-: valid\n\ndomain d: 1 rule\n"},
+		{line: "validate -", stdin: "domain: d\ndescriptors: [{kye: a}]\n", code: 1, stderr: `-:2: descriptors[0]: unknown key "kye", did you mean "key"?`},
+		{line: "validate -", stdin: "tiers: [a]\ndefault: b\n", code: 1, stderr: "-:2: default: unknown tier, expected one of a"},
+		{line: "validate -", stdin: "tiers: [a]\ndefault: a\n", stdout: "-: valid\n"},
+		{line: "validate -", stdin: "log: {level: loud}\n", code: 1, stderr: `-:1: log.level: "loud" is not one of`},
+		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "invalid connect_timeout"},
+		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "-:1: log.level"},
+		{line: "validate ../../internal/config/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
+		{line: "validate ../../internal/config/example/rules.yaml ../../internal/config/example/tiers.yaml", stdout: "tiers.yaml: valid\n"},
+		{line: "validate --config a.yaml ../../internal/config/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
+		{line: "validate ../../internal/config/example/tiers.yaml -", stdin: tiersText, code: 2, stderr: "are both tiers files: give one"},
+	} {
+		code, stdout, stderr := command(t, tt.stdin, strings.Fields(tt.line)...)
+		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("rls %s: got exit code %d, %q, %q; want %d, %q, %q", tt.line, code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+		}
+		if code != 0 && stdout != "" {
+			t.Errorf("rls %s: failed, and printed %q on standard output", tt.line, stdout)
+		}
+		if strings.Contains(stdout+stderr, "\x1b") && !strings.HasPrefix(tt.line, "completion") {
+			t.Errorf("rls %s: printed colours to a file", tt.line)
+		}
+	}
+}
+
+// TestValidateJSON: each problem is an object with its place.
+func TestValidateJSON(t *testing.T) {
+	rules := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minuet, requests_per_unit: 1}\n")
+	code, stdout, _ := command(t, "tiers: [a]\ndefault: a\nsubjects:\n  - key: x\n    id: b\n", "validate", "--json", "-", rules)
+	var got checked
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 1 {
+		t.Fatalf("got exit code %d, %v and\n%s", code, err, stdout)
+	}
+	want := checked{Paths: []string{"-", rules}, Problems: []config.Problem{
+		{File: "-", Line: 4, Column: 5, Path: "subjects[0]", Message: "unknown key, did you mean \"keys\"?"},
+		{File: rules, Line: 4, Path: "descriptors[a].rate_limit.unit", Message: `unknown unit "minuet", expected one of second, minute, hour, day, week, month, year, did you mean "minute"?`},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,156 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Stdin is the path that stands for standard input in an [Input].
+const Stdin = "-"
+
+// An Input is files that are checked together before a service has them. The zero
+// value is what the settings name.
+type Input struct {
+	// Settings is the settings file. Empty: none.
+	Settings string
+	// Tiers is the tiers file instead of that of the settings. Empty: that.
+	Tiers string
+	// Rules are files and directories of rules instead of that of the settings. They
+	// are one set, as the files of a directory are. Nil: that of the settings.
+	Rules []string
+
+	stdin []byte
+}
+
+// NewInput sorts paths by what they hold: a directory and what is not recognised
+// hold rules. The path [Stdin] reads stdin. A second settings file or tiers file is an error.
+func NewInput(paths []string, stdin io.Reader) (Input, error) {
+	var in Input
+	for i, path := range paths {
+		if slices.Contains(paths[:i], path) {
+			continue
+		}
+		data, err := in.begin(path, stdin)
+		if err != nil {
+			return in, err
+		}
+		switch kindOfFile(data) {
+		case settingsFile:
+			if in.Settings != "" {
+				return in, fmt.Errorf("%s and %s are both settings files: give one", in.Settings, path)
+			}
+			in.Settings = path
+		case tiersFile:
+			if in.Tiers != "" {
+				return in, fmt.Errorf("%s and %s are both tiers files: give one", in.Tiers, path)
+			}
+			in.Tiers = path
+		default:
+			in.Rules = append(in.Rules, path)
+		}
+	}
+	return in, nil
+}
+
+// begin returns enough of a file to recognise it, or nothing if it cannot be read,
+// which Load reports.
+func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
+	if path == Stdin {
+		data, err := io.ReadAll(io.LimitReader(stdin, maxTiersFile+1))
+		if err != nil {
+			return nil, fmt.Errorf("reading standard input: %w", err)
+		}
+		in.stdin = data
+		return data[:min(len(data), maxKind)], nil
+	}
+	f, _, err := openRegular(path)
+	if err != nil {
+		return nil, nil
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	data, err := io.ReadAll(io.LimitReader(f, maxKind))
+	if err != nil {
+		return nil, nil
+	}
+	return data, nil
+}
+
+// maxKind is how much of a file is looked at to recognise it.
+const maxKind = 1 << 20
+
+// What a file holds.
+const (
+	rulesFile = iota
+	tiersFile
+	settingsFile
+)
+
+// topKey matches a key at the top of a document in block style.
+var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
+
+// kindOfFile recognises a file by the keys at its top, also if it is not valid.
+func kindOfFile(data []byte) int {
+	var keys []string
+	section := false // tiers is a section of settings
+	if docs, err := parseNodes(data, maxDepth); err == nil && len(docs) > 0 {
+		if n := root(docs[0]); n != nil && n.Kind == yaml.MappingNode {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				keys = append(keys, n.Content[i].Value)
+				section = section || n.Content[i].Value == "tiers" && n.Content[i+1].Kind == yaml.MappingNode
+			}
+		}
+	} else {
+		for _, m := range topKey.FindAllSubmatch(data, -1) {
+			keys = append(keys, string(m[1]))
+		}
+	}
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
+	}
+	switch {
+	case has("domain", "descriptors"):
+		return rulesFile
+	case has("subjects", "default"):
+		return tiersFile
+	case has("tiers") && !section && len(keys) == 1:
+		return tiersFile
+	case has(shapeOf(reflect.TypeFor[Settings]()).names...):
+		return settingsFile
+	}
+	return rulesFile
+}
+
+// LoadSettings is [LoadSettings] for the settings file of the input.
+func (in *Input) LoadSettings(environ []string) (Settings, error) {
+	if in.Settings != Stdin {
+		return LoadSettings(in.Settings, environ)
+	}
+	r := new(report)
+	data := in.stdin
+	if len(data) > maxSettingsFile {
+		r.addf(Stdin, 0, "", "larger than %d MiB", maxSettingsFile>>20)
+		data = nil
+	}
+	return loadSettings(r, Stdin, data, environ)
+}
+
+// Load is [Load] for the files of the input. A tiers file alone is checked without
+// rules, since the built-in ones name tiers of their own.
+func (in *Input) Load(s Settings) (*Generation, error) {
+	if in.Tiers != "" {
+		s.Tiers.Path = in.Tiers
+		if s.Tiers.Source == TiersNone {
+			s.Tiers.Source = TiersFile
+		}
+	}
+	paths := in.Rules
+	if paths == nil && s.Rules.Path != "" {
+		paths = []string{s.Rules.Path}
+	}
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == "", group: maxGroup})
+}

@@ -1,0 +1,107 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestTheGreetingWorksAsItIs types the lines that rls greets its operator with: they
+// put Envoy in front of it, and the 101st request through that is denied.
+func TestTheGreetingWorksAsItIs(t *testing.T) {
+	for _, program := range []string{"make", "bash", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s here", program)
+		}
+	}
+	servers.EnvoyAccepts(t, edgeConfig) // or it says what is missing
+	program, err := exec.LookPath(envoyProgram())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The port of envoy/ratelimit.yaml.
+	if l, err := net.Listen("tcp", "127.0.0.1:10000"); err != nil {
+		t.Fatalf("the port of envoy/ratelimit.yaml has to be free: %v", err)
+	} else if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := servers.RLSOptions{Env: map[string]string{
+		envGRPCAddress: "127.0.0.1:0", "SLIDEGATE_HTTP_ADDRESS": "127.0.0.1:0", "SLIDEGATE_ADMIN_ADDRESS": "127.0.0.1:0",
+		"SLIDEGATE_LOG_FORMAT": "console",
+	}}
+	rls, err := o.Command(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greeting, err := rls.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rls.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = rls.Wait() }) // it was killed
+	var toType []string
+	for in := bufio.NewScanner(greeting); len(toType) < 2 && in.Scan(); {
+		if m := regexp.MustCompile(`^  ((?:make envoy-run|for i in .*localhost:10000).*)$`).FindStringSubmatch(in.Text()); m != nil {
+			toType = append(toType, m[1])
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, greeting) }() // what it logs
+	if len(toType) < 2 {
+		t.Fatalf("the greeting has not the lines to type: %q", toType)
+	}
+
+	envoy := typed(ctx, toType[0])
+	envoy.Env = append(os.Environ(), "ENVOY_BIN="+program)
+	var said strings.Builder
+	envoy.Stdout, envoy.Stderr = &said, &said
+	if err := envoy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = envoy.Wait() // what it said tells why
+		close(ended)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	// Until Envoy has found rls healthy, requests pass without a limit.
+	eventually(t, "an answer with limits", func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("%s: it ended, and said\n%s", toType[0], said.String())
+		default:
+		}
+		response, err := http.Get("http://localhost:10000/healthcheck")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return response.Header.Get("RateLimit") != ""
+	})
+	out, err := typed(ctx, toType[1]).CombinedOutput()
+	if want := strings.Repeat("200 ", 100) + "429 \n"; err != nil || string(out) != want {
+		t.Errorf("%s: got %q, %v, want %q", toType[1], out, err, want)
+	}
+}
+
+// typed is a line that is typed in the clone. Killing it kills what it started.
+func typed(ctx context.Context, line string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-c", line)
+	cmd.Dir = ".."
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
