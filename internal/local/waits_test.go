@@ -1,0 +1,179 @@
+package local_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// An oracle decides as a store must, with slices and loops. Its logs have the window
+// win. No group that it is asked about names one log twice.
+type oracle map[string][]spent
+
+type spent struct {
+	at   time.Duration
+	cost uint64
+}
+
+// used returns the cost of all hits that count at a time.
+func (o oracle) used(key string, now time.Duration) (used uint64) {
+	for _, e := range o[key] {
+		if e.at > now-win {
+			used += e.cost
+		}
+	}
+	return used
+}
+
+// wait returns the wait until no more than level counts.
+func (o oracle) wait(key string, now time.Duration, level uint64) time.Duration {
+	if o.used(key, now) <= level {
+		return 0
+	}
+	for _, e := range o[key] {
+		if until := e.at + win; until > now && o.used(key, until) <= level {
+			return until - now
+		}
+	}
+	panic("a log never empties")
+}
+
+func (o oracle) take(now time.Duration, checks []window.Check) []window.Decision {
+	var group window.Verdict
+	room := make([]bool, len(checks))
+	for i, c := range checks {
+		room[i] = c.Mode == window.Refund || o.used(c.Key, now)+max(c.Cost, 1) <= c.Limit.Hits
+		group.Add(c.Mode, room[i])
+	}
+	decisions := make([]window.Decision, len(checks))
+	for i, c := range checks {
+		if answer, ok := window.WithoutLog(&c); ok {
+			decisions[i] = answer
+			continue
+		}
+		switch {
+		case c.Mode == window.Refund:
+			o.refund(&c, now)
+		case c.Cost > 0 && c.Mode.Charged(group.Allowed(), room[i]):
+			o[c.Key] = append(o[c.Key], spent{now, c.Cost})
+		}
+		decisions[i] = o.answer(&c, now, room[i])
+	}
+	return decisions
+}
+
+func (o oracle) refund(c *window.Check, now time.Duration) {
+	rest, log := c.Cost, o[c.Key]
+	for i := len(log) - 1; i >= 0 && log[i].at > now-win; i-- {
+		back := min(rest, log[i].cost)
+		rest -= back
+		if log[i].cost -= back; log[i].cost == 0 {
+			log = log[:i]
+		}
+	}
+	o[c.Key] = log
+}
+
+func (o oracle) answer(c *window.Check, now time.Duration, room bool) window.Decision {
+	limit, need := c.Limit.Hits, max(c.Cost, 1)
+	d := window.Decision{
+		Allowed:    room,
+		Remaining:  limit - min(o.used(c.Key, now), limit),
+		ResetAfter: o.wait(c.Key, now, 0),
+	}
+	if d.Remaining == 0 && limit > 0 {
+		d.UnitAfter = o.wait(c.Key, now, limit-1)
+	}
+	switch {
+	case room:
+	case need > limit:
+		d.Never = true
+	default:
+		d.RetryAfter = o.wait(c.Key, now, limit-need)
+	}
+	return d
+}
+
+// TestWaits proves that what a process answers by itself has the waits that the store
+// would tell, whatever costs, limits and modes the calls have. The process is the only
+// one that spends. Take and TryTake take turns.
+func TestWaits(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	calls, early, late, locally := 0, 0, 0, uint64(0)
+	for range 200 {
+		s := newShared(t)
+		p := s.process(t, local.Options{})
+		want := make(oracle)
+		now := time.Duration(0)
+		for range 100 {
+			if r.IntN(4) == 0 {
+				now += pick(r, micro, 50*time.Millisecond, second/2, second-micro, second, 3*second, win/2, win-micro, win)
+			}
+			s.setNow(now)
+			checks := randomGroup(r)
+			before := p.Stats().Denials
+			got := make([]window.Decision, len(checks))
+			decided, err := false, error(nil)
+			if r.IntN(2) == 0 {
+				decided, err = p.TryTake(checks, got)
+			}
+			if !decided && err == nil {
+				err = p.Take(t.Context(), checks, got)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls++
+			alone := p.Stats().Denials > before
+			for i, w := range want.take(now, checks) {
+				g := got[i]
+				switch {
+				case g.RetryAfter < w.RetryAfter:
+					early++
+				case g.RetryAfter > w.RetryAfter:
+					late++
+				}
+				if alone && 0 < g.Remaining && g.Remaining < w.Remaining {
+					g.Remaining = w.Remaining // as it was a second ago at most
+				}
+				if g != w && early+late < 5 {
+					t.Errorf("at %v, without the store %t: %+v: got %+v, want %+v", now, alone, checks[i], g, w)
+				}
+			}
+		}
+		locally += p.Stats().Denials
+	}
+	t.Logf("seed %d: %d calls, %d denials without the store", seed, calls, locally)
+	if early+late > 0 {
+		t.Errorf("%d waits are too early, %d too late", early, late)
+	}
+	if locally < uint64(calls)/20 {
+		t.Errorf("%d of %d calls were answered without the store: too few to prove anything", locally, calls)
+	}
+}
+
+func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+// randomGroup returns one to three checks of different logs.
+func randomGroup(r *rand.Rand) []window.Check {
+	first := r.IntN(3)
+	checks := make([]window.Check, pick(r, 1, 1, 1, 1, 2, 3))
+	for i := range checks {
+		checks[i] = window.Check{
+			Key:   fmt.Sprint((first + i) % 3),
+			Limit: window.Limit{Hits: pick[uint64](r, 10, 10, 10, 10, 10, 10, 25, 6, 3, 0), Window: win},
+			Cost:  pick[uint64](r, 1, 1, 1, 1, 2, 3, 4, 7, 0, 11),
+			Mode: pick(r, window.Enforce, window.Enforce, window.Enforce, window.Enforce, window.Enforce, window.Enforce,
+				window.Any, window.Observe),
+		}
+		if r.IntN(60) == 0 {
+			checks[i].Mode = pick(r, window.Refund, window.Always)
+		}
+	}
+	return checks
+}
