@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/local"
@@ -176,4 +177,95 @@ func randomGroup(r *rand.Rand) []window.Check {
 		}
 	}
 	return checks
+}
+
+// TestWaitsBesideLeases proves that a process that reserves ahead tells the waits of the
+// store. A denied group charges nothing, so the store is asked the same at once.
+func TestWaitsBesideLeases(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	denials, leases := uint64(0), uint64(0)
+	for range 100 {
+		leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
+			for range 150 {
+				if r.IntN(3) == 0 {
+					time.Sleep(pick(r, micro, 5*time.Millisecond, length-length/10, length, second/2, 3*second, win-micro))
+					synctest.Wait() // what is due has been given back
+				}
+				checks := leasedGroup(r)
+				before := p.Stats().Denials
+				got := take(t, p, checks...)
+				if p.Stats().Denials == before {
+					continue
+				}
+				want := take(t, s, checks...)
+				for i, w := range want {
+					if g := got[i]; g.RetryAfter != w.RetryAfter && (!g.Allowed || checks[i].Lease.Length == 0) {
+						t.Errorf("seed %d, at %v: %+v: got %+v, want %+v", seed, s.now(), checks[i], g, w)
+					}
+				}
+			}
+			denials += p.Stats().Denials
+			leases += p.Stats().Leases
+		})
+	}
+	t.Logf("%d denials without the store, %d leases", denials, leases)
+	if denials == 0 || leases == 0 {
+		t.Error("nothing was proven")
+	}
+}
+
+// leasedGroup returns one or two checks, of which one is asked for often.
+func leasedGroup(r *rand.Rand) []window.Check {
+	checks := one(hot("hot", 60, pick[uint64](r, 1, 1, 1, 1, 2, 3, 9, 25)))
+	if r.IntN(4) == 0 {
+		other := ask("other", 3, pick[uint64](r, 1, 2, 3))
+		checks = pick(r, one(other), append(checks, other))
+	}
+	return checks
+}
+
+// TestWaitsOfAnotherLog proves that a record loses the waits of earlier answers when the
+// last answer shows that something was recorded or given back in between.
+func TestWaitsOfAnotherLog(t *testing.T) {
+	c := func(cost uint64) window.Check { return ask("a", 4, cost) }
+	for _, tt := range []struct {
+		name    string
+		between func(t *testing.T, s *shared)
+		local   bool // a cost of an earlier answer is answered without the store
+	}{
+		{"nothing", func(*testing.T, *shared) {}, true},
+		{"time", func(_ *testing.T, s *shared) { s.setNow(9 * second) }, true},
+		{"a usage report", func(t *testing.T, s *shared) { take(t, s, in(window.Always, c(1))) }, false},
+		{"a larger limit", func(t *testing.T, s *shared) { take(t, s, ask("a", 5, 1)) }, false},
+		{"a refund", func(t *testing.T, s *shared) {
+			take(t, s, in(window.Refund, c(1)))
+			s.setNow(8*second + micro)
+			take(t, s, c(1))
+		}, false},
+		{"a refund of what a usage report had charged", func(t *testing.T, s *shared) {
+			take(t, s, in(window.Always, c(2)))
+			take(t, s, in(window.Refund, c(3)))
+			take(t, s, in(window.Always, c(1)))
+		}, false},
+	} {
+		s := newShared(t)
+		p := s.process(t, local.Options{})
+		for i := range 4 {
+			s.setNow(time.Duration(4+i) * second)
+			take(t, s, c(1))
+		}
+		s.setNow(8 * second)
+		take(t, p, c(2))
+		tt.between(t, s)
+		take(t, p, c(3)) // nobody has told the process, but this answer shows it
+		calls := s.calls.Load()
+		got := take(t, p, c(2))
+		if local := s.calls.Load() == calls; local != tt.local {
+			t.Errorf("%s: answered without the store %t, want %t", tt.name, local, tt.local)
+		}
+		if want := take(t, s, c(2)); got[0] != want[0] {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, want)
+		}
+	}
 }
