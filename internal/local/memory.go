@@ -328,7 +328,7 @@ func (t *told) with(old *told, maxAge time.Duration) *told {
 	kept.since = old.since
 	kept.waits = nil
 	add := func(w wait) {
-		own := w.level == 0 || w.level == kept.hits-1 || w.level == kept.level && kept.decision.RetryAfter > 0
+		own := w.level == kept.hits-1 || w.level == kept.level && kept.decision.RetryAfter > 0
 		if own || len(kept.waits) == maxWaits || slices.ContainsFunc(kept.waits, func(v wait) bool { return v.level == w.level }) {
 			return
 		}
@@ -347,14 +347,13 @@ func (t *told) with(old *told, maxAge time.Duration) *told {
 }
 
 // continues reports whether the log has had no room from the older answer until this
-// one, so that nothing was recorded. What others recorded all the same, under a larger
-// limit or over the limit, is newer than what was the newest hit.
+// one, so that nothing was recorded. The newest hit tells what others recorded or gave
+// back all the same: the two answers must agree on when it expires.
 func (t *told) continues(old *told, maxAge time.Duration) bool {
-	d, reset := &t.decision, t.decision.ResetAfter
-	return !d.Allowed && d.Remaining == 0 && old.decision.Remaining == 0 &&
-		t.generation == old.generation && t.hits <= old.hits && t.precision == old.precision && t.maxAge == old.maxAge &&
-		t.received < old.sent+old.decision.UnitAfter && t.received-old.since < min(t.maxAge, maxAge) &&
-		t.sent+reset <= old.received+old.decision.ResetAfter && old.sent+old.decision.ResetAfter <= t.received+reset
+	reset, was := t.decision.ResetAfter, old.decision.ResetAfter
+	return t.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
+		t.maxAge == old.maxAge && t.received-old.since < min(t.maxAge, maxAge) &&
+		t.sent+reset <= old.received+was && old.sent+was <= t.received+reset
 }
 
 // believed returns how long a decision is believed at most, for what others may

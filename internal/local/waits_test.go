@@ -248,12 +248,22 @@ func TestWaitsOfAnotherLog(t *testing.T) {
 			take(t, s, in(window.Refund, c(3)))
 			take(t, s, in(window.Always, c(1)))
 		}, false},
+		{"a refund of debt", func(t *testing.T, s *shared) { take(t, s, in(window.Refund, c(2))) }, false},
+		{"a refund of a part of the newest hit", func(t *testing.T, s *shared) { take(t, s, in(window.Refund, c(1))) }, false},
 	} {
 		s := newShared(t)
 		p := s.process(t, local.Options{})
 		for i := range 4 {
 			s.setNow(time.Duration(4+i) * second)
 			take(t, s, c(1))
+		}
+		switch tt.name {
+		case "a refund of debt":
+			s.setNow(7*second + second/2)
+			take(t, s, in(window.Always, c(2)))
+		case "a refund of a part of the newest hit":
+			take(t, s, in(window.Refund, c(2)))
+			take(t, s, c(2))
 		}
 		s.setNow(8 * second)
 		take(t, p, c(2))
@@ -265,6 +275,43 @@ func TestWaitsOfAnotherLog(t *testing.T) {
 			t.Errorf("%s: answered without the store %t, want %t", tt.name, local, tt.local)
 		}
 		if want := take(t, s, c(2)); got[0] != want[0] {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, want)
+		}
+	}
+}
+
+// TestWaitsOfOneInstant proves that a record loses the waits of earlier answers where
+// hits were charged in between that share the instant of the newest one, so that the
+// log empties when it did before.
+func TestWaitsOfOneInstant(t *testing.T) {
+	c := func(hits, cost uint64) window.Check {
+		check := ask("a", hits, cost)
+		check.Precision = 8 * second
+		return check
+	}
+	for _, tt := range []struct {
+		name  string
+		at    time.Duration // of what another process charges
+		other window.Check
+		then  window.Check
+	}{
+		{"there was room", win + micro, c(4, 2), c(4, 1)},
+		{"a larger limit", 9600 * time.Millisecond, c(6, 2), c(6, 2)},
+	} {
+		s := newShared(t)
+		p := s.process(t, local.Options{})
+		take(t, s, c(4, 2)) // at 0
+		s.setNow(second)
+		take(t, s, c(4, 1)) // recorded at 8 s
+		s.setNow(9500 * time.Millisecond)
+		take(t, s, c(4, 1)) // recorded at 16 s
+		take(t, p, c(4, 3))
+		s.setNow(tt.at)
+		if got := take(t, s, tt.other); !got[0].Allowed {
+			t.Fatalf("%s: the other process: got %+v", tt.name, got)
+		}
+		take(t, p, tt.then)
+		if got, want := take(t, p, c(4, 3)), take(t, s, c(4, 3)); got[0] != want[0] {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, want)
 		}
 	}
