@@ -12,6 +12,13 @@
 //   - x-ratelimit: the same three as X-RateLimit-*, reset in seconds from now.
 //   - x-ratelimit-epoch: with the reset as seconds since 1970.
 //
+// A reset is the wait of the limit that speaks for the request: until its cost has
+// room if it was denied, until a unit has room if nothing remains, else until its
+// window is empty. It is rounded up to whole seconds and never exceeds the window, which
+// is rounded up too. The true wait can be a little longer: a log may round times up, and
+// a lease records hits ahead of time. Retry-After always tells the true wait, and the
+// draft gives it precedence over the reset.
+//
 // Styles combine, and none is fine. A domain may have its own. Retry-After (RFC 9110 §10.2.3) is always
 // there on a denial: whole seconds, rounded up, at least 1.
 //

@@ -159,8 +159,8 @@ func (f *fields) appendTo(dst []Header, text string) []Header {
 }
 
 // RetryAfter returns the value of Retry-After for the limit that denied: whole
-// seconds, at least 1.
-func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Reset())) }
+// seconds, at least 1. It may exceed the window, which a reset does not.
+func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Wait())) }
 
 // Seconds rounds d up to whole seconds and never below zero. Envoy cuts off
 // fractions, which would send clients back too early.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,67 @@ func TestAppend(t *testing.T) {
 				t.Errorf("Append (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestResetWithinTheWindow proves that no style tells a reset that exceeds the window,
+// although a log may hold hits for a little longer, and that Retry-After still tells the
+// true wait.
+func TestResetWithinTheWindow(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch, err := NewRenderer(StyleXRateLimitEpoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		window, more  time.Duration
+		reset, policy string
+		retry         string
+	}{
+		{time.Minute, 0, "60", ";w=60", "60"},
+		{time.Minute, time.Microsecond, "60", ";w=60", "61"},
+		{time.Minute, time.Second, "60", ";w=60", "61"}, // a lease
+		{time.Second, time.Millisecond, "1", ";w=1", "2"},
+		{1500 * time.Millisecond, 600 * time.Millisecond, "2", "", "3"},
+		{250 * time.Millisecond, 800 * time.Millisecond, "1", "", "2"},
+	} {
+		wait := tt.window + tt.more
+		for name, d := range map[string]window.Decision{
+			"something remains": {Allowed: true, Remaining: 99, ResetAfter: wait},
+			"nothing remains":   {Allowed: true, UnitAfter: wait, ResetAfter: wait},
+			"denied":            {RetryAfter: wait, UnitAfter: wait, ResetAfter: wait},
+		} {
+			s := status("per-key", 100, tt.window, d)
+			v := verdict(s)
+			left := strconv.FormatUint(d.Remaining, 10)
+			want := []Header{
+				{"ratelimit-policy", `"per-key";q=100` + tt.policy},
+				{"ratelimit", `"per-key";r=` + left + `;t=` + tt.reset},
+				{"ratelimit-limit", "100, 100" + tt.policy},
+				{"ratelimit-remaining", left},
+				{"ratelimit-reset", tt.reset},
+				{"x-ratelimit-limit", "100"},
+				{"x-ratelimit-remaining", left},
+				{"x-ratelimit-reset", tt.reset},
+			}
+			if !d.Allowed {
+				want = append(want, Header{"retry-after", tt.retry})
+				if body := string(AppendDenial(nil, v)); !strings.Contains(body, `"retry_after":`+tt.retry+`,`) {
+					t.Errorf("%v, %s: got body %s, want the true wait %s", wait, name, body, tt.retry)
+				}
+			}
+			if diff := cmp.Diff(want, r.Append(nil, v, unasked)); diff != "" {
+				t.Errorf("%v, %s (-want +got):\n%s", wait, name, diff)
+			}
+			got := epoch.Append(nil, v, func() time.Time { return now })
+			if want := (Header{"x-ratelimit-reset", strconv.FormatInt(1_000_000+Seconds(tt.window), 10)}); got[2] != want {
+				t.Errorf("%v, %s: got %v, want %v", wait, name, got[2], want)
+			}
+		}
 	}
 }
 

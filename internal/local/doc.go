@@ -4,10 +4,9 @@
 // # Denials
 //
 // Only what is allowed is recorded in a log. So a denial stays true until its
-// [window.Decision.RetryAfter] has passed, whatever other processes do, for every
-// cost that is at least as large, under the same limit or a smaller one. [Store]
-// remembers what the store it asks has said last of each log, and answers a group
-// by itself where that denies it.
+// [window.Decision.RetryAfter] has passed, whatever other processes do. [Store]
+// remembers what the store it asks has said last of each log. It answers a group by
+// itself if that denies the group and tells the wait of every check that has no room.
 //
 // A denial ends early, and the store is asked again, where
 //
@@ -43,16 +42,31 @@
 //
 // Waits count down from the moment at which the answer was received, so they are
 // never shorter than the true ones and longer by one round trip at most. Whoever
-// comes back after the wait is decided by the store. There is one exception: for a
-// larger cost than the store was asked for, or under a smaller limit, only a lower
-// bound of the wait is known, and that is what is told.
+// comes back after the wait is decided by the store.
+//
+// Every wait that is told is one that the store has told. A wait depends on one number
+// alone: the level that the cost in the log must fall to, which is the limit less the
+// cost of the request. So the wait of one limit and cost serves every other pair with
+// that difference. A full log has three of them: until a unit has room, until the cost
+// that was denied has room, and until the log is empty. If the log reaches two levels
+// at the same time, it reaches all levels between them then too. For every other level
+// the store is asked.
+//
+// As long as nothing remains, nothing is recorded, so the waits that the store tells
+// for several costs and smaller limits hold together. A record keeps eight of them
+// beside those of the last answer. It is as old as the oldest answer in it.
+//
+// While an answer is remembered, another process may spend. Where something remained,
+// that makes the wait longer than the one that is told, for a second at most. Where
+// nothing remained, only a larger limit on the same log or a usage report can do that,
+// for MaxAge at most. As long as one process alone spends on a log, every wait is the
+// one that the store would tell.
 //
 // A group that is denied charges nobody, so the others of its checks need no
 // decision but only a status. What they are told:
 //
-//   - Nothing remained: exact until the wait for a unit has passed. ResetAfter, the
-//     wait until the log is empty, may be too short if a larger limit has let others
-//     spend meanwhile.
+//   - Nothing remained: exact until the wait for a unit has passed, with the exception
+//     above.
 //   - Something remained: as it was a second ago at most, less what others have spent
 //     since. The same holds for what is told to a check that never has room.
 //
@@ -79,6 +93,9 @@
 //   - One call of Take reserves once at most, since every reservation is a round trip.
 //     In a group leases are spent first, and put back if the rest is not allowed.
 //   - Answers from a lease say what remained when it was made, and what is left of it.
+//     They allow, so they tell no wait for a denial. A denial of a rule with leases
+//     tells the wait of the log, which counts what is reserved: it may be too long by
+//     what is given back, and is never too short.
 //
 // What is reserved and not spent denies others for as long as the lease lasts, and if
 // it cannot be given back until it expires. A denial that counts what others have

@@ -660,3 +660,22 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 	}
 	return ""
 }
+
+// TestReservationEndsStatus proves that what remained before a reservation is not told
+// after it. A check that has no room any more counts for the wait of its group.
+func TestReservationEndsStatus(t *testing.T) {
+	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
+		full := ask("full", 1, 1)
+		take(t, p, full)
+		for range 3 {
+			take(t, p, hot("a", 100, 1))
+		}
+		if got := take(t, p, full, ask("a", 100, 94)); !got[1].Allowed || got[1].Remaining != 97 {
+			t.Fatalf("before: got %+v", got)
+		}
+		take(t, p, hot("a", 100, 1)) // reserves four more
+		if got := take(t, p, full, hot("a", 100, 94)); got[1].Allowed || got[1].RetryAfter == 0 {
+			t.Errorf("after a reservation: got %+v, want a denial", got)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package local
 import (
 	"hash/maphash"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,17 +22,15 @@ const (
 	// stripes is the number of generations. Logs that share one are forgotten
 	// together, which costs a question to the store and nothing else.
 	stripes = 1 << 10
+	// maxWaits is how many waits of earlier answers a record keeps beside those of
+	// the last one.
+	maxWaits = 8
 )
 
 // memory holds what the store has said last of each log.
 type memory struct {
 	told   *otter.Cache[window.LogID, *told]
 	maxAge time.Duration
-	// statusAge and exact are for tests, which compare every answer with that of the
-	// store: exact leaves to the store what could only be answered with a wait that
-	// is a lower bound.
-	statusAge time.Duration
-	exact     bool
 
 	seed        maphash.Seed
 	generations [stripes]atomic.Uint64
@@ -43,8 +42,11 @@ type told struct {
 	// something was given back since, or during the call.
 	generation uint64
 	hits       uint64 // the limit
-	need       uint64 // the cost, at least 1
+	level      uint64 // what the log must fall to before the cost has room
 	precision  time.Duration
+	// since is sent of the oldest answer in the record. The age of the record counts
+	// from it.
+	since time.Duration
 	// sent is a moment before the store decided, received one after it. A denial
 	// ends by sent, so that it never lasts too long; waits are told by received, so
 	// that they are never too short. A call that began before received gets the
@@ -53,6 +55,19 @@ type told struct {
 	// maxAge is how long it is believed at most.
 	maxAge   time.Duration
 	decision window.Decision
+	// waits are waits that earlier answers told, or answers under a smaller limit.
+	waits []wait
+}
+
+// A wait says when the cost in a log will have fallen to a level, if nothing is
+// recorded or given back before. A cost has room under a limit as soon as the log has
+// fallen to the limit less the cost. So one level serves every limit and cost with that
+// difference.
+type wait struct {
+	level uint64
+	// from and until are the earliest and the latest moment at which it can happen:
+	// the store decided at some moment between sent and received.
+	from, until time.Duration
 }
 
 // asked is what is known before the store is asked about one check.
@@ -74,7 +89,7 @@ func newMemory(o Options) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{told: c, maxAge: o.MaxAge, statusAge: statusAge, seed: maphash.MakeSeed()}
+	m := &memory{told: c, maxAge: o.MaxAge, seed: maphash.MakeSeed()}
 	if m.maxAge == 0 {
 		m.maxAge = DefaultMaxAge
 	}
@@ -142,68 +157,116 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 	if t == nil || t.precision != c.Precision || c.Limit.Hits > t.hits {
 		return false
 	}
-	age := now - t.sent
+	age := now - t.since
 	if age < 0 || age >= min(t.maxAge, m.maxAge) {
 		return false
 	}
 	if t.decision.Remaining == 0 {
-		return m.nothing(c, t, now, d)
+		return t.nothing(c, now, d)
 	}
-	return m.something(c, t, now, d)
+	return t.something(c, now, d)
 }
 
-// nothing is known where nothing remained. Nothing does before UnitAfter has
-// passed, whatever others do: they could only be denied.
-func (m *memory) nothing(c *window.Check, t *told, now time.Duration, d *window.Decision) bool {
+// nothing answers where nothing remained. Nothing does before UnitAfter has passed,
+// whatever others do: they could only be denied.
+func (t *told) nothing(c *window.Check, now time.Duration, d *window.Decision) bool {
 	if now >= t.sent+t.decision.UnitAfter {
 		return false
 	}
-	passed, need := now-t.received, max(c.Cost, 1)
+	limit, need := c.Limit.Hits, max(c.Cost, 1)
+	unit, ok := t.wait(limit - 1)
+	if !ok {
+		return false
+	}
 	*d = window.Decision{
-		UnitAfter:  t.decision.UnitAfter - passed,
-		ResetAfter: t.decision.ResetAfter - passed,
+		UnitAfter:  unit.until - now,
+		ResetAfter: t.received + t.decision.ResetAfter - now,
 	}
-	exact := c.Limit.Hits == t.hits
 	switch {
-	case need > c.Limit.Hits:
+	case need > limit:
 		d.Never = true
-	case t.decision.RetryAfter > 0 && need >= t.need:
-		d.RetryAfter = t.decision.RetryAfter - passed
-		exact = exact && need == t.need
-	default:
+	case need == 1:
 		d.RetryAfter = d.UnitAfter
-		exact = exact && need == 1
+	default:
+		retry, ok := t.wait(limit - need)
+		d.RetryAfter = retry.until - now
+		return ok
 	}
-	return exact || !m.exact
+	return true
 }
 
-// something is known where something remained, which others may have spent since,
+// something answers where something remained, which others may have spent since,
 // or which may be more by now.
-func (m *memory) something(c *window.Check, t *told, now time.Duration, d *window.Decision) bool {
-	passed, need := now-t.received, max(c.Cost, 1)
-	if c.Limit.Hits != t.hits || now-t.sent >= m.statusAge {
+func (t *told) something(c *window.Check, now time.Duration, d *window.Decision) bool {
+	limit, need := c.Limit.Hits, max(c.Cost, 1)
+	if limit != t.hits || now-t.sent >= statusAge {
 		return false
 	}
 	*d = window.Decision{Remaining: t.decision.Remaining}
 	if reset := t.decision.ResetAfter; reset > 0 {
-		if passed >= reset {
+		if d.ResetAfter = t.received + reset - now; d.ResetAfter <= 0 {
 			return false // the log is empty, unless others have spent
 		}
-		d.ResetAfter = reset - passed
 	}
-	exact := true
 	switch {
 	case need <= d.Remaining:
 		d.Allowed = true
-	case need > c.Limit.Hits:
+	case need > limit:
 		d.Never = true
-	case need >= t.need && now < t.sent+t.decision.RetryAfter:
-		d.RetryAfter = t.decision.RetryAfter - passed
-		exact = need == t.need
 	default:
-		return false
+		retry, ok := t.wait(limit - need)
+		d.RetryAfter = retry.until - now
+		return ok && now < retry.from
 	}
-	return exact || !m.exact
+	return true
+}
+
+// wait returns when the log falls to a level, and reports whether that is known.
+func (t *told) wait(level uint64) (wait, bool) {
+	d := &t.decision
+	unit := t.after(t.hits-1, d.UnitAfter)
+	if level == unit.level && d.Remaining == 0 {
+		return unit, true
+	}
+	retry := t.after(t.level, d.RetryAfter)
+	if level == retry.level && d.RetryAfter > 0 {
+		return retry, true
+	}
+	// The log falls from level to level. So between two levels that it reaches at the
+	// same time, it reaches all others then too.
+	b := bounds{level: level, lower: wait{until: math.MinInt64}, upper: math.MaxInt64}
+	b.add(t.after(0, d.ResetAfter))
+	if d.Remaining == 0 {
+		b.add(unit)
+	}
+	if d.RetryAfter > 0 {
+		b.add(retry)
+	}
+	for i := range t.waits {
+		b.add(t.waits[i])
+	}
+	return b.lower, b.lower.until >= b.upper
+}
+
+// after returns what the record's own answer says of a level.
+func (t *told) after(level uint64, after time.Duration) wait {
+	return wait{level, t.sent + after, t.received + after}
+}
+
+// bounds are what the waits of other levels say of one.
+type bounds struct {
+	level uint64
+	lower wait          // the longest wait for this level or a higher one
+	upper time.Duration // the end of the shortest wait for this level or a lower one
+}
+
+func (b *bounds) add(w wait) {
+	if w.level >= b.level && w.until > b.lower.until {
+		b.lower = w
+	}
+	if w.level <= b.level {
+		b.upper = min(b.upper, w.until)
+	}
 }
 
 // worth reports whether an answer lets the next one be given without the store:
@@ -234,10 +297,10 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			m.told.Invalidate(c.Log())
 			continue
 		}
-		m.told.Set(c.Log(), &told{
+		fresh := &told{
 			generation: group[i].generation,
 			hits:       c.Limit.Hits,
-			need:       max(c.Cost, 1),
+			level:      c.Limit.Hits - min(max(c.Cost, 1), c.Limit.Hits),
 			precision:  c.Precision,
 			// The store cuts its clock to whole microseconds, so it may have said a wait
 			// that is longer by less than one.
@@ -245,8 +308,52 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			received: received,
 			maxAge:   maxAge,
 			decision: *d,
-		})
+		}
+		fresh.since = fresh.sent
+		m.told.Set(c.Log(), fresh.with(group[i].told, m.maxAge))
 	}
+}
+
+// with returns t with the waits of an older record of the log, or t alone where
+// something may have been recorded or given back between the two answers.
+func (t *told) with(old *told, maxAge time.Duration) *told {
+	if old == nil || !t.continues(old, maxAge) {
+		return t
+	}
+	// What denies more is kept, and the waits of the other.
+	kept, from := *t, old
+	if old.hits > t.hits {
+		kept, from = *old, t
+	}
+	kept.since = old.since
+	kept.waits = nil
+	add := func(w wait) {
+		own := w.level == kept.hits-1 || w.level == kept.level && kept.decision.RetryAfter > 0
+		if own || len(kept.waits) == maxWaits || slices.ContainsFunc(kept.waits, func(v wait) bool { return v.level == w.level }) {
+			return
+		}
+		kept.waits = append(kept.waits, w)
+	}
+	if from.decision.RetryAfter > 0 {
+		add(from.after(from.level, from.decision.RetryAfter))
+	}
+	if from.hits < kept.hits {
+		add(from.after(from.hits-1, from.decision.UnitAfter))
+	}
+	for _, w := range old.waits {
+		add(w)
+	}
+	return &kept
+}
+
+// continues reports whether the log has had no room from the older answer until this
+// one, so that nothing was recorded. The newest hit tells what others recorded or gave
+// back all the same: the two answers must agree on when it expires.
+func (t *told) continues(old *told, maxAge time.Duration) bool {
+	reset, was := t.decision.ResetAfter, old.decision.ResetAfter
+	return t.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
+		t.maxAge == old.maxAge && t.received-old.since < min(t.maxAge, maxAge) &&
+		t.sent+reset <= old.received+was && old.sent+was <= t.received+reset
 }
 
 // believed returns how long a decision is believed at most, for what others may

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func TestProcesses(t *testing.T) {
 			}
 			processes[i] = p
 		}
+		var charges [2][]charged // of each process
 		now := time.Duration(0)
 		s.setNow(now)
 		for range rapid.IntRange(1, 150).Draw(t, "calls") {
@@ -64,6 +66,12 @@ func TestProcesses(t *testing.T) {
 			if locally {
 				answered++
 				compareLocal(t, now, checks, got, want)
+				compareWaits(t, now, checks, got, want, charges[1-who])
+			}
+			for i, c := range checks {
+				if c.Mode != window.Refund && c.Mode.Charged(window.GroupAllowed(checks, want), want[i].Allowed) {
+					charges[who] = append(charges[who], charged{now, c})
+				}
 			}
 		}
 	})
@@ -105,6 +113,40 @@ func compareLocal(t *rapid.T, now time.Duration, checks []window.Check, got, wan
 	}
 	if !certain {
 		t.Fatalf("at %v: %+v: no check denies for certain: got %+v, want %+v", now, checks, got, want)
+	}
+}
+
+type charged struct {
+	at    time.Duration
+	check window.Check
+}
+
+// compareWaits proves that a denial without the store is what the store would have
+// said, unless the other process has charged the log meanwhile: within a second where
+// something remained. Where nothing did, only a larger limit or a usage report can.
+// Of what remained a hit may have expired.
+func compareWaits(t *rapid.T, now time.Duration, checks []window.Check, got, want []window.Decision, elsewhere []charged) {
+	for i, c := range checks {
+		g, w := got[i], want[i]
+		meanwhile := slices.ContainsFunc(elsewhere, func(e charged) bool {
+			if e.check.Log() != c.Log() || e.check.Cost == 0 {
+				return false
+			}
+			if g.Remaining > 0 {
+				return e.at > now-second-micro
+			}
+			over := e.check.Mode == window.Always || e.check.Limit.Hits > c.Limit.Hits
+			return over && e.at > now-local.DefaultMaxAge-micro
+		})
+		if meanwhile {
+			continue
+		}
+		if 0 < g.Remaining && g.Remaining < w.Remaining {
+			g.Remaining = w.Remaining
+		}
+		if g != w {
+			t.Fatalf("at %v: %+v: got %+v, want %+v", now, c, got[i], w)
+		}
 	}
 }
 

@@ -416,6 +416,9 @@ func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at [
 		}
 		l, err := s.leases.reserve(ctx, c, more, &g.decisions[at[i]])
 		g.leases[at[i]] = l
+		if l != nil {
+			s.memory.forget(c.Key) // less remains than before
+		}
 		return l != nil, err
 	}
 	return false, nil

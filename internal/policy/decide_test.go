@@ -511,19 +511,24 @@ func TestTheCallerGivesUp(t *testing.T) {
 
 func TestReset(t *testing.T) {
 	limit := Limit{Limit: window.Limit{Hits: 10, Window: time.Minute}}
+	const more = time.Minute + 6*time.Millisecond // times are rounded up, or hits are reserved ahead
 	tests := []struct {
-		name string
-		d    window.Decision
-		want time.Duration
+		name        string
+		d           window.Decision
+		wait, reset time.Duration
 	}{
-		{"something remains", window.Decision{Allowed: true, Remaining: 1, ResetAfter: 40 * time.Second}, 40 * time.Second},
-		{"nothing remains", window.Decision{Allowed: true, UnitAfter: 3 * time.Second, ResetAfter: time.Minute}, 3 * time.Second},
-		{"denied", window.Decision{RetryAfter: 5 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}, 5 * time.Second},
-		{"never", window.Decision{Never: true, Remaining: 10}, time.Minute},
+		{"something remains", window.Decision{Allowed: true, Remaining: 1, ResetAfter: 40 * time.Second}, 40 * time.Second, 40 * time.Second},
+		{"nothing remains", window.Decision{Allowed: true, UnitAfter: 3 * time.Second, ResetAfter: time.Minute}, 3 * time.Second, 3 * time.Second},
+		{"denied", window.Decision{RetryAfter: 5 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}, 5 * time.Second, 5 * time.Second},
+		{"never", window.Decision{Never: true, Remaining: 10}, time.Minute, time.Minute},
+		{"something remains, for longer than a window", window.Decision{Allowed: true, Remaining: 1, ResetAfter: more}, more, time.Minute},
+		{"nothing remains, for longer than a window", window.Decision{Allowed: true, UnitAfter: more, ResetAfter: more}, more, time.Minute},
+		{"denied for longer than a window", window.Decision{RetryAfter: more, UnitAfter: more, ResetAfter: more}, more, time.Minute},
 	}
 	for _, tt := range tests {
-		if got := (&LimitStatus{Limit: limit, Decision: tt.d}).Reset(); got != tt.want {
-			t.Errorf("%s: Reset = %v, want %v", tt.name, got, tt.want)
+		s := LimitStatus{Limit: limit, Decision: tt.d}
+		if wait, reset := s.Wait(), s.Reset(); wait != tt.wait || reset != tt.reset {
+			t.Errorf("%s: got Wait %v and Reset %v, want %v and %v", tt.name, wait, reset, tt.wait, tt.reset)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (d *Decider) logDenial(req *Request, v *Verdict) {
 			zap.Uint64("limit", s.Limit.Hits),
 			zap.Duration("window", s.Limit.Window),
 			zap.Uint64("cost", s.Cost),
-			zap.Duration("retry_after", s.Reset()),
+			zap.Duration("retry_after", s.Wait()),
 			zap.Bool("never", s.Decision.Never),
 			zap.Bool("degraded", v.Degraded),
 		)

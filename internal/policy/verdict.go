@@ -33,11 +33,12 @@ func (s *LimitStatus) MayDeny() bool {
 	return !s.Observed && s.Mode != window.Observe && s.Mode != window.Refund
 }
 
-// Reset is what a client should sleep on: the wait until this cost has room, if
-// it was denied; the wait until one more unit can be spent, if nothing remains;
-// else the wait until the window is empty. A cost that can never have room gets
-// the length of the window: asking again sooner is certainly in vain.
-func (s *LimitStatus) Reset() time.Duration {
+// Wait returns the wait until this cost has room, if it was denied; the wait until one
+// more unit can be spent, if nothing remains; else the wait until the window is empty.
+// A cost that can never have room gets the length of the window: asking again sooner is
+// certainly in vain. Retry-After tells it. It may be longer than the window, by what
+// times are rounded up and by what is reserved ahead.
+func (s *LimitStatus) Wait() time.Duration {
 	switch d := &s.Decision; {
 	case d.Never:
 		return s.Limit.Window
@@ -50,6 +51,10 @@ func (s *LimitStatus) Reset() time.Duration {
 	}
 }
 
+// Reset returns Wait, or the length of the window if Wait is longer. Every answer that
+// tells the window beside the reset tells this, so that no reset exceeds its window.
+func (s *LimitStatus) Reset() time.Duration { return min(s.Wait(), s.Limit.Window) }
+
 // stricter orders limits by how much they constrain the caller: denied before
 // allowed, then the longer wait, then the smaller share that remains.
 func (s *LimitStatus) stricter(than *LimitStatus) bool {
@@ -61,7 +66,7 @@ func (s *LimitStatus) stricter(than *LimitStatus) bool {
 		if a.Never != b.Never {
 			return a.Never
 		}
-		return s.Reset() > than.Reset()
+		return s.Wait() > than.Wait()
 	}
 	// Both at most 2^32-1 by window.MaxHits, so the products fit.
 	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits

@@ -1,0 +1,106 @@
+package test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// told is what rls tells of one request, and when it was decided.
+type told struct {
+	sent, received time.Time
+	status         *rlsv3.RateLimitResponse_DescriptorStatus
+	header         map[string]string
+}
+
+// spend asks rls for a cost of one key.
+func spend(t *testing.T, rls *servers.RLSServer, cost uint64, key string) told {
+	t.Helper()
+	got, out := postJSON(t, rls.HTTP(), question(cost, "api_key="+key))
+	if len(out.GetStatuses()) != 1 {
+		t.Fatalf("got %d %s, want one status", got.status, got.body)
+	}
+	a := told{got.sent, got.received, out.GetStatuses()[0], make(map[string]string)}
+	for _, h := range out.GetResponseHeadersToAdd() {
+		a.header[strings.ToLower(h.GetKey())] = h.GetValue()
+	}
+	return a
+}
+
+// TestRetryAfterOfSeveralCosts fills a limit of ten with a hit of one and, two seconds
+// later, one of nine. A denial of a cost of one waits for the first of them, a larger
+// cost for the second, however often and in whatever order they come. Redis is asked as
+// the embedded store is, and answers like it.
+func TestRetryAfterOfSeveralCosts(t *testing.T) {
+	rules := strings.ReplaceAll(perKey, "100", "10")
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		rls := setup{rules: rules, env: settings}.serve(t)
+		first := spend(t, rls, 1, "k")
+		waitUntil(first.received.Add(2 * time.Second))
+		second := spend(t, rls, 9, "k")
+		for i, cost := range []uint64{1, 4, 1, 2, 10, 4, 9, 1, 4, 2} {
+			frees := second
+			if cost == 1 {
+				frees = first
+			}
+			got := spend(t, rls, cost, "k")
+			wait, err := strconv.Atoi(got.header["retry-after"])
+			if err != nil {
+				t.Fatalf("request %d, cost %d: got %v, want a denial", i, cost, got.header)
+			}
+			least := ceilSeconds(time.Hour - got.received.Sub(frees.sent))
+			most := ceilSeconds(time.Hour - got.sent.Sub(frees.received) + 100*time.Millisecond) // a round trip, and two clocks
+			if wait < least || wait > most {
+				t.Errorf("request %d, cost %d: got Retry-After %d, want %d to %d", i, cost, wait, least, most)
+			}
+		}
+	})
+}
+
+// TestResetIsWithinTheWindow asks for a limit that rounds its times up and for one with
+// leases. No answer tells a reset that exceeds the window, in any style.
+func TestResetIsWithinTheWindow(t *testing.T) {
+	const rules = `
+domain: edge
+descriptors:
+  - key: api_key
+    value: rounded
+    rate_limit: {name: rounded, window: 1m, requests: 20000, precision: 1s}
+  - key: api_key
+    value: auto
+    rate_limit: {name: auto, window: 1m, requests: 20000}
+  - key: api_key
+    value: leased
+    rate_limit: {name: leased, window: 1m, requests: 1000, lease: 1s}
+`
+	eachStore(t, func(t *testing.T, settings map[string]string) {
+		settings[envStyles] = "ratelimit,draft03,x-ratelimit"
+		rls := setup{rules: rules, env: settings}.serve(t)
+		settings[envStyles] = "x-ratelimit-epoch"
+		epoch := setup{rules: rules, env: settings}.serve(t)
+		for _, key := range []string{"rounded", "auto", "leased"} {
+			for i := range 20 {
+				got := spend(t, rls, 1, key)
+				_, reset, _ := strings.Cut(got.header["ratelimit"], ";t=")
+				for name, value := range map[string]string{
+					"ratelimit": reset, "ratelimit-reset": got.header["ratelimit-reset"], "x-ratelimit-reset": got.header["x-ratelimit-reset"],
+					"duration_until_reset": strconv.FormatInt(got.status.GetDurationUntilReset().GetSeconds(), 10),
+				} {
+					if n, err := strconv.Atoi(value); err != nil || n < 1 || n > 60 {
+						t.Errorf("%s, request %d: got %s %q, want 1 to 60", key, i, name, value)
+					}
+				}
+				got = spend(t, epoch, 1, key)
+				end, err := strconv.ParseInt(got.header["x-ratelimit-reset"], 10, 64)
+				if latest := got.received.Add(time.Minute + time.Second); err != nil || end > latest.Unix() {
+					t.Errorf("%s, request %d: got x-ratelimit-reset %q, want %d at most", key, i, got.header["x-ratelimit-reset"], latest.Unix())
+				}
+			}
+		}
+	})
+}
