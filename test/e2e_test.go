@@ -434,7 +434,7 @@ type application struct {
 	requests []*http.Request
 }
 
-// newApplication serves HTTP/1.1 until the test ends.
+// newApplication serves HTTP/1.1, and HTTP/2 without TLS, until the test ends.
 func newApplication(t *testing.T) *application {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -442,7 +442,9 @@ func newApplication(t *testing.T) *application {
 		t.Fatal(err)
 	}
 	a := &application{addr: listener.Addr().String()}
-	server := &http.Server{Handler: a}
+	server := &http.Server{Handler: a, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {

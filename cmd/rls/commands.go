@@ -16,7 +16,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/tier"
 )
 
 type versionCmd struct{}
@@ -36,18 +35,24 @@ const maxKeyBytes = 1 << 20
 type digestCmd struct{}
 
 // Run reads keys from standard input, so that they stay out of the shell's
-// history and the process list.
+// history and the process list. It prints the digest that a request with the same text
+// in a header gets, and says so where that is not the digest of the whole line.
 func (digestCmd) Run(c *cli) error {
 	s, err := config.LoadSettings(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}
-	secrets := tier.NewSecrets(s.Secrets.Entries, s.Secrets.Key.Reveal())
+	secrets := s.NewSecrets(s.Secrets.Key)
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, maxKeyBytes)
-	for in.Scan() {
-		if in.Text() != "" {
-			fmt.Println(secrets.Digest(in.Text()))
+	for line := 1; in.Scan(); line++ {
+		key := secrets.Key(in.Text())
+		if key == "" {
+			continue
+		}
+		fmt.Println(secrets.Digest(key))
+		if key != in.Text() {
+			fmt.Fprintf(os.Stderr, "rls: line %d: this is the digest of the API key in the line, not of the whole line; a key ends at white space, and its scheme, such as Bearer, is no part of it\n", line)
 		}
 	}
 	if err := in.Err(); err != nil {

@@ -19,7 +19,7 @@ type cli struct {
 	Serve       serveCmd       `cmd:"" default:"withargs" help:"Serve until SIGTERM. The default command."`
 	Validate    validateCmd    `cmd:"" help:"Check settings, rules and tiers; print every problem and exit 1 if there is one."`
 	Explain     explainCmd     `cmd:"" help:"Say which rules a request matches and why, and what an empty store would answer."`
-	Digest      digestCmd      `cmd:"" help:"Read API keys from standard input, one a line, and print their digests for a tiers file."`
+	Digest      digestCmd      `cmd:"" help:"Read API keys from standard input, one a line, and print their digests for a tiers file. Of 'Bearer K' and of K with white space around it, the key is K."`
 	Inspect     inspectCmd     `cmd:"" help:"Print what a log in Redis holds, for an operator."`
 	Tiers       tiersCmd       `cmd:"" help:"Look up keys and subjects in the running service, have it ask anew, print the SQL of tiers.source postgres."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the service of these settings whether it serves; exit 1 if it does not."`

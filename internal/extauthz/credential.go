@@ -1,10 +1,12 @@
 package extauthz
 
 import (
-	"encoding/base64"
 	"net/url"
 	"strings"
 	"unicode"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // Kind is a place where a request has its API key.
@@ -32,11 +34,11 @@ const (
 func (k Kind) scheme() string {
 	switch k {
 	case Bearer:
-		return "Bearer"
+		return tier.SchemeBearer
 	case Basic:
-		return "Basic"
+		return tier.SchemeBasic
 	default:
-		return "ApiKey"
+		return tier.SchemeAPIKey
 	}
 }
 
@@ -46,12 +48,6 @@ type Credential struct {
 	// Name is that of the header, parameter or cookie.
 	Name string
 }
-
-// maxKey bounds an API key, and maxPair a user with a password, in bytes.
-const (
-	maxKey  = 4 << 10
-	maxPair = 2 * maxKey
-)
 
 const (
 	headerAuthorization = "authorization"
@@ -74,7 +70,7 @@ func find(r *request, credentials []Credential) (key string, p presence) {
 			break
 		}
 	}
-	if p == present && !validKey(key) {
+	if p == present && !tier.ValidKey(key) {
 		return "", malformed
 	}
 	return key, p
@@ -85,7 +81,7 @@ func (c Credential) find(r *request) (key string, p presence) {
 	switch c.Kind {
 	case Header:
 		value, lines := r.fields.get(c.Name, ",")
-		return single(strings.Trim(value, " \t"), lines)
+		return single(descriptors.Trim(value), lines)
 	case Query:
 		return c.findParameter(r)
 	case Cookie:
@@ -108,39 +104,21 @@ func single(value string, times int) (string, presence) {
 	}
 }
 
-// validKey reports whether text can be an API key: visible ASCII.
-func validKey(text string) bool {
-	for i := range len(text) {
-		if text[i] <= ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return text != "" && len(text) <= maxKey
-}
-
 func (c Credential) findAuthorization(r *request) (string, presence) {
 	value, lines := r.fields.get(headerAuthorization, ",")
 	if lines == 0 || !c.inAuthorization(value) {
 		return "", absent // another scheme is another credential
 	}
-	_, rest := cutScheme(value)
+	_, rest := tier.CutScheme(value)
 	key, p := single(rest, lines)
 	if p != present || c.Kind != Basic {
 		return key, p
 	}
-	pair, err := base64.StdEncoding.DecodeString(key)
-	if err != nil || len(pair) > maxPair {
+	key, ok := tier.BasicKey(key)
+	if !ok {
 		return "", malformed
 	}
-	user, password, ok := strings.Cut(string(pair), ":")
-	switch {
-	case !ok:
-		return "", malformed
-	case password == "":
-		return user, present
-	default:
-		return password, present
-	}
+	return key, present
 }
 
 // inAuthorization reports whether the scheme stands in Authorization, or in one of
@@ -149,19 +127,11 @@ func (c Credential) inAuthorization(value string) bool {
 	for more := true; more; {
 		var one string
 		one, value, more = strings.Cut(value, ",")
-		if scheme, _ := cutScheme(one); strings.EqualFold(scheme, c.Kind.scheme()) {
+		if scheme, _ := tier.CutScheme(one); strings.EqualFold(scheme, c.Kind.scheme()) {
 			return true
 		}
 	}
 	return false
-}
-
-func cutScheme(value string) (scheme, rest string) {
-	value = strings.Trim(value, " \t")
-	if i := strings.IndexAny(value, " \t"); i >= 0 {
-		return value[:i], strings.TrimLeft(value[i:], " \t")
-	}
-	return value, ""
 }
 
 func (c Credential) findParameter(r *request) (string, presence) {

@@ -11,13 +11,14 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 
 	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 func TestFind(t *testing.T) {
 	all := []Credential{{Header, "x-api-key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}}
-	long := strings.Repeat("k", maxKey)
+	long := strings.Repeat("k", tier.MaxKey)
 	for _, tt := range []struct {
 		name   string
 		path   string
@@ -211,6 +212,8 @@ func TestQuote(t *testing.T) {
 // header can hold, the forms of a request agree where they can, and what was found
 // in a parameter or cookie is removed.
 func FuzzCredential(f *testing.F) {
+	secrets := tier.NewSecrets(nil, nil)
+	secrets.BasicHoldsKey()
 	f.Add("/?api_key=k", "k", "Bearer k", "key=k; a=b")
 	f.Add("/?api%5Fkey=k&api_key=%41", "a,b", "Basic "+basic("u:p"), "a=b,key=k")
 	f.Add("/?x=1;api_key=k&+api_key=l&api_key[]=m", "", "", "")
@@ -230,8 +233,14 @@ func FuzzCredential(f *testing.F) {
 					t.Errorf("raw %q, %v, joined %q, %v", key, p, joinedKey, joinedP)
 				}
 			}
-			if (p == present) != validKey(key) || p != present && key != "" {
+			if (p == present) != tier.ValidKey(key) || p != present && key != "" {
 				t.Errorf("key %q, %v", key, p)
+			}
+			// What a descriptor has of the same field is the same key.
+			for i, value := range []string{header, authorization, authorization, authorization} {
+				if key, p := credentials[i].find(r); p == present && tier.ValidKey(key) && secrets.Key(value) != key {
+					t.Errorf("%q holds the key %q here, and %q in a descriptor", value, key, secrets.Key(value))
+				}
 			}
 			var u upstream
 			u.removeCredentials(r, credentials, true)
