@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -63,18 +64,40 @@ const (
 	malformed
 )
 
-// find returns the API key of the first credential that is there.
-func find(r *request, credentials []Credential) (key string, p presence) {
-	for _, c := range credentials {
+// find returns the API key of the first credential that is there, and the places
+// behind it.
+func find(r *request, credentials []Credential) (key string, p presence, behind []Credential) {
+	for i, c := range credentials {
 		if key, p = c.find(r); p != absent {
+			behind = credentials[i+1:]
 			break
 		}
 	}
 	if p == present && !tier.ValidKey(key) {
-		return "", malformed
+		return "", malformed, nil
 	}
-	return key, p
+	return key, p, behind
 }
+
+// appendOthers appends to keys those in the given places that are neither first nor
+// in keys. It reports false if a place is malformed: an application may read a key
+// there that rls cannot look up. An empty value, or one that is only too long, is no
+// subject's key and is left out.
+func appendOthers(keys []string, first string, r *request, places []Credential) (all []string, ok bool) {
+	for _, c := range places {
+		switch key, p := c.find(r); {
+		case p == absent:
+		case p == malformed, strings.ContainsFunc(key, invisible):
+			return keys, false
+		case tier.ValidKey(key) && key != first && !slices.Contains(keys, key):
+			keys = append(keys, key)
+		}
+	}
+	return keys, true
+}
+
+// invisible reports whether c is not visible ASCII.
+func invisible(c rune) bool { return c <= ' ' || c > '~' }
 
 // find returns what stands in one place. It may still be no key.
 func (c Credential) find(r *request) (key string, p presence) {
