@@ -3,7 +3,9 @@ package test
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,8 +31,8 @@ var onlyHTTP1 = map[string]string{
 }
 
 // send2 sends one request over HTTP/2 and returns its status. Header fields are
-// written as "name: value", and the value goes out exactly as it is. A request that
-// Envoy refuses by a reset of its stream or connection has the status 0.
+// written as "name: value", and the value goes out exactly as it is. The status is 0 if
+// Envoy refuses the request by ending its stream or its connection.
 func send2(t *testing.T, addr, path string, lines ...string) int {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -69,6 +72,9 @@ func send2(t *testing.T, addr, path string, lines ...string) int {
 	}
 	for {
 		frame, err := framer.ReadFrame()
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return 0
+		}
 		if err != nil {
 			t.Fatalf("%s %q: %v", path, lines, err)
 		}
