@@ -201,13 +201,23 @@ func TestOtherPaddingIsAnotherKey(t *testing.T) {
 			t.Errorf("HTTP/2, padded by %q: got 200, want it refused", padding)
 		}
 	}
-	for _, padding := range []string{"\x00", "\r"} {
+	for _, padding := range []string{"\x00", "\v", "\f", "\x1c", "\x7f"} {
 		if got, _ := send(t, addr, get11("/", "x-api-key: k"+padding)); got.status != http.StatusBadRequest {
 			t.Errorf("HTTP/1.1, padded by %q: got %d, want 400", padding, got.status)
 		}
 	}
 	if n := len(s.app.received()) - before; n != 0 {
 		t.Errorf("the application got %d requests that Envoy should refuse", n)
+	}
+	// Over HTTP/1.1 Envoy removes a single CR, and what folds a line.
+	for i, padding := range []string{"", "\r", "\r\r", "\r\n ", "\n\t"} {
+		want := http.StatusOK
+		if i >= 2 {
+			want = http.StatusTooManyRequests
+		}
+		if got, _ := send(t, addr, get11("/", "x-api-key: folded"+padding)); got.status != want {
+			t.Errorf("HTTP/1.1, request %d of a limit of 2, padded by %q: got %d, want %d", i+1, padding, got.status, want)
+		}
 	}
 	s.mustHaveDecided()
 }
