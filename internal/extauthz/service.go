@@ -582,6 +582,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	if !hidden {
 		return value, true
 	}
+	value = s.opts.Secrets.Key(value)
 	fingerprint := s.opts.Secrets.Fingerprint(value)
 	if e.secret && s.opts.PlainKeys {
 		c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: fingerprint, Key: value})

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -83,7 +85,9 @@ func (s *Secrets) BasicHoldsKey() { s.basicHoldsKey = true }
 //   - Behind Basic it is what [BasicKey] returns, after [Secrets.BasicHoldsKey].
 //     Otherwise the key is "basic" and the pair, encoded anew. All values that cannot be
 //     decoded have one key.
-//   - Behind another scheme it is that scheme in lower case, a space, and the rest.
+//   - Behind another scheme, which is a token of RFC 9110, it is that scheme in lower
+//     case, a space, and the rest.
+//   - Any other value is the key as it is.
 //
 // Key changes no key that it has returned. Except for Basic and other schemes it does
 // not allocate.
@@ -99,6 +103,8 @@ func (s *Secrets) Key(value string) string {
 		return rest
 	case strings.EqualFold(scheme, SchemeBasic):
 		return s.basicKey(rest)
+	case !httpguts.ValidHeaderFieldName(scheme): // a scheme is a token too
+		return descriptors.Trim(value)
 	}
 	lower := appendLower(make([]byte, 0, len(value)), scheme)
 	return string(append(append(lower, ' '), rest...))

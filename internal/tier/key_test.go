@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 func basic(pair string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(pair)) }
@@ -32,6 +34,7 @@ func TestOneCredentialHasOneKey(t *testing.T) {
 		{"token K L", []string{"Token K L", "token  K L"}},
 		{`digest username="u", realm="r"`, []string{`Digest username="u", realm="r"`, `DIGEST  username="u", realm="r"`}},
 		{"k", []string{"k", "Bearer k"}}, // a key has its case
+		{"SID=Abc; b=c", []string{"SID=Abc; b=c", " SID=Abc; b=c\t"}}, // no scheme
 		{"basic =", []string{
 			"Basic %%%", "basic K", "Basic " + base64.StdEncoding.EncodeToString([]byte("no colon")), basic("u:K") + " more", basic("u:K") + "," + basic("u:L"),
 			"Basic !" + base64.StdEncoding.EncodeToString([]byte("u:K")), basic("a:b c"), basic(":"), basic("u:\xff"), basic("u:" + strings.Repeat("x", MaxKey+1)),
@@ -110,7 +113,7 @@ func FuzzKey(f *testing.F) {
 			key := s.Key(value)
 			scheme, credential := CutScheme(value)
 			spellings := []string{key, " " + value, value + "\t", "\t " + value + " \t"}
-			if credential != "" {
+			if credential != "" && httpguts.ValidHeaderFieldName(scheme) {
 				spellings = append(spellings, string(appendLower(nil, scheme))+" \t "+credential)
 			}
 			for _, spelling := range spellings {
