@@ -39,14 +39,15 @@ type Options struct {
 	Log *zap.Logger
 
 	// Credentials are the places where an API key may be; the first that has one
-	// counts.
+	// counts. Keys in the others must not be another subject's.
 	Credentials []Credential
 	// RemoveCredential takes credentials off a request that passes. Query parameters
 	// are taken off in any case.
 	RemoveCredential bool
 	// Realm stands in WWW-Authenticate.
 	Realm string
-	// Wait is how long one request waits for Subjects at most.
+	// Wait is how long one request waits for Subjects at most, however many keys it
+	// has.
 	Wait time.Duration
 	// PlainKeys has Subjects asked by API keys themselves, and not by their digests.
 	PlainKeys bool
