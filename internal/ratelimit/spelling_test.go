@@ -36,7 +36,7 @@ func TestSpellingsShareALog(t *testing.T) {
 	}
 	for name, way := range map[string]way{"gRPC": handled, "prompt": prompted} {
 		ways[name] = func(in *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
-			b, err := way(t, s.Service, []byte(encode(t, in)))
+			b, err := way(t, s.Service, encode(t, in))
 			out := new(rlsv3.RateLimitResponse)
 			if err != nil || proto.Unmarshal(b, out) != nil {
 				t.Fatal(err)
@@ -46,9 +46,15 @@ func TestSpellingsShareALog(t *testing.T) {
 	}
 	remaining := map[string]uint32{"a": 100, "api_key": 100}
 	for _, tt := range []struct{ key, value, echoed string }{
-		{"a", "v", "a=v"}, {"a", " v", "a=v"}, {"a", "v\t", "a=v"}, {"a", " \tv \t", "a=v"},
-		{"api_key", "acme-key", "api_key=***"}, {"api_key", " acme-key\t", "api_key=***"}, {"api_key", "Bearer acme-key", "api_key=***"},
-		{"api_key", "bEARER\t \tacme-key ", "api_key=***"}, {"api_key", "apikey acme-key", "api_key=***"},
+		{"a", "v", "a=v"},
+		{"a", " v", "a=v"},
+		{"a", "v\t", "a=v"},
+		{"a", " \tv \t", "a=v"},
+		{"api_key", "acme-key", "api_key=***"},
+		{"api_key", " acme-key\t", "api_key=***"},
+		{"api_key", "Bearer acme-key", "api_key=***"},
+		{"api_key", "bEARER\t \tacme-key ", "api_key=***"},
+		{"api_key", "apikey acme-key", "api_key=***"},
 	} {
 		for name, way := range ways {
 			out := way(ask(&ratelimitcommonv3.RateLimitDescriptor{Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: tt.key, Value: tt.value}}}))

@@ -29,17 +29,21 @@ func TestOneCredentialHasOneKey(t *testing.T) {
 		}},
 		{"", []string{"", " ", "\t \t", "Bearer ,K"}},
 		{"Bearer", []string{"Bearer", " Bearer ", "Bearer\t"}},
-		{"K,L", []string{"K,L", " K,L "}}, // a key may hold a comma
+		// A key may hold a comma.
+		{"K,L", []string{"K,L", " K,L "}},
 		{"token K", []string{"Token K", "token K", "TOKEN\t\tK ", " tOKEN  K"}},
 		{"token K L", []string{"Token K L", "token  K L"}},
 		{`digest username="u", realm="r"`, []string{`Digest username="u", realm="r"`, `DIGEST  username="u", realm="r"`}},
-		{"k", []string{"k", "Bearer k"}}, // a key has its case
-		{"SID=Abc; b=c", []string{"SID=Abc; b=c", " SID=Abc; b=c\t"}}, // no scheme
+		// The case of a key counts.
+		{"k", []string{"k", "Bearer k"}},
+		// This begins with no scheme.
+		{"SID=Abc; b=c", []string{"SID=Abc; b=c", " SID=Abc; b=c\t"}},
 		{"basic =", []string{
 			"Basic %%%", "basic K", "Basic " + base64.StdEncoding.EncodeToString([]byte("no colon")), basic("u:K") + " more", basic("u:K") + "," + basic("u:L"),
 			"Basic !" + base64.StdEncoding.EncodeToString([]byte("u:K")), basic("a:b c"), basic(":"), basic("u:\xff"), basic("u:" + strings.Repeat("x", MaxKey+1)),
 		}},
-		{"K\u00a0", []string{"K\u00a0", "K\u00a0 ", "Bearer K\u00a0"}}, // other white space
+		// Other white space is a part of the key.
+		{"K\u00a0", []string{"K\u00a0", "K\u00a0 ", "Bearer K\u00a0"}},
 		{"\u0085K", []string{"\u0085K"}},
 		{"\vK", []string{"\vK"}},
 		{"K\xa0", []string{"K\xa0"}},
