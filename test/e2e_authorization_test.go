@@ -475,12 +475,16 @@ func TestADeniedGRPCCall(t *testing.T) {
 		{"", codes.Unauthenticated},
 		{"planted-unknown", codes.Unauthenticated},
 		{"gone-key", codes.PermissionDenied},
+		{"other-key", codes.Internal}, // beside a key of acme
 		{"zeta-key", codes.Unavailable}, // of the second call
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if tt.key != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "x-api-key", tt.key)
+		}
+		if tt.code == codes.Internal {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer acme-old-key")
 		}
 		if tt.key == "zeta-key" {
 			s.get("/", "x-api-key", tt.key)
