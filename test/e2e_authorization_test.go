@@ -282,7 +282,7 @@ func TestCredentialsStayHere(t *testing.T) {
 			{name: "query, alone and written otherwise", path: "/a?api%5Fkey=acme%2Dold-key", arrives: "/a"},
 			{name: "cookie", path: "/", lines: []string{"cookie: a=1; session=acme-old-key; b=2"}, arrives: "/", cookies: []string{"a=1; b=2"}},
 			{name: "cookie, alone", path: "/", lines: []string{"cookie: session=acme-old-key"}, arrives: "/"},
-			{name: "header, with another beside it", path: "/?api_key=zeta-key", lines: []string{"x-api-key: other-key", "authorization: Bearer zeta-key", "cookie: session=zeta-key"}, arrives: "/"},
+			{name: "header, with another beside it", path: "/?api_key=zeta-key", lines: []string{"x-api-key: zeta-key", "authorization: Bearer somebodys-token", "cookie: session=zeta-key"}, arrives: "/"},
 		} {
 			got, _ := send(t, s.envoy.Addr(), get11(tt.path, tt.lines...))
 			if got.status != http.StatusOK {
@@ -475,12 +475,16 @@ func TestADeniedGRPCCall(t *testing.T) {
 		{"", codes.Unauthenticated},
 		{"planted-unknown", codes.Unauthenticated},
 		{"gone-key", codes.PermissionDenied},
+		{"other-key", codes.Internal}, // beside a key of acme
 		{"zeta-key", codes.Unavailable}, // of the second call
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if tt.key != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "x-api-key", tt.key)
+		}
+		if tt.code == codes.Internal {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer acme-old-key")
 		}
 		if tt.key == "zeta-key" {
 			s.get("/", "x-api-key", tt.key)

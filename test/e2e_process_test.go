@@ -435,6 +435,13 @@ func TestCommands(t *testing.T) {
 	if got := run(t, keyed, "x\n", "digest"); got.code != 0 || len(got.stdout) != 65 || strings.HasPrefix(got.stdout, "2d71") {
 		t.Errorf("rls digest with a secret: got exit code %d and %q, want another digest", got.code, got.stdout)
 	}
+	// The same key in a header. What the digest is made of is said beside it.
+	if got := run(t, o, "Bearer demo-free\n x\t\n \n", "digest"); got.code != 0 || got.stdout != ""+
+		"e1f4fdb94683a17c8a5d9e6dc6cca27c4a2f827dbe26ede139c17a61127b1f4f\n"+
+		"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n" ||
+		!strings.Contains(got.stderr, "line 1: ") || !strings.Contains(got.stderr, "line 2: ") || strings.Contains(got.stderr, "demo-free") {
+		t.Errorf("rls digest of headers: got exit code %d, %q and %q, want the SHA-256 of both keys, and a word on each", got.code, got.stdout, got.stderr)
+	}
 	for _, path := range []string{"../internal/config/example/rules.yaml"} {
 		if got := run(t, o, "", "validate", path); got.code != 0 || !strings.Contains(got.stdout, "valid") {
 			t.Errorf("rls validate %s: got exit code %d, %q, %q, want 0", path, got.code, got.stdout, got.stderr)

@@ -18,7 +18,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/tier"
 )
 
 // invalid puts problems on lines of their own, where editors find their places.
@@ -56,25 +55,33 @@ const maxKeyBytes = 1 << 20
 type digestCmd struct{}
 
 func digestOf(c *cli) *cobra.Command {
-	return leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
+	cmd := leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
 		func() error { return digestCmd{}.Run(c) })
+	cmd.Long = cmd.Short + " Of 'Bearer K' and of K with white space around it, the key is K."
+	return cmd
 }
 
 // Run reads keys from standard input, so that they stay out of the shell's
-// history and the process list.
+// history and the process list. It prints the digest that a request with the same text
+// in a header gets, and says so where that is not the digest of the whole line.
 func (digestCmd) Run(c *cli) error {
 	s, err := config.LoadSettings(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}
-	secrets := tier.NewSecrets(s.Secrets.Entries, s.Secrets.Key.Reveal())
+	secrets := s.NewSecrets(s.Secrets.Key)
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, maxKeyBytes)
 	read := false
-	for in.Scan() {
-		if strings.TrimSpace(in.Text()) != "" {
-			read = true
-			fmt.Println(secrets.Digest(in.Text()))
+	for line := 1; in.Scan(); line++ {
+		key := secrets.Key(in.Text())
+		if key == "" {
+			continue
+		}
+		read = true
+		fmt.Println(secrets.Digest(key))
+		if key != in.Text() {
+			fmt.Fprintf(os.Stderr, "rls: line %d: this is the digest of the API key in the line, not of the whole line; a key ends at white space, and its scheme, such as Bearer, is no part of it\n", line)
 		}
 	}
 	if err := in.Err(); err != nil {

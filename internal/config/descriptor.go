@@ -88,15 +88,15 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 	}
 }
 
-// kept is path as the rule tree has it: no API key is kept, and addresses have
-// one form.
+// kept is path as the rule tree has it: no API key is kept, and values have one
+// form.
 func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
 	cloned := false
 	for i, n := range path {
-		if n.Open() {
-			continue
+		value := policy.Canonical(descriptors.Entry{Key: n.Key, Value: n.Value})
+		if !n.Open() {
+			value = r.secrets.Value(n.Key, value)
 		}
-		value := r.secrets.Value(n.Key, policy.Canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
 		if value == n.Value {
 			continue
 		}

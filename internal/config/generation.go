@@ -175,7 +175,7 @@ func (l *loader) readRulesFiles() {
 
 func (l *loader) generation() (*Generation, error) {
 	s := &l.settings
-	secrets := tier.NewSecrets(s.Secrets.Entries, l.secret(s.Secrets.Key, s.Secrets.KeyFile).Reveal())
+	secrets := s.NewSecrets(l.secret(s.Secrets.Key, s.Secrets.KeyFile))
 	if previous := l.secret(s.Secrets.PreviousKey, s.Secrets.PreviousKeyFile); previous != "" || s.Secrets.PreviousUnkeyed {
 		secrets.Previous(previous.Reveal())
 	}

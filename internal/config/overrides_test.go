@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -230,6 +231,37 @@ subjects:
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%+v: found %q, want %s", c.secrets, got, c.want)
+		}
+	}
+}
+
+// TestOneKeyInSettings: a tiers file and requests have one digest of a key, and the
+// scheme Basic holds a key if authz.credentials says so.
+func TestOneKeyInSettings(t *testing.T) {
+	s := Default()
+	s.Tiers.Path = write(t, "tiers.yaml", `tiers: [free, starter, pro]
+default: free
+subjects:
+  - {id: acme, keys: [{plain: " Bearer k1\t"}, {plain: k2}]}
+`)
+	pair := "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:k1"))
+	for credentials, known := range map[string][]string{
+		"bearer":       {"k1", "bearer k1", " ApiKey\tk1", "k2 "},
+		"bearer basic": {"k1", "bearer k1", " ApiKey\tk1", "k2 ", pair, strings.ToUpper(pair[:5]) + " " + pair[5:] + " "},
+	} {
+		s.Authz.Credentials = strings.Fields(credentials)
+		g, err := Load(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, value := range []string{"k1", "bearer k1", " ApiKey\tk1", "k2 ", pair, strings.ToUpper(pair[:5]) + " " + pair[5:] + " ", "K1", "bearer k3"} {
+			if g.Rules.Tiers().ByDigest(g.Secrets.Digest(value)) != nil {
+				got = append(got, value)
+			}
+		}
+		if diff := cmp.Diff(known, got); diff != "" {
+			t.Errorf("%s: what is a key of acme (-want +got):\n%s", credentials, diff)
 		}
 	}
 }

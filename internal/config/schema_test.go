@@ -336,7 +336,7 @@ func TestRulesInDocs(t *testing.T) {
 // saying something that is hard to understand.
 var beyondSchema = []string{
 	// One value beside another.
-	"rules-by-tier-default-beside-limit", "rules-duplicate-address", "rules-duplicate-descriptor",
+	"rules-by-tier-default-beside-limit", "rules-duplicate-address", "rules-duplicate-descriptor", "rules-duplicate-space",
 	"rules-duplicate-domain", "rules-limits-same-window",
 	"rules-modes-that-contradict", "rules-replaces-cycle", "rules-replaces-itself", "rules-replaces-long-cycle",
 	"rules-requests-per-unit-alone", "rules-share-threshold-without-wildcard", "rules-unlimited-false",

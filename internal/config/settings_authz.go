@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/slidegate/slidegate/internal/tier"
 )
 
 // Authz says how requests are authorized (Envoy's ext_authz).
@@ -99,6 +101,18 @@ func ParseCredential(text string) (Credential, error) {
 		return c, nil
 	}
 	return none, fmt.Errorf("%s is not one of header:NAME, bearer, basic, apikey, query:NAME, cookie:NAME", quote(text))
+}
+
+// NewSecrets returns what digests API keys under a secret, as the settings say. The
+// scheme Basic holds a key only if authz.credentials names it.
+func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
+	secrets := tier.NewSecrets(s.Secrets.Entries, secret.Reveal())
+	for _, text := range s.Authz.Credentials {
+		if c, err := ParseCredential(text); err == nil && c.Kind == CredentialBasic {
+			secrets.BasicHoldsKey()
+		}
+	}
+	return secrets
 }
 
 // A LabelHeader is a header with a label of the subject.

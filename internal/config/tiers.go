@@ -227,7 +227,7 @@ func (t *tiersReader) digest(d *decoder, f *field[subjectKey]) (string, bool) {
 	case f.bad:
 	case k.SHA256.set && k.Plain.set:
 		d.problem(f.spot, "both sha256 and plain: give one of the two")
-	case k.Plain.set && k.Plain.value == "":
+	case k.Plain.set && t.secrets.Key(string(k.Plain.value)) == "":
 		d.problem(k.Plain.spot, "an API key cannot be empty")
 	case k.Plain.set:
 		t.plain++

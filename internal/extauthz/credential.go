@@ -1,10 +1,13 @@
 package extauthz
 
 import (
-	"encoding/base64"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
 // Kind is a place where a request has its API key.
@@ -32,11 +35,11 @@ const (
 func (k Kind) scheme() string {
 	switch k {
 	case Bearer:
-		return "Bearer"
+		return tier.SchemeBearer
 	case Basic:
-		return "Basic"
+		return tier.SchemeBasic
 	default:
-		return "ApiKey"
+		return tier.SchemeAPIKey
 	}
 }
 
@@ -46,12 +49,6 @@ type Credential struct {
 	// Name is that of the header, parameter or cookie.
 	Name string
 }
-
-// maxKey bounds an API key, and maxPair a user with a password, in bytes.
-const (
-	maxKey  = 4 << 10
-	maxPair = 2 * maxKey
-)
 
 const (
 	headerAuthorization = "authorization"
@@ -67,25 +64,47 @@ const (
 	malformed
 )
 
-// find returns the API key of the first credential that is there.
-func find(r *request, credentials []Credential) (key string, p presence) {
-	for _, c := range credentials {
+// find returns the API key of the first credential that is there, and the places
+// behind it.
+func find(r *request, credentials []Credential) (key string, p presence, behind []Credential) {
+	for i, c := range credentials {
 		if key, p = c.find(r); p != absent {
+			behind = credentials[i+1:]
 			break
 		}
 	}
-	if p == present && !validKey(key) {
-		return "", malformed
+	if p == present && !tier.ValidKey(key) {
+		return "", malformed, nil
 	}
-	return key, p
+	return key, p, behind
 }
+
+// appendOthers appends to keys those in the given places that are neither first nor
+// in keys. It reports false if a place is malformed: an application may read a key
+// there that rls cannot look up. An empty value, or one that is only too long, is no
+// subject's key and is left out.
+func appendOthers(keys []string, first string, r *request, places []Credential) (all []string, ok bool) {
+	for _, c := range places {
+		switch key, p := c.find(r); {
+		case p == absent:
+		case p == malformed, strings.ContainsFunc(key, invisible):
+			return keys, false
+		case tier.ValidKey(key) && key != first && !slices.Contains(keys, key):
+			keys = append(keys, key)
+		}
+	}
+	return keys, true
+}
+
+// invisible reports whether c is not visible ASCII.
+func invisible(c rune) bool { return c <= ' ' || c > '~' }
 
 // find returns what stands in one place. It may still be no key.
 func (c Credential) find(r *request) (key string, p presence) {
 	switch c.Kind {
 	case Header:
 		value, lines := r.fields.get(c.Name, ",")
-		return single(strings.Trim(value, " \t"), lines)
+		return single(descriptors.Trim(value), lines)
 	case Query:
 		return c.findParameter(r)
 	case Cookie:
@@ -108,39 +127,21 @@ func single(value string, times int) (string, presence) {
 	}
 }
 
-// validKey reports whether text can be an API key: visible ASCII.
-func validKey(text string) bool {
-	for i := range len(text) {
-		if text[i] <= ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return text != "" && len(text) <= maxKey
-}
-
 func (c Credential) findAuthorization(r *request) (string, presence) {
 	value, lines := r.fields.get(headerAuthorization, ",")
 	if lines == 0 || !c.inAuthorization(value) {
 		return "", absent // another scheme is another credential
 	}
-	_, rest := cutScheme(value)
+	_, rest := tier.CutScheme(value)
 	key, p := single(rest, lines)
 	if p != present || c.Kind != Basic {
 		return key, p
 	}
-	pair, err := base64.StdEncoding.DecodeString(key)
-	if err != nil || len(pair) > maxPair {
+	key, ok := tier.BasicKey(key)
+	if !ok {
 		return "", malformed
 	}
-	user, password, ok := strings.Cut(string(pair), ":")
-	switch {
-	case !ok:
-		return "", malformed
-	case password == "":
-		return user, present
-	default:
-		return password, present
-	}
+	return key, present
 }
 
 // inAuthorization reports whether the scheme stands in Authorization, or in one of
@@ -149,19 +150,11 @@ func (c Credential) inAuthorization(value string) bool {
 	for more := true; more; {
 		var one string
 		one, value, more = strings.Cut(value, ",")
-		if scheme, _ := cutScheme(one); strings.EqualFold(scheme, c.Kind.scheme()) {
+		if scheme, _ := tier.CutScheme(one); strings.EqualFold(scheme, c.Kind.scheme()) {
 			return true
 		}
 	}
 	return false
-}
-
-func cutScheme(value string) (scheme, rest string) {
-	value = strings.Trim(value, " \t")
-	if i := strings.IndexAny(value, " \t"); i >= 0 {
-		return value[:i], strings.TrimLeft(value[i:], " \t")
-	}
-	return value, ""
 }
 
 func (c Credential) findParameter(r *request) (string, presence) {

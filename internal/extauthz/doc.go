@@ -6,7 +6,9 @@
 //
 //  1. The first credential of Options.Credentials that is there counts. It is
 //     digested at once.
-//  2. Options.Subjects says whose it is, within Options.Wait.
+//  2. Options.Subjects says whose it is, within Options.Wait. If there are keys in
+//     other places, it says within the same time whose they are: keys of two known
+//     subjects are refused, because the upstream might serve the second one.
 //  3. Where the context of the route names a domain, the descriptors of its
 //     template are decided by the same policy.Decider as those of
 //     internal/ratelimit ([Service] says how).
@@ -25,7 +27,7 @@
 // # What a client cannot do
 //
 // A credential that is there twice is refused, whichever of the two a later
-// service would take, and so is a parameter of which only some services make the
+// service would take, also in a place behind the first one. So is a parameter of which only some services make the
 // credential's name. Headers that tell the upstream who calls are overwritten or
 // removed in every answer that lets a request pass. Nothing of a request is
 // repeated in an answer's body. What an answer says of a subject goes out only if

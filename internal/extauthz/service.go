@@ -39,14 +39,15 @@ type Options struct {
 	Log *zap.Logger
 
 	// Credentials are the places where an API key may be; the first that has one
-	// counts.
+	// counts. Keys in the others must not be another subject's.
 	Credentials []Credential
 	// RemoveCredential takes credentials off a request that passes. Query parameters
 	// are taken off in any case.
 	RemoveCredential bool
 	// Realm stands in WWW-Authenticate.
 	Realm string
-	// Wait is how long one request waits for Subjects at most.
+	// Wait is how long one request waits for Subjects at most, however many keys it
+	// has.
 	Wait time.Duration
 	// PlainKeys has Subjects asked by API keys themselves, and not by their digests.
 	PlainKeys bool
@@ -147,9 +148,11 @@ func NewService(o Options) *Service {
 type call struct {
 	in          request
 	step        step
-	result      Result // as far as is known
-	fingerprint string // of the API key; empty without one
-	key         string // the API key itself
+	result      Result   // as far as is known
+	fingerprint string   // of the API key; empty without one
+	key         string   // the API key itself
+	others      []string // API keys in further places
+	checked     int      // how many of others are no other subject's
 	subject     *tier.Subject
 	caller      policy.Caller
 	id, tier    string
@@ -173,6 +176,7 @@ type step int
 const (
 	atStart  step = iota // nothing is known
 	atKey                // there is an API key; whose it is comes next
+	atOthers             // its subject is known; whose the other API keys are comes next
 	atCaller             // it is known who calls
 	atLimits             // there are limits; whether they have room comes next
 )
@@ -196,6 +200,7 @@ func (c *call) forget() {
 			Descriptors: emptied(c.request.Descriptors, maxKept),
 			Plain:       emptied(c.request.Plain, maxKept),
 		},
+		others:  emptied(c.others, maxKept),
 		entries: emptied(c.entries, maxKept), verdict: c.verdict, fields: emptied(c.fields, maxKept),
 		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, names: emptied(c.names, maxKept),
 		encoded: emptied(c.encoded, maxKeptBytes),
@@ -308,7 +313,17 @@ func (s *Service) end(answer []byte, c *call) []byte {
 // if it was called.
 func (s *Service) decide(ctx context.Context, c *call) {
 	if s.find(c) {
-		s.identify(c, s.opts.Secrets.Resolve(ctx, s.subjects(), c.fingerprint, s.plain(c), s.opts.Wait))
+		var start time.Time
+		if len(c.others) > 0 {
+			start = time.Now()
+		}
+		s.lookUp(c, func(key, fingerprint string) (tier.Answer, bool) {
+			wait := s.opts.Wait
+			if !start.IsZero() { // all keys of a request share its time
+				wait = max(0, wait-time.Since(start))
+			}
+			return s.opts.Secrets.Resolve(ctx, s.subjects(), fingerprint, s.plain(key), wait), true
+		})
 	}
 	if s.describe(c) {
 		s.limit(c, s.opts.Decider.Decide(ctx, &c.request, &c.verdict))
@@ -320,11 +335,11 @@ func (s *Service) decide(ctx context.Context, c *call) {
 // Where it has not, nothing of the request was counted.
 func (s *Service) try(c *call) (decided bool) {
 	if s.find(c) {
-		a, ok := s.opts.Secrets.Try(s.subjects(), c.fingerprint, s.plain(c))
-		if !ok {
+		if !s.lookUp(c, func(key, fingerprint string) (tier.Answer, bool) {
+			return s.opts.Secrets.Try(s.subjects(), fingerprint, s.plain(key))
+		}) {
 			return false
 		}
-		s.identify(c, a)
 	}
 	if s.describe(c) {
 		ok, err := s.opts.Decider.Try(&c.request, &c.verdict)
@@ -348,7 +363,7 @@ func (s *Service) settle(c *call) {
 // find finds the credential of a request, and reports whether to ask whose it is.
 func (s *Service) find(c *call) (ask bool) {
 	if c.step > atStart {
-		return c.step == atKey
+		return c.step < atCaller
 	}
 	c.step = atCaller
 	if c.in.crowded {
@@ -356,7 +371,7 @@ func (s *Service) find(c *call) (ask bool) {
 		c.result = Misconfigured
 		return false
 	}
-	key, p := find(&c.in, s.opts.Credentials)
+	key, p, behind := find(&c.in, s.opts.Credentials)
 	switch p {
 	case malformed:
 		c.result = Malformed
@@ -370,8 +385,40 @@ func (s *Service) find(c *call) (ask bool) {
 		c.result = Anonymous
 		return false
 	}
+	ok := false
+	if c.others, ok = appendOthers(c.others, key, &c.in, behind); !ok {
+		c.result = Malformed
+		return false
+	}
 	c.key, c.fingerprint = key, s.opts.Secrets.Fingerprint(key)
 	c.step = atKey
+	return true
+}
+
+// lookUp asks whose the API keys of a request are. It reports false if ask has no
+// answer, and goes on with the same key when it is called again.
+func (s *Service) lookUp(c *call, ask func(key, fingerprint string) (a tier.Answer, ok bool)) (done bool) {
+	if c.step == atKey {
+		a, ok := ask(c.key, c.fingerprint)
+		if !ok {
+			return false
+		}
+		s.identify(c, a)
+		c.step = atOthers
+	}
+	for ; c.checked < len(c.others) && c.result == Authenticated; c.checked++ {
+		key := c.others[c.checked]
+		a, ok := ask(key, s.opts.Secrets.Fingerprint(key))
+		switch {
+		case !ok:
+			return false
+		case a.Subject != nil && a.Subject.ID != c.id:
+			c.result = Ambiguous
+		case a.Subject == nil && a.Unavailable:
+			c.result = Unavailable
+		}
+	}
+	c.step = atCaller
 	return true
 }
 
@@ -392,17 +439,16 @@ func (s *Service) subjects() tier.Resolver {
 	return nobody{}
 }
 
-// plain is the API key for who has to be asked by it, else empty.
-func (s *Service) plain(c *call) string {
+// plain returns an API key for a source that has to be asked by it, else "".
+func (s *Service) plain(key string) string {
 	if s.opts.PlainKeys {
-		return c.key
+		return key
 	}
 	return ""
 }
 
 // identify says who calls by what is known of the API key.
 func (s *Service) identify(c *call, a tier.Answer) {
-	c.step = atCaller
 	switch {
 	case a.Subject == nil && a.Unavailable:
 		c.result = Unavailable
@@ -537,6 +583,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	if !hidden {
 		return value, true
 	}
+	value = s.opts.Secrets.Key(value)
 	fingerprint := s.opts.Secrets.Fingerprint(value)
 	if e.secret && s.opts.PlainKeys {
 		c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: fingerprint, Key: value})

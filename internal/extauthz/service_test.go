@@ -109,7 +109,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		hobbyKey: {ID: "hobby", Tier: "free"},
 		goneKey:  {ID: "gone", Tier: "free", Disabled: true},
 	} {
-		if err := dir.Add(subject, secrets.Digest(key)); err != nil {
+		if err := dir.Add(subject, secrets.Digest(key), secrets.Digest("second-"+key)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -133,7 +133,7 @@ func TestPathsAreNotChanged(t *testing.T) {
 func TestPlainKeys(t *testing.T) {
 	s := newService(t, nil, func(o *Options) { o.PlainKeys = true })
 	c := new(call)
-	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%;api_key=demo;b=text"}, "x-key: k1", "x-secret: k2"))
+	read(t, &c.in, ask("/", map[string]string{"descriptors": "api_key=%REQ(x-key)%;a=%REQ(x-secret)%;api_key=demo;b=text"}, "x-key: \tbearer  k1 ", "x-secret: k2"))
 	described(t, s, c)
 	want := []policy.PlainKey{{Fingerprint: s.opts.Secrets.Fingerprint("k1"), Key: "k1"}, {Fingerprint: s.opts.Secrets.Fingerprint("demo"), Key: "demo"}}
 	if diff := cmp.Diff(want, c.request.Plain); diff != "" {
@@ -142,6 +142,28 @@ func TestPlainKeys(t *testing.T) {
 	c.forget()
 	if p := c.request.Plain[:1]; p[0].Key != "" {
 		t.Error("a key outlives its request")
+	}
+}
+
+// TestWhiteSpaceAroundTakenValues: what a template takes from a request or from the
+// route is limited as it is without white space around it.
+func TestWhiteSpaceAroundTakenValues(t *testing.T) {
+	for name, context := range map[string]map[string]string{
+		"a header":  {"domain": "edge", "descriptors": "route=%REQ(x-route)%"},
+		"the route": {"domain": "edge", "descriptors": "route", "route": "\tlogin "},
+	} {
+		s := newService(t, nil, nil)
+		for i, value := range []string{"login", " login", "login\t", " \t login "} {
+			want := Limited
+			if i == 0 {
+				want = Authenticated
+			}
+			clear(s.meters.results)
+			s.check(t, ask("/", context, "x-api-key: acme-key", "x-route: "+value))
+			if s.meters.results[want] != 1 {
+				t.Errorf("%s, %q: got %v, want %v", name, value, s.meters.results, want)
+			}
+		}
 	}
 }
 

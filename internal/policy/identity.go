@@ -286,10 +286,12 @@ func clientAddress(req *Request) string {
 	return masked
 }
 
-// canonical returns the value of an entry in its one form. IPv4 addresses mapped
-// into IPv6 are unmapped and zones dropped: Envoy passes on such text from a
-// trusted X-Forwarded-For, and one client must not have two logs.
+// canonical returns the value of an entry in its one form, without spaces and tabs
+// around it. IPv4 addresses mapped into IPv6 are unmapped and zones dropped: Envoy
+// passes on such text from a trusted X-Forwarded-For, and one client must not have two
+// logs.
 func canonical(e descriptors.Entry) string {
+	e.Value = descriptors.Trim(e.Value)
 	switch e.Key {
 	case keyAddress:
 		if strings.IndexByte(e.Value, ':') < 0 {
@@ -307,6 +309,6 @@ func canonical(e descriptors.Entry) string {
 }
 
 // Canonical returns the value of an entry in the one form that rules and requests
-// are compared in: of a client address, IPv4 as such and without a zone. Other
-// values are as they are.
+// are compared in: without spaces and tabs at its ends, and of a client address, IPv4
+// as such and without a zone. Everything else stays as it is.
 func Canonical(e descriptors.Entry) string { return canonical(e) }

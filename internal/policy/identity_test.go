@@ -262,3 +262,75 @@ func TestPreviousSecret(t *testing.T) {
 		t.Errorf("%d keys were found under the previous secret, want 1", n)
 	}
 }
+
+// TestWhiteSpaceAroundValues: a value has one log and one rule, whatever spaces and
+// tabs are around it in the request or in the rules.
+func TestWhiteSpaceAroundValues(t *testing.T) {
+	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t), TrustedEntry: "tier"})
+	for i, path := range [][]descriptors.Node{
+		{one("route", "\tsearch ")},
+		{{Key: "path", Value: " /files/* ", Pattern: true}},
+		{anyOf("path")},
+		{one("api_key", " vip-key\t")},
+		{anyOf("remote_address")},
+		{anyOf("consumer")},
+	} {
+		r := Rule{Domain: "edge", Path: path, Terms: per(uint64(i+1), time.Hour)}
+		if path[0].Key == "consumer" {
+			r.Subject = "consumer"
+			r.ByTier = map[string]Terms{"starter": per(7, time.Hour)}
+		}
+		if err := rs.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := new(spend)
+	decider, _ := newDecider(t, rs, store)
+	vip := secrets.Digest("vip-key")
+	for _, tt := range []struct {
+		key, value string
+		want       uint64
+		log        string // "": not looked at
+	}{
+		{"route", "search", 1, "{edge|route=search}:edge|route=search"},
+		{"path", "/files/a", 2, ""},
+		{"path", "/files/a b", 2, ""},
+		{"path", "/other", 3, ""},
+		{"path", "", 3, ""},
+		{"api_key", "vip-key", 4, "{edge|api_key=" + vip + "}:edge|api_key=" + vip},
+		{"remote_address", "::ffff:192.0.2.7", 5, "{192.0.2.7}:edge|remote_address:192.0.2.7"},
+		{"consumer", "acme", 7, "{id.acme}:edge|consumer:id.acme"},
+	} {
+		first := ""
+		for _, padding := range []string{"", " ", "\t", " \t "} {
+			for _, value := range []string{tt.value + padding, padding + tt.value, padding + tt.value + padding} {
+				var v Verdict
+				req := &Request{Domain: "edge", Descriptors: []Descriptor{
+					{Cost: 1, Entries: descriptors.Descriptor{{Key: tt.key, Value: secrets.Value(tt.key, value)}}},
+					{Cost: 1, Entries: descriptors.Descriptor{{Key: "tier", Value: padding + "starter" + padding}}},
+				}}
+				if err := decider.Decide(t.Context(), req, &v); err != nil {
+					t.Fatal(err)
+				}
+				log := store.checks[0].Key
+				if first == "" {
+					first = log
+				}
+				if v.Limits[0].Limit.Hits != tt.want || log != first || tt.log != "" && log != tt.log {
+					t.Errorf("%s=%q: the limit %d and the log %s, want %d and %s", tt.key, value, v.Limits[0].Limit.Hits, log, tt.want, first)
+				}
+			}
+		}
+		// Other white space is a part of the value.
+		for _, padding := range []string{"\u00a0", "\u0085", "\v", "\n"} {
+			var v Verdict
+			req := &Request{Domain: "edge", Descriptors: []Descriptor{{Cost: 1, Entries: descriptors.Descriptor{{Key: tt.key, Value: secrets.Value(tt.key, tt.value+padding)}}}}}
+			if err := decider.Decide(t.Context(), req, &v); err != nil {
+				t.Fatal(err)
+			}
+			if len(v.Limits) > 0 && store.checks[0].Key == first {
+				t.Errorf("%s=%q has the log of %q", tt.key, tt.value+padding, tt.value)
+			}
+		}
+	}
+}

@@ -290,6 +290,8 @@ func (rs *Rules) Add(r Rule) error {
 			r.Path[i].Value = rs.secrets.Value(n.Key, canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
 		case rs.secrets.Is(n.Key) && strings.Trim(n.Value, descriptors.Wildcard) != "":
 			return fmt.Errorf("%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", n.Key)
+		default:
+			r.Path[i].Value = descriptors.Trim(n.Value)
 		}
 	}
 	r.label = labelOf(rs.secrets, r.Domain, r.Path)

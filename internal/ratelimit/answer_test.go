@@ -108,7 +108,7 @@ func echoed(m map[string]any, asked *rlsv3.RateLimitRequest) {
 	for _, d := range asked.GetDescriptors() {
 		entries := []any{}
 		for _, e := range d.GetEntries() {
-			value := e.GetValue()
+			value := strings.Trim(e.GetValue(), " \t")
 			if e.GetKey() == "api_key" {
 				value = "***"
 			}

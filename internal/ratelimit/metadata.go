@@ -21,8 +21,9 @@ func appendMetadata(b []byte, v *policy.Verdict, asked []byte) []byte {
 }
 
 // appendEcho appends the entries of metadata that repeat a request, as
-// envoyproxy/ratelimit lays them out. It is as it was sent but for API keys, so this
-// is called before the request is decided: that brings addresses into their one form.
+// envoyproxy/ratelimit lays them out. It is as it was sent, without API keys and without
+// the white space around values, which does not count. So this is called before the
+// request is decided: that brings addresses into their one form.
 func appendEcho(b []byte, m *message, secrets *tier.Secrets) []byte {
 	b = wire.AppendEntry(b, "descriptors", func(b []byte) []byte {
 		return wire.AppendListValue(b, func(b []byte) []byte {
@@ -49,7 +50,7 @@ func (d *asked) appendEcho(b []byte, entries []descriptors.Entry, secrets *tier.
 	b = wire.AppendEntry(b, "entries", func(b []byte) []byte {
 		return wire.AppendListValue(b, func(b []byte) []byte {
 			for _, e := range entries {
-				value := e.Value
+				value := descriptors.Trim(e.Value)
 				if secrets.Is(e.Key) {
 					value = "***"
 				}

@@ -267,7 +267,7 @@ func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 		if !secrets.Is(e.Key) {
 			continue
 		}
-		key := e.Value
+		key := secrets.Key(e.Value)
 		e.Value = secrets.Fingerprint(key)
 		if keepKeys {
 			c.request.Plain = append(c.request.Plain, policy.PlainKey{Fingerprint: e.Value, Key: key})

@@ -16,7 +16,8 @@
 //
 // # An API key is a secret
 //
-// A key is digested where it enters the process and never kept. With a secret
+// A key is digested where it enters the process and never kept. [Secrets.Key] finds it
+// in the value of a header, so that each spelling of one credential has one digest. With a secret
 // (setting secrets.key) the digest is HMAC-SHA-256 (RFC 2104), so that somebody
 // who reads a digest cannot find the key by guessing; without one it is plain
 // SHA-256, which is fine for keys that are long and random.

@@ -23,6 +23,8 @@ type Secrets struct {
 	current  digester
 	previous *digester // nil: none
 	found    atomic.Uint64
+	// basicHoldsKey: the scheme Basic holds an API key.
+	basicHoldsKey bool
 }
 
 // digester makes digests under one secret.
@@ -147,19 +149,21 @@ func appendLower(b []byte, text string) []byte {
 	return b
 }
 
-// Digest returns the digest of an API key as 64 lower-case hex digits.
-func (s *Secrets) Digest(apiKey string) string {
-	text := s.current.digest(apiKey)
+// Digest returns the digest of the API key in a value, which [Secrets.Key] finds, as
+// 64 lower-case hex digits.
+func (s *Secrets) Digest(value string) string {
+	text := s.current.digest(s.Key(value))
 	return string(text[:])
 }
 
-// Fingerprint returns what may be kept of an API key: its digest, and behind it
-// that under the previous secret where there is one.
-func (s *Secrets) Fingerprint(apiKey string) string {
+// Fingerprint returns what may be kept of the API key in a value: its digest, and
+// behind it that under the previous secret where there is one.
+func (s *Secrets) Fingerprint(value string) string {
 	if s.previous == nil {
-		return s.Digest(apiKey)
+		return s.Digest(value)
 	}
-	current, previous := s.current.digest(apiKey), s.previous.digest(apiKey)
+	key := s.Key(value)
+	current, previous := s.current.digest(key), s.previous.digest(key)
 	return string(append(current[:], previous[:]...))
 }
 

@@ -11,6 +11,19 @@ import (
 // compare byte by byte.
 type Entry struct{ Key, Value string }
 
+// Trim returns a value without the spaces and tabs at its ends, which are no part of
+// the value of a header field (RFC 9110, section 5.5). Envoy passes them on, and an
+// application may not see them. No other white space is removed.
+func Trim(value string) string {
+	for value != "" && (value[0] == ' ' || value[0] == '\t') {
+		value = value[1:]
+	}
+	for n := len(value) - 1; n >= 0 && (value[n] == ' ' || value[n] == '\t'); n-- {
+		value = value[:n]
+	}
+	return value
+}
+
 // A Descriptor is an ordered list of entries.
 type Descriptor []Entry
 
