@@ -43,7 +43,7 @@ func (v *View) Growth(c *Check) int {
 		return 0
 	}
 	need := v.total - v.live // slots, as Charge has it
-	if need == 0 || v.stamp(c.Precision, 0) > v.newest {
+	if need == 0 || v.stamp(c, 0) > v.newest {
 		need++
 	}
 	size := cap(v.log)
