@@ -449,7 +449,7 @@ const (
 	maxFailures     = 1000
 	minLogSlots     = window.ExactHits + 2 // what a rule without a precision needs
 	maxLogSlots     = 50_000_000           // a value in Redis holds no more
-	maxDetailSeries = 1_000_000 // each takes about 1 kB here and much more where it is stored
+	maxDetailSeries = 1_000_000            // each takes about 1 kB here and much more where it is stored
 	maxSetTime      = 24 * time.Hour
 )
 

@@ -15,6 +15,9 @@ type nodeState struct {
 	Name string
 	// Reason is why it does not decide; empty: it does, as far as is known.
 	Reason string
+	// Evicts is its maxmemory-policy if that makes it throw logs away; empty: it
+	// does not, as far as is known.
+	Evicts string
 }
 
 // A storeState is what is known of the servers of a store.
@@ -38,6 +41,13 @@ type probes struct {
 func (p *probes) healthcheck(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, "OK\nstore: %s\n", p.storeText())
+	if p.state != nil {
+		for _, s := range p.state().Nodes {
+			if s.Evicts != "" {
+				fmt.Fprintf(w, "warning: %s has the maxmemory-policy %s: when its memory is full it evicts logs, which resets their limits; set noeviction\n", s.Name, s.Evicts)
+			}
+		}
+	}
 	if p.tiers != nil {
 		fmt.Fprintf(w, "tiers: %s\n", p.tiers())
 	}

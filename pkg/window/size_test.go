@@ -151,7 +151,7 @@ func TestDebtIsBounded(t *testing.T) {
 	if most := 131 + 9*(2*ExactHits+2)*5/4; len(log) > most {
 		t.Errorf("the log has %d bytes, want at most %d", len(log), most)
 	}
-	// At each instant at least as much is used as was charged within the 
+	// At each instant at least as much is used as was charged within the
 	free := c
 	free.Mode, free.Cost, free.Limit.Hits = Enforce, 0, 2*charges
 	for at := start + 9*(charges-1); at < start+9*charges+win.Microseconds(); at += 997 {

@@ -44,7 +44,8 @@ type node struct {
 	asked  atomic.Int64 // local time of the last call for it
 	probes atomic.Bool  // a probe runs
 
-	refuses atomic.Pointer[Error] // why it does not write; nil: it does
+	refuses atomic.Pointer[Error]  // why it does not write; nil: it does
+	policy  atomic.Pointer[string] // its maxmemory-policy, empty if it cannot be read; nil: not asked yet
 
 	mu       sync.Mutex
 	queue    []*message
