@@ -13,7 +13,8 @@ import (
 // have an expiry, so the volatile policies evict them too.
 const NoEviction = "noeviction"
 
-// policyInterval is how often the policies of servers are read at most.
+// policyInterval is how long after a connection the policies of servers are read, and
+// so how often at most.
 const policyInterval = time.Second
 
 // errNoPolicy says that a server does not tell its policy.
@@ -34,18 +35,20 @@ func (s *Store) Connected() {
 	s.reading.Do(func() { s.background(s.readPolicies) })
 }
 
-// readPolicies reads the policies after each connection.
+// readPolicies reads the policies after each connection: somewhat later, so that the
+// connection is there to be used, and others that are made with it need no look of
+// their own.
 func (s *Store) readPolicies() {
 	for {
 		select {
 		case <-s.connected:
-			s.readPolicy()
 		case <-s.stopped.Done():
 			return
 		}
 		if !s.pause(policyInterval) {
 			return
 		}
+		s.readPolicy()
 	}
 }
 
