@@ -29,7 +29,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 			granted[command] = true
 		}
 	}
-	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true}
+	needed := map[string]bool{"select": true, "eval": true, "evalsha": true, "script|load": true, "subscribe": true, "ping": true, "info": true}
 	takeBack := read(t, "pkg/window/redisstore/takeback.lua")
 	for _, text := range []string{read(t, "pkg/window/redisstore/take.lua"), takeBack} {
 		for _, m := range regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {

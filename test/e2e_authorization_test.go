@@ -475,7 +475,7 @@ func TestADeniedGRPCCall(t *testing.T) {
 		{"", codes.Unauthenticated},
 		{"planted-unknown", codes.Unauthenticated},
 		{"gone-key", codes.PermissionDenied},
-		{"other-key", codes.Internal}, // beside a key of acme
+		{"other-key", codes.Internal},   // beside a key of acme
 		{"zeta-key", codes.Unavailable}, // of the second call
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -106,6 +106,9 @@ func loadAs(t *testing.T, file string) error {
 		s.Tiers.Path = file
 	case "rules":
 		s.Rules.Path = file
+	case "redis": // rules, with logs in Redis
+		s.Rules.Path = file
+		s.Store.Type = StoreRedis
 	case "untiered":
 		s.Rules.Path = file
 		s.Tiers.Source = TiersNone

@@ -270,6 +270,9 @@ again:
 		domains:    make(map[string]*domainReader),
 		keys:       make(map[string]bool),
 	}
+	if l.settings.Store.Type == StoreRedis {
+		r.maxLogSlots = l.settings.Store.Redis.MaxLogSlots
+	}
 	if l.settings.Rules.ShadowMode {
 		r.rules.ObserveAll()
 	}

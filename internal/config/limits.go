@@ -305,6 +305,7 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 	case !p.chosen:
 		return window.Precision(l)
 	case p.exact <= l.Window:
+		r.boundLog(l, written, p, at)
 		return p.exact
 	case p.inherited:
 		r.decoder.problem(at, "the precision %s on line %d is longer than the window of %s: give this tier its own", quote(p.text), p.line, written.length(l.Window))
@@ -312,6 +313,28 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 		r.decoder.problem(p.spot, "%s is longer than the window of %s", quote(p.text), written.length(l.Window))
 	}
 	return 0
+}
+
+// slotsAMillisecond is how many slots of a log Redis moves in about a millisecond, by
+// the topic "longest" of test/windowbench.
+const slotsAMillisecond = 12_500
+
+// boundLog refuses a limit whose log needs more slots than the store may keep: Redis
+// does nothing else while it moves them. Only a chosen precision needs so many.
+func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at spot) {
+	check := window.Check{Limit: l, Precision: p.exact}
+	slots := window.LogSlots(&check)
+	if r.maxLogSlots == 0 || slots <= r.maxLogSlots {
+		return
+	}
+	if !p.inherited {
+		at = p.spot
+	}
+	parts := time.Duration(r.maxLogSlots - 2)
+	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
+	r.decoder.problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
+		"give precision auto or at least %v, or let store.redis.max_log_slots, now %d, allow it",
+		quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.maxLogSlots)
 }
 
 // noLease is what lease says where a rule has one that does not hold for a limit.

@@ -52,6 +52,8 @@ type rulesReader struct {
 	// it is not judged.
 	tiers      []string
 	tiersKnown bool
+	// maxLogSlots is how many slots the log of a limit may need. Zero: any number.
+	maxLogSlots int
 	// whole are the files that are read as one tree of nodes, since an earlier
 	// attempt found no other way.
 	whole map[string]bool

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Settings say how the service runs. The zero value is not usable; [Default] and
@@ -123,6 +125,7 @@ type Redis struct {
 	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
 	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"for making a connection, which goes on while requests that wait for it give up at store.timeout"`
 	KeyPrefix            string        `yaml:"key_prefix" doc:"what every key in Redis begins with"`
+	MaxLogSlots          int           `yaml:"max_log_slots" doc:"slots that the log of one limit may need; a rule whose precision asks for more is refused. Redis does nothing else while a log grows, about 1 ms for each 12,500 slots, so 1,000,000 slots stop it for about 80 ms"`
 	Breaker              Breaker       `yaml:"breaker"`
 }
 
@@ -207,6 +210,7 @@ func Default() Settings {
 				URL:         "redis://127.0.0.1:6379/0",
 				DialTimeout: 250 * time.Millisecond,
 				KeyPrefix:   "slidegate:",
+				MaxLogSlots: 20_000,
 				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
 			},
 		},
@@ -446,7 +450,9 @@ const (
 	maxReplicas     = 100_000
 	maxLocalKeys    = 100_000_000 // far more than a process can hold
 	maxFailures     = 1000
-	maxDetailSeries = 1_000_000 // each takes about 1 kB here and much more where it is stored
+	minLogSlots     = window.ExactHits + 2 // what a rule without a precision needs
+	maxLogSlots     = 50_000_000           // a value in Redis holds no more
+	maxDetailSeries = 1_000_000            // each takes about 1 kB here and much more where it is stored
 	maxSetTime      = 24 * time.Hour
 )
 

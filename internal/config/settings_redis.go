@@ -399,6 +399,7 @@ func ReadPassword(file string) (Secret, error) {
 func (l *settingsLoader) redis() {
 	r := &l.settings.Store.Redis
 	l.redisConnection("store.redis", r)
+	l.between("store.redis.max_log_slots", r.MaxLogSlots, minLogSlots, maxLogSlots)
 	l.between("store.redis.breaker.failures", r.Breaker.Failures, 1, maxFailures)
 	l.timeBetween("store.redis.breaker.probe_interval", r.Breaker.ProbeInterval, minProbeInterval, time.Minute)
 }

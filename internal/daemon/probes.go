@@ -16,6 +16,9 @@ type nodeState struct {
 	Name string
 	// Reason is why it does not decide; empty: it does, as far as is known.
 	Reason string
+	// Evicts is its maxmemory-policy if that makes it throw logs away; empty: it
+	// does not, as far as is known.
+	Evicts string
 }
 
 // A storeState is what is known of the servers of a store.
@@ -37,6 +40,14 @@ type probes struct {
 // healthcheck is 200 while the process can answer, whatever the store does.
 func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 	states := []admin.State{{Of: "store", Text: p.storeText()}}
+	if p.state != nil {
+		for _, s := range p.state().Nodes {
+			if s.Evicts != "" {
+				states = append(states, admin.State{Of: "warning", Text: fmt.Sprintf(
+					"%s has the maxmemory-policy %s: when its memory is full it evicts logs, which resets their limits; set noeviction", s.Name, s.Evicts)})
+			}
+		}
+	}
 	if p.tiers != nil {
 		states = append(states, admin.State{Of: "tiers", Text: p.tiers()})
 	}

@@ -23,19 +23,25 @@ func TestProbes(t *testing.T) {
 	}{
 		{"memory", nil, false, config.ReadyStore, false, "memory", "ready"},
 		{"memory draining", nil, false, config.ReadyAlways, true, "memory", "not ready: draining"},
-		{"not reached", []node{{"a", ""}}, false, config.ReadyStore, false, "redis, not reached yet", "not ready: the store has not been reached yet"},
-		{"not reached, always", []node{{"a", ""}}, false, config.ReadyAlways, false, "redis, not reached yet", "ready"},
-		{"well", []node{{"b", ""}, {"a", ""}}, true, config.ReadyStore, false, "redis, 2 of 2 nodes decide", "ready"},
-		{"well, draining", []node{{"a", ""}}, true, config.ReadyStore, true, "redis, 1 of 1 nodes decide", "not ready: draining"},
-		{"one away", []node{{"b", "timeout"}, {"a", ""}, {"c", ""}}, true, config.ReadyStore, false, "redis, 2 of 3 nodes decide; degraded: b (timeout)", "ready"},
+		{"not reached", []node{{"a", "", ""}}, false, config.ReadyStore, false, "redis, not reached yet", "not ready: the store has not been reached yet"},
+		{"not reached, always", []node{{"a", "", ""}}, false, config.ReadyAlways, false, "redis, not reached yet", "ready"},
+		{"well", []node{{"b", "", ""}, {"a", "", ""}}, true, config.ReadyStore, false, "redis, 2 of 2 nodes decide", "ready"},
+		{"well, draining", []node{{"a", "", ""}}, true, config.ReadyStore, true, "redis, 1 of 1 nodes decide", "not ready: draining"},
+		{"one away", []node{{"b", "timeout", ""}, {"a", "", ""}, {"c", "", ""}}, true, config.ReadyStore, false, "redis, 2 of 3 nodes decide; degraded: b (timeout)", "ready"},
 		{
 			"all away",
-			[]node{{"a", "connect"}, {"b", "timeout"}},
+			[]node{{"a", "connect", ""}, {"b", "timeout", ""}},
 			true, config.ReadyStore, false,
 			"redis, 0 of 2 nodes decide; degraded: a (connect), b (timeout)", "not ready: no node of the store decides",
 		},
-		{"all away, always", []node{{"a", "x"}}, true, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
-		{"never reached and away", []node{{"a", "x"}}, false, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{"all away, always", []node{{"a", "x", ""}}, true, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{"never reached and away", []node{{"a", "x", ""}}, false, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{
+			"one evicts",
+			[]node{{"a", "", "allkeys-lru"}, {"b", "", ""}},
+			true, config.ReadyStore, false,
+			"redis, 2 of 2 nodes decide\nwarning: a has the maxmemory-policy allkeys-lru: when its memory is full it evicts logs, which resets their limits; set noeviction", "ready",
+		},
 		{"no node known", []node{}, true, config.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
 	} {
 		p := &probes{store: config.StoreMemory, ready: c.ready}

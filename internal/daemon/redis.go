@@ -43,12 +43,15 @@ const (
 // them may take.
 type redisServer struct {
 	config.Redis
-	at      string
-	timeout time.Duration
+	at        string
+	timeout   time.Duration
+	connected func() // called while a connection is made
 }
 
 // storeServer is the Redis of the store.
-func storeServer(s config.Store) redisServer { return redisServer{s.Redis, "store.redis", s.Timeout} }
+func storeServer(s config.Store) redisServer {
+	return redisServer{Redis: s.Redis, at: "store.redis", timeout: s.Timeout, connected: func() {}}
+}
 
 // redisClient makes a client for the servers of the settings. It connects to
 // nothing yet, but reads the files with credentials; they are read again when
@@ -76,6 +79,10 @@ func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) 
 	}
 	o := redisOptions(r, &servers)
 	o.Dialer, o.CredentialsProviderContext = d.dial, own.credentials
+	o.OnConnect = func(context.Context, *redis.Conn) error {
+		r.connected()
+		return nil
+	}
 
 	switch servers.Topology {
 	case config.RedisCluster:
@@ -92,7 +99,10 @@ func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) 
 			return nil, err
 		}
 		if r.SentinelPassword != "" || r.SentinelPasswordFile != "" {
-			o.OnConnect = sentinel.onConnect
+			o.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+				r.connected()
+				return sentinel.onConnect(ctx, conn)
+			}
 		}
 		return redis.NewFailoverClient(o.Failover()), nil
 	default:

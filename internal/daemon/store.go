@@ -47,6 +47,7 @@ type redisStore struct {
 	isDeaf  atomic.Bool
 	mu      sync.Mutex
 	away    map[string]bool // servers that do not decide, or not everything
+	evicts  map[string]bool // servers that may throw logs away
 }
 
 // Close gives back what is reserved and closes the client too.
@@ -60,11 +61,14 @@ func (r *redisStore) Close() error {
 // openRedis returns a store in Redis.
 func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	client, err := redisClient(storeServer(s.Store), log)
+	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
+	server := storeServer(s.Store)
+	server.connected = func() { r.Connected() }
+	client, err := redisClient(server, log)
 	if err != nil {
 		return nil, err
 	}
-	r := &redisStore{client: client, metrics: m, log: sampledLog, away: make(map[string]bool)}
+	r.client = client
 	prefix := s.Store.Redis.KeyPrefix
 	r.Store = redisstore.New(client, redisstore.Options{
 		Name:          masterName(s.Store.Redis.URL),
@@ -75,6 +79,7 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 		Refunds:       prefix + refundsChannel,
 		Changed:       r.changed,
 		Deaf:          r.deaf,
+		Policy:        r.policy,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
 			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
@@ -149,6 +154,25 @@ func (r *redisStore) deaf(err error) {
 	}
 }
 
+// policy says once for each change what the maxmemory-policy of a server means.
+func (r *redisStore) policy(node, policy string, err error) {
+	r.mu.Lock()
+	before := r.evicts[node]
+	r.evicts[node] = err == nil && policy != redisstore.NoEviction
+	evicts := r.evicts[node]
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		r.log.Warn("the maxmemory-policy of a server of the store cannot be read, so nothing will tell if it evicts logs; grant the user +info",
+			zap.String("node", node), zap.Error(err))
+	case evicts:
+		r.log.Warn("a server of the store evicts logs when its memory is full, which resets their limits; set its maxmemory-policy to noeviction",
+			zap.String("node", node), zap.String("policy", policy))
+	case before:
+		r.log.Info("a server of the store does not evict logs any more", zap.String("node", node))
+	}
+}
+
 // load makes the scripts known.
 func (r *redisStore) load(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -193,7 +217,11 @@ func (r *redisStore) state() storeState {
 		if n.Open || n.Refuses {
 			reason = cmp.Or(string(n.Class), "unknown")
 		}
-		state.Nodes = append(state.Nodes, nodeState{n.Address, reason})
+		evicts := ""
+		if n.Evicts() {
+			evicts = n.Policy
+		}
+		state.Nodes = append(state.Nodes, nodeState{n.Address, reason, evicts})
 		if n.ClockKnown {
 			r.reached.Store(true)
 		}

@@ -143,7 +143,7 @@ func openSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error
 }
 
 func openRedisSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisClient(redisServer{t.Redis.Connection(), "tiers.redis", t.Timeout}, log)
+	client, err := redisClient(redisServer{t.Redis.Connection(), "tiers.redis", t.Timeout, func() {}}, log)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m := New(registry, Options{Version: "v0"})
 	Memory(registry, func() memstore.Stats { return memstore.Stats{} })
 	Store(registry, func() redisstore.Stats {
-		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true}}}
+		return redisstore.Stats{Failures: map[redisstore.Class]uint64{"timeout": 1}, Nodes: []redisstore.NodeStats{{Address: "h:1", ClockKnown: true, Policy: "noeviction"}}}
 	})
 	Pool(registry, func() PoolStats { return PoolStats{} })
 	Local(registry, func() LocalStats { return LocalStats{} })
@@ -345,7 +345,7 @@ func TestStore(t *testing.T) {
 			Calls: 100, Sent: 120, Batches: 9, BatchSizes: [7]uint64{1, 2, 0, 3, 0, 2, 1}, Late: 4, Dropped: 5, TakenBack: 11, NotTakenBack: 12,
 			Failures: map[redisstore.Class]uint64{"timeout": 6, "oom": 7},
 			Nodes: []redisstore.NodeStats{
-				{Address: "10.0.0.1:6379", Refuses: true, Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
+				{Address: "10.0.0.1:6379", Refuses: true, Policy: "allkeys-lru", Queued: 8, InFlight: 2, ClockOffset: -1500 * time.Microsecond, ClockError: 200 * time.Microsecond, ClockKnown: true},
 				{Address: "10.0.0.2:6379", Open: true, ClockOffset: time.Hour},
 			},
 		}
@@ -382,6 +382,9 @@ slidegate_store_errors_total{class="timeout"} 6
 # HELP slidegate_store_late_total Store calls that Redis got to after their deadline and did not charge.
 # TYPE slidegate_store_late_total counter
 slidegate_store_late_total 4
+# HELP slidegate_store_node_evicts 1 while the maxmemory-policy of a server is not noeviction, so that it may throw logs away, which resets their limits. No series while the policy is not known.
+# TYPE slidegate_store_node_evicts gauge
+slidegate_store_node_evicts{node="10.0.0.1:6379"} 1
 # HELP slidegate_store_node_in_flight Commands that a server is being asked.
 # TYPE slidegate_store_node_in_flight gauge
 slidegate_store_node_in_flight{node="10.0.0.1:6379"} 2

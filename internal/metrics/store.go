@@ -15,7 +15,7 @@ type storeCollector struct {
 
 	batchCalls, calls, errors, late, dropped *prometheus.Desc
 	takenBack, notTakenBack                  *prometheus.Desc
-	open, refuses, queued, inFlight          *prometheus.Desc
+	open, refuses, evicts, queued, inFlight  *prometheus.Desc
 	clockOffset, clockError                  *prometheus.Desc
 }
 
@@ -35,6 +35,7 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that should have been taken back, but could not be: they count until they expire."),
 		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often.", "node"),
 		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so that it decides denials only.", "node"),
+		evicts:       desc("slidegate_store_node_evicts", "1 while the maxmemory-policy of a server is not noeviction, so that it may throw logs away, which resets their limits. No series while the policy is not known.", "node"),
 		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to a server.", "node"),
 		inFlight:     desc("slidegate_store_node_in_flight", "Commands that a server is being asked.", "node"),
 		clockOffset:  desc("slidegate_store_clock_offset_seconds", "The clock of a server less ours, while it is known.", "node"),
@@ -44,7 +45,7 @@ func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 
 // Describe implements prometheus.Collector.
 func (c *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.takenBack, c.notTakenBack, c.open, c.refuses, c.queued, c.inFlight, c.clockOffset, c.clockError} {
+	for _, d := range []*prometheus.Desc{c.batchCalls, c.calls, c.errors, c.late, c.dropped, c.takenBack, c.notTakenBack, c.open, c.refuses, c.evicts, c.queued, c.inFlight, c.clockOffset, c.clockError} {
 		to <- d
 	}
 }
@@ -80,6 +81,9 @@ func (c *storeCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(c.open, oneIf(n.Open))
 		gauge(c.refuses, oneIf(n.Refuses))
+		if n.Policy != "" {
+			gauge(c.evicts, oneIf(n.Evicts()))
+		}
 		gauge(c.queued, float64(n.Queued))
 		gauge(c.inFlight, float64(n.InFlight))
 		if n.ClockKnown {

@@ -111,13 +111,18 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 		mode = ", one of several quota rules"
 	}
 	e.addf("  rule %s%s: %d per %s%s", s.Rule.Name, who, s.Limit.Hits, FormatWindow(s.Limit.Window), mode)
-	if s.Limit.Precision > 0 {
+	endless := s.Limit.Hits == window.MaxHits
+	if s.Limit.Precision > 0 && !endless {
 		e.addf("    a hit counts up to %v longer than the window", s.Limit.Precision)
 	}
 	if lease := FormatLease(s.Limit.Lease); lease != "" && s.Mode == window.Enforce {
 		e.addf("    lease %s, where a key is asked for often", lease)
 	}
-	e.addf("    log   %s", key)
+	if endless {
+		e.addf("    log   none: a limit of %d keeps no log, denies nothing, and always shows all of it remaining", uint64(window.MaxHits))
+	} else {
+		e.addf("    log   %s", key)
+	}
 	switch d := &s.Decision; {
 	case d.Never:
 		e.addf("    cost  %d, more than there ever is; Retry-After is the window", s.Cost)

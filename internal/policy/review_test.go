@@ -109,6 +109,27 @@ func TestReview(t *testing.T) {
 	}
 }
 
+// TestExplainTheLargestLimit proves that the explanation says what is special about a
+// limit of 4294967295.
+func TestExplainTheLargestLimit(t *testing.T) {
+	var now time.Duration
+	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
+	d, _ := newModes(t, nil, &now, rule("endless", Terms{Limits: []Limit{{Limit: l, Precision: window.Precision(l)}}}, anyOf("f")))
+	for range 2 {
+		e, err := d.Explain(t.Context(), request("f=1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `  rule endless: 4294967295 per 1m
+    log   none: a limit of 4294967295 keeps no log, denies nothing, and always shows all of it remaining
+    cost  1, has room, 4294967295 remain
+`
+		if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant\n%s", text, want)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	var now time.Duration
 	d, _ := newModes(t, nil, &now,

@@ -23,7 +23,7 @@ func (v *View) Reserve(c *Check, ahead time.Duration) {
 	if cost == 0 {
 		return
 	}
-	t, kept := v.stamp(c.Precision, ahead), v.total-v.live
+	t, kept := v.stamp(c, ahead), v.total-v.live
 	if kept > 0 && t <= v.newest {
 		// Slots are in the order of their times. The newest takes the cost even if
 		// it is ahead: reserved, or rounded up further with another precision.
@@ -78,9 +78,14 @@ func (v *View) cut(last int) {
 
 // stamp returns the time of a charge some time ahead of now, in units: rounded up
 // to a multiple of the precision, which is a whole number of units and at least
-// one.
-func (v *View) stamp(precision, ahead time.Duration) int64 {
-	micros := min(ceilMicros(precision), v.win)
+// one. A log that has [ExactHits] slots, and all that the limit can fill, gets no
+// finer times than limits above ExactHits have. So debt cannot make it grow without
+// an end.
+func (v *View) stamp(c *Check, ahead time.Duration) int64 {
+	micros := min(ceilMicros(c.Precision), v.win)
+	if kept := v.total - v.live; kept >= ExactHits && kept >= v.most(c) {
+		micros = max(micros, (v.win+ExactHits-1)/ExactHits)
+	}
 	at := v.now
 	if ahead > 0 {
 		at += ceilMicros(min(ahead, MaxAhead))

@@ -8,6 +8,17 @@ func Unit(win time.Duration) time.Duration {
 	return time.Duration(unitOf(win)) * time.Microsecond
 }
 
+// LogSlots returns the most slots that the log of a check holds, debt aside: one for
+// each hit, and no more than its precision tells apart. A limit of [MaxHits] has no
+// log.
+func LogSlots(c *Check) int {
+	if _, ok := WithoutLog(c); ok {
+		return 0
+	}
+	v := View{win: c.Limit.Window.Microseconds()}
+	return v.most(c)
+}
+
 // LogBytes returns the most bytes that the log of a check holds, debt aside: when
 // it has grown until its limit was used up by hits of cost 1. The key, and what a
 // store keeps beside the bytes, come on top. A limit of [MaxHits] has no log.
@@ -15,10 +26,7 @@ func LogBytes(c *Check) int {
 	if _, ok := WithoutLog(c); ok {
 		return 0
 	}
-	var v View
-	v.Look(nil, 0, c.Limit.Window)
-	v.win = c.Limit.Window.Microseconds()
-	most := v.most(c)
+	most := LogSlots(c)
 	if most <= maxSmall {
 		return atSmall + most*slotBytes
 	}
@@ -35,7 +43,7 @@ func (v *View) Growth(c *Check) int {
 		return 0
 	}
 	need := v.total - v.live // slots, as Charge has it
-	if need == 0 || v.stamp(c.Precision, 0) > v.newest {
+	if need == 0 || v.stamp(c, 0) > v.newest {
 		need++
 	}
 	size := cap(v.log)

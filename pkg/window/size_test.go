@@ -135,3 +135,30 @@ func kindOfGrowth(from, to int, wasSmall, isRing bool) string {
 		return kind + " smaller"
 	}
 }
+
+// TestDebtIsBounded proves that a log which is charged over its limit all the time
+// keeps a bounded number of slots, and that no charge expires early because of that.
+func TestDebtIsBounded(t *testing.T) {
+	const charges = 100_000
+	win := time.Second
+	c := Check{Limit: Limit{Hits: 10, Window: win}, Cost: 1, Mode: Always}
+	var log []byte
+	var d Decision
+	start := int64(1_000_000_000_000)
+	for i := range int64(charges) {
+		log = Take(log, start+9*i, &c, &d)
+	}
+	if most := 131 + 9*(2*ExactHits+2)*5/4; len(log) > most {
+		t.Errorf("the log has %d bytes, want at most %d", len(log), most)
+	}
+	// At each instant at least as much is used as was charged within the
+	free := c
+	free.Mode, free.Cost, free.Limit.Hits = Enforce, 0, 2*charges
+	for at := start + 9*(charges-1); at < start+9*charges+win.Microseconds(); at += 997 {
+		expired := max((at-win.Microseconds()-start)/9+1, 0)
+		Take(log, at, &free, &d)
+		if used := int64(free.Limit.Hits - d.Remaining); used < charges-expired {
+			t.Fatalf("%d µs after the first charge: %d used, want at least %d", at-start, used, charges-expired)
+		}
+	}
+}

@@ -184,6 +184,46 @@ func (b *bench) longest(k kind, state string, l limit) probe {
 	}
 }
 
+// longestTogether measures the longest of the calls that charge many logs together,
+// from when their rings are nearly full until all of them have grown.
+func (b *bench) longestTogether(logs int) probe {
+	return func(ctx context.Context) (longest sample, err error) {
+		const pace = 100 * time.Microsecond
+		l := limit{hits: window.ExactHits}
+		first := l.check("log", time.Hour, 0)
+		full := lastGrowth(first, pace, int(l.hits))
+		past := past{hits: full - full/16, pace: pace, ago: time.Second}
+		var checks []window.Check
+		for i := range logs {
+			c := l.check(fmt.Sprint("log", i), time.Hour, 0)
+			if err := (packed{}).plant(ctx, b, c, past); err != nil {
+				return sample{}, err
+			}
+			checks = append(checks, c)
+		}
+		ask, err := packed{}.calls([][]window.Check{checks}, true)
+		if err != nil {
+			return sample{}, err
+		}
+		for range full/16 + 1 {
+			s, err := b.once(ctx, ask)
+			if err != nil {
+				return sample{}, err
+			}
+			// The time counts what others had the CPU for, which is sure to happen in one
+			// of so many calls. The CPU counts the command's parsing and reply.
+			longest.value = max(longest.value, min(s.value, s.extra))
+		}
+		for _, c := range checks {
+			size, err := b.client.StrLen(ctx, name(c)).Result()
+			if err != nil || size <= int64(131+9*full) {
+				return sample{}, fmt.Errorf("the log of %s has %d bytes after %d hits, want more: %w", c.Key, size, full, err)
+			}
+		}
+		return longest, nil
+	}
+}
+
 // lastGrowth returns how many hits a log holds when it grows for the last time on
 // the way to so many.
 func lastGrowth(c window.Check, pace time.Duration, hits int) (at int) {

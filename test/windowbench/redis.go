@@ -190,7 +190,7 @@ func (b *bench) once(ctx context.Context, c call) (sample, error) {
 		return sample{}, err
 	}
 	after, err := b.usage(ctx)
-	return sample{value: after.script - before.script}, err
+	return sample{value: after.script - before.script, extra: after.cpu - before.cpu}, err
 }
 
 // now is Redis's clock, in microseconds.

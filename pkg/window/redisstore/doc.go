@@ -137,6 +137,10 @@
 //     same for everything else on the client.
 //   - MaxRedirects of a cluster's client must be above zero.
 //
+// If OnConnect calls [Store.Connected], the store also reads the maxmemory-policy of
+// the servers: one that evicts throws logs away, which resets their limits. See
+// [Options].Policy and [NodeStats].
+//
 // # Errors
 //
 // An error means that the answer is not known, and unless it wraps

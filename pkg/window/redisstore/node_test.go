@@ -84,6 +84,56 @@ func TestSharedCalls(t *testing.T) {
 	}
 }
 
+// A keyed client notes the largest number of keys that one call of the script had.
+type keyed struct {
+	redisstore.Client
+	most atomic.Int64
+}
+
+func (k *keyed) Process(ctx context.Context, cmd redis.Cmder) error {
+	if n, ok := cmd.Args()[2].(int); ok && int64(n) > k.most.Load() {
+		k.most.Store(int64(n)) // the gate lets two through at a time, which is near enough
+	}
+	return k.Client.Process(ctx, cmd)
+}
+
+// TestSharedCallsAreBounded proves that requests with many checks share a call of 128
+// checks at most, and that a request with more has a call for itself.
+func TestSharedCallsAreBounded(t *testing.T) {
+	for _, tt := range []struct{ checks, callers, calls, most int }{
+		{checks: 30, callers: 9, calls: 3, most: 120},
+		{checks: 200, callers: 3, calls: 3, most: 200},
+	} {
+		k := &keyed{Client: newClient(t, servers.Redis(t))}
+		g := newGate(k)
+		s := redisstore.New(g, redisstore.Options{Timeout: patient})
+		defer s.Close()
+		take(t, s, check("k", 1000, 1)) // the script and the clock are known
+		g.calls.Store(0)
+		g.close()
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() { take(t, s, check("k", 1000, 1)) })
+		}
+		eventually(t, "two in flight", func() bool { return s.Stats().Nodes[0].InFlight == 2 })
+		for i := range tt.callers {
+			all.Go(func() {
+				checks := make([]window.Check, tt.checks)
+				for j := range checks {
+					checks[j] = check(fmt.Sprint(i, "/", j), 1000, 1)
+				}
+				take(t, s, checks...)
+			})
+		}
+		eventually(t, "the others to wait", func() bool { return s.Stats().Nodes[0].Queued == tt.callers })
+		close(*g.open.Load())
+		all.Wait()
+		if got := int(g.calls.Load()) - 2; got != tt.calls || int(k.most.Load()) != tt.most {
+			t.Errorf("%d requests of %d checks: %d calls with up to %d checks, want %d with %d", tt.callers, tt.checks, got, k.most.Load(), tt.calls, tt.most)
+		}
+	}
+}
+
 // TestLeavesTheQueue proves that a request whose caller has gone before it was
 // sent is not sent.
 func TestLeavesTheQueue(t *testing.T) {

@@ -40,6 +40,9 @@ type NodeStats struct {
 	Refuses bool
 	// Class says why, if Open or Refuses.
 	Class Class
+	// Policy is its maxmemory-policy; empty: not known. With another one than
+	// NoEviction the server may throw logs away.
+	Policy string
 	// Queued are the requests that wait to be sent, InFlight the calls of the
 	// script that it has not answered.
 	Queued, InFlight int
@@ -48,6 +51,9 @@ type NodeStats struct {
 	ClockOffset, ClockError time.Duration
 	ClockKnown              bool
 }
+
+// Evicts reports whether the server may throw logs away when its memory is full.
+func (s *NodeStats) Evicts() bool { return s.Policy != "" && s.Policy != NoEviction }
 
 // counts are the counters behind Stats.
 type counts struct {
@@ -132,6 +138,9 @@ func (n *node) stats() NodeStats {
 	}
 	if cause := n.refuses.Load(); !s.Open && cause != nil {
 		s.Refuses, s.Class = true, cause.Class
+	}
+	if policy := n.policy.Load(); policy != nil {
+		s.Policy = *policy
 	}
 	n.mu.Lock()
 	s.Queued, s.InFlight = len(n.queue), n.inFlight

@@ -71,6 +71,10 @@ type Options struct {
 	// Deaf, if not nil, is told why [Store.Watch] does not hear of refunds, and nil
 	// when it does again.
 	Deaf func(error)
+	// Policy, if not nil, is told the maxmemory-policy of a server when it has changed,
+	// and first when it was read for the first time; see [Store.Connected]. With an
+	// error it could not be read and is empty.
+	Policy func(node, policy string, err error)
 	// Foreign, if not nil, is told of every value under a key of the store that
 	// is not a log of the given window and was therefore thrown away. It is
 	// called in Take, by several callers at once, so it should be quick. It is
@@ -102,6 +106,9 @@ type Store struct {
 	keeping  sync.Once
 	counts   counts
 
+	connected chan struct{} // a connection was made since the policies were read
+	reading   sync.Once
+
 	stop    context.CancelFunc // ends what runs in the background
 	stopped context.Context    //nolint:containedctx // the store's own life, not a call's
 	running sync.WaitGroup
@@ -132,10 +139,13 @@ func New(client Client, o Options) *Store {
 	if o.Foreign == nil {
 		o.Foreign = func(time.Duration) {}
 	}
+	if o.Policy == nil {
+		o.Policy = func(string, string, error) {}
+	}
 	if o.Deaf == nil {
 		o.Deaf = func(error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript)}
+	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), connected: make(chan struct{}, 1)}
 	s.counts.init()
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {

@@ -122,18 +122,20 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
   return high, t, low_sum
 end
 
--- run reads slots of a ring's circle that follow each other, the first at head;
--- less than asked for if the value is shorter than its header says.
+-- run reads slots of a ring's circle that follow each other, the first at head, as
+-- two strings: up to the end of the circle, and from its beginning. They are shorter
+-- than asked for if the value is shorter than its header says. They are not joined
+-- here, because Lua reads every byte of each string that it makes.
 local function run(key, head, capacity, slots)
   local straight = math.min(slots, capacity - head)
   if slots <= 0 then
-    return ''
+    return '', ''
   end
   local text = redis.call('GETRANGE', key, string.format('%d', 131 + 9 * head), string.format('%d', 130 + 9 * (head + straight)))
   if slots > straight then
-    text = text .. redis.call('GETRANGE', key, '131', string.format('%d', 130 + 9 * (slots - straight)))
+    return text, redis.call('GETRANGE', key, '131', string.format('%d', 130 + 9 * (slots - straight)))
   end
-  return text
+  return text, ''
 end
 
 local keys, args = KEYS, ARGV[1]
@@ -165,6 +167,12 @@ if clock > soonest and soonest > 0 then
 end
 local last_reply = n + 1
 n = #keys
+
+-- Rings that are always charged together would fill, and move, in one call. So a call
+-- of several checks moves a ring early, when a sixteenth of its room is left, until it
+-- has moved 256 kB. Then the next calls move the others. A ring that is too large
+-- stays where it is meanwhile; one that is full moves in any case.
+local moved, most_moved = 0, 262144
 
 -- A single check is judged, charged and answered in one go. A group of several is
 -- gone through twice: forwards to judge, and then backwards to settle, which is to
@@ -326,6 +334,9 @@ while i <= n do
     local need = kept
     used = used + charge
     if charge > 0 then
+      if kept >= 10000 and kept >= most then
+        step = math.max(step, math.ceil(window / 10000 / unit) * unit) -- debt, or finer times before
+      end
       local up = now + ahead + step - 1
       local t = (up - up % step) / unit
       -- Slots are in the order of their times: a newest one that is ahead takes it.
@@ -377,15 +388,20 @@ while i <= n do
         head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
         head = (head + live) % capacity
       end
+      local moves = not ring or need <= 6 or need - 1 > capacity or need - 1 <= capacity / 4 and moved < most_moved
+      if not moves and n > 4 and moved < most_moved and capacity < most - 1 then
+        moves = need - 1 > capacity - math.floor(capacity / 16)
+      end
 
-      if ring and need > 6 and need - 1 <= capacity and need - 1 > capacity / 4 then
+      if not moves then
         -- A ring that stays where it is: the header is written, with the next copies
         -- if they are used up, and the slot that moves from there into the circle.
         local fresh = ''
         skip, copies = skip + live, math.min(copies, skip + total - 1) -- a refund may have taken slots that were copied
         if skip >= copies then
           skip, copies = 0, math.min(kept - 1, 10)
-          fresh = run(key, head, capacity, copies)
+          local early, later = run(key, head, capacity, copies)
+          fresh = early .. later
         end
         local header = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, head, need - 1, capacity, skip, copies)
         -- The reply is the length of the value: one that is torn shows before
@@ -399,21 +415,21 @@ while i <= n do
           call('PEXPIRE', key, life)
         end
       else
-        -- A log that moves. older are all slots but the newest.
-        local older
+        -- A log that moves. All slots but the newest are older, then later, then pushed.
+        local older, later, pushed = '', '', ''
         if not ring then
           older = string.sub(bytes, 19 + 9 * live, 9 + 9 * (live + need))
         else
-          older = run(key, head, capacity, kept - 1)
-          torn = #older < 9 * (kept - 1)
+          older, later = run(key, head, capacity, kept - 1)
+          torn = #older + #later < 9 * (kept - 1)
           if need > kept and kept > 0 then
-            older = older .. string.sub(bytes, 19, 27)
+            pushed = string.sub(bytes, 19, 27)
           end
         end
         if torn then
           -- What the header says is not to be relied on, least of all its lengths.
         elseif need <= 6 then
-          whole = pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older, newest, sum)
+          whole = pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older .. later .. pushed, newest, sum)
         else
           -- Room for a quarter more, but not for more than there can be.
           count = need - 1
@@ -423,8 +439,9 @@ while i <= n do
           end
           copies = math.min(kept - 1, 10)
           whole = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
-            .. string.sub(older, 1, 9 * copies) .. string.rep('\0', 90 - 9 * copies)
-            .. older .. string.rep('\0', 9 * (capacity - count))
+            .. string.sub(older, 1, 9 * copies) .. string.sub(later, 1, math.max(9 * copies - #older, 0)) .. string.rep('\0', 90 - 9 * copies)
+            .. older .. later .. pushed .. string.rep(string.rep('\0', 9), capacity - count)
+          moved = moved + #whole
         end
       end
     end
