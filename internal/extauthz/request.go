@@ -13,20 +13,27 @@ type request struct {
 	path         string // with the query
 	peer         string // the other end of the proxy's connection, as text
 	context      []text // of several with one name the last counts
-	crowded      bool   // there is more context than is kept
+	crowded      bool   // there are more than maxContext entries of context
+	oversized    bool   // there are more than maxLines header fields
+	read         int    // fields of the message
 	fields       fields
 }
+
+// maxLines bounds the header fields of a request. Envoy takes 100 unless it is told
+// to take more.
+const maxLines = 4096
 
 // maxContext bounds the entries of a context. An operator writes it, and needs a few.
 const maxContext = 256
 
-// tell adds an entry to the context.
-func (r *request) tell(t text) {
+// tell adds an entry to the context. It returns errOver if there is no room for it.
+func (r *request) tell(t text) error {
 	if len(r.context) == maxContext {
 		r.crowded = true
-		return
+		return errOver
 	}
 	r.context = append(r.context, t)
+	return nil
 }
 
 // text is a text with a name.

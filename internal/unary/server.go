@@ -18,16 +18,15 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip"  // registers the one compressor that is understood
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that is used where none is set
 )
 
 // A Prompt answers a method on the goroutine that reads the connection, which
 // serves nobody else meanwhile: it must not wait for anything but short locks. It
 // appends the encoded answer to answer and returns that. request is the encoded
-// message; neither may be kept. Where it would have to wait it returns a [Rest].
+// message; answer may not be kept. Where it would have to wait it returns a [Rest].
 // Interceptors do not see it. An error is a gRPC status, as that of a handler.
-type Prompt func(request, answer []byte) ([]byte, Rest, error)
+type Prompt func(request string, answer []byte) ([]byte, Rest, error)
 
 // A Rest is what is left of a call that has to wait: it runs on a goroutine of its
 // own. ctx ends with the call's deadline, or when the caller gives up.
