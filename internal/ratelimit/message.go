@@ -21,6 +21,7 @@ type message struct {
 	// is refused. Empty: none.
 	over        string
 	fields      int // that were read
+	size        int // of the message, in bytes
 	descriptors []asked
 	// entries are those of all descriptors, one after the other. They become those
 	// of the policy.Request.
@@ -75,6 +76,7 @@ var errOver = errors.New("the message exceeds a bound")
 // at the first descriptor or entry above a bound and sets m.over, so that the rest of
 // such a message costs nothing.
 func (m *message) Decode(encoded string) error {
+	m.size = len(encoded)
 	err := m.decode(wire.NewMessage(encoded, &m.fields))
 	if m.over != "" {
 		return nil

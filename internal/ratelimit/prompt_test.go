@@ -276,6 +276,15 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 		if diff := cmp.Diff(want, out.GetDynamicMetadata().AsMap()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+		// One that is too long is not repeated.
+		b, err = w(t, s.Service, encode(t, ask(descriptor("b="+strings.Repeat("x", maxEcho)))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Reset()
+		if err := proto.Unmarshal(b, out); err != nil || len(out.GetDynamicMetadata().GetFields()) > 0 || len(out.GetStatuses()) != 1 {
+			t.Errorf("%s: %v, an answer of %d bytes with metadata", name, err, len(b))
+		}
 	}
 }
 

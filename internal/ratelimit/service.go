@@ -31,7 +31,8 @@ type Options struct {
 	// PlainKeys has the source of tiers asked by API keys themselves, and not by
 	// their digests.
 	PlainKeys bool
-	// EchoRequest repeats the request in the dynamic metadata of its answer.
+	// EchoRequest repeats the request in the dynamic metadata of its answer, unless it
+	// is longer than 64 KiB.
 	EchoRequest bool
 }
 
@@ -208,7 +209,7 @@ func (s *Service) begin(c *call) error {
 	case len(c.in.descriptors) == 0:
 		return status.Error(codes.InvalidArgument, "the request has no descriptors")
 	}
-	if s.opts.EchoRequest {
+	if s.opts.EchoRequest && c.in.size <= maxEcho {
 		c.echo = appendEcho(c.echo, &c.in, s.opts.Secrets)
 	}
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {

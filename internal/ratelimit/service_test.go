@@ -400,9 +400,33 @@ func TestJSON(t *testing.T) {
 		"unknown field":  {http.MethodPost, `{"domian":"edge"}`, http.StatusBadRequest},
 		"no descriptors": {http.MethodPost, `{"domain":"edge"}`, http.StatusBadRequest},
 		"too large":      {http.MethodPost, `{"domain":"` + strings.Repeat("x", 2<<10) + `"}`, http.StatusRequestEntityTooLarge},
+		"braces in text": {http.MethodPost, `{"domain":"edge\"` + strings.Repeat("{", 900) + `"}`, http.StatusBadRequest},
 	} {
 		if w := post(tt.method, tt.body); w.Code != tt.want {
 			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
+		}
+	}
+	// Its size is bounded, and so is how many messages it makes, whatever may be larger.
+	h = s.JSONHandler(1 << 30)
+	many := func(n int) string {
+		return `{"domain":"edge","descriptors":[{"entries":[{}` + strings.Repeat(",{}", n-1) + `]}]}`
+	}
+	for name, tt := range map[string]struct {
+		body string
+		code int
+		says string
+	}{
+		"as long as may be":      {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-17), http.StatusBadRequest, "the request has no descriptors"},
+		"a byte longer":          {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-16), http.StatusRequestEntityTooLarge, "262144 bytes"},
+		"as many as may be":      {many(maxEntries), http.StatusOK, ""},
+		"an entry more":          {many(maxEntries + 1), http.StatusBadRequest, "more than 4096 entries"},
+		"nothing but braces":     {many(80_000), http.StatusBadRequest, "objects, more than 4609"},
+		"braces that do not end": {strings.Repeat("{", 100_000), http.StatusBadRequest, "objects, more than 4609"},
+		"brackets":               {`{"descriptors":` + strings.Repeat("[", 100_000), http.StatusBadRequest, "not a RateLimitRequest"},
+		"text of braces":         {`{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"` + strings.Repeat(`{\"`, 50_000) + `"}]}]}`, http.StatusOK, ""},
+	} {
+		if w := post(http.MethodPost, tt.body); w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
+			t.Errorf("%s: %d %.200s, want %d %q", name, w.Code, w.Body, tt.code, tt.says)
 		}
 	}
 	w = httptest.NewRecorder()
