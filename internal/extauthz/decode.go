@@ -125,8 +125,10 @@ func (r *request) decodeHTTP(tag uint64, in wire.Message) error {
 		r.method = in.Text()
 	case httpPath:
 		r.path = in.Text()
+		return r.grow(len(r.path))
 	case httpHost:
 		r.host = in.Text()
+		return r.grow(len(r.host))
 	case httpHeaders:
 		return r.addLine(in, decodeEntry)
 	case httpHeaderMap:
@@ -147,8 +149,11 @@ func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, erro
 		return errOver
 	}
 	t, err := decode(in)
+	if err != nil {
+		return err
+	}
 	r.fields.lines = append(r.fields.lines, t)
-	return err
+	return r.grow(len(t.name) + len(t.value))
 }
 
 // decodeEntry reads an entry of a map.

@@ -23,7 +23,7 @@ const (
 	Unknown
 	// Disabled: the credential's subject is not to be served.
 	Disabled
-	// Oversized: the request has more header fields than are read.
+	// Oversized: the header of the request is larger than what is read.
 	Oversized
 	// Limited: a limit has no room.
 	Limited
@@ -49,7 +49,7 @@ var results = [...]struct {
 	Malformed:     {"malformed", codes.Unauthenticated, http.StatusUnauthorized, "Unauthorized", "The API key is malformed, or there is more than one."},
 	Unknown:       {"unknown", codes.Unauthenticated, http.StatusUnauthorized, "Unauthorized", "The API key is not valid."},
 	Disabled:      {"disabled", codes.PermissionDenied, http.StatusForbidden, "Forbidden", "The subject of this API key is disabled."},
-	Oversized:     {"oversized", codes.InvalidArgument, http.StatusRequestHeaderFieldsTooLarge, "Request Header Fields Too Large", "The request has too many header fields."},
+	Oversized:     {"oversized", codes.InvalidArgument, http.StatusRequestHeaderFieldsTooLarge, "Request Header Fields Too Large", "The header of the request is too large."},
 	Limited:       {"limited", codes.ResourceExhausted, http.StatusTooManyRequests, "", ""},
 	Unavailable:   {"unavailable", codes.Unavailable, http.StatusServiceUnavailable, "Service Unavailable", "The API key cannot be checked now."},
 	Undecided:     {"undecided", codes.Unavailable, http.StatusServiceUnavailable, "Service Unavailable", "The limits cannot be checked now."},

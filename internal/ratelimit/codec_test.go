@@ -171,7 +171,6 @@ func TestBoundOfFields(t *testing.T) {
 		"unknown texts":      bytes.Repeat([]byte{15<<3 | 2, 0}, n+1),
 		"unknown fixed32":    bytes.Repeat([]byte{15<<3 | 5, 0, 0, 0, 0}, n+1),
 		"groups":             bytes.Repeat([]byte{15<<3 | 3, 15<<3 | 4}, n/2+1),
-		"groups in groups":   append(bytes.Repeat([]byte{15<<3 | 3}, n/2+1), bytes.Repeat([]byte{15<<3 | 4}, n/2+1)...),
 		"numbers in a group": append(append([]byte{15<<3 | 3}, repeat(8, 1, n)...), 15<<3|4),
 		"limits":             in(requestDescriptors, repeat(descriptorLimit, 0, n)),
 		"multipliers":        in(requestDescriptors, in(descriptorLimit, repeat(overrideUnitMultiplier, 0, n))),
@@ -182,6 +181,13 @@ func TestBoundOfFields(t *testing.T) {
 		if _, err := unmarshal(t, message); err == nil || !strings.Contains(err.Error(), "more than 32768 fields") {
 			t.Errorf("%s: %v, want an error that says how many fields may be", name, err)
 		}
+	}
+	deep := append(bytes.Repeat([]byte{15<<3 | 3}, 101), bytes.Repeat([]byte{15<<3 | 4}, 101)...)
+	if _, err := unmarshal(t, deep); err == nil || !strings.Contains(err.Error(), "more than 100 deep") {
+		t.Errorf("groups in groups: %v, want an error that says how deep they may be", err)
+	}
+	if _, err := unmarshal(t, deep[1:len(deep)-1]); err != nil {
+		t.Errorf("a hundred groups in each other: %v", err)
 	}
 }
 

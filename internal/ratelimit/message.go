@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -122,6 +123,9 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 			if len(m.entries) == maxEntries {
 				m.over = fmt.Sprintf("the descriptors of the request have more than %d entries together", maxEntries)
 				return errOver
+			}
+			if n := len(m.entries); n == cap(m.entries) {
+				m.entries = slices.Grow(m.entries, max(8, n)) // append alone would copy thousands five times over
 			}
 			var e descriptors.Entry
 			e, err = decodeEntry(f.Message)

@@ -43,7 +43,7 @@ type Options struct {
 	Panicked func(method string)
 
 	// MaxMessageBytes bounds a message, as it is sent and without compression.
-	// Zero: 4 MiB.
+	// Zero: 1 MiB.
 	MaxMessageBytes int
 	// MaxStreams bounds the calls in flight on one connection. Zero: 4096.
 	MaxStreams uint32
@@ -95,7 +95,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 4<<20)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 1<<20)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
 	o.OpenTimeout = cmp.Or(o.OpenTimeout, 10*time.Second)

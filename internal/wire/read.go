@@ -144,9 +144,11 @@ func (m *Message) skipFixed(kind protowire.Type) error {
 	return nil
 }
 
+// maxGroups is how deep groups may be nested in each other.
+const maxGroups = 100
+
 // skipGroup takes the rest of a group off m, whose start was the field number n.
-// Envoy sends none. Its fields count, so that MaxFields bounds how deep groups are
-// nested too.
+// Envoy sends none.
 func (m *Message) skipGroup(n uint64) error {
 	for open := []uint64{n}; len(open) > 0; {
 		tag, err := m.tag()
@@ -159,6 +161,9 @@ func (m *Message) skipGroup(n uint64) error {
 		case protowire.BytesType:
 			_, err = m.bytes()
 		case protowire.StartGroupType:
+			if len(open) == maxGroups {
+				return fmt.Errorf("groups are nested more than %d deep", maxGroups)
+			}
 			open = append(open, tag>>3)
 		case protowire.EndGroupType:
 			if tag>>3 != open[len(open)-1] {

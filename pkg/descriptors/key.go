@@ -119,8 +119,20 @@ func appendPart(dst []byte, part string) []byte {
 
 // appendDigest appends the digest of a part.
 func appendDigest(dst []byte, part string) []byte {
-	sum := sha256.Sum256([]byte(part))
-	return hex.AppendEncode(append(dst, '~'), sum[:])
+	dst = append(dst, '~')
+	var memory [1024]byte
+	if len(part) <= len(memory) {
+		sum := sha256.Sum256(append(memory[:0], part...))
+		return hex.AppendEncode(dst, sum[:])
+	}
+	// In pieces, so that a long part is not copied as a whole.
+	h, piece := sha256.New(), make([]byte, 4<<10)
+	for part != "" {
+		n := copy(piece, part)
+		h.Write(piece[:n])
+		part = part[n:]
+	}
+	return hex.AppendEncode(dst, h.Sum(nil))
 }
 
 // plain marks the bytes that appendPart writes as they are.
