@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -433,5 +434,39 @@ func TestJSON(t *testing.T) {
 	newService(t, broken{errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("store gone: %d, want 503", w.Code)
+	}
+}
+
+// TestWhatJSONTakes posts the bodies that cost the most. None may take more than two
+// megabytes, which is twice the largest message of gRPC.
+func TestWhatJSONTakes(t *testing.T) {
+	s := newService(t, nil)
+	h := s.JSONHandler(1 << 20)
+	const around = `{"domain":"edge","descriptors":[{"entries":[]}]}`
+	entries := func(one string, n int) string {
+		return `{"domain":"edge","descriptors":[{"entries":[` + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + `]}]}`
+	}
+	for name, body := range map[string]string{
+		"empty entries, too many": entries(`{}`, (maxJSON-len(around))/3),
+		"entries":                 entries(`{"key":"k","value":"`+strings.Repeat("v", 35)+`"}`, maxEntries),
+		"escapes":                 entries(`{"key":"k","value":"`+strings.Repeat(`\u00e9`, 40_000)+`"}`, 1),
+		"braces":                  strings.Repeat("{", maxJSON),
+		"brackets":                `{"descriptors":` + strings.Repeat("[", maxJSON-20),
+		"nulls":                   entries("null", (maxJSON-len(around))/5),
+		"numbers":                 `{"hitsAddend":` + strings.Repeat("1", maxJSON-20) + "}",
+		"one text":                `{"domain":"` + strings.Repeat("x", maxJSON-20) + `"}`,
+		"too long":                strings.Repeat(" ", 4<<20),
+	} {
+		post := func() {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
+		}
+		post()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		post()
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 2<<20 {
+			t.Errorf("%s: a body of %d bytes takes %d kB", name, len(body), grown>>10)
+		}
 	}
 }
