@@ -21,7 +21,7 @@ import (
 // read is what comes of a message.
 func read(t testing.TB, r *request, in *authv3.CheckRequest) {
 	t.Helper()
-	if err := r.Decode(string(encode(t, in))); err != nil {
+	if err := r.Decode(encode(t, in)); err != nil {
 		t.Fatal(err)
 	}
 }
