@@ -109,9 +109,8 @@ func TestCallsAreMeasured(t *testing.T) {
 			},
 			"rest": func(c calls) ([]byte, error) {
 				f := c.intercepted("/s/M", func(request string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
-					text := request
 					return answer, func(_ context.Context, answer []byte) ([]byte, error) {
-						return append(answer, text+" out"...), tt.way.happen()
+						return append(answer, request+" out"...), tt.way.happen()
 					}, nil
 				})
 				_, rest, err := f("in", nil)

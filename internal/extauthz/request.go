@@ -27,7 +27,7 @@ const maxLines = 4096
 // maxHeader bounds the path, the host and the header fields together, in bytes. They
 // are gone through once for each place of a credential. Envoy takes 60 KiB unless it is
 // told to take more.
-const maxHeader = 256 << 10
+const maxHeader = 128 << 10
 
 // grow counts bytes of the header. It returns errOver if they are too many.
 func (r *request) grow(n int) error {
