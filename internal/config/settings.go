@@ -189,7 +189,7 @@ func Default() Settings {
 			Address:              []string{":8081"},
 			SocketMode:           0o660,
 			Transport:            TransportUnary,
-			MaxMessageBytes:      4 << 20,
+			MaxMessageBytes:      1 << 20,
 			MaxConcurrentStreams: 4096,
 			KeepaliveMinTime:     10 * time.Second,
 			KeepaliveTime:        2 * time.Hour,

@@ -50,14 +50,14 @@ func (c calls) intercept(ctx context.Context, in any, info *grpc.UnaryServerInfo
 }
 
 // A prompt is a unary.Prompt of somebody who does not know that package.
-type prompt func(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
+type prompt func(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
 
 // intercepted does for f what intercept does for other methods. A call that has a
 // rest ends with that.
 func (c calls) intercepted(method string, f prompt) unary.Prompt {
 	// What nearly every call ends with: there is no need to look for it each time.
 	ok := c.metrics.RPC(method, codes.OK.String())
-	return func(request, answer []byte) (out []byte, rest unary.Rest, err error) {
+	return func(request string, answer []byte) (out []byte, rest unary.Rest, err error) {
 		begin := time.Now()
 		defer func() {
 			if recover() != nil {

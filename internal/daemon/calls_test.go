@@ -98,23 +98,22 @@ func TestCallsAreMeasured(t *testing.T) {
 				return answer, err
 			},
 			"prompt": func(c calls) ([]byte, error) {
-				f := c.intercepted("/s/M", func(request, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+				f := c.intercepted("/s/M", func(request string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
 					return append(append(answer, request...), " out"...), nil, tt.way.happen()
 				})
-				answer, rest, err := f([]byte("in"), nil)
+				answer, rest, err := f("in", nil)
 				if rest != nil {
 					t.Error("a prompt that is done has a rest")
 				}
 				return answer, err
 			},
 			"rest": func(c calls) ([]byte, error) {
-				f := c.intercepted("/s/M", func(request, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
-					text := string(request)
+				f := c.intercepted("/s/M", func(request string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
 					return answer, func(_ context.Context, answer []byte) ([]byte, error) {
-						return append(answer, text+" out"...), tt.way.happen()
+						return append(answer, request+" out"...), tt.way.happen()
 					}, nil
 				})
-				_, rest, err := f([]byte("in"), nil)
+				_, rest, err := f("in", nil)
 				if rest == nil || err != nil {
 					t.Fatalf("a prompt that cannot answer: %v, %v, want its rest", rest, err)
 				}
@@ -145,14 +144,14 @@ func TestCallsAreMeasured(t *testing.T) {
 func TestRestsAreMeasuredFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeasured()
-		f := m.intercepted("/s/M", func(_, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+		f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
 			time.Sleep(time.Second)
 			return answer, func(_ context.Context, answer []byte) ([]byte, error) {
 				time.Sleep(4 * time.Second)
 				return answer, nil
 			}, nil
 		})
-		_, rest, _ := f(nil, nil)
+		_, rest, _ := f("", nil)
 		time.Sleep(2 * time.Second)
 		if got := m.seen(t); len(got) != 0 {
 			t.Errorf("measured %v before the call has ended", got)
@@ -169,10 +168,10 @@ func TestRestsAreMeasuredFromTheBeginning(t *testing.T) {
 // TestAnErrorHasNoRest: whoever returns both is answered with the error.
 func TestAnErrorHasNoRest(t *testing.T) {
 	m := newMeasured()
-	f := m.intercepted("/s/M", func(_, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+	f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
 		return answer, func(context.Context, []byte) ([]byte, error) { return nil, nil }, status.Error(codes.Unavailable, "away")
 	})
-	if _, rest, err := f(nil, nil); rest != nil || status.Code(err) != codes.Unavailable {
+	if _, rest, err := f("", nil); rest != nil || status.Code(err) != codes.Unavailable {
 		t.Errorf("a rest: %v, the error %v, want UNAVAILABLE alone", rest != nil, err)
 	}
 }
@@ -184,11 +183,11 @@ func TestAnswersOfPanics(t *testing.T) {
 		_ = append(answer, "half"...)
 		panic("a secret")
 	}
-	f := m.intercepted("/s/M", func(_, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+	f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
 		out, err := panics(t.Context(), answer)
 		return out, nil, err
 	})
-	out, rest, err := f(nil, []byte("others'"))
+	out, rest, err := f("", []byte("others'"))
 	if string(out) != "others'" || rest != nil || status.Code(err) != codes.Internal {
 		t.Errorf("the prompt: %q, a rest: %v, %v", out, rest != nil, err)
 	}
@@ -222,10 +221,10 @@ func TestPanicsTellNoSecrets(t *testing.T) {
 
 func TestPromptsAreMeasuredWithoutAllocations(t *testing.T) {
 	m := newMeasured()
-	f := m.intercepted("/s/M", func(_, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+	f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
 		return answer, nil, nil
 	})
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = f(nil, nil) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = f("", nil) }); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
 }

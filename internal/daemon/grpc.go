@@ -46,7 +46,7 @@ var (
 // An adapter is a service that answers one method, without waiting where it can.
 type adapter interface {
 	Register(grpc.ServiceRegistrar)
-	Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
+	Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
 }
 
 // A transport is what a gRPC server is made of, whichever it is.

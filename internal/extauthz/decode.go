@@ -1,6 +1,10 @@
 package extauthz
 
-import "github.com/slidegate/slidegate/internal/wire"
+import (
+	"errors"
+
+	"github.com/slidegate/slidegate/internal/wire"
+)
 
 // The fields of a CheckRequest that are read, by message, as their tags.
 const (
@@ -51,8 +55,21 @@ func each(in wire.Message, read func(tag uint64, in wire.Message) error) error {
 	return nil
 }
 
-// Decode implements wire.Decoder. r is empty.
-func (r *request) Decode(in wire.Message) error {
+// errOver ends the reading of a message that exceeds a bound.
+var errOver = errors.New("the message exceeds a bound")
+
+// Decode implements wire.Decoder. r is empty. Decode stops at the first header field
+// or context entry above a bound and sets r.oversized or r.crowded, so that the rest
+// of such a message costs nothing.
+func (r *request) Decode(encoded string) error {
+	err := r.decode(wire.NewMessage(encoded, &r.read))
+	if r.oversized || r.crowded {
+		return nil
+	}
+	return err
+}
+
+func (r *request) decode(in wire.Message) error {
 	return each(in, func(tag uint64, in wire.Message) error {
 		if tag != checkAttributes {
 			return nil
@@ -79,8 +96,10 @@ func (r *request) decodeAttributes(tag uint64, in wire.Message) error {
 		})
 	case attributesContext:
 		t, err := decodeEntry(in)
-		r.tell(t)
-		return err
+		if err != nil {
+			return err
+		}
+		return r.tell(t)
 	}
 	return nil
 }
@@ -106,23 +125,35 @@ func (r *request) decodeHTTP(tag uint64, in wire.Message) error {
 		r.method = in.Text()
 	case httpPath:
 		r.path = in.Text()
+		return r.grow(len(r.path))
 	case httpHost:
 		r.host = in.Text()
+		return r.grow(len(r.host))
 	case httpHeaders:
-		t, err := decodeEntry(in)
-		r.fields.lines = append(r.fields.lines, t)
-		return err
+		return r.addLine(in, decodeEntry)
 	case httpHeaderMap:
 		return each(in, func(tag uint64, in wire.Message) error {
 			if tag != headerMapHeaders {
 				return nil
 			}
-			t, err := decodeLine(in)
-			r.fields.lines = append(r.fields.lines, t)
-			return err
+			return r.addLine(in, decodeLine)
 		})
 	}
 	return nil
+}
+
+// addLine adds a header field, which decode reads.
+func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, error)) error {
+	if len(r.fields.lines) == maxLines {
+		r.oversized = true
+		return errOver
+	}
+	t, err := decode(in)
+	if err != nil {
+		return err
+	}
+	r.fields.lines = append(r.fields.lines, t)
+	return r.grow(len(t.name) + len(t.value))
 }
 
 // decodeEntry reads an entry of a map.

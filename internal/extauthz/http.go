@@ -66,6 +66,9 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 // readOriginal reads the context from a query, and the request that is asked about
 // from headers.
 func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
+	if strings.Count(query, "&") >= maxContext {
+		return Misconfigured, 0 // before it is taken apart
+	}
 	// A template has semicolons, which a person does not think of escaping.
 	values, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
 	if err != nil {
@@ -75,7 +78,9 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 		if len(all) > 1 {
 			return Misconfigured, 0
 		}
-		r.tell(text{name, all[0]})
+		if r.tell(text{name, all[0]}) != nil {
+			return Misconfigured, 0
+		}
 	}
 	if code, ok := r.says("denied_status"); ok {
 		deniedStatus, err = strconv.Atoi(code)

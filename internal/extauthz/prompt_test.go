@@ -77,7 +77,7 @@ func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
 	t.Helper()
 	const before = "what is there already"
 	request = bytes.Clone(request)
-	answer, rest, err := s.Prompt(request, []byte(before))
+	answer, rest, err := s.Prompt(string(request), []byte(before))
 	for i := range request {
 		request[i] = 0xff
 	}
@@ -140,7 +140,7 @@ func TestPromptIsTheSame(t *testing.T) {
 				t.Errorf("%s, %d: counted (-want +got):\n%s", name, i, diff)
 			}
 		}
-		if _, rest, _ := atOnce.Prompt(b, nil); rest != nil {
+		if _, rest, _ := atOnce.Prompt(string(b), nil); rest != nil {
 			t.Errorf("%d: there is a rest, although nothing has to wait", i)
 		}
 		_, _ = handled(t, oracle.Service, b) // as often as that one
@@ -265,7 +265,7 @@ func TestAllocations(t *testing.T) {
 		for range 50 {
 			got = min(got, testing.AllocsPerRun(1, func() {
 				s.now += 10 * time.Second
-				if _, rest, err := s.Prompt(in, out); err != nil || rest != nil {
+				if _, rest, err := s.Prompt(string(in), out); err != nil || rest != nil {
 					t.Fatalf("%v, or there is a rest", err)
 				}
 			}))
@@ -300,7 +300,7 @@ func TestPanics(t *testing.T) {
 		"handled": handled, "prompted": prompted,
 		"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
 			t.Helper()
-			out, err := check(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(wire.NewMessage(request)) }, recovered)
+			out, err := check(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(string(request)) }, recovered)
 			if status.Code(err) != codes.Internal {
 				t.Fatalf("answer %v, %v, want INTERNAL", out, err)
 			}

@@ -13,20 +13,42 @@ type request struct {
 	path         string // with the query
 	peer         string // the other end of the proxy's connection, as text
 	context      []text // of several with one name the last counts
-	crowded      bool   // there is more context than is kept
+	crowded      bool   // there are more than maxContext entries of context
+	oversized    bool   // there is more of it than maxLines and maxHeader allow
+	size         int    // bytes of path, host and header fields
+	read         int    // fields of the message
 	fields       fields
+}
+
+// maxLines bounds the header fields of a request. Envoy takes 100 unless it is told
+// to take more.
+const maxLines = 4096
+
+// maxHeader bounds the path, the host and the header fields together, in bytes. They
+// are gone through once for each place of a credential. Envoy takes 60 KiB unless it is
+// told to take more.
+const maxHeader = 128 << 10
+
+// grow counts bytes of the header. It returns errOver if they are too many.
+func (r *request) grow(n int) error {
+	if r.size += n; r.size > maxHeader {
+		r.oversized = true
+		return errOver
+	}
+	return nil
 }
 
 // maxContext bounds the entries of a context. An operator writes it, and needs a few.
 const maxContext = 256
 
-// tell adds an entry to the context.
-func (r *request) tell(t text) {
+// tell adds an entry to the context. It returns errOver if there is no room for it.
+func (r *request) tell(t text) error {
 	if len(r.context) == maxContext {
 		r.crowded = true
-		return
+		return errOver
 	}
 	r.context = append(r.context, t)
+	return nil
 }
 
 // text is a text with a name.
@@ -43,32 +65,40 @@ type fields struct {
 // get returns a field by its name in lower case, and how many lines it has. Several
 // are joined.
 func (f *fields) get(name, separator string) (value string, lines int) {
-	var joined strings.Builder // there may be many: each is copied once
-	add := func(line string) {
-		switch lines++; lines {
-		case 1:
-			value = line
-			return
-		case 2:
-			joined.WriteString(value)
-		}
-		joined.WriteString(separator)
-		joined.WriteString(line)
+	size := 0
+	f.each(name, func(line string) {
+		value = line
+		lines++
+		size += len(separator) + len(line)
+	})
+	if lines <= 1 {
+		return value, lines
 	}
+	var joined strings.Builder // there may be many: each is copied once
+	joined.Grow(size)
+	first := true
+	f.each(name, func(line string) {
+		if !first {
+			joined.WriteString(separator)
+		}
+		first = false
+		joined.WriteString(line)
+	})
+	return joined.String(), lines
+}
+
+// each calls found for each line of a field.
+func (f *fields) each(name string, found func(line string)) {
 	for i := range f.lines {
 		if l := &f.lines[i]; len(l.name) == len(name) && strings.EqualFold(l.name, name) {
-			add(l.value)
+			found(l.value)
 		}
 	}
 	if f.http != nil {
 		for _, line := range f.http[http.CanonicalHeaderKey(name)] {
-			add(line)
+			found(line)
 		}
 	}
-	if lines > 1 {
-		value = joined.String()
-	}
-	return value, lines
 }
 
 // says returns what the context says under a name.

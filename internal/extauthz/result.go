@@ -25,6 +25,8 @@ const (
 	Disabled
 	// Ambiguous: the request has credentials of two known subjects.
 	Ambiguous
+	// Oversized: the header of the request is larger than what is read.
+	Oversized
 	// Limited: a limit has no room.
 	Limited
 	// Unavailable: the source of tiers could not say whose the credential is.
@@ -50,6 +52,7 @@ var results = [...]struct {
 	Unknown:       {"unknown", codes.Unauthenticated, http.StatusUnauthorized, "Unauthorized", "The API key is not valid."},
 	Disabled:      {"disabled", codes.PermissionDenied, http.StatusForbidden, "Forbidden", "The subject of this API key is disabled."},
 	Ambiguous:     {"ambiguous", codes.InvalidArgument, http.StatusBadRequest, "Bad Request", "The request has API keys of two subjects."},
+	Oversized:     {"oversized", codes.InvalidArgument, http.StatusRequestHeaderFieldsTooLarge, "Request Header Fields Too Large", "The header of the request is too large."},
 	Limited:       {"limited", codes.ResourceExhausted, http.StatusTooManyRequests, "", ""},
 	Unavailable:   {"unavailable", codes.Unavailable, http.StatusServiceUnavailable, "Service Unavailable", "The API key cannot be checked now."},
 	Undecided:     {"undecided", codes.Unavailable, http.StatusServiceUnavailable, "Service Unavailable", "The limits cannot be checked now."},

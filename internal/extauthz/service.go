@@ -262,7 +262,7 @@ func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.C
 		return nil, status.Error(codes.Internal, "the request is not a message")
 	}
 	c := s.calls.Get().(*call)
-	if err := c.in.Decode(wire.NewMessage(b)); err != nil {
+	if err := c.in.Decode(string(b)); err != nil {
 		s.release(c)
 		return nil, wire.Unreadable(err)
 	}
@@ -275,12 +275,12 @@ func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.C
 
 // Prompt answers an encoded CheckRequest at once where that needs no waiting: it
 // appends the encoded answer to answer. Where it would have to wait it returns the
-// rest of the call, which has to be called once, and answers then. Neither slice is
-// kept. An error is what gRPC says of a request that cannot be read. It is a
+// rest of the call, which has to be called once, and answers then. It does not
+// keep answer. An error is what gRPC says of a request that cannot be read. It is a
 // unary.Prompt but for the name of the rest's type.
-func (s *Service) Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
+func (s *Service) Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
 	c := s.calls.Get().(*call)
-	if err := c.in.Decode(wire.NewMessage(request)); err != nil {
+	if err := c.in.Decode(request); err != nil {
 		s.release(c)
 		return answer, nil, wire.Unreadable(err)
 	}
@@ -369,6 +369,10 @@ func (s *Service) find(c *call) (ask bool) {
 	if c.in.crowded {
 		s.opts.Log.Error("the context of a route has too many entries, so its requests are answered with an error", zap.Int("most", maxContext))
 		c.result = Misconfigured
+		return false
+	}
+	if c.in.oversized {
+		c.result = Oversized
 		return false
 	}
 	key, p, behind := find(&c.in, s.opts.Credentials)

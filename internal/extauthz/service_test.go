@@ -565,7 +565,7 @@ func BenchmarkCheck(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += 10 * time.Second
-				answer, rest, err := s.Prompt(raw, out[:0])
+				answer, rest, err := s.Prompt(string(raw), out[:0])
 				if err != nil || rest != nil {
 					b.Fatalf("%v, or there is a rest", err)
 				}

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -247,7 +248,7 @@ func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descripto
 // overrideKey names the log of a limit that came with the descriptor: the domain
 // and all entries, so that it does not matter which rule matched.
 func (rs *Rules) overrideKey(dom *domain, req *Request, entries descriptors.Descriptor, v *Verdict) string {
-	v.identity = emptied(v.identity)
+	v.identity = slices.Grow(emptied(v.identity), 2*len(entries))
 	tag := ""
 	for _, e := range entries {
 		value := e.Value

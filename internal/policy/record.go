@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"go.uber.org/zap"
@@ -60,6 +62,10 @@ func logUnknown(log *zap.Logger, domain string) {
 	}
 }
 
+// maxDetail bounds the values of one series, in bytes. Beyond it a digest takes the
+// place of the rest, so that no client makes a label of any length.
+const maxDetail = 512
+
 // appendDetail writes what value_to_metric and detailed_metric ask for: the path
 // with the values of the request, as envoyproxy/ratelimit names its metrics, but
 // never that of an API key. A pattern whose values share a log stands for them.
@@ -77,6 +83,10 @@ func appendDetail(b []byte, rule *Rule, entries descriptors.Descriptor) []byte {
 			b = append(b, '_')
 			b = append(b, value...)
 		}
+	}
+	if len(b) > maxDetail {
+		sum := sha256.Sum256(b)
+		b = hex.AppendEncode(append(b[:maxDetail-1-2*len(sum)], '~'), sum[:])
 	}
 	return b
 }

@@ -137,7 +137,7 @@ func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 		return nil
 	}
 	m := new(message)
-	if err := m.Decode(wire.NewMessage(encode(t, asked))); err != nil {
+	if err := m.Decode(string(encode(t, asked))); err != nil {
 		t.Fatal(err)
 	}
 	return appendEcho(nil, m, tier.NewSecrets([]string{"api_key"}, nil))

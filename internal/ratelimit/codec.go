@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"strings"
+
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec falls back on
 	"google.golang.org/grpc/mem"
@@ -33,7 +35,12 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.proto.Unmarshal(data, v)
 	}
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer buf.Free()
-	return m.Decode(wire.NewMessage(buf.ReadOnlyData()))
+	// One copy, whatever the number of buffers: with a second one, a call could take
+	// more than twice the largest message.
+	var encoded strings.Builder
+	encoded.Grow(data.Len())
+	for _, b := range data {
+		encoded.Write(b.ReadOnlyData())
+	}
+	return m.Decode(encoded.String())
 }

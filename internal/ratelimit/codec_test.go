@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"bytes"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,12 +12,14 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/slidegate/slidegate/internal/policy/policytest"
+	"github.com/slidegate/slidegate/internal/wire"
 )
 
 // full sets every field that Envoy can send.
@@ -121,28 +124,71 @@ func TestCodecReadsWhatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// TestTooManyDescriptors: those that nobody looks at are not kept, but must be
-// readable.
-func TestTooManyDescriptors(t *testing.T) {
-	in := &rlsv3.RateLimitRequest{Domain: "edge"}
-	for range maxDescriptors + 7 {
-		in.Descriptors = append(in.Descriptors, descriptor("a=x"))
+// field is a tag, and repeat n fields of which each is one byte long.
+func field(tag uint64) []byte                 { return []byte{byte(tag)} }
+func repeat(tag uint64, b byte, n int) []byte { return bytes.Repeat([]byte{byte(tag), b}, n) }
+
+// TestBoundsOfAMessage: reading ends where a message exceeds a bound, so that what
+// follows costs nothing, and the message says which bound it was.
+func TestBoundsOfAMessage(t *testing.T) {
+	entries := func(n int) []byte { // of one descriptor, all empty
+		return protowire.AppendBytes(field(requestDescriptors), repeat(descriptorEntries, 0, n))
 	}
-	b := encode(t, in)
-	m, err := unmarshal(t, b)
-	if err != nil {
-		t.Fatal(err)
+	for _, tt := range []struct {
+		name                 string
+		message              []byte
+		over                 string
+		descriptors, entries int // that are kept
+	}{
+		{"descriptors", repeat(requestDescriptors, 0, maxDescriptors), "", maxDescriptors, 0},
+		{"too many descriptors", repeat(requestDescriptors, 0, maxDescriptors+1), "the request has more than 256 descriptors", maxDescriptors, 0},
+		{"what follows too many descriptors is not read", append(repeat(requestDescriptors, 0, maxDescriptors+1), 0xff), "the request has more than 256 descriptors", maxDescriptors, 0},
+		{"entries", entries(maxEntries), "", 1, maxEntries},
+		{"too many entries", entries(1_000_000), "the descriptors of the request have more than 4096 entries together", 0, maxEntries},
+		{"too many entries of several descriptors", append(entries(maxEntries), entries(1)...), "the descriptors of the request have more than 4096 entries together", 1, maxEntries},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := unmarshal(t, tt.message)
+			if err != nil || m.over != tt.over || len(m.descriptors) != tt.descriptors || len(m.entries) != tt.entries {
+				t.Errorf("%v, %q, %d descriptors and %d entries are kept; want %q, %d and %d",
+					err, m.over, len(m.descriptors), len(m.entries), tt.over, tt.descriptors, tt.entries)
+			}
+			m.forget()
+			policytest.NothingIn(t, "message", reflect.ValueOf(m).Elem())
+		})
 	}
-	if m.sent != maxDescriptors+7 || len(m.descriptors) != maxDescriptors || len(m.entries) != maxDescriptors {
-		t.Errorf("%d sent, %d kept with %d entries", m.sent, len(m.descriptors), len(m.entries))
+}
+
+// TestBoundOfFields: a message of nothing but tiny fields is not read to its end,
+// whatever fields they are.
+func TestBoundOfFields(t *testing.T) {
+	const n = wire.MaxFields
+	in := func(outer uint64, b []byte) []byte { return protowire.AppendBytes(field(outer), b) }
+	for name, message := range map[string][]byte{
+		"domains":            repeat(requestDomain, 0, n+1),
+		"addends":            repeat(requestHitsAddend, 1, n+1),
+		"unknown numbers":    bytes.Repeat([]byte{15 << 3, 1}, n+1),
+		"unknown texts":      bytes.Repeat([]byte{15<<3 | 2, 0}, n+1),
+		"unknown fixed32":    bytes.Repeat([]byte{15<<3 | 5, 0, 0, 0, 0}, n+1),
+		"groups":             bytes.Repeat([]byte{15<<3 | 3, 15<<3 | 4}, n/2+1),
+		"numbers in a group": append(append([]byte{15<<3 | 3}, repeat(8, 1, n)...), 15<<3|4),
+		"limits":             in(requestDescriptors, repeat(descriptorLimit, 0, n)),
+		"multipliers":        in(requestDescriptors, in(descriptorLimit, repeat(overrideUnitMultiplier, 0, n))),
+		"own addends":        in(requestDescriptors, repeat(descriptorHitsAddend, 0, n)),
+		"values of addends":  in(requestDescriptors, in(descriptorHitsAddend, repeat(wrapperValue, 1, n))),
+		"keys of one entry":  in(requestDescriptors, in(descriptorEntries, repeat(entryKey, 0, n))),
+	} {
+		if _, err := unmarshal(t, message); err == nil || !strings.Contains(err.Error(), "more than 32768 fields") {
+			t.Errorf("%s: %v, want an error that says how many fields may be", name, err)
+		}
 	}
-	if _, err := unmarshal(t, b[:len(b)-1]); err == nil {
-		t.Error("a message that is cut off in the last of them is read")
+	deep := append(bytes.Repeat([]byte{15<<3 | 3}, 101), bytes.Repeat([]byte{15<<3 | 4}, 101)...)
+	if _, err := unmarshal(t, deep); err == nil || !strings.Contains(err.Error(), "more than 100 deep") {
+		t.Errorf("groups in groups: %v, want an error that says how deep they may be", err)
 	}
-	if m.forget(); cap(m.entries) == 0 {
-		t.Fatal("the memory is given back: this test shows nothing")
+	if _, err := unmarshal(t, deep[1:len(deep)-1]); err != nil {
+		t.Errorf("a hundred groups in each other: %v", err)
 	}
-	policytest.NothingIn(t, "message", reflect.ValueOf(m).Elem())
 }
 
 func replace(t *testing.T, b []byte, from, to string) []byte {
@@ -200,17 +246,13 @@ func FuzzCodec(f *testing.F) {
 		want := new(rlsv3.RateLimitRequest)
 		wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
 		got, err := unmarshal(t, b)
-		if wantErr == nil && err != nil {
+		if wantErr == nil && err != nil && got.fields <= wire.MaxFields {
 			t.Fatalf("Unmarshal = %v, want a message that proto.Unmarshal reads", err)
 		}
-		if wantErr != nil && err == nil && !strings.Contains(wantErr.Error(), "UTF-8") {
+		if wantErr != nil && err == nil && got.over == "" && !strings.Contains(wantErr.Error(), "UTF-8") {
 			t.Fatalf("Unmarshal reads what proto.Unmarshal refuses with %v", wantErr)
 		}
-		if wantErr == nil {
-			if got.sent != len(want.Descriptors) {
-				t.Errorf("%d descriptors, want %d", got.sent, len(want.Descriptors))
-			}
-			want.Descriptors = want.Descriptors[:min(len(want.Descriptors), maxDescriptors)]
+		if wantErr == nil && got.over == "" {
 			if diff := cmp.Diff(want, got.asProto(), protocmp.Transform()); diff != "" {
 				t.Errorf("Unmarshal (-want +got):\n%s", diff)
 			}

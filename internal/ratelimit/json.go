@@ -1,8 +1,9 @@
 package ratelimit
 
 import (
+	"bytes"
 	"errors"
-	"io"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -17,21 +18,26 @@ import (
 // curl can ask what Envoy asks. 200 is OK, 429 is OVER_LIMIT, with the header
 // fields a client would see and the RateLimitResponse as the body. 400 is a
 // message that Envoy would get INVALID_ARGUMENT for, 503 a store that could not
-// decide. maxBytes bounds the message.
+// decide. The handler reads maxBytes at most, and never more than maxJSON.
 func (s *Service) JSONHandler(maxBytes int64) http.Handler {
+	maxBytes = min(maxBytes, maxJSON)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
 			http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+		body, err := readBody(w, r, maxBytes)
 		if err != nil {
 			if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-				http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+				http.Error(w, fmt.Sprintf("the body has more than %d bytes; send larger requests over gRPC", tooLarge.Limit), http.StatusRequestEntityTooLarge)
 				return
 			}
 			http.Error(w, "the request could not be read", http.StatusBadRequest)
+			return
+		}
+		if n := objects(body); n > maxObjects {
+			http.Error(w, fmt.Sprintf("the body has %d objects, more than %d: a request has at most %d descriptors with %d entries together", n, maxObjects, maxDescriptors, maxEntries), http.StatusBadRequest)
 			return
 		}
 		in := new(rlsv3.RateLimitRequest)
@@ -46,6 +52,41 @@ func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 		}
 		writeJSON(w, out)
 	})
+}
+
+// maxJSON bounds a body in bytes. People and scripts send it, of which a descriptor
+// takes a hundred.
+const maxJSON = 256 << 10
+
+// maxObjects is how many objects a body may have: the request, its entries, its
+// descriptors and their limits. Each becomes a message that takes far more memory than
+// the two bytes that it may be long.
+const maxObjects = 1 + 2*maxDescriptors + maxEntries
+
+// readBody reads a body of most bytes at most.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	var b bytes.Buffer
+	if n := r.ContentLength; n > 0 && n <= most {
+		b.Grow(int(n) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, most))
+	return b.Bytes(), err
+}
+
+// objects counts the objects that begin in a JSON text, which need not be valid.
+func objects(text []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && c == '{':
+			n++
+		}
+	}
+	return n
 }
 
 // whereOf is the place in a library's error. The rest of it quotes the body, and so

@@ -1,6 +1,10 @@
 package ratelimit
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -14,9 +18,11 @@ import (
 type message struct {
 	domain     string
 	hitsAddend uint32
-	// sent is how many descriptors there are. No more than maxDescriptors are kept:
-	// with more the message is refused.
-	sent        int
+	// over says which bound the message exceeds. Reading ends there, and the request
+	// is refused. Empty: none.
+	over        string
+	fields      int // that were read
+	size        int // of the message, in bytes
 	descriptors []asked
 	// entries are those of all descriptors, one after the other. They become those
 	// of the policy.Request.
@@ -57,9 +63,29 @@ const (
 	wrapperValue = 1<<3 | wire.AsVarint
 )
 
-// Decode implements wire.Decoder. m is empty. Fields that it does not know are
-// skipped.
-func (m *message) Decode(in wire.Message) error {
+// The bounds of one request. Envoy sends one descriptor for each configured action
+// list, so a handful with a few entries each; more is a mistake or an attack.
+const (
+	maxDescriptors = 256
+	maxEntries     = 4096 // of all descriptors together
+)
+
+// errOver ends the reading of a message that exceeds a bound.
+var errOver = errors.New("the message exceeds a bound")
+
+// Decode implements wire.Decoder. m is empty. Decode skips unknown fields. It stops
+// at the first descriptor or entry above a bound and sets m.over, so that the rest of
+// such a message costs nothing.
+func (m *message) Decode(encoded string) error {
+	m.size = len(encoded)
+	err := m.decode(wire.NewMessage(encoded, &m.fields))
+	if m.over != "" {
+		return nil
+	}
+	return err
+}
+
+func (m *message) decode(in wire.Message) error {
 	for in.More() {
 		f, err := in.Next()
 		if err != nil {
@@ -81,6 +107,10 @@ func (m *message) Decode(in wire.Message) error {
 }
 
 func (m *message) decodeDescriptor(in wire.Message) error {
+	if len(m.descriptors) == maxDescriptors {
+		m.over = fmt.Sprintf("the request has more than %d descriptors", maxDescriptors)
+		return errOver
+	}
 	var d asked
 	before := len(m.entries)
 	for in.More() {
@@ -90,6 +120,13 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 		}
 		switch f.Tag {
 		case descriptorEntries:
+			if len(m.entries) == maxEntries {
+				m.over = fmt.Sprintf("the descriptors of the request have more than %d entries together", maxEntries)
+				return errOver
+			}
+			if n := len(m.entries); n == cap(m.entries) {
+				m.entries = slices.Grow(m.entries, max(8, n)) // append alone would copy thousands five times over
+			}
 			var e descriptors.Entry
 			e, err = decodeEntry(f.Message)
 			m.entries = append(m.entries, e)
@@ -106,12 +143,6 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 		if err != nil {
 			return err
 		}
-	}
-	m.sent++
-	if m.sent > maxDescriptors {
-		clear(m.entries[before:])
-		m.entries = m.entries[:before]
-		return nil
 	}
 	d.entries = len(m.entries) - before
 	m.descriptors = append(m.descriptors, d)

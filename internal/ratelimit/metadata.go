@@ -20,6 +20,10 @@ func appendMetadata(b []byte, v *policy.Verdict, asked []byte) []byte {
 	})
 }
 
+// maxEcho is the longest request, in bytes, that an answer repeats. To encode it once
+// more takes twice as much.
+const maxEcho = 64 << 10
+
 // appendEcho appends the entries of metadata that repeat a request, as
 // envoyproxy/ratelimit lays them out. It is as it was sent, without API keys and without
 // the white space around values, which does not count. So this is called before the

@@ -56,7 +56,7 @@ func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
 	t.Helper()
 	const before = "what is there already"
 	request = bytes.Clone(request)
-	answer, rest, err := s.Prompt(request, []byte(before))
+	answer, rest, err := s.Prompt(string(request), []byte(before))
 	for i := range request {
 		request[i] = 0xff
 	}
@@ -79,7 +79,7 @@ func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
 // atOnce is prompted for a store that never waits.
 func atOnce(t testing.TB, s *Service, request []byte) ([]byte, error) {
 	t.Helper()
-	answer, rest, err := s.Prompt(request, nil)
+	answer, rest, err := s.Prompt(string(request), nil)
 	if rest != nil {
 		t.Fatal("there is a rest, although nothing has to wait")
 	}
@@ -174,7 +174,7 @@ func TestPanics(t *testing.T) {
 			"handled": handled, "prompted": prompted,
 			"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
 				t.Helper()
-				out, err := shouldRateLimit(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(wire.NewMessage(request)) }, recovered)
+				out, err := shouldRateLimit(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(string(request)) }, recovered)
 				if status.Code(err) != codes.Internal {
 					t.Fatalf("answer %v, %v, want INTERNAL", out, err)
 				}
@@ -276,6 +276,15 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 		if diff := cmp.Diff(want, out.GetDynamicMetadata().AsMap()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+		// One that is too long is not repeated.
+		b, err = w(t, s.Service, encode(t, ask(descriptor("b="+strings.Repeat("x", maxEcho)))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Reset()
+		if err := proto.Unmarshal(b, out); err != nil || len(out.GetDynamicMetadata().GetFields()) > 0 || len(out.GetStatuses()) != 1 {
+			t.Errorf("%s: %v, an answer of %d bytes with metadata", name, err, len(b))
+		}
 	}
 }
 
@@ -335,8 +344,8 @@ func FuzzShouldRateLimit(f *testing.F) {
 		if c := out.GetOverallCode(); c != rlsv3.RateLimitResponse_OK && c != rlsv3.RateLimitResponse_OVER_LIMIT {
 			t.Errorf("overall code = %v", c)
 		}
-		if len(out.GetStatuses()) != m.sent {
-			t.Errorf("%d statuses for %d descriptors", len(out.GetStatuses()), m.sent)
+		if len(out.GetStatuses()) != len(m.descriptors) {
+			t.Errorf("%d statuses for %d descriptors", len(out.GetStatuses()), len(m.descriptors))
 		}
 		for _, h := range out.GetResponseHeadersToAdd() {
 			if strings.ContainsAny(h.GetKey()+h.GetValue(), "\r\n\x00") || h.GetValue() == "" {
@@ -388,7 +397,7 @@ func TestAllocations(t *testing.T) {
 		out := make([]byte, 0, 4096)
 		ask := func() {
 			s.now += 10 * time.Second
-			if _, rest, err := s.Prompt(in, out); err != nil || rest != nil {
+			if _, rest, err := s.Prompt(string(in), out); err != nil || rest != nil {
 				t.Fatalf("%v, or there is a rest", err)
 			}
 		}
@@ -415,7 +424,7 @@ func BenchmarkPrompt(b *testing.B) {
 				s.now += 10 * time.Second
 				var err error
 				var rest func(context.Context, []byte) ([]byte, error)
-				if out, rest, err = s.Prompt(in, out[:0]); err != nil {
+				if out, rest, err = s.Prompt(string(in), out[:0]); err != nil {
 					b.Fatal(err)
 				}
 				if rest != nil {

@@ -20,10 +20,6 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// maxDescriptors bounds one request. Envoy sends one for each configured action
-// list, so a handful; more is a mistake or an attack on the store.
-const maxDescriptors = 256
-
 // Options of a [Service]. Decider, Secrets and Headers are required.
 type Options struct {
 	Decider *policy.Decider
@@ -35,7 +31,8 @@ type Options struct {
 	// PlainKeys has the source of tiers asked by API keys themselves, and not by
 	// their digests.
 	PlainKeys bool
-	// EchoRequest repeats the request in the dynamic metadata of its answer.
+	// EchoRequest repeats the request in the dynamic metadata of its answer, unless it
+	// is longer than 64 KiB.
 	EchoRequest bool
 }
 
@@ -150,7 +147,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 		return nil, status.Error(codes.Internal, "the request is not a message")
 	}
 	c := s.calls.Get().(*call)
-	if err := c.in.Decode(wire.NewMessage(b)); err != nil {
+	if err := c.in.Decode(string(b)); err != nil {
 		s.release(c)
 		return nil, wire.Unreadable(err)
 	}
@@ -166,12 +163,12 @@ func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitReques
 
 // Prompt answers an encoded request at once where that needs no waiting: it appends
 // the encoded answer to answer. Where it would have to wait it returns the rest of
-// the call, which has to be called once, and answers then. Neither slice is kept.
+// the call, which has to be called once, and answers then. It does not keep answer.
 // Errors are those of [Service.ShouldRateLimit], and what gRPC says of a request
 // that cannot be read. It is a unary.Prompt but for the name of the rest's type.
-func (s *Service) Prompt(request, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
+func (s *Service) Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
 	c := s.calls.Get().(*call)
-	err := c.in.Decode(wire.NewMessage(request))
+	err := c.in.Decode(request)
 	if err != nil {
 		s.release(c)
 		return answer, nil, wire.Unreadable(err)
@@ -204,15 +201,15 @@ func (s *Service) wholly(ctx context.Context, c *call) (answer []byte, err error
 
 // begin turns the message in c into a request that can be decided.
 func (s *Service) begin(c *call) error {
-	switch n := c.in.sent; {
+	switch {
+	case c.in.over != "":
+		return status.Error(codes.InvalidArgument, c.in.over)
 	case c.in.domain == "":
 		return status.Error(codes.InvalidArgument, "the request has no domain")
-	case n == 0:
+	case len(c.in.descriptors) == 0:
 		return status.Error(codes.InvalidArgument, "the request has no descriptors")
-	case n > maxDescriptors:
-		return status.Errorf(codes.InvalidArgument, "the request has %d descriptors, more than %d", n, maxDescriptors)
 	}
-	if s.opts.EchoRequest {
+	if s.opts.EchoRequest && c.in.size <= maxEcho {
 		c.echo = appendEcho(c.echo, &c.in, s.opts.Secrets)
 	}
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {

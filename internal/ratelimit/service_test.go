@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -400,14 +401,72 @@ func TestJSON(t *testing.T) {
 		"unknown field":  {http.MethodPost, `{"domian":"edge"}`, http.StatusBadRequest},
 		"no descriptors": {http.MethodPost, `{"domain":"edge"}`, http.StatusBadRequest},
 		"too large":      {http.MethodPost, `{"domain":"` + strings.Repeat("x", 2<<10) + `"}`, http.StatusRequestEntityTooLarge},
+		"braces in text": {http.MethodPost, `{"domain":"edge\"` + strings.Repeat("{", 900) + `"}`, http.StatusBadRequest},
 	} {
 		if w := post(tt.method, tt.body); w.Code != tt.want {
 			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
+		}
+	}
+	// Its size is bounded, and so is how many messages it makes, whatever may be larger.
+	h = s.JSONHandler(1 << 30)
+	many := func(n int) string {
+		return `{"domain":"edge","descriptors":[{"entries":[{}` + strings.Repeat(",{}", n-1) + `]}]}`
+	}
+	for name, tt := range map[string]struct {
+		body string
+		code int
+		says string
+	}{
+		"as long as may be":      {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-17), http.StatusBadRequest, "the request has no descriptors"},
+		"a byte longer":          {`{"domain":"edge"}` + strings.Repeat(" ", maxJSON-16), http.StatusRequestEntityTooLarge, "262144 bytes"},
+		"as many as may be":      {many(maxEntries), http.StatusOK, ""},
+		"an entry more":          {many(maxEntries + 1), http.StatusBadRequest, "more than 4096 entries"},
+		"nothing but braces":     {many(80_000), http.StatusBadRequest, "objects, more than 4609"},
+		"braces that do not end": {strings.Repeat("{", 100_000), http.StatusBadRequest, "objects, more than 4609"},
+		"brackets":               {`{"descriptors":` + strings.Repeat("[", 100_000), http.StatusBadRequest, "not a RateLimitRequest"},
+		"text of braces":         {`{"domain":"edge","descriptors":[{"entries":[{"key":"k","value":"` + strings.Repeat(`{\"`, 50_000) + `"}]}]}`, http.StatusOK, ""},
+	} {
+		if w := post(http.MethodPost, tt.body); w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
+			t.Errorf("%s: %d %.200s, want %d %q", name, w.Code, w.Body, tt.code, tt.says)
 		}
 	}
 	w = httptest.NewRecorder()
 	newService(t, broken{errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("store gone: %d, want 503", w.Code)
+	}
+}
+
+// TestWhatJSONTakes posts the bodies that cost the most. None may take more than two
+// megabytes, which is twice the largest message of gRPC.
+func TestWhatJSONTakes(t *testing.T) {
+	s := newService(t, nil)
+	h := s.JSONHandler(1 << 20)
+	const around = `{"domain":"edge","descriptors":[{"entries":[]}]}`
+	entries := func(one string, n int) string {
+		return `{"domain":"edge","descriptors":[{"entries":[` + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + `]}]}`
+	}
+	for name, body := range map[string]string{
+		"empty entries, too many": entries(`{}`, (maxJSON-len(around))/3),
+		"entries":                 entries(`{"key":"k","value":"`+strings.Repeat("v", 35)+`"}`, maxEntries),
+		"escapes":                 entries(`{"key":"k","value":"`+strings.Repeat(`\u00e9`, 40_000)+`"}`, 1),
+		"braces":                  strings.Repeat("{", maxJSON),
+		"brackets":                `{"descriptors":` + strings.Repeat("[", maxJSON-20),
+		"nulls":                   entries("null", (maxJSON-len(around))/5),
+		"numbers":                 `{"hitsAddend":` + strings.Repeat("1", maxJSON-20) + "}",
+		"one text":                `{"domain":"` + strings.Repeat("x", maxJSON-20) + `"}`,
+		"too long":                strings.Repeat(" ", 4<<20),
+	} {
+		post := func() {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
+		}
+		post()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		post()
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 2<<20 {
+			t.Errorf("%s: a body of %d bytes takes %d kB", name, len(body), grown>>10)
+		}
 	}
 }

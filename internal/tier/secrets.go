@@ -72,8 +72,13 @@ func (d *digester) use(secret []byte) {
 func (d *digester) digest(apiKey string) (text [DigestLen]byte) {
 	h := d.hashes.Get().(*hasher)
 	h.hash.Reset()
-	h.key = append(h.key, apiKey...)
-	h.hash.Write(h.key)
+	for rest := apiKey; rest != ""; {
+		// In parts: a client may have sent a megabyte.
+		part := rest[:min(len(rest), maxKeptKey)]
+		rest = rest[len(part):]
+		h.key = append(h.key[:0], part...)
+		h.hash.Write(h.key)
+	}
 	hex.Encode(text[:], h.hash.Sum(h.sum[:0]))
 	h.forget()
 	d.hashes.Put(h)
@@ -82,7 +87,7 @@ func (d *digester) digest(apiKey string) (text [DigestLen]byte) {
 
 // forget leaves nothing of the key behind: it is there no longer than its request.
 func (h *hasher) forget() {
-	clear(h.key)
+	clear(h.key[:cap(h.key)]) // of several parts the last may be the shortest
 	if h.key = h.key[:0]; cap(h.key) > maxKeptKey {
 		h.key = nil
 	}

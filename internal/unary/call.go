@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"io"
 	"runtime"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/net/http2/hpack"
@@ -23,13 +22,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// complete handles a request that is whole: b is all of its DATA, which is good
-// until the next frame is read.
-func (c *conn) complete(st *stream, b []byte) error {
+// complete handles a request that is whole: body is all of its DATA.
+func (c *conn) complete(st *stream, body string) error {
 	r := st.refusal
-	var message []byte
+	var message string
 	if r == nil {
-		message, r = c.message(st, b)
+		message, r = c.message(st, body)
 	}
 	if c.unpacked > 0 {
 		// To unpack costs more than to read, also what is refused then.
@@ -48,9 +46,6 @@ func (c *conn) complete(st *stream, b []byte) error {
 	}
 	m := st.method
 	if m.prompt == nil {
-		if cap(st.body) == 0 {
-			message = slices.Clone(message) // it is part of a frame
-		}
 		c.spawn(st, func(ctx context.Context) *response { return c.handle(ctx, st, message) })
 		return nil
 	}
@@ -73,52 +68,67 @@ const usualAnswer = 1 << 10
 const maxAnswerKept = 64 << 10
 
 // message takes the one message out of a request, and decompresses it.
-func (c *conn) message(st *stream, b []byte) ([]byte, *response) {
-	if len(b) == 0 {
-		return nil, refusal(codes.Unimplemented, tooFew)
+func (c *conn) message(st *stream, body string) (string, *response) {
+	if body == "" {
+		return "", refusal(codes.Unimplemented, tooFew)
 	}
-	if len(b) < prefixLen {
-		return nil, refusal(codes.Internal, "unexpected EOF")
+	if len(body) < prefixLen {
+		return "", refusal(codes.Internal, "unexpected EOF")
 	}
-	length := binary.BigEndian.Uint32(b[1:])
-	message := b[prefixLen:]
+	length := announced(body)
+	message := body[prefixLen:]
 	switch {
 	case int64(length) > int64(c.server.o.MaxMessageBytes):
-		return nil, c.tooLarge(length)
+		return "", c.tooLarge(length)
 	case int64(len(message)) < int64(length):
-		return nil, refusal(codes.Internal, "unexpected EOF")
+		return "", refusal(codes.Internal, "unexpected EOF")
 	case int64(len(message)) > int64(length):
-		return nil, refusal(codes.Unimplemented, tooMany)
-	case b[0] == 0:
+		return "", refusal(codes.Unimplemented, tooMany)
+	case body[0] == 0:
 		return message, nil
-	case b[0] != 1:
-		return nil, refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(b[0])))
+	case body[0] != 1:
+		return "", refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(body[0])))
+	case len(message) > c.server.o.MaxMessageBytes/2:
+		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(c.server.o.MaxMessageBytes/2))
 	case st.encoding != gzipped:
-		return nil, refusal(codes.Internal, "compressed flag set with identity or empty encoding")
+		return "", refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}
 	return c.decompress(message)
 }
 
+// announced returns the length of the message that a request announces in its
+// prefix, which is there.
+func announced(body string) uint32 {
+	return uint32(body[1])<<24 | uint32(body[2])<<16 | uint32(body[3])<<8 | uint32(body[4])
+}
+
 // decompress unpacks a message, but no more of it than may be.
-func (c *conn) decompress(b []byte) ([]byte, *response) {
-	r, err := encoding.GetCompressor(gzipped).Decompress(bytes.NewReader(b))
-	if err != nil {
-		return nil, refusal(codes.Internal, "the message cannot be decompressed")
-	}
-	most := c.server.o.MaxMessageBytes
-	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
-	c.unpacked = len(out)
+func (c *conn) decompress(packed string) (string, *response) {
+	length := unpackedLength(packed)
 	switch {
-	case err != nil:
-		return nil, refusal(codes.Internal, "the message cannot be decompressed")
-	case len(out) > most:
-		return nil, refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(most))
+	case length < 0:
+		return "", refusal(codes.Internal, "the message cannot be decompressed")
+	case length > int64(c.server.o.MaxMessageBytes):
+		return "", refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(c.server.o.MaxMessageBytes))
+	case length > int64(mayUnpackTo(len(packed))):
+		return "", refusal(codes.Internal, errUnpacksToMuch.Error())
 	}
-	return out, nil
+	r, err := encoding.GetCompressor(gzipped).Decompress(strings.NewReader(packed))
+	if err != nil {
+		return "", refusal(codes.Internal, "the message cannot be decompressed")
+	}
+	var out strings.Builder
+	out.Grow(int(length))
+	_, err = io.Copy(&out, io.LimitReader(r, length+1))
+	c.unpacked = out.Len()
+	if err != nil || int64(out.Len()) != length {
+		return "", refusal(codes.Internal, "the message cannot be decompressed")
+	}
+	return out.String(), nil
 }
 
 // ask has a Prompt answer.
-func (c *conn) ask(st *stream, message []byte) (r *response, rest Rest) {
+func (c *conn) ask(st *stream, message string) (r *response, rest Rest) {
 	defer c.server.recovered(st.method, &r)
 	answer, rest, err := st.method.prompt(message, append(c.memory[:0], 0, 0, 0, 0, 0))
 	if rest != nil {
@@ -152,10 +162,8 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 	}
 	c.mu.Lock()
 	st.cancel, st.handled = cancel, true
-	if n := len(st.body); n > 0 {
-		c.held -= n
-		st.body = nil // the handler has it
-	}
+	c.held -= st.body.Cap()
+	st.body = strings.Builder{} // the handler has it
 	c.running++
 	c.mu.Unlock()
 	c.server.gone.Add(1) // of the connection there is one still
@@ -239,14 +247,14 @@ func failure(err error) *response {
 }
 
 // handle runs an ordinary handler.
-func (c *conn) handle(ctx context.Context, st *stream, message []byte) *response {
+func (c *conn) handle(ctx context.Context, st *stream, message string) *response {
 	call := &serverCall{method: st.method.name}
 	ctx = peer.NewContext(ctx, c.peer)
 	ctx = metadata.NewIncomingContext(ctx, readMetadata(st.fields, st.authority))
 	ctx = grpc.NewContextWithServerTransportStream(ctx, call)
 	codec := c.server.o.Codec
 	decode := func(into any) error {
-		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, into); err != nil {
+		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer([]byte(message))}, into); err != nil {
 			return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 		}
 		return nil

@@ -334,20 +334,15 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	if err != nil {
 		return err
 	}
-	// Once, not for each of them: every stream is looked at.
-	if by := window - c.peerWindow; by != 0 {
-		if err := c.budget.spendLocked(c, len(c.streams)/streamsAToken); err != nil {
-			return err
-		}
-		c.peerWindow = window
-		for _, st := range c.streams {
-			if st.sendWindow += by; st.sendWindow > maxWindow {
-				return protocolError(http2.ErrCodeFlowControl, "a window is too large")
-			}
-		}
+	// Once a frame, not once a setting.
+	larger := window > c.peerWindow
+	if err := c.setPeerWindow(window); err != nil {
+		return err
 	}
 	c.write(c.framer.WriteSettingsAck())
-	c.sendBlocked() // behind the ACK: what a larger window lets out follows from it
+	if larger {
+		c.sendBlocked() // behind the ACK, because it follows from the setting
+	}
 	if !c.opened {
 		c.opened = true
 		if c.drainWanted != "" {
@@ -358,6 +353,26 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 }
 
 const maxWindow = 1<<31 - 1
+
+// setPeerWindow changes the initial window of streams, and with it the window of each
+// open stream. It goes through the streams, and after it the caller goes through those
+// that wait, only if the window changes; the client pays for both here. mu is held.
+func (c *conn) setPeerWindow(window int64) error {
+	by := window - c.peerWindow
+	if by == 0 {
+		return nil
+	}
+	if err := c.budget.spendLocked(c, (len(c.streams)+len(c.blocked))/streamsAToken); err != nil {
+		return err
+	}
+	c.peerWindow = window
+	for _, st := range c.streams {
+		if st.sendWindow += by; st.sendWindow > maxWindow {
+			return protocolError(http2.ErrCodeFlowControl, "a window is too large")
+		}
+	}
+	return nil
+}
 
 func (c *conn) onWindowUpdate(id, by uint32) error {
 	if err := c.budget.spend(c, 1); err != nil {

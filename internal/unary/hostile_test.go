@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
@@ -768,22 +769,71 @@ func TestHalfMessages(t *testing.T) {
 	}
 }
 
-// TestUnpacking sends small messages that unpack to more than may be.
+// TestUnpacking sends compressed messages that fit into a frame and take long to
+// unpack. They cost as many tokens as that.
 func TestUnpacking(t *testing.T) {
-	const most = 1 << 20
-	packed := framed(1, zipped(make([]byte, 2*most)))
-	inBubble(t, unary.Options{MaxMessageBytes: most}, rude, func(t *testing.T, s *scene) {
+	noise := make([]byte, 8<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	unpacked := bytes.Repeat(noise, 48)
+	packed := framed(1, zipped(unpacked))
+	inBubble(t, unary.Options{}, rude, func(t *testing.T, s *scene) {
 		s.attacker.send(func(w *wire) { w.preface() })
 		n := s.flood(burst, 1, func(w *wire, i int) {
 			id := uint32(2*i + 1)
 			w.headers(id, false, request("Ready", "grpc-encoding: gzip"))
 			w.data(id, true, packed)
 		})
-		// A megabyte costs 64 tokens, of which its answer earns 4.
-		if g := s.attacker.farewell(); g.code != http2.ErrCodeEnhanceYourCalm || n > burst/55 {
+		// 16 KiB cost a token; the answer earns 4.
+		each := len(unpacked)/(16<<10) - 4
+		if g := s.attacker.farewell(); g.code != http2.ErrCodeEnhanceYourCalm || n > burst/each+10 {
 			t.Errorf("after %d of them: GOAWAY %v %q", n, g.code, g.debug)
 		}
 	})
+}
+
+// TestBombs sends small compressed messages that unpack to more than may be. They are
+// refused before they are unpacked, so they cost no memory and no tokens.
+func TestBombs(t *testing.T) {
+	const most = 1 << 20
+	lies := zipped(make([]byte, most))
+	copy(lies[len(lies)-4:], []byte{0, 1, 0, 0}) // it says 256 bytes
+	for _, tt := range []struct {
+		name   string
+		packed []byte
+		code   string
+	}{
+		{"larger than a message may be", zipped(make([]byte, 2*most)), "8"},
+		{"a thousand times its length", zipped(make([]byte, most)), "13"},
+		{"longer than it says", lies, "13"},
+		{"two in one", append(zipped(make([]byte, most)), zipped(make([]byte, 10))...), "13"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, unary.Options{MaxMessageBytes: most}, rude, func(t *testing.T, s *scene) {
+				p := s.attacker
+				p.send(func(w *wire) { w.preface() })
+				const calls = 200
+				ask := func() {
+					w := func(w *wire) {
+						w.headers(p.next, false, request("Ready", "grpc-encoding: gzip"))
+						w.data(p.next, true, framed(1, tt.packed))
+					}
+					p.send(w)
+					if a := p.answer(p.next); a.last("grpc-status") != tt.code {
+						t.Errorf("answered %v, want %s", a, tt.code)
+					}
+					p.next += 2
+				}
+				ask()
+				before := allocated()
+				for range calls {
+					ask()
+				}
+				if each := (allocated() - before) / calls; each > 256<<10 {
+					t.Errorf("a message of %d bytes takes %d kB", len(tt.packed), each>>10)
+				}
+			})
+		})
+	}
 }
 
 // TestOddMessages sends messages that are not what they say.
@@ -880,12 +930,12 @@ func TestAnswersOfNothing(t *testing.T) {
 		name   string
 		prompt unary.Prompt
 	}{
-		{"at once", func(_, _ []byte) ([]byte, unary.Rest, error) { return nil, nil, nil }},
-		{"at once, too short", func(_, answer []byte) ([]byte, unary.Rest, error) { return answer[:4], nil, nil }},
-		{"later", func(_, _ []byte) ([]byte, unary.Rest, error) {
+		{"at once", func(string, []byte) ([]byte, unary.Rest, error) { return nil, nil, nil }},
+		{"at once, too short", func(_ string, answer []byte) ([]byte, unary.Rest, error) { return answer[:4], nil, nil }},
+		{"later", func(string, []byte) ([]byte, unary.Rest, error) {
 			return nil, func(context.Context, []byte) ([]byte, error) { return nil, nil }, nil
 		}},
-		{"later, too short", func(_, _ []byte) ([]byte, unary.Rest, error) {
+		{"later, too short", func(string, []byte) ([]byte, unary.Rest, error) {
 			return nil, func(_ context.Context, answer []byte) ([]byte, error) { return answer[:4], nil }, nil
 		}},
 	} {

@@ -18,16 +18,15 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip"  // registers the one compressor that is understood
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that is used where none is set
 )
 
 // A Prompt answers a method on the goroutine that reads the connection, which
 // serves nobody else meanwhile: it must not wait for anything but short locks. It
 // appends the encoded answer to answer and returns that. request is the encoded
-// message; neither may be kept. Where it would have to wait it returns a [Rest].
+// message; answer may not be kept. Where it would have to wait it returns a [Rest].
 // Interceptors do not see it. An error is a gRPC status, as that of a handler.
-type Prompt func(request, answer []byte) ([]byte, Rest, error)
+type Prompt func(request string, answer []byte) ([]byte, Rest, error)
 
 // A Rest is what is left of a call that has to wait: it runs on a goroutine of its
 // own. ctx ends with the call's deadline, or when the caller gives up.
@@ -44,7 +43,7 @@ type Options struct {
 	Panicked func(method string)
 
 	// MaxMessageBytes bounds a message, as it is sent and without compression.
-	// Zero: 4 MiB.
+	// Zero: 1 MiB.
 	MaxMessageBytes int
 	// MaxStreams bounds the calls in flight on one connection. Zero: 4096.
 	MaxStreams uint32
@@ -96,7 +95,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 4<<20)
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, 1<<20)
 	o.MaxStreams = cmp.Or(o.MaxStreams, 4096)
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
 	o.OpenTimeout = cmp.Or(o.OpenTimeout, 10*time.Second)

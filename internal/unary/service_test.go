@@ -198,16 +198,17 @@ func handler(name string, do deed) grpc.MethodHandler {
 func (p *player) prompts(s *unary.Server) {
 	for _, name := range []string{"Ready", "Refuse", "Bulk", "Crash"} {
 		do := p.deeds()[name]
-		s.Prompt(play+name, func(request, answer []byte) ([]byte, unary.Rest, error) {
-			answer, err := encoded(context.Background(), do, request, answer)
+		s.Prompt(play+name, func(request string, answer []byte) ([]byte, unary.Rest, error) {
+			answer, err := encoded(context.Background(), do, []byte(request), answer)
 			return answer, nil, err
 		})
 	}
 	for _, name := range []string{"Slow", "Stop", "Break"} {
 		do := p.deeds()[name]
-		s.Prompt(play+name, func(request, _ []byte) ([]byte, unary.Rest, error) {
-			request = slices.Clone(request)
-			return nil, func(ctx context.Context, answer []byte) ([]byte, error) { return encoded(ctx, do, request, answer) }, nil
+		s.Prompt(play+name, func(request string, _ []byte) ([]byte, unary.Rest, error) {
+			return nil, func(ctx context.Context, answer []byte) ([]byte, error) {
+				return encoded(ctx, do, []byte(request), answer)
+			}, nil
 		})
 	}
 }

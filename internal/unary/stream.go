@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -31,10 +32,10 @@ type stream struct {
 	declared   int64 // content-length; below zero: none
 	received   int64
 	recvWindow int
-	owed       int    // what the client is not yet told that it may send
-	body       []byte // of a request whose DATA comes in several frames
-	held       int    // bytes of fields
-	ended      bool   // the client has sent everything
+	owed       int             // what the client is not yet told that it may send
+	body       strings.Builder // of a request whose DATA comes in several frames
+	held       int             // bytes of fields
+	ended      bool            // the client has sent everything
 
 	// Of the answer.
 	cancel     context.CancelFunc // of the handler; nil: none runs
@@ -153,8 +154,8 @@ func (c *conn) remove(st *stream, byServer bool) {
 
 // release lets go of the request. mu is held.
 func (c *conn) release(st *stream) {
-	c.held -= len(st.body) + st.held
-	st.body, st.fields, st.held = nil, nil, 0
+	c.held -= st.body.Cap() + st.held
+	st.body, st.fields, st.held = strings.Builder{}, nil, 0
 }
 
 // newStream opens a stream, whose request has to be whole within some time. mu is
@@ -288,7 +289,7 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		return nil
 	}
 	if ended {
-		return c.complete(st, nil)
+		return c.complete(st, "")
 	}
 	return nil
 }
@@ -309,7 +310,7 @@ func (c *conn) onTrailers(st *stream, ended bool) error {
 	if err := c.budget.spend(c, 1); err != nil {
 		return err
 	}
-	return c.complete(st, st.body)
+	return c.complete(st, st.body.String())
 }
 
 // onData takes a part of a request.
@@ -353,15 +354,15 @@ func (c *conn) onData(f *http2.DataFrame) error {
 	}
 	st.recvWindow -= size
 	st.ended = ended
-	if ended && len(st.body) == 0 {
-		return c.complete(st, data) // all of it, as nearly always
+	if ended && st.body.Len() == 0 {
+		return c.complete(st, string(data)) // all of it, as nearly always
 	}
 	if r := c.collect(st, data); r != nil {
 		c.respond(st, r)
 		return nil
 	}
 	if ended {
-		return c.complete(st, st.body)
+		return c.complete(st, st.body.String())
 	}
 	if st.owed += size; st.owed >= streamWindow/2 {
 		if st.refusal != nil {
@@ -379,19 +380,21 @@ func (c *conn) onData(f *http2.DataFrame) error {
 // collect keeps a part of a message until the rest is there.
 func (c *conn) collect(st *stream, data []byte) *response {
 	if st.refusal != nil {
-		return nil // nobody will read it
+		return nil // the message is not read
 	}
 	c.mu.Lock()
-	st.body = append(st.body, data...)
-	c.held += len(data)
+	before := st.body.Cap()
+	st.makeRoom(len(data), c.server.o.MaxMessageBytes)
+	c.held += st.body.Cap() - before
 	crowded := c.held > c.mayHold()
 	c.mu.Unlock()
-	if len(st.body) >= prefixLen {
-		length := binary.BigEndian.Uint32(st.body[1:])
+	st.body.Write(data)
+	if st.body.Len() >= prefixLen {
+		length := announced(st.body.String())
 		switch {
 		case int64(length) > int64(c.server.o.MaxMessageBytes):
 			return c.tooLarge(length)
-		case int64(len(st.body)) > prefixLen+int64(length):
+		case int64(st.body.Len()) > prefixLen+int64(length):
 			return refusal(codes.Unimplemented, tooMany)
 		}
 	}
@@ -399,6 +402,29 @@ func (c *conn) collect(st *stream, data []byte) *response {
 		return refusal(codes.ResourceExhausted, tooMuch)
 	}
 	return nil
+}
+
+// believedFrom is how much of a message has to be there until there is room for all
+// that it announces: to announce a lot costs a client nothing.
+const believedFrom = 64 << 10
+
+// makeRoom grows the body for n more bytes: by doubling at first, and then once to
+// the announced length, so that a large message is not copied again and again.
+func (st *stream) makeRoom(n, most int) {
+	b := &st.body
+	if b.Cap()-b.Len() >= n {
+		return
+	}
+	if b.Len() >= believedFrom {
+		if whole := prefixLen + min(int64(announced(b.String())), int64(most)); whole >= int64(b.Len()+n) {
+			n = int(whole) - b.Len()
+		}
+	}
+	// Not Grow alone, which makes room for twice as much again.
+	room, sofar := max(b.Len()+n, min(2*b.Cap(), believedFrom)), b.String()
+	b.Reset()
+	b.Grow(room)
+	b.WriteString(sofar)
 }
 
 // mayHold bounds what a connection holds of calls that are under way.

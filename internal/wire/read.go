@@ -11,8 +11,9 @@ import (
 
 // A Decoder is a message that reads itself.
 type Decoder interface {
-	// Decode reads a whole message. Texts are parts of it, and keep it in memory.
-	Decode(Message) error
+	// Decode reads a whole encoded message. Texts are parts of it, and keep it in
+	// memory.
+	Decode(encoded string) error
 }
 
 // The kinds of fields that are read, for tags: number<<3 | kind. A field that
@@ -23,19 +24,25 @@ const (
 	AsBytes  = uint64(protowire.BytesType)
 )
 
-// Message is what is left of an encoded message, as bytes and as a string: the
-// same bytes, so that a text field is a part of the string and needs no copy of
-// its own. Nothing is required to be UTF-8.
+// MaxFields is how many fields a message may have, those of the messages in it
+// included. Envoy's largest request has a few thousand. A field can be two bytes
+// long, so without this bound a megabyte takes longer to read than a call may take.
+const MaxFields = 32 << 10
+
+// Message is the unread rest of an encoded message. Texts in it are parts of the
+// string and need no copies. Nothing is required to be UTF-8.
 type Message struct {
-	b []byte
 	s string
+	// fields counts the fields that were read, of this message and all around it.
+	fields *int
 }
 
-// NewMessage returns the message in b, which must not change while it is read.
-func NewMessage(b []byte) Message { return Message{b, string(b)} }
+// NewMessage returns the message that s encodes. It counts its fields in fields,
+// which the caller sets to zero before.
+func NewMessage(s string, fields *int) Message { return Message{s, fields} }
 
 // More reports whether there is another field.
-func (m *Message) More() bool { return len(m.b) > 0 }
+func (m *Message) More() bool { return len(m.s) > 0 }
 
 // Text returns the message as the text that it is.
 func (m *Message) Text() string { return m.s }
@@ -50,36 +57,128 @@ type Field struct {
 // ErrMalformed says that bytes are no message.
 var ErrMalformed = errors.New("not a valid protobuf message")
 
+// errTooManyFields says that a message has more than MaxFields fields.
+var errTooManyFields = fmt.Errorf("the message has more than %d fields", MaxFields)
+
 // Next takes the first field off m, which has one.
 func (m *Message) Next() (f Field, err error) {
-	num, wire, n := protowire.ConsumeTag(m.b)
-	if n < 0 {
-		return f, fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
+	if f.Tag, err = m.tag(); err != nil {
+		return f, err
 	}
-	if !num.IsValid() {
-		return f, fmt.Errorf("%w: there is no field number %d", ErrMalformed, num)
-	}
-	m.skip(n)
-	f.Tag = protowire.EncodeTag(num, wire)
-	switch wire {
+	switch kind := protowire.Type(f.Tag & 7); kind {
 	case protowire.VarintType:
-		f.Number, n = protowire.ConsumeVarint(m.b)
+		f.Number, err = m.varint()
 	case protowire.BytesType:
-		var v []byte
-		if v, n = protowire.ConsumeBytes(m.b); n >= 0 {
-			f.Message = Message{v, m.s[n-len(v) : n]}
-		}
+		f.Message.fields = m.fields
+		f.Message.s, err = m.bytes()
+	case protowire.StartGroupType:
+		err = m.skipGroup(f.Tag >> 3)
 	default:
-		n = protowire.ConsumeFieldValue(num, wire, m.b)
+		err = m.skipFixed(kind)
 	}
-	if n < 0 {
-		return f, fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
-	}
-	m.skip(n)
-	return f, nil
+	return f, err
 }
 
-func (m *Message) skip(n int) { m.b, m.s = m.b[n:], m.s[n:] }
+// tag takes a tag off m, and counts its field.
+func (m *Message) tag() (uint64, error) {
+	if *m.fields++; *m.fields > MaxFields {
+		return 0, errTooManyFields
+	}
+	tag, err := m.varint()
+	if err != nil {
+		return 0, err
+	}
+	if n := tag >> 3; n > uint64(protowire.MaxValidNumber) || n == 0 {
+		return 0, fmt.Errorf("%w: there is no field number %d", ErrMalformed, n)
+	}
+	return tag, nil
+}
+
+// varint takes a number off m.
+func (m *Message) varint() (v uint64, err error) {
+	for i := 0; i < len(m.s); i++ {
+		b := m.s[i]
+		if i == 9 && b > 1 {
+			return 0, fmt.Errorf("%w: a number has more than 64 bits", ErrMalformed)
+		}
+		v |= uint64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			m.s = m.s[i+1:]
+			return v, nil
+		}
+	}
+	return 0, errCutOff
+}
+
+var errCutOff = fmt.Errorf("%w: it ends too early", ErrMalformed)
+
+// bytes takes bytes with their length in front off m.
+func (m *Message) bytes() (string, error) {
+	n, err := m.varint()
+	if err != nil {
+		return "", err
+	}
+	if n > uint64(len(m.s)) {
+		return "", errCutOff
+	}
+	b := m.s[:n]
+	m.s = m.s[n:]
+	return b, nil
+}
+
+// skipFixed takes a number of fixed length off m.
+func (m *Message) skipFixed(kind protowire.Type) error {
+	n := 0
+	switch kind {
+	case protowire.Fixed32Type:
+		n = 4
+	case protowire.Fixed64Type:
+		n = 8
+	default:
+		return fmt.Errorf("%w: a field is of the unknown kind %d", ErrMalformed, kind)
+	}
+	if len(m.s) < n {
+		return errCutOff
+	}
+	m.s = m.s[n:]
+	return nil
+}
+
+// maxGroups is how deep groups may be nested in each other.
+const maxGroups = 100
+
+// skipGroup takes the rest of a group off m, whose start was the field number n.
+// Envoy sends none.
+func (m *Message) skipGroup(n uint64) error {
+	for open := []uint64{n}; len(open) > 0; {
+		tag, err := m.tag()
+		if err != nil {
+			return err
+		}
+		switch kind := protowire.Type(tag & 7); kind {
+		case protowire.VarintType:
+			_, err = m.varint()
+		case protowire.BytesType:
+			_, err = m.bytes()
+		case protowire.StartGroupType:
+			if len(open) == maxGroups {
+				return fmt.Errorf("groups are nested more than %d deep", maxGroups)
+			}
+			open = append(open, tag>>3)
+		case protowire.EndGroupType:
+			if tag>>3 != open[len(open)-1] {
+				return fmt.Errorf("%w: a group ends that is not the innermost", ErrMalformed)
+			}
+			open = open[:len(open)-1]
+		default:
+			err = m.skipFixed(kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Unreadable is the status of a call whose message cannot be read for err, as
 // grpc-go answers it.

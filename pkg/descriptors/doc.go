@@ -38,5 +38,7 @@
 //
 // [AppendKey] turns a hash tag, a rule and an identity into one string that a
 // store can use as the name of a log. Two different inputs never give the same
-// string: every part is escaped, and a fuzz test looks for a pair that does.
+// string: every part is escaped, and a fuzz test looks for a pair that does. No key is
+// longer than [MaxKey] bytes, whatever a client sends: beyond that a SHA-256 takes the
+// place of the rest.
 package descriptors

@@ -3,12 +3,24 @@ package descriptors
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
 )
 
 // maxPart is the longest part, in bytes, that a key holds as it is. Longer ones
 // are replaced by their digest, so that what a client sends cannot make a key
 // of any length.
 const maxPart = 128
+
+const (
+	// MaxKey is the longest key, in bytes, that [AppendKey] makes. The tail of a longer
+	// one is replaced by its digest.
+	MaxKey = 512
+	// keptKey is how much of such a key stays as it is. "!" and the digest follow.
+	keptKey = MaxKey - 1 - 2*sha256.Size
+	// maxTag is the longest rule that is a hash tag as it is. Other tags are single
+	// parts, which are no longer.
+	maxTag = 3 * maxPart
+)
 
 const hexDigits = "0123456789ABCDEF"
 
@@ -45,17 +57,36 @@ func NewRuleID(domain string, path []Node) RuleID {
 //
 // Whatever bytes the parts hold, two different inputs never give one key: all
 // but letters, digits and "-_.@" are written as %XX, and a part longer than 128
-// bytes is written as "~" and its SHA-256 in hex ("~" itself is escaped).
+// bytes is written as "~" and its SHA-256 in hex ("~" itself is escaped). A key longer
+// than [MaxKey] bytes keeps its beginning with the whole hash tag; "!" and the SHA-256
+// of the rest in hex follow. No part is written with a "!", so no shorter key is the
+// same. A rule above 384 bytes that is its own tag is written there as "|~" and its
+// SHA-256 in hex.
 func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
+	start := len(dst)
 	dst = append(dst, '{')
-	if tag == "" {
-		dst = append(dst, rule...)
-	} else {
+	switch {
+	case tag != "":
 		dst = appendPart(dst, tag)
+	case len(rule) <= maxTag:
+		dst = append(dst, rule...)
+	default:
+		dst = appendDigest(append(dst, '|'), string(rule))
 	}
 	dst = append(dst, '}', ':')
 	dst = append(dst, rule...)
+	var tail hash.Hash // of what is cut off; nil: nothing is
+	cut := func() {
+		if tail == nil {
+			tail = sha256.New()
+		}
+		tail.Write(dst[start+keptKey:])
+		dst = dst[:start+keptKey]
+	}
 	for i, part := range identity {
+		if len(dst)-start > MaxKey {
+			cut() // before more follows: a client may have sent thousands of parts
+		}
 		if i == 0 {
 			dst = append(dst, ':')
 		} else {
@@ -63,14 +94,17 @@ func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 		}
 		dst = appendPart(dst, part)
 	}
-	return dst
+	if tail == nil && len(dst)-start <= MaxKey {
+		return dst
+	}
+	cut()
+	return hex.AppendEncode(append(dst, '!'), tail.Sum(nil))
 }
 
 // appendPart appends one escaped part.
 func appendPart(dst []byte, part string) []byte {
 	if len(part) > maxPart {
-		sum := sha256.Sum256([]byte(part))
-		return hex.AppendEncode(append(dst, '~'), sum[:])
+		return appendDigest(dst, part)
 	}
 	done := 0
 	for i := range len(part) {
@@ -81,6 +115,24 @@ func appendPart(dst []byte, part string) []byte {
 		}
 	}
 	return append(dst, part[done:]...)
+}
+
+// appendDigest appends the digest of a part.
+func appendDigest(dst []byte, part string) []byte {
+	dst = append(dst, '~')
+	var memory [1024]byte
+	if len(part) <= len(memory) {
+		sum := sha256.Sum256(append(memory[:0], part...))
+		return hex.AppendEncode(dst, sum[:])
+	}
+	// In pieces, so that a long part is not copied as a whole.
+	h, piece := sha256.New(), make([]byte, 4<<10)
+	for part != "" {
+		n := copy(piece, part)
+		h.Write(piece[:n])
+		part = part[n:]
+	}
+	return hex.AppendEncode(dst, h.Sum(nil))
 }
 
 // plain marks the bytes that appendPart writes as they are.

@@ -46,6 +46,66 @@ func TestLongPartsAreDigested(t *testing.T) {
 	}
 }
 
+// TestLongKeysAreDigested makes keys of many parts that a client may have sent. They
+// are all different, none is longer than MaxKey, and each has the hash tag that it
+// would have if it were short.
+func TestLongKeysAreDigested(t *testing.T) {
+	parts := func(n, length int) []string { return slices.Repeat([]string{strings.Repeat("v", length)}, n) }
+	// A value of many commas, and the several values that it looks like.
+	one, many := strings.Repeat("v,", 399)+"v", parts(400, 1)
+	long := RuleID(strings.Repeat("r", 400))
+	seen := make(map[string]string)
+	for _, tt := range []struct {
+		name, tag string
+		rule      RuleID
+		identity  []string
+		inBraces  string
+		digested  bool
+	}{
+		{"short", "t", "d|k", parts(2, 10), "t", false},
+		{"as long as may be", "t", "d|k", append(parts(3, 128), strings.Repeat("v", MaxKey-len("{t}:d|k:")-3*129)), "t", false},
+		{"a byte longer", "t", "d|k", append(parts(3, 128), strings.Repeat("v", MaxKey-len("{t}:d|k:")-3*129+1)), "t", true},
+		{"a part more", "t", "d|k", append(parts(4, 128), ""), "t", true},
+		{"many", "t", "d|k", many, "t", true},
+		{"many in one", "t", "d|k", []string{one}, "t", false},
+		{"another at the end", "t", "d|k", append(slices.Clone(many[1:]), "w"), "t", true},
+		{"thousands", "t", "d|k", parts(4096, 120), "t", true},
+		{"escaped", strings.Repeat("}", 128), "d|k", []string{strings.Repeat("}", 128)}, strings.Repeat("%7D", 128), true},
+		{"a long rule", "t", long, parts(1, 128), "t", true},
+		{"a long rule that is the tag", "", long, nil, "|" + string(appendDigest(nil, string(long))), false},
+		{"a tag like it", string(long), long, nil, string(appendDigest(nil, string(long))), false},
+		{"a rule of the longest tag", "", long[:maxTag], nil, string(long[:maxTag]), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			key := string(AppendKey([]byte("before"), tt.tag, tt.rule, tt.identity...))
+			key = strings.TrimPrefix(key, "before")
+			if len(key) > MaxKey || strings.Contains(key, "!") != tt.digested {
+				t.Errorf("key %q of %d bytes, want at most %d, the rest digested: %v", key, len(key), MaxKey, tt.digested)
+			}
+			if want := "{" + tt.inBraces + "}:"; !strings.HasPrefix(key, want) {
+				t.Errorf("key %q, want it to begin with %q", key, want)
+			}
+			if other, ok := seen[key]; ok {
+				t.Errorf("it shares a key with %q", other)
+			}
+			seen[key] = tt.name
+		})
+	}
+}
+
+// TestKeysTakeNoMemory: only long keys allocate, and as little for thousands of parts
+// as for a few.
+func TestKeysTakeNoMemory(t *testing.T) {
+	dst := make([]byte, 0, 2*MaxKey)
+	short, long := []string{"id.acme", "search"}, slices.Repeat([]string{strings.Repeat("v", 100)}, 4096)
+	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, "id.acme", "edge|api_key/route", short...) }); n != 0 {
+		t.Errorf("a short key takes %v allocations, want none", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { AppendKey(dst, "id.acme", "edge|api_key/route", long...) }); n > 4 {
+		t.Errorf("a key of %d parts takes %v allocations, want a digest's", len(long), n)
+	}
+}
+
 func TestRuleIDsDiffer(t *testing.T) {
 	paths := [][]Node{
 		path("a"), path("a="), path("a=b"), path("a", "b"), path("a=b", "c"), path("a", "b=c"),
@@ -76,12 +136,18 @@ func FuzzKey(f *testing.F) {
 	f.Add("", "k", "", "", "", "d|k", "k", "", "", "")
 	f.Add("t", "a", "b_c", "x", "y", "t", "a_b", "c", "x", "y")
 	f.Add("~", "k", "%", "\x00", "\xff", "%7E", "k", "%25", "%00", "%FF")
+	commas := strings.Repeat("x,", 300)
+	f.Add("t", "k", commas, commas[:100], commas, "t", "k", commas, commas, commas[:100])
+	f.Add("", strings.Repeat("k", 1000), "v", "a", "b", strings.Repeat("k", 1000), strings.Repeat("k", 1000), "v", "a", "b")
 	f.Fuzz(func(t *testing.T, tag1, key1, value1, a1, b1, tag2, key2, value2, a2, b2 string) {
 		one := string(AppendKey(nil, tag1, NewRuleID("d", []Node{{Key: key1, Value: value1}}), a1, b1))
 		two := string(AppendKey(nil, tag2, NewRuleID("d", []Node{{Key: key2, Value: value2}}), a2, b2))
 		same := slices.Equal([]string{tag1, key1, value1, a1, b1}, []string{tag2, key2, value2, a2, b2})
 		if (one == two) != same {
 			t.Errorf("%q %q %q %q %q\n%q %q %q %q %q\ngive %q and %q", tag1, key1, value1, a1, b1, tag2, key2, value2, a2, b2, one, two)
+		}
+		if len(one) > MaxKey {
+			t.Errorf("the key %q has %d bytes", one, len(one))
 		}
 		for _, c := range []byte(one) {
 			if c <= ' ' || c > '~' {

@@ -1,0 +1,313 @@
+package daemon
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/slidegate/slidegate/internal/config"
+)
+
+// A hostileMessage costs as much as a client can make it cost.
+type hostileMessage struct {
+	name, method string
+	message      []byte
+	packed       bool   // it is sent compressed
+	code         string // of the answer
+}
+
+// inside returns a field that holds b.
+func inside(field protowire.Number, b []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
+}
+
+// hostileMessages are of most bytes at most, sent or unpacked. The domain has rules.
+func hostileMessages(name string, most int) []hostileMessage {
+	const (
+		limit = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
+		check = authv3.Authorization_Check_FullMethodName
+		// header is as much of a header as authorization reads.
+		header = 127 << 10
+	)
+	domain := inside(1, []byte(name))
+	// What is left for the rest, beside the domain and the lengths around it.
+	room := most - 64
+	fill := func(b []byte) []byte { return bytes.Repeat(b, room/len(b)) }
+	describe := func(entries []byte) []byte { return append(slices.Clone(domain), inside(2, entries)...) }
+	entry := func(key, value string) []byte {
+		return inside(1, append(inside(1, []byte(key)), inside(2, []byte(value))...))
+	}
+	override := inside(2, binary.AppendUvarint([]byte{16, 1, 8}, 1<<32-1)) // a limit that is not reached, each second
+	long := describe(append(entry("k", strings.Repeat("v", room-64)), override...))
+	var each []byte // descriptors of long values, each with a limit of its own
+	for i := range 256 {
+		each = append(each, inside(2, append(entry(fmt.Sprint("api_key", i%2), fmt.Sprint(i, strings.Repeat("v", room/256-64))), override...))...)
+	}
+	full := describe(append(bytes.Repeat(entry("k", strings.Repeat("v", room/4096-16)), 4096), override...))
+	http := func(b []byte) []byte { return inside(1, inside(4, inside(2, b))) }
+	line := func(name, value string) []byte {
+		return inside(3, append(inside(1, []byte(name)), inside(2, []byte(value))...))
+	}
+	path := func(p string) []byte { return inside(4, []byte(p)) }
+	var all []hostileMessage
+	for _, m := range []hostileMessage{
+		{"empty entries", limit, describe(fill([]byte{0x0a, 0})), false, "3"},
+		{"empty descriptors", limit, append(slices.Clone(domain), fill([]byte{0x12, 0})...), false, "3"},
+		{"empty domains", limit, fill([]byte{0x0a, 0}), false, "13"},
+		{"unknown fields", limit, append(describe(entry("k", "v")), bytes.Repeat([]byte{15 << 3, 1}, room/2-16)...), false, "13"},
+		{"groups in groups", limit, append(bytes.Repeat([]byte{15<<3 | 3}, room/2), bytes.Repeat([]byte{15<<3 | 4}, room/2)...), false, "13"},
+		{"limits", limit, describe(fill([]byte{0x12, 0})), false, "13"},
+		{"one long value", limit, long, false, "0"},
+		{"256 limits of long values", limit, append(slices.Clone(domain), each...), false, "0"},
+		{"4096 long entries", limit, full, false, "0"},
+		{"empty header fields", check, http(fill([]byte{0x1a, 0})), false, "0"},
+		{"empty context", check, inside(1, fill([]byte{0x52, 0})), false, "0"},
+		{"4096 header fields", check, http(bytes.Repeat(line("x-api-key", strings.Repeat("v", header/4096-10)), 4096)), false, "0"},
+		{"cookies", check, http(line("cookie", strings.Repeat("a;", header/2))), false, "0"},
+		{"parameters", check, http(path("/?" + strings.Repeat("a&", header/2))), false, "0"},
+		{"escaped parameters", check, http(path("/?" + strings.Repeat("%61;", header/4))), false, "0"},
+		{"schemes", check, http(line("authorization", strings.Repeat("a,", header/2))), false, "0"},
+		{"a long path", check, http(path("/" + strings.Repeat("a", room-32))), false, "0"},
+		{"noise", limit, append(slices.Clone(domain), noisy(256, room/256-64, override)...), false, "0"},
+		{"noise again and again", limit, append(slices.Clone(domain), bytes.Repeat(noisy(8, 2000, override), 30)...), false, "0"},
+		{"metadata", check, inside(1, inside(11, fill([]byte{0x0a, 0}))), false, "0"},
+	} {
+		all = append(all, m)
+		m.name, m.packed = m.name+", packed", true
+		all = append(all, m)
+	}
+	return all
+}
+
+// noisy returns descriptors of one entry each, with values that cannot be compressed.
+func noisy(n, length int, override []byte) (all []byte) {
+	source := rand.NewChaCha8([32]byte{})
+	for range n {
+		value := make([]byte, length)
+		_, _ = source.Read(value) // never fails
+		entry := inside(1, append(inside(1, []byte("k")), inside(2, value)...))
+		all = append(all, inside(2, append(entry, override...))...)
+	}
+	return all
+}
+
+// A hostileClient makes calls over one connection and allocates next to nothing.
+type hostileClient struct {
+	conn    net.Conn
+	framer  *http2.Framer
+	encoder *hpack.Encoder
+	decoder *hpack.Decoder
+	block   bytes.Buffer
+	id      uint32
+	window  int // of the connection
+	initial int // of streams
+	status  string
+}
+
+func newHostileClient(t testing.TB, address string) *hostileClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // all answers have come
+	c := &hostileClient{conn: conn, framer: http2.NewFramer(conn, conn), id: 1, window: 64<<10 - 1, initial: 64<<10 - 1}
+	c.framer.SetReuseFrames()
+	c.encoder = hpack.NewEncoder(&c.block)
+	c.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) {
+		if f.Name == "grpc-status" {
+			c.status = f.Value
+		}
+	})
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.framer.WriteSettings(), c.framer.WritePing(false, [8]byte{1})); err != nil {
+		t.Fatal(err)
+	}
+	for { // until the server has answered all of this
+		f, err := c.framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.take(f)
+		if f, ok := f.(*http2.PingFrame); ok && f.IsAck() {
+			return c
+		}
+	}
+}
+
+// take heeds a frame, and returns by how much the window of the current stream grows.
+func (c *hostileClient) take(f http2.Frame) (more int) {
+	switch f := f.(type) {
+	case *http2.WindowUpdateFrame:
+		if f.StreamID != 0 {
+			return int(f.Increment)
+		}
+		c.window += int(f.Increment)
+	case *http2.SettingsFrame:
+		if v, ok := f.Value(http2.SettingInitialWindowSize); ok {
+			more, c.initial = int(v)-c.initial, int(v)
+		}
+		if !f.IsAck() {
+			_ = c.framer.WriteSettingsAck() // the next write tells
+		}
+	case *http2.PingFrame:
+		if !f.IsAck() {
+			_ = c.framer.WritePing(true, f.Data) // the next write tells
+		}
+	case *http2.DataFrame:
+		if f.Length > 0 {
+			_ = c.framer.WriteWindowUpdate(0, f.Length) // the next write tells
+		}
+	case *http2.HeadersFrame:
+		_, _ = c.decoder.Write(f.HeaderBlockFragment()) // without a status the call fails
+	}
+	return more
+}
+
+// call makes a call with a message behind its prefix, and returns the status.
+func (c *hostileClient) call(method string, body []byte, packed bool) (string, error) {
+	id := c.id
+	c.id, c.status = id+2, ""
+	c.block.Reset()
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		_ = c.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
+	}
+	if packed {
+		_ = c.encoder.WriteField(hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
+	}
+	if err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true}); err != nil {
+		return "", err
+	}
+	window := c.initial
+	for {
+		for n := 1; len(body) > 0 && n > 0; {
+			if n = min(len(body), 16<<10, window, c.window); n > 0 {
+				if err := c.framer.WriteData(id, n == len(body), body[:n]); err != nil {
+					return "", err
+				}
+				body, window, c.window = body[n:], window-n, c.window-n
+			}
+		}
+		f, err := c.framer.ReadFrame()
+		if err != nil {
+			return "", err
+		}
+		window += c.take(f)
+		switch f := f.(type) {
+		case *http2.HeadersFrame:
+			if f.StreamEnded() {
+				return c.status, nil
+			}
+		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
+			return "", fmt.Errorf("there came %v", f)
+		}
+	}
+}
+
+// prefixed is a message as it is sent.
+func (m *hostileMessage) prefixed() []byte {
+	message, flag := m.message, byte(0)
+	if m.packed {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		if _, err := w.Write(message); err != nil || w.Close() != nil {
+			panic("memory cannot be written to")
+		}
+		message, flag = b.Bytes(), 1
+	}
+	n := len(message)
+	return append([]byte{flag, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, message...)
+}
+
+// TestWhatACallTakes makes 40 calls at a time with the messages that cost the most. No
+// call may have the process allocate more than twice the largest message.
+func TestWhatACallTakes(t *testing.T) { onEachTransport(t, testWhatACallTakes) }
+
+func testWhatACallTakes(t *testing.T, s config.Settings) {
+	const calls = 40 // at a time
+	r := start(t, s)
+	most := s.GRPC.MaxMessageBytes
+	clients := make([]*hostileClient, calls)
+	for i := range clients {
+		clients[i] = newHostileClient(t, r.GRPC[0])
+	}
+	for _, m := range hostileMessages("edge", most) {
+		t.Run(m.name, func(t *testing.T) {
+			body := m.prefixed()
+			all := func() {
+				var wg sync.WaitGroup
+				for _, c := range clients {
+					wg.Go(func() {
+						if code, err := c.call(m.method, body, m.packed); err != nil || code != m.code && !m.packed {
+							t.Errorf("answered %q, %v; want %s", code, err, m.code)
+						}
+					})
+				}
+				wg.Wait()
+			}
+			// The least of several rounds: grpc-go keeps the buffers that messages come in
+			// for the next ones, so the first rounds also pay for those. A collection would
+			// let go of them.
+			defer debug.SetGCPercent(debug.SetGCPercent(-1))
+			defer runtime.GC()
+			grown := uint64(math.MaxUint64)
+			for round := 0; round < 4 && grown > 2*uint64(most); round++ {
+				before := allocatedSoFar()
+				all()
+				grown = min(grown, (allocatedSoFar()-before)/calls)
+			}
+			if grown > 2*uint64(most) {
+				t.Errorf("a call of %d bytes takes %d kB, more than twice %d kB", len(body), grown>>10, most>>10)
+			}
+		})
+	}
+}
+
+func allocatedSoFar() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// BenchmarkHostileCalls is how long a call takes with each of the messages that cost
+// the most, one after the other. It includes what the client takes to send it.
+func BenchmarkHostileCalls(b *testing.B) {
+	for _, transport := range []string{config.TransportUnary, config.TransportStandard} {
+		address := serveBenchmark(b, transport)
+		for _, m := range hostileMessages("bench", config.Default().GRPC.MaxMessageBytes) {
+			body := m.prefixed()
+			b.Run(transport+"/"+m.name, func(b *testing.B) {
+				var c *hostileClient
+				b.ReportAllocs()
+				for n := 0; b.Loop(); n++ {
+					if n%100 == 0 { // no connection may have much unpacked in a short time
+						c = newHostileClient(b, address)
+					}
+					if code, err := c.call(m.method, body, m.packed); err != nil || code != m.code && !m.packed {
+						b.Fatalf("answered %q, %v; want %s", code, err, m.code)
+					}
+				}
+			})
+		}
+	}
+}
