@@ -142,6 +142,7 @@ func TestRedisRestarts(t *testing.T) {
 	// Long enough for a slow machine to answer in, where Redis is well.
 	env[envStoreTimeout] = "300ms"
 	env["SLIDEGATE_STORE_REDIS_BREAKER_FAILURES"] = "3"
+	env["SLIDEGATE_STORE_ON_ERROR"] = "report"
 	rls := setup{rules: perKey, env: env}.serve(t)
 	ask := limiter(t, rls)
 	// A decision that Redis is too slow for is one more charge or error, which

@@ -115,7 +115,7 @@ func summarize(w io.Writer, c *checked) {
 	if path == "" {
 		path = "the built-in example"
 	}
-	fmt.Fprintf(w, "%s: valid\n", path)
+	fmt.Fprintf(w, "%s: valid\nrules without on_store_error: %s (store.on_error)\n", path, c.Summary.OnStoreError)
 	for _, d := range c.Summary.Domains {
 		fmt.Fprintf(w, "\ndomain %s: %d rules\n", d.Name, len(d.Rules))
 		for i := range d.Rules {

@@ -255,6 +255,9 @@ again:
 		domains:    make(map[string]*domainReader),
 		keys:       make(map[string]bool),
 	}
+	if choice, ok := policy.ParseOnStoreError(l.settings.Store.OnError); ok {
+		r.rules.SetOnStoreError(choice)
+	}
 	if l.settings.Rules.ShadowMode {
 		r.rules.ObserveAll()
 	}

@@ -97,6 +97,7 @@ func (gs *generations) page(w http.ResponseWriter, _ *http.Request) {
 	if gs.settings.Rules.QuotaMode {
 		fmt.Fprintln(w, "# rules.quota_mode: every rule is a quota rule")
 	}
+	fmt.Fprintf(w, "# store.on_error: %s, for rules without on_store_error\n", gs.settings.Store.OnError)
 	if refused != nil {
 		fmt.Fprintf(w, "# BROKEN: the files have changed since and were refused:\n#   %s\n",
 			strings.ReplaceAll(refused.Error(), "\n", "\n#   "))

@@ -117,12 +117,12 @@ func (r *redisStore) changed(c redisstore.Change) {
 	r.mu.Unlock()
 	r.metrics.StoreDown(away > 0)
 	if c.Refuses {
-		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error everything else for its keys",
+		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error or store.on_error everything else for its keys",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}
 	if c.Open {
-		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, and rules without it are answered UNAVAILABLE",
+		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}

@@ -58,9 +58,9 @@ type Options struct {
 	Meters Meters
 	// StoreSeconds observes how long each store call took. Nil: nobody does.
 	StoreSeconds func(seconds float64)
-	// Local decides for rules that ask for it where Store cannot
-	// (StoreErrorLocal). Nil: they count as if they had not chosen. A [Learner] is
-	// told what Store has decided for these rules. It is memory: Try asks it too.
+	// Local decides for rules with StoreErrorLocal where Store cannot. Nil: these
+	// rules count as StoreErrorReported. A [Learner] is told what Store has decided
+	// for these rules. It is memory: Try asks it too.
 	Local window.Store
 	// Subjects says whose an API key is. Nil: the directory of the rules.
 	Subjects tier.Resolver
@@ -163,6 +163,7 @@ func (d *Decider) Try(req *Request, v *Verdict) (decided bool, err error) {
 		return false, nil
 	}
 	p.count(&d.opts, v)
+	p.prompt = true
 	// What decides instead of a store that cannot is memory, so nobody waits for it.
 	return true, d.conclude(context.Background(), &p, v, err)
 }
@@ -174,6 +175,7 @@ type preparation struct {
 	rules    *Rules
 	domain   *domain // nil: it has no rules
 	complete bool
+	prompt   bool // the store has decided at once
 }
 
 // resume returns what a Try that has not decided req has left for Decide, if there
@@ -270,14 +272,15 @@ func (d *Decider) conclude(ctx context.Context, p *preparation, v *Verdict, err 
 		d.logDenial(p.req, v)
 		return nil
 	}
-	if d.learner != nil {
+	v.fold(p.rules.shadow)
+	// The store denies at once only by what it has told before, which is learned.
+	if d.learner != nil && (v.Allowed || !p.prompt) {
 		for i := range v.Limits {
-			if v.Limits[i].Rule.OnStoreError == StoreErrorLocal {
+			if v.Limits[i].Rule.storeError == StoreErrorLocal {
 				d.learner.Learn(&v.checks[i], &v.decisions[i])
 			}
 		}
 	}
-	v.fold(p.rules.shadow)
 	d.record(p.req, v)
 	d.logDenial(p.req, v)
 	return nil
@@ -420,9 +423,9 @@ func (v *Verdict) takeSome(ctx context.Context, store window.Store) error {
 	return nil
 }
 
-// degrade decides by what the rules say of a store that cannot: of their choices
-// the strictest counts, and not to have chosen is stricter than all but to deny.
-// It returns cause if the adapter has to tell Envoy.
+// degrade decides by the rules' choices for a store that cannot decide. The strictest
+// choice counts: StoreErrorDeny denies the request, else StoreErrorReported makes
+// degrade return cause for the adapter to tell Envoy, else the local logs decide.
 func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 	if errors.Is(cause, window.ErrBadCheck) {
 		return cause // a mistake of ours
@@ -432,7 +435,7 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 	v.local, v.localAt = emptied(v.local), emptied(v.localAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		choice := s.Rule.OnStoreError
+		choice := s.Rule.storeError
 		if choice == StoreErrorLocal && d.opts.Local == nil {
 			choice = StoreErrorReported
 		}
