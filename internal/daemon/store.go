@@ -39,6 +39,7 @@ type redisStore struct {
 	*redisstore.Store
 	client  redis.UniversalClient
 	local   *local.Store
+	shares  *local.Shares
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
@@ -53,7 +54,25 @@ func (r *redisStore) Close() error {
 	if r.local == nil {
 		return errors.Join(r.Store.Close(), r.client.Close())
 	}
-	return errors.Join(r.local.Close(), r.client.Close())
+	var err error
+	if r.shares != nil {
+		err = r.shares.Close() // first: it may charge the store
+	}
+	return errors.Join(err, r.local.Close(), r.client.Close())
+}
+
+// settler charges Redis with what was admitted without it.
+type settler struct {
+	*local.Store
+	redis *redisstore.Store
+}
+
+// Doubt implements local.Settler.
+func (settler) Doubt(err error) (since int64, known bool) { return redisstore.Doubt(err) }
+
+// LastWrite implements local.Settler.
+func (s settler) LastWrite(ctx context.Context, id window.LogID) (int64, error) {
+	return s.redis.LastWrite(ctx, id)
 }
 
 // openRedis returns a store in Redis.
@@ -85,6 +104,12 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 		keys = -1 // remember nothing
 	}
 	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: local.NewReserver(r.Store)}); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	r.shares, err = local.NewShares(local.ShareOptions{
+		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.Store}, Timeout: s.Store.Timeout,
+	})
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	if err := r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); err != nil {
@@ -257,5 +282,9 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 // localStats is what the process has answered by itself.
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.local.Stats()
-	return metrics.LocalStats{Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits}
+	settled := r.shares.Settled()
+	return metrics.LocalStats{
+		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
+		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,
+	}
 }

@@ -22,6 +22,11 @@ type ShareOptions struct {
 	// Memory bounds the logs of what is admitted here. Its clock is that of the
 	// shares too.
 	Memory memstore.Options
+	// Settler, unless nil, is charged afterwards with what the shares admit because a
+	// call to it failed, where that leaves open whether it was charged.
+	Settler Settler
+	// Timeout is how long a call to Settler takes at most.
+	Timeout time.Duration
 }
 
 // Shares decides by this process's part of each limit, for the time in which nobody
@@ -32,6 +37,7 @@ type Shares struct {
 	clock    func() time.Duration
 	store    *memstore.Store
 	known    *otter.Cache[window.LogID, *used]
+	debts    *debts // nil: nothing is charged afterwards
 }
 
 var _ window.Store = (*Shares)(nil)
@@ -62,11 +68,28 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	}
 	s.known = known
 	s.store = memstore.New(o.Memory)
+	if o.Settler != nil {
+		s.debts = newDebts(s, o.Settler, o.Timeout)
+	}
 	return s, nil
 }
 
-// Close ends the sweeper of the logs.
-func (s *Shares) Close() error { return s.store.Close() }
+// Close waits until what is owed is charged or abandoned, about a second at most, and
+// ends the sweeper of the logs. The Settler must still be open.
+func (s *Shares) Close() error {
+	if s.debts != nil {
+		s.debts.wg.Wait()
+	}
+	return s.store.Close()
+}
+
+// Settled returns the counts of what was charged afterwards.
+func (s *Shares) Settled() Settled {
+	if s.debts == nil {
+		return Settled{}
+	}
+	return Settled{Charged: s.debts.charged.Load(), Found: s.debts.found.Load(), Abandoned: s.debts.abandoned.Load()}
+}
 
 // Logs is how many logs there are of what was admitted here.
 func (s *Shares) Logs() int { return s.store.Len() }

@@ -81,12 +81,25 @@ type Learner interface {
 	Learn(*window.Check, *window.Decision)
 }
 
+// A Debtor is a store that decides in the place of another one, and has the other one
+// charged with that afterwards. Until then it decides the requests that concern the
+// same logs.
+type Debtor interface {
+	// Owing reports whether there may be such logs. It is cheap.
+	Owing() bool
+	// TakeOwed decides a group if one of its logs is such a log.
+	TakeOwed(context.Context, []window.Check, []window.Decision) (decided bool, err error)
+	// TakeAfter is Take after the other store has failed with cause.
+	TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error
+}
+
 // Decider decides requests by the active generation of rules. It is safe for
 // concurrent use.
 type Decider struct {
 	opts    Options
 	prompt  window.Prompter // Store, if it can decide at once; else nil
 	learner Learner         // nil: nobody wants to know
+	debtor  Debtor          // nil: nothing is charged afterwards
 	rules   atomic.Pointer[Rules]
 }
 
@@ -95,6 +108,7 @@ func NewDecider(rules *Rules, opts Options) *Decider {
 	d := &Decider{opts: opts}
 	d.prompt, _ = opts.Store.(window.Prompter)
 	d.learner, _ = opts.Local.(Learner)
+	d.debtor, _ = opts.Local.(Debtor)
 	d.Swap(rules)
 	return d
 }
@@ -265,7 +279,9 @@ func (d *Decider) withoutStore(p *preparation, v *Verdict) bool {
 func (d *Decider) conclude(ctx context.Context, p *preparation, v *Verdict, err error) error {
 	if err != nil {
 		v.countErrors()
-		if err := d.degrade(ctx, v, err); err != nil {
+		if err == errOwed { //nolint:errorlint // it is never wrapped
+			v.Degraded = true
+		} else if err := d.degrade(ctx, v, err, p.rules.shadow); err != nil {
 			return err
 		}
 		v.fold(p.rules.shadow)
@@ -321,9 +337,37 @@ func (v *Verdict) refuse() (denied bool) {
 	return denied
 }
 
+// errOwed says that the local store has decided, because the other one is still to be
+// charged with what the local one has admitted.
+var errOwed = errors.New("decided by the local store")
+
+// takeOwed decides a request of which the local store has a log that the other store
+// is still to be charged for. It reports whether it has.
+func (d *Decider) takeOwed(ctx context.Context, v *Verdict, shadow bool) (decided bool) {
+	if d.debtor == nil || !d.debtor.Owing() || !v.onlyLocal(shadow) {
+		return false
+	}
+	decided, err := d.debtor.TakeOwed(ctx, v.checks, v.decisions)
+	return decided && err == nil
+}
+
+// onlyLocal reports whether all limits are decided by the local store where the other
+// one cannot, and the request can be denied.
+func (v *Verdict) onlyLocal(shadow bool) bool {
+	for i := range v.Limits {
+		if v.Limits[i].Rule.storeError != StoreErrorLocal {
+			return false
+		}
+	}
+	return !shadow
+}
+
 // take makes the one store call of the request.
 func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) (err error) {
 	v.makeRoom()
+	if d.takeOwed(ctx, v, shadow) {
+		return errOwed
+	}
 	start := d.clock()
 	if shadow && v.mixed() {
 		err = d.takeObserved(ctx, v)
@@ -341,6 +385,9 @@ func (d *Decider) tryTake(v *Verdict, shadow bool) (decided bool, err error) {
 		return false, nil
 	}
 	v.makeRoom()
+	if d.takeOwed(context.Background(), v, shadow) {
+		return true, errOwed
+	}
 	start := d.clock()
 	if decided, err = d.prompt.TryTake(v.checks, v.decisions); decided {
 		d.observe(start)
@@ -426,7 +473,7 @@ func (v *Verdict) takeSome(ctx context.Context, store window.Store) error {
 // degrade decides by the rules' choices for a store that cannot decide. The strictest
 // choice counts: StoreErrorDeny denies the request, else StoreErrorReported makes
 // degrade return cause for the adapter to tell Envoy, else the local logs decide.
-func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
+func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error, shadow bool) error {
 	if errors.Is(cause, window.ErrBadCheck) {
 		return cause // a mistake of ours
 	}
@@ -468,9 +515,18 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 		for _, at := range v.localAt {
 			v.Limits[at].Unknown = true // it was not asked
 		}
-	} else if err := v.takeSome(ctx, d.opts.Local); err != nil {
+	} else if err := d.takeLocal(ctx, v, cause, shadow); err != nil {
 		return fmt.Errorf("%w; and nor could the local one: %w", cause, err)
 	}
 	v.Degraded = true
 	return nil
+}
+
+// takeLocal asks the local store for the checks in v.local. What it admits is charged
+// to the other store afterwards if it has decided the whole request.
+func (d *Decider) takeLocal(ctx context.Context, v *Verdict, cause error, shadow bool) error {
+	if d.debtor != nil && len(v.local) > 0 && v.onlyLocal(shadow) {
+		return d.debtor.TakeAfter(ctx, cause, v.checks, v.decisions)
+	}
+	return v.takeSome(ctx, d.opts.Local)
 }
