@@ -1,10 +1,11 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,17 +62,23 @@ func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase 
 // ask asks for one hit and reports whether it is allowed.
 func (l *lateCase) ask(key, value string) bool {
 	l.t.Helper()
-	req := &policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: key, Value: value}}, Cost: 1}}}
-	var v policy.Verdict
-	if decided, err := l.decider.Try(req, &v); err != nil {
-		l.t.Fatal(err)
-	} else if decided {
-		return v.Allowed
-	}
-	if err := l.decider.Decide(context.WithoutCancel(l.t.Context()), req, &v); err != nil {
-		l.t.Fatal(err)
-	}
+	v := l.verdict(key, value)
 	return v.Allowed
+}
+
+// verdict asks for one hit.
+func (l *lateCase) verdict(key, value string) *policy.Verdict {
+	l.t.Helper()
+	req := &policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: key, Value: value}}, Cost: 1}}}
+	v := new(policy.Verdict)
+	decided, err := l.decider.Try(req, v)
+	if err == nil && !decided {
+		err = l.decider.Decide(l.t.Context(), req, v)
+	}
+	if err != nil {
+		l.t.Error(err)
+	}
+	return v
 }
 
 // run asks lateCalls times, holding up those calls that late names by their number, and
@@ -99,13 +106,20 @@ func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late f
 			l.settled()
 		}
 	}
+	l.exact(key, value, allowed)
+}
+
+// exact checks, when nothing is owed any more, that exactly the limit was allowed and
+// charged.
+func (l *lateCase) exact(key, value string, allowed int) {
+	l.t.Helper()
 	l.settled()
-	before := l.shares.Settled().Abandoned
-	if allowed != lateLimit || before != 0 {
-		l.t.Errorf("%s: %d of %d calls were allowed, %d hits abandoned; want exactly %d", name, allowed, lateCalls, before, lateLimit)
+	abandoned := l.shares.Settled().Abandoned
+	if allowed != lateLimit || abandoned != 0 {
+		l.t.Errorf("%s: %d of %d calls were allowed, %d hits abandoned; want exactly %d", value, allowed, lateCalls, abandoned, lateLimit)
 	}
 	if l.ask(key, value) {
-		l.t.Errorf("%s: one more call was allowed afterwards", name)
+		l.t.Errorf("%s: one more call was allowed afterwards", value)
 	}
 	check := window.Check{
 		Key:   "{" + value + "}:edge|" + key + ":" + value,
@@ -113,10 +127,10 @@ func (l *lateCase) run(name, key string, hold func(*servers.Proxy, bool), late f
 	}
 	var d [1]window.Decision
 	waitFor(l.t, "what Redis holds", func() bool {
-		return l.Store.Take(l.t.Context(), []window.Check{check}, d[:]) == nil
+		return l.Take(l.t.Context(), []window.Check{check}, d[:]) == nil
 	})
 	if charged := 10*lateLimit - d[0].Remaining; charged != lateLimit {
-		l.t.Errorf("%s: %d hits are charged, want %d", name, charged, lateLimit)
+		l.t.Errorf("%s: %d hits are charged, want %d", value, charged, lateLimit)
 	}
 }
 
@@ -150,6 +164,55 @@ func (l *lateCase) all(every int) {
 func TestExactWhenCallsAreLate(t *testing.T) {
 	p := servers.StartProxy(t, servers.StartRedis(t).Addr())
 	newLateCase(t, "redis://"+p.Addr()+"/0", p).all(1)
+}
+
+// TestStallWithManyCallers stops Redis while many callers ask for one key at once, until
+// the first of them was answered without it. Redis goes on while the other calls end, so
+// of these some are charged, some refused and some charged without an answer. No more
+// may differ from the limit than were under way.
+func TestStallWithManyCallers(t *testing.T) {
+	server := servers.StartRedis(t)
+	l := newLateCase(t, "redis://"+server.Addr()+"/0")
+	const atOnce = 20
+	for run := range 60 {
+		value := fmt.Sprintf("stall-%d", run)
+		var asked, allowed atomic.Int64
+		var paused atomic.Bool
+		resume := func() {
+			if paused.CompareAndSwap(true, false) {
+				server.Resume()
+			}
+		}
+		stopAt := int64(30 + 2*run)
+		var callers sync.WaitGroup
+		for range atOnce {
+			callers.Go(func() {
+				for {
+					n := asked.Add(1)
+					if n > lateCalls {
+						return
+					}
+					if n == stopAt {
+						server.Pause()
+						paused.Store(true)
+					}
+					v := l.verdict("one", value)
+					if v.Allowed {
+						allowed.Add(1)
+					}
+					if v.Degraded {
+						resume()
+					}
+				}
+			})
+		}
+		callers.Wait()
+		resume()
+		l.settled()
+		if got := allowed.Load(); got < lateLimit-atOnce || got > lateLimit+atOnce {
+			t.Errorf("%s: %d of %d calls were allowed, want %d, or up to %d more or less", value, got, lateCalls, lateLimit, atOnce)
+		}
+	}
 }
 
 // TestExactWhenCallsAreLateOnACluster is the same on a Cluster whose nodes are known by

@@ -68,11 +68,14 @@ type settler struct {
 }
 
 // Doubt implements local.Settler.
-func (settler) Doubt(err error) (since int64, known bool) { return redisstore.Doubt(err) }
+func (settler) Doubt(err error) (local.Doubt, bool) {
+	d, known := redisstore.DoubtOf(err)
+	return local.Doubt(d), known
+}
 
-// LastWrite implements local.Settler.
-func (s settler) LastWrite(ctx context.Context, id window.LogID) (int64, error) {
-	return s.redis.LastWrite(ctx, id)
+// Read implements local.Settler.
+func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
+	return s.redis.Read(ctx, id)
 }
 
 // openRedis returns a store in Redis.

@@ -2,7 +2,9 @@ package local
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,12 +25,39 @@ type Settler interface {
 	window.Store
 	// Forget ends what the process remembers or has reserved of a log.
 	Forget(window.LogID)
-	// Doubt tells from an error of Take when the call may have been charged: each of its
-	// logs only if it was written after since. known is false if the call is not to be
-	// charged afterwards, because the store does not decide.
-	Doubt(err error) (since int64, known bool)
-	// LastWrite returns when a log was written last, by the clock that since is of.
-	LastWrite(context.Context, window.LogID) (int64, error)
+	// Doubt tells from an error of Take when the call may have been charged. known is
+	// false if it is not to be charged afterwards, because the store does not decide. Of
+	// an error of Read, known says that it is worth trying again.
+	Doubt(err error) (d Doubt, known bool)
+	// Read returns the bytes of a log, none if there is no log. Those of a large log may
+	// lack their end.
+	Read(context.Context, window.LogID) ([]byte, error)
+}
+
+// A Doubt says when a call may have been charged: after Since and not after Until, by
+// the store's clock in microseconds. Since is the largest number for a call that was
+// certainly not charged.
+type Doubt struct{ Since, Until int64 }
+
+// charged reports whether the call may have been charged to a log that it can only have
+// been charged to before the log was read.
+func (d Doubt) charged(c *window.Check, log []byte) bool {
+	contents, err := window.Decode(log)
+	if err != nil {
+		// The end is missing, or the next charge throws away what is no log.
+		const kind, clock = 1, 8
+		return len(log) >= kind+clock && binary.BigEndian.Uint64(log[kind:]) > uint64(d.Since)
+	}
+	if contents.Clock.Microseconds() <= d.Since {
+		return false
+	}
+	if c.Lease.Length > 0 || c.Precision > contents.Unit {
+		return true // what is charged is recorded at another instant
+	}
+	return slices.ContainsFunc(contents.Entries, func(e window.Entry) bool {
+		at, unit := e.At.Microseconds(), contents.Unit.Microseconds()
+		return at > d.Since && at-unit < d.Until
+	})
 }
 
 // Settled says what became of hits that shares have admitted after a call to the shared
@@ -60,16 +89,45 @@ type debts struct {
 type debt struct {
 	check window.Check // of the last request
 	owed  []owed
+	paid  uint64 // was owed, and was charged
 }
 
-// owed is cost that the store has charged only if it has written the log after since.
+// owed is cost that the store may not have charged.
 type owed struct {
-	since int64
+	doubt Doubt
 	cost  uint64
 }
 
-// uncharged is the instant since which a cost was certainly not charged.
-const uncharged = math.MaxInt64
+// uncharged is the doubt about what was certainly not charged.
+var uncharged = Doubt{math.MaxInt64, math.MaxInt64}
+
+// find moves what a log holds of what is owed to what is paid, and returns how much.
+func (o *debt) find(log []byte) (found uint64) {
+	left := o.owed[:0]
+	for _, w := range o.owed {
+		if w.doubt.charged(&o.check, log) {
+			found = window.AddSaturating(found, w.cost)
+		} else {
+			left = append(left, owed{uncharged, w.cost})
+		}
+	}
+	o.owed = left
+	o.paid = window.AddSaturating(o.paid, found)
+	return found
+}
+
+// sum is all that is owed.
+func (o *debt) sum() (cost uint64) {
+	for _, w := range o.owed {
+		cost = window.AddSaturating(cost, w.cost)
+	}
+	return cost
+}
+
+// doubtful reports whether a look at the log may find what is owed.
+func (o *debt) doubtful() bool {
+	return slices.ContainsFunc(o.owed, func(w owed) bool { return w.doubt != uncharged })
+}
 
 func newDebts(s *Shares, store Settler, pause time.Duration) *debts {
 	sleep := func() { time.Sleep(pause) }
@@ -110,21 +168,74 @@ func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Che
 	if s.debts == nil {
 		return s.Take(ctx, checks, decisions)
 	}
-	since, known := s.debts.store.Doubt(cause)
+	doubt, known := s.debts.store.Doubt(cause)
 	if !known {
 		return s.Take(ctx, checks, decisions)
 	}
+	// Before it is looked at what remains: an answer that comes after that is rechecked.
+	s.debts.count.Add(1)
+	defer s.debts.count.Add(-1)
 	s.debts.mu.Lock()
 	defer s.debts.mu.Unlock()
 	if err := s.Take(ctx, checks, decisions); err != nil {
 		return err
 	}
-	s.debts.owe(checks, decisions, since)
+	s.debts.owe(checks, decisions, doubt)
 	return nil
 }
 
+// Recheck is told of a group that the shared store has allowed although it was asked
+// before a log of the group had its debt, and was not charged with that. If the log has
+// no room for both, the group's charge stands for what was owed, Recheck decides the
+// group by the shares and reports true.
+func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if !s.Owing() {
+		return false, nil
+	}
+	d := s.debts
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range checks {
+		c := &checks[i]
+		log := d.logs[c.Log()]
+		if log == nil || c.Mode != window.Enforce || decisions[i].Remaining >= log.sum() {
+			continue
+		}
+		if log.doubtful() {
+			if bytes, err := d.store.Read(ctx, c.Log()); err == nil {
+				d.found.Add(log.find(bytes))
+			}
+		}
+		decided = decided || decisions[i].Remaining < log.sum()
+	}
+	if !decided {
+		return false, nil
+	}
+	for i := range checks {
+		if log := d.logs[checks[i].Log()]; log != nil && checks[i].Mode.Charged(true, decisions[i].Allowed) {
+			d.found.Add(log.pay(checks[i].Cost))
+		}
+	}
+	if err := s.Take(ctx, checks, decisions); err != nil {
+		return false, err
+	}
+	d.owe(checks, decisions, uncharged)
+	return true, nil
+}
+
+// pay takes a cost off what is owed, and returns how much of it was owed.
+func (o *debt) pay(cost uint64) (paid uint64) {
+	for i := range o.owed {
+		part := min(o.owed[i].cost, cost-paid)
+		o.owed[i].cost -= part
+		paid += part
+	}
+	o.paid = window.AddSaturating(o.paid, paid)
+	return paid
+}
+
 // owe notes what a group charges. Refunds are not made good.
-func (d *debts) owe(checks []window.Check, decisions []window.Decision, since int64) {
+func (d *debts) owe(checks []window.Check, decisions []window.Decision, doubt Doubt) {
 	allowed := window.GroupAllowed(checks, decisions)
 	for i := range checks {
 		c := &checks[i]
@@ -145,10 +256,10 @@ func (d *debts) owe(checks []window.Check, decisions []window.Decision, since in
 			d.wg.Go(func() { d.settle(id, log) })
 		}
 		log.check = *c
-		if n := len(log.owed); n > 0 && log.owed[n-1].since == since {
+		if n := len(log.owed); n > 0 && log.owed[n-1].doubt == doubt {
 			log.owed[n-1].cost = window.AddSaturating(log.owed[n-1].cost, c.Cost)
 		} else {
-			log.owed = append(log.owed, owed{since, c.Cost})
+			log.owed = append(log.owed, owed{doubt, c.Cost})
 		}
 	}
 }
@@ -165,71 +276,59 @@ func (d *debts) settle(id window.LogID, log *debt) {
 		}
 		last := d.shares.clock()-began >= settleTime
 		d.mu.Lock()
-		check, all := log.check, log.owed
-		log.owed = nil
-		if len(all) == 0 || last {
+		now := *log
+		log.owed, log.paid = nil, 0
+		done := len(now.owed) == 0 && now.paid == 0
+		if done || last {
 			// The last time requests are not held back: they may come all the time.
 			delete(d.logs, id)
 			d.count.Add(-1)
 		}
 		d.mu.Unlock()
-		if len(all) == 0 {
+		if done {
 			return
 		}
-		left, again := d.charge(id, check, all)
-		if wait = len(left) > 0 && again && !last; wait {
+		again := d.charge(id, &now)
+		if wait = again && !last; wait {
 			d.mu.Lock()
-			log.owed = append(left, log.owed...)
+			log.owed, log.paid = append(now.owed, log.owed...), window.AddSaturating(log.paid, now.paid)
 			d.mu.Unlock()
 			continue
 		}
-		for _, o := range left {
-			d.abandoned.Add(o.cost)
-		}
+		d.abandoned.Add(now.sum())
 		if last {
 			return
 		}
 	}
 }
 
-// charge charges what of all a log was not charged yet, at once. It returns what it
-// could not charge, and whether it is worth trying again.
-func (d *debts) charge(id window.LogID, c window.Check, all []owed) (left []owed, again bool) {
+// charge charges at once what a log was not charged yet, and leaves in o what it could
+// not charge. It reports whether that is worth trying again.
+func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	ctx := context.Background() // the store bounds its calls
-	written := int64(0)
-	if all[0].since != uncharged || all[len(all)-1].since != uncharged {
-		var err error
-		if written, err = d.store.LastWrite(ctx, id); err != nil {
+	if o.doubtful() {
+		log, err := d.store.Read(ctx, id)
+		if err != nil {
 			_, again = d.store.Doubt(err)
-			return all, again
+			return again
 		}
+		d.found.Add(o.find(log))
 	}
-	var found uint64
-	c.Mode, c.Cost, c.Lease = window.Always, 0, window.Lease{}
-	for _, o := range all {
-		if written > o.since {
-			found = window.AddSaturating(found, o.cost)
-		} else {
-			c.Cost = window.AddSaturating(c.Cost, o.cost)
-		}
-	}
+	c := o.check
+	c.Mode, c.Cost, c.Lease = window.Always, o.sum(), window.Lease{}
 	checks, decisions := [1]window.Check{c}, [1]window.Decision{}
 	if err := d.store.Take(ctx, checks[:], decisions[:]); err != nil {
-		since, again := d.store.Doubt(err)
-		left = []owed{{since, c.Cost}}
-		if found > 0 {
-			left = append(left, owed{-1, found}) // it is found again: every log was written since
-		}
-		return left, again
+		doubt, again := d.store.Doubt(err)
+		o.owed = []owed{{doubt, c.Cost}}
+		return again
 	}
 	d.charged.Add(c.Cost)
-	d.found.Add(found)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// From here on the store's answers hold what the log of this process held.
 	d.shares.Learn(&checks[0], &decisions[0])
-	c.Mode, c.Cost = window.Refund, window.AddSaturating(c.Cost, found)
-	checks[0] = c
+	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
 	_ = d.shares.store.Take(ctx, checks[:], decisions[:]) // else less is admitted here, until it expires
-	return nil, false
+	*o = debt{}
+	return false
 }

@@ -42,6 +42,10 @@ type Shares struct {
 
 var _ window.Store = (*Shares)(nil)
 
+// sameAnswer is how far the ends of a log may lie apart, in nanoseconds, that two answers
+// tell which were decided at once.
+const sameAnswer = int64(time.Millisecond)
+
 // used is what was last known of a log.
 type used struct {
 	hits  atomic.Uint64
@@ -108,9 +112,13 @@ func (s *Shares) Learn(c *window.Check, d *window.Decision) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	// Of two calls at once the parts may mix, which is as good as either.
+	until := int64(s.clock() + d.ResetAfter)
+	if before := u.until.Load(); s.Owing() || until > before-sameAnswer && until < before+sameAnswer {
+		// Answers to calls at once come in any order. The larger use is the later one.
+		hits = max(hits, u.hits.Load())
+	}
 	u.hits.Store(hits)
-	u.until.Store(int64(s.clock() + d.ResetAfter))
+	u.until.Store(until)
 }
 
 // Take implements [window.Store] for the shares of the checks' limits.

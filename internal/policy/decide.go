@@ -89,6 +89,9 @@ type Debtor interface {
 	Owing() bool
 	// TakeOwed decides a group if one of its logs is such a log.
 	TakeOwed(context.Context, []window.Check, []window.Decision) (decided bool, err error)
+	// Recheck is told of a group that the other store has allowed. It decides the group
+	// anew if it was asked too early to count what the other store is to be charged for.
+	Recheck(context.Context, []window.Check, []window.Decision) (decided bool, err error)
 	// TakeAfter is Take after the other store has failed with cause.
 	TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error
 }
@@ -288,15 +291,21 @@ func (d *Decider) conclude(ctx context.Context, p *preparation, v *Verdict, err 
 		d.logDenial(p.req, v)
 		return nil
 	}
-	v.fold(p.rules.shadow)
+	allowed := window.GroupAllowed(v.checks, v.decisions)
 	// The store denies at once only by what it has told before, which is learned.
-	if d.learner != nil && (v.Allowed || !p.prompt) {
+	if d.learner != nil && (allowed || !p.prompt) {
 		for i := range v.Limits {
 			if v.Limits[i].Rule.storeError == StoreErrorLocal {
 				d.learner.Learn(&v.checks[i], &v.decisions[i])
 			}
 		}
 	}
+	if d.debtor != nil && allowed && !p.prompt && d.debtor.Owing() && v.onlyLocal(p.rules.shadow) {
+		if decided, err := d.debtor.Recheck(ctx, v.checks, v.decisions); decided && err == nil {
+			v.Degraded = true
+		}
+	}
+	v.fold(p.rules.shadow)
 	d.record(p.req, v)
 	d.logDenial(p.req, v)
 	return nil

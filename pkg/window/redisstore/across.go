@@ -342,9 +342,9 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 		}
 	}
 	s.counts.calls.Add(1)
-	key := m.keys[0]
+	key, deadline := m.keys[0], m.deadline
 	if err := n.ask(ctx, m); err != nil {
-		return d, r, s.count(n.inDoubt(err, begun))
+		return d, r, s.count(n.inDoubt(err, begun, deadline))
 	}
 	defer m.free()
 	if err := m.answer(s.opts.Foreign); err != nil {

@@ -53,7 +53,7 @@ type Error struct {
 	Class Class
 	Err   error
 
-	doubt doubt
+	doubt *Doubt // nil: see DoubtOf
 }
 
 // Error implements error.

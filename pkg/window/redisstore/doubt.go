@@ -10,20 +10,21 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Never is what [Doubt] returns for a call that was certainly not charged: later than
-// any instant of a server's clock.
+// Never is later than any instant of a server's clock.
 const Never = math.MaxInt64
 
-// A doubt says in an error when the call may have been charged.
-type doubt struct {
-	known bool
-	since int64
-}
+// maxRead is how much of a log Read returns at most: Redis does nothing else meanwhile.
+const maxRead = 128 << 10
 
-// inDoubt notes in the error of a call when it may have been charged: after begun, an
-// instant of the local clock. Other errors come back as they are: either the server
+// A Doubt says when a call that has failed may have been charged: after Since and not
+// after Until, instants of the server's clock in microseconds. Since is Never if it was
+// certainly not charged.
+type Doubt struct{ Since, Until int64 }
+
+// inDoubt notes in the error of a call when it may have been charged: between two
+// instants of the local clock. Other errors come back as they are: either the server
 // has decided nothing, or the caller has left.
-func (n *node) inDoubt(err error, begun int64) error {
+func (n *node) inDoubt(err error, begun, deadline int64) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		return err
@@ -31,12 +32,11 @@ func (n *node) inDoubt(err error, begun int64) error {
 	noted := *e // other messages of the same call may share it
 	switch e.Class {
 	case ClassLate:
-		noted.doubt = doubt{true, Never}
+		noted.doubt = &Doubt{Never, Never}
 	case ClassTimeout, ClassClosed:
+		noted.doubt = &Doubt{Never, Never} // without the clock nothing is sent
 		if n.known() {
-			noted.doubt = doubt{true, n.clock.deadline(begun)}
-		} else {
-			noted.doubt = doubt{true, Never} // without the clock nothing is sent
+			*noted.doubt = Doubt{n.clock.deadline(begun), n.clock.latest(deadline)}
 		}
 	default:
 		return err
@@ -44,23 +44,21 @@ func (n *node) inDoubt(err error, begun int64) error {
 	return &noted
 }
 
-// Doubt tells from an error of [Store.Take] or [Store.Reserve] whether the call was
-// charged. A check of it can only have been charged if its log was written after since,
-// an instant of the server's clock in microseconds; see [Store.LastWrite]. known is
-// false where that does not tell: the server refused the call or is not asked, the
-// logs were on several slots of a cluster, or the caller left.
-func Doubt(err error) (since int64, known bool) {
+// DoubtOf tells from an error of [Store.Take] or [Store.Reserve] when the call may have
+// been charged. known is false where that cannot be told: the server refused the call
+// or is not asked, the logs were on several slots of a cluster, or the caller left. Of
+// other methods' errors, known says that it is worth trying again.
+func DoubtOf(err error) (d Doubt, known bool) {
 	var e *Error
-	if !errors.As(err, &e) {
-		return 0, false
+	if !errors.As(err, &e) || e.doubt == nil {
+		return Doubt{}, false
 	}
-	return e.doubt.since, e.doubt.known
+	return *e.doubt, true
 }
 
-// LastWrite returns the instant of the server's clock, in microseconds, at which a log
-// was written last: charged, refunded or taken back. It is zero if there is no log.
-// All errors have a [Class].
-func (s *Store) LastWrite(ctx context.Context, id window.LogID) (int64, error) {
+// Read returns the bytes of a log, up to 128 kB of them: [window.Decode] reads them. They
+// are empty if there is no log. All errors have a [Class].
+func (s *Store) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	begun := now()
@@ -69,18 +67,17 @@ func (s *Store) LastWrite(ctx context.Context, id window.LogID) (int64, error) {
 	if n == nil {
 		var err error
 		if n, err = s.nodeFor(ctx, key, 0); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	if n.open.Load() {
-		return 0, n.refused()
+		return nil, n.refused()
 	}
 	done, err := n.breaker.Allow()
 	if err != nil {
-		return 0, n.refused()
+		return nil, n.refused()
 	}
-	// The first bytes of every log: its kind, and its clock.
-	cmd := redis.NewStringCmd(ctx, "getrange", key, 0, 8)
+	cmd := redis.NewStringCmd(ctx, "getrange", key, 0, maxRead-1)
 	err = s.client.Process(ctx, cmd)
 	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		failed := n.failed(ctx, err)
@@ -89,12 +86,8 @@ func (s *Store) LastWrite(ctx context.Context, id window.LogID) (int64, error) {
 		} else {
 			done(nil)
 		}
-		return 0, n.inDoubt(failed, begun)
+		return nil, n.inDoubt(failed, begun, begun)
 	}
 	done(nil)
-	head := cmd.Val()
-	if len(head) < 9 {
-		return 0, nil // there is no log, or the next charge throws away what is there
-	}
-	return int64(min(bigEndian(head[1:]), Never)), nil
+	return []byte(cmd.Val()), nil // nothing of a value that is no string
 }

@@ -251,10 +251,10 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	}
 	s.counts.calls.Add(1)
 	begun := s.limit(ctx, m)
-	if s.cluster == nil {
-		return s.count(s.single.inDoubt(s.decide(ctx, s.single, m), begun))
-	}
 	deadline := m.deadline
+	if s.cluster == nil {
+		return s.count(s.single.inDoubt(s.decide(ctx, s.single, m), begun, deadline))
+	}
 	if !m.route() {
 		m.free()
 		return s.count(s.takeAcross(ctx, deadline, checks, decisions))
@@ -270,7 +270,7 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 		// The slot is on its way, and some of the logs are here and some there.
 		err = s.takeAcross(ctx, deadline, checks, decisions)
 	} else {
-		err = n.inDoubt(err, begun)
+		err = n.inDoubt(err, begun, deadline)
 	}
 	return s.count(err)
 }
