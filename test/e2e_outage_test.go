@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,44 @@ func limiter(t *testing.T, rls *servers.RLSServer) func(descriptors ...string) (
 // remaining returns what is left of the first descriptor.
 func remaining(out *rlsv3.RateLimitResponse) uint32 { return out.GetStatuses()[0].GetLimitRemaining() }
 
+// TestExactlyTheLimitPassesWhenRedisStalls freezes Redis for the time of a call, at each
+// tenth of the calls and at those around the limit. Exactly the limit passes, and none
+// of the calls fails.
+func TestExactlyTheLimitPassesWhenRedisStalls(t *testing.T) {
+	t.Parallel()
+	server := servers.StartRedis(t)
+	env := onRedis(server.Addr())
+	env[envStoreTimeout] = "15ms"
+	rls := setup{rules: perKey, env: env}.serve(t)
+	ask := limiter(t, rls)
+	for i := 1; i <= 130; i += 10 {
+		value := "api_key=stalls-at-" + strconv.Itoa(i)
+		allowed, degraded := 0, 0
+		for call := 1; call <= 130; call++ {
+			stalls := call == i || call == i+1 || call > 98 && call < 102
+			if stalls {
+				server.Pause()
+			}
+			out, err := ask(value)
+			if stalls {
+				server.Resume()
+			}
+			if err != nil {
+				t.Fatalf("%s, call %d: %v", value, call, err)
+			}
+			if out.GetOverallCode() == rlsv3.RateLimitResponse_OK {
+				allowed++
+			}
+			if out.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue() {
+				degraded++
+			}
+		}
+		if allowed != 100 || degraded == 0 {
+			t.Errorf("%s: %d of 130 calls were allowed, %d answers were degraded; want exactly 100, and some", value, allowed, degraded)
+		}
+	}
+}
+
 // TestRedisRestarts loses Redis between two requests, once by a crash and once by
 // a freeze, and gets it back.
 func TestRedisRestarts(t *testing.T) {
@@ -142,6 +181,7 @@ func TestRedisRestarts(t *testing.T) {
 	// Long enough for a slow machine to answer in, where Redis is well.
 	env[envStoreTimeout] = "300ms"
 	env["SLIDEGATE_STORE_REDIS_BREAKER_FAILURES"] = "3"
+	env["SLIDEGATE_STORE_ON_ERROR"] = "report"
 	rls := setup{rules: perKey, env: env}.serve(t)
 	ask := limiter(t, rls)
 	// A decision that Redis is too slow for is one more charge or error, which

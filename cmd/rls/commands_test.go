@@ -50,6 +50,7 @@ func TestValidateTellsWhatRulesMean(t *testing.T) {
 	var out strings.Builder
 	summarize(&out, false, &result)
 	want := `rules.yaml: valid
+rules without on_store_error: local (store.on_error)
 
 domain edge: 4 rules
   path.-v1--  path=/v1/*  (FILE:3)

@@ -136,7 +136,7 @@ func summarize(w io.Writer, paint colours, c *checked) {
 	if len(c.Paths) > 0 {
 		what = strings.Join(c.Paths, ", ")
 	}
-	fmt.Fprintf(w, "%s: %s\n", what, paint.green("valid"))
+	fmt.Fprintf(w, "%s: %s\nrules without on_store_error: %s (store.on_error)\n", what, paint.green("valid"), c.Summary.OnStoreError)
 	for _, d := range c.Summary.Domains {
 		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.bold(d.Name), counted(len(d.Rules), "rule"))
 		for i := range d.Rules {

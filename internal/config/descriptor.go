@@ -274,19 +274,15 @@ const (
 	maxStoreErrorRetry = time.Hour
 )
 
+// storeErrors are the choices of on_store_error and store.on_error.
+var storeErrors = []string{
+	policy.StoreErrorLocal.String(), policy.StoreErrorAllow.String(), policy.StoreErrorDeny.String(), policy.StoreErrorReported.String(),
+}
+
 // storeError reads on_store_error.
 func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
-	choice := ""
 	if given(&s.Choice) {
-		choice = r.oneOf(&s.Choice, "allow", "deny", "local")
-	}
-	switch choice {
-	case "allow":
-		rule.OnStoreError = policy.StoreErrorAllow
-	case "deny":
-		rule.OnStoreError = policy.StoreErrorDeny
-	case "local":
-		rule.OnStoreError = policy.StoreErrorLocal
+		rule.OnStoreError, _ = policy.ParseOnStoreError(r.oneOf(&s.Choice, storeErrors...))
 	}
 	if !given(&s.RetryAfter) {
 		return
@@ -297,10 +293,10 @@ func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
 		r.decoder.problem(at, "%s", err)
 	case wait < minStoreErrorRetry || wait > maxStoreErrorRetry:
 		r.decoder.problem(at, "%s is not between %v and %s", quote(s.RetryAfter.value), minStoreErrorRetry, policy.FormatWindow(maxStoreErrorRetry))
-	case rule.OnStoreError == policy.StoreErrorAllow, rule.OnStoreError == policy.StoreErrorLocal:
-		r.decoder.problem(at, "a wait is told by deny alone, the choice is %s", choice)
 	case rule.OnStoreError == policy.StoreErrorDeny:
 		rule.StoreErrorRetry = wait
+	case rule.OnStoreError != policy.StoreErrorUnset:
+		r.decoder.problem(at, "a wait is told by deny alone, the choice is %s", rule.OnStoreError)
 	}
 }
 

@@ -273,6 +273,9 @@ again:
 	if l.settings.Store.Type == StoreRedis {
 		r.maxLogSlots = l.settings.Store.Redis.MaxLogSlots
 	}
+	if choice, ok := policy.ParseOnStoreError(l.settings.Store.OnError); ok {
+		r.rules.SetOnStoreError(choice)
+	}
 	if l.settings.Rules.ShadowMode {
 		r.rules.ObserveAll()
 	}

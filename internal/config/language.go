@@ -60,7 +60,7 @@ type rateLimit struct {
 	ByTier       field[ordered[field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
 	Charge       field[string]                `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit"`
 	Cost         field[uint64]                `yaml:"cost" doc:"what the cost of every request is multiplied by"`
-	OnStoreError field[storeError]            `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: allow, deny, or local for this instance's share of the limit; or a mapping with the choice and what belongs to it"`
+	OnStoreError field[storeError]            `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
 	Body         field[string]                `yaml:"body" doc:"the body of a denial"`
 	ContentType  field[string]                `yaml:"content_type" doc:"the content type of body"`
 	StatusText   field[string]                `yaml:"status_text" doc:"the title of the denial's problem document"`
@@ -68,7 +68,7 @@ type rateLimit struct {
 
 // storeError is a choice alone, or a mapping with what belongs to it.
 type storeError struct {
-	Choice     field[string] `yaml:"choice,required" doc:"allow, deny, or local for this instance's share of the limit"`
+	Choice     field[string] `yaml:"choice,required" doc:"local for this instance's share of the limit, allow, deny, or report to leave it to Envoy"`
 	RetryAfter field[string] `yaml:"retry_after" doc:"of deny: the wait that Retry-After tells, such as 5s"`
 }
 

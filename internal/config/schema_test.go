@@ -71,7 +71,7 @@ func fieldSchemas() map[string]object {
 		"lease":             {"anyOf": []any{object{"enum": []any{noLease}}, duration, object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"observe":           {"anyOf": []any{object{"type": "boolean"}, words, object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
 		"charge":            {"enum": []any{"allowed", "always"}},
-		"choice":            {"enum": []any{"allow", "deny", "local"}},
+		"choice":            {"enum": []any{"local", "allow", "deny", "report"}},
 		"retry_after":       duration,
 		"limits":            {"minItems": 1},
 		"by_tier":           {"minProperties": 1},
@@ -195,6 +195,7 @@ func makeSettingsSchema() object {
 	s := schemas{definitions: object{}}
 	enums := map[string][]any{
 		"grpc.transport":          {TransportUnary, TransportStandard},
+		"store.on_error":          {"local", "allow", "deny", "report"},
 		"http.ready":              {ReadyAlways, ReadyStore},
 		"tiers.source":            {TiersNone, TiersFile, TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP},
 		"tiers.unknown_key":       {UnknownKeyShared, UnknownKeyEach},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -99,7 +100,8 @@ const (
 type Store struct {
 	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
 	Timeout   time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
-	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, a rule with on_store_error: local gives each this part of its limit"`
+	OnError   string        `yaml:"on_error" doc:"what becomes of a request that the store cannot decide in time, unless its rule has on_store_error: local (this instance's share of the limit decides), allow, deny, or report (the call fails, and Envoy's failure_mode_deny decides); with the memory store local is the same as report"`
+	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this part of a limit"`
 	LocalKeys int           `yaml:"local_keys" doc:"redis store: logs whose last answer is remembered, so that a denial that still holds is not asked for again; 0: none"`
 	Memory    Memory        `yaml:"memory"`
 	Redis     Redis         `yaml:"redis"`
@@ -203,6 +205,7 @@ func Default() Settings {
 		Store: Store{
 			Type:      StoreMemory,
 			Timeout:   15 * time.Millisecond,
+			OnError:   policy.StoreErrorLocal.String(),
 			Replicas:  1,
 			LocalKeys: 100_000,
 			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
@@ -485,6 +488,7 @@ func (l *settingsLoader) validate() {
 	if size := s.Store.Memory.MaxBytes; size != 0 && (size < minStoreBytes || size > maxStoreBytes) {
 		l.problem("store.memory.max_bytes", "%d is not 0 and not between %d and %d bytes", size, minStoreBytes, maxStoreBytes)
 	}
+	l.oneOf("store.on_error", s.Store.OnError, storeErrors...)
 	l.between("store.replicas", s.Store.Replicas, 1, maxReplicas)
 	l.between("store.local_keys", s.Store.LocalKeys, 0, maxLocalKeys)
 	l.redis()

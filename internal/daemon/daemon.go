@@ -23,7 +23,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/extauthz"
 	"github.com/slidegate/slidegate/internal/headers"
-	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
@@ -119,14 +118,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		metrics.Pool(registry, shared.poolStats)
 		metrics.Local(registry, shared.localStats)
 		options.Store = shared.local
-		// For the rules that decide by themselves while Redis is away. Empty, it is
-		// no more than a goroutine.
-		shares, err := local.NewShares(local.ShareOptions{Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory)})
-		if err != nil {
-			return errors.Join(err, store.Close())
-		}
-		defer func() { _ = shares.Close() }() // there is nothing to lose
-		options.Local = shares
+		options.Local = shared.shares
 	}
 	decider := policy.NewDecider(generation.Rules, options)
 	var keys admin.Tiers = directory{decider.Rules}

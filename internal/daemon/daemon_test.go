@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -433,6 +434,7 @@ descriptors:
   - {key: local, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: local}}
   - {key: allow, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: allow}}
   - {key: deny, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: deny}}
+  - {key: report, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: report}}
   - {key: neither, rate_limit: {unit: day, requests_per_unit: 1}}
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -446,17 +448,20 @@ descriptors:
 	for _, tt := range []struct {
 		key  string
 		want rlsv3.RateLimitResponse_Code
-	}{{"local", ok}, {"local", over}, {"allow", ok}, {"allow", ok}, {"deny", over}} {
+	}{{"local", ok}, {"local", over}, {"allow", ok}, {"allow", ok}, {"deny", over}, {"neither", ok}, {"neither", over}} {
 		out, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"` + tt.key + `","value":"1"}]}]}`)
 		if err != nil || out.GetOverallCode() != tt.want || !out.GetDynamicMetadata().GetFields()["degraded"].GetBoolValue() {
 			t.Errorf("%s: %v, %v, want %v, degraded", tt.key, out, err, tt.want)
 		}
 	}
-	if out, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"neither","value":"1"}]}]}`); status.Code(err) != codes.Unavailable {
-		t.Errorf("a rule that says nothing: %v, %v, want UNAVAILABLE", out, err)
+	if out, err := r.ask(`{"domain":"edge","descriptors":[{"entries":[{"key":"report","value":"1"}]}]}`); status.Code(err) != codes.Unavailable {
+		t.Errorf("a rule with report: %v, %v, want UNAVAILABLE", out, err)
+	}
+	if _, body := get(t, "http://"+r.Admin+"/rlconfig"); !strings.Contains(body, "# store.on_error: local,") {
+		t.Errorf("/rlconfig does not say what store.on_error is:\n%s", body)
 	}
 	_, body := get(t, "http://"+r.Admin+"/metrics")
-	for choice, want := range map[string]int{"local": 2, "allow": 2, "deny": 1} {
+	for choice, want := range map[string]int{"local": 4, "allow": 2, "deny": 1} {
 		if line := fmt.Sprintf("slidegate_degraded_answers_total{choice=%q} %d\n", choice, want); !strings.Contains(body, line) {
 			t.Errorf("metrics lack %s", line)
 		}
@@ -664,6 +669,38 @@ func testReload(t *testing.T, s config.Settings) {
 	}
 }
 
+// TestStoreOnError asks for a rule that says nothing, and for a limit that comes with
+// the request, under each value of store.on_error while Redis is away.
+func TestStoreOnError(t *testing.T) {
+	const ok, over = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
+	for choice, want := range map[string][]any{
+		"local": {ok, over}, "allow": {ok, ok}, "deny": {over, over}, "report": {codes.Unavailable, codes.Unavailable},
+	} {
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		writeRules(t, path, "plain", "1")
+		s := settings(t)
+		s.Rules.Path = path
+		s.Store.OnError = choice
+		s.Store.Type = config.StoreRedis
+		s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
+		r := start(t, s)
+		for _, request := range []string{demo, strings.Replace(demo, `"descriptors":[{`, `"descriptors":[{"limit":{"requests_per_unit":1,"unit":"DAY"},`, 1)} {
+			var got []any
+			for range want {
+				out, err := r.ask(request)
+				if err != nil {
+					got = append(got, status.Code(err))
+				} else {
+					got = append(got, out.GetOverallCode())
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("store.on_error %s, %s: got %v, want %v", choice, request, got, want)
+			}
+		}
+	}
+}
+
 func TestRedisUnreachable(t *testing.T) { onEachTransport(t, testRedisUnreachable) }
 
 func testRedisUnreachable(t *testing.T, s config.Settings) {
@@ -674,6 +711,7 @@ func testRedisUnreachable(t *testing.T, s config.Settings) {
 	}
 	_ = l.Close()
 	s.Store.Type = config.StoreRedis
+	s.Store.OnError = "report"
 	s.Store.Redis.URL = config.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
 	r := start(t, s)
 	for range redisstore.DefaultFailures + 2 {

@@ -96,6 +96,7 @@ func (gs *generations) page() admin.Active {
 	if gs.settings.Rules.QuotaMode {
 		a.Notes = append(a.Notes, "rules.quota_mode: every rule is a quota rule")
 	}
+	a.Notes = append(a.Notes, fmt.Sprintf("store.on_error: %s, for rules without on_store_error", gs.settings.Store.OnError))
 	if refused != nil {
 		a.Refused = refused.Error()
 	}

@@ -18,7 +18,7 @@ func (o *opened) warnings() (logged int, page []string) {
 	logged = o.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("maxmemory-policy").Len()
 	p := &probes{store: config.StoreRedis, state: o.state}
 	w := httptest.NewRecorder()
-	p.healthcheck(w, nil)
+	p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
 	for line := range strings.Lines(w.Body.String()) {
 		if strings.HasPrefix(line, "warning: ") {
 			page = append(page, strings.TrimSpace(line))

@@ -39,6 +39,7 @@ type redisStore struct {
 	*redisstore.Store
 	client  redis.UniversalClient
 	local   *local.Store
+	shares  *local.Shares
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
@@ -55,7 +56,28 @@ func (r *redisStore) Close() error {
 	if r.local == nil {
 		return errors.Join(r.Store.Close(), r.client.Close())
 	}
-	return errors.Join(r.local.Close(), r.client.Close())
+	var err error
+	if r.shares != nil {
+		err = r.shares.Close() // first: it may charge the store
+	}
+	return errors.Join(err, r.local.Close(), r.client.Close())
+}
+
+// settler charges Redis with what was admitted without it.
+type settler struct {
+	*local.Store
+	redis *redisstore.Store
+}
+
+// Doubt implements local.Settler.
+func (settler) Doubt(err error) (local.Doubt, bool) {
+	d, known := redisstore.DoubtOf(err)
+	return local.Doubt(d), known
+}
+
+// Read implements local.Settler.
+func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
+	return s.redis.Read(ctx, id)
 }
 
 // openRedis returns a store in Redis.
@@ -93,9 +115,15 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: local.NewReserver(r.Store)}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
+	r.shares, err = local.NewShares(local.ShareOptions{
+		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.Store}, Timeout: s.Store.Timeout,
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
-		log.Warn("Redis cannot be reached: until it answers, on_store_error decides every request, and limits are not shared; "+redisAdvice,
-			zap.Error(r.missing))
+		log.Warn("Redis cannot be reached: until it answers, limits are not shared, and on_store_error decides every request; a rule without it gets store.on_error; "+redisAdvice,
+			zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing))
 	}
 	return r, nil
 }
@@ -127,12 +155,12 @@ func (r *redisStore) changed(c redisstore.Change) {
 	r.mu.Unlock()
 	r.metrics.StoreDown(away > 0)
 	if c.Refuses {
-		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error everything else for its keys",
+		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error or store.on_error everything else for its keys",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}
 	if c.Open {
-		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, and rules without it are answered UNAVAILABLE",
+		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}
@@ -293,5 +321,9 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 // localStats is what the process has answered by itself.
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.local.Stats()
-	return metrics.LocalStats{Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits}
+	settled := r.shares.Settled()
+	return metrics.LocalStats{
+		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
+		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,
+	}
 }

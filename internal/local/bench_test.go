@@ -164,3 +164,21 @@ func BenchmarkTake(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLearn tells the shares of a decision of the store, as every allowed request
+// does: of a log that is known already, and from several goroutines.
+func BenchmarkLearn(b *testing.B) {
+	s, err := local.NewShares(local.ShareOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Minute}, Cost: 1}
+	d := window.Decision{Allowed: true, Remaining: 50, ResetAfter: time.Minute}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			s.Learn(&c, &d)
+		}
+	})
+}

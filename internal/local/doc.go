@@ -122,12 +122,26 @@
 //     counts. Otherwise it would never have, although the rule does not say so. So a
 //     process admits one such request in a window, as it admits one hit of a limit
 //     that is smaller than the number of processes.
-//   - What was admitted here is not charged to the store afterwards, and the store's
-//     hits are not recorded here. The logs of a process stay until they expire: an
+//   - The store's hits are not recorded here. The logs of a process stay until they expire: an
 //     outage that comes and goes does not hand out the share again each time.
 //   - What remains, in the answer, is what remains of the share. Waits are those of
 //     the share, too: until enough of what was admitted here has expired, or what the
 //     store knew does not count any more.
+//
+// # Debts
+//
+// A call to the store that is late leaves open whether it was charged ([Settler.Doubt]).
+// If the shares then admit the group, the process owes each of its logs what it admitted,
+// unless the late call was charged. Until a debt is settled the shares decide all groups
+// that name the log ([Shares.TakeOwed]).
+//
+// One goroutine for each log with a debt waits until every call of the process that was
+// under way has ended, reads the log, charges what it does not find there, with mode
+// Always, and removes the same from the log of this process. Answers of calls that were
+// under way are looked at again ([Shares.Recheck]): if the log has no room for both the
+// answer and the debt, the charge of the answer pays the debt. A debt is given up after a
+// second, when the store does not decide, and if 1,024 logs have one already. Refunds are
+// never owed.
 //
 // # Cost
 //

@@ -22,6 +22,11 @@ type ShareOptions struct {
 	// Memory bounds the logs of what is admitted here. Its clock is that of the
 	// shares too.
 	Memory memstore.Options
+	// Settler, unless nil, is charged afterwards with what the shares admit because a
+	// call to it failed, where that leaves open whether it was charged.
+	Settler Settler
+	// Timeout is how long a call to Settler takes at most.
+	Timeout time.Duration
 }
 
 // Shares decides by this process's part of each limit, for the time in which nobody
@@ -32,9 +37,14 @@ type Shares struct {
 	clock    func() time.Duration
 	store    *memstore.Store
 	known    *otter.Cache[window.LogID, *used]
+	debts    *debts // nil: nothing is charged afterwards
 }
 
 var _ window.Store = (*Shares)(nil)
+
+// sameAnswer is how far the ends of a log may lie apart, in nanoseconds, that two answers
+// tell which were decided at once.
+const sameAnswer = int64(time.Millisecond)
 
 // used is what was last known of a log.
 type used struct {
@@ -62,11 +72,28 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	}
 	s.known = known
 	s.store = memstore.New(o.Memory)
+	if o.Settler != nil {
+		s.debts = newDebts(s, o.Settler, o.Timeout)
+	}
 	return s, nil
 }
 
-// Close ends the sweeper of the logs.
-func (s *Shares) Close() error { return s.store.Close() }
+// Close waits until what is owed is charged or abandoned, about a second at most, and
+// ends the sweeper of the logs. The Settler must still be open.
+func (s *Shares) Close() error {
+	if s.debts != nil {
+		s.debts.wg.Wait()
+	}
+	return s.store.Close()
+}
+
+// Settled returns the counts of what was charged afterwards.
+func (s *Shares) Settled() Settled {
+	if s.debts == nil {
+		return Settled{}
+	}
+	return Settled{Charged: s.debts.charged.Load(), Found: s.debts.found.Load(), Abandoned: s.debts.abandoned.Load()}
+}
 
 // Logs is how many logs there are of what was admitted here.
 func (s *Shares) Logs() int { return s.store.Len() }
@@ -85,9 +112,13 @@ func (s *Shares) Learn(c *window.Check, d *window.Decision) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	// Of two calls at once the parts may mix, which is as good as either.
+	until := int64(s.clock() + d.ResetAfter)
+	if before := u.until.Load(); s.Owing() || until > before-sameAnswer && until < before+sameAnswer {
+		// Answers to calls at once come in any order. The larger use is the later one.
+		hits = max(hits, u.hits.Load())
+	}
 	u.hits.Store(hits)
-	u.until.Store(int64(s.clock() + d.ResetAfter))
+	u.until.Store(until)
 }
 
 // Take implements [window.Store] for the shares of the checks' limits.

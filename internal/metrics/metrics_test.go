@@ -416,8 +416,11 @@ slidegate_store_taken_back_total 11
 func TestPoolAndLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
-	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10} })
+	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 11, 12, 13} })
 	want := `
+# HELP slidegate_abandoned_hits_total Hits admitted by the local share after a call that was late, and never charged to the store.
+# TYPE slidegate_abandoned_hits_total counter
+slidegate_abandoned_hits_total 13
 # HELP slidegate_leased_hits_total Hits admitted on what was reserved ahead, without asking the store.
 # TYPE slidegate_leased_hits_total counter
 slidegate_leased_hits_total 9
@@ -430,6 +433,12 @@ slidegate_local_keys 8
 # HELP slidegate_returned_hits_total Hits that were reserved ahead and given back.
 # TYPE slidegate_returned_hits_total counter
 slidegate_returned_hits_total 10
+# HELP slidegate_settled_found_hits_total Hits admitted by the local share after a call that was late, and charged by that call already.
+# TYPE slidegate_settled_found_hits_total counter
+slidegate_settled_found_hits_total 12
+# HELP slidegate_settled_hits_total Hits admitted by the local share after a call that was late, and charged to the store afterwards.
+# TYPE slidegate_settled_hits_total counter
+slidegate_settled_hits_total 11
 # HELP slidegate_store_pool_connections Connections to Redis.
 # TYPE slidegate_store_pool_connections gauge
 slidegate_store_pool_connections 5

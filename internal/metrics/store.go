@@ -132,6 +132,10 @@ type LocalStats struct {
 	// Leased are hits that were admitted on what was reserved ahead, Returned what of
 	// that was given back.
 	Leased, Returned uint64
+	// Settled are hits that were admitted without the store and charged to it
+	// afterwards, Found those that it had charged already, Abandoned those that could
+	// not be charged.
+	Settled, Found, Abandoned uint64
 }
 
 // Local registers what tells how much a process answers by itself. stats is
@@ -142,6 +146,9 @@ func Local(registry prometheus.Registerer, stats func() LocalStats) {
 		{"slidegate_local_keys", "Logs whose last answer is remembered.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.Keys) }},
 		{"slidegate_leased_hits_total", "Hits admitted on what was reserved ahead, without asking the store.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Leased) }},
 		{"slidegate_returned_hits_total", "Hits that were reserved ahead and given back.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Returned) }},
+		{"slidegate_settled_hits_total", "Hits admitted by the local share after a call that was late, and charged to the store afterwards.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Settled) }},
+		{"slidegate_settled_found_hits_total", "Hits admitted by the local share after a call that was late, and charged by that call already.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Found) }},
+		{"slidegate_abandoned_hits_total", "Hits admitted by the local share after a call that was late, and never charged to the store.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Abandoned) }},
 	})
 }
 

@@ -58,9 +58,9 @@ type Options struct {
 	Meters Meters
 	// StoreSeconds observes how long each store call took. Nil: nobody does.
 	StoreSeconds func(seconds float64)
-	// Local decides for rules that ask for it where Store cannot
-	// (StoreErrorLocal). Nil: they count as if they had not chosen. A [Learner] is
-	// told what Store has decided for these rules. It is memory: Try asks it too.
+	// Local decides for rules with StoreErrorLocal where Store cannot. Nil: these
+	// rules count as StoreErrorReported. A [Learner] is told what Store has decided
+	// for these rules. It is memory: Try asks it too.
 	Local window.Store
 	// Subjects says whose an API key is. Nil: the directory of the rules.
 	Subjects tier.Resolver
@@ -84,12 +84,28 @@ type Learner interface {
 	Learn(*window.Check, *window.Decision)
 }
 
+// A Debtor is a store that decides in the place of another one, and has the other one
+// charged with that afterwards. Until then it decides the requests that concern the
+// same logs.
+type Debtor interface {
+	// Owing reports whether there may be such logs. It is cheap.
+	Owing() bool
+	// TakeOwed decides a group if one of its logs is such a log.
+	TakeOwed(context.Context, []window.Check, []window.Decision) (decided bool, err error)
+	// Recheck is told of a group that the other store has allowed. It decides the group
+	// anew if it was asked too early to count what the other store is to be charged for.
+	Recheck(context.Context, []window.Check, []window.Decision) (decided bool, err error)
+	// TakeAfter is Take after the other store has failed with cause.
+	TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error
+}
+
 // Decider decides requests by the active generation of rules. It is safe for
 // concurrent use.
 type Decider struct {
 	opts    Options
 	prompt  window.Prompter // Store, if it can decide at once; else nil
 	learner Learner         // nil: nobody wants to know
+	debtor  Debtor          // nil: nothing is charged afterwards
 	rules   atomic.Pointer[Rules]
 }
 
@@ -98,6 +114,7 @@ func NewDecider(rules *Rules, opts Options) *Decider {
 	d := &Decider{opts: opts}
 	d.prompt, _ = opts.Store.(window.Prompter)
 	d.learner, _ = opts.Local.(Learner)
+	d.debtor, _ = opts.Local.(Debtor)
 	d.Swap(rules)
 	return d
 }
@@ -166,6 +183,7 @@ func (d *Decider) Try(req *Request, v *Verdict) (decided bool, err error) {
 		return false, nil
 	}
 	p.count(&d.opts, v)
+	p.prompt = true
 	// What decides instead of a store that cannot is memory, so nobody waits for it.
 	return true, d.conclude(context.Background(), &p, v, err)
 }
@@ -177,6 +195,7 @@ type preparation struct {
 	rules    *Rules
 	domain   *domain // nil: it has no rules
 	complete bool
+	prompt   bool // the store has decided at once
 }
 
 // resume returns what a Try that has not decided req has left for Decide, if there
@@ -267,18 +286,27 @@ func (d *Decider) withoutStore(p *preparation, v *Verdict) bool {
 func (d *Decider) conclude(ctx context.Context, p *preparation, v *Verdict, err error) error {
 	if err != nil {
 		v.countErrors()
-		if err := d.degrade(ctx, v, err); err != nil {
+		if err == errOwed { //nolint:errorlint // it is never wrapped
+			v.Degraded = true
+		} else if err := d.degrade(ctx, v, err, p.rules.shadow); err != nil {
 			return err
 		}
 		v.fold(p.rules.shadow)
 		d.logDenial(p.req, v)
 		return nil
 	}
-	if d.learner != nil {
+	allowed := window.GroupAllowed(v.checks, v.decisions)
+	// The store denies at once only by what it has told before, which is learned.
+	if d.learner != nil && (allowed || !p.prompt) {
 		for i := range v.Limits {
-			if v.Limits[i].Rule.OnStoreError == StoreErrorLocal {
+			if v.Limits[i].Rule.storeError == StoreErrorLocal {
 				d.learner.Learn(&v.checks[i], &v.decisions[i])
 			}
+		}
+	}
+	if d.debtor != nil && allowed && !p.prompt && d.debtor.Owing() && v.onlyLocal(p.rules.shadow) {
+		if decided, err := d.debtor.Recheck(ctx, v.checks, v.decisions); decided && err == nil {
+			v.Degraded = true
 		}
 	}
 	v.fold(p.rules.shadow)
@@ -322,9 +350,37 @@ func (v *Verdict) refuse() (denied bool) {
 	return denied
 }
 
+// errOwed says that the local store has decided, because the other one is still to be
+// charged with what the local one has admitted.
+var errOwed = errors.New("decided by the local store")
+
+// takeOwed decides a request of which the local store has a log that the other store
+// is still to be charged for. It reports whether it has.
+func (d *Decider) takeOwed(ctx context.Context, v *Verdict, shadow bool) (decided bool) {
+	if d.debtor == nil || !d.debtor.Owing() || !v.onlyLocal(shadow) {
+		return false
+	}
+	decided, err := d.debtor.TakeOwed(ctx, v.checks, v.decisions)
+	return decided && err == nil
+}
+
+// onlyLocal reports whether all limits are decided by the local store where the other
+// one cannot, and the request can be denied.
+func (v *Verdict) onlyLocal(shadow bool) bool {
+	for i := range v.Limits {
+		if v.Limits[i].Rule.storeError != StoreErrorLocal {
+			return false
+		}
+	}
+	return !shadow
+}
+
 // take makes the one store call of the request.
 func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) (err error) {
 	v.makeRoom()
+	if d.takeOwed(ctx, v, shadow) {
+		return errOwed
+	}
 	start := d.clock()
 	if shadow && v.mixed() {
 		err = d.takeObserved(ctx, v)
@@ -342,6 +398,9 @@ func (d *Decider) tryTake(v *Verdict, shadow bool) (decided bool, err error) {
 		return false, nil
 	}
 	v.makeRoom()
+	if d.takeOwed(context.Background(), v, shadow) {
+		return true, errOwed
+	}
 	start := d.clock()
 	if decided, err = d.prompt.TryTake(v.checks, v.decisions); decided {
 		d.observe(start)
@@ -424,10 +483,10 @@ func (v *Verdict) takeSome(ctx context.Context, store window.Store) error {
 	return nil
 }
 
-// degrade decides by what the rules say of a store that cannot: of their choices
-// the strictest counts, and not to have chosen is stricter than all but to deny.
-// It returns cause if the adapter has to tell Envoy.
-func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
+// degrade decides by the rules' choices for a store that cannot decide. The strictest
+// choice counts: StoreErrorDeny denies the request, else StoreErrorReported makes
+// degrade return cause for the adapter to tell Envoy, else the local logs decide.
+func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error, shadow bool) error {
 	if errors.Is(cause, window.ErrBadCheck) {
 		return cause // a mistake of ours
 	}
@@ -436,7 +495,7 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 	v.local, v.localAt = emptied(v.local), emptied(v.localAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		choice := s.Rule.OnStoreError
+		choice := s.Rule.storeError
 		if choice == StoreErrorLocal && d.opts.Local == nil {
 			choice = StoreErrorReported
 		}
@@ -469,9 +528,18 @@ func (d *Decider) degrade(ctx context.Context, v *Verdict, cause error) error {
 		for _, at := range v.localAt {
 			v.Limits[at].Unknown = true // it was not asked
 		}
-	} else if err := v.takeSome(ctx, d.opts.Local); err != nil {
+	} else if err := d.takeLocal(ctx, v, cause, shadow); err != nil {
 		return fmt.Errorf("%w; and nor could the local one: %w", cause, err)
 	}
 	v.Degraded = true
 	return nil
+}
+
+// takeLocal asks the local store for the checks in v.local. What it admits is charged
+// to the other store afterwards if it has decided the whole request.
+func (d *Decider) takeLocal(ctx context.Context, v *Verdict, cause error, shadow bool) error {
+	if d.debtor != nil && len(v.local) > 0 && v.onlyLocal(shadow) {
+		return d.debtor.TakeAfter(ctx, cause, v.checks, v.decisions)
+	}
+	return v.takeSome(ctx, d.opts.Local)
 }

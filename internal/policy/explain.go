@@ -123,6 +123,7 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 	} else {
 		e.addf("    log   %s", key)
 	}
+	e.addf("    while the store cannot decide: %s", s.Rule.storeError)
 	switch d := &s.Decision; {
 	case d.Never:
 		e.addf("    cost  %d, more than there ever is; Retry-After is the window", s.Cost)

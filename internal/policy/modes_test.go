@@ -409,6 +409,55 @@ func TestOnStoreError(t *testing.T) {
 	}
 }
 
+// TestDefaultOnStoreError asks under each default: rules without a choice and limits
+// that come with a request follow it, and the strictest choice of a request counts.
+func TestDefaultOnStoreError(t *testing.T) {
+	boom := errors.New("no store")
+	for _, tt := range []struct {
+		choice OnStoreError
+		want   []string // empty: the store's error
+	}{
+		{StoreErrorUnset, []string{"", "", "", "OVER none over:0 by deny in 1s"}},
+		{StoreErrorReported, []string{"", "", "", "OVER none over:0 by deny in 1s"}},
+		{StoreErrorAllow, []string{"OK none", "OK none", "OK none none", "OVER none over:0 by deny in 1s"}},
+		{StoreErrorDeny, []string{"OVER over:0 by plain in 1s", "OVER over:0 by override in 1s", "OVER over:0 none by plain in 1s", "OVER over:0 over:0 by plain in 1s"}},
+		{StoreErrorLocal, []string{"OK ok:1 by plain", "OK ok:0 by override", "OK ok:0 none by plain", "OVER none over:0 by deny in 1s"}},
+	} {
+		rs := NewRules(Identity{Secrets: secrets})
+		if tt.choice != StoreErrorUnset {
+			rs.SetOnStoreError(tt.choice)
+		}
+		for name, own := range map[string]OnStoreError{"plain": StoreErrorUnset, "allow": StoreErrorAllow, "deny": StoreErrorDeny} {
+			if err := rs.Add(with(rule(name, per(2, time.Minute), anyOf(name)), func(r *Rule) { r.Domain, r.OnStoreError = "edge", own })); err != nil {
+				t.Fatal(err)
+			}
+		}
+		local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
+		d, _ := newDecider(t, rs, &spend{err: boom})
+		d.opts.Local = local
+		override := request("unknown=x")
+		override.Descriptors[0].Override = &window.Limit{Hits: 1, Window: time.Minute}
+		for i, req := range []*Request{request("plain=x"), override, request("plain=x", "allow=x"), request("plain=x", "deny=x")} {
+			var v Verdict
+			err := d.Decide(t.Context(), req, &v)
+			if got := say(&v); (tt.want[i] == "") != errors.Is(err, boom) || tt.want[i] != "" && got != tt.want[i] {
+				t.Errorf("default %v, request %d: %s, error %v, want %s", tt.choice, i, got, err, tt.want[i])
+			}
+		}
+		local.Close()
+	}
+	for o := StoreErrorAllow; o <= StoreErrorReported; o++ {
+		if got, ok := ParseOnStoreError(o.String()); got != o || !ok {
+			t.Errorf("%v is read as %v, %t", o, got, ok)
+		}
+	}
+	for _, text := range []string{"", "Local"} {
+		if got, ok := ParseOnStoreError(text); ok {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}
+
 // TestWhoseDeadline tells a store that took too long, by whosever clock, from a
 // caller who gave up: nobody answers him, and no rule is counted.
 func TestWhoseDeadline(t *testing.T) {

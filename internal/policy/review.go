@@ -14,6 +14,8 @@ import (
 // whoever wrote it. Its JSON form is what "rls validate --json" prints.
 type Review struct {
 	Domains []DomainReview `json:"domains"`
+	// OnStoreError is the choice of rules without on_store_error (store.on_error).
+	OnStoreError string `json:"on_store_error"`
 	// Tiers that no by_tier names, where there is one at all, and those that no
 	// subject has, the default aside, where the subjects are known here.
 	TiersWithoutRule    []string `json:"tiers_without_rule,omitempty"`
@@ -64,7 +66,7 @@ type LimitReview struct {
 
 // Review reviews the rules.
 func (rs *Rules) Review() Review {
-	var review Review
+	review := Review{OnStoreError: rs.storeError.String()}
 	named := make(map[string]bool)
 	for _, name := range rs.Domains() {
 		d := DomainReview{Name: name, Rules: []RuleReview{}}
@@ -184,7 +186,7 @@ func (r *Rule) Traits() []string {
 	if r.StoreErrorRetry > 0 {
 		choice += " in " + r.StoreErrorRetry.String()
 	}
-	add(r.OnStoreError != StoreErrorReported, choice)
+	add(r.OnStoreError != StoreErrorUnset, choice)
 	add(r.Detailed, "detailed_metric")
 	add(slices.Contains(r.ValueInMetric, true), "value_to_metric")
 	add(r.Denial != Denial{}, "own denial")

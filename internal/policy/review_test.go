@@ -148,12 +148,14 @@ descriptor 1
   api_key=*** takes the key alone
   rule per-key for tier starter of subject acme: 2 per 1m
     log   {id.acme}:edge|api_key:id.acme
+    while the store cannot decide: report
     cost  1, has room, 1 remain
 descriptor 2
   f=b1 does not fit f=a*
   f=b1 takes the wildcard f=b*
   rule later: 5 per 1m, only observed
     log   {b1}:edge|f*=b%2A:b1
+    while the store cannot decide: report
     cost  6, more than there ever is; Retry-After is the window
 descriptor 3
   f=b1 does not fit f=a*
@@ -166,6 +168,7 @@ descriptor 4
     a hit counts up to 1s longer than the window
     lease for 50ms, where a key is asked for often
     log   {1}:edge|f*=a%2A/u:a1,1
+    while the store cannot decide: report
     cost  1, has room, 0 remain
 descriptor 5
   f=a1 takes the wildcard f=a*

@@ -63,22 +63,34 @@ func (t *Terms) empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
 type OnStoreError uint8
 
 const (
-	// StoreErrorReported lets the adapter tell Envoy, whose own setting decides
-	// (failure_mode_deny).
-	StoreErrorReported OnStoreError = iota
+	// StoreErrorUnset leaves the choice to the default of the rules; see
+	// [Rules.SetOnStoreError].
+	StoreErrorUnset OnStoreError = iota
 	// StoreErrorAllow lets the request pass.
 	StoreErrorAllow
 	// StoreErrorDeny refuses the request.
 	StoreErrorDeny
 	// StoreErrorLocal decides by logs in the memory of this process.
 	StoreErrorLocal
+	// StoreErrorReported lets the adapter tell Envoy, whose own setting decides
+	// (failure_mode_deny).
+	StoreErrorReported
 )
 
-var storeErrors = [...]string{StoreErrorReported: "report", StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local"}
+var storeErrors = [...]string{
+	StoreErrorUnset: "", StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local", StoreErrorReported: "report",
+}
 
-// String returns the choice as rules files write it. To report is what they do
-// not write.
+// String returns the choice as rules files and settings write it. It is empty for
+// StoreErrorUnset.
 func (o OnStoreError) String() string { return storeErrors[o] }
+
+// ParseOnStoreError returns the choice that String has written. ok is false for any
+// other text, and for an empty one.
+func ParseOnStoreError(text string) (o OnStoreError, ok bool) {
+	i := slices.Index(storeErrors[:], text)
+	return OnStoreError(max(i, 0)), i > 0
+}
 
 // DefaultStoreErrorRetry is the wait that StoreErrorDeny tells: nobody knows how
 // long a store is away, and clients should not come all the time.
@@ -125,7 +137,9 @@ type Rule struct {
 	Factor uint64
 	// Replaces are names of rules, as the file writes them, that do not count
 	// where this one matches in the same request.
-	Replaces     []string
+	Replaces []string
+	// OnStoreError is the rule's own choice; see [Rule.StoreError] for the one that
+	// counts.
 	OnStoreError OnStoreError
 	// StoreErrorRetry is the wait that StoreErrorDeny tells. Zero means
 	// DefaultStoreErrorRetry.
@@ -142,7 +156,8 @@ type Rule struct {
 
 	id         descriptors.RuleID
 	label      string
-	given      string // the name as the file has it
+	given      string       // the name as the file has it
+	storeError OnStoreError // never StoreErrorUnset
 	identity   []identityPart
 	subject    int    // index of the subject's entry in the path; -1: elsewhere or none
 	hasSubject bool   // there is a subject: in the path, or by key in the request
@@ -173,6 +188,10 @@ func (r *Rule) terms(tierName string) *Terms {
 	return &r.Terms
 }
 
+// StoreError returns what becomes of the rule's requests while the store cannot
+// decide: the rule's own choice, or else the default of its generation.
+func (r *Rule) StoreError() OnStoreError { return r.storeError }
+
 // storeErrorRetry returns the wait that StoreErrorDeny tells.
 func (r *Rule) storeErrorRetry() time.Duration {
 	return cmp.Or(r.StoreErrorRetry, DefaultStoreErrorRetry)
@@ -201,7 +220,9 @@ type Rules struct {
 	shadow  bool
 	quota   bool
 	domains map[string]*domain
-	rules   []*Rule
+	// storeError is the choice of rules without one of their own.
+	storeError OnStoreError
+	rules      []*Rule
 }
 
 type domain struct {
@@ -244,8 +265,15 @@ func NewRules(who Identity) *Rules {
 		away:    who.Elsewhere,
 		share:   who.Tiers != nil && !who.EachUnknownKey,
 		domains: make(map[string]*domain),
+
+		storeError: StoreErrorReported,
 	}
 }
+
+// SetOnStoreError sets the choice of rules that have none of their own, and of
+// limits that come with a request (store.on_error). Without it that is
+// StoreErrorReported. It must be called before domains and rules are added.
+func (rs *Rules) SetOnStoreError(o OnStoreError) { rs.storeError = o }
 
 // ObserveAll makes every rule one that is only observed (the reference's
 // SHADOW_MODE).
@@ -266,7 +294,7 @@ func (rs *Rules) AddDomain(name string) error {
 	}
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
-			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1,
+			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
 		}}
 	}
 	return nil
@@ -281,6 +309,7 @@ func (rs *Rules) Add(r Rule) error {
 		return err
 	}
 	r.Path = slices.Clone(r.Path)
+	r.storeError = cmp.Or(r.OnStoreError, rs.storeError)
 	for i, n := range r.Path {
 		switch {
 		case n.AnyValue:

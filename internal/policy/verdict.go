@@ -132,12 +132,12 @@ type Match struct {
 func (v *Verdict) DegradedBy() OnStoreError {
 	if !v.Allowed && v.Decisive >= 0 {
 		if s := &v.Limits[v.Decisive]; !s.Blind {
-			return s.Rule.OnStoreError
+			return s.Rule.storeError
 		}
 		return StoreErrorDeny
 	}
 	for i := range v.Limits {
-		if v.Limits[i].Rule.OnStoreError == StoreErrorLocal {
+		if v.Limits[i].Rule.storeError == StoreErrorLocal {
 			return StoreErrorLocal
 		}
 	}

@@ -83,6 +83,11 @@ func TestLedger(t *testing.T) {
 		a.degraded = true
 		return a
 	}
+	local := func(from, to float64) answer {
+		a := degraded(from, to)
+		a.local = true
+		return a
+	}
 	denied := exact(0, 10)
 	denied.allowed = false
 	refused := answer{sent: at(0), received: at(10), code: codes.Unavailable}
@@ -126,6 +131,10 @@ func TestLedger(t *testing.T) {
 		{"an error that was charged", []answer{refused}, one(5), h, ledger{charges: 1, ghosts: ghosts{strays: 1}}},
 		{"after the answer", []answer{degraded(130, 145)}, one(147), h, ledger{charges: 1, late: 1, ghosts: ghosts{beyond: 1}}},
 		{"after an exact one", []answer{exact(0, 10), exact(50, 60)}, one(5, 20, 55), h, ledger{charges: 3, exact: 2, late: 1, double: 1}},
+		{"charged afterwards", []answer{local(130, 145)}, one(160), h, ledger{charges: 1, settled: 1}},
+		{"several charged afterwards, during a call", []answer{local(130, 145), local(146, 147), local(160, 170)}, []charge{{at(161), 2}}, h, ledger{charges: 2, settled: 2}},
+		{"charged and settled", []answer{local(102, 110)}, one(103, 125), h, ledger{charges: 2, late: 1, double: 1, ghosts: ghosts{unnoticed: 1}}},
+		{"settled too late", []answer{local(102, 110)}, one(1400), h, ledger{charges: 1, late: 1, ghosts: ghosts{unnoticed: 1}}},
 	} {
 		got := settleLedger([][]answer{nil, tt.calls}, map[int][]charge{1: tt.charges}, tt.history)
 		odd := len(got.odd) > 0

@@ -45,7 +45,9 @@
 //     service had noticed it (five calls that failed). Beyond are those which began
 //     and ended while the service, by its own log, did not ask the server. Strays
 //     were sent before or after the fault; something else was slow.
-//   - Late: the entry was made after the caller had its answer.
+//   - Settled: the entry was made after on_store_error: local had allowed the call,
+//     within 1.2 s, and no other entry pays for that call. A late call is charged so.
+//   - Late: the entry was made after the caller had its answer, and is not settled.
 //   - Double: there is an entry too many.
 //
 // # Three services

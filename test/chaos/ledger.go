@@ -28,6 +28,9 @@ type ledger struct {
 	missing, lost int
 	// ghosts are charges whose callers were told what on_store_error says.
 	ghosts ghosts
+	// settled are charges for calls that on_store_error: local has allowed, made after
+	// the answer and at most once for each.
+	settled int
 	// late are charges made after the caller had his answer.
 	late int
 	// double are charges beyond the one that a call may make, and those that belong
@@ -64,6 +67,31 @@ type span struct{ from, to time.Time }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && !t.After(s.to) }
 
+// settleWithin is how long after an answer by on_store_error: local the service may still
+// charge for it: it tries for a second, beside two timeouts.
+const settleWithin = 1200 * time.Millisecond
+
+// unpaid are the calls of a log that on_store_error: local has allowed and nothing was
+// charged for yet.
+type unpaid struct {
+	calls []answer
+	paid  []bool
+}
+
+// settle pays for calls that were answered before a charge with that, and returns what
+// is left of it.
+func (u *unpaid) settle(c charge) (left int) {
+	left = c.cost
+	for i := range u.calls {
+		a := &u.calls[i]
+		if left > 0 && !u.paid[i] && a.local && a.allowed && a.received.Before(c.at) && c.at.Before(a.received.Add(settleWithin)) {
+			u.paid[i] = true
+			left--
+		}
+	}
+	return left
+}
+
 // A history is what happened to the servers while callers asked.
 type history struct {
 	fault      span
@@ -79,16 +107,25 @@ func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledge
 		made := charges[id]
 		counts := make([]int, len(calls))
 		own := make([][]charge, len(calls))
+		owed := unpaid{calls, make([]bool, len(calls))}
 		odd := func(i int, what string) { l.odd = append(l.odd, oddity{what, calls[i], own[i]}) }
 		for _, c := range made {
 			l.charges += c.cost
 			i := callAt(calls, c.at)
+			if i < 0 || !calls[i].exact() || !calls[i].allowed || counts[i] > 0 || c.cost > 1 || c.at.After(calls[i].received.Add(clockSlack)) {
+				before := c.cost
+				c.cost = owed.settle(c)
+				if l.settled += before - c.cost; c.cost == 0 {
+					continue
+				}
+			}
 			if i < 0 {
 				l.double += c.cost
 				l.odd = append(l.odd, oddity{what: "before the first call", charges: []charge{c}})
 				continue
 			}
 			counts[i] += c.cost
+			owed.paid[i] = true
 			own[i] = append(own[i], c)
 			if c.at.After(calls[i].received.Add(clockSlack)) {
 				l.late += c.cost

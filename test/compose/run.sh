@@ -158,6 +158,8 @@ ask_many() { curl -sS --max-time 60 -o /dev/null -w "$fields" -H "x-api-key: $1"
 codes() { cut -d'|' -f1 "$1" | sort | uniq -c | awk '{printf "%s%d x %s", (NR > 1 ? ", " : ""), $1, $2}'; }
 # unlimited FILE: how many passed without a RateLimit header, which is how a request looks that Envoy let pass because rls failed
 unlimited() { grep -c '^200||' "$1"; }
+# lines_are N FILE: it has at least so many lines
+lines_are() { [ "$(wc -l <"$2")" -ge "$1" ]; }
 slowest_ms() { cut -d'|' -f6 "$1" | sort -n | tail -1 | awk '{printf "%d", $1 * 1000}'; }
 
 now() { date +%s.%N; }
@@ -285,6 +287,23 @@ check_limits() {
 	matches "an answer says what is left" "$(sed -n 100p "$work/burst" | cut -d'|' -f2,3)" '"per-key[^"]*";r=0;t=[0-9]+\|"per-key[^"]*";q=100;w=60, .*'
 	equal "every denial has Retry-After, and a problem as its body" \
 		"$(tail -30 "$work/burst" | awk -F'|' '$4 !~ /^[1-9][0-9]?$/ || $4 > 60 || $5 != "application/problem+json"' | head -3)" ""
+
+	# A burst in the middle of which Redis stops for 30 ms, twice the time that rls waits for it.
+	local redis
+	redis=$(inspect "$(container redis)" '{{.State.Pid}}')
+	if kill -0 "$redis" 2>"$work/out"; then
+		ask_many made-up-late 1 130 >"$work/burst" &
+		local burst=$!
+		eventually 10 lines_are 40 "$work/burst"
+		kill -STOP "$redis"
+		sleep 0.03
+		kill -CONT "$redis"
+		wait "$burst"
+		equal "of 130 requests exactly 100 pass though Redis stalls" "$(codes "$work/burst")" "100 x 200, 30 x 429"
+		equal "none passed because rls could not answer" "$(unlimited "$work/burst")" 0
+	else
+		say "      not shown: requests while Redis stalls, because its process is out of reach here"
+	fi
 
 	local sent
 	sent=$(now)

@@ -331,7 +331,7 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	m.addCheck(&check[0], &decision[0])
 	m.flags = modeReserves | modeAsks
 	m.ahead = uint32(ahead.Microseconds())
-	s.limit(ctx, m)
+	begun := s.limit(ctx, m)
 	m.pack(s.opts.Prefix, groupEnds)
 	n := s.single
 	if n == nil {
@@ -342,9 +342,9 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 		}
 	}
 	s.counts.calls.Add(1)
-	key := m.keys[0]
+	key, deadline := m.keys[0], m.deadline
 	if err := n.ask(ctx, m); err != nil {
-		return d, r, s.count(err)
+		return d, r, s.count(n.inDoubt(err, begun, deadline))
 	}
 	defer m.free()
 	if err := m.answer(s.opts.Foreign); err != nil {

@@ -52,6 +52,8 @@ var Classes = []Class{
 type Error struct {
 	Class Class
 	Err   error
+
+	doubt *Doubt // nil: see DoubtOf
 }
 
 // Error implements error.

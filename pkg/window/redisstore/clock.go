@@ -65,6 +65,13 @@ func (c *clock) deadline(local int64) int64 {
 	return max((local+c.low-drifted(local-c.at))/1000, 1)
 }
 
+// latest is deadline, but never earlier than the instant is.
+func (c *clock) latest(local int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return (local+c.high+drifted(local-c.at))/1000 + 1
+}
+
 // age is how long ago the server's clock was heard of last; it is false if never.
 func (c *clock) age() (time.Duration, bool) {
 	c.mu.Lock()

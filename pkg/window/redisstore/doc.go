@@ -92,6 +92,14 @@
 // (NOSCRIPT), a slot that is elsewhere (MOVED, ASK), a first write that was
 // refused, and a call that was left out as late by a clock that was wrong.
 //
+// # Late calls
+//
+// [DoubtOf] tells from the error of a call when the server may have charged it, by the
+// server's clock: after the call was made and not after its deadline. A caller that has
+// admitted the request all the same waits until the deadline has passed, looks whether
+// the log has an entry of that time ([Store.Read]), and charges the cost if it has none.
+// A call across slots has no such times.
+//
 // # Servers that fail
 //
 // When [Options.Failures] calls in a row have failed, the server is not asked any

@@ -260,11 +260,11 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 		return nil
 	}
 	s.counts.calls.Add(1)
-	s.limit(ctx, m)
-	if s.cluster == nil {
-		return s.count(s.decide(ctx, s.single, m))
-	}
+	begun := s.limit(ctx, m)
 	deadline := m.deadline
+	if s.cluster == nil {
+		return s.count(s.single.inDoubt(s.decide(ctx, s.single, m), begun, deadline))
+	}
 	if !m.route() {
 		m.free()
 		return s.count(s.takeAcross(ctx, deadline, checks, decisions))
@@ -279,6 +279,8 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	if several && ClassOf(err) == ClassMoved {
 		// The slot is on its way, and some of the logs are here and some there.
 		err = s.takeAcross(ctx, deadline, checks, decisions)
+	} else {
+		err = n.inDoubt(err, begun, deadline)
 	}
 	return s.count(err)
 }
@@ -295,19 +297,22 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 	return nil
 }
 
-// limit sets when nobody waits for the answer to a message any more.
-func (s *Store) limit(ctx context.Context, m *message) {
+// limit sets when nobody waits for the answer to a message any more. It returns when it
+// was called, by the local clock.
+func (s *Store) limit(ctx context.Context, m *message) (begun int64) {
+	begun = now()
 	if s.opts.Timeout > 0 {
-		m.deadline, m.patient = now()+int64(s.opts.Timeout), true
+		m.deadline, m.patient = begun+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
 		// Who waits wants an answer before that, even if it is not the store's.
 		own := at(d)
-		own = max(own-max(int64(answerTime), (own-now())/answerPart), 1)
+		own = max(own-max(int64(answerTime), (own-begun)/answerPart), 1)
 		if m.deadline == 0 || own < m.deadline {
 			m.deadline, m.patient = own, false
 		}
 	}
+	return begun
 }
 
 // What is left of a caller's time to answer without the store: a fifth, and at

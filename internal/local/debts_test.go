@@ -1,0 +1,202 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// errLate is of a call that may have been charged between the fake's since and until.
+var errLate = errors.New("late")
+
+// creditor is a shared store in memory whose logs a test sets.
+type creditor struct {
+	*memstore.Store
+	doubt local.Doubt
+	log   []byte // what Read returns
+	fails error  // of Read and Take
+	mu    sync.Mutex
+	taken []string
+}
+
+func (c *creditor) say(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken = append(c.taken, text)
+}
+
+func (c *creditor) Forget(id window.LogID) { c.say("forget " + id.Key) }
+
+func (c *creditor) Doubt(err error) (local.Doubt, bool) { return c.doubt, errors.Is(err, errLate) }
+
+func (c *creditor) Read(context.Context, window.LogID) ([]byte, error) { return c.log, c.fails }
+
+func (c *creditor) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+	if c.fails != nil {
+		return c.fails
+	}
+	c.say(fmt.Sprintf("%s %v %d", checks[0].Key, checks[0].Mode, checks[0].Cost))
+	return c.Store.Take(ctx, checks, decisions)
+}
+
+// newCreditor returns shares of one process beside the store that they owe. It is to be
+// called in a bubble of synctest.
+func newCreditor(t *testing.T) (*local.Shares, *creditor) {
+	t.Helper()
+	c := &creditor{Store: memstore.New(memstore.Options{SweepInterval: -1}), doubt: local.Doubt{Since: 1000, Until: 2000}}
+	s, err := local.NewShares(local.ShareOptions{Settler: c, Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(); c.Close() })
+	return s, c
+}
+
+// TestDebts has what becomes of a hit that was admitted after a call that failed.
+func TestDebts(t *testing.T) {
+	logAt := func(clock int64, precision time.Duration) []byte {
+		var d window.Decision
+		return window.Take(nil, clock, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Precision: precision, Cost: 1}, &d)
+	}
+	refused := errors.New("refused")
+	for _, tt := range []struct {
+		name      string
+		cause     error
+		log       []byte
+		precision time.Duration
+		fails     error
+		charged   string
+		want      local.Settled
+	}{
+		{name: "nothing was written", cause: errLate, charged: "k always 1", want: local.Settled{Charged: 1}},
+		{name: "written before", cause: errLate, log: logAt(1000, 0), charged: "k always 1", want: local.Settled{Charged: 1}},
+		{name: "written in time", cause: errLate, log: logAt(1001, 0), charged: "k always 0", want: local.Settled{Found: 1}},
+		{name: "written at the deadline", cause: errLate, log: logAt(2000, 0), charged: "k always 0", want: local.Settled{Found: 1}},
+		{name: "written after the deadline", cause: errLate, log: logAt(2002, 0), charged: "k always 1", want: local.Settled{Charged: 1}},
+		{name: "rounded times do not tell", cause: errLate, log: logAt(2002, time.Second), precision: time.Second, charged: "k always 0", want: local.Settled{Found: 1}},
+		{name: "a log without its end", cause: errLate, log: logAt(1500, 0)[:12], charged: "k always 0", want: local.Settled{Found: 1}},
+		{name: "no log", cause: errLate, log: []byte("text"), charged: "k always 1", want: local.Settled{Charged: 1}},
+		{name: "the store does not decide", cause: refused},
+		{name: "it does not decide afterwards", cause: errLate, fails: refused, want: local.Settled{Abandoned: 1}},
+		{name: "it is late for a second", cause: errLate, fails: errLate, want: local.Settled{Abandoned: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, c := newCreditor(t)
+				c.log, c.fails = tt.log, tt.fails
+				check := []window.Check{{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Precision: tt.precision, Cost: 1}}
+				d := make([]window.Decision, 1)
+				if err := s.TakeAfter(t.Context(), tt.cause, check, d); err != nil || !d[0].Allowed {
+					t.Fatal(d[0], err)
+				}
+				if s.Owing() != (tt.cause == errLate) { //nolint:errorlint // it is the very one
+					t.Error("owing:", s.Owing())
+				}
+				begun := time.Now()
+				for s.Owing() && time.Since(begun) < time.Minute {
+					time.Sleep(time.Millisecond) // of the bubble
+				}
+				var want []string
+				if tt.cause == errLate { //nolint:errorlint // it is the very one
+					want = []string{"forget k"}
+				}
+				if tt.charged != "" {
+					want = append(want, tt.charged)
+				}
+				if diff := cmp.Diff(want, c.taken); diff != "" {
+					t.Errorf("asked of the store (-want +got):\n%s", diff)
+				}
+				synctest.Wait()
+				if got := s.Settled(); got != tt.want {
+					t.Errorf("settled %+v, want %+v", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestRequestsOfADebt asks while a log has a debt.
+func TestRequestsOfADebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		limit := window.Limit{Hits: 3, Window: time.Minute}
+		k := window.Check{Key: "k", Limit: limit, Cost: 1}
+		other, refund, always := k, k, k
+		other.Key = "other"
+		refund.Mode, always.Mode = window.Refund, window.Always
+		d := make([]window.Decision, 1)
+		if decided, err := s.TakeOwed(t.Context(), []window.Check{k}, d); decided || err != nil {
+			t.Error("without a debt:", decided, err)
+		}
+		if err := s.TakeAfter(t.Context(), errLate, []window.Check{k}, d); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			name             string
+			check            window.Check
+			decided, allowed bool
+		}{
+			{"another log", other, false, false},
+			{"a refund", refund, false, false},
+			{"the second hit", k, true, true},
+			{"the third", always, true, true},
+			{"the fourth", k, true, false},
+		} {
+			d[0] = window.Decision{}
+			if decided, err := s.TakeOwed(t.Context(), []window.Check{tt.check}, d); decided != tt.decided || d[0].Allowed != tt.allowed || err != nil {
+				t.Errorf("%s: decided %t, %+v, %v; want %t, allowed %t", tt.name, decided, d[0], err, tt.decided, tt.allowed)
+			}
+		}
+		// An answer of a call that was under way.
+		room, full := window.Decision{Allowed: true, Remaining: 5}, window.Decision{Allowed: true, Remaining: 2}
+		for _, tt := range []struct {
+			name             string
+			check            window.Check
+			answer           window.Decision
+			decided, allowed bool
+		}{
+			{"another log", other, full, false, true},
+			{"room for both", k, room, false, true},
+			{"no room for both", k, full, true, false},
+		} {
+			d[0] = tt.answer
+			if decided, err := s.Recheck(t.Context(), []window.Check{tt.check}, d); decided != tt.decided || d[0].Allowed != tt.allowed || err != nil {
+				t.Errorf("%s: decided anew %t, %+v, %v; want %t, allowed %t", tt.name, decided, d[0], err, tt.decided, tt.allowed)
+			}
+		}
+		time.Sleep(time.Second) // of the bubble
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"forget k", "k always 2"}, c.taken); diff != "" || s.Owing() {
+			t.Errorf("three hits were owed and one was paid: (-want +got)\n%s", diff)
+		}
+	})
+}
+
+// TestDebtsAreBounded owes for more logs than can have a debt.
+func TestDebtsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		c.doubt = local.Doubt{Since: math.MaxInt64, Until: math.MaxInt64}
+		d := make([]window.Decision, 1)
+		for i := range 1030 {
+			check := []window.Check{{Key: fmt.Sprint(i), Limit: window.Limit{Hits: 1, Window: time.Minute}, Cost: 1}}
+			if err := s.TakeAfter(t.Context(), errLate, check, d); err != nil || !d[0].Allowed {
+				t.Fatal(d[0], err)
+			}
+		}
+		if got := s.Settled().Abandoned; got != 6 {
+			t.Errorf("%d hits are abandoned, want 6", got)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Never is later than any instant of a server's clock.
+const Never = math.MaxInt64
+
+// maxRead is how much of a log Read returns at most: Redis does nothing else meanwhile.
+const maxRead = 128 << 10
+
+// A Doubt says when a call that has failed may have been charged: after Since and not
+// after Until, instants of the server's clock in microseconds. Since is Never if it was
+// certainly not charged.
+type Doubt struct{ Since, Until int64 }
+
+// inDoubt notes in the error of a call when it may have been charged: between two
+// instants of the local clock. Other errors come back as they are: either the server
+// has decided nothing, or the caller has left.
+func (n *node) inDoubt(err error, begun, deadline int64) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	noted := *e // other messages of the same call may share it
+	switch e.Class {
+	case ClassLate:
+		noted.doubt = &Doubt{Never, Never}
+	case ClassTimeout, ClassClosed:
+		noted.doubt = &Doubt{Never, Never} // without the clock nothing is sent
+		if n.known() {
+			*noted.doubt = Doubt{n.clock.deadline(begun), n.clock.latest(deadline)}
+		}
+	default:
+		return err
+	}
+	return &noted
+}
+
+// DoubtOf tells from an error of [Store.Take] or [Store.Reserve] when the call may have
+// been charged. known is false where that cannot be told: the server refused the call
+// or is not asked, the logs were on several slots of a cluster, or the caller left. Of
+// other methods' errors, known says that it is worth trying again.
+func DoubtOf(err error) (d Doubt, known bool) {
+	var e *Error
+	if !errors.As(err, &e) || e.doubt == nil {
+		return Doubt{}, false
+	}
+	return *e.doubt, true
+}
+
+// Read returns the bytes of a log, up to 128 kB of them: [window.Decode] reads them. They
+// are empty if there is no log. All errors have a [Class].
+func (s *Store) Read(ctx context.Context, id window.LogID) ([]byte, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	begun := now()
+	key := string(appendKey(nil, s.opts.Prefix, id))
+	n := s.single
+	if n == nil {
+		var err error
+		if n, err = s.nodeFor(ctx, key, 0); err != nil {
+			return nil, err
+		}
+	}
+	if n.open.Load() {
+		return nil, n.refused()
+	}
+	done, err := n.breaker.Allow()
+	if err != nil {
+		return nil, n.refused()
+	}
+	cmd := redis.NewStringCmd(ctx, "getrange", key, 0, maxRead-1)
+	err = s.client.Process(ctx, cmd)
+	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		failed := n.failed(ctx, err)
+		if failed.Class.ofTheNode() {
+			done(failed)
+		} else {
+			done(nil)
+		}
+		return nil, n.inDoubt(failed, begun, begun)
+	}
+	done(nil)
+	return []byte(cmd.Val()), nil // nothing of a value that is no string
+}
