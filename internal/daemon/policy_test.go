@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
