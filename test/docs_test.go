@@ -137,29 +137,35 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPromises finds the test that the README names beside each promise.
+// TestPromises finds the tests that the README names beside each promise, and
+// docs/security.md beside each threat.
 func TestPromises(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "grep", "-rhoE", `^func (Test|Fuzz)[A-Za-z0-9_]+`, "--include=*_test.go", "..").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := strings.Fields(strings.ReplaceAll(string(out), "func ", ""))
-	_, table, _ := strings.Cut(read(t, "README.md"), "| promise | shown by |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
-	if len(rows) < 8 {
-		t.Fatalf("the README makes %d promises, want the table", len(rows))
-	}
 	name := regexp.MustCompile("`((Test|Fuzz)[A-Za-z0-9_]+)`")
-	for _, row := range rows {
-		tests := name.FindAllStringSubmatch(row, -1)
-		if len(tests) == 0 {
-			t.Errorf("no test beside the promise %s", row)
-		}
-		for _, m := range tests {
-			if !slices.Contains(have, m[1]) {
-				t.Errorf("the README names %s, which is no test", m[1])
+	for page, header := range map[string]string{"README.md": "| promise | shown by |", "docs/security.md": "| threat | what holds it | tests |"} {
+		count := 0
+		for _, table := range strings.Split(read(t, page), header+"\n")[1:] {
+			table, _, _ = strings.Cut(table, "\n\n")
+			rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
+			count += len(rows)
+			for _, row := range rows {
+				tests := name.FindAllStringSubmatch(row, -1)
+				if len(tests) == 0 {
+					t.Errorf("%s: no test in the row %s", page, row)
+				}
+				for _, m := range tests {
+					if !slices.Contains(have, m[1]) {
+						t.Errorf("%s names %s, which is no test", page, m[1])
+					}
+				}
 			}
+		}
+		if count < 8 {
+			t.Errorf("%s has %d rows, want its tables", page, count)
 		}
 	}
 }
