@@ -312,8 +312,9 @@ func TestEnvoyGivesUp(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way servers.Way) {
 		redis := servers.StartRedis(t)
 		env := onRedis(redis.Addr())
-		// Each question waits as long as it may.
+		// Each question waits as long as it may, and rls does not decide it by itself.
 		env["SLIDEGATE_STORE_REDIS_BREAKER_FAILURES"] = "1000"
+		env["SLIDEGATE_STORE_ON_ERROR"] = "report"
 		s := setup{
 			rules: endless, way: way, env: env,
 			change: map[string]string{"timeout: 0.05s": "timeout: 0.02s"},

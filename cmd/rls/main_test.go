@@ -31,6 +31,12 @@ func command(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 	}
 	before := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 	os.Stdin, os.Stdout, os.Stderr = files[0], files[1], files[2]
+	for _, v := range os.Environ() { // what the tests themselves are told is no setting
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "SLIDEGATE_TEST_") {
+			t.Setenv(name, value) // restores it
+			os.Unsetenv(name)
+		}
+	}
 	code = run(root(), args)
 	os.Stdin, os.Stdout, os.Stderr = before[0], before[1], before[2]
 	return code, readAll(t, files[1].Name()), readAll(t, files[2].Name())

@@ -65,8 +65,11 @@ const maxObjects = 1 + 2*maxDescriptors + maxEntries
 
 // readBody reads a body of most bytes at most.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	if r.ContentLength > most {
+		return nil, &http.MaxBytesError{Limit: most}
+	}
 	var b bytes.Buffer
-	if n := r.ContentLength; n > 0 && n <= most {
+	if n := r.ContentLength; n > 0 {
 		b.Grow(int(n) + bytes.MinRead)
 	}
 	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, most))

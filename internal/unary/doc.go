@@ -70,7 +70,7 @@
 //   - Options.MaxStreams open streams, those included that were reset while a handler
 //     runs for them still. More are refused (REFUSED_STREAM).
 //   - Options.MaxMessageBytes for a message, half of it for a compressed one as it is
-//     sent. That may unpack to 64 KiB, or to 64 times its length. Messages that are
+//     sent. That may unpack to 512 KiB, or to 64 times its length. Messages that are
 //     not whole, and the metadata of calls without a Prompt, take that and 1 MiB
 //     together; a client that sends more is answered RESOURCE_EXHAUSTED.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for

@@ -13,7 +13,7 @@ import (
 // length. A message of real texts unpacks to less than twenty times its length, one of
 // nothing but zeros to a thousand times.
 const (
-	unpacksAnyway = 64 << 10
+	unpacksAnyway = 512 << 10
 	unpacksBy     = 64
 )
 
@@ -30,7 +30,7 @@ func unpackedLength(packed string) int64 {
 
 func mayUnpackTo(packed int) int { return max(unpacksAnyway, unpacksBy*packed) }
 
-var errUnpacksToMuch = errors.New("the message unpacks to more than 64 KiB and 64 times its length; send it without compression")
+var errUnpacksToMuch = errors.New("the message unpacks to more than 512 KiB and 64 times its length; send it without compression")
 
 // bounded is the gzip of grpc-go, but it unpacks no more than mayUnpackTo says.
 type bounded struct{ encoding.Compressor }
