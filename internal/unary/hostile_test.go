@@ -624,13 +624,18 @@ func TestDeaf(t *testing.T) {
 				if grown := inUse() - before; grown > 16<<20 {
 					t.Errorf("%d calls to nobody have taken %d MB", calls.Load(), grown>>20)
 				}
-				if n := calls.Load(); n > 1000 {
-					t.Errorf("%d calls were read though no answer was", n)
-				}
 				select {
 				case err := <-done:
-					t.Fatalf("the server has hung up early: %v", err)
+					// While a handler writes, the server reads on and refuses calls above
+					// MaxStreams, until they are a flood.
+					if got := s.ledger.goAways(); got["flood"] != 1 || len(got) != 1 {
+						t.Fatalf("the server has hung up early: %v, %v", err, got)
+					}
+					return
 				default:
+				}
+				if n := calls.Load(); n > 1000 {
+					t.Errorf("%d calls were read though no answer was", n)
 				}
 				time.Sleep(timeout + timeout/4)
 				if err := <-done; err == nil {
