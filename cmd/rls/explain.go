@@ -86,12 +86,15 @@ func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
 		req.Domain = domains[0]
 	}
 	if tiers := g.Rules.Tiers(); e.Tier != "" && (tiers == nil || !tiers.HasTier(e.Tier)) {
-		return nil, fmt.Errorf("there is no tier %q", e.Tier)
+		if tiers == nil {
+			return nil, usage("--tier: there is no tier %q: the settings have no tiers (tiers.source: none)", e.Tier)
+		}
+		return nil, usage("--tier: there is no tier %q, expected one of %s", e.Tier, strings.Join(tiers.Tiers(), ", "))
 	}
 	for _, text := range e.Descriptor {
 		entries, err := descriptors.Parse(text)
 		if err != nil {
-			return nil, fmt.Errorf("--descriptor: %w", err)
+			return nil, usage("--descriptor: %w", err)
 		}
 		digest(entries, g.Secrets)
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: entries, Cost: e.Hits})

@@ -19,8 +19,13 @@ func inspect(c *cli) *cobra.Command {
 	var i inspectCmd
 	cmd := &cobra.Command{
 		Use: "inspect KEY", Short: "Print what a log in Redis holds, for an operator.",
-		Long:              "Print what a log in Redis holds, for an operator. KEY is the whole name of the log, as redis-cli --scan prints it.",
-		Args:              cobra.ExactArgs(1),
+		Long: "Print what a log in Redis holds, for an operator. KEY is the whole name of the log, as redis-cli --scan prints it.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("name one KEY, as redis-cli --scan prints it; got %d", len(args))
+			}
+			return nil
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: begin(func(args []string) error {
 			i.Key = args[0]

@@ -34,6 +34,9 @@ func run(root *cobra.Command, args []string) int {
 	if errors.As(err, begun) && !errors.As(err, new(usageError)) {
 		return exitFailure
 	}
+	if cmd.Name() == "help" {
+		cmd = root // the help of help lists no commands
+	}
 	fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	return exitUsage
 }

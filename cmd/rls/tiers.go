@@ -30,7 +30,6 @@ func tiers(c *cli) *cobra.Command {
 	anew := leaf("invalidate", "Have the running service ask its source of tiers anew.", func() error { return invalidate.Run(c) })
 	invalidate.who.flags(anew)
 	anew.Flags().BoolVar(&invalidate.All, "all", false, "everything")
-	anew.MarkFlagsMutuallyExclusive("digest", "id", "all")
 	invalidate.adminPort.flags(anew)
 	cmd.AddCommand(look, anew, leaf("schema", "Print the SQL that makes the tables of tiers.source postgres. It may be run again.", tiersSchemaCmd{}.Run))
 	return cmd
@@ -44,7 +43,6 @@ type who struct {
 func (w *who) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&w.Digest, "digest", "", "digest of an API key, as rls digest prints it (`HEX`)")
 	cmd.Flags().StringVar(&w.ID, "id", "", "`ID` of a subject")
-	cmd.MarkFlagsMutuallyExclusive("digest", "id")
 }
 
 // adminPort is where the running service is asked.
@@ -67,6 +65,8 @@ type tiersLookupCmd struct {
 func (t tiersLookupCmd) Run(c *cli) error {
 	query := url.Values{}
 	switch {
+	case t.Digest != "" && t.ID != "":
+		return usage("--digest and --id: give one of the two")
 	case t.Digest != "":
 		query.Set("digest", t.Digest)
 	case t.ID != "":
@@ -96,6 +96,8 @@ type tiersInvalidateCmd struct {
 func (t tiersInvalidateCmd) Run(c *cli) error {
 	change := make(map[string]any)
 	switch {
+	case t.Digest != "" && t.ID != "", t.All && t.Digest+t.ID != "":
+		return usage("--digest, --id and --all: give one of the three")
 	case t.Digest != "":
 		change["digest"] = t.Digest
 	case t.ID != "":
@@ -139,12 +141,15 @@ func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("the admin port: %w", err)
+		return nil, fmt.Errorf("the admin port does not answer; does rls run, and is --admin or admin.address right? %w", err)
 	}
 	defer func() { _ = response.Body.Close() }() // it has been read
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("the admin port: %w", err)
+	}
+	if response.StatusCode == http.StatusNotFound {
+		return nil, fmt.Errorf("%s answers 404 Not Found; is it the admin port? Look at --admin or admin.address", base)
 	}
 	if response.StatusCode/100 != 2 {
 		return nil, fmt.Errorf("the admin port says %s: %s", response.Status, bytes.TrimSpace(answer))

@@ -30,9 +30,9 @@ func validate(c *cli) *cobra.Command {
 		Use:   "validate [PATH]...",
 		Short: "Check settings, rules and tiers; print every problem and exit 1 if there is one.",
 		Long: "Check settings, rules and tiers; print every problem and exit 1 if there is one.\n\n" +
-			"PATH is a file of settings, tiers or rules, which shows in its keys, or a directory of rules; - is standard input. " +
+			"PATH is a file of settings, tiers or rules, which rls recognises by its keys, or a directory of rules; - is standard input. " +
 			"Rules of several paths are checked as one set, like those of a directory. " +
-			"What no path holds is taken from the settings.",
+			"Settings or tiers that no PATH holds come from --config and the environment. A tiers file alone is checked without rules.",
 	}
 	cmd.RunE = begin(func(args []string) error {
 		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
@@ -136,7 +136,10 @@ func summarize(w io.Writer, paint colours, c *checked) {
 	if len(c.Paths) > 0 {
 		what = strings.Join(c.Paths, ", ")
 	}
-	fmt.Fprintf(w, "%s: %s\nrules without on_store_error: %s (store.on_error)\n", what, paint.green("valid"), c.Summary.OnStoreError)
+	fmt.Fprintf(w, "%s: %s\n", what, paint.green("valid"))
+	if c.Rules > 0 {
+		fmt.Fprintf(w, "rules without on_store_error: %s (store.on_error)\n", c.Summary.OnStoreError)
+	}
 	for _, d := range c.Summary.Domains {
 		fmt.Fprintf(w, "\ndomain %s: %s\n", paint.bold(d.Name), counted(len(d.Rules), "rule"))
 		for i := range d.Rules {

@@ -82,8 +82,8 @@ func TestTierLookup(t *testing.T) {
 		{"id=gone", 200, `{"held":null,"source":{"known":true,"subject":"gone","disabled":true,"age_seconds":0,"fresh":true}}`},
 		{"", 400, "name one of digest and id"},
 		{"id=a&digest=" + digest, 400, "name one of digest and id"},
-		{"digest=abc", 400, "digest: it is no digest of 64 hex digits"},
-		{`digest={"all":true}`, 400, "digest: it is no digest of 64 hex digits"},
+		{"digest=abc", 400, "digest: not a digest of 64 hex digits, as rls digest prints it"},
+		{`digest={"all":true}`, 400, "digest: not a digest of 64 hex digits, as rls digest prints it"},
 	} {
 		status, answer := ask(t, h, http.MethodGet, "/v1/tiers/lookup?"+tt.path, "", "")
 		if status != tt.status || answer != tt.answer {

@@ -48,7 +48,7 @@ func Inspect(ctx context.Context, s config.Settings, key string, entries int, w 
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("the value under %q is not a log: it is no string", key)
 	case err != nil:
-		return fmt.Errorf("asking Redis: %w", err)
+		return fmt.Errorf("store.redis.url: Redis does not answer as expected: %w", err)
 	}
 	log, err := window.Decode([]byte(value.Val()))
 	if err != nil {

@@ -175,10 +175,10 @@ func (r *redisStore) deaf(err error) {
 	switch {
 	case err == nil:
 		if r.isDeaf.CompareAndSwap(true, false) {
-			r.log.Info("refunds of other instances are heard of again")
+			r.log.Info("this instance hears again of refunds that other instances make")
 		}
 	case r.isDeaf.CompareAndSwap(false, true):
-		r.log.Warn("refunds of other instances are not heard of, so denials are remembered for seconds only; may the user subscribe to the channel?", zap.Error(err))
+		r.log.Warn("this instance does not hear of refunds that other instances make, so it remembers denials for seconds only; does Redis run, and may its user subscribe to the channel?", zap.Error(err))
 	}
 }
 

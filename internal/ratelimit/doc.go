@@ -55,7 +55,7 @@
 //
 //   - rule, limit, remaining, and of a denial retry_after: the limit that speaks
 //     for the request; subject and tier where they are known.
-//   - shadow: the rule that would have denied if it were not only observed.
+//   - shadowed: the rule that would have denied if it were not only observed.
 //   - degraded: true where the store could not decide and the rules' choice for
 //     that did; degraded_by says which.
 //   - caller_unresolved: true where the source of tiers could not say whose a key

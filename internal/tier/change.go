@@ -45,10 +45,10 @@ func ReadChange(payload []byte) (Change, error) {
 		return nil
 	})
 	if err == nil && said != 1 {
-		err = errors.New("it says not one of digest, subject and all")
+		err = errors.New("give exactly one of digest, subject and all")
 	}
 	if err != nil {
-		return Change{}, fmt.Errorf("no change: %w", err)
+		return Change{}, fmt.Errorf("not a change: %w", err)
 	}
 	return c, nil
 }
@@ -57,7 +57,7 @@ func ReadChange(payload []byte) (Change, error) {
 func ReadDigest(text string) (string, error) {
 	digest, err := hex.DecodeString(text)
 	if err != nil || len(text) != DigestLen {
-		return "", fmt.Errorf("it is no digest of %d hex digits", DigestLen)
+		return "", fmt.Errorf("not a digest of %d hex digits, as rls digest prints it", DigestLen)
 	}
 	return hex.EncodeToString(digest), nil
 }

@@ -345,7 +345,7 @@ func TestCredentials(t *testing.T) {
 		{"TLS of none", Options{URL: withPassword, TLS: func() *tls.Config { return nil }}, "tiers.postgres.tls.mode"},
 		{"unknown authority", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: x509.NewCertPool()} }}, "tiers.postgres.tls.ca_file: "},
 		{"wrong name", Options{URL: withPassword, TLS: func() *tls.Config { return &tls.Config{RootCAs: roots, ServerName: "example.com"} }}, "tiers.postgres.tls.server_name: "},
-		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres.url: nobody is there"},
+		{"unknown host", Options{URL: elsewhere, TLS: trusting}, "tiers.postgres.url: no server answers there"},
 		{"unknown database", Options{URL: withPassword + "x", TLS: trusting}, "tiers.postgres.url: "},
 		{"unknown user", Options{URL: strings.Replace(withPassword, "slidegate:", "x:", 1), TLS: trusting}, "tiers.postgres.password: "},
 		{"unknown parameter", Options{URL: withPassword + "?no_such_parameter=x", TLS: trusting}, "tiers.postgres.url: the server refuses a parameter"},

@@ -208,7 +208,7 @@ func (s *Source) explain(q question, err error) error {
 		return fmt.Errorf("%s: it took longer than tiers.timeout, is there an index? %w: %w", q.setting, context.DeadlineExceeded, err)
 	case "3F000", "42P01", "42703": // no such schema, table, column
 		if q.sql == queryByDigest || q.sql == queryByID {
-			return fmt.Errorf("tiers.postgres: the database has not the schema that \"rls tiers schema\" prints; apply that, or set %s: %w", q.setting, err)
+			return fmt.Errorf("tiers.postgres: the schema is missing from the database; apply what \"rls tiers schema\" prints, or set %s: %w", q.setting, err)
 		}
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%s: the user of tiers.postgres.url may not read this; GRANT it, as \"rls tiers schema\" shows: %w", q.setting, err)
@@ -234,7 +234,7 @@ func explainConnect(err error) string {
 	case "28P01": // invalid_password
 		return "tiers.postgres.password: the server refuses it, look at password_file or the user of tiers.postgres.url"
 	case "28000": // invalid_authorization_specification
-		return "tiers.postgres.url: the server has no such user, or its pg_hba.conf no line for it; that may want TLS (tiers.postgres.tls.mode) or a certificate (tiers.postgres.tls.cert_file)"
+		return "tiers.postgres.url: the server has no such user, or its pg_hba.conf has no line for the user; a line may require TLS (tiers.postgres.tls.mode) or a certificate (tiers.postgres.tls.cert_file)"
 	case "53300": // too_many_connections
 		return "tiers.postgres.pool_size: lower it, or raise the server's max_connections"
 	case "":
@@ -254,9 +254,9 @@ func explainConnect(err error) string {
 	var alert tls.AlertError
 	switch text := err.Error(); {
 	case errors.As(err, &authority):
-		return "tiers.postgres.tls.ca_file: who has signed the server's certificate is not in it"
+		return "tiers.postgres.tls.ca_file: the file does not have the CA that signed the server's certificate"
 	case errors.As(err, &name):
-		return "tiers.postgres.tls.server_name: the server's certificate is for another"
+		return "tiers.postgres.tls.server_name: the server's certificate is for another name"
 	case errors.As(err, &invalid):
 		return "tiers.postgres.tls.ca_file: the server's certificate is not valid"
 	case errors.As(err, &alert):
@@ -268,7 +268,7 @@ func explainConnect(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "tiers.postgres.url: no answer in time"
 	}
-	return "tiers.postgres.url: nobody is there"
+	return "tiers.postgres.url: no server answers there"
 }
 
 // Watch implements [tier.Watcher], by LISTEN on a connection of its own. Without

@@ -131,7 +131,7 @@ func (s *Source) read(ctx context.Context, name string, fields ...string) (map[s
 		}
 	}
 	if ready == 0 {
-		return nil, fmt.Errorf("tiers.redis: a key was not found, which is not believed: %[1]s does not exist; has this Redis lost its data, are url and key_prefix right? Once all subjects are there: SET %[1]s 1", s.marker)
+		return nil, fmt.Errorf("tiers.redis: a key was not found, and %[1]s does not exist, so the key is not taken for unknown. Has this Redis lost its data? Are tiers.redis.url and tiers.redis.key_prefix right? When all subjects are there: SET %[1]s 1", s.marker)
 	}
 	return hash, nil
 }
