@@ -17,6 +17,9 @@ const (
 	maxDebts = 1024
 	// settleTime bounds how long a debt is tried to be settled.
 	settleTime = time.Second
+	// maxSettling is how many debts are settled at once: many begin together, when one
+	// call with many requests is late, and requests need connections meanwhile.
+	maxSettling = 4
 )
 
 // A Settler is the shared store, where what was admitted without it is charged
@@ -80,7 +83,8 @@ type debts struct {
 	mu    sync.Mutex   // held while the shares decide requests that may make a debt
 	logs  map[window.LogID]*debt
 
-	wg sync.WaitGroup
+	wg       sync.WaitGroup
+	settling chan struct{} // a place for each debt that is being settled
 
 	charged, found, abandoned atomic.Uint64
 }
@@ -136,7 +140,7 @@ func (o *debt) doubtful() bool {
 
 func newDebts(s *Shares, store Settler, pause time.Duration) *debts {
 	sleep := func() { time.Sleep(pause) }
-	return &debts{shares: s, store: store, sleep: sleep, logs: make(map[window.LogID]*debt)}
+	return &debts{shares: s, store: store, sleep: sleep, logs: make(map[window.LogID]*debt), settling: make(chan struct{}, maxSettling)}
 }
 
 // Owing reports whether there is a debt at all. It is one atomic load.
@@ -363,6 +367,8 @@ func (d *debts) settle(id window.LogID, log *debt) {
 // charge charges at once what a log was not charged yet, and leaves in o what it could
 // not charge. It reports whether that is worth trying again.
 func (d *debts) charge(id window.LogID, o *debt) (again bool) {
+	d.settling <- struct{}{}
+	defer func() { <-d.settling }()
 	ctx := context.Background() // the store bounds its calls
 	if o.doubtful() {
 		log, err := d.store.Read(ctx, id)

@@ -309,3 +309,36 @@ func TestLearnBesideADebt(t *testing.T) {
 		time.Sleep(time.Second) // of the bubble
 	})
 }
+
+// TestDebtsAreSettledByFew owes for many logs at once. Their calls to the store must not
+// take all connections from those of requests.
+func TestDebtsAreSettledByFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		var mu sync.Mutex
+		now, most := 0, 0
+		count := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += by
+			most = max(most, now)
+		}
+		c.read = func() {
+			count(1)
+			time.Sleep(time.Millisecond) // of the bubble
+			count(-1)
+		}
+		const logs = 100
+		for i := range logs {
+			check := []window.Check{{Key: fmt.Sprint(i), Limit: window.Limit{Hits: 1, Window: time.Minute}, Cost: 1}}
+			if err := s.TakeAfter(t.Context(), errLate, check, make([]window.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second) // of the bubble
+		synctest.Wait()
+		if got := s.Settled().Charged; got != logs || most > 4 {
+			t.Errorf("%d hits are charged, by %d calls at once; want %d, by 4 at most", got, most, logs)
+		}
+	})
+}
