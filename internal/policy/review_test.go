@@ -122,6 +122,7 @@ func TestExplainTheLargestLimit(t *testing.T) {
 		}
 		want := `  rule endless: 4294967295 per 1m
     log   none: a limit of 4294967295 keeps no log, denies nothing, and always shows all of it remaining
+    while the store cannot decide: report
     cost  1, has room, 4294967295 remain
 `
 		if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, want) {
