@@ -85,7 +85,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "digest", stdin: "\n \t\n", code: 2, stderr: "standard input holds no API key"},
 		{line: "digest", stdin: "x", stdout: "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"},
 		{line: "validate", stdout: "the built-in example: valid\n"},
-		{line: "validate -", stdin: "domain: d\ndescriptors: [{key: a}]\n", stdout: "-: valid\n\ndomain d: 1 rule\n"},
+		{line: "validate -", stdin: "domain: d\ndescriptors: [{key: a}]\n", stdout: "-: valid\nrules without on_store_error: local (store.on_error)\n\ndomain d: 1 rule\n"},
 		{line: "validate -", stdin: "domain: d\ndescriptors: [{kye: a}]\n", code: 1, stderr: `-:2: descriptors[0]: unknown key "kye", did you mean "key"?`},
 		{line: "validate -", stdin: "tiers: [a]\ndefault: b\n", code: 1, stderr: "-:2: default: unknown tier, expected one of a"},
 		{line: "validate -", stdin: "tiers: [a]\ndefault: a\n", stdout: "-: valid\n"},
