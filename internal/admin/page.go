@@ -138,10 +138,13 @@ type State struct {
 }
 
 // WriteHealth answers with the health page. The first line of its text is OK and never
-// changes: probes compare it.
+// changes: probes compare it. States about the same are lines of one text in JSON.
 func WriteHealth(w http.ResponseWriter, r *http.Request, states []State) {
 	data := map[string]string{"status": "OK"}
 	for _, s := range states {
+		if before, again := data[s.Of]; again {
+			s.Text = before + "\n" + s.Text
+		}
 		data[s.Of] = s.Text
 	}
 	write(w, r, page{Title: "Health", Body: "health", Data: data, text: func(w io.Writer) {

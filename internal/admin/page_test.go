@@ -160,3 +160,15 @@ func TestIndex(t *testing.T) {
 		}
 	}
 }
+
+// TestHealthOfSeveral has two states about the same: every form has both.
+func TestHealthOfSeveral(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		WriteHealth(w, r, []State{{"warning", "first"}, {"store", "redis"}, {"warning", "second"}})
+	})
+	for _, form := range []string{formText, formJSON, formHTML} {
+		if body := see(t, h, "/healthcheck?format="+form, "").Body.String(); !strings.Contains(body, "first") || !strings.Contains(body, "second") {
+			t.Errorf("as %s:\n%s", form, body)
+		}
+	}
+}

@@ -96,14 +96,16 @@ func indentedByTab(data []byte, line int) bool {
 func notText(data []byte) Problem {
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
-		line := 1 + bytes.Count(data[:at], []byte("\n"))
 		switch {
 		case r == utf8.RuneError && size <= 1:
-			return Problem{Line: line, Message: "not YAML: not UTF-8; save the file as UTF-8"}
+			return Problem{Line: lineOf(data, at), Message: "not YAML: not UTF-8; save the file as UTF-8"}
 		case unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' && r != '\u0085':
-			return Problem{Line: line, Message: "not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes"}
+			return Problem{Line: lineOf(data, at), Message: "not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes"}
 		}
 		at += size
 	}
 	return Problem{Message: "not YAML: a character that YAML does not allow; save the file as UTF-8"}
 }
+
+// lineOf returns the line of a byte, counted from 1.
+func lineOf(data []byte, at int) int { return 1 + bytes.Count(data[:at], []byte("\n")) }

@@ -17,6 +17,9 @@ const (
 	maxDebts = 1024
 	// settleTime bounds how long a debt is tried to be settled.
 	settleTime = time.Second
+	// maxSettling is how many debts are settled at once: many begin together, when one
+	// call with many requests is late, and requests need connections meanwhile.
+	maxSettling = 4
 )
 
 // A Settler is the shared store, where what was admitted without it is charged
@@ -80,7 +83,8 @@ type debts struct {
 	mu    sync.Mutex   // held while the shares decide requests that may make a debt
 	logs  map[window.LogID]*debt
 
-	wg sync.WaitGroup
+	wg       sync.WaitGroup
+	settling chan struct{} // a place for each debt that is being settled
 
 	charged, found, abandoned atomic.Uint64
 }
@@ -101,13 +105,18 @@ type owed struct {
 // uncharged is the doubt about what was certainly not charged.
 var uncharged = Doubt{math.MaxInt64, math.MaxInt64}
 
-// find moves what a log holds of what is owed to what is paid, and returns how much.
-func (o *debt) find(log []byte) (found uint64) {
+// find moves what a log holds of what is owed to what is paid, and returns how much. The
+// log tells of those alone that were owed when it was read.
+func (o *debt) find(log []byte, then []owed) (found uint64) {
 	left := o.owed[:0]
 	for _, w := range o.owed {
-		if w.doubt.charged(&o.check, log) {
+		known := slices.ContainsFunc(then, func(t owed) bool { return t.doubt == w.doubt })
+		switch {
+		case !known:
+			left = append(left, w)
+		case w.doubt.charged(&o.check, log):
 			found = window.AddSaturating(found, w.cost)
-		} else {
+		default:
 			left = append(left, owed{uncharged, w.cost})
 		}
 	}
@@ -131,11 +140,21 @@ func (o *debt) doubtful() bool {
 
 func newDebts(s *Shares, store Settler, pause time.Duration) *debts {
 	sleep := func() { time.Sleep(pause) }
-	return &debts{shares: s, store: store, sleep: sleep, logs: make(map[window.LogID]*debt)}
+	return &debts{shares: s, store: store, sleep: sleep, logs: make(map[window.LogID]*debt), settling: make(chan struct{}, maxSettling)}
 }
 
 // Owing reports whether there is a debt at all. It is one atomic load.
 func (s *Shares) Owing() bool { return s.debts != nil && s.debts.count.Load() > 0 }
+
+// owes reports whether a log has a debt.
+func (s *Shares) owes(id window.LogID) bool {
+	if !s.Owing() {
+		return false
+	}
+	s.debts.mu.Lock()
+	defer s.debts.mu.Unlock()
+	return s.debts.logs[id] != nil
+}
 
 // TakeOwed decides a group if one of its logs has a debt, and reports whether it has.
 // The shared store was not asked about the group, so it owes all that it charges.
@@ -193,34 +212,67 @@ func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions [
 		return false, nil
 	}
 	d := s.debts
+	d.look(ctx, checks, decisions)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range checks {
-		c := &checks[i]
-		log := d.logs[c.Log()]
-		if log == nil || c.Mode != window.Enforce || decisions[i].Remaining >= log.sum() {
-			continue
-		}
-		if log.doubtful() {
-			if bytes, err := d.store.Read(ctx, c.Log()); err == nil {
-				d.found.Add(log.find(bytes))
-			}
-		}
-		decided = decided || decisions[i].Remaining < log.sum()
+		decided = decided || d.short(&checks[i], &decisions[i]) != nil
 	}
 	if !decided {
 		return false, nil
 	}
-	for i := range checks {
-		if log := d.logs[checks[i].Log()]; log != nil && checks[i].Mode.Charged(true, decisions[i].Allowed) {
-			d.found.Add(log.pay(checks[i].Cost))
-		}
-	}
+	answered := slices.Clone(decisions)
 	if err := s.Take(ctx, checks, decisions); err != nil {
+		copy(decisions, answered)
 		return false, err
 	}
-	d.owe(checks, decisions, uncharged)
+	allowed := window.GroupAllowed(checks, decisions)
+	for i := range checks {
+		c := &checks[i]
+		log := d.logs[c.Log()]
+		if log == nil {
+			continue // the store has charged it
+		}
+		if c.Mode.Charged(true, answered[i].Allowed) {
+			d.found.Add(log.pay(c.Cost))
+		}
+		if charges(c, allowed, &decisions[i]) {
+			d.add(c, uncharged)
+		}
+	}
 	return true, nil
+}
+
+// short returns the debt of a log that has no room for what is owed beside an answer, or
+// nil. The caller holds the lock.
+func (d *debts) short(c *window.Check, answer *window.Decision) *debt {
+	log := d.logs[c.Log()]
+	if log == nil || c.Mode != window.Enforce || answer.Remaining >= log.sum() {
+		return nil
+	}
+	return log
+}
+
+// look finds what is owed in those logs of a group that have no room for it. It does not
+// hold the lock while it reads: other requests do not wait for the store.
+func (d *debts) look(ctx context.Context, checks []window.Check, decisions []window.Decision) {
+	for i := range checks {
+		var then []owed
+		d.mu.Lock()
+		log := d.short(&checks[i], &decisions[i])
+		if log != nil && log.doubtful() {
+			then = slices.Clone(log.owed)
+		}
+		d.mu.Unlock()
+		if then == nil {
+			continue
+		}
+		if bytes, err := d.store.Read(ctx, checks[i].Log()); err == nil {
+			d.mu.Lock()
+			d.found.Add(log.find(bytes, then))
+			d.mu.Unlock()
+		}
+	}
 }
 
 // pay takes a cost off what is owed, and returns how much of it was owed.
@@ -234,33 +286,43 @@ func (o *debt) pay(cost uint64) (paid uint64) {
 	return paid
 }
 
-// owe notes what a group charges. Refunds are not made good.
+// charges reports whether a check leaves a debt if the store has not charged it. Refunds
+// are not made good.
+func charges(c *window.Check, allowed bool, answer *window.Decision) bool {
+	_, free := window.WithoutLog(c)
+	return !free && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
+}
+
+// owe notes what a group charges.
 func (d *debts) owe(checks []window.Check, decisions []window.Decision, doubt Doubt) {
 	allowed := window.GroupAllowed(checks, decisions)
 	for i := range checks {
-		c := &checks[i]
-		if _, free := window.WithoutLog(c); free || c.Cost == 0 || c.Mode == window.Refund || !c.Mode.Charged(allowed, decisions[i].Allowed) {
-			continue
+		if c := &checks[i]; charges(c, allowed, &decisions[i]) {
+			d.add(c, doubt)
 		}
-		id := c.Log()
-		log := d.logs[id]
-		if log == nil {
-			if len(d.logs) >= maxDebts {
-				d.abandoned.Add(c.Cost)
-				continue
-			}
-			log = &debt{}
-			d.logs[id] = log
-			d.count.Add(1)
-			d.store.Forget(id)
-			d.wg.Go(func() { d.settle(id, log) })
+	}
+}
+
+// add notes what a check charges.
+func (d *debts) add(c *window.Check, doubt Doubt) {
+	id := c.Log()
+	log := d.logs[id]
+	if log == nil {
+		if len(d.logs) >= maxDebts {
+			d.abandoned.Add(c.Cost)
+			return
 		}
-		log.check = *c
-		if n := len(log.owed); n > 0 && log.owed[n-1].doubt == doubt {
-			log.owed[n-1].cost = window.AddSaturating(log.owed[n-1].cost, c.Cost)
-		} else {
-			log.owed = append(log.owed, owed{doubt, c.Cost})
-		}
+		log = &debt{}
+		d.logs[id] = log
+		d.count.Add(1)
+		d.store.Forget(id)
+		d.wg.Go(func() { d.settle(id, log) })
+	}
+	log.check = *c
+	if n := len(log.owed); n > 0 && log.owed[n-1].doubt == doubt {
+		log.owed[n-1].cost = window.AddSaturating(log.owed[n-1].cost, c.Cost)
+	} else {
+		log.owed = append(log.owed, owed{doubt, c.Cost})
 	}
 }
 
@@ -305,6 +367,8 @@ func (d *debts) settle(id window.LogID, log *debt) {
 // charge charges at once what a log was not charged yet, and leaves in o what it could
 // not charge. It reports whether that is worth trying again.
 func (d *debts) charge(id window.LogID, o *debt) (again bool) {
+	d.settling <- struct{}{}
+	defer func() { <-d.settling }()
 	ctx := context.Background() // the store bounds its calls
 	if o.doubtful() {
 		log, err := d.store.Read(ctx, id)
@@ -312,7 +376,7 @@ func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 			_, again = d.store.Doubt(err)
 			return again
 		}
-		d.found.Add(o.find(log))
+		d.found.Add(o.find(log, slices.Clone(o.owed)))
 	}
 	c := o.check
 	c.Mode, c.Cost, c.Lease = window.Always, o.sum(), window.Lease{}
@@ -326,7 +390,7 @@ func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// From here on the store's answers hold what the log of this process held.
-	d.shares.Learn(&checks[0], &decisions[0])
+	d.shares.learn(&checks[0], &decisions[0], true)
 	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
 	_ = d.shares.store.Take(ctx, checks[:], decisions[:]) // else less is admitted here, until it expires
 	*o = debt{}

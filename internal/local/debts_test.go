@@ -26,6 +26,7 @@ type creditor struct {
 	doubt local.Doubt
 	log   []byte // what Read returns
 	fails error  // of Read and Take
+	read  func() // called by Read; nil: nothing
 	mu    sync.Mutex
 	taken []string
 }
@@ -40,7 +41,12 @@ func (c *creditor) Forget(id window.LogID) { c.say("forget " + id.Key) }
 
 func (c *creditor) Doubt(err error) (local.Doubt, bool) { return c.doubt, errors.Is(err, errLate) }
 
-func (c *creditor) Read(context.Context, window.LogID) ([]byte, error) { return c.log, c.fails }
+func (c *creditor) Read(context.Context, window.LogID) ([]byte, error) {
+	if c.read != nil {
+		c.read()
+	}
+	return c.log, c.fails
+}
 
 func (c *creditor) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if c.fails != nil {
@@ -54,8 +60,14 @@ func (c *creditor) Take(ctx context.Context, checks []window.Check, decisions []
 // called in a bubble of synctest.
 func newCreditor(t *testing.T) (*local.Shares, *creditor) {
 	t.Helper()
+	return newCreditorOf(t, memstore.Options{SweepInterval: -1})
+}
+
+// newCreditorOf is newCreditor for shares with the given memory.
+func newCreditorOf(t *testing.T, memory memstore.Options) (*local.Shares, *creditor) {
+	t.Helper()
 	c := &creditor{Store: memstore.New(memstore.Options{SweepInterval: -1}), doubt: local.Doubt{Since: 1000, Until: 2000}}
-	s, err := local.NewShares(local.ShareOptions{Settler: c, Timeout: 15 * time.Millisecond, Memory: memstore.Options{SweepInterval: -1}})
+	s, err := local.NewShares(local.ShareOptions{Settler: c, Timeout: 15 * time.Millisecond, Memory: memory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,6 +209,136 @@ func TestDebtsAreBounded(t *testing.T) {
 		}
 		if got := s.Settled().Abandoned; got != 6 {
 			t.Errorf("%d hits are abandoned, want 6", got)
+		}
+	})
+}
+
+// TestRecheckWaitsAlone has a request decided while another one reads a log. A mutex
+// does not stand still in a bubble, so this test is in none.
+func TestRecheckWaitsAlone(t *testing.T) {
+	s, c := newCreditor(t)
+	k := []window.Check{{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Minute}, Cost: 1}}
+	if err := s.TakeAfter(t.Context(), errLate, k, make([]window.Decision, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	c.read = func() {
+		once.Do(func() {
+			decided := make(chan struct{})
+			go func() {
+				_, _ = s.TakeOwed(t.Context(), k, make([]window.Decision, 1))
+				close(decided)
+			}()
+			select {
+			case <-decided:
+			case <-time.After(5 * time.Second):
+				t.Error("a request waits until another one has read")
+			}
+		})
+	}
+	if _, err := s.Recheck(t.Context(), k, []window.Decision{{Allowed: true}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRecheckOfSeveralLogs decides a group anew of which one log has a debt. The store
+// has charged the other log already.
+func TestRecheckOfSeveralLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Minute}, Cost: 1}
+		other := k
+		other.Key, other.Mode = "other", window.Always
+		d := make([]window.Decision, 1)
+		if err := s.TakeAfter(t.Context(), errLate, []window.Check{k}, d); err != nil {
+			t.Fatal(err)
+		}
+		d = []window.Decision{{Allowed: true}, {Allowed: true}}
+		if decided, err := s.Recheck(t.Context(), []window.Check{k, other}, d); !decided || err != nil {
+			t.Error(decided, err)
+		}
+		time.Sleep(time.Second) // of the bubble
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"forget k", "k always 1"}, c.taken); diff != "" {
+			t.Errorf("asked of the store (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestRecheckInFullMemory decides a group anew that the logs of the process have no
+// memory for: the answer of the store stays, and so does the debt.
+func TestRecheckInFullMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditorOf(t, memstore.Options{SweepInterval: -1, MaxKeys: 1})
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Minute}, Cost: 1}
+		other := k
+		other.Key = "other"
+		d := make([]window.Decision, 1)
+		if err := s.TakeAfter(t.Context(), errLate, []window.Check{k}, d); err != nil {
+			t.Fatal(err)
+		}
+		d = []window.Decision{{Allowed: true}, {Allowed: true, Remaining: 2}}
+		if decided, err := s.Recheck(t.Context(), []window.Check{k, other}, d); decided || err == nil || !d[0].Allowed || d[1].Remaining != 2 {
+			t.Error(decided, err, d)
+		}
+		time.Sleep(time.Second) // of the bubble
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"forget k", "k always 1"}, c.taken); diff != "" {
+			t.Errorf("asked of the store (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestLearnBesideADebt learns of a log that less of it is used, while another log has a
+// debt.
+func TestLearnBesideADebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newCreditor(t)
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Minute}, Cost: 1}
+		other := k
+		other.Key = "other"
+		s.Learn(&other, &window.Decision{ResetAfter: 30 * time.Second})
+		d := make([]window.Decision, 1)
+		if err := s.TakeAfter(t.Context(), errLate, []window.Check{k}, d); err != nil {
+			t.Fatal(err)
+		}
+		s.Learn(&other, &window.Decision{Allowed: true, Remaining: 2, ResetAfter: time.Minute})
+		if err := s.Take(t.Context(), []window.Check{other}, d); err != nil || !d[0].Allowed {
+			t.Error(d[0], err)
+		}
+		time.Sleep(time.Second) // of the bubble
+	})
+}
+
+// TestDebtsAreSettledByFew owes for many logs at once. Their calls to the store must not
+// take all connections from those of requests.
+func TestDebtsAreSettledByFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		var mu sync.Mutex
+		now, most := 0, 0
+		count := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += by
+			most = max(most, now)
+		}
+		c.read = func() {
+			count(1)
+			time.Sleep(time.Millisecond) // of the bubble
+			count(-1)
+		}
+		const logs = 100
+		for i := range logs {
+			check := []window.Check{{Key: fmt.Sprint(i), Limit: window.Limit{Hits: 1, Window: time.Minute}, Cost: 1}}
+			if err := s.TakeAfter(t.Context(), errLate, check, make([]window.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second) // of the bubble
+		synctest.Wait()
+		if got := s.Settled().Charged; got != logs || most > 4 {
+			t.Errorf("%d hits are charged, by %d calls at once; want %d, by 4 at most", got, most, logs)
 		}
 	})
 }

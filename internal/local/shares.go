@@ -100,7 +100,10 @@ func (s *Shares) Logs() int { return s.store.Len() }
 
 // Learn tells what the shared store has decided, so that an outage does not begin
 // with shares of which nothing is used. It keeps neither argument.
-func (s *Shares) Learn(c *window.Check, d *window.Decision) {
+func (s *Shares) Learn(c *window.Check, d *window.Decision) { s.learn(c, d, s.owes(c.Log())) }
+
+// learn is Learn for a log of which it is known whether it has a debt.
+func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 	if c.Limit.Hits == window.MaxHits {
 		return
 	}
@@ -113,7 +116,7 @@ func (s *Shares) Learn(c *window.Check, d *window.Decision) {
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
 	until := int64(s.clock() + d.ResetAfter)
-	if before := u.until.Load(); s.Owing() || until > before-sameAnswer && until < before+sameAnswer {
+	if before := u.until.Load(); owes || until > before-sameAnswer && until < before+sameAnswer {
 		// Answers to calls at once come in any order. The larger use is the later one.
 		hits = max(hits, u.hits.Load())
 	}

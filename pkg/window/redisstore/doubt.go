@@ -23,10 +23,11 @@ type Doubt struct{ Since, Until int64 }
 
 // inDoubt notes in the error of a call when it may have been charged: between two
 // instants of the local clock. Other errors come back as they are: either the server
-// has decided nothing, or the caller has left.
+// has decided nothing, or the caller has left, or there is no deadline (0), so that the
+// call may still be charged.
 func (n *node) inDoubt(err error, begun, deadline int64) error {
 	var e *Error
-	if !errors.As(err, &e) {
+	if deadline == 0 || !errors.As(err, &e) {
 		return err
 	}
 	noted := *e // other messages of the same call may share it
@@ -46,8 +47,8 @@ func (n *node) inDoubt(err error, begun, deadline int64) error {
 
 // DoubtOf tells from an error of [Store.Take] or [Store.Reserve] when the call may have
 // been charged. known is false where that cannot be told: the server refused the call
-// or is not asked, the logs were on several slots of a cluster, or the caller left. Of
-// other methods' errors, known says that it is worth trying again.
+// or is not asked, the logs were on several slots of a cluster, the caller left, or the
+// call had no deadline. Of other methods' errors, known says that it is worth trying again.
 func DoubtOf(err error) (d Doubt, known bool) {
 	var e *Error
 	if !errors.As(err, &e) || e.doubt == nil {
