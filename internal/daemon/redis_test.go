@@ -65,7 +65,7 @@ slidegate_store_foreign_values_total 1
 	}
 }
 
-// TestRedisIsNotThereAtTheStart: whoever starts the service is warned, and told what
+// TestRedisIsNotThereAtTheStart: the operator is warned, and told what
 // to check, and that Redis has come.
 func TestRedisIsNotThereAtTheStart(t *testing.T) {
 	server := servers.StartRedis(t)

@@ -589,7 +589,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestUnknownDomainIsLogged decides requests whose domain nobody has rules for, on each
+// TestUnknownDomainIsLogged decides requests whose domain has no rules, on each
 // way into the decider.
 func TestUnknownDomainIsLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)

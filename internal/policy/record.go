@@ -51,8 +51,8 @@ func (d *Decider) logDenial(req *Request, v *Verdict) {
 // maxDomainShown bounds what a log line repeats of a domain, in bytes.
 const maxDomainShown = 128
 
-// logUnknown warns that a domain has no rules. The name is Envoy's, but whoever
-// reaches the port can make names up, so it is cut short.
+// logUnknown warns that a domain has no rules. Envoy sends the name, but other callers
+// of the port can make names up, so logUnknown shows its beginning only.
 func logUnknown(log *zap.Logger, domain string) {
 	if log == nil {
 		return
