@@ -237,3 +237,38 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
+
+// TestLongValues: a template may name a long value as often as its values stay within
+// maxValues. Beyond it the request is refused, and what is wrong is its header, so
+// nothing is said in the log.
+func TestLongValues(t *testing.T) {
+	long := strings.Repeat("V", 60<<10)
+	for _, tt := range []struct {
+		name, template string
+		times, want    int
+	}{
+		{"a header field", "a=%REQ(x-user)%", 8, http.StatusOK},
+		{"a header field", "a=%REQ(x-user)%", 9, http.StatusRequestHeaderFieldsTooLarge},
+		{"a header field that may hold a key", "a=%REQ(x-session)%", 9, http.StatusRequestHeaderFieldsTooLarge},
+		{"one that is not there", "a=%REQ(x-nobody)%", 200, http.StatusOK},
+		{"the context", "a=%CONTEXT(long)%", 9, http.StatusRequestHeaderFieldsTooLarge},
+		{"the path", "a=%PATH%", 9, http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		for _, separator := range []string{",", ";"} {
+			s := newService(t, nil, nil)
+			in := ask("/"+long, map[string]string{"domain": "edge", "long": long}, "x-api-key: acme-key", "x-user: "+long)
+			if strings.Contains(tt.template, "session") {
+				in = ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key", "x-session: "+long)
+			}
+			in.Attributes.ContextExtensions["descriptors"] = strings.TrimSuffix(strings.Repeat(tt.template+separator, tt.times), separator)
+			out := s.check(t, in)
+			got := http.StatusOK
+			if denied := out.GetDeniedResponse(); denied != nil {
+				got = int(denied.GetStatus().GetCode())
+			}
+			if got != tt.want {
+				t.Errorf("%s %d times, with %q between: got %d, want %d", tt.name, tt.times, separator, got, tt.want)
+			}
+		}
+	}
+}
