@@ -257,3 +257,46 @@ func TestAnAPIKeyIsNowhere(t *testing.T) {
 		})
 	}
 }
+
+// TestNamesThatSomeServersReadAsAnother sends header fields whose names some servers
+// give to an application as those of the key, the subject or the tier. No shipped file
+// lets one through. Other fields stay.
+func TestNamesThatSomeServersReadAsAnother(t *testing.T) {
+	t.Parallel()
+	for file, o := range shipped(t) {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			s := o.start(t)
+			var lines, fields []string
+			for _, name := range []string{"x.api.key", "x-api.key", "x!api!key", "x~api-key", "x.subject.id", "x-subject.id", "x#subject#id", "x.tier", "x|tier", "x'tier", "x.consumer.id", "x.original.url", "x^tier", "x`tier", "x$tier", "x%tier", "x&tier", "x*tier", "x+tier"} {
+				lines = append(lines, name+": planted")
+				fields = append(fields, name, "planted")
+			}
+			lines = append(lines, "x-api-key: acme-new-key", "x-other-1: stays")
+			fields = append(fields, "x-api-key", "acme-new-key", "x-other-1", "stays")
+			for version, got := range map[string]int{
+				"HTTP/1.1": func() int { a, _ := send(t, s.envoy.Addr(), get11("/", lines...)); return a.status }(),
+				"HTTP/2":   send2(t, s.envoy.Addr(), get2("/", fields...)).status,
+			} {
+				if got != http.StatusOK {
+					t.Errorf("%s: got %d, want 200", version, got)
+				}
+			}
+			all := s.app.received()
+			if len(all) != 2 {
+				t.Fatalf("the application got %d requests, want 2", len(all))
+			}
+			for _, r := range all {
+				for name, values := range r.Header {
+					if strings.Contains(strings.Join(values, ","), "planted") {
+						t.Errorf("%s: the application got %s: %q, want it removed", r.Proto, name, values)
+					}
+				}
+				if got := r.Header.Get("X-Other-1"); got != "stays" {
+					t.Errorf("%s: the application got x-other-1: %q, want it as it was sent", r.Proto, got)
+				}
+			}
+			s.mustHaveDecided()
+		})
+	}
+}
