@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -270,5 +272,20 @@ func TestLongValues(t *testing.T) {
 				t.Errorf("%s %d times, with %q between: got %d, want %d", tt.name, tt.times, separator, got, tt.want)
 			}
 		}
+	}
+}
+
+// TestLongDomain: a log line repeats the beginning of a domain alone. Whoever reaches
+// /authz can make names up.
+func TestLongDomain(t *testing.T) {
+	core, logs := observer.New(zap.ErrorLevel)
+	s := newService(t, nil, func(o *Options) { o.Log = zap.New(core) })
+	s.check(t, ask("/", map[string]string{"domain": strings.Repeat("d", 60<<10), "descriptors": "="}, "x-api-key: acme-key"))
+	all := logs.All()
+	if len(all) != 1 {
+		t.Fatalf("%d lines are logged, want 1", len(all))
+	}
+	if got, _ := all[0].ContextMap()["domain"].(string); len(got) != maxShown {
+		t.Errorf("the line repeats %d bytes of the domain, want %d", len(got), maxShown)
 	}
 }
