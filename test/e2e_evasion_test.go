@@ -2,6 +2,8 @@ package test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -254,6 +256,80 @@ func TestAnAPIKeyIsNowhere(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// TestNamesThatSomeServersReadAsAnother sends header fields whose names some servers
+// give to an application as those of the key, the subject or the tier. No shipped file
+// lets one through. Other fields stay.
+func TestNamesThatSomeServersReadAsAnother(t *testing.T) {
+	t.Parallel()
+	for file, o := range shipped(t) {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			s := o.start(t)
+			var lines, fields []string
+			for _, name := range []string{"x.api.key", "x-api.key", "x!api!key", "x~api-key", "x.subject.id", "x-subject.id", "x#subject#id", "x.tier", "x|tier", "x'tier", "x.consumer.id", "x.original.url", "x^tier", "x`tier", "x$tier", "x%tier", "x&tier", "x*tier", "x+tier"} {
+				lines = append(lines, name+": planted")
+				fields = append(fields, name, "planted")
+			}
+			lines = append(lines, "x-api-key: acme-new-key", "x-other-1: stays")
+			fields = append(fields, "x-api-key", "acme-new-key", "x-other-1", "stays")
+			for version, got := range map[string]int{
+				"HTTP/1.1": func() int { a, _ := send(t, s.envoy.Addr(), get11("/", lines...)); return a.status }(),
+				"HTTP/2":   send2(t, s.envoy.Addr(), get2("/", fields...)).status,
+			} {
+				if got != http.StatusOK {
+					t.Errorf("%s: got %d, want 200", version, got)
+				}
+			}
+			all := s.app.received()
+			if len(all) != 2 {
+				t.Fatalf("the application got %d requests, want 2", len(all))
+			}
+			for _, r := range all {
+				for name, values := range r.Header {
+					if strings.Contains(strings.Join(values, ","), "planted") {
+						t.Errorf("%s: the application got %s: %q, want it removed", r.Proto, name, values)
+					}
+				}
+				if got := r.Header.Get("X-Other-1"); got != "stays" {
+					t.Errorf("%s: the application got x-other-1: %q, want it as it was sent", r.Proto, got)
+				}
+			}
+			s.mustHaveDecided()
+		})
+	}
+}
+
+// TestTrailersSayNothing sends what only rls may say, and a second key, behind the body.
+// An application that takes trailers for headers must not find them.
+func TestTrailersSayNothing(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, r.Proto, r.Trailer.Values("X-Subject-Id"), r.Trailer.Values("X-Tier"), r.Trailer.Values("X-Api-Key"), err)
+	})}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Close(); <-done })
+	for file, o := range shipped(t) {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			o.upstream = listener.Addr().String()
+			s := o.start(t)
+			got := post2(t, s.envoy.Addr(), get2("/", "x-api-key", "acme-new-key", "trailer", "x-subject-id, x-tier, x-api-key"), "x-subject-id", "zeta", "x-tier", "pro", "x-api-key", "zeta-key")
+			if want := "HTTP/2.0[] [] [] <nil>"; got.status != http.StatusOK || got.body != want {
+				t.Errorf("got %d, and the application got trailers %q, want 200 and %q", got.status, got.body, want)
+			}
+			s.mustHaveDecided()
 		})
 	}
 }

@@ -73,6 +73,51 @@ func open2(t *testing.T, addr string, fields []hpack.HeaderField) (net.Conn, *ht
 	return conn, framer
 }
 
+// post2 sends a POST request of one byte, with the given fields in its trailers, over a
+// new HTTP/2 connection and returns the answer. fields are what get2 returns.
+func post2(t *testing.T, addr string, fields []hpack.HeaderField, trailers ...string) answer {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	var out, block bytes.Buffer
+	out.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&out, conn)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	encoder := hpack.NewEncoder(&block)
+	write := func(f hpack.HeaderField) {
+		if err := encoder.WriteField(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(hpack.HeaderField{Name: ":method", Value: http.MethodPost})
+	for _, f := range fields[1:] {
+		write(f)
+	}
+	first := bytes.Clone(block.Bytes())
+	block.Reset()
+	for i := 0; i < len(trailers); i += 2 {
+		write(hpack.HeaderField{Name: trailers[i], Value: trailers[i+1]})
+	}
+	if err := errors.Join(
+		framer.WriteSettings(),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndHeaders: true}),
+		framer.WriteData(1, false, []byte("x")),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(out.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	return read2(t, framer)
+}
+
 // read2 reads frames until stream 1 ends.
 func read2(t *testing.T, framer *http2.Framer) answer {
 	t.Helper()

@@ -67,6 +67,17 @@ func hostileMessages(name string, most int) []hostileMessage {
 		return inside(3, append(inside(1, []byte(name)), inside(2, []byte(value))...))
 	}
 	path := func(p string) []byte { return inside(4, []byte(p)) }
+	// template is a check whose route has a template that names one entry as often as it can.
+	template := func(entry, separator, value string, fields []byte) []byte {
+		attributes := inside(4, inside(2, fields))
+		for name, text := range map[string]string{
+			"anonymous": "true", "domain": name, "x": value,
+			"descriptors": strings.TrimSuffix(strings.Repeat(entry+separator, 4096/len(entry+separator)), separator),
+		} {
+			attributes = append(attributes, inside(10, append(inside(1, []byte(name)), inside(2, []byte(text))...))...)
+		}
+		return inside(1, attributes)
+	}
 	var all []hostileMessage
 	for _, m := range []hostileMessage{
 		{"empty entries", limit, describe(fill([]byte{0x0a, 0})), false, "3"},
@@ -86,6 +97,13 @@ func hostileMessages(name string, most int) []hostileMessage {
 		{"escaped parameters", check, http(path("/?" + strings.Repeat("%61;", header/4))), false, "0"},
 		{"schemes", check, http(line("authorization", strings.Repeat("a,", header/2))), false, "0"},
 		{"a long path", check, http(path("/" + strings.Repeat("a", room-32))), false, "0"},
+		{"a long host in each entry", check, template("host", ",", "", inside(5, bytes.Repeat([]byte("A"), header))), false, "0"},
+		{"a long host in each descriptor", check, template("host", ";", "", inside(5, bytes.Repeat([]byte("A"), header))), false, "0"},
+		{"a long header field in each descriptor", check, template("a=%REQ(a)%", ";", "", bytes.Repeat(line("a", strings.Repeat("v", header/4-8)), 4)), false, "0"},
+		{"4096 header fields for each descriptor", check, template("a=%REQ(aaaaaaab)%", ";", "", bytes.Repeat(line("aaaaaaaa", ""), 4096)), false, "0"},
+		{"a long key in each descriptor", check, template("api_key=%CONTEXT(x)%", ";", strings.Repeat("v", room-8<<10), nil), false, "0"},
+		{"a long value in each descriptor", check, template("remote_address=%CONTEXT(x)%", ";", strings.Repeat("v", room-8<<10), nil), false, "0"},
+		{"a short value in each descriptor", check, template("x", ";", "v", nil), false, "0"},
 		{"noise", limit, append(slices.Clone(domain), noisy(256, room/256-64, override)...), false, "0"},
 		{"noise again and again", limit, append(slices.Clone(domain), bytes.Repeat(noisy(8, 2000, override), 30)...), false, "0"},
 		{"metadata", check, inside(1, inside(11, fill([]byte{0x0a, 0}))), false, "0"},

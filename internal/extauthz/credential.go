@@ -207,16 +207,42 @@ func decoded(raw string) string {
 }
 
 // similar reports whether a reader may make the credential's name of this one: some
-// trim white space, which a plus is too, and some cut at NUL or at the bracket of a
-// list.
+// trim white space, which a plus is too, some cut at NUL or at the bracket of a list,
+// and some take names for the same that [alike] does.
 func (c Credential) similar(name string) bool {
-	if name == c.Name {
+	if alike(name, c.Name) {
 		return true
 	}
 	if i := strings.IndexAny(name, "\x00["); i >= 0 {
 		name = name[:i]
 	}
-	return strings.TrimFunc(name, func(r rune) bool { return r == '+' || unicode.IsSpace(r) || unicode.IsControl(r) }) == c.Name
+	return alike(strings.TrimFunc(name, func(r rune) bool { return r == '+' || unicode.IsSpace(r) || unicode.IsControl(r) }), c.Name)
+}
+
+// alike reports whether some reader takes two names of a parameter or a cookie for the
+// same: ASP.NET ignores the case of ASCII letters, and PHP reads a dot, a space and an
+// opening bracket as an underscore.
+func alike(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) {
+		if merged(a[i]) != merged(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// merged returns what stands for all bytes that some reader takes for this one.
+func merged(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c + 'a' - 'A'
+	case c == '.', c == ' ', c == '+', c == '[':
+		return '_'
+	}
+	return c
 }
 
 func (c Credential) findCookie(r *request) (string, presence) {
@@ -231,12 +257,15 @@ func (c Credential) findCookie(r *request) (string, presence) {
 		name, value := cutCookie(one)
 		if name == c.Name {
 			key, times = value, times+1
-		} else if c.joinedInto(one) {
+		} else if alike(name, c.Name) || c.joinedInto(one) {
 			return "", malformed
 		}
 	}
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
+		if strings.Contains(key, `\`) {
+			return "", malformed // some readers take \101 for an A
+		}
 	}
 	return single(key, times)
 }
@@ -248,7 +277,7 @@ func (c Credential) joinedInto(cookie string) bool {
 	for more {
 		var one string
 		one, rest, more = strings.Cut(rest, ",")
-		if name, _ := cutCookie(one); name == c.Name {
+		if name, _ := cutCookie(one); alike(name, c.Name) {
 			return true
 		}
 	}

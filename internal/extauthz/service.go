@@ -2,6 +2,7 @@ package extauthz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -158,6 +159,7 @@ type call struct {
 	id, tier    string
 	address     netip.Addr // valid once asked for, if there is one
 	located     bool
+	spent       int // on values of descriptors, in bytes
 
 	limited  bool // verdict is of this request
 	request  policy.Request
@@ -484,9 +486,13 @@ func (s *Service) describe(c *call) (take bool) {
 	if !ok {
 		return false
 	}
-	if err := s.addDescriptors(c, domain); err != nil {
+	switch err := s.addDescriptors(c, domain); {
+	case errors.Is(err, errValues):
+		c.result = Oversized
+		return false
+	case err != nil:
 		s.opts.Log.Error("the context of a route cannot be understood, so its requests are answered with an error",
-			zap.String("domain", domain), zap.Error(err))
+			zap.String("domain", domain[:min(len(domain), maxShown)]), zap.Error(err))
 		c.result = Misconfigured
 		return false
 	}
@@ -516,7 +522,28 @@ func (s *Service) limit(c *call, err error) {
 	c.result = Limited
 }
 
-// addDescriptors makes the descriptors of a request by the context of its route.
+const (
+	// maxValues bounds what the values of the descriptors of one request cost together,
+	// in bytes. A template of a few kilobytes can name a long value hundreds of times,
+	// and each of them is copied, compared and digested.
+	maxValues = 512 << 10
+	// lineCost is what it costs, in such bytes, to compare the name of one header field.
+	lineCost = 16
+	// maxShown bounds what a log line repeats of a domain, in bytes.
+	maxShown = 128
+)
+
+// errValues says that the values of the descriptors exceed maxValues.
+var errValues = errors.New("the values of the descriptors are too long")
+
+// spend counts n bytes of work on values. It reports false if they are too many.
+func (c *call) spend(n int) bool {
+	c.spent += n
+	return c.spent <= maxValues
+}
+
+// addDescriptors makes the descriptors of a request by the context of its route. It
+// returns errValues as soon as their values exceed maxValues.
 func (s *Service) addDescriptors(c *call, domain string) error {
 	if domain == "" {
 		return fmt.Errorf("domain: it is empty")
@@ -548,6 +575,9 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 		first := len(c.entries)
 		for i := range d {
 			value, ok := s.value(c, &d[i])
+			if c.spent > maxValues {
+				return errValues
+			}
 			if !ok {
 				clear(c.entries[first:])
 				c.entries = c.entries[:first]
@@ -562,7 +592,8 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 	return nil
 }
 
-// value returns the value of an entry. No API key is in it.
+// value returns the value of an entry. No API key is in it. If the values of the call
+// exceed maxValues, value reports false.
 func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	hidden := e.secret
 	switch e.value {
@@ -571,6 +602,9 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 	case fromKey:
 		return c.fingerprint, c.fingerprint != ""
 	case fromHeader:
+		if !c.spend(lineCost * len(c.in.fields.lines)) {
+			return "", false
+		}
 		if value, ok = s.header(c, e.text); !ok {
 			return "", false
 		}
@@ -583,6 +617,9 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 		if value = s.plainValue(c, e); value == "" {
 			return "", false
 		}
+	}
+	if !c.spend(len(value)) {
+		return "", false
 	}
 	if !hidden {
 		return value, true

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -236,4 +238,54 @@ func FuzzTemplate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLongValues: a template may name a long value as often as its values stay within
+// maxValues. Beyond it the request is refused, and what is wrong is its header, so
+// nothing is said in the log.
+func TestLongValues(t *testing.T) {
+	long := strings.Repeat("V", 60<<10)
+	for _, tt := range []struct {
+		name, template string
+		times, want    int
+	}{
+		{"a header field", "a=%REQ(x-user)%", 8, http.StatusOK},
+		{"a header field", "a=%REQ(x-user)%", 9, http.StatusRequestHeaderFieldsTooLarge},
+		{"a header field that may hold a key", "a=%REQ(x-session)%", 9, http.StatusRequestHeaderFieldsTooLarge},
+		{"one that is not there", "a=%REQ(x-nobody)%", 200, http.StatusOK},
+		{"the context", "a=%CONTEXT(long)%", 9, http.StatusRequestHeaderFieldsTooLarge},
+		{"the path", "a=%PATH%", 9, http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		for _, separator := range []string{",", ";"} {
+			s := newService(t, nil, nil)
+			in := ask("/"+long, map[string]string{"domain": "edge", "long": long}, "x-api-key: acme-key", "x-user: "+long)
+			if strings.Contains(tt.template, "session") {
+				in = ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key", "x-session: "+long)
+			}
+			in.Attributes.ContextExtensions["descriptors"] = strings.TrimSuffix(strings.Repeat(tt.template+separator, tt.times), separator)
+			out := s.check(t, in)
+			got := http.StatusOK
+			if denied := out.GetDeniedResponse(); denied != nil {
+				got = int(denied.GetStatus().GetCode())
+			}
+			if got != tt.want {
+				t.Errorf("%s %d times, with %q between: got %d, want %d", tt.name, tt.times, separator, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestLongDomain: a log line repeats the beginning of a domain alone. Whoever reaches
+// /authz can make names up.
+func TestLongDomain(t *testing.T) {
+	core, logs := observer.New(zap.ErrorLevel)
+	s := newService(t, nil, func(o *Options) { o.Log = zap.New(core) })
+	s.check(t, ask("/", map[string]string{"domain": strings.Repeat("d", 60<<10), "descriptors": "="}, "x-api-key: acme-key"))
+	all := logs.All()
+	if len(all) != 1 {
+		t.Fatalf("%d lines are logged, want 1", len(all))
+	}
+	if got, _ := all[0].ContextMap()["domain"].(string); len(got) != maxShown {
+		t.Errorf("the line repeats %d bytes of the domain, want %d", len(got), maxShown)
+	}
 }

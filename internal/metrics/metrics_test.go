@@ -174,7 +174,7 @@ detail_decisions_total{domain="edge",outcome="allowed",rule="goes",values="c"} 1
 
 func TestDetail(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m := New(registry, Options{MaxDetailSeries: 5})
+	m := New(registry, Options{MaxDetailSeries: 6})
 	a, b := m.Meter("edge", "a"), m.Meter("edge", "b")
 	for _, tt := range []struct {
 		meter  policy.Meter
@@ -186,6 +186,7 @@ func TestDetail(t *testing.T) {
 		{a, "route_x", policy.OutcomeShadowDenied},
 		{b, "route_x", policy.OutcomeAllowed},
 		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // is no label
+		{b, "route_\x1b\u0085", policy.OutcomeAllowed},              // controls a terminal
 		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // is a long one
 		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // the last that has room
 		{a, "route_x", policy.OutcomeDenied},
@@ -204,6 +205,7 @@ detail_decisions_total{domain="edge",outcome="allowed",rule="a",values="route_x"
 detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="other"} 1
 detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="route_x"} 1
 detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="route_�"} 1
+detail_decisions_total{domain="edge",outcome="allowed",rule="b",values="route_��"} 1
 detail_decisions_total{domain="edge",outcome="denied",rule="a",values="other"} 1
 detail_decisions_total{domain="edge",outcome="denied",rule="b",values="other"} 1
 detail_decisions_total{domain="edge",outcome="denied",rule="b",values="`+strings.Repeat("x", maxValues)+`"} 1

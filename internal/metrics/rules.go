@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -244,6 +245,13 @@ func (m *meter) endDetail(values string, s *series) (count int) {
 	return count
 }
 
-// mended returns a label that is UTF-8: one that is not would spoil the whole page
-// of metrics.
-func mended(values string) string { return strings.ToValidUTF8(values, "\uFFFD") }
+// mended returns a label with U+FFFD for what is not UTF-8, which would spoil the whole
+// page of metrics, and for control characters, which a terminal would obey.
+func mended(values string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(values, "\uFFFD"))
+}

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 
 	"go.uber.org/zap"
@@ -62,8 +60,8 @@ func logUnknown(log *zap.Logger, domain string) {
 	}
 }
 
-// maxDetail bounds the values of one series, in bytes. Beyond it a digest takes the
-// place of the rest, so that no client makes a label of any length.
+// maxDetail bounds what is copied of a value, in bytes. A value this long has no series
+// of its own.
 const maxDetail = 512
 
 // appendDetail writes what value_to_metric and detailed_metric ask for: the path
@@ -81,12 +79,8 @@ func appendDetail(b []byte, rule *Rule, entries descriptors.Descriptor) []byte {
 		}
 		if value != "" && !rule.hidden[i] {
 			b = append(b, '_')
-			b = append(b, value...)
+			b = append(b, value[:min(len(value), maxDetail)]...)
 		}
-	}
-	if len(b) > maxDetail {
-		sum := sha256.Sum256(b)
-		b = hex.AppendEncode(append(b[:maxDetail-1-2*len(sum)], '~'), sum[:])
 	}
 	return b
 }
