@@ -34,7 +34,9 @@ func command(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 	for _, v := range os.Environ() { // what the tests themselves are told is no setting
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "SLIDEGATE_TEST_") {
 			t.Setenv(name, value) // restores it
-			os.Unsetenv(name)
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	code = run(root(), args)

@@ -551,7 +551,7 @@ var differences = []difference{
 	},
 	{
 		"announced length", "a compressed message is refused by the length that its last bytes announce, before it is unpacked; grpc-go unpacks a broken one until it fails",
-		func(asked string, lean, standard *answer) {
+		func(_ string, lean, standard *answer) {
 			broken := strings.HasPrefix(standard.last("grpc-message"), "grpc: failed to read decompressed data: ") && standard.last("grpc-status") == "13"
 			if strings.HasPrefix(lean.last("grpc-message"), "received message after decompression larger than max ") && broken {
 				*lean = *standard
