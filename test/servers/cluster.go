@@ -174,13 +174,20 @@ func (c *Cluster) MasterOf(key string) *RedisServer {
 // MasterOfSlot returns the node that has a slot.
 func (c *Cluster) MasterOfSlot(slot int) *RedisServer {
 	c.t.Helper()
-	v := c.view()
-	found := c.those(func(n clusterNode) bool { return n.has(slot) }, v)
+	found, v := c.mastersOf(slot)
 	if len(found) != 1 {
 		c.t.Fatalf("servers: slot %d has %d masters, want 1:\n%s", slot, len(found), v)
 		return nil
 	}
 	return found[0]
+}
+
+// mastersOf returns the nodes that have a slot, and the view of the cluster that says
+// so. There may be none for a moment while a master fails.
+func (c *Cluster) mastersOf(slot int) ([]*RedisServer, *clusterView) {
+	c.t.Helper()
+	v := c.view()
+	return c.those(func(n clusterNode) bool { return n.has(slot) }, v), v
 }
 
 // Slot returns the slot of a key.

@@ -135,10 +135,11 @@ func testFailover(t *testing.T, c *Cluster, client *redis.ClusterClient, mode st
 func testDeadMaster(t *testing.T, c *Cluster) {
 	master := c.MasterOf("key1")
 	replica := c.ReplicaOf(master)
+	slot := c.Slot("key1")
 	master.Stop()
 	err := eventually(t, func() error {
-		if got := c.MasterOf("key1"); got != replica {
-			return fmt.Errorf("the master is %s", got.Addr())
+		if got, v := c.mastersOf(slot); len(got) != 1 || got[0] != replica {
+			return fmt.Errorf("it has not:\n%s", v)
 		}
 		return nil
 	})
