@@ -26,12 +26,18 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// waitingStore hides that a store may decide at once, and waitingSource that of a
-// resolver.
+// waitingStore decides nothing without waiting, and waitingSource answers nothing.
 type (
 	waitingStore  struct{ window.Store }
 	waitingSource struct{ tier.Resolver }
 )
+
+func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	return s.Store.Take(ctx, wait, checks, decisions)
+}
 
 func (waitingSource) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, false }
 
@@ -276,10 +282,15 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// bursting is a store that panics.
-type bursting struct{ window.Store }
+// panicking is a store that panics where it may wait.
+type panicking struct{ window.Store }
 
-func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
+func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	panic("Take")
+}
 
 // TestPanics: what a panic leaves behind is not used again, not even by the
 // interceptor's way around it.
@@ -294,7 +305,7 @@ func TestPanics(t *testing.T) {
 	}
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	s := newService(t, nil, func(o *Options) {
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: bursting{}, Meters: uncounted{}, Log: zap.NewNop()})
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: uncounted{}, Log: zap.NewNop()})
 	})
 	for name, w := range map[string]way{
 		"handled": handled, "prompted": prompted,
