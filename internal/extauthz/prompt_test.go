@@ -33,6 +33,13 @@ type (
 	waitingSource struct{ tier.Resolver }
 )
 
+func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if !wait {
+		return false, nil
+	}
+	return s.Store.Take(ctx, wait, checks, decisions)
+}
+
 func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
 	if wait < 0 {
 		return tier.Answer{}, false
@@ -280,10 +287,15 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// bursting is a store that panics.
-type bursting struct{ window.Store }
+// panicking is a store that panics where it may wait.
+type panicking struct{ window.Store }
 
-func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
+func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	panic("Take")
+}
 
 // TestPanics: what a panic leaves behind is not used again, not even by the
 // interceptor's way around it.
@@ -298,7 +310,7 @@ func TestPanics(t *testing.T) {
 	}
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	s := newService(t, nil, func(o *Options) {
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: bursting{}, Meters: uncounted{}, Log: zap.NewNop()})
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: uncounted{}, Log: zap.NewNop()})
 	})
 	for name, w := range map[string]way{
 		"handled": handled, "prompted": prompted,

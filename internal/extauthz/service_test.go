@@ -53,8 +53,8 @@ func (c *counted) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
 // broken is a store that cannot decide.
 type broken struct{}
 
-func (broken) Take(context.Context, []window.Check, []window.Decision) error {
-	return errors.New("dial tcp 10.0.0.1:6379: refused")
+func (broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+	return true, errors.New("dial tcp 10.0.0.1:6379: refused")
 }
 func (broken) Close() error { return nil }
 

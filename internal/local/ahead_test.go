@@ -157,14 +157,17 @@ func (s *ahead) call(f func() error) error {
 	return err
 }
 
-func (s *ahead) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *ahead) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return true, ctx.Err()
 	}
 	if err := window.Validate(checks, decisions); err != nil {
-		return err
+		return true, err
 	}
-	return s.call(func() error {
+	return true, s.call(func() error {
 		allowed := true
 		room := make([]bool, len(checks))
 		for i := range checks {

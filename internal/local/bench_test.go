@@ -15,11 +15,14 @@ import (
 // free is a store that costs nothing: it allows, and something remains.
 type free struct{}
 
-func (free) Take(_ context.Context, _ []window.Check, d []window.Decision) error {
+func (free) Take(_ context.Context, wait bool, _ []window.Check, d []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	for i := range d {
 		d[i] = window.Decision{Allowed: true, Remaining: 1, ResetAfter: time.Second}
 	}
-	return nil
+	return true, nil
 }
 
 func (free) Close() error { return nil }
@@ -33,11 +36,14 @@ func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decis
 
 func (stock) Return(_ context.Context, _ struct{}, cost uint64) (uint64, error) { return cost, nil }
 
-func (stock) Take(_ context.Context, _ []window.Check, d []window.Decision) error {
+func (stock) Take(_ context.Context, wait bool, _ []window.Check, d []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	for i := range d {
 		d[i] = window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}
 	}
-	return nil
+	return true, nil
 }
 
 // BenchmarkLease measures a hit that a lease admits.
@@ -54,7 +60,7 @@ func BenchmarkLease(b *testing.B) {
 		b.ReportAllocs()
 		d := make([]window.Decision, 1)
 		for b.Loop() {
-			if err := p.Take(b.Context(), checks, d); err != nil {
+			if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -64,7 +70,7 @@ func BenchmarkLease(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			d := make([]window.Decision, 1)
 			for pb.Next() {
-				if err := p.Take(b.Context(), checks, d); err != nil {
+				if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
 					b.Error(err)
 				}
 			}
@@ -88,7 +94,7 @@ func BenchmarkDeniedWithLease(b *testing.B) {
 	d := make([]window.Decision, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := p.Take(b.Context(), checks, d); err != nil {
+		if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -134,7 +140,7 @@ func BenchmarkTake(b *testing.B) {
 					take(b, p, groups[i]...)
 				}
 				call := func(b *testing.B, i int, d []window.Decision) {
-					if err := p.Take(b.Context(), groups[i%keys], d); err != nil {
+					if _, err := p.Take(b.Context(), window.MayWait, groups[i%keys], d); err != nil {
 						b.Error(err)
 					} else if d[0].Allowed != allow {
 						b.Errorf("got %+v, want allowed %t", d, allow)

@@ -76,16 +76,16 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 		want, got := make([]window.Decision, len(checks)), make([]window.Decision, len(checks))
 
 		asked, before := patient.asked(), patient.process.Stats()
-		wantErr := patient.process.Take(t.Context(), checks, want)
+		_, wantErr := patient.process.Take(t.Context(), window.MayWait, checks, want)
 		needless := patient.asked() == asked
 
 		asked = prompt.asked()
-		decided, gotErr := prompt.process.TryTake(checks, got)
+		decided, gotErr := prompt.process.Take(t.Context(), window.NoWait, checks, got)
 		switch after := patient.process.Stats(); {
 		case prompt.asked() != asked:
-			return "TryTake asked the store"
+			return "without waiting, the store was asked"
 		case decided != (needless && wantErr == nil):
-			return cmp.Diff(checks, nil) + "TryTake decides what Take asks the store about, or does not decide what it knows"
+			return cmp.Diff(checks, nil) + "without waiting, Take decides what it asks the store about, or does not decide what it knows"
 		case wantErr != nil:
 			met.refused++
 		case !decided:
@@ -98,7 +98,7 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 			met.denied++
 		}
 		if !decided {
-			gotErr = prompt.process.Take(t.Context(), checks, got)
+			_, gotErr = prompt.process.Take(t.Context(), window.MayWait, checks, got)
 		}
 		if errors.Is(wantErr, window.ErrBadCheck) != errors.Is(gotErr, window.ErrBadCheck) || (wantErr == nil) != (gotErr == nil) {
 			return "one fails: " + cmp.Diff(wantErr, gotErr)
@@ -171,7 +171,7 @@ func TestTryTakeOfMany(t *testing.T) {
 		for range 64 {
 			wg.Go(func() {
 				d := make([]window.Decision, 2)
-				if decided, err := p.TryTake([]window.Check{a, b}, d); err != nil {
+				if decided, err := p.Take(t.Context(), window.NoWait, []window.Check{a, b}, d); err != nil {
 					t.Error(err)
 				} else if decided {
 					admitted.Add(1)
@@ -195,7 +195,7 @@ func TestTryTakeOfMany(t *testing.T) {
 func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 	t.Helper()
 	for {
-		decided, err := p.TryTake([]window.Check{c}, make([]window.Decision, 1))
+		decided, err := p.Take(t.Context(), window.NoWait, []window.Check{c}, make([]window.Decision, 1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func TestLeasesOnRedis(t *testing.T) {
 				d := make([]window.Decision, 1)
 				for time.Since(start) < 3*win {
 					from := time.Since(start)
-					if err := p.Take(t.Context(), one(check), d); err != nil {
+					if _, err := p.Take(t.Context(), window.MayWait, one(check), d); err != nil {
 						t.Errorf("Take: %v", err)
 						return
 					}

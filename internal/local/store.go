@@ -52,7 +52,7 @@ type Store struct {
 	denied atomic.Uint64
 }
 
-var _ window.Prompter = (*Store)(nil)
+var _ window.Store = (*Store)(nil)
 
 // New returns a store in front of another one, which it closes when it is closed.
 func New(store window.Store, o Options) (*Store, error) {
@@ -139,11 +139,20 @@ func (s *Store) ForgetAll() {
 	}
 }
 
-// Take implements [window.Store]: it answers a denial that is known, and what it
-// has reserved ahead, and asks the store about everything else.
-func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+// Take implements [window.Store]. It answers a denial that is known, and spends what it
+// has reserved ahead. It asks the store about everything else, or says that it has not
+// decided if it must not wait.
+func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if !wait {
+		return s.tryTake(checks, decisions)
+	}
+	return true, s.take(ctx, checks, decisions)
+}
+
+func (s *Store) take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if s.memory == nil || len(checks) == 0 {
-		return s.store.Take(ctx, checks, decisions)
+		_, err := s.store.Take(ctx, window.MayWait, checks, decisions)
+		return err
 	}
 	leased := false
 	for i := range checks {
@@ -165,9 +174,8 @@ func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []win
 	return s.ask(ctx, checks, decisions, group, now)
 }
 
-// TryTake implements [window.Prompter]: it answers what Take answers without asking
-// the store, which is never asked here.
-func (s *Store) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+// tryTake answers what take answers without asking the store, which is never asked here.
+func (s *Store) tryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if s.memory == nil || len(checks) == 0 {
 		return false, nil
 	}
@@ -205,7 +213,7 @@ func groupOf(inline *[inlineChecks]asked, n int) []asked {
 
 // ask asks the store, and remembers what is worth it.
 func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []asked, now time.Duration) error {
-	if err := s.store.Take(ctx, checks, decisions); err != nil {
+	if _, err := s.store.Take(ctx, window.MayWait, checks, decisions); err != nil {
 		return err
 	}
 	if s.memory.worth(checks, decisions) {
@@ -438,7 +446,7 @@ func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, de
 			}
 		}
 	}
-	err := s.store.Take(ctx, checks, decisions)
+	_, err := s.store.Take(ctx, window.MayWait, checks, decisions)
 	s.forget(checks)
 	return err
 }

@@ -28,8 +28,15 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// waiting hides that a store may decide at once.
+// waiting is a store that decides nothing without waiting.
 type waiting struct{ window.Store }
+
+func (s waiting) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	return s.Store.Take(ctx, wait, checks, decisions)
+}
 
 // way is one of those that a request takes through the service, from bytes to bytes.
 type way func(t testing.TB, s *Service, request []byte) ([]byte, error)
@@ -147,15 +154,18 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	}
 }
 
-// bursting is a store that panics.
-type bursting struct{ window.Store }
+// panicking is a store that panics: in every call, or only where it may wait.
+type panicking struct {
+	window.Store
+	waits bool
+}
 
-func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
-
-// burstingAtOnce panics where it must not wait, too.
-type burstingAtOnce struct{ bursting }
-
-func (burstingAtOnce) TryTake([]window.Check, []window.Decision) (bool, error) { panic("TryTake") }
+func (p panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if p.waits && !wait {
+		return false, nil
+	}
+	panic("Take")
+}
 
 // TestPanics: what a panic leaves behind is not used again, not even by the
 // interceptor's way around it.
@@ -169,7 +179,7 @@ func TestPanics(t *testing.T) {
 		return handler(ctx, in)
 	}
 	in := encode(t, ask(descriptor("api_key=acme-key")))
-	for name, store := range map[string]window.Store{"waits": bursting{}, "at once": burstingAtOnce{}} {
+	for name, store := range map[string]window.Store{"waits": panicking{waits: true}, "at once": panicking{}} {
 		for how, w := range map[string]way{
 			"handled": handled, "prompted": prompted,
 			"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {

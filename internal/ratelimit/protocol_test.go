@@ -597,12 +597,15 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 // forgetful is a store without logs: everything has room.
 type forgetful struct{ checks int }
 
-func (s *forgetful) Take(_ context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *forgetful) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	s.checks += len(checks)
 	for i := range checks {
 		decisions[i] = window.Decision{Allowed: true, Remaining: checks[i].Limit.Hits}
 	}
-	return nil
+	return true, nil
 }
 
 func (*forgetful) Close() error { return nil }

@@ -305,8 +305,10 @@ func TestNumbersSaturate(t *testing.T) {
 // broken is a store that cannot decide.
 type broken struct{ err error }
 
-func (b broken) Take(context.Context, []window.Check, []window.Decision) error { return b.err }
-func (broken) Close() error                                                    { return nil }
+func (b broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+	return true, b.err
+}
+func (broken) Close() error { return nil }
 
 func TestStoreErrors(t *testing.T) {
 	for err, want := range map[error]codes.Code{

@@ -333,9 +333,12 @@ type breakable struct {
 var errDown = errors.New("the store is down")
 
 // Take implements window.Store.
-func (b *breakable) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	if b.down.Load() {
-		return errDown
+func (b *breakable) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
 	}
-	return b.Store.Take(ctx, checks, decisions)
+	if b.down.Load() {
+		return true, errDown
+	}
+	return b.Store.Take(ctx, window.MayWait, checks, decisions)
 }
