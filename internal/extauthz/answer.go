@@ -211,7 +211,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 		b = wire.AppendTextEntry(b, "reason", r.String())
 	}
 	if c.limited {
-		b = wire.AppendVerdict(b, &c.verdict, nil)
+		b = wire.AppendVerdict(b, c.policy.Verdict(), nil)
 	}
 	return wire.AppendSubject(b, c.id, c.tier)
 }

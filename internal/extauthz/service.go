@@ -23,6 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Options of a [Service]. Decider, Secrets and Headers are required.
@@ -161,10 +162,10 @@ type call struct {
 	located     bool
 	spent       int // on values of descriptors, in bytes
 
-	limited  bool // verdict is of this request
+	limited  bool // there is a verdict
 	request  policy.Request
 	entries  []descriptors.Entry
-	verdict  policy.Verdict
+	policy   policy.Call
 	fields   []headers.Header // for the client
 	body     []byte
 	upstream upstream
@@ -195,7 +196,7 @@ func (s *Service) release(c *call) {
 func (c *call) forget() {
 	c.in.forget()
 	c.upstream.forget()
-	c.verdict.Forget()
+	c.policy.Forget()
 	*c = call{
 		in: c.in,
 		request: policy.Request{
@@ -203,7 +204,7 @@ func (c *call) forget() {
 			Plain:       emptied(c.request.Plain, maxKept),
 		},
 		others:  emptied(c.others, maxKept),
-		entries: emptied(c.entries, maxKept), verdict: c.verdict, fields: emptied(c.fields, maxKept),
+		entries: emptied(c.entries, maxKept), policy: c.policy, fields: emptied(c.fields, maxKept),
 		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, names: emptied(c.names, maxKept),
 		encoded: emptied(c.encoded, maxKeptBytes),
 	}
@@ -318,7 +319,8 @@ func (s *Service) decide(ctx context.Context, c *call) {
 		s.lookUp(ctx, c, s.opts.Wait)
 	}
 	if s.describe(c) {
-		s.limit(c, s.opts.Decider.Decide(ctx, &c.request, &c.verdict))
+		_, err := c.policy.Decide(ctx, window.MayWait)
+		s.limit(c, err)
 	}
 	s.settle(c)
 }
@@ -330,8 +332,8 @@ func (s *Service) try(c *call) (decided bool) {
 		return false
 	}
 	if s.describe(c) {
-		ok, err := s.opts.Decider.Try(&c.request, &c.verdict)
-		if !ok && err == nil {
+		ok, err := c.policy.Decide(context.Background(), window.NoWait)
+		if !ok {
 			return false
 		}
 		s.limit(c, err)
@@ -499,6 +501,7 @@ func (s *Service) describe(c *call) (take bool) {
 	if len(c.request.Descriptors) == 0 {
 		return false
 	}
+	s.opts.Decider.Begin(&c.policy, c.request)
 	c.step = atLimits
 	return true
 }
@@ -510,15 +513,16 @@ func (s *Service) limit(c *call, err error) {
 		return
 	}
 	c.limited = true
-	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now)
-	if c.verdict.Allowed {
+	c.fields = s.opts.Headers.Append(c.fields, v, time.Now)
+	if v.Allowed {
 		return
 	}
-	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(&c.verdict)})
-	c.body = headers.AppendDenial(c.body, &c.verdict)
+	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(v)})
+	c.body = headers.AppendDenial(c.body, v)
 	c.result = Limited
 }
 

@@ -74,7 +74,7 @@ type call struct {
 	request policy.Request
 	limits  []window.Limit // that came with descriptors
 	echo    []byte         // the entries of metadata that repeat the request
-	verdict policy.Verdict
+	policy  policy.Call
 	headers []headers.Header
 	answer  []byte
 }
@@ -90,7 +90,7 @@ func (s *Service) release(c *call) {
 // parts of the whole message, which holds them.
 func (c *call) forget() {
 	c.in.forget()
-	c.verdict.Forget()
+	c.policy.Forget()
 	*c = call{
 		in: c.in,
 		request: policy.Request{
@@ -99,7 +99,7 @@ func (c *call) forget() {
 		},
 		limits:  emptied(c.limits, maxKept),
 		echo:    emptied(c.echo, maxKeptBytes),
-		verdict: c.verdict,
+		policy:  c.policy,
 		headers: emptied(c.headers, maxKept),
 		answer:  emptied(c.answer, maxKeptBytes),
 	}
@@ -177,10 +177,10 @@ func (s *Service) Prompt(request string, answer []byte) ([]byte, func(ctx contex
 		s.release(c)
 		return answer, nil, err
 	}
-	decided, err := s.opts.Decider.Try(&c.request, &c.verdict)
-	if err == nil && !decided {
+	decided, err := c.policy.Decide(context.Background(), window.NoWait)
+	if !decided {
 		return answer, func(ctx context.Context, answer []byte) ([]byte, error) {
-			err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
+			_, err := c.policy.Decide(ctx, window.MayWait)
 			return s.end(answer, c, err)
 		}, nil
 	}
@@ -191,7 +191,7 @@ func (s *Service) Prompt(request string, answer []byte) ([]byte, func(ctx contex
 // wholly answers the request in c, however long that takes, and releases c.
 func (s *Service) wholly(ctx context.Context, c *call) (answer []byte, err error) {
 	if err = s.begin(c); err == nil {
-		err = s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
+		_, err = c.policy.Decide(ctx, window.MayWait)
 		c.answer, err = s.append(c.answer, c, err)
 		answer = slices.Clone(c.answer)
 	}
@@ -215,6 +215,7 @@ func (s *Service) begin(c *call) error {
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {
 		s.opts.Meters.IgnoredOverride()
 	}
+	s.opts.Decider.Begin(&c.policy, c.request)
 	return nil
 }
 
@@ -230,11 +231,12 @@ func (s *Service) append(answer []byte, c *call, err error) ([]byte, error) {
 	if err != nil {
 		return answer, storeStatus(err)
 	}
-	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
-	c.headers = s.opts.Headers.Append(c.headers, &c.verdict, time.Now)
-	return appendAnswer(answer, &c.verdict, c.headers, c.echo), nil
+	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
+	return appendAnswer(answer, v, c.headers, c.echo), nil
 }
 
 // storeStatus is what Envoy sees of a store that could not decide. The text of
