@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -32,7 +32,7 @@ type Options struct {
 	// without one nobody is known.
 	Subjects tier.Resolver
 	Secrets  *tier.Secrets
-	Headers  *headers.Renderer
+	Headers  *answer.Renderer
 	// Meters counts the results. Nil: nobody does.
 	Meters Meters
 	// Log gets what is wrong in the context of a route. Wrap it to sample it. Nil:
@@ -165,7 +165,7 @@ type call struct {
 	request  policy.Request
 	entries  []descriptors.Entry
 	verdict  policy.Verdict
-	fields   []headers.Header // for the client
+	fields   []answer.Header // for the client
 	body     []byte
 	upstream upstream
 	names    []string // of labels
@@ -517,8 +517,8 @@ func (s *Service) limit(c *call, err error) {
 	if c.verdict.Allowed {
 		return
 	}
-	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(&c.verdict)})
-	c.body = headers.AppendDenial(c.body, &c.verdict)
+	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(&c.verdict)})
+	c.body = answer.AppendDenial(c.body, &c.verdict)
 	c.result = Limited
 }
 
