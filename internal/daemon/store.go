@@ -112,7 +112,7 @@ func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, 
 	if keys == 0 {
 		keys = -1 // remember nothing
 	}
-	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: local.NewReserver(r.Store)}); err != nil {
+	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: r.Store}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	r.shares, err = local.NewShares(local.ShareOptions{

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -33,7 +33,7 @@ type Options struct {
 	// without one nobody is known.
 	Subjects tier.Resolver
 	Secrets  *tier.Secrets
-	Headers  *headers.Renderer
+	Headers  *answer.Renderer
 	// Meters counts the results. Nil: nobody does.
 	Meters Meters
 	// Log gets what is wrong in the context of a route. Wrap it to sample it. Nil:
@@ -166,7 +166,7 @@ type call struct {
 	request  policy.Request
 	entries  []descriptors.Entry
 	policy   policy.Call
-	fields   []headers.Header // for the client
+	fields   []answer.Header // for the client
 	body     []byte
 	upstream upstream
 	names    []string // of labels
@@ -521,8 +521,8 @@ func (s *Service) limit(c *call, err error) {
 	if v.Allowed {
 		return
 	}
-	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(v)})
-	c.body = headers.AppendDenial(c.body, v)
+	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+	c.body = answer.AppendDenial(c.body, v)
 	c.result = Limited
 }
 

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -131,7 +131,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			t.Fatal(err)
 		}
 	}
-	render, err := headers.NewRenderer(headers.StyleRateLimit)
+	render, err := answer.NewRenderer(answer.StyleRateLimit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,11 +30,13 @@ func (free) Close() error { return nil }
 // stock is free, and has whatever anybody reserves.
 type stock struct{ free }
 
-func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decision, struct{}, error) {
-	return window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}, struct{}{}, nil
+func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decision, window.Reservation, error) {
+	return window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}, window.Reservation{}, nil
 }
 
-func (stock) Return(_ context.Context, _ struct{}, cost uint64) (uint64, error) { return cost, nil }
+func (stock) Return(_ context.Context, _ window.Reservation, cost uint64) (uint64, error) {
+	return cost, nil
+}
 
 func (stock) Take(_ context.Context, wait bool, _ []window.Check, d []window.Decision) (bool, error) {
 	if !wait {
@@ -48,7 +50,7 @@ func (stock) Take(_ context.Context, wait bool, _ []window.Check, d []window.Dec
 
 // BenchmarkLease measures a hit that a lease admits.
 func BenchmarkLease(b *testing.B) {
-	p, err := local.New(stock{}, local.Options{Reserver: local.NewReserver(stock{})})
+	p, err := local.New(stock{}, local.Options{Reserver: stock{}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func BenchmarkLease(b *testing.B) {
 // BenchmarkDeniedWithLease measures a denial that is known, of a rule with leases.
 func BenchmarkDeniedWithLease(b *testing.B) {
 	store := memstore.New(memstore.Options{})
-	p, err := local.New(store, local.Options{Reserver: local.NewReserver(stock{}), MaxAge: time.Hour})
+	p, err := local.New(store, local.Options{Reserver: stock{}, MaxAge: time.Hour})
 	if err != nil {
 		b.Fatal(err)
 	}

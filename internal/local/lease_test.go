@@ -30,7 +30,7 @@ func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *lo
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		o.Reserver = local.NewReserver(s)
+		o.Reserver = s
 		p, err := local.New(s, o)
 		if err != nil {
 			t.Fatal(err)
@@ -170,7 +170,7 @@ func TestLeaseEnds(t *testing.T) {
 func TestLeaseAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		p, err := local.New(s, local.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestLeaseAndClose(t *testing.T) {
 func TestLeaseAndSlowClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		p, err := local.New(s, local.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -587,7 +587,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 	s := newAhead()
 	var processes []*local.Store
 	for range n {
-		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		p, err := local.New(s, local.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func simulate(t *testing.T, l load, seconds float64, locally bool, length time.D
 			if !locally {
 				continue
 			}
-			p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+			p, err := local.New(s, local.Options{Reserver: s})
 			if err != nil {
 				t.Fatal(err)
 			}

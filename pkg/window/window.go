@@ -85,6 +85,18 @@ type Lease struct {
 	Hits uint64
 }
 
+// A Reservation names cost that a store has recorded in one log at one instant, ahead of
+// its clock, so that the store can take it back. The zero value reserves nothing.
+type Reservation struct {
+	// Log is the store's own name of the log, and Window the length of its window.
+	Log    string
+	Window time.Duration
+	// Instant is when the cost was recorded, in the store's own unit.
+	Instant int64
+	// Cost is the number of hits that were reserved.
+	Cost uint64
+}
+
 // Log returns the log that c asks.
 func (c Check) Log() LogID { return LogID{c.Key, c.Limit.Window} }
 
