@@ -226,7 +226,7 @@ func (h hidden) Unwrap() error { return h.kind }
 func (c *Cache) settle(f *flight, s *sum, h *held, err error, known bool) {
 	switch {
 	case errors.Is(err, ErrBadRecord):
-		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid one of the key counts for now",
+		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts",
 			zap.Error(err))
 	case err != nil && c.ctx.Err() == nil && !c.open.Load():
 		c.opts.SampledLog.Warn("the source of tiers has not answered a question", zap.Error(err))
