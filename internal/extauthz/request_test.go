@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
@@ -167,7 +168,7 @@ func TestOversized(t *testing.T) {
 		"in both of the forms": append(lines(maxLines, 3, 0), lines(1, 1, 13)...),
 	} {
 		s := newService(t, nil, nil)
-		answer, _, err := s.Prompt(string(message), nil)
+		answer, err := adaptertest.WithoutWaiting(t, s.Service, message)
 		out := new(authv3.CheckResponse)
 		if err != nil || proto.Unmarshal(answer, out) != nil {
 			t.Fatalf("%s: %v", name, err)

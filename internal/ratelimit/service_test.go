@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -330,7 +331,7 @@ func TestStoreErrors(t *testing.T) {
 // gets.
 func TestRegister(t *testing.T) {
 	ours := newService(t, nil)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	ours.Register(server)
 	stock := grpc.NewServer()
 	rlsv3.RegisterRateLimitServiceServer(stock, ours)
