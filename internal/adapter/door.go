@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -38,12 +40,9 @@ type Door[C Call] struct {
 	// Append appends the encoded answer to a request that is decided.
 	Append func(answer []byte, c C) []byte
 
-	calls sync.Pool
+	calls   sync.Pool // of C
+	answers sync.Pool // of *[]byte
 }
-
-// usualAnswer is the room that is made for an encoded answer, in bytes. Longer answers
-// allocate more.
-const usualAnswer = 512
 
 // Get returns an empty Call.
 func (d *Door[C]) Get() C {
@@ -109,17 +108,30 @@ func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, inte
 	}
 	handle := func(ctx context.Context, _ any) (any, error) {
 		_, err := d.Decide(ctx, true, c)
-		answer, err := d.finish(make([]byte, 0, usualAnswer), c, err)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Encoded(answer), nil
+		return d.encoded(c, err)
 	}
 	if intercept == nil {
 		return handle(ctx, nil)
 	}
 	info := &grpc.UnaryServerInfo{Server: d, FullMethod: "/" + d.Service.ServiceName + "/" + d.Method}
 	return intercept(ctx, c, info, handle)
+}
+
+// encoded returns the answer in memory of exactly its length: grpc-go keeps it until it is
+// sent.
+func (d *Door[C]) encoded(c C, err error) (any, error) {
+	memory, ok := d.answers.Get().(*[]byte)
+	if !ok {
+		memory = new([]byte)
+	}
+	*memory, err = d.finish((*memory)[:0], c, err)
+	answer := slices.Clone(*memory)
+	*memory = reuse.Slice(*memory)
+	d.answers.Put(memory)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Encoded(answer), nil
 }
 
 // Exchange answers in by out, which are messages of the method. Errors are those of
