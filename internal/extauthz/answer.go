@@ -212,7 +212,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 		b = wire.AppendTextEntry(b, "reason", r.String())
 	}
 	if c.limited {
-		b = answer.AppendVerdict(b, &c.verdict, nil)
+		b = answer.AppendVerdict(b, c.policy.Verdict(), nil)
 	}
 	return answer.AppendSubject(b, c.id, c.tier)
 }

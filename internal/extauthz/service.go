@@ -179,10 +179,10 @@ type call struct {
 	located     bool
 	spent       int // on values of descriptors, in bytes
 
-	limited  bool // verdict is of this request
+	limited  bool // there is a verdict
 	request  policy.Request
 	entries  []descriptors.Entry
-	verdict  policy.Verdict
+	policy   policy.Call
 	fields   []answer.Header // for the client
 	body     []byte
 	upstream upstream
@@ -207,7 +207,7 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 func (c *call) Forget() {
 	c.in.forget()
 	c.upstream.forget()
-	c.verdict.Forget()
+	c.policy.Forget()
 	*c = call{
 		in: c.in,
 		request: policy.Request{
@@ -216,7 +216,7 @@ func (c *call) Forget() {
 		},
 		others:   reuse.Slice(c.others),
 		entries:  reuse.Slice(c.entries),
-		verdict:  c.verdict,
+		policy:   c.policy,
 		fields:   reuse.Slice(c.fields),
 		body:     reuse.Slice(c.body),
 		upstream: c.upstream,
@@ -236,13 +236,9 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 		}
 	}
 	if s.describe(c) {
-		var err error
-		if wait {
-			err = s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
-		} else if ok, tried := s.opts.Decider.Try(&c.request, &c.verdict); !ok && tried == nil {
+		ok, err := c.policy.Decide(ctx, wait)
+		if !ok {
 			return false, nil
-		} else {
-			err = tried
 		}
 		s.limit(c, err)
 	}
@@ -409,6 +405,7 @@ func (s *Service) describe(c *call) (take bool) {
 	if len(c.request.Descriptors) == 0 {
 		return false
 	}
+	s.opts.Decider.Begin(&c.policy, c.request)
 	c.step = atLimits
 	return true
 }
@@ -420,15 +417,16 @@ func (s *Service) limit(c *call, err error) {
 		return
 	}
 	c.limited = true
-	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now)
-	if c.verdict.Allowed {
+	c.fields = s.opts.Headers.Append(c.fields, v, time.Now)
+	if v.Allowed {
 		return
 	}
-	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(&c.verdict)})
-	c.body = answer.AppendDenial(c.body, &c.verdict)
+	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+	c.body = answer.AppendDenial(c.body, v)
 	c.result = Limited
 }
 

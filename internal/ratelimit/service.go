@@ -99,7 +99,7 @@ type call struct {
 	request policy.Request
 	limits  []window.Limit // that came with descriptors
 	echo    []byte         // the entries of metadata that repeat the request
-	verdict policy.Verdict
+	policy  policy.Call
 	headers []answer.Header
 }
 
@@ -109,7 +109,7 @@ func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 // Forget implements [adapter.Call].
 func (c *call) Forget() {
 	c.in.forget()
-	c.verdict.Forget()
+	c.policy.Forget()
 	*c = call{
 		in: c.in,
 		request: policy.Request{
@@ -118,7 +118,7 @@ func (c *call) Forget() {
 		},
 		limits:  reuse.Slice(c.limits),
 		echo:    reuse.Slice(c.echo),
-		verdict: c.verdict,
+		policy:  c.policy,
 		headers: reuse.Slice(c.headers),
 	}
 }
@@ -130,11 +130,7 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 			return true, err
 		}
 	}
-	if wait {
-		decided, err = true, s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
-	} else {
-		decided, err = s.opts.Decider.Try(&c.request, &c.verdict)
-	}
+	decided, err = c.policy.Decide(ctx, wait)
 	if err != nil {
 		return true, storeStatus(err)
 	}
@@ -158,16 +154,18 @@ func (s *Service) begin(c *call) error {
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {
 		s.opts.Meters.IgnoredOverride()
 	}
+	s.opts.Decider.Begin(&c.policy, c.request)
 	return nil
 }
 
 // append appends the answer to a request that is decided.
 func (s *Service) append(encoded []byte, c *call) []byte {
-	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
-	c.headers = s.opts.Headers.Append(c.headers, &c.verdict, time.Now)
-	return appendAnswer(encoded, &c.verdict, c.headers, c.echo)
+	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
+	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 
 // storeStatus is what Envoy sees of a store that could not decide. The text of
