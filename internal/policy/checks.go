@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -124,7 +125,7 @@ func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
 // ownTerms returns a subject's own limits under a rule. They are valid until the next
 // call.
 func (c *Call) ownTerms(rule *Rule, o *tier.Override, observe float64) Terms {
-	c.own = emptied(c.own)
+	c.own = reuse.Slice(c.own)
 	for _, l := range o.Limits {
 		c.own = append(c.own, Limit{Limit: l, Precision: window.Precision(l)})
 	}
