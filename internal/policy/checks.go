@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"hash/fnv"
 
 	"github.com/slidegate/slidegate/internal/tier"
@@ -132,6 +133,22 @@ func (rs *Rules) addCheck(v *Verdict, s LimitStatus, key string, refund bool) {
 	v.checks = append(v.checks, window.Check{
 		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
 	})
+}
+
+// A TooManyLimitsError says that the descriptors of a request meet more limits than one
+// request may: [window.MaxChecks]. The rules and Envoy's routes decide that number.
+type TooManyLimitsError struct{ Limits int }
+
+func (e *TooManyLimitsError) Error() string {
+	return fmt.Sprintf("the descriptors of the request meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", e.Limits, window.MaxChecks)
+}
+
+// bounded returns a TooManyLimitsError if v has more checks than one request may have.
+func (v *Verdict) bounded() error {
+	if n := len(v.checks); n > window.MaxChecks {
+		return &TooManyLimitsError{n}
+	}
+	return nil
 }
 
 // observed reports whether a log belongs to the share of those that are only

@@ -136,7 +136,7 @@ func (d *Decider) Swap(rules *Rules) {
 func (d *Decider) Rules() *Rules { return d.rules.Load() }
 
 // Decide fills v. An error means that nobody could decide, and that nothing is
-// known to have been charged. After a Try that has not decided the same request it
+// known to have been charged. A [TooManyLimitsError] comes before the store is asked. After a Try that has not decided the same request it
 // goes on from there, by the rules that Try went by.
 func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 	p := v.resume(req)
@@ -147,6 +147,9 @@ func (d *Decider) Decide(ctx context.Context, req *Request, v *Verdict) error {
 		v.callers.begin(ctx, &d.opts, p.rules)
 		p.prepare(v)
 		v.callers.end()
+	}
+	if err := v.bounded(); err != nil {
+		return err
 	}
 	if d.withoutStore(&p, v) {
 		return nil
@@ -175,6 +178,9 @@ func (d *Decider) Try(req *Request, v *Verdict) (decided bool, err error) {
 		return false, nil
 	}
 	v.callers.end()
+	if err := v.bounded(); err != nil {
+		return true, err
+	}
 	if d.withoutStore(&p, v) {
 		return true, nil
 	}
@@ -233,9 +239,12 @@ func (p *preparation) prepare(v *Verdict) {
 			return
 		}
 	}
+	p.complete = true
+	if len(v.checks) > window.MaxChecks {
+		return // the request is refused
+	}
 	p.rules.settleQuota(v)
 	settleModes(v)
-	p.complete = true
 }
 
 // count counts what no limit of the request says.

@@ -135,12 +135,18 @@ func TestFullRingsThatAreChargedTogether(t *testing.T) {
 		}
 	}
 	for name, ask := range map[string]func([]window.Check) []request{
-		"one request":                           group(window.Enforce),
-		"one of observed limits":                group(window.Observe),
-		"one of alternatives":                   group(window.Any),
-		"one that always charges":               group(window.Always),
-		"one that always charges some":          group(window.Always, window.Always, window.Enforce),
-		"one that refunds and charges":          group(window.Refund, window.Always, window.Enforce),
+		"one request":                  group(window.Enforce),
+		"one of observed limits":       group(window.Observe),
+		"one of alternatives":          group(window.Any),
+		"one that always charges":      group(window.Always),
+		"one that always charges some": group(window.Always, window.Always, window.Enforce),
+		"one that refunds and charges": group(window.Refund, window.Always, window.Enforce),
+		"one that always charges more than the limits": func(checks []window.Check) []request {
+			for i := range checks {
+				checks[i].Limit.Hits = 8202 // as many as each log holds
+			}
+			return group(window.Always)(checks)
+		},
 		"each in a request":                     each(window.Enforce),
 		"each in a request that always charges": each(window.Always),
 	} {
