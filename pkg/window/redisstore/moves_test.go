@@ -249,7 +249,7 @@ func TestPutOff(t *testing.T) {
 	s := New(r.client, Options{Timeout: 10 * time.Second})
 	defer s.Close()
 	decisions := make([]window.Decision, len(checks))
-	if err := s.Take(t.Context(), checks, decisions); err != nil {
+	if _, err := s.Take(t.Context(), window.MayWait, checks, decisions); err != nil {
 		t.Fatal(err)
 	}
 	for i, d := range decisions {
