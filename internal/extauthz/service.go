@@ -414,6 +414,11 @@ func (s *Service) describe(c *call) (take bool) {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
+		if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
+			s.opts.Log.Error("the descriptors of a route meet too many limits, so its requests are answered with an error",
+				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))
+			c.result = Misconfigured
+		}
 		return
 	}
 	c.limited = true

@@ -54,7 +54,8 @@ const (
 //
 // Once the request is decided, Decide returns the same result again and charges nothing.
 // An error means that neither the store nor the rules could decide. It is unknown then
-// whether the store has charged the request.
+// whether the store has charged the request, except after a [TooManyLimitsError], which
+// Decide returns before it asks the store.
 //
 // Decide waits no longer than ctx and Options.Wait allow, and Options.Store at most.
 func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
@@ -118,6 +119,9 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	if c.mustWait {
 		return false
 	}
+	if len(c.checks) > window.MaxChecks {
+		return true // decide refuses the request
+	}
 	c.settleQuota()
 	c.settleModes()
 	if n := len(c.checks); n <= cap(c.decisions) {
@@ -131,9 +135,12 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 // decide makes the verdict of a request that is prepared, if that needs no waiting or
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
-	if len(c.checks) == 0 {
+	switch n := len(c.checks); {
+	case n == 0:
 		c.countUnlimited()
 		return true, nil
+	case n > window.MaxChecks:
+		return true, &TooManyLimitsError{n}
 	}
 	withoutStore := c.denyUnresolved() || c.takeOwed(ctx)
 	if !withoutStore {

@@ -82,7 +82,8 @@ func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer [
 }
 
 // ShouldRateLimit answers OK or OVER_LIMIT. Errors are INVALID_ARGUMENT for a
-// request without a domain or descriptors, UNAVAILABLE where the store could not
+// request without a domain or descriptors or with too many of them or of their limits,
+// UNAVAILABLE where the store could not
 // decide, or not in time, and INTERNAL for a message that cannot be encoded.
 func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	out := new(rlsv3.RateLimitResponse)
@@ -168,9 +169,12 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 
-// storeStatus is what Envoy sees of a store that could not decide. The text of
-// the cause stays here: it may name addresses.
+// storeStatus is what Envoy sees of a request that could not be decided. The text of
+// a store's error stays here: it may name addresses.
 func storeStatus(err error) error {
+	if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
+		return status.Error(codes.InvalidArgument, tooMany.Error())
+	}
 	if errors.Is(err, window.ErrBadCheck) {
 		return status.Error(codes.Internal, "the request made a check that no store accepts")
 	}

@@ -245,11 +245,19 @@ func TestBadRequests(t *testing.T) {
 	for range maxDescriptors + 1 {
 		many.Descriptors = append(many.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{})
 	}
+	limits := &rlsv3.RateLimitRequest{Domain: "edge"}
+	for range window.MaxChecks + 1 {
+		limits.Descriptors = append(limits.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{
+			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
+			Limit:   &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE},
+		})
+	}
 	for name, in := range map[string]*rlsv3.RateLimitRequest{
 		"no domain":            fromJSON(t, `{"descriptors":[{}]}`),
 		"no descriptors":       fromJSON(t, `{"domain":"edge"}`),
 		"nothing":              {},
 		"too many descriptors": many,
+		"too many limits":      limits,
 	} {
 		if _, err := s.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: error = %v, want INVALID_ARGUMENT", name, err)
