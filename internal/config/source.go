@@ -9,18 +9,18 @@ import (
 	"os"
 )
 
-// Bounds on the size of files, so that a wrong path (a log, a disk image) is a
-// problem and not a process out of memory.
+// Bounds on the size of files in bytes. They report a wrong path, such as that of a disk
+// image, before the process runs out of memory.
 const (
 	// A settings file has some forty lines.
 	maxSettingsFile = 1 << 20
 	maxSecretFile   = 64 << 10
-	// The YAML library builds a tree of a whole file, which takes about 30 times the
-	// file's size. 16 MiB hold about 100,000 rules of 130 bytes.
+	// The YAML library builds a tree of a whole file. A usual file takes about 30 times
+	// its size, and a file of empty lists 200 times. 16 MiB hold about 100,000 rules.
 	maxRulesFile = 16 << 20
 	// maxRules bounds the sum of all rules files of a directory.
 	maxRules = 256 << 20
-	// 16 MiB hold about 100,000 subjects with one key each, of 130 bytes.
+	// 16 MiB hold about 100,000 subjects with one key each.
 	maxTiersFile = 16 << 20
 )
 
