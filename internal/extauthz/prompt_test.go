@@ -26,7 +26,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// waitingStore decides nothing without waiting, and waitingSource answers nothing.
+// waitingStore is a store that decides nothing without waiting. waitingSource is a
+// resolver that answers nothing without waiting.
 type (
 	waitingStore  struct{ window.Store }
 	waitingSource struct{ tier.Resolver }
@@ -39,7 +40,12 @@ func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check
 	return s.Store.Take(ctx, wait, checks, decisions)
 }
 
-func (waitingSource) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, false }
+func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	if wait < 0 {
+		return tier.Answer{}, false
+	}
+	return s.Resolver.Resolve(ctx, k, wait)
+}
 
 // newWaiting is newService where everything has to wait: who calls, and what is
 // left.
@@ -186,16 +192,15 @@ func TestRestThatIsInVain(t *testing.T) {
 // countingSource counts how often it is asked.
 type countingSource struct {
 	tier.Resolver
-	tried, resolved int
+	withoutWait, withWait int
 }
 
-func (c *countingSource) Try(k tier.Key) (tier.Answer, bool) {
-	c.tried++
-	return c.Resolver.Try(k)
-}
-
-func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) tier.Answer {
-	c.resolved++
+func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	if wait < 0 {
+		c.withoutWait++
+	} else {
+		c.withWait++
+	}
 	return c.Resolver.Resolve(ctx, k, wait)
 }
 
@@ -214,8 +219,8 @@ func TestRestGoesOn(t *testing.T) {
 	}
 	limits := len(c.request.Descriptors)
 	s.decide(t.Context(), c)
-	if source.tried != 1 || source.resolved != 0 {
-		t.Errorf("the source was asked %d and %d times, want once and not again", source.tried, source.resolved)
+	if source.withoutWait != 1 || source.withWait != 0 {
+		t.Errorf("the source was asked %d and %d times, want once and not again", source.withoutWait, source.withWait)
 	}
 	if c.result != Authenticated || limits != 2 || len(c.request.Descriptors) != limits {
 		t.Errorf("%v with %d descriptors, %d before, want 2", c.result, len(c.request.Descriptors), limits)

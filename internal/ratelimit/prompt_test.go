@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -304,7 +304,7 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 // error, with a status for each descriptor and nothing that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
 	// Every kind of rule, on keys that a message can be mutated into.
-	kinds := setup{echo: true, styles: []headers.Style{headers.StyleRateLimit, headers.StyleDraft03, headers.StyleXRateLimitEpoch}, rules: []policy.Rule{
+	kinds := setup{echo: true, styles: []answer.Style{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
 		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
 		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),
