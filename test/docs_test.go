@@ -137,36 +137,66 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPromises finds the tests that the README names beside each promise, and
-// docs/security.md beside each threat.
-func TestPromises(t *testing.T) {
+// tests returns the names of all tests and fuzz targets of the project.
+func tests(t *testing.T) []string {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "grep", "-rhoE", `^func (Test|Fuzz)[A-Za-z0-9_]+`, "--include=*_test.go", "..").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := strings.Fields(strings.ReplaceAll(string(out), "func ", ""))
-	name := regexp.MustCompile("`((Test|Fuzz)[A-Za-z0-9_]+)`")
-	for page, header := range map[string]string{"README.md": "| promise | shown by |", "docs/security.md": "| threat | what holds it | tests |"} {
-		count := 0
-		for _, table := range strings.Split(read(t, page), header+"\n")[1:] {
-			table, _, _ = strings.Cut(table, "\n\n")
-			rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
-			count += len(rows)
-			for _, row := range rows {
-				tests := name.FindAllStringSubmatch(row, -1)
-				if len(tests) == 0 {
-					t.Errorf("%s: no test in the row %s", page, row)
-				}
-				for _, m := range tests {
-					if !slices.Contains(have, m[1]) {
-						t.Errorf("%s names %s, which is no test", page, m[1])
-					}
-				}
-			}
+	return strings.Fields(strings.ReplaceAll(string(out), "func ", ""))
+}
+
+// namesTests checks that text, a part of page, names at least one test, and that
+// every test which it names exists.
+func namesTests(t *testing.T, page, text string, have []string) {
+	t.Helper()
+	names := regexp.MustCompile("`((Test|Fuzz)[A-Za-z0-9_]+)`").FindAllStringSubmatch(text, -1)
+	if len(names) == 0 {
+		t.Errorf("%s: no test beside %s", page, text)
+	}
+	for _, m := range names {
+		if !slices.Contains(have, m[1]) {
+			t.Errorf("%s names %s, but no test has this name", page, m[1])
 		}
-		if count < 8 {
-			t.Errorf("%s has %d rows, want its tables", page, count)
+	}
+}
+
+// TestPromises checks that docs/promises.md names tests below each promise.
+func TestPromises(t *testing.T) {
+	const page = "docs/promises.md"
+	have := tests(t)
+	promises := strings.Split(read(t, page), "\n### ")[1:]
+	for _, promise := range promises {
+		promise, _, _ = strings.Cut(promise, "\n## ")
+		title, _, _ := strings.Cut(promise, "\n")
+		_, names, ok := strings.Cut(promise, "\nTests: ")
+		if !ok {
+			t.Errorf("%s: the promise %q has no line of tests", page, title)
+			continue
 		}
+		namesTests(t, page, names, have)
+	}
+	if len(promises) < 19 {
+		t.Errorf("%s has %d promises, want at least 19", page, len(promises))
+	}
+}
+
+// TestThreats checks that docs/security.md names tests beside each threat.
+func TestThreats(t *testing.T) {
+	const page, header = "docs/security.md", "| threat | what holds it | tests |\n"
+	have := tests(t)
+	count := 0
+	for _, table := range strings.Split(read(t, page), header)[1:] {
+		table, _, _ = strings.Cut(table, "\n\n")
+		rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
+		count += len(rows)
+		for _, row := range rows {
+			namesTests(t, page, row, have)
+		}
+	}
+	if count < 8 {
+		t.Errorf("%s has %d rows, want its tables", page, count)
 	}
 }
 
