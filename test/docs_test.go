@@ -125,13 +125,67 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestLinks follows every relative link of the documentation.
+// TestLinks follows every relative link of the documentation, and checks that the
+// page has the heading that the link names.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 	for _, page := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			if _, err := os.Stat(filepath.Join("..", filepath.Dir(page), m[1])); err != nil {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
 				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, target)), m[2]) {
+				t.Errorf("%s links to %s%s, but the page has no such heading", page, target, m[2])
+			}
+		}
+	}
+}
+
+// anchors returns the anchor that GitHub makes of each heading of a page.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
+}
+
+// TestLogMessages checks that the code has each log message of docs/operate.md.
+func TestLogMessages(t *testing.T) {
+	const page, header = "docs/operate.md", "| level | message | what to do |\n|---|---|---|\n"
+	_, table, ok := strings.Cut(read(t, page), header)
+	if !ok {
+		t.Fatalf("%s has no table of log messages", page)
+	}
+	var code strings.Builder
+	for _, dir := range []string{"../internal", "../pkg", "../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			code.Write(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for row := range strings.Lines(table) {
+		if !strings.HasPrefix(row, "|") {
+			break
+		}
+		messages := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[2], -1)
+		if len(messages) == 0 {
+			t.Errorf("%s: no message in the row %s", page, row)
+		}
+		for _, m := range messages {
+			if !strings.Contains(code.String(), `"`+m[1]) {
+				t.Errorf("%s lists the log message %q, but the code has none that begins so", page, m[1])
 			}
 		}
 	}
