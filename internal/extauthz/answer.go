@@ -127,8 +127,9 @@ func (s *Service) reply(c *call, r Result) reply {
 	return s.replies[r]
 }
 
-// appendAnswer appends the CheckResponse, encoded, to b.
-func (s *Service) appendAnswer(b []byte, c *call, r Result) []byte {
+// appendAnswer appends the encoded CheckResponse to b.
+func (s *Service) appendAnswer(b []byte, c *call) []byte {
+	r := c.result
 	// A code of zero is an empty message, and has to be there.
 	b = wire.AppendMessage(b, answerStatus, func(b []byte) []byte {
 		return wire.AppendNumber(b, rpcCode, uint64(results[r].code))

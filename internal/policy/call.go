@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -53,7 +54,8 @@ const (
 //
 // Once the request is decided, Decide returns the same result again and charges nothing.
 // An error means that neither the store nor the rules could decide. It is unknown then
-// whether the store has charged the request.
+// whether the store has charged the request, except after a [TooManyLimitsError], which
+// Decide returns before it asks the store.
 //
 // Decide waits no longer than ctx and Options.Wait allow, and Options.Store at most.
 func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
@@ -77,42 +79,24 @@ func (c *Call) Verdict() *Verdict { return &c.verdict }
 func (c *Call) Forget() {
 	v := &c.verdict
 	*c = Call{
-		verdict:   Verdict{Limits: kept(v.Limits), Strictest: kept(v.Strictest), Matches: kept(v.Matches)},
-		checks:    kept(c.checks),
-		decisions: kept(c.decisions),
-		part:      kept(c.part),
-		partAt:    kept(c.partAt),
-		identity:  kept(c.identity),
-		key:       kept(c.key),
-		detail:    kept(c.detail),
-		own:       kept(c.own),
-		lookups:   kept(c.lookups),
+		verdict:   Verdict{Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches)},
+		checks:    reuse.Slice(c.checks),
+		decisions: reuse.Slice(c.decisions),
+		part:      reuse.Slice(c.part),
+		partAt:    reuse.Slice(c.partAt),
+		identity:  reuse.Slice(c.identity),
+		key:       reuse.Slice(c.key),
+		detail:    reuse.Slice(c.detail),
+		own:       reuse.Slice(c.own),
+		lookups:   reuse.Slice(c.lookups),
 	}
-}
-
-// maxKept is how many items a slice may have room for to be kept for the next request.
-const maxKept = 512
-
-// kept empties a slice and returns its memory, or nil if that is too large to keep.
-func kept[T any](s []T) []T {
-	if cap(s) > maxKept {
-		return nil
-	}
-	return emptied(s)
-}
-
-// emptied clears a slice and returns it with length zero. No slice of a Call is made
-// shorter in another way, so its memory holds nothing of a request.
-func emptied[T any](s []T) []T {
-	clear(s)
-	return s[:0]
 }
 
 // prepare matches the rules and makes the checks. It reports false if a subject is
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.reset(len(c.req.Descriptors))
-	c.checks = emptied(c.checks)
+	c.checks = reuse.Slice(c.checks)
 	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
 		return true
 	}
@@ -135,6 +119,9 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	if c.mustWait {
 		return false
 	}
+	if len(c.checks) > window.MaxChecks {
+		return true // decide refuses the request
+	}
 	c.settleQuota()
 	c.settleModes()
 	if n := len(c.checks); n <= cap(c.decisions) {
@@ -148,9 +135,12 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 // decide makes the verdict of a request that is prepared, if that needs no waiting or
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
-	if len(c.checks) == 0 {
+	switch n := len(c.checks); {
+	case n == 0:
 		c.countUnlimited()
 		return true, nil
+	case n > window.MaxChecks:
+		return true, &TooManyLimitsError{n}
 	}
 	withoutStore := c.denyUnresolved() || c.takeOwed(ctx)
 	if !withoutStore {
@@ -225,7 +215,7 @@ func (c *Call) mixed() bool {
 // and the others would not be charged although the request passes.
 func (c *Call) takeApart(ctx context.Context) error {
 	for _, unconditional := range []bool{true, false} {
-		c.part, c.partAt = emptied(c.part), emptied(c.partAt)
+		c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
 		for i := range c.checks {
 			if c.checks[i].Mode.Unconditional() == unconditional {
 				c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)

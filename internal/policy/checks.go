@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"fmt"
 	"hash/fnv"
 	"slices"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -124,7 +126,7 @@ func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
 // ownTerms returns a subject's own limits under a rule. They are valid until the next
 // call.
 func (c *Call) ownTerms(rule *Rule, o *tier.Override, observe float64) Terms {
-	c.own = emptied(c.own)
+	c.own = reuse.Slice(c.own)
 	for _, l := range o.Limits {
 		c.own = append(c.own, Limit{Limit: l, Precision: window.Precision(l)})
 	}
@@ -147,6 +149,14 @@ func (c *Call) addCheck(s LimitStatus, key string, refund bool) {
 	c.checks = append(c.checks, window.Check{
 		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
 	})
+}
+
+// A TooManyLimitsError says that the descriptors of a request meet more limits than
+// [window.MaxChecks]. The rules and Envoy's routes decide that number, not the client.
+type TooManyLimitsError struct{ Limits int }
+
+func (e *TooManyLimitsError) Error() string {
+	return fmt.Sprintf("the descriptors of the request meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", e.Limits, window.MaxChecks)
 }
 
 // observed reports whether a log belongs to the share of those that are only

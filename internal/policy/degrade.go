@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -83,7 +84,7 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 	v := &c.verdict
 	var group window.Verdict
 	report := false
-	c.part, c.partAt = emptied(c.part), emptied(c.partAt)
+	c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
 	for i := range v.Limits {
 		s := &v.Limits[i]
 		choice := s.Rule.storeError

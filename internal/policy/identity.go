@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -184,7 +185,7 @@ func (c *Call) unknown() subject {
 // ruleKey names the log of a rule. The tag is the subject if the log belongs to one,
 // else the last open value, else the rule.
 func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who subject) string {
-	c.identity = emptied(c.identity)
+	c.identity = reuse.Slice(c.identity)
 	tag := ""
 	if rule.hasSubject && rule.subject < 0 {
 		tag = who.log
@@ -209,7 +210,7 @@ func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who subject) 
 // overrideKey names the log of a limit that came with the descriptor: the domain
 // and all entries, so that it does not matter which rule matched.
 func (c *Call) overrideKey(entries descriptors.Descriptor) string {
-	c.identity = slices.Grow(emptied(c.identity), 2*len(entries))
+	c.identity = slices.Grow(reuse.Slice(c.identity), 2*len(entries))
 	tag := ""
 	for _, e := range entries {
 		value := e.Value
@@ -228,7 +229,7 @@ func (c *Call) logKey(tag string, rule *Rule) string {
 	if tag == "" && len(c.identity) > 0 {
 		tag = c.identity[len(c.identity)-1]
 	}
-	c.key = descriptors.AppendKey(emptied(c.key), tag, rule.id, c.identity...)
+	c.key = descriptors.AppendKey(reuse.Slice(c.key), tag, rule.id, c.identity...)
 	return string(c.key)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -58,7 +59,7 @@ func (c *Call) countLimits() {
 		outcome := s.outcome(v.Allowed)
 		s.Rule.meter.Count(outcome)
 		if desc := &c.req.Descriptors[i]; s.Rule.detail && desc.Override == nil {
-			c.detail = appendDetail(emptied(c.detail), s.Rule, desc.Entries)
+			c.detail = appendDetail(reuse.Slice(c.detail), s.Rule, desc.Entries)
 			s.Rule.meter.Detail(c.detail, outcome)
 		}
 	}

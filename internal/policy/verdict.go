@@ -3,6 +3,7 @@ package policy
 import (
 	"time"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -176,7 +177,7 @@ func merge(into, from map[string]any) {
 func (v *Verdict) reset(descriptors int) {
 	*v = Verdict{
 		Allowed: true, Decisive: -1, Shadowed: -1,
-		Limits: emptied(v.Limits), Strictest: emptied(v.Strictest), Matches: emptied(v.Matches),
+		Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches),
 	}
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/policy/policytest"
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -50,9 +51,9 @@ func TestForget(t *testing.T) {
 
 func TestForgetGivesMemoryBack(t *testing.T) {
 	c := new(Call)
-	c.verdict.reset(maxKept + 1)
+	c.verdict.reset(reuse.MaxBytes)
 	c.Forget()
-	if n := cap(c.verdict.Matches); n > maxKept {
-		t.Errorf("%d matches are kept, want at most %d", n, maxKept)
+	if n := cap(c.verdict.Matches); n != 0 {
+		t.Errorf("memory for %d matches is kept, want none", n)
 	}
 }
