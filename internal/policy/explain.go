@@ -8,11 +8,11 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// An Explanation is how the rules come to a verdict, for people.
+// An Explanation describes how the rules come to a verdict.
 type Explanation struct {
-	// Lines tell it step by step.
+	// Lines describe it step by step.
 	Lines []string
-	// Verdict is the answer.
+	// Verdict is the verdict.
 	Verdict Verdict
 }
 
