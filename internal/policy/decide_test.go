@@ -543,7 +543,7 @@ func TestAddRefuses(t *testing.T) {
 		want string
 	}{
 		{"no domain", Rule{Path: api, Terms: per(1, time.Second)}, "a domain needs a name"},
-		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Terms: per(1, time.Second)}, `name "override" is what limits`},
+		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Terms: per(1, time.Second)}, `name "override" is reserved for limits`},
 		{"bad window", Rule{Domain: "d", Path: api, Terms: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
 		{"a window twice", Rule{Domain: "d", Path: api, Terms: Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Second).Limits...)}}, "two limits for the same window of 1s"},
 		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},

@@ -120,7 +120,7 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 			}
 		}
 		if len(others) > 0 {
-			review.Notes = append(review.Notes, "the rule's own limit holds for "+strings.Join(others, ", "))
+			review.Notes = append(review.Notes, "the rule's own limit applies to "+strings.Join(others, ", "))
 		}
 	}
 	return review
@@ -228,14 +228,14 @@ func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 			switch {
 			case n.AnyValue:
 				if descriptors.Covers(p, descriptors.Wildcard) {
-					return fmt.Sprintf("%v takes every value before %v", before, n), nil
+					return fmt.Sprintf("%v matches every value before %v", before, n), nil
 				}
 				continue
 			case p == n.Value:
 			case descriptors.Covers(p, n.Value):
-				return fmt.Sprintf("%v stands before %v and takes all of its values", before, n), nil
+				return fmt.Sprintf("%v comes before %v and matches all of its values", before, n), nil
 			case descriptors.Overlap(p, n.Value):
-				notes = append(notes, fmt.Sprintf("%v stands before %v and takes the values that fit both", before, n))
+				notes = append(notes, fmt.Sprintf("%v comes before %v and matches the values that fit both", before, n))
 				continue
 			default:
 				continue

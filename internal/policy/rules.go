@@ -327,7 +327,7 @@ func (rs *Rules) Add(r Rule) error {
 	case "":
 		r.Name = nameOf(rs.secrets, r.Path)
 	case overrideName:
-		return fmt.Errorf("name %q is what limits that come with a request are called", r.Name)
+		return fmt.Errorf("name %q is reserved for limits that come with a request", r.Name)
 	}
 	if err := rs.checkTerms(&r); err != nil {
 		return err
