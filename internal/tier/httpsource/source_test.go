@@ -163,7 +163,7 @@ func TestAnswers(t *testing.T) {
 	})
 	const (
 		kind     = "application/json"
-		other404 = `status 404 Not Found; that nobody has a key is told by`
+		other404 = `status 404 Not Found; the JSON {"subject":null} says that a key is unknown`
 	)
 	subject := &tier.Subject{ID: "acme", Tier: "pro"}
 	for _, tt := range []struct {
@@ -186,7 +186,7 @@ func TestAnswers(t *testing.T) {
 		{404, kind, acme, nil, other404, ""},
 		{404, kind, ``, nil, other404, ""},
 		{404, "text/plain", `{"subject":null}`, nil, other404, ""},
-		{204, "", "", nil, "status 204 No Content; that nobody has a key is told by", ""},
+		{204, "", "", nil, "status 204 No Content; the JSON", ""},
 		{200, "text/html", "<html>" + planted, nil, "not of the type application/json", ""},
 		{200, "application/jsonp", acme, nil, "not of the type application/json", ""},
 		{200, ";", acme, nil, "not of the type application/json", ""},
@@ -196,11 +196,11 @@ func TestAnswers(t *testing.T) {
 		{302, kind, acme, nil, "status 302 Found; redirections are not followed", ""},
 		{307, kind, acme, nil, "status 307 Temporary Redirect; redirections", ""},
 		{308, kind, acme, nil, "status 308 Permanent Redirect; redirections", ""},
-		{304, "", "", nil, "status 304 Not Modified; that was not the question", ""},
+		{304, "", "", nil, "status 304 Not Modified; the question was not conditional", ""},
 		{400, kind, acme, nil, "status 400 Bad Request", ""},
-		{401, kind, `{"subject":null}`, nil, "status 401 Unauthorized; see the token", ""},
-		{403, kind, `{"subject":null}`, nil, "status 403 Forbidden; see the token", ""},
-		{405, kind, `{"subject":null}`, nil, "status 405 Method Not Allowed; see the method", ""},
+		{401, kind, `{"subject":null}`, nil, "status 401 Unauthorized; check the token", ""},
+		{403, kind, `{"subject":null}`, nil, "status 403 Forbidden; check the token", ""},
+		{405, kind, `{"subject":null}`, nil, "status 405 Method Not Allowed; check the method", ""},
 		{410, kind, `{"subject":null}`, nil, "status 410 Gone", ""},
 		{429, kind, `{"subject":null}`, nil, "status 429 Too Many Requests", ""},
 		{500, kind, acme, nil, "status 500 Internal Server Error", ""},
@@ -215,7 +215,7 @@ func TestAnswers(t *testing.T) {
 		{200, kind, `[` + acme + `]`, nil, "", "it is no JSON object"},
 		{200, kind, acme + acme, nil, "", "something stands behind"},
 		{200, kind, `{"subject":"acme","subject":null}`, nil, "", "member 2 has the name"},
-		{200, kind, `{}`, nil, "", `there is no subject; that nobody has a key is told by {"subject":null}`},
+		{200, kind, `{}`, nil, "", `there is no subject; {"subject":null} says that a key is unknown`},
 		{200, kind, `{"Subject":"acme"}`, nil, "", "there is no subject"},
 		{200, kind, `{"subject":""}`, nil, "", "id: it is empty"},
 		{200, kind, `{"subject":42}`, nil, "", "subject: it is no text"},
@@ -373,9 +373,9 @@ func TestBroken(t *testing.T) {
 		{"closes", "", false, "closed before the end"},
 		{"closes in the header", head, false, "closed before the end"},
 		{"closes in the body", head + "\r\n" + acme, false, "closed before the end"},
-		{"is no HTTP", "220 " + planted + " ESMTP\r\n", false, "not HTTP"},
-		{"has a bad length", "HTTP/1.1 200 OK\r\nContent-Length: " + planted + "\r\n\r\n", false, "not HTTP"},
-		{"has a long header", head + "X: " + strings.Repeat("x", 2*maxHeader), true, "not HTTP"},
+		{"is no HTTP", "220 " + planted + " ESMTP\r\n", false, "not valid HTTP"},
+		{"has a bad length", "HTTP/1.1 200 OK\r\nContent-Length: " + planted + "\r\n\r\n", false, "not valid HTTP"},
+		{"has a long header", head + "X: " + strings.Repeat("x", 2*maxHeader), true, "not valid HTTP"},
 		{"switches protocols", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", true, "status 101"},
 	} {
 		for _, key := range []bool{false, true} {
