@@ -359,7 +359,7 @@ func TestOnStoreError(t *testing.T) {
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	defer local.Close()
 	decide := func(ctx context.Context, local window.Store, req *Request) (string, error) {
-		d, _ := newDecider(t, rs, &spend{err: boom})
+		d, _ := newDecider(t, rs, &recordingStore{err: boom})
 		d.opts.Local = local
 		v, err := decideErr(ctx, d, req)
 		if err == nil && !v.Degraded {
@@ -418,7 +418,7 @@ func TestDefaultOnStoreError(t *testing.T) {
 			}
 		}
 		local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
-		d, _ := newDecider(t, rs, &spend{err: boom})
+		d, _ := newDecider(t, rs, &recordingStore{err: boom})
 		d.opts.Local = local
 		override := request("unknown=x")
 		override.Descriptors[0].Override = &window.Limit{Hits: 1, Window: time.Minute}
@@ -459,10 +459,10 @@ func TestWhoseDeadline(t *testing.T) {
 		store window.Store
 		want  error // nil: degraded
 	}{
-		{"the store's own", t.Context(), &spend{err: context.DeadlineExceeded}, nil},
-		{"the store's own, to cancel", t.Context(), &spend{err: context.Canceled}, nil},
-		{"the caller's", late, new(stuck), context.DeadlineExceeded},
-		{"the caller is gone", gone, new(stuck), context.Canceled},
+		{"the store's own", t.Context(), &recordingStore{err: context.DeadlineExceeded}, nil},
+		{"the store's own, to cancel", t.Context(), &recordingStore{err: context.Canceled}, nil},
+		{"the caller's", late, new(stuckStore), context.DeadlineExceeded},
+		{"the caller is gone", gone, new(stuckStore), context.Canceled},
 	} {
 		got := counts{}
 		d := NewDecider(rs, Options{Store: tt.store, Meters: got, Log: zap.NewNop()})
@@ -485,7 +485,7 @@ func TestLeaseReachesTheStore(t *testing.T) {
 	if err := rs.Add(with(rule("r", leased, anyOf("r")), func(r *Rule) { r.Domain = "edge" })); err != nil {
 		t.Fatal(err)
 	}
-	s := new(spend)
+	s := new(recordingStore)
 	d := NewDecider(rs, Options{Store: s, Meters: counts{}, Log: zap.NewNop()})
 	decide(t, d, request("r=x"))
 	if got := s.checks[0].Lease; got != lease {
@@ -493,13 +493,13 @@ func TestLeaseReachesTheStore(t *testing.T) {
 	}
 }
 
-// pupil is a local store that keeps what it was told.
-type pupil struct {
+// learningStore is a local store that records the calls of Learn.
+type learningStore struct {
 	window.Store
 	told []string
 }
 
-func (p *pupil) Learn(c *window.Check, d *window.Decision) {
+func (p *learningStore) Learn(c *window.Check, d *window.Decision) {
 	p.told = append(p.told, fmt.Sprintf("%s of %d remains %d", c.Key, c.Limit.Hits, d.Remaining))
 }
 
@@ -516,12 +516,12 @@ func TestLearner(t *testing.T) {
 	defer store.Close()
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	defer local.Close()
-	p := &pupil{Store: local}
+	p := &learningStore{Store: local}
 	d := NewDecider(rs, Options{Store: store, Local: p, Meters: counts{}, Log: zap.NewNop()})
 	for range 2 {
 		decide(t, d, request("allow=x", "local=x"))
 	}
-	d = NewDecider(rs, Options{Store: &spend{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: zap.NewNop()})
+	d = NewDecider(rs, Options{Store: &recordingStore{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: zap.NewNop()})
 	decide(t, d, request("allow=x", "local=x"))
 	want := []string{"{x}:edge|local:x of 3 remains 2", "{x}:edge|local:x of 3 remains 1"}
 	if diff := cmp.Diff(want, p.told); diff != "" {
