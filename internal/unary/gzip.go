@@ -30,7 +30,7 @@ func unpackedLength(packed string) int64 {
 
 func mayUnpackTo(packed int) int { return max(unpacksAnyway, unpacksBy*packed) }
 
-var errUnpacksToMuch = errors.New("the message unpacks to more than 512 KiB and 64 times its length; send it without compression")
+var errUnpacksTooMuch = errors.New("the message unpacks to more than 512 KiB and 64 times its length; send it without compression")
 
 // bounded is the gzip of grpc-go, but it unpacks no more than mayUnpackTo says.
 type bounded struct{ encoding.Compressor }
@@ -69,7 +69,7 @@ type unpacking struct {
 func (u *unpacking) Read(p []byte) (int, error) {
 	n, err := u.counting.Read(p)
 	if u.n > mayUnpackTo(u.packed.n) {
-		return 0, errUnpacksToMuch
+		return 0, errUnpacksTooMuch
 	}
 	return n, err
 }

@@ -58,13 +58,13 @@ func (h *head) reset() {
 
 const maxFieldsKept = 64
 
-// emit is told of every field by the decoder.
-func (c *conn) emit(f hpack.HeaderField) {
-	h := &c.head
+// emit takes a field from the decoder.
+func (r *reader) emit(f hpack.HeaderField) {
+	h := &r.head
 	h.size += f.Size()
-	if h.size > c.server.o.MaxHeaderBytes {
+	if h.size > r.server.o.MaxHeaderBytes {
 		h.long = true
-		c.decoder.SetEmitEnabled(false) // the table has to be kept up, but nobody looks
+		r.decoder.SetEmitEnabled(false) // the decoder goes on, to keep its table up to date
 		return
 	}
 	if strings.HasPrefix(f.Name, ":") {
@@ -207,6 +207,15 @@ const contentType = "application/grpc"
 func isGRPC(t string) bool {
 	rest, ok := strings.CutPrefix(t, contentType)
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// subtype returns what follows application/grpc in the content type, such as +proto.
+func (h *head) subtype() string {
+	t, ok := strings.CutPrefix(h.contentType, contentType)
+	if !ok || len(t) < 2 || t[0] != '+' {
+		return ""
+	}
+	return t
 }
 
 // The encodings that are understood, beside none at all.

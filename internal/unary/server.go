@@ -243,22 +243,22 @@ const acceptPause = 100 * time.Millisecond
 
 // open serves a connection.
 func (s *Server) open(nc net.Conn) {
-	c := newConn(s, nc)
+	r := newConn(s, nc)
 	s.mu.Lock()
 	if s.stopping {
 		s.mu.Unlock()
 		_ = nc.Close() // nothing was read from it
 		return
 	}
-	s.conns[c] = struct{}{}
+	s.conns[r.conn] = struct{}{}
 	s.gone.Add(1)
 	s.mu.Unlock()
 	s.o.Meters.Opened()
 	go func() {
 		defer s.gone.Done()
-		c.serve()
+		r.serve()
 		s.mu.Lock()
-		delete(s.conns, c)
+		delete(s.conns, r.conn)
 		s.mu.Unlock()
 		s.o.Meters.Closed()
 	}()
@@ -333,7 +333,7 @@ func (s *Server) tick() {
 		all := slices.Collect(maps.Keys(s.conns))
 		s.mu.Unlock()
 		for _, c := range all {
-			c.look(s.now())
+			c.check(s.now())
 		}
 	}
 }
