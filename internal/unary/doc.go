@@ -12,9 +12,9 @@
 //
 // # A connection
 //
-// Each connection has one goroutine, which reads. [reader] is what it uses alone, and
-// [locked] is what it shares with the goroutines of handlers. It goes through these
-// states. The last four are the phases in lifetime.go.
+// Each connection has one goroutine, which reads. The type reader is what it uses alone,
+// and the type locked is what it shares with the goroutines of handlers. A connection goes
+// through these states. Serving and all later ones are the phases in lifetime.go.
 //
 //	handshake → opening → serving → draining → leaving → closed
 //	                         └──────────────────────→ failed → closed
@@ -69,7 +69,7 @@
 //   - Options.MaxMessageBytes for a message, half of it for a compressed message as it is
 //     sent. A compressed message may unpack to 512 KiB, or to 64 times its length.
 //     Unfinished messages, and the metadata of calls without a Handler, may together take
-//     1 MiB more than that. Calls beyond are answered RESOURCE_EXHAUSTED.
+//     MaxMessageBytes and 1 MiB. Calls beyond are answered RESOURCE_EXHAUSTED.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for its
 //     encoding (the end of the connection). 4 KiB for the header table of either side.
 //   - 16 KiB for a frame; 64 KiB and 1 MiB for the windows of a stream and of the

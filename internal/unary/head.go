@@ -261,14 +261,12 @@ func readMetadata(fields []hpack.HeaderField, authority string) metadata.MD {
 		}
 		md[f.Name] = append(md[f.Name], value)
 	}
-	switch host := md["host"]; {
-	case authority != "":
+	if authority != "" {
 		md[":authority"] = []string{authority}
-		delete(md, "host")
-	case host != nil:
+	} else if host := md["host"]; host != nil {
 		md[":authority"] = host
-		delete(md, "host")
 	}
+	delete(md, "host")
 	return md
 }
 

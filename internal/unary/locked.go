@@ -113,15 +113,17 @@ func (l *locked) overdue(now time.Duration) bool {
 // closedStreams are the streams that were closed last. A frame for one of them may have
 // crossed with its reset; a frame for a stream that was never opened is a fault.
 type closedStreams struct {
-	last [64]struct {
-		id       uint32
-		byServer bool // the client may not know yet
-	}
+	last [64]closedStream
 	next int
 }
 
+type closedStream struct {
+	id       uint32
+	byServer bool // the client may not know yet
+}
+
 func (s *closedStreams) add(id uint32, byServer bool) {
-	s.last[s.next].id, s.last[s.next].byServer = id, byServer
+	s.last[s.next] = closedStream{id, byServer}
 	s.next = (s.next + 1) % len(s.last)
 }
 
@@ -136,10 +138,11 @@ func (s *closedStreams) reset(id uint32) {
 	s.add(id, true)
 }
 
+// find reports whether a stream was closed lately, and whether the server has closed it.
 func (s *closedStreams) find(id uint32) (byServer, ok bool) {
-	for i := range s.last {
-		if s.last[i].id == id {
-			return s.last[i].byServer, true
+	for _, c := range s.last {
+		if c.id == id {
+			return c.byServer, true
 		}
 	}
 	return false, false
