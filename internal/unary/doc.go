@@ -19,6 +19,8 @@
 //	handshake → opening → serving → draining → leaving → closed
 //	                         └──────────────────────→ failed → closed
 //
+// What happens in them:
+//
 //   - handshake: TLS, if it is configured, and the client's preface. A client that fails
 //     here is closed without a GOAWAY.
 //   - opening: the server sends SETTINGS and a larger window. The client's first frame

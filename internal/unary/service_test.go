@@ -22,50 +22,50 @@ import (
 )
 
 // play is the name of the service that does what tests ask it to.
-const play = "/test.Play/"
+const servicePath = "/test.Play/"
 
 // A player is that service. All of its methods take and return a BytesValue.
-type player struct {
+type testService struct {
 	running, most, begun, finished atomic.Int64  // calls that wait
 	gate                           chan struct{} // Gate, Slow and Stay wait until it is closed
 }
 
-func newPlayer() *player { return &player{gate: make(chan struct{})} }
+func newTestService() *testService { return &testService{gate: make(chan struct{})} }
 
 // A deed is a method: what it makes of a message.
-type deed func(ctx context.Context, in []byte) ([]byte, error)
+type methodFunc func(ctx context.Context, in []byte) ([]byte, error)
 
 // deeds are the methods by name.
-func (p *player) deeds() map[string]deed {
-	return map[string]deed{
+func (p *testService) methodFuncs() map[string]methodFunc {
+	return map[string]methodFunc{
 		"Echo":   func(_ context.Context, in []byte) ([]byte, error) { return in, nil },
 		"Wait":   p.wait,
 		"Gate":   p.pass,
 		"Stay":   p.stay,
 		"Fail":   func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) },
-		"Tell":   tell,
+		"Tell":   describeCall,
 		"Set":    set,
-		"Large":  large,
+		"Large":  answerBytes,
 		"Panic":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },
 		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                  // a Handler that never waits
 		"Stop":   p.stay,                                                                                 // a Handler that waits
 		"Slow":   p.pass,                                                                                 // a Handler that waits
 		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) }, // a Handler that never waits
-		"Bulk":   large,                                                                                  // a Handler that never waits
+		"Bulk":   answerBytes,                                                                            // a Handler that never waits
 		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Handler that never waits
 		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Handler that waits
 	}
 }
 
 // wait runs until its context ends.
-func (p *player) wait(ctx context.Context, _ []byte) ([]byte, error) {
+func (p *testService) wait(ctx context.Context, _ []byte) ([]byte, error) {
 	defer p.enter()()
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
 // pass waits for the gate.
-func (p *player) pass(ctx context.Context, in []byte) ([]byte, error) {
+func (p *testService) pass(ctx context.Context, in []byte) ([]byte, error) {
 	defer p.enter()()
 	select {
 	case <-p.gate:
@@ -76,14 +76,14 @@ func (p *player) pass(ctx context.Context, in []byte) ([]byte, error) {
 }
 
 // stay waits for the gate, whatever becomes of the call.
-func (p *player) stay(_ context.Context, in []byte) ([]byte, error) {
+func (p *testService) stay(_ context.Context, in []byte) ([]byte, error) {
 	defer p.enter()()
 	<-p.gate
 	return in, nil
 }
 
 // enter counts a call that waits, and returns what is to be called at its end.
-func (p *player) enter() func() {
+func (p *testService) enter() func() {
 	p.begun.Add(1)
 	n := p.running.Add(1)
 	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
@@ -122,7 +122,7 @@ func failure(in string) error {
 }
 
 // tell says what a handler sees of its call.
-func tell(ctx context.Context, in []byte) ([]byte, error) {
+func describeCall(ctx context.Context, in []byte) ([]byte, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	var lines []string
 	for name, values := range md {
@@ -153,7 +153,7 @@ func set(ctx context.Context, in []byte) ([]byte, error) {
 }
 
 // large answers with as many bytes as it is asked for.
-func large(_ context.Context, in []byte) ([]byte, error) {
+func answerBytes(_ context.Context, in []byte) ([]byte, error) {
 	n, err := strconv.Atoi(string(in))
 	if err != nil || n < 0 || n > 1<<20 {
 		return nil, status.Error(codes.InvalidArgument, "how many bytes?")
@@ -162,9 +162,9 @@ func large(_ context.Context, in []byte) ([]byte, error) {
 }
 
 // desc describes the service to either server.
-func (p *player) desc() *grpc.ServiceDesc {
+func (p *testService) desc() *grpc.ServiceDesc {
 	d := &grpc.ServiceDesc{ServiceName: "test.Play", HandlerType: (*any)(nil)}
-	for name, do := range p.deeds() {
+	for name, do := range p.methodFuncs() {
 		d.Methods = append(d.Methods, grpc.MethodDesc{MethodName: name, Handler: handler(name, do)})
 	}
 	d.Streams = []grpc.StreamDesc{{
@@ -174,7 +174,7 @@ func (p *player) desc() *grpc.ServiceDesc {
 	return d
 }
 
-func handler(name string, do deed) grpc.MethodHandler {
+func handler(name string, do methodFunc) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		in := new(wrapperspb.BytesValue)
 		if err := decode(in); err != nil {
@@ -190,18 +190,18 @@ func handler(name string, do deed) grpc.MethodHandler {
 		if interceptor == nil {
 			return call(ctx, in)
 		}
-		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: play + name}, call)
+		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: servicePath + name}, call)
 	}
 }
 
 // handle gives the methods that have one their Handler.
-func (p *player) handle(s *unary.Server) {
+func (p *testService) handle(s *unary.Server) {
 	for name, waits := range map[string]bool{
 		"Ready": false, "Refuse": false, "Bulk": false, "Crash": false,
 		"Slow": true, "Stop": true, "Break": true,
 	} {
-		do := p.deeds()[name]
-		s.Handle(play+name, func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
+		do := p.methodFuncs()[name]
+		s.Handle(servicePath+name, func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
 			defer func() { recovered(recover(), &err) }()
 			if waits && !wait {
 				call.State = name
@@ -230,7 +230,7 @@ func intercept(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.U
 }
 
 // encoded does a deed with messages as they are on the wire.
-func encoded(ctx context.Context, do deed, request, answer []byte) ([]byte, error) {
+func encoded(ctx context.Context, do methodFunc, request, answer []byte) ([]byte, error) {
 	in := new(wrapperspb.BytesValue)
 	if err := proto.Unmarshal(request, in); err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)

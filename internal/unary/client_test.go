@@ -32,17 +32,17 @@ type transport interface {
 }
 
 // A kind makes servers that serve the player.
-type kind struct {
+type serverKind struct {
 	name string
-	make func(*player, unary.Options) transport
+	make func(*testService, unary.Options) transport
 }
 
 var (
-	lean     = kind{"unary", newUnary}
-	standard = kind{"standard", newStandard}
+	ours   = serverKind{"unary", newUnaryServer}
+	grpcGo = serverKind{"standard", newGRPCGoServer}
 )
 
-func newUnary(p *player, o unary.Options) transport {
+func newUnaryServer(p *testService, o unary.Options) transport {
 	o.Interceptor = intercept
 	s := unary.NewServer(o)
 	s.RegisterService(p.desc(), p)
@@ -51,7 +51,7 @@ func newUnary(p *player, o unary.Options) transport {
 }
 
 // newStandard has grpc-go do what Options say, as far as it can.
-func newStandard(p *player, o unary.Options) transport {
+func newGRPCGoServer(p *testService, o unary.Options) transport {
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(intercept),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPingInterval, PermitWithoutStream: true}),
@@ -75,18 +75,18 @@ func newStandard(p *player, o unary.Options) transport {
 }
 
 // A stage is a server that is running, with what it serves.
-type stage struct {
-	*player
+type testServer struct {
+	*testService
 	transport
-	l      *hall
+	l      *testListener
 	opened sync.Once // the gate
 }
 
 // newStage serves on l until the test ends.
-func newStage(t testing.TB, k kind, o unary.Options, l *hall) *stage {
+func startServer(t testing.TB, k serverKind, o unary.Options, l *testListener) *testServer {
 	t.Helper()
-	p := newPlayer()
-	s := &stage{player: p, transport: k.make(p, o), l: l}
+	p := newTestService()
+	s := &testServer{testService: p, transport: k.make(p, o), l: l}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -103,31 +103,33 @@ func newStage(t testing.TB, k kind, o unary.Options, l *hall) *stage {
 }
 
 // A hall is a listener that remembers its connections and what was read of each.
-type hall struct {
+type testListener struct {
 	net.Listener // nil: connections are pipes
 	calls        chan [2]net.Conn
 	closed       chan struct{}
 	close        sync.Once
 	mu           sync.Mutex
-	accepted     []*visitor
+	accepted     []*serverConn
 }
 
 // pipes returns a listener whose connections are pipes, which a bubble of synctest
 // can wait for. They buffer nothing.
-func pipes() *hall { return &hall{calls: make(chan [2]net.Conn), closed: make(chan struct{})} }
+func pipes() *testListener {
+	return &testListener{calls: make(chan [2]net.Conn), closed: make(chan struct{})}
+}
 
 // loopback returns a listener for TCP.
-func loopback(t testing.TB) *hall {
+func loopback(t testing.TB) *testListener {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &hall{Listener: l}
+	return &testListener{Listener: l}
 }
 
 // A visitor is the server's end of a connection.
-type visitor struct {
+type serverConn struct {
 	net.Conn
 	other  net.Conn // the client's end, of a pipe
 	read   atomic.Int64
@@ -136,13 +138,13 @@ type visitor struct {
 	closed atomic.Bool // and both
 }
 
-func (v *visitor) Read(b []byte) (int, error) {
+func (v *serverConn) Read(b []byte) (int, error) {
 	n, err := v.Conn.Read(b)
 	v.read.Add(int64(n))
 	return n, err
 }
 
-func (v *visitor) Write(b []byte) (int, error) {
+func (v *serverConn) Write(b []byte) (int, error) {
 	n, err := v.Conn.Write(b)
 	v.wrote.Add(int64(n))
 	return n, err
@@ -150,7 +152,7 @@ func (v *visitor) Write(b []byte) (int, error) {
 
 // CloseWrite closes the server's side alone, where connections have sides. Of pipes
 // the server is told that it has to close them.
-func (v *visitor) CloseWrite() error {
+func (v *serverConn) CloseWrite() error {
 	half, ok := v.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported
@@ -161,21 +163,21 @@ func (v *visitor) CloseWrite() error {
 }
 
 // Close notes that it was.
-func (v *visitor) Close() error {
+func (v *serverConn) Close() error {
 	v.closed.Store(true)
 	return v.Conn.Close()
 }
 
 // abandon closes the client's end, if the test has not.
-func (v *visitor) abandon() {
+func (v *serverConn) abandon() {
 	if v.other != nil {
 		v.other.Close()
 	}
 }
 
 // Accept implements net.Listener.
-func (l *hall) Accept() (net.Conn, error) {
-	v := new(visitor)
+func (l *testListener) Accept() (net.Conn, error) {
+	v := new(serverConn)
 	if l.Listener != nil {
 		c, err := l.Listener.Accept()
 		if err != nil {
@@ -197,7 +199,7 @@ func (l *hall) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *hall) Close() error {
+func (l *testListener) Close() error {
 	if l.Listener != nil {
 		return l.Listener.Close()
 	}
@@ -206,14 +208,14 @@ func (l *hall) Close() error {
 }
 
 // Addr implements net.Listener.
-func (l *hall) Addr() net.Addr {
+func (l *testListener) Addr() net.Addr {
 	if l.Listener != nil {
 		return l.Listener.Addr()
 	}
 	return &net.UnixAddr{Name: "pipe", Net: "unix"}
 }
 
-func (l *hall) conns() []*visitor {
+func (l *testListener) conns() []*serverConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.accepted)
@@ -221,7 +223,7 @@ func (l *hall) conns() []*visitor {
 
 // dial returns a connection to the server, and the server's end of it once it has
 // been accepted, if connections are made one at a time.
-func (l *hall) dial(t testing.TB) net.Conn {
+func (l *testListener) dial(t testing.TB) net.Conn {
 	t.Helper()
 	if l.Listener != nil {
 		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
@@ -240,15 +242,15 @@ func (l *hall) dial(t testing.TB) net.Conn {
 }
 
 // A wire writes frames into a buffer, in whatever order and however broken.
-type wire struct {
+type frameWriter struct {
 	bytes.Buffer
 	fr    *http2.Framer
 	enc   *hpack.Encoder
 	block bytes.Buffer
 }
 
-func newWire() *wire {
-	w := new(wire)
+func newFrameWriter() *frameWriter {
+	w := new(frameWriter)
 	w.fr = http2.NewFramer(&w.Buffer, nil)
 	w.fr.AllowIllegalWrites = true
 	w.enc = hpack.NewEncoder(&w.block)
@@ -256,15 +258,15 @@ func newWire() *wire {
 }
 
 // preface is what a client begins with.
-func (w *wire) preface(settings ...http2.Setting) {
+func (w *frameWriter) preface(settings ...http2.Setting) {
 	w.WriteString(http2.ClientPreface)
 	w.settings(settings...)
 }
 
-func (w *wire) settings(s ...http2.Setting) { must(w.fr.WriteSettings(s...)) }
+func (w *frameWriter) settings(s ...http2.Setting) { must(w.fr.WriteSettings(s...)) }
 
 // fields encodes a header block, which is valid until the next.
-func (w *wire) fields(fields []hpack.HeaderField) []byte {
+func (w *frameWriter) fields(fields []hpack.HeaderField) []byte {
 	w.block.Reset()
 	for _, f := range fields {
 		must(w.enc.WriteField(f))
@@ -272,24 +274,24 @@ func (w *wire) fields(fields []hpack.HeaderField) []byte {
 	return w.block.Bytes()
 }
 
-func (w *wire) headers(id uint32, end bool, fields []hpack.HeaderField) {
+func (w *frameWriter) headers(id uint32, end bool, fields []hpack.HeaderField) {
 	must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.fields(fields), EndStream: end, EndHeaders: true}))
 }
 
-func (w *wire) data(id uint32, end bool, b []byte) { must(w.fr.WriteData(id, end, b)) }
+func (w *frameWriter) data(id uint32, end bool, b []byte) { must(w.fr.WriteData(id, end, b)) }
 
-func (w *wire) update(id, n uint32) { must(w.fr.WriteWindowUpdate(id, n)) }
+func (w *frameWriter) update(id, n uint32) { must(w.fr.WriteWindowUpdate(id, n)) }
 
-func (w *wire) reset(id uint32, code http2.ErrCode) { must(w.fr.WriteRSTStream(id, code)) }
+func (w *frameWriter) reset(id uint32, code http2.ErrCode) { must(w.fr.WriteRSTStream(id, code)) }
 
 // call is a whole call.
-func (w *wire) call(id uint32, method string, message []byte, more ...string) {
+func (w *frameWriter) call(id uint32, method string, message []byte, more ...string) {
 	w.headers(id, false, request(method, more...))
 	w.data(id, true, framed(0, message))
 }
 
 // raw is a frame of any type and flags, whose payload is what it is.
-func (w *wire) raw(typ http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
+func (w *frameWriter) raw(typ http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
 	must(w.fr.WriteRawFrame(typ, flags, id, payload))
 }
 
@@ -304,7 +306,7 @@ func must(err error) {
 func request(method string, more ...string) []hpack.HeaderField {
 	path := method
 	if !strings.HasPrefix(method, "/") {
-		path = play + method
+		path = servicePath + method
 	}
 	fields := []hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -365,19 +367,19 @@ func content(t testing.TB, a *answer) string {
 
 // A peer is a client that may do anything. It reads all the time, unless it is made
 // deaf; acknowledges SETTINGS and PINGs and gives windows back, unless it is rude.
-type peer struct {
+type testClient struct {
 	t    testing.TB
 	conn net.Conn
 	next uint32
 
 	// turn is held to write. A channel, which a bubble can see waiting.
 	turn chan struct{}
-	w    *wire
+	w    *frameWriter
 
 	mu      sync.Mutex
-	read    *reading
+	read    *received
 	changed chan struct{} // closed at each change
-	due     *wire         // what courtesy asks for, to be written
+	due     *frameWriter  // what courtesy asks for, to be written
 	owed    chan struct{}
 	over    chan struct{} // closed when reading has ended
 	begun   chan struct{} // closed when something was sent: courtesy comes behind the preface
@@ -385,54 +387,54 @@ type peer struct {
 }
 
 // A manner is how a peer behaves.
-type manner int
+type behavior int
 
 const (
-	polite manner = iota
-	rude          // answers nothing by itself, but reads
-	deaf          // does not even read
+	acknowledging behavior = iota
+	onlyReading            // answers nothing by itself, but reads
+	notReading             // does not even read
 )
 
 // newPeer connects, without sending anything.
-func newPeer(t testing.TB, conn net.Conn, m manner) *peer {
+func newClient(t testing.TB, conn net.Conn, m behavior) *testClient {
 	t.Helper()
-	p := &peer{
-		t: t, conn: conn, next: 1, turn: make(chan struct{}, 1), w: newWire(),
-		read: newReading(), changed: make(chan struct{}), due: newWire(), owed: make(chan struct{}, 1), over: make(chan struct{}), begun: make(chan struct{}),
+	p := &testClient{
+		t: t, conn: conn, next: 1, turn: make(chan struct{}, 1), w: newFrameWriter(),
+		read: newReceived(), changed: make(chan struct{}), due: newFrameWriter(), owed: make(chan struct{}, 1), over: make(chan struct{}), begun: make(chan struct{}),
 	}
 	t.Cleanup(func() { p.close() })
 	switch m {
-	case polite:
-		go p.courtesy()
-		go p.listen(true)
-	case rude:
-		go p.listen(false)
-	case deaf:
+	case acknowledging:
+		go p.writeAcknowledgements()
+		go p.readFrames(true)
+	case onlyReading:
+		go p.readFrames(false)
+	case notReading:
 	}
 	return p
 }
 
 // open has calls that wait answered.
-func (s *stage) open() { s.opened.Do(func() { close(s.gate) }) }
+func (s *testServer) open() { s.opened.Do(func() { close(s.gate) }) }
 
 // connect connects and begins, politely.
-func (s *stage) connect(t testing.TB, settings ...http2.Setting) *peer {
+func (s *testServer) connect(t testing.TB, settings ...http2.Setting) *testClient {
 	t.Helper()
-	return s.visit(t, polite, settings...)
+	return s.connectAs(t, acknowledging, settings...)
 }
 
 // visit connects and begins.
-func (s *stage) visit(t testing.TB, m manner, settings ...http2.Setting) *peer {
+func (s *testServer) connectAs(t testing.TB, m behavior, settings ...http2.Setting) *testClient {
 	t.Helper()
-	p := newPeer(t, s.l.dial(t), m)
-	p.send(func(w *wire) { w.preface(settings...) })
+	p := newClient(t, s.l.dial(t), m)
+	p.send(func(w *frameWriter) { w.preface(settings...) })
 	return p
 }
 
-func (p *peer) close() { p.conn.Close() }
+func (p *testClient) close() { p.conn.Close() }
 
 // try writes what f makes, in one Write.
-func (p *peer) try(f func(*wire)) error {
+func (p *testClient) try(f func(*frameWriter)) error {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
 	f(p.w)
@@ -443,7 +445,7 @@ func (p *peer) try(f func(*wire)) error {
 }
 
 // send is try, of what must be possible.
-func (p *peer) send(f func(*wire)) {
+func (p *testClient) send(f func(*frameWriter)) {
 	p.t.Helper()
 	if err := p.try(f); err != nil {
 		p.t.Fatalf("write: %v; read so far: %v", err, p.told())
@@ -451,14 +453,14 @@ func (p *peer) send(f func(*wire)) {
 }
 
 // frames says how large frames may become.
-func (p *peer) frames(n int) {
+func (p *testClient) frames(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read.frame = max(p.read.frame, n)
 }
 
 // listen reads until the connection ends.
-func (p *peer) listen(polite bool) {
+func (p *testClient) readFrames(acknowledging bool) {
 	defer close(p.over)
 	fr := http2.NewFramer(nil, p.conn)
 	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -472,7 +474,7 @@ func (p *peer) listen(polite bool) {
 			}
 		} else {
 			p.read.take(f)
-			if polite {
+			if acknowledging {
 				p.owe(f)
 			}
 		}
@@ -493,7 +495,7 @@ func gone(err error) bool {
 
 // owe notes what a frame is to be answered with. It never waits: a server that
 // waits for its own answers to be read is read on.
-func (p *peer) owe(f http2.Frame) {
+func (p *testClient) owe(f http2.Frame) {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
 		if f.IsAck() {
@@ -523,7 +525,7 @@ func (p *peer) owe(f http2.Frame) {
 }
 
 // courtesy writes what is owed.
-func (p *peer) courtesy() {
+func (p *testClient) writeAcknowledgements() {
 	select {
 	case <-p.begun:
 	case <-p.over:
@@ -546,7 +548,7 @@ func (p *peer) courtesy() {
 }
 
 // until waits until something is true of what was read, or nothing more will be.
-func (p *peer) until(ok func(*reading) bool) bool {
+func (p *testClient) waitUntil(ok func(*received) bool) bool {
 	late := time.NewTimer(soon)
 	defer late.Stop()
 	for {
@@ -565,15 +567,15 @@ func (p *peer) until(ok func(*reading) bool) bool {
 }
 
 // await is until, of what must come.
-func (p *peer) await(what string, ok func(*reading) bool) {
+func (p *testClient) waitFor(what string, ok func(*received) bool) {
 	p.t.Helper()
-	if !p.until(ok) {
+	if !p.waitUntil(ok) {
 		p.t.Fatalf("no %s; read so far: %v", what, p.told())
 	}
 }
 
 // told says what was read, for errors.
-func (p *peer) told() string {
+func (p *testClient) told() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var b strings.Builder
@@ -585,7 +587,7 @@ func (p *peer) told() string {
 		}
 		b.WriteString(strings.Join([]string{"stream", strconv.Itoa(int(id)), a.String()}, " ") + "; ")
 	}
-	for _, g := range p.read.farewells {
+	for _, g := range p.read.goAways {
 		b.WriteString("GOAWAY " + g.code.String() + " " + g.debug + " last " + strconv.Itoa(int(g.last)) + "; ")
 	}
 	if p.read.err != nil {
@@ -595,21 +597,21 @@ func (p *peer) told() string {
 }
 
 // farewells returns the GOAWAYs so far.
-func (p *peer) farewells() []farewell {
+func (p *testClient) goAways() []goAway {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.read.farewells)
+	return slices.Clone(p.read.goAways)
 }
 
 // pings returns how many PINGs have come, and how many answers to PINGs.
-func (p *peer) pings() (asked, answered int) {
+func (p *testClient) pings() (asked, answered int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.read.pings), len(p.read.pongs)
 }
 
 // sofar returns what has come on a stream.
-func (p *peer) sofar(id uint32) *answer {
+func (p *testClient) answerSoFar(id uint32) *answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := *p.read.of(id)
@@ -617,34 +619,34 @@ func (p *peer) sofar(id uint32) *answer {
 }
 
 // start begins a call whose message has ended.
-func (p *peer) start(method string, message []byte, more ...string) uint32 {
+func (p *testClient) start(method string, message []byte, more ...string) uint32 {
 	p.t.Helper()
 	id := p.next
 	p.next += 2
-	p.send(func(w *wire) { w.call(id, method, message, more...) })
+	p.send(func(w *frameWriter) { w.call(id, method, message, more...) })
 	return id
 }
 
 // answer waits for the end of a call.
-func (p *peer) answer(id uint32) *answer {
+func (p *testClient) answer(id uint32) *answer {
 	p.t.Helper()
-	p.await("answer on stream "+strconv.Itoa(int(id)), func(r *reading) bool { return r.of(id).over() })
-	return p.sofar(id)
+	p.waitFor("answer on stream "+strconv.Itoa(int(id)), func(r *received) bool { return r.of(id).over() })
+	return p.answerSoFar(id)
 }
 
 // call calls and waits for the answer.
-func (p *peer) call(method string, message []byte, more ...string) *answer {
+func (p *testClient) call(method string, message []byte, more ...string) *answer {
 	p.t.Helper()
 	return p.answer(p.start(method, message, more...))
 }
 
 // echo makes sure that calls are answered.
-func (p *peer) echo() {
+func (p *testClient) echo() {
 	p.t.Helper()
 	p.mustEcho("Echo")
 }
 
-func (p *peer) mustEcho(method string) {
+func (p *testClient) mustEcho(method string) {
 	p.t.Helper()
 	a := p.call(method, value("hello"))
 	if a.last("grpc-status") != "0" || content(p.t, a) != "hello" {
@@ -653,21 +655,21 @@ func (p *peer) mustEcho(method string) {
 }
 
 // farewell waits for a GOAWAY.
-func (p *peer) farewell() farewell {
+func (p *testClient) goAway() goAway {
 	p.t.Helper()
-	p.await("GOAWAY", func(r *reading) bool { return len(r.farewells) > 0 })
+	p.waitFor("GOAWAY", func(r *received) bool { return len(r.goAways) > 0 })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.read.farewells[len(p.read.farewells)-1]
+	return p.read.goAways[len(p.read.goAways)-1]
 }
 
 // ended waits until the server has closed the connection.
-func (p *peer) ended() {
+func (p *testClient) ended() {
 	p.t.Helper()
-	p.endedIn(soon)
+	p.waitClosedIn(soon)
 }
 
-func (p *peer) endedIn(d time.Duration) {
+func (p *testClient) waitClosedIn(d time.Duration) {
 	p.t.Helper()
 	select {
 	case <-p.over:
@@ -677,7 +679,7 @@ func (p *peer) endedIn(d time.Duration) {
 }
 
 // alive says whether nothing has ended the connection yet.
-func (p *peer) alive() bool {
+func (p *testClient) alive() bool {
 	select {
 	case <-p.over:
 		return false
@@ -687,7 +689,7 @@ func (p *peer) alive() bool {
 }
 
 // sound makes sure that the server has sent nothing that it must not.
-func (p *peer) sound() {
+func (p *testClient) checkFaults() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()

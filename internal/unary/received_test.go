@@ -71,7 +71,7 @@ func (a *answer) String() string {
 }
 
 // A farewell is a GOAWAY.
-type farewell struct {
+type goAway struct {
 	code  http2.ErrCode
 	last  uint32
 	debug string
@@ -79,28 +79,28 @@ type farewell struct {
 
 // A reading is what a client has read of a connection. It notes what a server must
 // not send, as far as that can be seen without knowing what the client has sent.
-type reading struct {
-	answers   map[uint32]*answer
-	settings  map[http2.SettingID]uint32
-	first     bool      // a frame has been read
-	acked     int       // SETTINGS of the client that were acknowledged
-	pings     [][8]byte // of the server
-	pongs     [][8]byte
-	window    int64 // what WINDOW_UPDATEs of stream 0 came to
-	windows   map[uint32]int64
-	farewells []farewell
-	frame     int // the largest that may come
-	data      int // bytes of flow control that were used up
-	faults    []string
-	err       error // what reading ended with
+type received struct {
+	answers  map[uint32]*answer
+	settings map[http2.SettingID]uint32
+	first    bool      // a frame has been read
+	acked    int       // SETTINGS of the client that were acknowledged
+	pings    [][8]byte // of the server
+	pongs    [][8]byte
+	window   int64 // what WINDOW_UPDATEs of stream 0 came to
+	windows  map[uint32]int64
+	goAways  []goAway
+	frame    int // the largest that may come
+	data     int // bytes of flow control that were used up
+	faults   []string
+	err      error // what reading ended with
 }
 
-func newReading() *reading {
-	return &reading{frame: 1 << 14, answers: map[uint32]*answer{}, settings: map[http2.SettingID]uint32{}, windows: map[uint32]int64{}}
+func newReceived() *received {
+	return &received{frame: 1 << 14, answers: map[uint32]*answer{}, settings: map[http2.SettingID]uint32{}, windows: map[uint32]int64{}}
 }
 
 // fault notes something that a server must not do.
-func (r *reading) fault(format string, args ...any) {
+func (r *received) fault(format string, args ...any) {
 	if len(r.faults) > 5 {
 		return
 	}
@@ -108,7 +108,7 @@ func (r *reading) fault(format string, args ...any) {
 }
 
 // of returns the answer on a stream.
-func (r *reading) of(id uint32) *answer {
+func (r *received) of(id uint32) *answer {
 	a := r.answers[id]
 	if a == nil {
 		a = &answer{}
@@ -118,7 +118,7 @@ func (r *reading) of(id uint32) *answer {
 }
 
 // take is told of each frame, which it keeps nothing of.
-func (r *reading) take(f http2.Frame) {
+func (r *received) take(f http2.Frame) {
 	h := f.Header()
 	// Who does not speak HTTP/2 is told so before anything else.
 	if !r.first && h.Type != http2.FrameGoAway && (h.Type != http2.FrameSettings || h.Flags.Has(http2.FlagSettingsAck)) {
@@ -173,18 +173,18 @@ func (r *reading) take(f http2.Frame) {
 			r.windows[h.StreamID] += int64(f.Increment)
 		}
 	case *http2.GoAwayFrame:
-		g := farewell{f.ErrCode, f.LastStreamID, string(f.DebugData())}
-		if n := len(r.farewells); n > 0 && g.last > r.farewells[n-1].last {
-			r.fault("GOAWAY takes back what it has said: %v after %v", g, r.farewells[n-1])
+		g := goAway{f.ErrCode, f.LastStreamID, string(f.DebugData())}
+		if n := len(r.goAways); n > 0 && g.last > r.goAways[n-1].last {
+			r.fault("GOAWAY takes back what it has said: %v after %v", g, r.goAways[n-1])
 		}
-		r.farewells = append(r.farewells, g)
+		r.goAways = append(r.goAways, g)
 	default:
 		r.fault("a frame that no server of unary methods sends: %v", h)
 	}
 }
 
 // headers is told of HEADERS: the first on a stream answer, the second end it.
-func (r *reading) headers(f *http2.MetaHeadersFrame) {
+func (r *received) headers(f *http2.MetaHeadersFrame) {
 	a := r.of(f.StreamID)
 	if a.over() {
 		r.fault("HEADERS after the end: %v", a)
