@@ -23,7 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// A transport is either server.
+// A transport is one of the two servers.
 type transport interface {
 	grpc.ServiceRegistrar
 	Serve(net.Listener) error
@@ -31,7 +31,7 @@ type transport interface {
 	Stop()
 }
 
-// A kind makes servers that serve the player.
+// A serverKind makes servers with the test service.
 type serverKind struct {
 	name string
 	make func(*testService, unary.Options) transport
@@ -39,7 +39,7 @@ type serverKind struct {
 
 var (
 	ours   = serverKind{"unary", newUnaryServer}
-	grpcGo = serverKind{"standard", newGRPCGoServer}
+	grpcGo = serverKind{"grpc-go", newGRPCGoServer}
 )
 
 func newUnaryServer(p *testService, o unary.Options) transport {
@@ -50,7 +50,7 @@ func newUnaryServer(p *testService, o unary.Options) transport {
 	return s
 }
 
-// newStandard has grpc-go do what Options say, as far as it can.
+// newGRPCGoServer configures grpc-go like the options, as far as it can.
 func newGRPCGoServer(p *testService, o unary.Options) transport {
 	options := []grpc.ServerOption{
 		grpc.UnaryInterceptor(intercept),
@@ -74,15 +74,15 @@ func newGRPCGoServer(p *testService, o unary.Options) transport {
 	return s
 }
 
-// A stage is a server that is running, with what it serves.
+// A testServer is a running server with its test service.
 type testServer struct {
 	*testService
 	transport
 	l      *testListener
-	opened sync.Once // the gate
+	opened sync.Once // opens the gate
 }
 
-// newStage serves on l until the test ends.
+// startServer serves on l until the test ends.
 func startServer(t testing.TB, k serverKind, o unary.Options, l *testListener) *testServer {
 	t.Helper()
 	p := newTestService()
@@ -90,32 +90,32 @@ func startServer(t testing.TB, k serverKind, o unary.Options, l *testListener) *
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
-		s.open()
+		s.openGate()
 		s.Stop()
 		if err := <-done; err != nil {
 			t.Errorf("Serve returned %v", err)
 		}
 		for _, c := range l.conns() {
-			c.abandon()
+			c.closeClient()
 		}
 	})
 	return s
 }
 
-// A hall is a listener that remembers its connections and what was read of each.
+// A testListener is a listener that keeps its connections.
 type testListener struct {
 	net.Listener // nil: connections are pipes
-	calls        chan [2]net.Conn
+	dialed       chan [2]net.Conn
 	closed       chan struct{}
 	close        sync.Once
 	mu           sync.Mutex
 	accepted     []*serverConn
 }
 
-// pipes returns a listener whose connections are pipes, which a bubble of synctest
-// can wait for. They buffer nothing.
+// pipes returns a listener whose connections are pipes, for bubbles of synctest. Pipes
+// have no buffer.
 func pipes() *testListener {
-	return &testListener{calls: make(chan [2]net.Conn), closed: make(chan struct{})}
+	return &testListener{dialed: make(chan [2]net.Conn), closed: make(chan struct{})}
 }
 
 // loopback returns a listener for TCP.
@@ -128,14 +128,14 @@ func loopback(t testing.TB) *testListener {
 	return &testListener{Listener: l}
 }
 
-// A visitor is the server's end of a connection.
+// A serverConn is the server's end of a connection.
 type serverConn struct {
 	net.Conn
-	other  net.Conn // the client's end, of a pipe
+	other  net.Conn // the client's end of a pipe; nil for TCP
 	read   atomic.Int64
 	wrote  atomic.Int64
 	ended  atomic.Bool // the server has closed its side
-	closed atomic.Bool // and both
+	closed atomic.Bool // the server has closed both sides
 }
 
 func (v *serverConn) Read(b []byte) (int, error) {
@@ -150,8 +150,8 @@ func (v *serverConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite closes the server's side alone, where connections have sides. Of pipes
-// the server is told that it has to close them.
+// CloseWrite closes the server's side alone. Pipes do not support that, and the server
+// closes them.
 func (v *serverConn) CloseWrite() error {
 	half, ok := v.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -162,14 +162,14 @@ func (v *serverConn) CloseWrite() error {
 	return err
 }
 
-// Close notes that it was.
+// Close notes that the connection was closed.
 func (v *serverConn) Close() error {
 	v.closed.Store(true)
 	return v.Conn.Close()
 }
 
-// abandon closes the client's end, if the test has not.
-func (v *serverConn) abandon() {
+// closeClient closes the client's end of a pipe.
+func (v *serverConn) closeClient() {
 	if v.other != nil {
 		v.other.Close()
 	}
@@ -186,7 +186,7 @@ func (l *testListener) Accept() (net.Conn, error) {
 		v.Conn = c
 	} else {
 		select {
-		case ends := <-l.calls:
+		case ends := <-l.dialed:
 			v.other, v.Conn = ends[0], ends[1]
 		case <-l.closed:
 			return nil, net.ErrClosed
@@ -221,8 +221,7 @@ func (l *testListener) conns() []*serverConn {
 	return slices.Clone(l.accepted)
 }
 
-// dial returns a connection to the server, and the server's end of it once it has
-// been accepted, if connections are made one at a time.
+// dial returns the client's end of a new connection.
 func (l *testListener) dial(t testing.TB) net.Conn {
 	t.Helper()
 	if l.Listener != nil {
@@ -234,14 +233,14 @@ func (l *testListener) dial(t testing.TB) net.Conn {
 	}
 	near, far := net.Pipe()
 	select {
-	case l.calls <- [2]net.Conn{near, far}:
+	case l.dialed <- [2]net.Conn{near, far}:
 	case <-l.closed:
 		t.Fatal("dialled a listener that is closed")
 	}
 	return near
 }
 
-// A wire writes frames into a buffer, in whatever order and however broken.
+// A frameWriter writes frames into a buffer. It does not check them.
 type frameWriter struct {
 	bytes.Buffer
 	fr    *http2.Framer
@@ -257,7 +256,7 @@ func newFrameWriter() *frameWriter {
 	return w
 }
 
-// preface is what a client begins with.
+// preface writes the preface and the first SETTINGS of a client.
 func (w *frameWriter) preface(settings ...http2.Setting) {
 	w.WriteString(http2.ClientPreface)
 	w.settings(settings...)
@@ -265,7 +264,7 @@ func (w *frameWriter) preface(settings ...http2.Setting) {
 
 func (w *frameWriter) settings(s ...http2.Setting) { must(w.fr.WriteSettings(s...)) }
 
-// fields encodes a header block, which is valid until the next.
+// fields encodes a header block, which is valid until the next call.
 func (w *frameWriter) fields(fields []hpack.HeaderField) []byte {
 	w.block.Reset()
 	for _, f := range fields {
@@ -284,13 +283,13 @@ func (w *frameWriter) update(id, n uint32) { must(w.fr.WriteWindowUpdate(id, n))
 
 func (w *frameWriter) reset(id uint32, code http2.ErrCode) { must(w.fr.WriteRSTStream(id, code)) }
 
-// call is a whole call.
+// call writes all frames of a call.
 func (w *frameWriter) call(id uint32, method string, message []byte, more ...string) {
 	w.headers(id, false, request(method, more...))
 	w.data(id, true, framed(0, message))
 }
 
-// raw is a frame of any type and flags, whose payload is what it is.
+// raw writes a frame of any type, flags and payload.
 func (w *frameWriter) raw(typ http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
 	must(w.fr.WriteRawFrame(typ, flags, id, payload))
 }
@@ -301,8 +300,8 @@ func must(err error) {
 	}
 }
 
-// request is the header fields of a call. more are fields as "name: value", which
-// take the place of those of the same name; "-name" takes one away.
+// request returns the header fields of a call. more are fields as "name: value", which
+// replace those of the same name; "-name" removes one.
 func request(method string, more ...string) []hpack.HeaderField {
 	path := method
 	if !strings.HasPrefix(method, "/") {
@@ -334,13 +333,13 @@ func request(method string, more ...string) []hpack.HeaderField {
 	return fields
 }
 
-// framed is a message with its prefix.
+// framed returns a message with its prefix.
 func framed(flag byte, message []byte) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(message)))
 	return append(b, message...)
 }
 
-// value is an encoded BytesValue.
+// value returns an encoded BytesValue.
 func value(s string) []byte {
 	if s == "" {
 		return nil
@@ -348,7 +347,7 @@ func value(s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), s)
 }
 
-// content is what is in an encoded BytesValue that came as one whole message.
+// content returns the value of an answer that is one BytesValue.
 func content(t testing.TB, a *answer) string {
 	t.Helper()
 	if len(a.data) < 5 || a.data[0] != 0 || int(binary.BigEndian.Uint32(a.data[1:])) != len(a.data)-5 {
@@ -365,42 +364,43 @@ func content(t testing.TB, a *answer) string {
 	return v
 }
 
-// A peer is a client that may do anything. It reads all the time, unless it is made
-// deaf; acknowledges SETTINGS and PINGs and gives windows back, unless it is rude.
+// A testClient is a client that can send anything. Its behavior says what it does on its
+// own.
 type testClient struct {
 	t    testing.TB
 	conn net.Conn
 	next uint32
 
-	// turn is held to write. A channel, which a bubble can see waiting.
-	turn chan struct{}
-	w    *frameWriter
+	// writing holds a value while a goroutine writes. It is a channel, because bubbles of
+	// synctest do not wait for a mutex.
+	writing chan struct{}
+	w       *frameWriter
 
 	mu      sync.Mutex
 	read    *received
-	changed chan struct{} // closed at each change
-	due     *frameWriter  // what courtesy asks for, to be written
-	owed    chan struct{}
+	changed chan struct{} // closed when something was read
+	acks    *frameWriter  // acknowledgements to be written
+	acksDue chan struct{}
 	over    chan struct{} // closed when reading has ended
-	begun   chan struct{} // closed when something was sent: courtesy comes behind the preface
+	begun   chan struct{} // closed when something was sent: acknowledgements follow the preface
 	begin   sync.Once
 }
 
-// A manner is how a peer behaves.
+// A behavior is what a testClient does on its own.
 type behavior int
 
 const (
 	acknowledging behavior = iota
-	onlyReading            // answers nothing by itself, but reads
-	notReading             // does not even read
+	onlyReading            // reads, but acknowledges nothing
+	notReading             // does not read
 )
 
-// newPeer connects, without sending anything.
+// newClient returns a client that has sent nothing yet.
 func newClient(t testing.TB, conn net.Conn, m behavior) *testClient {
 	t.Helper()
 	p := &testClient{
-		t: t, conn: conn, next: 1, turn: make(chan struct{}, 1), w: newFrameWriter(),
-		read: newReceived(), changed: make(chan struct{}), due: newFrameWriter(), owed: make(chan struct{}, 1), over: make(chan struct{}), begun: make(chan struct{}),
+		t: t, conn: conn, next: 1, writing: make(chan struct{}, 1), w: newFrameWriter(),
+		read: newReceived(), changed: make(chan struct{}), acks: newFrameWriter(), acksDue: make(chan struct{}, 1), over: make(chan struct{}), begun: make(chan struct{}),
 	}
 	t.Cleanup(func() { p.close() })
 	switch m {
@@ -414,16 +414,16 @@ func newClient(t testing.TB, conn net.Conn, m behavior) *testClient {
 	return p
 }
 
-// open has calls that wait answered.
-func (s *testServer) open() { s.opened.Do(func() { close(s.gate) }) }
+// openGate lets the calls that wait for the gate go on.
+func (s *testServer) openGate() { s.opened.Do(func() { close(s.gate) }) }
 
-// connect connects and begins, politely.
+// connect returns an acknowledging client that has sent its preface.
 func (s *testServer) connect(t testing.TB, settings ...http2.Setting) *testClient {
 	t.Helper()
 	return s.connectAs(t, acknowledging, settings...)
 }
 
-// visit connects and begins.
+// connectAs returns a client that has sent its preface.
 func (s *testServer) connectAs(t testing.TB, m behavior, settings ...http2.Setting) *testClient {
 	t.Helper()
 	p := newClient(t, s.l.dial(t), m)
@@ -433,10 +433,10 @@ func (s *testServer) connectAs(t testing.TB, m behavior, settings ...http2.Setti
 
 func (p *testClient) close() { p.conn.Close() }
 
-// try writes what f makes, in one Write.
-func (p *testClient) try(f func(*frameWriter)) error {
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
+// tryToSend sends what f writes, in one Write.
+func (p *testClient) tryToSend(f func(*frameWriter)) error {
+	p.writing <- struct{}{}
+	defer func() { <-p.writing }()
 	f(p.w)
 	_, err := p.w.WriteTo(p.conn)
 	p.begin.Do(func() { close(p.begun) })
@@ -444,22 +444,22 @@ func (p *testClient) try(f func(*frameWriter)) error {
 	return err
 }
 
-// send is try, of what must be possible.
+// send sends what f writes. The test fails if that is not possible.
 func (p *testClient) send(f func(*frameWriter)) {
 	p.t.Helper()
-	if err := p.try(f); err != nil {
-		p.t.Fatalf("write: %v; read so far: %v", err, p.told())
+	if err := p.tryToSend(f); err != nil {
+		p.t.Fatalf("write: %v; read so far: %v", err, p.describe())
 	}
 }
 
-// frames says how large frames may become.
+// frames allows the server to send frames of n bytes.
 func (p *testClient) frames(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read.frame = max(p.read.frame, n)
 }
 
-// listen reads until the connection ends.
+// readFrames reads until the connection ends.
 func (p *testClient) readFrames(acknowledging bool) {
 	defer close(p.over)
 	fr := http2.NewFramer(nil, p.conn)
@@ -473,9 +473,9 @@ func (p *testClient) readFrames(acknowledging bool) {
 				p.read.fault("what cannot be read: %v (%v)", err, fr.ErrorDetail())
 			}
 		} else {
-			p.read.take(f)
+			p.read.record(f)
 			if acknowledging {
-				p.owe(f)
+				p.acknowledge(f)
 			}
 		}
 		close(p.changed)
@@ -487,44 +487,44 @@ func (p *testClient) readFrames(acknowledging bool) {
 	}
 }
 
-// gone says whether a connection was closed or reset, as opposed to broken.
+// gone reports whether err says that the connection was closed or reset.
 func gone(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
 
-// owe notes what a frame is to be answered with. It never waits: a server that
-// waits for its own answers to be read is read on.
-func (p *testClient) owe(f http2.Frame) {
+// acknowledge prepares the acknowledgement of a frame. It does not wait, so that the
+// client reads on.
+func (p *testClient) acknowledge(f http2.Frame) {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
 		if f.IsAck() {
 			return
 		}
-		must(p.due.fr.WriteSettingsAck())
+		must(p.acks.fr.WriteSettingsAck())
 	case *http2.PingFrame:
 		if f.IsAck() {
 			return
 		}
-		must(p.due.fr.WritePing(true, f.Data))
+		must(p.acks.fr.WritePing(true, f.Data))
 	case *http2.DataFrame:
 		if f.Length == 0 {
 			return
 		}
-		p.due.update(0, f.Length)
+		p.acks.update(0, f.Length)
 		if !f.StreamEnded() {
-			p.due.update(f.StreamID, f.Length)
+			p.acks.update(f.StreamID, f.Length)
 		}
 	default:
 		return
 	}
 	select {
-	case p.owed <- struct{}{}:
+	case p.acksDue <- struct{}{}:
 	default:
 	}
 }
 
-// courtesy writes what is owed.
+// writeAcknowledgements writes the acknowledgements that are prepared.
 func (p *testClient) writeAcknowledgements() {
 	select {
 	case <-p.begun:
@@ -533,21 +533,22 @@ func (p *testClient) writeAcknowledgements() {
 	}
 	for {
 		select {
-		case <-p.owed:
+		case <-p.acksDue:
 		case <-p.over:
 			return
 		}
-		p.turn <- struct{}{}
+		p.writing <- struct{}{}
 		p.mu.Lock()
-		b := slices.Clone(p.due.Bytes())
-		p.due.Reset()
+		b := slices.Clone(p.acks.Bytes())
+		p.acks.Reset()
 		p.mu.Unlock()
 		_, _ = p.conn.Write(b)
-		<-p.turn
+		<-p.writing
 	}
 }
 
-// until waits until something is true of what was read, or nothing more will be.
+// waitUntil waits until ok is true, the connection ends, or soon has passed. It reports
+// whether ok is true.
 func (p *testClient) waitUntil(ok func(*received) bool) bool {
 	late := time.NewTimer(soon)
 	defer late.Stop()
@@ -566,16 +567,16 @@ func (p *testClient) waitUntil(ok func(*received) bool) bool {
 	}
 }
 
-// await is until, of what must come.
+// waitFor is waitUntil for a condition that must become true.
 func (p *testClient) waitFor(what string, ok func(*received) bool) {
 	p.t.Helper()
 	if !p.waitUntil(ok) {
-		p.t.Fatalf("no %s; read so far: %v", what, p.told())
+		p.t.Fatalf("no %s; read so far: %v", what, p.describe())
 	}
 }
 
-// told says what was read, for errors.
-func (p *testClient) told() string {
+// describe returns what was read, for errors.
+func (p *testClient) describe() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var b strings.Builder
@@ -596,21 +597,21 @@ func (p *testClient) told() string {
 	return b.String()
 }
 
-// farewells returns the GOAWAYs so far.
+// goAways returns the GOAWAYs so far.
 func (p *testClient) goAways() []goAway {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.read.goAways)
 }
 
-// pings returns how many PINGs have come, and how many answers to PINGs.
+// pings returns how many PINGs were received, and how many answers to PINGs.
 func (p *testClient) pings() (asked, answered int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.read.pings), len(p.read.pongs)
 }
 
-// sofar returns what has come on a stream.
+// answerSoFar returns what was received on a stream.
 func (p *testClient) answerSoFar(id uint32) *answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -618,7 +619,7 @@ func (p *testClient) answerSoFar(id uint32) *answer {
 	return &a
 }
 
-// start begins a call whose message has ended.
+// start sends a call and returns its stream.
 func (p *testClient) start(method string, message []byte, more ...string) uint32 {
 	p.t.Helper()
 	id := p.next
@@ -627,20 +628,20 @@ func (p *testClient) start(method string, message []byte, more ...string) uint32
 	return id
 }
 
-// answer waits for the end of a call.
+// answer waits for the end of a call and returns its answer.
 func (p *testClient) answer(id uint32) *answer {
 	p.t.Helper()
 	p.waitFor("answer on stream "+strconv.Itoa(int(id)), func(r *received) bool { return r.of(id).over() })
 	return p.answerSoFar(id)
 }
 
-// call calls and waits for the answer.
+// call sends a call and returns its answer.
 func (p *testClient) call(method string, message []byte, more ...string) *answer {
 	p.t.Helper()
 	return p.answer(p.start(method, message, more...))
 }
 
-// echo makes sure that calls are answered.
+// echo checks that calls are answered.
 func (p *testClient) echo() {
 	p.t.Helper()
 	p.mustEcho("Echo")
@@ -654,7 +655,7 @@ func (p *testClient) mustEcho(method string) {
 	}
 }
 
-// farewell waits for a GOAWAY.
+// goAway waits for a GOAWAY and returns the last one.
 func (p *testClient) goAway() goAway {
 	p.t.Helper()
 	p.waitFor("GOAWAY", func(r *received) bool { return len(r.goAways) > 0 })
@@ -663,8 +664,8 @@ func (p *testClient) goAway() goAway {
 	return p.read.goAways[len(p.read.goAways)-1]
 }
 
-// ended waits until the server has closed the connection.
-func (p *testClient) ended() {
+// waitClosed waits until the server has closed the connection.
+func (p *testClient) waitClosed() {
 	p.t.Helper()
 	p.waitClosedIn(soon)
 }
@@ -674,11 +675,11 @@ func (p *testClient) waitClosedIn(d time.Duration) {
 	select {
 	case <-p.over:
 	case <-time.After(d):
-		p.t.Fatalf("the connection is still open; read so far: %v", p.told())
+		p.t.Fatalf("the connection is still open; read so far: %v", p.describe())
 	}
 }
 
-// alive says whether nothing has ended the connection yet.
+// alive reports whether the connection is open.
 func (p *testClient) alive() bool {
 	select {
 	case <-p.over:
@@ -688,7 +689,7 @@ func (p *testClient) alive() bool {
 	}
 }
 
-// sound makes sure that the server has sent nothing that it must not.
+// checkFaults fails the test if the server has sent what it must not send.
 func (p *testClient) checkFaults() {
 	p.t.Helper()
 	p.mu.Lock()

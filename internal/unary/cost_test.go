@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestWhatFramesCost reads one frame while many answers wait for windows. Frames that
-// change no window must not go through the waiting streams; frames that go through
+// TestWhatFramesCost reads one frame while many answers wait for windows. A frame that
+// changes no window must not go through the waiting streams. A frame that goes through
 // them must cost tokens in proportion.
 func TestWhatFramesCost(t *testing.T) {
 	const waiting = 3200

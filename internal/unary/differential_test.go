@@ -20,34 +20,34 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// limits are what both servers are told.
+// limits are the options of both servers.
 var limits = unary.Options{
 	MaxMessageBytes: 4096, MaxStreams: 8, MaxHeaderBytes: 8192,
 	MinPingInterval: time.Nanosecond, // and scripts let time pass before each PING
 	WriteTimeout:    time.Hour,       // longer than any script leaves windows closed
 }
 
-// A step is something that a script does, after which the server comes to rest.
+// A step is one action of a script. After it the script waits until the server is idle.
 type step struct {
 	what string
-	do   func(*run)
-	last bool // lean ends the connection
+	do   func(*scriptRun)
+	last bool // unary ends the connection here
 }
 
-// A run is a script being played to one server.
-type run struct {
+// A scriptRun is a script that runs against one server.
+type scriptRun struct {
 	s *testServer
 	p *testClient
 
-	opened  map[uint32]string // streams, by what was asked
+	opened  map[uint32]string // the requests by stream
 	window  int64             // what the server may send on the connection
-	initial int64             // and on a stream, besides updates
+	initial int64             // and on a stream, without updates
 	updates map[uint32]int64
-	given   map[uint32]bool // streams that the script has reset before they were over
+	givenUp map[uint32]bool // streams that the script has reset before their answer was over
 	faults  []string
 }
 
-// outcome is what a script has come to.
+// An outcome is what a script has received.
 type outcome struct {
 	streams map[uint32]answer
 	asked   map[uint32]string
@@ -58,8 +58,8 @@ type outcome struct {
 	faults  []string
 }
 
-// play plays a script. Nothing in it fails the test: what is wrong is a fault, so
-// that a script can be made smaller.
+// play runs a script against a server. It does not fail the test: it returns faults, so
+// that rapid can shrink the script.
 func (script script) servicePath(t *testing.T, k serverKind) (o outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		l := pipes()
@@ -68,15 +68,15 @@ func (script script) servicePath(t *testing.T, k serverKind) (o outcome) {
 		if script.acknowledging {
 			m = acknowledging
 		}
-		r := &run{
+		r := &scriptRun{
 			s: s, p: newClient(t, l.dial(t), m), opened: map[uint32]string{}, window: 65535, initial: 65535,
-			updates: map[uint32]int64{}, given: map[uint32]bool{},
+			updates: map[uint32]int64{}, givenUp: map[uint32]bool{},
 		}
-		_ = r.p.try(func(w *frameWriter) { w.preface() })
+		_ = r.p.tryToSend(func(w *frameWriter) { w.preface() })
 		synctest.Wait()
 		for _, st := range script.steps {
 			if st.last {
-				o = r.outcome() // what was certain before
+				o = r.outcome() // the outcome up to this step
 				st.do(r)
 				synctest.Wait()
 				o.goAway, o.closed = r.outcome().goAway, !r.p.alive()
@@ -86,9 +86,9 @@ func (script script) servicePath(t *testing.T, k serverKind) (o outcome) {
 			}
 			st.do(r)
 			synctest.Wait()
-			r.watch(script.acknowledging)
+			r.checkWindows(script.acknowledging)
 		}
-		// At last everything that can be answered is: the gate opens, windows too.
+		// At the end the gate and the windows open, so that every call is answered.
 		if !script.acknowledging {
 			r.write(func(w *frameWriter) {
 				w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
@@ -96,7 +96,7 @@ func (script script) servicePath(t *testing.T, k serverKind) (o outcome) {
 			})
 			synctest.Wait()
 		}
-		s.open()
+		s.openGate()
 		synctest.Wait()
 		o = r.outcome()
 		r.p.close()
@@ -105,22 +105,22 @@ func (script script) servicePath(t *testing.T, k serverKind) (o outcome) {
 	return o
 }
 
-// write sends, unless the server is gone.
-func (r *run) write(f func(*frameWriter)) { _ = r.p.try(f) }
+// write sends what f writes. It ignores errors: the server may have closed the connection.
+func (r *scriptRun) write(f func(*frameWriter)) { _ = r.p.tryToSend(f) }
 
-// reset notes that the script has given a stream up: whether it was answered before
-// is all that is compared.
-func (r *run) reset(id uint32, code http2.ErrCode) {
+// reset resets a stream. The answer to a reset stream is compared only if it was over
+// before.
+func (r *scriptRun) reset(id uint32, code http2.ErrCode) {
 	r.p.mu.Lock()
 	if a := r.p.read.answers[id]; a == nil || !a.over() {
-		r.given[id] = true
+		r.givenUp[id] = true
 	}
 	r.p.mu.Unlock()
 	r.write(func(w *frameWriter) { w.reset(id, code) })
 }
 
-// watch makes sure that the server stays within the windows that it has been given.
-func (r *run) watch(acknowledging bool) {
+// checkWindows checks that the server stays within the client's windows.
+func (r *scriptRun) checkWindows(acknowledging bool) {
 	if acknowledging {
 		return
 	}
@@ -130,14 +130,14 @@ func (r *run) watch(acknowledging bool) {
 		r.faults = append(r.faults, fmt.Sprintf("%d bytes on a window of %d", r.p.read.data, r.window))
 	}
 	for id, a := range r.p.read.answers {
-		// A window that has shrunk leaves what was sent before.
+		// A window that shrinks does not take back what was sent before.
 		if most := max(r.initial, 65535) + r.updates[id]; int64(len(a.data)) > most {
 			r.faults = append(r.faults, fmt.Sprintf("%d bytes on a stream's window of %d", len(a.data), most))
 		}
 	}
 }
 
-func (r *run) outcome() outcome {
+func (r *scriptRun) outcome() outcome {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
 	o := outcome{
@@ -145,7 +145,7 @@ func (r *run) outcome() outcome {
 		closed: r.p.read.err != nil, faults: append(slices.Clone(r.faults), r.p.read.faults...),
 	}
 	for id, a := range r.p.read.answers {
-		if !r.given[id] {
+		if !r.givenUp[id] {
 			o.streams[id] = *a
 		}
 	}
@@ -155,35 +155,35 @@ func (r *run) outcome() outcome {
 	return o
 }
 
-// A script is a conversation.
+// A script is a sequence of steps.
 type script struct {
-	acknowledging bool // windows are given back by themselves
+	acknowledging bool // the client acknowledges and gives windows back
 	steps         []step
 }
 
-// String is what a failing test tells.
+// String describes the script for a failing test.
 func (script script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "polite: %v\n", script.acknowledging)
+	fmt.Fprintf(&b, "acknowledging: %v\n", script.acknowledging)
 	for i, s := range script.steps {
 		fmt.Fprintf(&b, "%2d. %s\n", i+1, s.what)
 	}
 	return b.String()
 }
 
-// A request may be put together in any way.
+// A randomRequest is a request that may be framed in any way.
 type randomRequest struct {
 	method   string
 	more     []string // see request
 	body     []byte
-	chunks   []int // lengths of DATA, the last for what is left
-	split    []int // lengths of header fragments, the same
+	chunks   []int // lengths of DATA frames; one more frame has the rest
+	split    []int // lengths of header fragments, likewise
 	pad      bool
 	priority bool
 	end      endStream
 }
 
-// An ending is where END_STREAM is.
+// An endStream says which frame has END_STREAM.
 type endStream int
 
 const (
@@ -204,7 +204,7 @@ func (a randomRequest) String() string {
 		a.method, a.more, b, len(a.body), a.chunks, a.split, a.pad, a.priority, a.end)
 }
 
-// write writes the request as stream id.
+// write writes the request on stream id.
 func (a randomRequest) write(w *frameWriter, id uint32) {
 	block := w.fields(request(a.method, a.more...))
 	param := http2.HeadersFrameParam{StreamID: id, EndStream: a.end == onHeaders}
@@ -237,7 +237,7 @@ func (a randomRequest) write(w *frameWriter, id uint32) {
 	}
 }
 
-// pieces cuts b into pieces of these lengths, and one of what is left.
+// pieces cuts b into pieces of these lengths, and one piece of the rest.
 func pieces(b []byte, lengths []int) [][]byte {
 	var out [][]byte
 	for _, n := range lengths {
@@ -248,7 +248,7 @@ func pieces(b []byte, lengths []int) [][]byte {
 	return append(out, b)
 }
 
-// zipped compresses.
+// gzipped returns b compressed.
 func gzipped(b []byte) []byte {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -258,15 +258,15 @@ func gzipped(b []byte) []byte {
 	return out.Bytes()
 }
 
-// oneOf draws from words.
+// oneOf draws one of some values.
 func oneOf[T any](t *rapid.T, label string, of ...T) T { return rapid.SampledFrom(of).Draw(t, label) }
 
-// seldom is true once in n.
+// oneIn draws true once in n.
 func oneIn(t *rapid.T, label string, n int) bool {
 	return rapid.IntRange(0, n-1).Draw(t, label) == n-1
 }
 
-// drawHeaders draws what is odd about a request's headers: mostly nothing.
+// drawHeaders draws extra header fields. Most are valid.
 func drawHeaders(t *rapid.T) []string {
 	var more []string
 	for range rapid.IntRange(0, 3).Draw(t, "fields") {
@@ -285,12 +285,12 @@ func drawHeaders(t *rapid.T) []string {
 			"grpc-timeout: +5S", "grpc-timeout: 5 S", "grpc-timeout: 1n",
 			"grpc-encoding: snappy", "grpc-encoding: GZIP", "grpc-encoding: ",
 			"x-bin: AQ,Ag", "x-bin: A", "x-bin: ****", "x-bin: AQ=", "x-bin: _-8=", "x-bin: AR",
-			"-:authority", ":method: GET", ":method: post", "connection: close")) // a field that alone is too long ends the connection of grpc-go
+			"-:authority", ":method: GET", ":method: post", "connection: close")) // not a field that alone is too long: then grpc-go ends the connection
 	}
 	return more
 }
 
-// drawBody draws what is sent, mostly one whole message.
+// drawBody draws the body of a request, mostly one whole message.
 func drawBody(t *rapid.T, method string) []byte {
 	message := func() []byte {
 		switch method {
@@ -341,14 +341,14 @@ func drawRequest(t *rapid.T) randomRequest {
 	return a
 }
 
-// drawStep draws what comes next. ids are the streams opened so far.
+// drawStep draws the next step. ids is the next stream to open.
 func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
-	some := func() uint32 { return uint32(rapid.IntRange(0, int(*ids/2)).Draw(t, "stream"))*2 + 1 } // may be idle: see below
+	some := func() uint32 { return uint32(rapid.IntRange(0, int(*ids/2)).Draw(t, "stream"))*2 + 1 } // may not be open yet
 	old := func() uint32 { return min(some(), *ids-2) }
 	ask := func() step {
 		a, id := drawRequest(t), *ids
 		*ids += 2
-		return step{what: fmt.Sprintf("stream %d: %v", id, a), do: func(r *run) {
+		return step{what: fmt.Sprintf("stream %d: %v", id, a), do: func(r *scriptRun) {
 			r.opened[id] = a.String()
 			r.write(func(w *frameWriter) { a.write(w, id) })
 		}}
@@ -360,11 +360,11 @@ func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
 		ask, ask, ask, ask, ask,
 		func() step {
 			id, code := old(), oneOf(t, "code", http2.ErrCodeCancel, http2.ErrCodeNo, http2.ErrCode(0xbad))
-			return step{what: fmt.Sprintf("reset %d with %v", id, code), do: func(r *run) { r.reset(id, code) }}
+			return step{what: fmt.Sprintf("reset %d with %v", id, code), do: func(r *scriptRun) { r.reset(id, code) }}
 		},
 		func() step {
 			id, n := some(), uint32(rapid.IntRange(1, 9).Draw(t, "dependency"))
-			return step{what: fmt.Sprintf("priority of %d", id), do: func(r *run) {
+			return step{what: fmt.Sprintf("priority of %d", id), do: func(r *scriptRun) {
 				r.write(func(w *frameWriter) {
 					must(w.fr.WritePriority(id, http2.PriorityParam{StreamDep: n*2 + id, Weight: 3}))
 				})
@@ -372,25 +372,25 @@ func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
 		},
 		func() step {
 			typ, flags := http2.FrameType(rapid.IntRange(0x20, 0xff).Draw(t, "type")), http2.Flags(rapid.IntRange(0, 255).Draw(t, "flags"))
-			return step{what: fmt.Sprintf("a frame of type %d", typ), do: func(r *run) {
+			return step{what: fmt.Sprintf("a frame of type %d", typ), do: func(r *scriptRun) {
 				r.write(func(w *frameWriter) { w.raw(typ, flags, 1, []byte("whatever")) })
 			}}
 		},
 		func() step {
-			return step{what: "ping", do: func(r *run) {
+			return step{what: "ping", do: func(r *scriptRun) {
 				time.Sleep(time.Minute)
 				r.write(func(w *frameWriter) { must(w.fr.WritePing(false, [8]byte{1, 2, 3})) })
 			}}
 		},
 		func() step {
 			n := oneOf(t, "table", 0, 1, 100, 4096, 65536)
-			return step{what: fmt.Sprintf("header table of %d", n), do: func(r *run) {
+			return step{what: fmt.Sprintf("header table of %d", n), do: func(r *scriptRun) {
 				r.write(func(w *frameWriter) { w.settings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(n)}) })
 			}}
 		},
 		func() step {
 			n := oneOf(t, "frame", 16384, 20000, 1<<24-1)
-			return step{what: fmt.Sprintf("frames of up to %d", n), do: func(r *run) {
+			return step{what: fmt.Sprintf("frames of up to %d", n), do: func(r *scriptRun) {
 				r.p.frames(n)
 				r.write(func(w *frameWriter) {
 					w.settings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(n)}, http2.Setting{ID: 0x99, Val: 7})
@@ -399,10 +399,10 @@ func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
 		},
 		func() step {
 			d := oneOf(t, "time", time.Millisecond, 2*time.Second, 10*time.Second)
-			return step{what: "time passes: " + d.String(), do: func(*run) { time.Sleep(d) }}
+			return step{what: "time passes: " + d.String(), do: func(*scriptRun) { time.Sleep(d) }}
 		},
 		func() step {
-			return step{what: "GOAWAY of the client", do: func(r *run) {
+			return step{what: "GOAWAY of the client", do: func(r *scriptRun) {
 				r.write(func(w *frameWriter) { must(w.fr.WriteGoAway(0, http2.ErrCodeNo, []byte("bye"))) })
 			}}
 		},
@@ -412,8 +412,8 @@ func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
 			steps,
 			func() step {
 				n := oneOf(t, "window", 0, 1, 10, 1000, 65535, 200000)
-				return step{what: fmt.Sprintf("windows of %d", n), do: func(r *run) {
-					r.initial = max(r.initial, int64(n)) // bytes that were sent count for ever
+				return step{what: fmt.Sprintf("windows of %d", n), do: func(r *scriptRun) {
+					r.initial = max(r.initial, int64(n)) // bytes that were sent before still count
 					r.write(func(w *frameWriter) { w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(n)}) })
 				}}
 			},
@@ -422,7 +422,7 @@ func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
 				if oneIn(t, "connection", 2) {
 					id = 0
 				}
-				return step{what: fmt.Sprintf("window of %d: %d more", id, n), do: func(r *run) {
+				return step{what: fmt.Sprintf("window of %d: %d more", id, n), do: func(r *scriptRun) {
 					if id == 0 {
 						r.window += int64(n)
 					} else {
@@ -436,7 +436,7 @@ func drawStep(t *rapid.T, ids *uint32, acknowledging bool) step {
 }
 
 func drawScript(t *rapid.T) script {
-	s := script{acknowledging: rapid.Bool().Draw(t, "polite")}
+	s := script{acknowledging: rapid.Bool().Draw(t, "acknowledging")}
 	ids := uint32(1)
 	for range rapid.IntRange(1, 12).Draw(t, "steps") {
 		s.steps = append(s.steps, drawStep(t, &ids, s.acknowledging))
@@ -444,17 +444,17 @@ func drawScript(t *rapid.T) script {
 	return s
 }
 
-// A difference is something that the two servers may answer differently.
+// A difference is a case that the two servers may answer differently.
 type difference struct {
 	name, why string
-	// even makes both answers the same where they differ in this alone.
-	even func(asked string, ours, grpcGo *answer)
+	// equalize makes the answers equal if they differ only in this case.
+	equalize func(asked string, ours, grpcGo *answer)
 }
 
-// differences are all of them.
+// differences are all allowed differences.
 var differences = []difference{
 	{
-		"empty message", "grpc-go says grpc-message also of a call that went well; nothing reads it there, and without it the trailers are shorter",
+		"empty message", "grpc-go sends grpc-message also with OK, where no client reads it",
 		func(_ string, ours, grpcGo *answer) {
 			for _, a := range []*answer{ours, grpcGo} {
 				for i, h := range a.headers {
@@ -464,7 +464,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"accept list", "the protocol asks for grpc-accept-encoding where an encoding is not understood; grpc-go leaves it out",
+		"accept list", "the protocol demands grpc-accept-encoding in the answer to an unknown encoding; grpc-go leaves it out",
 		func(_ string, ours, _ *answer) {
 			if ours.last("grpc-status") == "12" {
 				for i, h := range ours.headers {
@@ -474,7 +474,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"words", "what the transport itself refuses is refused with the same code, but in shorter words",
+		"words", "a refusal of the transport has the same code, but a shorter text",
 		func(_ string, ours, grpcGo *answer) {
 			x, y := ours.last("grpc-message"), grpcGo.last("grpc-message")
 			for _, w := range words {
@@ -485,7 +485,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"deadline", "at the deadline grpc-go resets the stream while the handler is about to answer DEADLINE_EXCEEDED: either may be seen",
+		"deadline", "at the deadline grpc-go resets the stream, while the handler answers DEADLINE_EXCEEDED: either may come first",
 		func(asked string, ours, grpcGo *answer) {
 			canceled := func(a *answer) bool { return a.reset != nil && *a.reset == http2.ErrCodeCancel }
 			late := func(a *answer) bool { return a.last("grpc-status") == "4" || canceled(a) }
@@ -495,7 +495,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"patience", "what is wrong with a request is said when it has ended, or has taken too long; grpc-go says it at once, or waits for ever",
+		"patience", "unary refuses a request when it has ended or timed out; grpc-go refuses it at once, or waits without bound",
 		func(asked string, ours, grpcGo *answer) {
 			late := ours.last("grpc-message") == "the request is not whole in time"
 			refused := grpcGo.over() && grpcGo.last("grpc-status") != "0"
@@ -505,7 +505,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"cardinality", "that a call has not one message but none or two is UNIMPLEMENTED by the protocol, and INTERNAL with grpc-go",
+		"cardinality", "a call without a message or with two is UNIMPLEMENTED by the protocol, and INTERNAL with grpc-go",
 		func(_ string, ours, grpcGo *answer) {
 			const violation = "cardinality violation: "
 			if strings.HasPrefix(ours.last("grpc-message"), violation) && ours.last("grpc-status") == "12" &&
@@ -515,7 +515,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"second message", "that there is a second message is enough: grpc-go reads it, and says what is wrong with it",
+		"second message", "unary refuses a second message without reading it; grpc-go reads it, and reports its faults",
 		func(asked string, ours, grpcGo *answer) {
 			early := grpcGo.last("grpc-status") == "" && strings.Contains(asked, "END_STREAM on nowhere")
 			refused := grpcGo.ended && grpcGo.last("grpc-status") != "0"
@@ -525,7 +525,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"several faults", "of two things that are wrong with a header list either may be told",
+		"several faults", "if a header list has two faults, the answer may name either",
 		func(asked string, ours, grpcGo *answer) {
 			malformed := ours.reset != nil && *ours.reset == http2.ErrCodeProtocol
 			if strings.Contains(asked, "connection: close") && malformed && grpcGo.first(":status") == "400" {
@@ -534,7 +534,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"subtype", "what stands behind a semicolon is a parameter; grpc-go takes it for a subtype",
+		"subtype", "a semicolon begins a parameter of the content type; grpc-go takes it for a subtype",
 		func(asked string, ours, grpcGo *answer) {
 			if strings.Contains(asked, "application/grpc;") && strings.Contains(grpcGo.first("content-type"), "charset") {
 				setFirst(grpcGo, "content-type", ours.first("content-type"))
@@ -542,7 +542,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"nothing to compress", "an empty answer, or none, is not compressed; grpc-go names the encoding all the same",
+		"nothing to compress", "unary does not compress an empty answer; grpc-go names the encoding all the same",
 		func(_ string, ours, grpcGo *answer) {
 			if len(ours.data) <= 5 && ours.first("grpc-encoding") == "" && len(grpcGo.headers) > 0 {
 				grpcGo.headers[0] = slices.DeleteFunc(grpcGo.headers[0], func(f hpack.HeaderField) bool { return f.Name == "grpc-encoding" })
@@ -550,7 +550,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"announced length", "a compressed message is refused by the length that its last bytes announce, before it is unpacked; grpc-go unpacks a broken one until it fails",
+		"announced length", "unary refuses a compressed message by the length that its last bytes announce; grpc-go unpacks a broken one until it fails",
 		func(_ string, ours, grpcGo *answer) {
 			broken := strings.HasPrefix(grpcGo.last("grpc-message"), "grpc: failed to read decompressed data: ") && grpcGo.last("grpc-status") == "13"
 			if strings.HasPrefix(ours.last("grpc-message"), "received message after decompression larger than max ") && broken {
@@ -559,7 +559,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"header list", "a header list that is too long is a call that is refused; grpc-go resets the stream",
+		"header list", "unary answers a header list that is too long; grpc-go resets the stream",
 		func(_ string, ours, grpcGo *answer) {
 			if strings.HasPrefix(ours.last("grpc-message"), "the header list is larger") && grpcGo.reset != nil && *grpcGo.reset == http2.ErrCodeFrameSize {
 				*ours = *grpcGo
@@ -567,7 +567,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"streaming", "methods that stream are not served",
+		"streaming", "unary does not serve methods that stream",
 		func(asked string, ours, grpcGo *answer) {
 			if strings.HasPrefix(asked, "Stream ") && ours.last("grpc-status") == "12" && grpcGo.over() {
 				*ours = *grpcGo
@@ -576,7 +576,7 @@ var differences = []difference{
 	},
 }
 
-// words are how messages begin that differ: those of unary and of grpc-go.
+// words are the beginnings of messages that differ: of unary, and of grpc-go.
 var words = [][2]string{
 	{"the deadline has passed", "context deadline exceeded"},
 	{"malformed method name", "malformed method name: "},
@@ -608,8 +608,8 @@ func change(h []hpack.HeaderField, name, value string) {
 	}
 }
 
-// told is an answer in words that can be compared.
-func told(a *answer) []string {
+// lines describes an answer in lines that can be compared.
+func lines(a *answer) []string {
 	var out []string
 	for i, h := range a.headers {
 		var lines []string
@@ -622,7 +622,7 @@ func told(a *answer) []string {
 	out = append(out, fmt.Sprintf("data: %d bytes, %.100x", len(a.data), a.data))
 	switch {
 	case a.ended:
-		out = append(out, "ended") // a reset behind the end says only that the request has none
+		out = append(out, "ended") // a reset behind the end only stops the request
 	case a.reset != nil:
 		out = append(out, "reset: "+a.reset.String())
 	default:
@@ -631,8 +631,8 @@ func told(a *answer) []string {
 	return out
 }
 
-// same is the property: both servers say the same.
-func same(tt *testing.T, a, b serverKind) func(*rapid.T) {
+// sameAnswers is the property: both servers answer the same.
+func sameAnswers(tt *testing.T, a, b serverKind) func(*rapid.T) {
 	return func(t *rapid.T) {
 		s := drawScript(t)
 		for _, d := range s.compare(tt, a, b) {
@@ -644,7 +644,7 @@ func same(tt *testing.T, a, b serverKind) func(*rapid.T) {
 	}
 }
 
-// differ plays a script to both, and says what is not the same.
+// compare runs a script against both servers, and returns the differences.
 func (script script) compare(t *testing.T, a, b serverKind) []string {
 	got, want := script.servicePath(t, a), script.servicePath(t, b)
 	var out []string
@@ -657,16 +657,16 @@ func (script script) compare(t *testing.T, a, b serverKind) []string {
 			out = append(out, fmt.Sprintf("stream %d was reset %d times: %v", id, x.resets, &x))
 		}
 		for _, d := range differences {
-			d.even(asked, &x, &y)
+			d.equalize(asked, &x, &y)
 		}
-		if diff := cmp.Diff(told(&y), told(&x)); diff != "" {
+		if diff := cmp.Diff(lines(&y), lines(&x)); diff != "" {
 			out = append(out, fmt.Sprintf("stream %d, %s\n(-%s +%s)\n%s", id, asked, b.name, a.name, diff))
 		}
 	}
 	if got.pongs != want.pongs || got.acked != want.acked {
 		out = append(out, fmt.Sprintf("%s acknowledged %d PINGs and %d SETTINGS, %s %d and %d", a.name, got.pongs, got.acked, b.name, want.pongs, want.acked))
 	}
-	// Of what makes it close a connection grpc-go does not say a word.
+	// grpc-go closes connections without a GOAWAY.
 	if got.closed != want.closed || !got.closed && len(got.goAway) != len(want.goAway) {
 		out = append(out, fmt.Sprintf("%s: closed %v, GOAWAY %v; %s: %v, %v", a.name, got.closed, got.goAway, b.name, want.closed, want.goAway))
 	}
@@ -682,13 +682,14 @@ func clone(a answer) answer {
 	return a
 }
 
-// TestSame plays random conversations to both servers.
-func TestSame(t *testing.T) { rapid.Check(t, same(t, ours, grpcGo)) }
+// TestSame runs random scripts against both servers.
+func TestSame(t *testing.T) { rapid.Check(t, sameAnswers(t, ours, grpcGo)) }
 
-// TestStandardIsItself makes sure that what TestSame finds is not chance.
-func TestStandardIsItself(t *testing.T) { rapid.Check(t, same(t, grpcGo, grpcGo)) }
+// TestGRPCGoIsDeterministic checks that grpc-go answers the same script the same way, so
+// that what TestSame finds is no chance.
+func TestGRPCGoIsDeterministic(t *testing.T) { rapid.Check(t, sameAnswers(t, grpcGo, grpcGo)) }
 
-// FuzzSame does what TestSame does, with conversations that the fuzzer has made up.
+// FuzzSame does the same as TestSame, with scripts that the fuzzer makes.
 func FuzzSame(f *testing.F) {
-	f.Fuzz(func(t *testing.T, b []byte) { rapid.MakeFuzz(same(t, ours, grpcGo))(t, b) })
+	f.Fuzz(func(t *testing.T, b []byte) { rapid.MakeFuzz(sameAnswers(t, ours, grpcGo))(t, b) })
 }

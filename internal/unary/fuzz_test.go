@@ -12,21 +12,20 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// How the bytes of FuzzConnection are sent, as bits.
+// Flags that say how FuzzConnection sends its bytes.
 const (
 	withoutPreface       = 1 << iota // they are all that is sent
-	inParts                          // the server comes to rest after every few
-	slowly                           // and time passes
-	withoutAcknowledging             // nothing is acknowledged, and no window given back
-	draining                         // the server is stopped in the middle
+	inParts                          // the test waits until the server is idle after each part
+	slowly                           // a second passes after each part
+	withoutAcknowledging             // the client acknowledges nothing and gives no window back
+	draining                         // the server stops gracefully in the middle
 	withoutReading                   // the client does not read
 
 	allFlags = 1<<iota - 1
 )
 
-// FuzzConnection sends any bytes behind a good preface, or in place of one. Whatever
-// they are: nothing panics, what the server sends is HTTP/2, and when the client is
-// gone nothing is left of it.
+// FuzzConnection sends any bytes after a valid preface, or in its place. Then nothing has
+// panicked, the server has sent valid HTTP/2, and nothing remains of the connection.
 func FuzzConnection(f *testing.F) {
 	for _, b := range seedInputs() {
 		for _, m := range []byte{0, inParts, slowly | inParts | withoutAcknowledging, draining} {
@@ -37,7 +36,7 @@ func FuzzConnection(f *testing.F) {
 	f.Add(byte(withoutPreface), []byte("GET / HTTP/1.1\r\nHost: test\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, how byte, b []byte) {
 		if how > allFlags {
-			t.Skip("no such manner")
+			t.Skip("unknown flags")
 		}
 		synctest.Test(t, func(t *testing.T) { sendAll(t, how, b) })
 	})
@@ -56,12 +55,12 @@ func sendAll(t *testing.T, how byte, b []byte) {
 		m = onlyReading
 	}
 	p := newClient(t, s.l.dial(t), m)
-	p.frames(1 << 24) // the bytes may allow it
+	p.frames(1 << 24) // the bytes may contain such a setting
 	if how&withoutPreface == 0 {
-		// Nobody may be left to take it when it does not read.
-		go func() { _ = p.try(func(w *frameWriter) { w.preface() }) }()
+		// In the background: a client that does not read may also block the server.
+		go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface() }) }()
 	}
-	synctest.Wait() // until the server has accepted
+	synctest.Wait() // until the server has accepted the connection
 	pieces := [][]byte{b}
 	if how&inParts != 0 {
 		pieces = nil
@@ -79,7 +78,7 @@ func sendAll(t *testing.T, how byte, b []byte) {
 			go func() { s.GracefulStop(); close(stopped) }()
 		}
 		sent := make(chan error, 1)
-		go func() { sent <- p.try(func(w *frameWriter) { w.Write(piece) }) }()
+		go func() { sent <- p.tryToSend(func(w *frameWriter) { w.Write(piece) }) }()
 		synctest.Wait()
 		if how&slowly != 0 {
 			time.Sleep(time.Second)
@@ -87,12 +86,12 @@ func sendAll(t *testing.T, how byte, b []byte) {
 		select {
 		case err := <-sent:
 			if err != nil {
-				pieces = nil // the server has hung up
+				pieces = nil // the server has closed the connection
 			}
 		case <-time.After(time.Minute):
-			// It does not read because nobody reads what it says.
+			// The server may stop reading only if the client does not read.
 			if how&withoutReading == 0 {
-				t.Errorf("the server does not read: %v", p.told())
+				t.Errorf("the server does not read: %v", p.describe())
 			}
 		}
 		if pieces == nil {
@@ -101,7 +100,7 @@ func sendAll(t *testing.T, how byte, b []byte) {
 	}
 	synctest.Wait()
 	p.close()
-	s.open()
+	s.openGate()
 	if how&draining != 0 && len(pieces) == 0 {
 		go func() { s.GracefulStop() }()
 	}
@@ -109,7 +108,7 @@ func sendAll(t *testing.T, how byte, b []byte) {
 	case <-stopped:
 	case <-time.After(time.Minute):
 		if how&draining != 0 && pieces != nil {
-			t.Errorf("the server does not stop: %v", p.told())
+			t.Errorf("the server does not stop: %v", p.describe())
 		}
 	}
 	s.Stop()
@@ -137,7 +136,7 @@ func known(reason string) bool {
 	return false
 }
 
-// conversations are what clients send, behind preface and first settings.
+// seedInputs are what clients send after preface and first SETTINGS.
 func seedInputs() [][]byte {
 	made := func(f func(w *frameWriter)) []byte {
 		w := newFrameWriter()
@@ -146,14 +145,14 @@ func seedInputs() [][]byte {
 	}
 	return [][]byte{
 		made(func(w *frameWriter) { w.call(1, "Ready", value("hello")) }),
-		made(func(w *frameWriter) { // as a load generator does
+		made(func(w *frameWriter) { // like a load generator
 			w.update(0, 1<<30)
 			must(w.fr.WriteSettingsAck())
 			for id := uint32(1); id < 65; id += 2 {
 				w.call(id, "Ready", value("hello"))
 			}
 		}),
-		made(func(w *frameWriter) { // as a proxy does
+		made(func(w *frameWriter) { // like a proxy
 			must(w.fr.WriteSettingsAck())
 			w.call(1, "Slow", value("hello"), "grpc-timeout: 20m", "x-request-id: 1", "x-bin: AQI")
 			w.call(3, "Echo", value("hello"), "grpc-timeout: 20m", "x-request-id: 2", "x-bin: AQI")
@@ -178,7 +177,7 @@ func seedInputs() [][]byte {
 			w.update(0, 100_000)
 			w.update(3, 100_000)
 		}),
-		made(func(w *frameWriter) { // what is refused
+		made(func(w *frameWriter) { // calls that are refused
 			w.call(1, "None", value("hello"))
 			w.call(3, "Echo", value("hello"), "content-type: text/plain")
 			w.call(5, "Echo", value("hello"), ":method: GET")

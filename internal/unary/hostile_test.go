@@ -24,23 +24,23 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// What the server promises of frames that are no calls: see its manual.
+// The bounds for frames that are not calls, from the manual.
 const (
 	burst     = 10_000 // frames that cost one token each
-	resetCost = 10     // tokens for what makes the server reset a stream
+	resetCost = 10     // tokens for a fault for which the server resets a stream
 )
 
-// A scene is a server in a bubble, with one client that behaves and one that does
-// not. No time passes in it but by Sleep.
+// An attackTest is a server in a bubble of synctest, with an attacker and with a neighbour
+// that must be served all the time. Time passes only by Sleep.
 type attackTest struct {
 	*testServer
 	meters    *meters
-	neighbour *testClient // is served all the while
+	neighbour *testClient // must be served all the time
 	attacker  *testClient
 	end       *serverConn // the server's end of the attacker's connection
 }
 
-// inBubble plays f. The attacker has sent its preface, and reads.
+// withAttacker runs f in a bubble. The attacker is connected and has sent nothing.
 func withAttacker(t *testing.T, o unary.Options, m behavior, f func(t *testing.T, s *attackTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,11 +62,11 @@ func withAttacker(t *testing.T, o unary.Options, m behavior, f func(t *testing.T
 	})
 }
 
-// flood has the attacker send what frames makes again and again, until it is told to
-// go, and returns how often it has. After each time the neighbour is served.
+// flood makes the attacker send frames until it gets a GOAWAY, at most most of them. After
+// each batch of at frames the neighbour must be served. flood returns how many were sent.
 func (s *attackTest) flood(most, at int, frames func(w *frameWriter, i int)) int {
 	for n := 0; n < most; {
-		if s.attacker.try(func(w *frameWriter) {
+		if s.attacker.tryToSend(func(w *frameWriter) {
 			for range at {
 				frames(w, n)
 				n++
@@ -83,7 +83,7 @@ func (s *attackTest) flood(most, at int, frames func(w *frameWriter, i int)) int
 	return most
 }
 
-// begin begins calls whose requests have not ended.
+// begin opens n calls whose requests do not end.
 func (s *attackTest) begin(t *testing.T, n int, method string) {
 	t.Helper()
 	s.attacker.send(func(w *frameWriter) {
@@ -94,17 +94,17 @@ func (s *attackTest) begin(t *testing.T, n int, method string) {
 	})
 }
 
-// TestFloods sends frames of each kind that make a server work without being calls.
-// However many there are, the server takes as many as its budget allows.
+// TestFloods sends frames that make the server work and are not calls. The server takes
+// only as many as its budget allows.
 func TestFloods(t *testing.T) {
-	stream := func(w *frameWriter, i int, f func(id uint32)) { // a stream each
+	stream := func(w *frameWriter, i int, f func(id uint32)) { // each on a stream of its own
 		id := uint32(2*i + 101)
 		w.headers(id, false, request("Echo"))
 		f(id)
 	}
 	for _, tt := range []struct {
 		name  string
-		cost  int // tokens for each
+		cost  int // tokens for each frame
 		frame func(w *frameWriter, i int)
 	}{
 		{"PING answers", 1, func(w *frameWriter, _ int) { must(w.fr.WritePing(true, [8]byte{})) }},
@@ -126,18 +126,18 @@ func TestFloods(t *testing.T) {
 		{"DATA, padding alone", 1, func(w *frameWriter, _ int) { must(w.fr.WriteDataPadded(1, false, nil, make([]byte, 5))) }},
 		{"DATA, one byte", 1, func(w *frameWriter, i int) { w.data(uint32(i%20*2+1), false, []byte{0}) }},
 		{"DATA for a stream that is gone", 2, func(w *frameWriter, _ int) { w.data(99, false, nil) }},
-		{"DATA behind the end", resetCost, func(w *frameWriter, i int) {
+		{"DATA after the end", resetCost, func(w *frameWriter, i int) {
 			stream(w, i, func(id uint32) { w.data(id, true, framed(0, nil)); w.data(id, true, nil) })
 		}},
 
-		// Calls that are given up: each costs a frame.
+		// Calls that the client resets: each costs a frame.
 		{"rapid reset", 1, func(w *frameWriter, i int) { stream(w, i, func(id uint32) { w.reset(id, http2.ErrCodeCancel) }) }},
 		{"rapid reset of whole calls", 1, func(w *frameWriter, i int) {
 			w.call(uint32(2*i+101), "Gate", nil)
 			w.reset(uint32(2*i+101), http2.ErrCodeCancel)
 		}},
 
-		// "Made you reset": calls that the server has to give up cost more.
+		// "Made you reset": calls that the server must reset cost more.
 		{"no window update", resetCost, func(w *frameWriter, i int) { stream(w, i, func(id uint32) { w.update(id, 0) }) }},
 		{"a window that is too large", resetCost, func(w *frameWriter, i int) { stream(w, i, func(id uint32) { w.update(id, 1<<31-1) }) }},
 		{"priority on itself", resetCost, func(w *frameWriter, i int) {
@@ -163,7 +163,7 @@ func TestFloods(t *testing.T) {
 			withAttacker(t, unary.Options{}, onlyReading, func(t *testing.T, s *attackTest) {
 				s.attacker.send(func(w *frameWriter) { w.preface() })
 				s.begin(t, 20, "Gate") // 1 to 39
-				// One that is gone, by the client's will.
+				// One that the client has reset.
 				s.attacker.send(func(w *frameWriter) { w.headers(99, false, request("Echo")); w.reset(99, http2.ErrCodeCancel) })
 				const at = 50
 				n := s.flood(2*burst, at, tt.frame)
@@ -176,8 +176,8 @@ func TestFloods(t *testing.T) {
 				if running := s.running.Load(); running > 0 {
 					t.Errorf("%d calls are still running", running)
 				}
-				time.Sleep(5 * time.Second) // the client is heard out for a while
-				s.attacker.ended()
+				time.Sleep(5 * time.Second) // the server still reads for a second
+				s.attacker.waitClosed()
 				if got := s.meters.goAways(); got["flood"] != 1 || len(got) != 1 {
 					t.Errorf("counted %v", got)
 				}
@@ -186,8 +186,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestFramesThatArePaidFor makes sure that who calls may also send other frames, and
-// who does it slowly too.
+// TestFramesThatArePaidFor checks that a client that calls may send other frames too, and
+// so may a client that sends them slowly.
 func TestFramesThatArePaidFor(t *testing.T) {
 	for _, method := range []string{"Echo", "Ready"} {
 		t.Run(method, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestFramesThatArePaidFor(t *testing.T) {
 					})
 					p.answer(first + 38)
 				}
-				for range 60 { // what 2,000 a second comes to
+				for range 60 { // below the 2,000 tokens a second
 					time.Sleep(time.Second)
 					p.send(func(w *frameWriter) {
 						for range 1500 {
@@ -221,7 +221,7 @@ func TestFramesThatArePaidFor(t *testing.T) {
 	}
 }
 
-// TestPings makes sure that PINGs may come as often as is said, and no oftener.
+// TestPings checks how often a client may send PINGs.
 func TestPings(t *testing.T) {
 	ping := func(w *frameWriter) { must(w.fr.WritePing(false, [8]byte{})) }
 	t.Run("too many", func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestPings(t *testing.T) {
 				t.Errorf("after %d PINGs: %v", n, g)
 			}
 			time.Sleep(5 * time.Second)
-			s.attacker.ended()
+			s.attacker.waitClosed()
 			if got := s.meters.goAways(); got["pings"] != 1 {
 				t.Errorf("counted %v", got)
 			}
@@ -263,8 +263,8 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// TestSettingsFrame has thousands of settings in one frame, each of which would
-// touch every stream.
+// TestSettingsFrame sends thousands of settings in one frame. Each one would change every
+// stream.
 func TestSettingsFrame(t *testing.T) {
 	withAttacker(t, unary.Options{}, onlyReading, func(t *testing.T, s *attackTest) {
 		s.attacker.send(func(w *frameWriter) { w.preface() })
@@ -280,8 +280,8 @@ func TestSettingsFrame(t *testing.T) {
 	})
 }
 
-// TestRunning has calls begun and given up whose handlers do not end: there are never
-// more of them than MaxStreams, whatever ends the streams.
+// TestRunning starts and resets calls whose handlers do not end. There are never more
+// handlers than MaxStreams, however the streams end.
 func TestRunning(t *testing.T) {
 	const most = 16
 	for _, tt := range []struct {
@@ -310,8 +310,8 @@ func TestRunning(t *testing.T) {
 					if s.meters.reset(http2.ErrCodeRefusedStream) == 0 {
 						t.Errorf("no call was refused")
 					}
-					// When they end, others may begin.
-					s.open()
+					// When they end, the server serves calls again.
+					s.openGate()
 					synctest.Wait()
 					if s.attacker.alive() {
 						s.attacker.next = 2*10*most + 1
@@ -323,8 +323,8 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// TestRunningOfHalfRequests opens calls whose requests are not whole while the
-// handlers of calls that were given up run still: together they are not more either.
+// TestRunningOfHalfRequests opens calls whose requests are not whole, while handlers of
+// reset calls still run. The bound holds for both together.
 func TestRunningOfHalfRequests(t *testing.T) {
 	const most = 16
 	withAttacker(t, unary.Options{MaxStreams: most}, onlyReading, func(t *testing.T, s *attackTest) {
@@ -349,13 +349,13 @@ func TestRunningOfHalfRequests(t *testing.T) {
 		if got := s.most.Load(); got != most {
 			t.Errorf("%d handlers ran at once, want %d", got, most)
 		}
-		s.open()
+		s.openGate()
 		synctest.Wait()
 		p.echo()
 	})
 }
 
-// TestCanceled makes sure that a call that is given up sees the end of its context.
+// TestCanceled checks that the context of a call ends when its client gives it up.
 func TestCanceled(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -393,7 +393,7 @@ func TestContinuation(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		block []byte
-		bytes int64 // that the server may read
+		bytes int64 // how much the server may read
 		code  http2.ErrCode
 	}{
 		{"empty", nil, 9*burst + 9000, http2.ErrCodeEnhanceYourCalm},
@@ -419,15 +419,15 @@ func TestContinuation(t *testing.T) {
 	}
 }
 
-// TestHeaderBombs sends small header blocks that stand for large ones.
+// TestHeaderBombs sends small header blocks that decode to large lists.
 func TestHeaderBombs(t *testing.T) {
 	const most = 64 << 10
 	big := []hpack.HeaderField{{Name: "x-big", Value: strings.Repeat("v", 4000)}}
 	for _, tt := range []struct {
 		name  string
 		block func(w *frameWriter) []byte
-		code  http2.ErrCode // of a GOAWAY; zero: the calls alone are refused
-		want  string        // with this status
+		code  http2.ErrCode // of the GOAWAY; zero: only the calls are refused
+		want  string        // the status of refused calls
 	}{
 		{"references", func(w *frameWriter) []byte {
 			return append(bytes.Clone(w.fields(append(request("Echo"), big...))), bytes.Repeat([]byte{0x80 | 62}, 12<<10)...)
@@ -446,7 +446,7 @@ func TestHeaderBombs(t *testing.T) {
 		}, http2.ErrCodeCompression, ""},
 		{"references to nothing", func(*frameWriter) []byte { return bytes.Repeat([]byte{0x80 | 120}, 100) }, http2.ErrCodeCompression, ""},
 		{"many fields", func(w *frameWriter) []byte {
-			return append(bytes.Clone(w.fields(request("Echo"))), bytes.Repeat([]byte{0x90}, 14<<10)...) // accept-encoding, each
+			return append(bytes.Clone(w.fields(request("Echo"))), bytes.Repeat([]byte{0x90}, 14<<10)...) // accept-encoding
 		}, 0, "8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -454,8 +454,8 @@ func TestHeaderBombs(t *testing.T) {
 				s.attacker.send(func(w *frameWriter) { w.preface() })
 				before, calls := allocated(), 100
 				for i := range calls {
-					err := s.attacker.try(func(w *frameWriter) {
-						// What it refers to is what it has said in this block: the server knows that.
+					err := s.attacker.tryToSend(func(w *frameWriter) {
+						// It refers only to fields of its own block, which the server has in its table.
 						w.enc = hpack.NewEncoder(&w.block)
 						b := tt.block(w)
 						param := http2.HeadersFrameParam{StreamID: uint32(2*i + 1), EndStream: true, EndHeaders: true, BlockFragment: b}
@@ -473,7 +473,7 @@ func TestHeaderBombs(t *testing.T) {
 				} else if a := s.attacker.answer(uint32(2*calls - 1)); a.last("grpc-status") != tt.want {
 					t.Errorf("answered %v", a)
 				}
-				// 100 blocks of 16 KiB are written here; what they stand for is 50 MB each.
+				// These are 100 blocks of 16 KiB. Each would decode to 50 MB.
 				if grown := allocated() - before; grown > 64<<20 {
 					t.Errorf("%d MB were allocated", grown>>20)
 				}
@@ -482,8 +482,7 @@ func TestHeaderBombs(t *testing.T) {
 	}
 }
 
-// TestLongHeaders makes sure that a header list that is too long costs one call, be it
-// by one field or by many.
+// TestLongHeaders checks that a header list that is too long fails only its own call.
 func TestLongHeaders(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -505,23 +504,23 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// allocated is how much memory was ever allocated.
+// allocated returns how many bytes were ever allocated.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.TotalAlloc
 }
 
-// inUse is how much memory is in use.
+// inUse returns how many bytes of memory are in use.
 func inUse() int64 {
 	runtime.GC()
-	runtime.GC() // pools let go at the second
+	runtime.GC() // pools release their memory at the second one
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestOpening has clients that take their time to say what they are.
+// TestOpening connects clients that are too slow to open their connection.
 func TestOpening(t *testing.T) {
 	const timeout = 10 * time.Second
 	preface := func() []byte {
@@ -554,14 +553,14 @@ func TestOpening(t *testing.T) {
 				p := newClient(t, s.l.dial(t), onlyReading)
 				begun := time.Now()
 				for _, b := range tt.bytes {
-					if p.try(func(w *frameWriter) { w.WriteByte(b) }) != nil {
+					if p.tryToSend(func(w *frameWriter) { w.WriteByte(b) }) != nil {
 						break
 					}
 					if len(tt.bytes) != len(http2.ClientPreface) {
 						time.Sleep(timeout / 15)
 					}
 				}
-				p.ended()
+				p.waitClosed()
 				if took := time.Since(begun); took < timeout || took > timeout+timeout/4 {
 					t.Errorf("it took %v until the connection was closed, want %v", took, timeout)
 				}
@@ -575,9 +574,9 @@ func TestOpening(t *testing.T) {
 	}
 }
 
-// TestDeaf has a client that does not read: the server takes calls until what is to
-// be sent is too much, and in the end hangs up.
-func TestDeaf(t *testing.T) {
+// TestClientThatDoesNotRead checks that the server stops reading calls once too much waits
+// to be sent, and closes the connection in the end.
+func TestClientThatDoesNotRead(t *testing.T) {
 	const timeout = 20 * time.Second
 	for _, method := range []string{"Bulk", "Large"} {
 		t.Run(method, func(t *testing.T) {
@@ -586,11 +585,11 @@ func TestDeaf(t *testing.T) {
 				p := s.attacker
 				before := inUse()
 				var calls atomic.Int64
-				// The first answer is written by a handler, so that the goroutine that reads is
-				// free to go on.
+				// A handler's goroutine writes the first answer, so that the reading goroutine can
+				// go on.
 				done := make(chan error, 1)
 				go func() {
-					done <- p.try(func(w *frameWriter) {
+					done <- p.tryToSend(func(w *frameWriter) {
 						w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 						w.update(0, 1<<31-1-65535)
 						w.call(1, "Gate", nil)
@@ -609,12 +608,12 @@ func TestDeaf(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				s.open()
+				s.openGate()
 				synctest.Wait()
 				go func() {
 					var err error
 					for p.next = 3; err == nil && p.next < 1<<16; p.next += 2 {
-						err = p.try(func(w *frameWriter) { w.call(p.next, method, value(strconv.Itoa(size))) })
+						err = p.tryToSend(func(w *frameWriter) { w.call(p.next, method, value(strconv.Itoa(size))) })
 						calls.Add(1)
 					}
 					done <- err
@@ -622,14 +621,14 @@ func TestDeaf(t *testing.T) {
 				synctest.Wait()
 				s.neighbour.echo()
 				if grown := inUse() - before; grown > 16<<20 {
-					t.Errorf("%d calls to nobody have taken %d MB", calls.Load(), grown>>20)
+					t.Errorf("%d calls of a client that does not read have taken %d MB", calls.Load(), grown>>20)
 				}
 				select {
 				case err := <-done:
-					// While a handler writes, the server reads on and refuses calls above
-					// MaxStreams, until they are a flood.
+					// While a handler's goroutine writes, the server reads on. It refuses calls above
+					// MaxStreams until they are a flood.
 					if got := s.meters.goAways(); got["flood"] != 1 || len(got) != 1 {
-						t.Fatalf("the server has hung up early: %v, %v", err, got)
+						t.Fatalf("the server has closed the connection early: %v, %v", err, got)
 					}
 					return
 				default:
@@ -639,7 +638,7 @@ func TestDeaf(t *testing.T) {
 				}
 				time.Sleep(timeout + timeout/4)
 				if err := <-done; err == nil {
-					t.Errorf("the server has not hung up")
+					t.Errorf("the server has not closed the connection")
 				}
 				if got := s.meters.goAways(); got["slow"] != 1 {
 					t.Errorf("counted %v", got)
@@ -649,7 +648,7 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// TestWindows has clients that let the server send hardly anything.
+// TestWindows has clients that give the server small windows.
 func TestWindows(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
 		withAttacker(t, unary.Options{MaxStreams: 32}, onlyReading, func(t *testing.T, s *attackTest) {
@@ -662,7 +661,7 @@ func TestWindows(t *testing.T) {
 			if n := s.meters.reset(http2.ErrCodeRefusedStream); n != 100-32 {
 				t.Errorf("%d calls were refused, want %d", n, 100-32)
 			}
-			// When windows open, the others are answered.
+			// When windows open, the calls that were not refused are answered.
 			p.send(func(w *frameWriter) { w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 5000}) })
 			for id := uint32(1); id < 64; id += 2 {
 				if a := p.answer(id); a.last("grpc-status") != "0" || len(a.data) != 1008 {
@@ -712,7 +711,7 @@ func TestWindows(t *testing.T) {
 			p.send(func(w *frameWriter) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}) })
 			id := p.start("Bulk", value("1000"))
 			synctest.Wait()
-			// What was sent counts: the window is 100 below what it is set to.
+			// The 100 bytes that were sent count against the new window.
 			p.send(func(w *frameWriter) { w.settings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 40}) })
 			p.send(func(w *frameWriter) { w.update(id, 60) })
 			synctest.Wait()
@@ -732,7 +731,7 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// TestHalfMessages sends the beginnings of many messages.
+// TestHalfMessages sends many messages that are not whole.
 func TestHalfMessages(t *testing.T) {
 	const (
 		streams = 2000
@@ -740,7 +739,7 @@ func TestHalfMessages(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name string
-		size int // that is sent of each
+		size int // bytes sent of each message
 		most int64
 	}{
 		{"said to be large", 0, 8 << 20},
@@ -753,7 +752,7 @@ func TestHalfMessages(t *testing.T) {
 				p.send(func(w *frameWriter) { w.preface() })
 				before := inUse()
 				for id := uint32(1); id < 2*streams; id += 2 {
-					err := p.try(func(w *frameWriter) {
+					err := p.tryToSend(func(w *frameWriter) {
 						w.headers(id, false, request("Echo"))
 						w.data(id, false, binary.BigEndian.AppendUint32([]byte{0}, message))
 						for sent := 0; sent < tt.size; sent += 8 << 10 {
@@ -774,8 +773,8 @@ func TestHalfMessages(t *testing.T) {
 	}
 }
 
-// TestUnpacking sends compressed messages that fit into a frame and take long to
-// unpack. They cost as many tokens as that.
+// TestUnpacking sends small compressed messages that take long to unpack. They cost tokens
+// in proportion.
 func TestUnpacking(t *testing.T) {
 	noise := make([]byte, 8<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
@@ -796,12 +795,12 @@ func TestUnpacking(t *testing.T) {
 	})
 }
 
-// TestBombs sends small compressed messages that unpack to more than may be. They are
-// refused before they are unpacked, so they cost no memory and no tokens.
+// TestBombs sends small compressed messages that unpack to more than is allowed. The
+// server refuses them before it unpacks them, so they cost no memory and no tokens.
 func TestBombs(t *testing.T) {
 	const most = 1 << 20
 	lies := gzipped(make([]byte, most))
-	copy(lies[len(lies)-4:], []byte{0, 1, 0, 0}) // it says 256 bytes
+	copy(lies[len(lies)-4:], []byte{0, 1, 0, 0}) // announces 256 bytes
 	for _, tt := range []struct {
 		name   string
 		packed []byte
@@ -841,7 +840,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestOddMessages sends messages that are not what they say.
+// TestOddMessages sends messages with wrong prefixes or wrong compression.
 func TestOddMessages(t *testing.T) {
 	const most = 1 << 20
 	bomb := func() []byte {
@@ -900,8 +899,8 @@ func TestOddMessages(t *testing.T) {
 	}
 }
 
-// TestPanics makes sure that a panic that a handler did not recover from ends its
-// connection, and no other one.
+// TestPanics checks that a panic that a handler did not recover from ends its connection,
+// and no other one.
 func TestPanics(t *testing.T) {
 	for name, panicsAt := range map[string]bool{"without waiting": false, "waiting": true} {
 		t.Run(name, func(t *testing.T) {
@@ -920,7 +919,7 @@ func TestPanics(t *testing.T) {
 				s := startServer(t, panicking, unary.Options{Meters: meters}, pipes())
 				other, p := s.connect(t), s.connect(t)
 				p.start("Refuse", value("x"))
-				p.ended()
+				p.waitClosed()
 				other.echo()
 				if got := meters.goAways(); got["bug"] != 1 || len(got) != 1 {
 					t.Errorf("counted %v", got)
@@ -931,8 +930,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestAnswersOfNothing makes sure that a method that has no answer to give, not even an
-// empty one, costs its call alone.
+// TestAnswersOfNothing checks that a Handler without a valid answer fails only its call.
 func TestAnswersOfNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -969,7 +967,7 @@ func TestAnswersOfNothing(t *testing.T) {
 						t.Errorf("answered %v", a)
 					}
 				}
-				s.open()
+				s.openGate()
 				if a := p.answer(other); a.last("grpc-status") != "0" {
 					t.Errorf("the other call was answered %v", a)
 				}
@@ -984,9 +982,9 @@ func TestAnswersOfNothing(t *testing.T) {
 	}
 }
 
-// TestBodiesAreLetGo has many calls whose answers wait for a window: their requests,
-// which are much larger, are not kept.
-func TestBodiesAreLetGo(t *testing.T) {
+// TestBodiesAreReleased has many calls whose answers wait for a window. The memory of
+// their large requests is released.
+func TestBodiesAreReleased(t *testing.T) {
 	const (
 		calls = 40
 		body  = 256 << 10
@@ -995,8 +993,8 @@ func TestBodiesAreLetGo(t *testing.T) {
 	withAttacker(t, unary.Options{MaxMessageBytes: 2 * body}, onlyReading, func(t *testing.T, s *attackTest) {
 		p := s.attacker
 		p.send(func(w *frameWriter) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}) })
-		s.begin(t, 100, "Ready") // so that the list of those that wait is not gone through
-		// A BytesValue, with a field that nobody knows.
+		s.begin(t, 100, "Ready") // so that the server does not go through the list of blocked streams
+		// A BytesValue with an unknown field.
 		message := value("1000")
 		message = protowire.AppendBytes(protowire.AppendTag(message, 2, protowire.BytesType), make([]byte, body))
 		whole := framed(0, message)
@@ -1008,7 +1006,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 				n := min(piece, len(b))
 				p.send(func(w *frameWriter) { w.data(p.next, n == len(b), b[:n]) })
 				b = b[n:]
-				synctest.Wait() // for windows
+				synctest.Wait() // until the server has given windows back
 			}
 			if a := p.answerSoFar(p.next); len(a.headers) != 1 || a.over() {
 				t.Fatalf("answered %v, want it to wait", a)
@@ -1030,8 +1028,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 	})
 }
 
-// TestGivenUpBodies makes sure that what was sent of calls that were given up does not
-// count against those that follow.
+// TestGivenUpBodies checks that the bytes of reset calls do not count against later calls.
 func TestGivenUpBodies(t *testing.T) {
 	const message = 1 << 20
 	withAttacker(t, unary.Options{MaxMessageBytes: message}, onlyReading, func(t *testing.T, s *attackTest) {
@@ -1062,8 +1059,8 @@ func TestGivenUpBodies(t *testing.T) {
 	})
 }
 
-// TestOpenHeaders opens many calls with long header lists, which are some kilobytes
-// on the wire.
+// TestOpenHeaders opens many calls with long header lists, which are a few kilobytes when
+// encoded.
 func TestOpenHeaders(t *testing.T) {
 	const (
 		calls  = 500
@@ -1076,7 +1073,7 @@ func TestOpenHeaders(t *testing.T) {
 		before := inUse()
 		p.send(func(w *frameWriter) {
 			w.headers(p.next, false, list)
-			block := slices.Clone(w.fields(list)) // all of it is in the table now
+			block := slices.Clone(w.fields(list)) // refers to the table only
 			for range calls {
 				p.next += 2
 				must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: p.next, BlockFragment: block, EndHeaders: true}))
@@ -1089,7 +1086,7 @@ func TestOpenHeaders(t *testing.T) {
 		if a := p.answer(p.next); a.last("grpc-status") != "8" {
 			t.Errorf("answered %v", a)
 		}
-		// When those that were taken are given up, there is room for others.
+		// When the open calls are reset, there is room for new ones.
 		p.send(func(w *frameWriter) {
 			for id := uint32(1); id < p.next; id += 2 {
 				w.reset(id, http2.ErrCodeCancel)
@@ -1100,13 +1097,13 @@ func TestOpenHeaders(t *testing.T) {
 	})
 }
 
-// TestWindowsPayForThemselves has thousands of answers wait for windows, which every
-// window that opens goes through.
+// TestWindowsPayForThemselves has thousands of answers that wait for windows. The server
+// goes through all of them when a window opens.
 func TestWindowsPayForThemselves(t *testing.T) {
 	const calls = 4000
 	t.Run("a client that takes what it can", func(t *testing.T) {
 		withAttacker(t, unary.Options{}, onlyReading, func(t *testing.T, s *attackTest) {
-			const half = 32 << 10 // of the window of the connection, given back at once
+			const half = 32 << 10 // of the connection's window, given back in one update
 			p := s.attacker
 			p.send(func(w *frameWriter) { w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}) })
 			p.send(func(w *frameWriter) {
@@ -1122,7 +1119,7 @@ func TestWindowsPayForThemselves(t *testing.T) {
 				return p.read.data
 			}
 			for given := 0; taken()-given >= half; given += half {
-				if err := p.try(func(w *frameWriter) { w.update(0, half) }); err != nil {
+				if err := p.tryToSend(func(w *frameWriter) { w.update(0, half) }); err != nil {
 					break
 				}
 			}
@@ -1135,7 +1132,7 @@ func TestWindowsPayForThemselves(t *testing.T) {
 			}
 			p.mu.Unlock()
 			if got := p.goAways(); answered != calls || len(got) > 0 {
-				t.Errorf("%d calls of %d were answered; told to go by %v", answered, calls, got)
+				t.Errorf("%d calls of %d were answered; GOAWAYs %v", answered, calls, got)
 			}
 		})
 	})
@@ -1159,7 +1156,7 @@ func TestWindowsPayForThemselves(t *testing.T) {
 						p.next += 2
 					}
 				})
-				// What the calls have earned is spent too.
+				// The tokens that the calls have earned are spent too.
 				most := 2*burst/(calls/16) + 1
 				if n := s.flood(2*most, 1, tt.open); n > most {
 					t.Errorf("the server has taken %d, want at most %d", n, most)
@@ -1172,7 +1169,7 @@ func TestWindowsPayForThemselves(t *testing.T) {
 	}
 }
 
-// TestWhatIsKept measures connections that have done a lot, and are idle again.
+// TestWhatIsKept measures the memory of idle connections that were busy before.
 func TestWhatIsKept(t *testing.T) {
 	const (
 		conns = 10
@@ -1182,13 +1179,13 @@ func TestWhatIsKept(t *testing.T) {
 	w := newFrameWriter()
 	w.preface(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1<<24 - 1})
 	id := uint32(1)
-	for ; id < 2*calls; id += 2 { // many calls at once
+	for ; id < 2*calls; id += 2 { // many open calls
 		w.headers(id, false, request("Echo"))
 	}
 	for reset := uint32(1); reset < id; reset += 2 {
 		w.reset(reset, http2.ErrCodeCancel)
 	}
-	// Many fields, and a name that nobody knows and that is not short in an answer.
+	// Many fields, and an unknown name that is long in the answer.
 	w.headers(id, true, slices.Concat(request("Ready"), slices.Repeat([]hpack.HeaderField{{Name: "x"}}, 1500)))
 	w.call(id+2, "Large", value("50000"))
 	block := w.fields(request("/" + strings.Repeat("%", 60_000) + "/x"))
@@ -1225,7 +1222,7 @@ func TestWhatIsKept(t *testing.T) {
 	})
 }
 
-// TestIdleConnections holds a thousand connections that have called once.
+// TestIdleConnections measures a thousand connections that have called once.
 func TestIdleConnections(t *testing.T) {
 	const n = 1000
 	s := startServer(t, ours, unary.Options{}, loopback(t))
@@ -1263,7 +1260,7 @@ func TestIdleConnections(t *testing.T) {
 	if got := runtime.NumGoroutine() - goroutines; got > n+5 {
 		t.Errorf("%d goroutines for %d connections", got, n)
 	}
-	// The client's ends are of this process too.
+	// The client's ends of the connections are in this process too.
 	if each := (inUse() - before) / n; each > 64<<10 {
 		t.Errorf("%d bytes for a connection", each)
 	} else {

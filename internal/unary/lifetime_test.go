@@ -22,7 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// certificate makes a server's settings for TLS.
+// certificate returns a server's settings for TLS.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -40,7 +40,7 @@ func certificate(t testing.TB) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
 }
 
-// inTime plays f to a server whose connections are pipes, in a bubble.
+// withServer runs f with a server whose connections are pipes, in a bubble.
 func withServer(t *testing.T, o unary.Options, f func(t *testing.T, s *testServer, l *meters)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func withServer(t *testing.T, o unary.Options, f func(t *testing.T, s *testServe
 		o.Meters = meters
 		s := startServer(t, ours, o, pipes())
 		f(t, s, meters)
-		s.open()
+		s.openGate()
 		s.Stop()
 		synctest.Wait()
 		if meters.opened != meters.closed || meters.opened == 0 {
@@ -57,8 +57,7 @@ func withServer(t *testing.T, o unary.Options, f func(t *testing.T, s *testServe
 	})
 }
 
-// about makes sure that something took as long as it should, give or take a tick of
-// the server's clock.
+// checkDuration checks how long something took. It allows for a tick of the server.
 func checkDuration(t *testing.T, what string, since time.Time, want time.Duration) {
 	t.Helper()
 	if got := time.Since(since); got < want || got > want+want/4+2*time.Second {
@@ -71,7 +70,7 @@ func TestKeepalive(t *testing.T) {
 	t.Run("a client that is gone", func(t *testing.T) {
 		withServer(t, o, func(t *testing.T, s *testServer, l *meters) {
 			p := s.connectAs(t, onlyReading)
-			s.call(t, p, "Wait") // calls do not keep it alive
+			s.startWaiting(t, p, "Wait") // a call does not count as activity
 			begun := time.Now()
 			synctest.Wait()
 			p.waitClosedIn(time.Hour)
@@ -115,20 +114,20 @@ func TestKeepalive(t *testing.T) {
 func TestIdle(t *testing.T) {
 	withServer(t, unary.Options{MaxConnectionIdle: time.Minute}, func(t *testing.T, s *testServer, l *meters) {
 		p, busy := s.connect(t), s.connect(t)
-		waiting := s.call(t, busy, "Gate")
+		waiting := s.startWaiting(t, busy, "Gate")
 		time.Sleep(50 * time.Second)
 		p.echo()
 		begun := time.Now()
 		p.waitClosedIn(time.Hour)
 		checkDuration(t, "closed", begun, time.Minute)
 		if got := p.goAways(); len(got) != 2 || got[0].code != http2.ErrCodeNo || got[1].last != 1 {
-			t.Errorf("told to go by %v", got)
+			t.Errorf("GOAWAYs %v", got)
 		}
 		time.Sleep(10 * time.Minute)
 		if !busy.alive() || len(busy.goAways()) > 0 {
-			t.Errorf("a connection with a call counts as idle: %v", busy.told())
+			t.Errorf("a connection with a call counts as idle: %v", busy.describe())
 		}
-		s.open()
+		s.openGate()
 		busy.answer(waiting)
 		begun = time.Now()
 		busy.waitClosedIn(time.Hour)
@@ -145,7 +144,7 @@ func TestAge(t *testing.T) {
 	const age = time.Hour
 	withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, l *meters) {
 		p, begun := s.connect(t), time.Now()
-		waiting := s.call(t, p, "Gate")
+		waiting := s.startWaiting(t, p, "Gate")
 		for p.alive() {
 			if len(p.goAways()) > 0 {
 				break
@@ -156,18 +155,18 @@ func TestAge(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := time.Since(begun); got < age*9/10 || got > age*11/10+2*time.Second {
-			t.Errorf("told to go after %v", got)
+			t.Errorf("the first GOAWAY came after %v", got)
 		}
-		// What was begun is finished, however long it takes.
+		// A call that has begun is finished, however long it takes.
 		time.Sleep(age)
 		if !p.alive() {
-			t.Fatalf("closed with a call: %v", p.told())
+			t.Fatalf("closed with a call: %v", p.describe())
 		}
-		s.open()
+		s.openGate()
 		if a := p.answer(waiting); a.last("grpc-status") != "0" {
 			t.Errorf("answered %v", a)
 		}
-		p.ended()
+		p.waitClosed()
 		if got := l.goAways(); got["age"] != 1 {
 			t.Errorf("counted %v", got)
 		}
@@ -175,23 +174,23 @@ func TestAge(t *testing.T) {
 	})
 }
 
-// call begins a call that waits, and returns when it does.
-func (s *testServer) call(t *testing.T, p *testClient, method string) uint32 {
+// startWaiting starts a call that waits, and returns when its handler runs.
+func (s *testServer) startWaiting(t *testing.T, p *testClient, method string) uint32 {
 	t.Helper()
 	before := s.begun.Load()
 	id := p.start(method, value("x"))
 	synctest.Wait()
 	if s.begun.Load() != before+1 {
-		t.Fatalf("the call does not run: %v", p.told())
+		t.Fatalf("the call does not run: %v", p.describe())
 	}
 	return id
 }
 
 func TestDrain(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		m    behavior
-		told time.Duration // until the second GOAWAY
+		name  string
+		m     behavior
+		until time.Duration // the second GOAWAY
 	}{
 		{"a client that answers", acknowledging, 0},
 		{"a client that does not", onlyReading, 5 * time.Second},
@@ -199,24 +198,24 @@ func TestDrain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			withServer(t, unary.Options{}, func(t *testing.T, s *testServer, l *meters) {
 				p, unused := s.connectAs(t, tt.m), s.connect(t)
-				waiting := s.call(t, p, "Gate")
+				waiting := s.startWaiting(t, p, "Gate")
 				begun, done := time.Now(), make(chan struct{})
 				go func() { s.GracefulStop(); close(done) }()
 				p.waitFor("GOAWAY", func(r *received) bool { return len(r.goAways) >= 1 })
 				if got := p.goAways()[0]; got.code != http2.ErrCodeNo || got.last != 1<<31-1 {
-					t.Errorf("told to go by %v", got)
+					t.Errorf("GOAWAYs %v", got)
 				}
-				unused.ended()
+				unused.waitClosed()
 				checkDuration(t, "an unused connection closed", begun, 0)
-				if tt.told > 0 {
-					p.echo() // it may not have heard yet
+				if tt.until > 0 {
+					p.echo() // the client may not have read the GOAWAY yet
 				}
 				p.waitFor("GOAWAY", func(r *received) bool { return len(r.goAways) >= 2 })
-				checkDuration(t, "told what is served", begun, tt.told)
+				checkDuration(t, "the second GOAWAY", begun, tt.until)
 				if got := p.goAways()[1]; got.code != http2.ErrCodeNo || got.last != p.next-2 {
-					t.Errorf("told what is served by %v", got)
+					t.Errorf("the second GOAWAY is %v", got)
 				}
-				// What comes now is not.
+				// A call that comes now is not served.
 				late := p.next
 				p.send(func(w *frameWriter) { w.call(late, "Echo", nil) })
 				p.next += 2
@@ -229,11 +228,11 @@ func TestDrain(t *testing.T) {
 					t.Error("GracefulStop has not waited for a call")
 				default:
 				}
-				s.open()
+				s.openGate()
 				if a := p.answer(waiting); a.last("grpc-status") != "0" {
 					t.Errorf("answered %v", a)
 				}
-				p.ended()
+				p.waitClosed()
 				<-done
 				if got := l.goAways(); got["drain"] != 2 {
 					t.Errorf("counted %v", got)
@@ -245,7 +244,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainOfBadClients makes sure that nobody can keep a server from stopping.
+// TestDrainOfBadClients checks that a bad client cannot keep a server from stopping.
 func TestDrainOfBadClients(t *testing.T) {
 	o := unary.Options{OpenTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	for _, tt := range []struct {
@@ -255,7 +254,7 @@ func TestDrainOfBadClients(t *testing.T) {
 		{"one that says nothing", func(t *testing.T, s *testServer) *testClient { return newClient(t, s.l.dial(t), onlyReading) }},
 		{"one that does not read", func(t *testing.T, s *testServer) *testClient {
 			p := newClient(t, s.l.dial(t), notReading)
-			go func() { _ = p.try(func(w *frameWriter) { w.preface(); w.call(1, "Bulk", value("1000000")) }) }()
+			go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface(); w.call(1, "Bulk", value("1000000")) }) }()
 			return p
 		}},
 		{"one that does not close", func(t *testing.T, s *testServer) *testClient { return s.connectAs(t, onlyReading) }},
@@ -282,17 +281,17 @@ func TestDrainOfBadClients(t *testing.T) {
 	}
 }
 
-// TestStop makes sure that Stop ends everything, and returns when it has ended.
+// TestStop checks that Stop ends all connections and handlers before it returns.
 func TestStop(t *testing.T) {
 	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
 		p := s.connect(t)
-		s.call(t, p, "Wait")
-		s.call(t, p, "Slow")
+		s.startWaiting(t, p, "Wait")
+		s.startWaiting(t, p, "Slow")
 		s.Stop()
 		if n := s.running.Load(); n != 0 {
 			t.Errorf("%d calls run when Stop has returned", n)
 		}
-		p.ended()
+		p.waitClosed()
 	})
 }
 
@@ -312,8 +311,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestADeadlineIsNotEarly begins calls just before the server looks at times, with
-// requests that are not whole by then.
+// TestADeadlineIsNotEarly starts calls just before a tick of the server, with requests that
+// are not whole at the tick.
 func TestADeadlineIsNotEarly(t *testing.T) {
 	const timeout = 500 * time.Millisecond
 	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
@@ -343,10 +342,10 @@ func TestADeadlineIsNotEarly(t *testing.T) {
 	})
 }
 
-// TestOverdueCallsHoldUpNothing has a client that always has a call that is overdue:
-// the other times of its connection are kept all the same.
-func TestOverdueCallsHoldUpNothing(t *testing.T) {
-	// until begins calls that are overdue at once until there are n GOAWAYs.
+// TestLateCallsDelayNothing has a client that always has a late call. The other timeouts
+// of its connection still work.
+func TestLateCallsDelayNothing(t *testing.T) {
+	// waitUntil starts calls that are late at once until there are n GOAWAYs.
 	waitUntil := func(t *testing.T, p *testClient, n int) {
 		t.Helper()
 		for range 200 {
@@ -365,7 +364,7 @@ func TestOverdueCallsHoldUpNothing(t *testing.T) {
 		withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, _ *meters) {
 			p, begun := s.connect(t), time.Now()
 			waitUntil(t, p, 1)
-			checkDuration(t, "told to go", begun, age*9/10)
+			checkDuration(t, "the first GOAWAY", begun, age*9/10)
 			p.close()
 		})
 	})
@@ -376,14 +375,14 @@ func TestOverdueCallsHoldUpNothing(t *testing.T) {
 			begun, done := time.Now(), make(chan struct{})
 			go func() { s.GracefulStop(); close(done) }()
 			waitUntil(t, p, 2)
-			checkDuration(t, "told what is served", begun, 5*time.Second)
+			checkDuration(t, "the second GOAWAY", begun, 5*time.Second)
 			p.close()
 			<-done
 		})
 	})
 }
 
-// TestServingLater has a server that was made long before it serves.
+// TestServingLater has a server that serves an hour after it was made.
 func TestServingLater(t *testing.T) {
 	late := serverKind{"late", func(p *testService, o unary.Options) transport {
 		s := newUnaryServer(p, o)
@@ -399,7 +398,7 @@ func TestServingLater(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
 		if asked, _ := p.pings(); asked > 0 || len(p.goAways()) > 0 || !silent.alive() {
-			t.Errorf("after 9 s: %d PINGs, and one was told %v, the other %v; counted %v", asked, p.told(), silent.told(), meters.goAways())
+			t.Errorf("after 9 s: %d PINGs; one client has read %v, the other %v; counted %v", asked, p.describe(), silent.describe(), meters.goAways())
 		}
 		p.echo()
 		p.checkFaults()
@@ -408,12 +407,12 @@ func TestServingLater(t *testing.T) {
 	})
 }
 
-// TestGoAwaysDoNotGoBack makes sure that what was said not to be served is never
-// named as served, not even a call whose header had begun before.
+// TestGoAwaysDoNotGoBack checks that later GOAWAYs never name a higher stream as served,
+// not even a call whose header had begun before.
 func TestGoAwaysDoNotGoBack(t *testing.T) {
 	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
 		p := s.connectAs(t, onlyReading)
-		last := s.call(t, p, "Gate")
+		last := s.startWaiting(t, p, "Gate")
 		done := make(chan struct{})
 		go func() { s.GracefulStop(); close(done) }()
 		p.goAway()
@@ -428,9 +427,9 @@ func TestGoAwaysDoNotGoBack(t *testing.T) {
 			must(w.fr.WriteContinuation(last+2, true, rest))
 			w.data(last+2, true, framed(0, nil))
 			w.call(last+4, "Echo", nil)
-			w.data(0, false, nil) // which ends the connection
+			w.data(0, false, nil) // a fault that ends the connection
 		})
-		p.ended()
+		p.waitClosed()
 		<-done
 		for _, g := range p.goAways()[1:] {
 			if g.last != last {
@@ -449,13 +448,13 @@ func TestGoAwaysDoNotGoBack(t *testing.T) {
 	})
 }
 
-// A halfPipe is a pipe whose sides close one by one. The other end does not see it.
+// A halfPipe is a pipe that accepts CloseWrite. The other end does not see it.
 type halfPipe struct{ net.Conn }
 
 func (halfPipe) CloseWrite() error { return nil }
 
-// TestLingering makes sure that a client is left time to hear the last words: no less
-// than a second, however long ago the server has looked at its clock.
+// TestLingering checks that a client has at least a second to read the last frames, however
+// long ago the last tick of the server was.
 func TestLingering(t *testing.T) {
 	const tick = 510 * time.Millisecond
 	for _, tt := range []struct {
@@ -474,7 +473,7 @@ func TestLingering(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			withServer(t, unary.Options{WriteTimeout: 8 * tick}, func(t *testing.T, s *testServer, _ *meters) {
 				near, far := net.Pipe()
-				s.l.calls <- [2]net.Conn{near, halfPipe{far}}
+				s.l.dialed <- [2]net.Conn{near, halfPipe{far}}
 				p := newClient(t, near, onlyReading)
 				p.send(func(w *frameWriter) { w.preface() })
 				p.echo()
@@ -483,9 +482,9 @@ func TestLingering(t *testing.T) {
 				tt.end(t, s, p)
 				synctest.Wait()
 				if !p.alive() {
-					t.Fatalf("closed at once: %v", p.told())
+					t.Fatalf("closed at once: %v", p.describe())
 				}
-				p.ended()
+				p.waitClosed()
 				checkDuration(t, "closed", begun, time.Second)
 				p.checkFaults()
 			})
@@ -493,8 +492,8 @@ func TestLingering(t *testing.T) {
 	}
 }
 
-// TestAPingBehindTheEnd has a client ask whether the server is there when that has
-// sent its last answer, which the client has not read yet. It loses nothing of it.
+// TestAPingBehindTheEnd has a client that sends PINGs after the server has sent its last
+// answer. The client still gets the whole answer.
 func TestAPingBehindTheEnd(t *testing.T) {
 	const size = 200_000
 	l := newCountingMeters()
@@ -533,7 +532,7 @@ func TestAPingBehindTheEnd(t *testing.T) {
 	for range 3 {
 		must(w.fr.WritePing(false, [8]byte{7}))
 		if _, err := w.WriteTo(c); err != nil {
-			break // which costs what has not arrived
+			break // a reset connection would lose the rest of the answer
 		}
 		sent += 17
 		waitFor(t, "reading", func() bool { return v.read.Load() == sent || v.closed.Load() })
@@ -546,7 +545,7 @@ func TestAPingBehindTheEnd(t *testing.T) {
 	}
 }
 
-// await waits until something is true that nothing tells of.
+// waitFor polls until ok is true.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
@@ -556,10 +555,10 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestGoodbyeOverTLS has a client that does not read the last words of TLS. That is
-// its own business: other connections are looked after meanwhile.
-func TestGoodbyeOverTLS(t *testing.T) {
-	// Who waits for a lock holds up the clock of a bubble, so this is in real time.
+// TestCloseOverTLS has a client that does not read the last alert of TLS. The server still
+// checks the timeouts of other connections.
+func TestCloseOverTLS(t *testing.T) {
+	// A goroutine that waits for a mutex stops the clock of a bubble, so this uses real time.
 	const timeout = 500 * time.Millisecond
 	s := startServer(t, ours, unary.Options{TLS: certificate(t), MaxConnectionAge: 100 * time.Millisecond, OpenTimeout: timeout}, pipes())
 	near := s.l.dial(t)
@@ -582,7 +581,7 @@ func TestGoodbyeOverTLS(t *testing.T) {
 			go func() { _, _ = w.WriteTo(c) }()
 		}
 	}
-	// Nobody reads any more.
+	// The client reads no more.
 	other, begun := s.l.dial(t), time.Now()
 	if err := other.SetReadDeadline(begun.Add(soon)); err != nil {
 		t.Fatal(err)
@@ -594,8 +593,8 @@ func TestGoodbyeOverTLS(t *testing.T) {
 	near.Close()
 }
 
-// TestConnectionsThatAreReset makes sure that who resets a connection, as probes do
-// that only see whether the port is open, has not broken a rule.
+// TestConnectionsThatAreReset checks that a client that resets its connection, as a probe
+// of the port does, does not count as a fault.
 func TestConnectionsThatAreReset(t *testing.T) {
 	preface := newFrameWriter()
 	preface.preface()

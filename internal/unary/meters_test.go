@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// A ledger is Meters that remember.
+// countingMeters are Meters for tests to read.
 type meters struct {
 	mu             sync.Mutex
 	opened, closed int
@@ -70,7 +70,7 @@ func (l *meters) reset(code http2.ErrCode) int {
 	return l.resets[code]
 }
 
-// goAways returns why connections were ended, and how often.
+// goAways returns how often connections were ended, by reason.
 func (l *meters) goAways() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
