@@ -14,7 +14,7 @@
 //
 // Each connection has one goroutine, which reads. The type reader is what it uses alone,
 // and the type locked is what it shares with the goroutines of handlers. A connection goes
-// through these states. Serving and all later ones are the phases in lifetime.go.
+// through these states. Serving and all later ones are the phases in conn.go.
 //
 //	handshake → opening → serving → draining → leaving → closed
 //	                         └──────────────────────→ failed → closed

@@ -28,7 +28,7 @@ type head struct {
 	pseudo                  pseudo // the pseudo fields so far
 	hosts                   int
 	regular                 bool                // the list has a field that is not a pseudo field
-	bad                     string              // why the list is malformed; empty: it is well-formed
+	bad                     bool                // a field is malformed, or must not be there
 	badBinary               string              // a field of binary metadata that is not base64
 	fields                  []hpack.HeaderField // what becomes metadata
 	size                    uint32
@@ -86,25 +86,21 @@ func (r *reader) emit(f hpack.HeaderField) {
 	case "content-length":
 		n, err := strconv.ParseUint(f.Value, 10, 63)
 		if err != nil || h.declared >= 0 && h.declared != int64(n) {
-			h.bad = "content-length is no number, or more than one"
+			h.bad = true
 		}
 		h.declared = int64(n)
 		h.fields = append(h.fields, f)
 	case "te":
-		if f.Value != "trailers" {
-			h.bad = "te is not trailers"
-		}
+		h.bad = h.bad || f.Value != "trailers"
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
-		h.bad = "a field belongs to HTTP/1"
+		h.bad = true // fields of HTTP/1
 	case "grpc-message-type", "grpc-message", "grpc-status":
 		// The protocol reserves these fields, but requests do not use them.
 	case "host":
 		h.hosts++
 		h.fields = append(h.fields, f)
 	default:
-		if !validName(f.Name) {
-			h.bad = "a field has an invalid name"
-		}
+		h.bad = h.bad || !validName(f.Name)
 		if strings.HasSuffix(f.Name, binarySuffix) {
 			if _, err := decodeBinary(f.Value); err != nil {
 				h.badBinary = f.Name
@@ -112,9 +108,7 @@ func (r *reader) emit(f hpack.HeaderField) {
 		}
 		h.fields = append(h.fields, f)
 	}
-	if !httpguts.ValidHeaderFieldValue(f.Value) {
-		h.bad = "a field has an invalid value"
-	}
+	h.bad = h.bad || !httpguts.ValidHeaderFieldValue(f.Value)
 }
 
 func (h *head) addPseudo(f hpack.HeaderField) {
@@ -129,15 +123,10 @@ func (h *head) addPseudo(f hpack.HeaderField) {
 	case ":authority":
 		which, h.authority = pseudoAuthority, f.Value
 	default:
-		h.bad = "there is an unknown pseudo field"
+		h.bad = true
 	}
-	switch {
-	case h.regular:
-		h.bad = "a pseudo field follows others"
-	case h.pseudo&which != 0:
-		h.bad = "a pseudo field is there twice"
-	case !httpguts.ValidHeaderFieldValue(f.Value):
-		h.bad = "a pseudo field has an invalid value"
+	if h.regular || h.pseudo&which != 0 || !httpguts.ValidHeaderFieldValue(f.Value) {
+		h.bad = true // a pseudo field behind others, twice, or with an invalid value
 	}
 	h.pseudo |= which
 }
@@ -152,18 +141,10 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// malformed returns why the header of a request is malformed by RFC 9113, section 8.3.
-// Empty: it is well-formed.
-func (h *head) malformed() string {
-	switch {
-	case h.bad != "":
-		return h.bad
-	case h.pseudo&pseudoNeeded != pseudoNeeded:
-		return "a pseudo field is missing"
-	case h.path == "":
-		return "the path is empty"
-	}
-	return ""
+// malformed reports whether the header of a request is malformed by RFC 9113, section
+// 8.3.
+func (h *head) malformed() bool {
+	return h.bad || h.pseudo&pseudoNeeded != pseudoNeeded || h.path == ""
 }
 
 // refuse returns the answer to a request whose header already decides it. Nil: a handler
@@ -312,13 +293,12 @@ func percentEncoded(text string) string {
 	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || c == '%' }) {
 		return text
 	}
-	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for _, c := range []byte(strings.ToValidUTF8(text, "\uFFFD")) {
 		if c >= ' ' && c <= '~' && c != '%' {
 			b.WriteByte(c)
 		} else {
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
 	return b.String()

@@ -102,7 +102,7 @@ func (r *reader) handshake() error {
 		l.out.to = t
 		l.unlock()
 	}
-	in := bufio.NewReaderSize(flushing{r}, readBuffer)
+	in := bufio.NewReaderSize(r, readBuffer)
 	var preface [len(http2.ClientPreface)]byte
 	if _, err := io.ReadFull(in, preface[:]); err != nil {
 		return handshakeError("preface", err)
@@ -137,12 +137,10 @@ func isGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// flushing reads from the connection. It writes what is to be sent before it waits.
-type flushing struct{ r *reader }
-
-func (f flushing) Read(p []byte) (n int, err error) {
+// Read implements io.Reader. It writes what is to be sent before it waits for the client.
+func (r *reader) Read(p []byte) (n int, err error) {
 	for n == 0 && err == nil {
-		n, err = f.r.flushAndRead(p)
+		n, err = r.flushAndRead(p)
 	}
 	return n, err
 }

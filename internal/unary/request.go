@@ -2,7 +2,6 @@ package unary
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -91,24 +90,16 @@ func (r *reader) onHeaders(f *http2.HeadersFrame) error {
 	if id%2 == 0 {
 		return protocolError(http2.ErrCodeProtocol, "a client has opened a stream with an even number")
 	}
-	l := r.shared.lock()
-	st, last := l.streams[id], l.lastID
-	byServer, closed := false, false
-	if st == nil && id <= last {
-		byServer, closed = l.closed.find(id)
-	}
-	l.unlock()
+	st, opened, err := r.streamOf(id, ended, dependsOnItself)
 	switch {
-	case st != nil:
+	case st == nil:
+		return err
+	case !opened:
 		return r.onTrailers(st, ended)
-	case byServer:
-		return r.spend(1) // they have crossed with the reset
-	case closed:
-		return protocolError(http2.ErrCodeStreamClosed, "HEADERS for a stream that is closed")
-	case id <= last:
-		return protocolError(http2.ErrCodeProtocol, "streams are not opened in ascending order")
+	case ended || st.request.refusal != nil && st.request.refusal.http == 0:
+		return r.complete(st, "")
 	}
-	return r.begin(id, ended, dependsOnItself)
+	return nil
 }
 
 // decode reads a whole header block into r.head.
@@ -144,69 +135,56 @@ func (r *reader) decode(f *http2.HeadersFrame) error {
 	return nil
 }
 
-// begin opens a stream with the header in r.head, and answers its call if the header
-// already decides it.
-func (r *reader) begin(id uint32, ended, dependsOnItself bool) error {
+// streamOf returns the stream of the header block in r.head, and whether the block has
+// opened it. It returns nil if no stream takes the block. Then err is nil if the client is
+// not at fault, or if the fault ends only the stream.
+func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, opened bool, err error) {
 	h := &r.head
-	r.traffic.Streams++
-	m := r.server.methods[h.path]
-	st, crowded, err := r.open(id, m, ended, dependsOnItself)
-	if st == nil {
-		return err
-	}
-	q := &st.request
-	q.ended, q.declared, q.recvWindow = ended, h.declared, streamWindow
-	if h.timed {
-		q.deadline = r.readAt.Add(min(h.timeout, maxTimeout))
-	}
-	if res := r.server.refuse(h, m); res != nil {
-		q.refusal = res
-		if ended || res.http == 0 {
-			r.respond(st, res)
-		}
-		return nil
-	}
-	if crowded {
-		r.respond(st, refusal(codes.ResourceExhausted, tooMuch))
-		return nil
-	}
-	if ended {
-		return r.complete(st, "")
-	}
-	return nil
-}
-
-// open returns a new stream for the header in r.head, or nil if it opens none. It
-// reports whether the connection holds too much.
-func (r *reader) open(id uint32, m *method, ended, dependsOnItself bool) (st *stream, crowded bool, err error) {
-	h := &r.head
-	malformed := h.malformed()
 	l := r.shared.lock()
 	defer l.unlock()
+	if st := l.streams[id]; st != nil {
+		return st, false, nil
+	}
+	if id <= l.lastID {
+		switch byServer, closed := l.closed.find(id); {
+		case byServer:
+			return nil, false, r.spend(1) // the block has crossed with the reset
+		case closed:
+			return nil, false, protocolError(http2.ErrCodeStreamClosed, "HEADERS for a stream that is closed")
+		}
+		return nil, false, protocolError(http2.ErrCodeProtocol, "streams are not opened in ascending order")
+	}
+	r.traffic.Streams++
 	if l.phase >= leaving {
 		return nil, false, r.spend(1) // the second GOAWAY said that this call is not served
 	}
 	l.lastID = id
-	if malformed != "" && !h.long || dependsOnItself || ended && h.declared > 0 {
+	if !h.long && h.malformed() || dependsOnItself || ended && h.declared > 0 {
 		return nil, false, r.resetLocked(l, id, http2.ErrCodeProtocol)
 	}
 	if len(l.streams)+l.orphans >= int(r.server.o.MaxStreams) {
 		return nil, false, r.resetLocked(l, id, http2.ErrCodeRefusedStream)
 	}
-	within := time.Duration(math.MaxInt64)
-	if h.timed {
-		within = h.timeout
-	}
+	m := r.server.methods[h.path]
 	st = l.open(id)
 	st.method, st.encoding, st.subtype = m, h.encoding, h.subtype()
-	st.due = r.readAt.Sub(r.server.start) + min(within, maxRequest)
-	held := 0
+	q, within, held := &st.request, maxRequest, 0
+	q.ended, q.declared, q.recvWindow = ended, h.declared, streamWindow
+	if h.timed {
+		within = min(h.timeout, maxRequest)
+		q.deadline = r.readAt.Add(min(h.timeout, maxTimeout))
+	}
+	st.due = r.readAt.Sub(r.server.start) + within
 	if m != nil && m.handler == nil {
 		// Only standard handlers read metadata.
-		st.request.metadata = callMetadata{slices.Clone(h.fields), h.authority}
+		q.metadata = callMetadata{slices.Clone(h.fields), h.authority}
 		held = int(h.size)
 	}
-	return st, l.hold(st, held), nil
+	crowded := l.hold(st, held)
+	if q.refusal = r.server.refuse(h, m); q.refusal == nil && crowded {
+		q.refusal = refusal(codes.ResourceExhausted, tooMuch)
+	}
+	return st, true, nil
 }
 
 // onTrailers ends a request. The trailers themselves are ignored.
@@ -215,7 +193,7 @@ func (r *reader) onTrailers(st *stream, ended bool) error {
 	switch {
 	case q.ended:
 		return r.reset(st.id, http2.ErrCodeStreamClosed)
-	case !ended || h.bad != "" || h.pseudo != 0 || q.declared >= 0 && q.received != q.declared:
+	case !ended || h.bad || h.pseudo != 0 || q.declared >= 0 && q.received != q.declared:
 		return r.reset(st.id, http2.ErrCodeProtocol)
 	}
 	q.ended = true
