@@ -2,7 +2,6 @@ package unary
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"runtime/debug"
 	"sync/atomic"
@@ -48,12 +47,11 @@ func protocolError(code http2.ErrCode, text string) error {
 }
 
 // recovered is deferred on each goroutine of the connection. A panic ends the
-// connection.
+// connection. Its value is not logged, because it may hold an API key.
 func (c *conn) recovered() {
-	if v := recover(); v != nil {
+	if recover() != nil {
 		c.server.o.Meters.GoAway(reasonBug)
-		c.server.o.Log.Error("a connection panicked; this is a bug, please report it",
-			zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
+		c.server.o.Log.Error("a connection panicked; this is a bug, please report it", zap.ByteString("stack", debug.Stack()))
 		_ = c.raw.Close()
 	}
 }

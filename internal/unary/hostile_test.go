@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -17,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -900,7 +903,7 @@ func TestOddMessages(t *testing.T) {
 }
 
 // TestPanics checks that a panic that a handler did not recover from ends its connection,
-// and no other one.
+// and no other one. The log has its stack, but not its value.
 func TestPanics(t *testing.T) {
 	for name, panicsAt := range map[string]bool{"without waiting": false, "waiting": true} {
 		t.Run(name, func(t *testing.T) {
@@ -916,13 +919,22 @@ func TestPanics(t *testing.T) {
 			}}
 			synctest.Test(t, func(t *testing.T) {
 				meters := newCountingMeters()
-				s := startServer(t, panicking, unary.Options{Meters: meters}, pipes())
+				core, logs := observer.New(zap.DebugLevel)
+				s := startServer(t, panicking, unary.Options{Meters: meters, Log: zap.New(core)}, pipes())
 				other, p := s.connect(t), s.connect(t)
 				p.start("Refuse", value("x"))
 				p.waitClosed()
 				other.echo()
 				if got := meters.goAways(); got["bug"] != 1 || len(got) != 1 {
 					t.Errorf("counted %v", got)
+				}
+				for _, e := range logs.FilterLevelExact(zap.ErrorLevel).All() {
+					if text := fmt.Sprint(e.ContextMap()); strings.Contains(text, "as asked") || !strings.Contains(text, "hostile_test.go") {
+						t.Errorf("the log has the value of the panic, or not its stack: %s", text)
+					}
+				}
+				if n := logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
+					t.Errorf("%d errors were logged, want 1", n)
 				}
 				other.close()
 			})
