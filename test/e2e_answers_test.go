@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // problem is the body of a denial.
@@ -131,7 +131,7 @@ func TestEveryValueOfAnAnswer(t *testing.T) {
 			}
 			reset := almostAnHour(tt.name+": t", rest)
 
-			entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == tt.path })
+			entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == tt.path })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -303,7 +303,7 @@ func TestALimitedGRPCCall(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", name, got, want)
 			}
 		}
-		entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["flags"] == "RL" })
+		entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["flags"] == "RL" })
 		if err != nil || entry["grpc_status"] != 8.0 {
 			t.Errorf("access log: got grpc_status %v, %v, want 8", entry["grpc_status"], err)
 		}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // Settings of rls that authorization needs.
@@ -328,7 +328,7 @@ func TestLimitsBySubject(t *testing.T) {
 			t.Errorf("%s after 6 of 6: got %d by %+v, want 429 by the limit of 6 of per-subject", key, got.status, p)
 		}
 	}
-	entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == "/denied" })
+	entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == "/denied" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +445,7 @@ func TestOneHopAnswersAlike(t *testing.T) {
 		one.get("/log", "x-api-key", "acme-old-key")
 		two.get("/log", "x-api-key", "acme-old-key")
 		logged := func(s *stack) map[string]any {
-			entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == "/log" })
+			entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == "/log" })
 			if err != nil {
 				t.Fatal(err)
 			}

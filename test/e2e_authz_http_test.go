@@ -10,7 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
@@ -23,18 +24,18 @@ const (
 // A gatewaySetup is a gateway in the place of Envoy, before an application.
 type gatewaySetup struct {
 	app     *application
-	rls     *servers.RLSServer
-	gateway *servers.Gateway
+	rls     *edge.RLSServer
+	gateway *edge.Gateway
 }
 
 // newGateway starts one that asks over HTTP.
-func newGateway(t *testing.T, run func(testing.TB, servers.GatewayOptions) *servers.Gateway, config string, replace map[string]string) gatewaySetup {
+func newGateway(t *testing.T, run func(process.TB, edge.GatewayOptions) *edge.Gateway, config string, replace map[string]string) gatewaySetup {
 	t.Helper()
 	g := gatewaySetup{app: newApplication(t)}
 	g.rls = setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{
 		envAddress: "x-forwarded-for", envCredentials: "header:x-api-key,bearer,basic,apikey,cookie:session", envRemoveCredential: "true",
 	}}.serve(t)
-	g.gateway = run(t, servers.GatewayOptions{
+	g.gateway = run(t, edge.GatewayOptions{
 		Config: config, Upstream: g.app.addr, RLS: strings.TrimPrefix(g.rls.HTTP(), "http://"), Replace: replace,
 	})
 	return g
@@ -162,7 +163,7 @@ func (g gatewaySetup) isLimited(t *testing.T, left uint32) (answer, int) {
 func TestNginxAsks(t *testing.T) {
 	t.Parallel()
 	// A busy machine may take longer.
-	g := newGateway(t, servers.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""})
+	g := newGateway(t, edge.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""})
 	got := g.passes(t)
 	if h := got.header.Values("RateLimit"); len(h) != 1 || !strings.HasPrefix(h[0], `"per-key";r=5;`) {
 		t.Errorf("RateLimit: got %q, want one with 5 remaining of per-key", h)
@@ -208,7 +209,7 @@ func TestNginxAsks(t *testing.T) {
 func TestCaddyAsks(t *testing.T) {
 	t.Parallel()
 	// A busy machine may take longer.
-	g := newGateway(t, servers.Caddy, caddyConfig, map[string]string{"response_header_timeout 1s": "response_header_timeout 30s", "dial_timeout 250ms": "dial_timeout 30s"})
+	g := newGateway(t, edge.Caddy, caddyConfig, map[string]string{"response_header_timeout 1s": "response_header_timeout 30s", "dial_timeout 250ms": "dial_timeout 30s"})
 	g.passes(t)
 
 	invalid := `, error="invalid_token"`
@@ -262,7 +263,7 @@ func TestEnvoyAsksOverHTTP(t *testing.T) {
 		rules: authorized, tiers: customersWith("starter"),
 		env: with(trusting, map[string]string{envCredentials: "header:x-api-key,bearer,query:api_key,cookie:session", envRemoveCredential: "true"}),
 	}.serve(t)
-	envoy := servers.Envoy(t, servers.EnvoyOptions{Config: httpServiceConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://")})
+	envoy := edge.Envoy(t, edge.EnvoyOptions{Config: httpServiceConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://")})
 	for _, tt := range []struct {
 		name, path string
 		lines      []string

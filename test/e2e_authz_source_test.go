@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -57,7 +58,7 @@ func execute(t *testing.T, pg *servers.PostgresServer, sql string, args ...any) 
 }
 
 // watching waits until rls is told of changes.
-func watching(t *testing.T, rls *servers.RLSServer) {
+func watching(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	eventually(t, "rls to listen for changes", func() bool { return metric(t, rls, "slidegate_tiers_watching") == "1" })
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // attack is a page of a stranger who knows a customer's key. It sends what a browser
@@ -29,7 +29,7 @@ Promise.all([
 
 // TestWebPages opens pages in a real browser that can reach rls.
 func TestWebPages(t *testing.T) {
-	rls := servers.RLS(t, servers.RLSOptions{})
+	rls := edge.RLS(t, edge.RLSOptions{})
 	const (
 		entries = `"entries":[{"key":"api_key","value":"demo-free"}]`
 		hit     = `{"domain":"edge","descriptors":[{` + entries + `}]}`
@@ -54,7 +54,7 @@ func TestWebPages(t *testing.T) {
 	}
 
 	origin := "http://evil.example:" + at.Port()
-	if html := servers.Chromium(t, origin+"/"); !strings.Contains(html, "all sent") {
+	if html := edge.Chromium(t, origin+"/"); !strings.Contains(html, "all sent") {
 		t.Fatalf("the page has not sent everything:\n%s", html)
 	}
 	_, out := postJSON(t, rls.HTTP(), question(1, "api_key=demo-free"))
@@ -83,7 +83,7 @@ func TestWebPages(t *testing.T) {
 		{"http://localhost:" + adminPort + "/rlconfig", `<td class="place">built-in rules.yaml:`, "BROKEN"},
 		{"http://localhost:" + port + "/healthcheck", "<td>memory</td>", "hosts"},
 	} {
-		if html := servers.Chromium(t, tt.url); !strings.Contains(html, tt.want) || strings.Contains(html, tt.never) {
+		if html := edge.Chromium(t, tt.url); !strings.Contains(html, tt.want) || strings.Contains(html, tt.never) {
 			t.Errorf("%s does not have %q, or has %q:\n%s", tt.url, tt.want, tt.never, html)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -218,7 +219,7 @@ func TestAnAPIKeyIsNowhere(t *testing.T) {
 				postJSON(t, s.rls.HTTP(), question(1, "api_key="+key, "remote_address="+address))
 			}
 			eventually(t, "denials in the log", func() bool { return strings.Contains(s.rls.Output(), `"msg":"denied"`) })
-			if _, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["flags"] == "RL" }); err != nil {
+			if _, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["flags"] == "RL" }); err != nil {
 				t.Fatal(err)
 			}
 			dump := dumpRedis(t, redisAddr, source+":")
@@ -229,7 +230,7 @@ func TestAnAPIKeyIsNowhere(t *testing.T) {
 			if want := `slidegate_decisions_total{domain="edge",outcome="denied",rule="per-key"} `; !strings.Contains(metrics, want) {
 				t.Errorf("/metrics does not have %s", want)
 			}
-			digests := strings.Fields(run(t, servers.RLSOptions{}, known+"\n"+unknown+"\n", "digest").stdout)
+			digests := strings.Fields(run(t, edge.RLSOptions{}, known+"\n"+unknown+"\n", "digest").stdout)
 			if len(digests) != 2 || len(digests[0]) != 64 {
 				t.Fatalf("rls digest: got %q, want two digests", digests)
 			}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // TestTheGreetingWorksAsItIs types the lines that rls greets its operator with: they
@@ -24,7 +24,7 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 			t.Skipf("there is no %s here", program)
 		}
 	}
-	servers.EnvoyAccepts(t, edgeConfig) // or it says what is missing
+	edge.EnvoyAccepts(t, edgeConfig) // or it says what is missing
 	program, err := exec.LookPath(envoyProgram())
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := servers.RLSOptions{Env: map[string]string{
+	o := edge.RLSOptions{Env: map[string]string{
 		envGRPCAddress: "127.0.0.1:0", "SLIDEGATE_HTTP_ADDRESS": "127.0.0.1:0", "SLIDEGATE_ADMIN_ADDRESS": "127.0.0.1:0",
 		"SLIDEGATE_LOG_FORMAT": "console",
 	}}

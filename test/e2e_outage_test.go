@@ -17,6 +17,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -31,7 +32,7 @@ func TestEnvoyAcceptsTheFiles(t *testing.T) {
 		if file == tlsConfig {
 			file = withCertificates(t, file)
 		}
-		servers.EnvoyAccepts(t, file)
+		edge.EnvoyAccepts(t, file)
 	}
 }
 
@@ -121,7 +122,7 @@ func TestEnvoyFailsOpen(t *testing.T) {
 }
 
 // limiter asks an rls as Envoy does.
-func limiter(t *testing.T, rls *servers.RLSServer) func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {
+func limiter(t *testing.T, rls *edge.RLSServer) func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {
 	t.Helper()
 	client := rlsv3.NewRateLimitServiceClient(dial(t, rls))
 	return func(descriptors ...string) (*rlsv3.RateLimitResponse, error) {

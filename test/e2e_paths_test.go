@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -200,7 +201,7 @@ func (s *stack) whatRefusalsCost(key, config string) {
 			s.t.Errorf("/login; with key %q: got %d and a charge of %d, want %d and %d", key, got.status, charged, status, cost)
 		}
 	}
-	if _, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool {
+	if _, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool {
 		return e["path"] == "/login;" && e["details"] == "direct_response"
 	}); err != nil {
 		s.t.Errorf("the access log has no direct_response for /login;: %v", err)

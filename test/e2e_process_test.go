@@ -19,6 +19,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -29,7 +30,7 @@ type result struct {
 }
 
 // run runs a command of rls that ends by itself.
-func run(t *testing.T, o servers.RLSOptions, stdin string, args ...string) result {
+func run(t *testing.T, o edge.RLSOptions, stdin string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -47,9 +48,9 @@ func run(t *testing.T, o servers.RLSOptions, stdin string, args ...string) resul
 }
 
 // rulesIn are options with a rules file of the given text.
-func rulesIn(t *testing.T, rules string) servers.RLSOptions {
+func rulesIn(t *testing.T, rules string) edge.RLSOptions {
 	t.Helper()
-	return servers.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
+	return edge.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
 }
 
 func fileOf(t *testing.T, name, text string) string {
@@ -127,7 +128,7 @@ func TestReloadUnderLoad(t *testing.T) {
 
 // load sends calls without a pause, over several connections, until one of them
 // is not allowed or stop is called. stop returns what went wrong.
-func load(t *testing.T, rls *servers.RLSServer) (calls *atomic.Int64, stop func() error) {
+func load(t *testing.T, rls *edge.RLSServer) (calls *atomic.Int64, stop func() error) {
 	t.Helper()
 	calls = new(atomic.Int64)
 	ended := make(chan struct{})
@@ -333,7 +334,7 @@ func TestAPortInUse(t *testing.T) {
 	for env, setting := range map[string]string{
 		envGRPCAddress: "grpc.address", envHTTPAddress: "http.address", envAdminAddress: "admin.address",
 	} {
-		got := run(t, servers.RLSOptions{Env: map[string]string{env: taken.Addr().String()}}, "", "serve")
+		got := run(t, edge.RLSOptions{Env: map[string]string{env: taken.Addr().String()}}, "", "serve")
 		want := "rls: " + setting + ": " + taken.Addr().String() + " is in use"
 		if got.code != 1 || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
 			t.Errorf("%s in use: got exit code %d, %q and %q, want 1 and one line %q…", setting, got.code, got.stdout, got.stderr, want)
@@ -389,7 +390,7 @@ descriptors:
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := servers.RLSOptions{Env: maps.Clone(tt.env)}
+			o := edge.RLSOptions{Env: maps.Clone(tt.env)}
 			if o.Env == nil {
 				o.Env = make(map[string]string)
 			}
@@ -421,7 +422,7 @@ descriptors:
 // TestCommands runs the commands that do not serve.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	var o servers.RLSOptions
+	var o edge.RLSOptions
 	if got := run(t, o, "", "version"); got.code != 0 || !strings.HasPrefix(got.stdout, "slidegate ") {
 		t.Errorf("rls version: got exit code %d and %q, want 0 and slidegate …", got.code, got.stdout)
 	}
@@ -431,7 +432,7 @@ func TestCommands(t *testing.T) {
 		"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n" {
 		t.Errorf("rls digest: got exit code %d and %q, want the SHA-256 of both keys", got.code, got.stdout)
 	}
-	keyed := servers.RLSOptions{Env: map[string]string{"SLIDEGATE_SECRETS_KEY": "0123456789abcdef"}}
+	keyed := edge.RLSOptions{Env: map[string]string{"SLIDEGATE_SECRETS_KEY": "0123456789abcdef"}}
 	if got := run(t, keyed, "x\n", "digest"); got.code != 0 || len(got.stdout) != 65 || strings.HasPrefix(got.stdout, "2d71") {
 		t.Errorf("rls digest with a secret: got exit code %d and %q, want another digest", got.code, got.stdout)
 	}
@@ -452,8 +453,8 @@ func TestCommands(t *testing.T) {
 	}
 
 	// With TLS there is more to it: TestHealthcheckOverTLS.
-	rls := setup{rules: perKey, way: servers.Way{Listen: servers.TCP}}.serve(t)
-	probe := servers.RLSOptions{Env: map[string]string{envGRPCAddress: rls.GRPC()}}
+	rls := setup{rules: perKey, way: edge.Way{Listen: edge.TCP}}.serve(t)
+	probe := edge.RLSOptions{Env: map[string]string{envGRPCAddress: rls.GRPC()}}
 	if got := run(t, probe, "", "healthcheck"); got.code != 0 || got.stderr != "" {
 		t.Errorf("rls healthcheck of a running one: got exit code %d and %q, want 0", got.code, got.stderr)
 	}

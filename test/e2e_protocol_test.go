@@ -15,7 +15,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // TestServicesAndTheirHealth asks what a person with grpcurl would: the admin port
@@ -85,7 +85,7 @@ func TestPings(t *testing.T) {
 
 // pings sends n pings, one after the answer to the other and gap apart, and
 // returns the debug data of a GOAWAY, if one comes.
-func pings(t *testing.T, rls *servers.RLSServer, n int, gap time.Duration) string {
+func pings(t *testing.T, rls *edge.RLSServer, n int, gap time.Duration) string {
 	t.Helper()
 	conn, err := rls.Connect(t.Context())
 	if err != nil {

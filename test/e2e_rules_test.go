@@ -21,7 +21,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 const (
@@ -179,7 +179,7 @@ func TestRulesThroughEnvoy(t *testing.T) {
 			for i, want := range []any{nil, "shadowed", "shadowed"} {
 				path := "/shadow/" + strconv.Itoa(i)
 				c.want(200, 1, path, "x-user", "ann")
-				entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == path })
+				entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == path })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -203,7 +203,7 @@ func TestRulesThroughEnvoy(t *testing.T) {
 				before := len(s.app.received())
 				path := "/model/" + strconv.Itoa(i)
 				c.want(want.status, 1, path, "x-user", "ann", "x-backend", "forged")
-				entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == path })
+				entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == path })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -304,7 +304,7 @@ func envoyProgram() string {
 func envoyVersion(t *testing.T) [2]int {
 	t.Helper()
 	if _, err := exec.LookPath(envoyProgram()); err != nil {
-		servers.EnvoyAccepts(t, rulesConfig) // which says what is missing
+		edge.EnvoyAccepts(t, rulesConfig) // which says what is missing
 	}
 	out, err := exec.CommandContext(t.Context(), envoyProgram(), "--version").CombinedOutput()
 	if err != nil {
@@ -533,7 +533,7 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 }
 
 // loads returns how often the files were read.
-func loads(t *testing.T, rls *servers.RLSServer) int {
+func loads(t *testing.T, rls *edge.RLSServer) int {
 	t.Helper()
 	sum := 0
 	for _, result := range []string{"loaded", "refused"} {

@@ -9,7 +9,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 )
 
 // wantCode asks once.
-func wantCode(t *testing.T, rls *servers.RLSServer, descriptor string, want rlsv3.RateLimitResponse_Code) {
+func wantCode(t *testing.T, rls *edge.RLSServer, descriptor string, want rlsv3.RateLimitResponse_Code) {
 	t.Helper()
 	out, err := limiter(t, rls)(descriptor)
 	if err != nil || out.GetOverallCode() != want {
@@ -27,7 +27,7 @@ func wantCode(t *testing.T, rls *servers.RLSServer, descriptor string, want rlsv
 }
 
 // restart stops rls and starts it again.
-func restart(t *testing.T, rls *servers.RLSServer) {
+func restart(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	if code, err := rls.Stop(); code != 0 || err != nil {
 		t.Fatalf("exit code: got %d, %v, want 0\n%s", code, err, rls.Output())

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -248,8 +250,8 @@ func TestBothWaysHaveOneQuota(t *testing.T) {
 				t.Errorf("%q: got %d, want 200", value, got)
 			}
 			want--
-			digest := strings.TrimSpace(run(t, servers.RLSOptions{Env: env}, value+"\n", "digest").stdout)
-			if known := strings.TrimSpace(run(t, servers.RLSOptions{}, "acme-old-key\nacme-new-key\n", "digest").stdout); !strings.Contains(known, digest) || digest == "" {
+			digest := strings.TrimSpace(run(t, edge.RLSOptions{Env: env}, value+"\n", "digest").stdout)
+			if known := strings.TrimSpace(run(t, edge.RLSOptions{}, "acme-old-key\nacme-new-key\n", "digest").stdout); !strings.Contains(known, digest) || digest == "" {
 				t.Errorf("rls digest of %q: got %q, want that of a key of acme", value, digest)
 			}
 			if diff := cmp.Diff([]uint32{want}, s.peek("api_key=acme-old-key")); diff != "" {
@@ -299,7 +301,7 @@ func TestKeysOfTwoCustomers(t *testing.T) {
 				if got := metric(t, s.rls, `slidegate_authorizations_total{result="ambiguous"}`); got != "8" {
 					t.Errorf("authorizations that were ambiguous: got %s, want 8", got)
 				}
-				if _, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["reason"] == "ambiguous" && e["subject"] == "acme" }); err != nil {
+				if _, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["reason"] == "ambiguous" && e["subject"] == "acme" }); err != nil {
 					t.Error(err)
 				}
 				// Nothing was charged above: all three of acme are left, and the first key
@@ -327,12 +329,12 @@ func TestKeysOfTwoCustomers(t *testing.T) {
 func TestKeysOfTwoCustomersOverHTTP(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		run    func(testing.TB, servers.GatewayOptions) *servers.Gateway
+		run    func(process.TB, edge.GatewayOptions) *edge.Gateway
 		config string
 		want   int
 	}{
-		"nginx": {servers.Nginx, nginxConfig, http.StatusForbidden}, // it passes on no other code
-		"caddy": {servers.Caddy, caddyConfig, http.StatusBadRequest},
+		"nginx": {edge.Nginx, nginxConfig, http.StatusForbidden}, // it passes on no other code
+		"caddy": {edge.Caddy, caddyConfig, http.StatusBadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,10 +23,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
 const (
 	edgeConfig          = "../envoy/ratelimit.yaml"
@@ -108,21 +110,21 @@ type setup struct {
 	// tls is whose certificates rls uses; nil: no TLS.
 	tls *servers.Authority
 	// way is how Envoy gets to rls; empty: as the environment says.
-	way servers.Way
+	way edge.Way
 }
 
 // stack is an application, rls and Envoy in front of both.
 type stack struct {
 	t     *testing.T
 	app   *application
-	rls   *servers.RLSServer
-	envoy *servers.EnvoyServer
+	rls   *edge.RLSServer
+	envoy *edge.EnvoyServer
 	// others are further instances of rls behind the same Envoy.
-	others []*servers.RLSServer
+	others []*edge.RLSServer
 }
 
 // serve starts rls with the rules of s.
-func (s setup) serve(t *testing.T) *servers.RLSServer {
+func (s setup) serve(t *testing.T) *edge.RLSServer {
 	t.Helper()
 	env := maps.Clone(s.env)
 	if env == nil {
@@ -131,7 +133,7 @@ func (s setup) serve(t *testing.T) *servers.RLSServer {
 	if s.tiers == "" && env[envTiersSource] == "" {
 		env[envTiersSource] = "none"
 	}
-	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls, Way: s.way})
+	return edge.RLS(t, edge.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls, Way: s.way})
 }
 
 // start starts the whole stack.
@@ -152,7 +154,7 @@ func (s setup) front(st *stack) {
 		s.config = edgeConfig
 	}
 	changes := patientEnvoy(st.t, s.config)
-	o := servers.EnvoyOptions{Config: s.config, Upstream: s.upstream, RLS: endpoint(st.rls), Replace: changes}
+	o := edge.EnvoyOptions{Config: s.config, Upstream: s.upstream, RLS: endpoint(st.rls), Replace: changes}
 	for _, other := range st.others {
 		o.Others = append(o.Others, endpoint(other))
 	}
@@ -160,11 +162,11 @@ func (s setup) front(st *stack) {
 		o.TLS = st.rls.Authority()
 	}
 	maps.Copy(changes, s.change)
-	st.envoy = servers.Envoy(st.t, o)
+	st.envoy = edge.Envoy(st.t, o)
 }
 
 // endpoint is where Envoy finds an rls.
-func endpoint(rls *servers.RLSServer) string { return strings.TrimPrefix(rls.GRPC(), "unix://") }
+func endpoint(rls *edge.RLSServer) string { return strings.TrimPrefix(rls.GRPC(), "unix://") }
 
 // stat returns one of Envoy's counters.
 func (s *stack) stat(name string) uint64 {
@@ -256,7 +258,7 @@ func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rl
 }
 
 // dial returns a connection to the gRPC port of an rls, whichever way goes there.
-func dial(t *testing.T, rls *servers.RLSServer) *grpc.ClientConn {
+func dial(t *testing.T, rls *edge.RLSServer) *grpc.ClientConn {
 	t.Helper()
 	conn, err := rls.Dial()
 	if err != nil {
@@ -290,7 +292,7 @@ func page(t *testing.T, url string) string {
 }
 
 // metric returns the value of one line of the metrics page.
-func metric(t *testing.T, rls *servers.RLSServer, name string) string {
+func metric(t *testing.T, rls *edge.RLSServer, name string) string {
 	t.Helper()
 	for line := range strings.Lines(page(t, rls.Admin()+"/metrics")) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
@@ -301,7 +303,7 @@ func metric(t *testing.T, rls *servers.RLSServer, name string) string {
 }
 
 // generation returns the digest of the active rules and tiers.
-func generation(t *testing.T, rls *servers.RLSServer) string {
+func generation(t *testing.T, rls *edge.RLSServer) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(page(t, rls.Admin()+"/rlconfig"), "# generation ")
 	digest, _, ok2 := strings.Cut(rest, ",")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // Of TestSourceFaults. Who waits for the source waits less than it takes while it is
@@ -72,7 +72,7 @@ func TestSourceFaults(t *testing.T) {
 		rls := h.serve(tiersApart, settings)
 		settings[envTiersOnError] = "deny"
 		strict := h.serve(tiersApart, settings)
-		for _, r := range []*servers.RLSServer{rls, strict} {
+		for _, r := range []*edge.RLSServer{rls, strict} {
 			for path, ask := range askers(t, r) {
 				for _, c := range known {
 					for _, key := range c.keys {
@@ -93,10 +93,10 @@ func TestSourceFaults(t *testing.T) {
 }
 
 // suffer lets one fault happen and end.
-func (h *home) suffer(f fault, n int, rls, strict *servers.RLSServer, l *tierLoad) {
+func (h *home) suffer(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) {
 	t := h.t
 	t.Helper()
-	both := []*servers.RLSServer{rls, strict}
+	both := []*edge.RLSServer{rls, strict}
 	before := stateChanges(rls)
 	stale, unavailable := number(t, rls, metricStale), number(t, rls, metricUnavailable)
 	l.healthy("healthy before " + f.name)
@@ -176,7 +176,7 @@ const (
 )
 
 // stateChanges counts these lines.
-func stateChanges(rls *servers.RLSServer) map[string]int {
+func stateChanges(rls *edge.RLSServer) map[string]int {
 	n := make(map[string]int)
 	for _, line := range rls.Logs() {
 		for _, message := range []string{sourceDown, sourceUp, tellsNot, tellsAgain} {
@@ -205,7 +205,7 @@ type tierLoad struct {
 
 // startLoad starts the load in the phase "start". Any request on behalf of somebody
 // known that does not get his own tier fails the test, in whatever phase.
-func startLoad(t *testing.T, rls *servers.RLSServer, known []customer) *tierLoad {
+func startLoad(t *testing.T, rls *edge.RLSServer, known []customer) *tierLoad {
 	t.Helper()
 	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
 	l.phase("start")

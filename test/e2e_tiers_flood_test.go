@@ -17,7 +17,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // TestFloodOfMadeUpKeys has many callers make up a key for each request. The source
@@ -129,7 +129,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 }
 
 // slowest bounds how long any question to the source took.
-func slowest(t *testing.T, rls *servers.RLSServer) time.Duration {
+func slowest(t *testing.T, rls *edge.RLSServer) time.Duration {
 	t.Helper()
 	const name = "slidegate_tiers_source_seconds"
 	metrics := page(t, rls.Admin()+"/metrics")

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -202,7 +203,7 @@ func (h *home) leavesNoTrace(store string) {
 	}
 	e.pages(t, rls)
 	for _, key := range []string{acme.keys[0], p.at("a disabled customer's")} {
-		got := run(t, servers.RLSOptions{}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
+		got := run(t, edge.RLSOptions{}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
 		e.add("rls tiers lookup", got.stdout, got.stderr)
 	}
 	e.ended(t, rls)
@@ -277,10 +278,10 @@ subjects:
 `
 	env := secretSettings()
 	env[envSnapshot] = filepath.Join(t.TempDir(), "logs")
-	rls := servers.RLS(t, servers.RLSOptions{Rules: secretRules(p), Tiers: tiers, Env: env})
+	rls := edge.RLS(t, edge.RLSOptions{Rules: secretRules(p), Tiers: tiers, Env: env})
 	plantAll(t, rls, p, e)
 
-	o := servers.RLSOptions{Env: map[string]string{envRulesPath: rls.RulesFile(), envTiersPath: rls.TiersFile()}}
+	o := edge.RLSOptions{Env: map[string]string{envRulesPath: rls.RulesFile(), envTiersPath: rls.TiersFile()}}
 	for _, args := range [][]string{
 		{"validate"},
 		{"explain", "--descriptor", "api_key=" + p.at("the value of a rule")},
@@ -325,7 +326,7 @@ subjects:
 }
 
 // plantAll sends keys to every port of rls, in every place, and keeps the answers.
-func plantAll(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func plantAll(t *testing.T, rls *edge.RLSServer, p planted, e *evidence) {
 	t.Helper()
 	plantLimits(t, rls, p, e)
 	plantAuthorization(t, rls, p, e)
@@ -335,7 +336,7 @@ func plantAll(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 // junk makes a key malformed.
 var junk = map[string]string{"not UTF-8": "\xff\xfe", "with control characters": "\x00\x1b[1m", "with a line feed": "\n", "long": strings.Repeat("x", 10_000)}
 
-func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func plantLimits(t *testing.T, rls *edge.RLSServer, p planted, e *evidence) {
 	t.Helper()
 	conn := dial(t, rls)
 	client := rlsv3.NewRateLimitServiceClient(conn)
@@ -462,7 +463,7 @@ func credentials(p planted) map[string]func(headers map[string]string, path *str
 	return all
 }
 
-func plantAuthorization(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func plantAuthorization(t *testing.T, rls *edge.RLSServer, p planted, e *evidence) {
 	t.Helper()
 	client := authv3.NewAuthorizationClient(dial(t, rls))
 	ask := func(in *authv3.CheckRequest) {
@@ -515,7 +516,7 @@ func valid(headers map[string]string) bool {
 	return err == nil
 }
 
-func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func plantHTTP(t *testing.T, rls *edge.RLSServer, p planted, e *evidence) {
 	t.Helper()
 	address := strings.TrimPrefix(rls.HTTP(), "http://")
 	for _, put := range credentials(p) {
@@ -575,7 +576,7 @@ func (e *evidence) raw(t *testing.T, address, request string) {
 }
 
 // pages keeps every page of the admin port.
-func (e *evidence) pages(t *testing.T, rls *servers.RLSServer) {
+func (e *evidence) pages(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	for _, path := range []string{
 		"/", "/metrics", "/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline",
@@ -591,7 +592,7 @@ func (e *evidence) pages(t *testing.T, rls *servers.RLSServer) {
 }
 
 // ended stops rls and keeps its log, which must be one at debug level.
-func (e *evidence) ended(t *testing.T, rls *servers.RLSServer) {
+func (e *evidence) ended(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	if code, err := rls.Stop(); code != 0 || err != nil {
 		t.Errorf("exit code: got %d, %v, want 0", code, err)

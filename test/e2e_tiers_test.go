@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -114,7 +115,7 @@ type home struct {
 	digest func(key string) string
 
 	customers map[string]customer // as last written, by id
-	listening []*servers.RLSServer
+	listening []*edge.RLSServer
 }
 
 // eachHome runs a test with customers in each kind of home.
@@ -288,7 +289,7 @@ func (h *home) put(all ...customer) {
 
 // change does something that is told in so many messages, and returns when rls has
 // heard of it, which takes no request.
-func (h *home) change(rls *servers.RLSServer, messages int, do func()) {
+func (h *home) change(rls *edge.RLSServer, messages int, do func()) {
 	h.t.Helper()
 	before := number(h.t, rls, metricPushes)
 	do()
@@ -298,7 +299,7 @@ func (h *home) change(rls *servers.RLSServer, messages int, do func()) {
 }
 
 // update is put for one customer, with change.
-func (h *home) update(rls *servers.RLSServer, c customer) {
+func (h *home) update(rls *edge.RLSServer, c customer) {
 	h.t.Helper()
 	messages := h.tells.subject
 	if _, ok := h.customers[c.id]; !ok {
@@ -308,7 +309,7 @@ func (h *home) update(rls *servers.RLSServer, c customer) {
 }
 
 // number is a metric that counts.
-func number(t *testing.T, rls *servers.RLSServer, name string) int {
+func number(t *testing.T, rls *edge.RLSServer, name string) int {
 	t.Helper()
 	text := metric(t, rls, name)
 	n, err := strconv.ParseFloat(text, 64)
@@ -333,7 +334,7 @@ func (h *home) start() {
 // serve starts an rls that asks this home. Unless env says otherwise what it knows
 // expires in no test's time, and there is time enough to ask: what a test sees of
 // a change was told.
-func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
+func (h *home) serve(rules string, env map[string]string) *edge.RLSServer {
 	h.t.Helper()
 	all := map[string]string{
 		envTiersTTL: "1h", envTiersUnknownTTL: "1h", envTiersTimeout: "20s", envTiersWait: "10s", envAuthzWait: "10s",
@@ -341,14 +342,14 @@ func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
 	}
 	maps.Copy(all, h.env)
 	maps.Copy(all, env)
-	rls := servers.RLS(h.t, servers.RLSOptions{Rules: rules, Tiers: threeTiers, Env: all})
+	rls := edge.RLS(h.t, edge.RLSOptions{Rules: rules, Tiers: threeTiers, Env: all})
 	h.listening = append(h.listening, rls)
 	h.watched(rls)
 	return rls
 }
 
 // watched waits until rls hears of changes, if the home tells of any.
-func (h *home) watched(rls *servers.RLSServer) {
+func (h *home) watched(rls *edge.RLSServer) {
 	h.t.Helper()
 	if h.tells.subject > 0 {
 		eventually(h.t, "changes to be told", func() bool { return metric(h.t, rls, metricWatching) == "1" })
@@ -364,7 +365,7 @@ func (h *home) tell(change string) {
 }
 
 // invalidate has an rls ask again.
-func invalidate(t *testing.T, rls *servers.RLSServer, change string) {
+func invalidate(t *testing.T, rls *edge.RLSServer, change string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, rls.Admin()+"/v1/tiers/invalidate", strings.NewReader(change))
 	if err != nil {
@@ -382,7 +383,7 @@ func invalidate(t *testing.T, rls *servers.RLSServer, change string) {
 type asker func(key string) string
 
 // askers are the ways to ask, by name.
-func askers(t *testing.T, rls *servers.RLSServer) map[string]asker {
+func askers(t *testing.T, rls *edge.RLSServer) map[string]asker {
 	t.Helper()
 	conn := dial(t, rls)
 	limits, authz := rlsv3.NewRateLimitServiceClient(conn), authv3.NewAuthorizationClient(conn)

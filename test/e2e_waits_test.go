@@ -8,7 +8,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // told is what rls tells of one request, and when it was decided.
@@ -19,7 +19,7 @@ type told struct {
 }
 
 // spend asks rls for a cost of one key.
-func spend(t *testing.T, rls *servers.RLSServer, cost uint64, key string) told {
+func spend(t *testing.T, rls *edge.RLSServer, cost uint64, key string) told {
 	t.Helper()
 	got, out := postJSON(t, rls.HTTP(), question(cost, "api_key="+key))
 	if len(out.GetStatuses()) != 1 {

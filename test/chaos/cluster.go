@@ -10,12 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 // sharded is a stage on a Cluster of six nodes.
-func sharded(do func(c *servers.Cluster, f *fault)) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+func sharded(do func(c *servers.Cluster, f *fault)) func(t process.TB) *stage {
+	return func(t process.TB) *stage {
 		c := servers.StartCluster(t)
 		return &stage{
 			url:     clusterURL(c),
@@ -36,7 +38,7 @@ func mastersOf(c *servers.Cluster) []string {
 }
 
 // replaced is a stage on a Cluster in which a replica becomes master by command.
-func replaced(mode string, loses bool) func(t servers.TB) *stage {
+func replaced(mode string, loses bool) func(t process.TB) *stage {
 	return sharded(func(c *servers.Cluster, f *fault) {
 		old := c.Masters()[0]
 		replica := c.ReplicaOf(old)
@@ -76,11 +78,11 @@ func clusterScenarios() []scenario {
 			f.loses()
 			f.during(becomes(f.ctx, "master", replica))
 			f.over()
-			pause(f.ctx, f.lasts)
+			program.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 		})},
-		{name: "slots migrate", partial: true, stage: func(t servers.TB) *stage {
+		{name: "slots migrate", partial: true, stage: func(t process.TB) *stage {
 			return sharded(func(c *servers.Cluster, f *fault) {
 				f.begin(func() {})
 				m, err := migrate(f.ctx, c, 3*f.lasts)
@@ -122,7 +124,7 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 			slot := c.Slot(key)
 			c.BeginMigration(slot, from, to)
 			for {
-				pause(ctx, halfMoved)
+				program.Pause(ctx, halfMoved)
 				moved, err := moveKey(slot, from, to)
 				if err != nil {
 					return m, err

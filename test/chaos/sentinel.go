@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -43,14 +45,14 @@ func becomes(ctx context.Context, role string, those ...*servers.RedisServer) sp
 			}
 		}
 		at.from = asked
-		pause(ctx, pollEvery)
+		program.Pause(ctx, pollEvery)
 	}
 	return at
 }
 
 // watched is a stage on a Sentinel set.
-func watched(do func(set *servers.SentinelSet, f *fault)) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+func watched(do func(set *servers.SentinelSet, f *fault)) func(t process.TB) *stage {
+	return func(t process.TB) *stage {
 		set := servers.StartSentinel(t, servers.SentinelOptions{})
 		return &stage{
 			url:     "redis-sentinel://" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName(),
@@ -87,7 +89,7 @@ func names(ctx context.Context, set *servers.SentinelSet, notAddr string) time.T
 				return time.Now()
 			}
 		}
-		pause(ctx, pollEvery)
+		program.Pause(ctx, pollEvery)
 	}
 	return time.Now()
 }
@@ -109,7 +111,7 @@ func sentinelScenarios() []scenario {
 			f.begin(old.Pause)
 			f.loses()
 			promoted(set, f, old, others)
-			pause(f.ctx, f.lasts)
+			program.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 			f.loses()

@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -19,7 +21,7 @@ const (
 func redisURL(address string) string { return "redis://" + address }
 
 // direct is a stage on a single Redis.
-func direct(t servers.TB, args []string, do func(s *servers.RedisServer, f *fault)) *stage {
+func direct(t process.TB, args []string, do func(s *servers.RedisServer, f *fault)) *stage {
 	t.Helper()
 	s := servers.StartRedis(t, args...)
 	return &stage{
@@ -31,8 +33,8 @@ func direct(t servers.TB, args []string, do func(s *servers.RedisServer, f *faul
 
 // proxied is a stage on a single Redis behind a proxy: on makes a fault of it, and
 // off removes it.
-func proxied(on, off func(p *servers.Proxy)) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+func proxied(on, off func(p *servers.Proxy)) func(t process.TB) *stage {
+	return func(t process.TB) *stage {
 		s := servers.StartRedis(t)
 		p := servers.StartProxy(t, s.Addr())
 		return &stage{
@@ -48,12 +50,12 @@ func proxied(on, off func(p *servers.Proxy)) func(t servers.TB) *stage {
 	}
 }
 
-func latency(d time.Duration) func(t servers.TB) *stage {
+func latency(d time.Duration) func(t process.TB) *stage {
 	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) })
 }
 
 // admin sends a command to a server for a scenario; if that fails, so does it.
-func admin(t servers.TB, client *redis.Client, args ...any) {
+func admin(t process.TB, client *redis.Client, args ...any) {
 	t.Helper()
 	if err := client.Do(t.Context(), args...).Err(); err != nil && t.Context().Err() == nil {
 		t.Fatalf("%v: %w", args[0], err)
@@ -61,8 +63,8 @@ func admin(t servers.TB, client *redis.Client, args ...any) {
 }
 
 // commands is a stage on a single Redis that some commands break and others mend.
-func commands(broken, mended [][]any) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+func commands(broken, mended [][]any) func(t process.TB) *stage {
+	return func(t process.TB) *stage {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 			client := plainClient(s.Addr())
 			defer client.Close()
@@ -81,13 +83,13 @@ func commands(broken, mended [][]any) func(t servers.TB) *stage {
 }
 
 // repeated is a stage on a single Redis that gets a command over and over.
-func repeated(every time.Duration, command ...any) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+func repeated(every time.Duration, command ...any) func(t process.TB) *stage {
+	return func(t process.TB) *stage {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 			client := plainClient(s.Addr())
 			defer client.Close()
 			f.begin(func() { admin(t, client, command...) })
-			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; pause(f.ctx, every) {
+			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; program.Pause(f.ctx, every) {
 				f.moment(func() { admin(t, client, command...) })
 			}
 			f.over()
@@ -97,22 +99,22 @@ func repeated(every time.Duration, command ...any) func(t servers.TB) *stage {
 
 func singleScenarios() []scenario {
 	return []scenario{
-		{name: "none", stage: func(t servers.TB) *stage {
+		{name: "none", stage: func(t process.TB) *stage {
 			return direct(t, nil, func(_ *servers.RedisServer, f *fault) {
 				f.begin(func() {})
 				f.last()
 				f.over()
 			})
 		}},
-		{name: "SIGSTOP for 5 s", degrades: true, stage: func(t servers.TB) *stage {
+		{name: "SIGSTOP for 5 s", degrades: true, stage: func(t process.TB) *stage {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Pause)
-				pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
+				program.Pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
 				s.Resume()
 				f.over()
 			})
 		}},
-		{name: "SIGKILL, restart empty", degrades: true, stage: func(t servers.TB) *stage {
+		{name: "SIGKILL, restart empty", degrades: true, stage: func(t process.TB) *stage {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Stop)
 				f.loses()
@@ -121,7 +123,7 @@ func singleScenarios() []scenario {
 				f.over()
 			})
 		}},
-		{name: "no Redis at the start", degrades: true, stage: func(t servers.TB) *stage {
+		{name: "no Redis at the start", degrades: true, stage: func(t process.TB) *stage {
 			s := servers.StartRedis(t)
 			s.Stop() // its port stays its own
 			return &stage{
@@ -175,7 +177,7 @@ const (
 )
 
 // loading is a stage on a Redis that is killed and loads what it had saved.
-func loading(t servers.TB) *stage {
+func loading(t process.TB) *stage {
 	return direct(t, []string{"--rdbcompression", "no", "--key-load-delay", loadDelay}, func(s *servers.RedisServer, f *fault) {
 		client := plainClient(s.Addr())
 		defer client.Close()
