@@ -13,9 +13,6 @@ type reading struct {
 	redisCPU float64 // seconds of CPU time of Redis
 }
 
-// live returns the bytes of memory in use, on the heap and on stacks.
-func (r reading) live() float64 { return r.Heap + r.Stacks }
-
 // decisions returns how many descriptors were decided with an outcome.
 func (r reading) decisions(outcome string) float64 {
 	return r.Sum("slidegate_decisions_total", `outcome="`+outcome+`"`)

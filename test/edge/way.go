@@ -132,7 +132,7 @@ func withPorts(env map[string]string, settings ...string) {
 // socket has a bound, which t.TempDir may exceed.
 func SocketDir(t process.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", "rls")
 	if err != nil {
 		t.Fatalf("edge: %v", err)
 	}

@@ -14,10 +14,12 @@ const (
 	// process may take it in between.
 	Attempts = 5
 
-	// FirstPort and LastPort bound the ports of FreePort. They are below the range
-	// that kernels use for outgoing connections (from 32768 on Linux), so that a
-	// server that is stopped for a while finds its port free.
-	FirstPort, LastPort = 11000, 21999
+	// FirstPort is the lowest port that FreePort returns.
+	FirstPort = 11000
+	// The ports are below the range that kernels use for outgoing connections (from
+	// 32768 on Linux), so that a server that is stopped for a while finds its port
+	// free.
+	lastPort = 21999
 )
 
 // FreePort returns a port of the loopback interface that was free a moment ago.
@@ -25,7 +27,7 @@ const (
 func FreePort(offsets ...int) (int, error) {
 	var err error
 	for range 100 {
-		port := FirstPort + rand.IntN(LastPort-FirstPort+1)
+		port := FirstPort + rand.IntN(lastPort-FirstPort+1)
 		err = TryPort(port)
 		for _, offset := range offsets {
 			if err == nil {
@@ -36,7 +38,7 @@ func FreePort(offsets ...int) (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port between %d and %d: %w", FirstPort, LastPort, err)
+	return 0, fmt.Errorf("no free port between %d and %d: %w", FirstPort, lastPort, err)
 }
 
 // TryPort returns nil if a port of the loopback interface is free.
