@@ -61,7 +61,7 @@ func (w *watch) end(t *testing.T) error {
 func (w *watch) silent(t *testing.T, s *servers.PostgresServer) {
 	t.Helper()
 	const pings = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'slidegate' AND query LIKE '%ping%'`
-	for deadline := time.Now().Add(patience); text(t, s, pings) != "1"; {
+	for deadline := time.Now().Add(patience); text(t, s, pings) == "0"; {
 		if time.Now().After(deadline) {
 			t.Fatal("the connection that listens has not pinged the server")
 		}
