@@ -1,8 +1,6 @@
 package test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,11 +19,6 @@ tiers: [free, starter]
 default: free
 `
 
-func digest(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
-}
-
 // customersIn starts a PostgreSQL with the tables of rls and one customer, and
 // returns the settings of an rls that asks it. Nothing that rls remembers ends by
 // itself, and it has all the time that it wants, for the reason of patientEnvoy.
@@ -36,7 +29,7 @@ func customersIn(t *testing.T) (pg *servers.PostgresServer, settings map[string]
 	execute(t, pg, `GRANT USAGE ON SCHEMA slidegate TO slidegate`)
 	execute(t, pg, `GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate`)
 	execute(t, pg, `INSERT INTO slidegate.subjects (id, tier) VALUES ('acme', 'free')`)
-	execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digest("acme-old-key"))
+	execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digestOf("acme-old-key"))
 	return pg, map[string]string{
 		envTrustedEntry:                     "tier",
 		envTiersSource:                      "postgres",
@@ -107,9 +100,9 @@ func TestAChangeInPostgresCounts(t *testing.T) {
 
 		// Keys come and go, also one that rls knows to be nobody's.
 		c.want(401, 1, "/", "x-api-key", "acme-new-key")
-		execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digest("acme-new-key"))
+		execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digestOf("acme-new-key"))
 		becomes(200, "acme-new-key")
-		execute(t, pg, `UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1`, digest("acme-old-key"))
+		execute(t, pg, `UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1`, digestOf("acme-old-key"))
 		becomes(401, "acme-old-key")
 		c.want(200, 1, "/", "x-api-key", "acme-new-key")
 

@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -308,25 +307,16 @@ func TestNamesThatSomeServersReadAsAnother(t *testing.T) {
 // An application that takes trailers for headers must not find them.
 func TestTrailersSayNothing(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	app := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, r.Proto, r.Trailer.Values("X-Subject-Id"), r.Trailer.Values("X-Tier"), r.Trailer.Values("X-Api-Key"), err)
-	})}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Close(); <-done })
+	}))
 	for file, o := range shipped(t) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
-			o.upstream = listener.Addr().String()
+			o.upstream = app
 			s := o.start(t)
-			got := post2(t, s.envoy.Addr(), get2("/", "x-api-key", "acme-new-key", "trailer", "x-subject-id, x-tier, x-api-key"), "x-subject-id", "zeta", "x-tier", "pro", "x-api-key", "zeta-key")
+			got := send2(t, s.envoy.Addr(), get2("/", "x-api-key", "acme-new-key", "trailer", "x-subject-id, x-tier, x-api-key"), "x-subject-id", "zeta", "x-tier", "pro", "x-api-key", "zeta-key")
 			if want := "HTTP/2.0[] [] [] <nil>"; got.status != http.StatusOK || got.body != want {
 				t.Errorf("got %d, and the application got trailers %q, want 200 and %q", got.status, got.body, want)
 			}

@@ -25,7 +25,7 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 		}
 	}
 	edge.EnvoyAccepts(t, edgeConfig) // or it says what is missing
-	program, err := exec.LookPath(envoyProgram())
+	program, err := exec.LookPath(edge.EnvoyProgram())
 	if err != nil {
 		t.Fatal(err)
 	}

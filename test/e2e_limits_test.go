@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/slidegate/slidegate/test/servers"
 )
 
 // perKey limits every API key to 100 requests. The window is so long that no
@@ -36,25 +34,6 @@ func TestExactlyTheLimitPasses(t *testing.T) {
 		}
 		s.mustHaveDecided()
 	})
-}
-
-// TestInstancesShareTheLimit has two instances, each with an Envoy of its own, on
-// one Redis.
-func TestInstancesShareTheLimit(t *testing.T) {
-	t.Parallel()
-	settings := onRedis(servers.Redis(t))
-	one := setup{rules: perKey, env: settings}.start(t)
-	two := setup{rules: perKey, env: settings}.start(t)
-	passed, denied := storm(t, "one-key", one, two)
-	if passed != 100 || denied != 200 {
-		t.Errorf("of 300 requests to two instances: got %d passed and %d denied, want 100 and 200", passed, denied)
-	}
-	for i, s := range []*stack{one, two} {
-		s.mustHaveDecided()
-		if len(s.app.received()) == 0 {
-			t.Errorf("instance %d let nothing pass, so nothing was shared", i+1)
-		}
-	}
 }
 
 // storm sends 300 requests from 50 clients at once, divided among the stacks.
@@ -83,27 +62,6 @@ func storm(t *testing.T, key string, stacks ...*stack) (passed, denied int) {
 		return nil
 	})
 	return int(ok.Load()), int(limited.Load())
-}
-
-// TestTheLastOneOfTheLimitPasses counts down to the limit and one further.
-func TestTheLastOneOfTheLimitPasses(t *testing.T) {
-	eachStore(t, func(t *testing.T, settings map[string]string) {
-		s := setup{rules: strings.ReplaceAll(perKey, "100", "5"), env: settings}.start(t)
-		c := s.from("127.0.0.1")
-		for i, want := range []string{"4", "3", "2", "1", "0", "0"} {
-			got := c.get("/", "x-api-key", "k")
-			wantStatus := http.StatusOK
-			if i == 5 {
-				wantStatus = http.StatusTooManyRequests
-			}
-			if got.status != wantStatus {
-				t.Errorf("request %d of a limit of 5: got %d, want %d", i+1, got.status, wantStatus)
-			}
-			if r := got.header.Get("RateLimit"); !strings.HasPrefix(r, `"per-key";r=`+want+";t=") {
-				t.Errorf("request %d: got RateLimit %s, want %s to remain", i+1, r, want)
-			}
-		}
-	})
 }
 
 const threeKinds = `
@@ -270,10 +228,9 @@ func TestABurstOverASecondsEdge(t *testing.T) {
 	rules := strings.NewReplacer("1h", "1s", "100", strconv.Itoa(limit)).Replace(perKey)
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		s := setup{rules: rules, env: settings}.start(t)
-		clients := make([]*client, burst)
-		for i := range clients {
-			clients[i] = s.from("127.0.0.1")
-			clients[i].get("/", "x-api-key", "warm-up") // so that the burst does not wait for connections
+		clients := s.clients(burst)
+		for _, c := range clients {
+			c.get("/", "x-api-key", "warm-up") // so that the burst does not wait for connections
 		}
 		for round := range 5 {
 			key := "round-" + strconv.Itoa(round)
@@ -316,7 +273,7 @@ func TestNoWindowHoldsMoreThanTheLimit(t *testing.T) {
 	rules := strings.NewReplacer("1h", "1s", "100", strconv.Itoa(limit)).Replace(perKey)
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		s := setup{rules: rules, env: settings}.start(t)
-		clients := []*client{s.from("127.0.0.1"), s.from("127.0.0.1"), s.from("127.0.0.1"), s.from("127.0.0.1")}
+		clients := s.clients(4)
 		passed := make([][]answer, len(clients))
 		start := time.Now()
 		end := start.Add(2*window + window/2)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,7 +39,7 @@ func TestEnvoyAcceptsTheFiles(t *testing.T) {
 // from a header of the gateway.
 func TestOverAUnixSocket(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
-		dir := socketDir(t)
+		dir := edge.SocketDir(t)
 		env := maps.Clone(settings)
 		env[envGRPCAddress] = "unix://" + filepath.Join(dir, "grpc.sock")
 		s := setup{rules: threeKinds, env: env, config: sidecarConfig}.start(t)
@@ -54,22 +53,6 @@ func TestOverAUnixSocket(t *testing.T) {
 		}
 		s.mustHaveDecided()
 	})
-}
-
-// socketDir returns a directory for sockets, whose paths have a bound that t.TempDir
-// may be beyond.
-func socketDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 // TestEnvoyFailsOpen kills rls: requests pass without limits and without a word
@@ -249,24 +232,6 @@ func TestRedisRestarts(t *testing.T) {
 	down("0", "after the freeze")
 	if v := metric(t, rls, `slidegate_rpc_seconds_count{code="Unknown",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`); v != "" {
 		t.Errorf("%s calls were answered UNKNOWN, want none", v)
-	}
-}
-
-// TestAScriptFlushIsInvisible makes Redis forget the script between requests.
-func TestAScriptFlushIsInvisible(t *testing.T) {
-	t.Parallel()
-	addr := servers.Redis(t)
-	rls := setup{rules: perKey, env: onRedis(addr)}.serve(t)
-	ask := limiter(t, rls)
-	admin := redisAt(t, addr)
-	for i := range 5 {
-		out, err := ask("api_key=k")
-		if err != nil || remaining(out) != uint32(99-i) {
-			t.Errorf("request %d: got %v, %v, want %d remaining", i+1, out, err, 99-i)
-		}
-		if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

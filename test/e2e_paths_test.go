@@ -12,7 +12,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/slidegate/slidegate/test/edge"
-	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
@@ -84,17 +83,7 @@ func shipped(t *testing.T) map[string]setup {
 	}
 	all := make(map[string]setup)
 	for _, file := range files {
-		s := setup{rules: usedUp, tiers: customersWith("starter"), config: file, env: map[string]string{}}
-		switch file {
-		case sidecarConfig:
-			s.env[envGRPCAddress] = "unix://" + filepath.Join(t.TempDir(), "grpc.sock")
-		case authorizationConfig, oneHopConfig:
-			s.env[envTrustedEntry] = "tier"
-		case tlsConfig:
-			s.tls = servers.NewAuthority(t)
-			s.change = trustingEnvoy(s.tls)
-		}
-		all[filepath.Base(file)] = s
+		all[filepath.Base(file)] = fileSetup(t, file, usedUp, customersWith("starter"), nil)
 	}
 	return all
 }

@@ -126,36 +126,28 @@ func TestReloadUnderLoad(t *testing.T) {
 	})
 }
 
-// load sends calls without a pause, over several connections, until one of them
-// is not allowed or stop is called. stop returns what went wrong.
+// load sends calls over several connections until one of them is not allowed or stop is
+// called. stop returns the errors.
 func load(t *testing.T, rls *edge.RLSServer) (calls *atomic.Int64, stop func() error) {
 	t.Helper()
 	calls = new(atomic.Int64)
-	ended := make(chan struct{})
 	errs := make([]error, 4)
-	var wg sync.WaitGroup
-	for i := range errs {
-		ask := limiter(t, rls)
-		wg.Go(func() {
-			for errs[i] == nil {
-				select {
-				case <-ended:
-					return
-				default:
-				}
-				calls.Add(1)
-				// Every generation allows it, so a denial is as wrong as an error.
-				out, err := ask("api_key=k" + strconv.Itoa(i))
-				if err == nil && out.GetOverallCode() != rlsv3.RateLimitResponse_OK {
-					err = errors.New(out.GetOverallCode().String())
-				}
-				errs[i] = err
-			}
-		})
+	var asks []func(...string) (*rlsv3.RateLimitResponse, error)
+	for range errs {
+		asks = append(asks, limiter(t, rls))
 	}
+	end := workers(t, len(errs), time.Millisecond, func(i, _ int) bool {
+		calls.Add(1)
+		// Every generation allows it, so a denial is as wrong as an error.
+		out, err := asks[i]("api_key=k" + strconv.Itoa(i))
+		if err == nil && out.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+			err = errors.New(out.GetOverallCode().String())
+		}
+		errs[i] = err
+		return err == nil
+	})
 	stop = sync.OnceValue(func() error {
-		close(ended)
-		wg.Wait()
+		end()
 		return errors.Join(errs...)
 	})
 	t.Cleanup(func() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -77,29 +76,17 @@ descriptors:
     rate_limit: {name: partner, unit: hour, requests_per_unit: 1}
 `
 
-// meteredApp is an application whose responses say what a request has cost: what
-// the request says that they shall.
+// meteredApp is an application that copies the request header x-spend, the cost of the
+// request, to the response header x-tokens.
 func meteredApp(t *testing.T) *application {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &application{addr: listener.Addr().String()}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	a := new(application)
+	a.addr = serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n := r.Header.Get("x-spend"); n != "" {
 			w.Header().Set("x-tokens", n)
 		}
 		a.ServeHTTP(w, r)
-	})}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("application: %v", err)
-		}
-	})
+	}))
 	return a
 }
 
@@ -260,7 +247,7 @@ func TestRulesThroughEnvoy(t *testing.T) {
 // the configuration, which is what the test then asks for.
 func TestRefundThroughEnvoy(t *testing.T) {
 	if version := envoyVersion(t); version[0] == 1 && version[1] < 38 {
-		out, err := exec.CommandContext(t.Context(), envoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", refundConfig).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", refundConfig).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "is_negative_hits") {
 			t.Errorf("Envoy %v on a refund: %v\n%s\nwant it to refuse is_negative_hits", version, err, out)
 		}
@@ -292,21 +279,13 @@ func TestRefundThroughEnvoy(t *testing.T) {
 	})
 }
 
-// envoyProgram is the Envoy that the tests run.
-func envoyProgram() string {
-	if named := os.Getenv(envEnvoy); named != "" {
-		return named
-	}
-	return "envoy"
-}
-
 // envoyVersion returns the first two numbers of its version.
 func envoyVersion(t *testing.T) [2]int {
 	t.Helper()
-	if _, err := exec.LookPath(envoyProgram()); err != nil {
+	if _, err := exec.LookPath(edge.EnvoyProgram()); err != nil {
 		edge.EnvoyAccepts(t, rulesConfig) // which says what is missing
 	}
-	out, err := exec.CommandContext(t.Context(), envoyProgram(), "--version").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--version").CombinedOutput()
 	if err != nil {
 		t.Fatalf("envoy --version: %v\n%s", err, out)
 	}
@@ -454,39 +433,28 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	var newest, calls atomic.Int64
 	var inOrder atomic.Bool
 	inOrder.Store(true)
-	ctx, cancel := context.WithCancel(t.Context())
 	const callers = 4
-	errs := make([]error, callers)
-	var wg sync.WaitGroup
+	errs, seen := make([]error, callers), make([]int, callers)
+	var load []swapLoad
 	for i := range errs {
-		load := swapLoad{ask: limiter(t, rls), who: i, charged: make(map[[2]int]int)}
-		wg.Go(func() {
-			pace := time.NewTicker(callers * time.Millisecond)
-			defer pace.Stop()
-			seen := 0
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-pace.C:
-				}
-				g, err := load.once()
-				if err == nil && inOrder.Load() && g < seen {
-					err = fmt.Errorf("generation %d after %d", g, seen)
-				}
-				if errs[i] = err; err != nil {
-					newest.Store(-1) // nobody need wait for more
-					return
-				}
-				seen = g
-				calls.Add(1)
-				if int64(g) > newest.Load() {
-					newest.Store(int64(g))
-				}
-			}
-		})
+		load = append(load, swapLoad{ask: limiter(t, rls), who: i, charged: make(map[[2]int]int)})
 	}
-	defer func() { cancel(); wg.Wait() }()
+	stop := workers(t, callers, callers*time.Millisecond, func(i, _ int) bool {
+		g, err := load[i].once()
+		if err == nil && inOrder.Load() && g < seen[i] {
+			err = fmt.Errorf("generation %d after %d", g, seen[i])
+		}
+		if errs[i] = err; err != nil {
+			newest.Store(-1) // ends the waits below
+			return false
+		}
+		seen[i] = g
+		calls.Add(1)
+		if int64(g) > newest.Load() {
+			newest.Store(int64(g))
+		}
+		return true
+	})
 	reached := func(generation int) func() bool {
 		return func() bool { n := newest.Load(); return n < 0 || n >= int64(generation) }
 	}
@@ -524,8 +492,7 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	eventually(t, fmt.Sprintf("generation %d", last), reached(last))
 	sofar := calls.Load()
 	eventually(t, "calls under the last generation", func() bool { return newest.Load() < 0 || calls.Load() > sofar+100 })
-	cancel()
-	wg.Wait()
+	stop()
 	if err := errors.Join(errs...); err != nil {
 		t.Errorf("%v\n%s", err, rls.Output())
 	}

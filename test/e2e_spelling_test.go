@@ -57,19 +57,18 @@ func eachFile(t *testing.T, rules string, f func(t *testing.T, s *stack)) {
 	}
 }
 
-// fileSetup returns a setup with one of the files of envoy/ and what that file needs.
+// fileSetup returns a setup with one of the files of envoy/ and the settings that the
+// file needs.
 func fileSetup(t *testing.T, config, rules, tiers string, change map[string]string) setup {
 	t.Helper()
 	s := setup{config: config, rules: rules, tiers: tiers, change: maps.Clone(change), env: make(map[string]string)}
 	switch config {
 	case sidecarConfig:
-		s.env[envGRPCAddress] = "unix://" + filepath.Join(socketDir(t), "grpc.sock")
+		s.env[envGRPCAddress] = "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock")
 	case tlsConfig:
 		s.tls = servers.NewAuthority(t)
-		changes := trustingEnvoy(s.tls)
-		maps.Copy(changes, change)
-		s.change = changes
-	case authorizationConfig:
+		s.change = with(trustingEnvoy(s.tls), change)
+	case authorizationConfig, oneHopConfig:
 		s.env[envTrustedEntry] = "tier"
 	}
 	return s
@@ -271,7 +270,7 @@ func TestKeysOfTwoCustomers(t *testing.T) {
 		pg, postgres := customersIn(t)
 		execute(t, pg, `INSERT INTO slidegate.subjects (id, disabled) VALUES ('other', false), ('gone', true)`)
 		for key, subject := range map[string]string{"acme-new-key": "acme", "other-key": "other", "gone-key": "gone"} {
-			execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2)`, digest(key), subject)
+			execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2)`, digestOf(key), subject)
 		}
 		for name, s := range map[string]setup{
 			"tiers file": {tiers: customersWith("free"), env: trusting},

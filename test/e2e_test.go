@@ -199,6 +199,16 @@ func (s *stack) from(address string) *client {
 	return newClient(s.t, s.envoy.URL(), address)
 }
 
+// clients returns n clients that call from 127.0.0.1.
+func (s *stack) clients(n int) []*client {
+	s.t.Helper()
+	all := make([]*client, n)
+	for i := range all {
+		all[i] = s.from("127.0.0.1")
+	}
+	return all
+}
+
 // want sends n requests and expects one status for all of them.
 func (c *client) want(status, n int, path string, header ...string) {
 	c.t.Helper()
@@ -388,18 +398,57 @@ func crowd(t *testing.T, n int, each func(i int) error) {
 	}
 }
 
-// send writes bytes to a server as they are and returns the answer, and its
-// bytes as they came.
-func send(t *testing.T, addr, request string) (answer, string) {
+// workers runs n goroutines. Each calls work with its own number and the number of the
+// call, once in each pace, until stop is called, the test ends, or work returns false.
+// stop returns when all calls have returned.
+func workers(t *testing.T, n int, pace time.Duration, work func(worker, call int) bool) (stop func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	for worker := range n {
+		wg.Go(func() {
+			ticks := time.NewTicker(pace)
+			defer ticks.Stop()
+			for call := 0; ; call++ {
+				select {
+				case <-ended:
+					return
+				case <-ticks.C:
+				}
+				if !work(worker, call) {
+					return
+				}
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		close(ended)
+		wg.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// dialRaw opens a TCP connection that is closed when the test ends, or after patience.
+func dialRaw(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
+	return conn
+}
+
+// send writes bytes to a server as they are. It returns the answer, and the bytes of the
+// answer.
+func send(t *testing.T, addr, request string) (answer, string) {
+	t.Helper()
+	conn := dialRaw(t, addr)
+	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -436,15 +485,23 @@ type application struct {
 	requests []*http.Request
 }
 
-// newApplication serves HTTP/1.1, and HTTP/2 without TLS, until the test ends.
+// newApplication serves until the test ends.
 func newApplication(t *testing.T) *application {
+	t.Helper()
+	a := new(application)
+	a.addr = serveHTTP(t, a)
+	return a
+}
+
+// serveHTTP serves HTTP/1.1, and HTTP/2 without TLS, until the test ends. It returns
+// host:port.
+func serveHTTP(t *testing.T, handler http.Handler) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &application{addr: listener.Addr().String()}
-	server := &http.Server{Handler: a, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	done := make(chan error, 1)
@@ -455,7 +512,7 @@ func newApplication(t *testing.T) *application {
 			t.Errorf("application: %v", err)
 		}
 	})
-	return a
+	return listener.Addr().String()
 }
 
 // ServeHTTP answers with fields that rls must leave alone, and with rate-limit

@@ -209,34 +209,20 @@ func startLoad(t *testing.T, rls *edge.RLSServer, known []customer) *tierLoad {
 	t.Helper()
 	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
 	l.phase("start")
-	ended := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range callers {
-		path := []string{"limits", "authorization"}[i%2]
-		ask := askers(t, rls)[path]
-		stranger := i < callers/5
-		wg.Go(func() {
-			pace := time.NewTicker(callerPace)
-			defer pace.Stop()
-			for n := 0; ; n++ {
-				select {
-				case <-ended:
-					return
-				case <-pace.C:
-				}
-				if stranger {
-					l.stranger(path, ask, fmt.Sprintf("k-made-up-%d-%d", i, n))
-				} else {
-					l.customer(path, ask, known[(i+n)%len(known)], n)
-				}
-			}
-		})
+	paths := []string{"limits", "authorization"}
+	var asks []map[string]asker
+	for range callers {
+		asks = append(asks, askers(t, rls))
 	}
-	l.stop = sync.OnceFunc(func() {
-		close(ended)
-		wg.Wait()
+	l.stop = workers(t, callers, callerPace, func(i, n int) bool {
+		path := paths[i%2]
+		if i < callers/5 {
+			l.stranger(path, asks[i][path], fmt.Sprintf("k-made-up-%d-%d", i, n))
+		} else {
+			l.customer(path, asks[i][path], known[(i+n)%len(known)], n)
+		}
+		return true
 	})
-	t.Cleanup(l.stop)
 	return l
 }
 
@@ -341,11 +327,7 @@ func TestBadRecords(t *testing.T) {
 		asks := askers(t, rls)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
-			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
-				if got := asks[path](key); got != want {
-					t.Errorf("%s: %s: %s: got %q, want %q", what, path, key, got, want)
-				}
-			}
+			wantTiers(t, asks, what, key, limits, authorization)
 		}
 		want("before", "k-acme-1", "pro", "pro") // the other key is not asked for
 		h.change(rls, h.tells.subject, func() { h.corrupt(acme) })

@@ -1,17 +1,14 @@
 package test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -554,17 +550,11 @@ func plantHTTP(t *testing.T, rls *edge.RLSServer, p planted, e *evidence) {
 	}
 }
 
-// raw keeps what is answered to bytes.
+// raw records the bytes of an answer.
 func (e *evidence) raw(t *testing.T, address, request string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dialRaw(t, address)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -603,29 +593,10 @@ func (e *evidence) ended(t *testing.T, rls *edge.RLSServer) {
 	}
 }
 
-// watch keeps whatever a Redis is told from now on.
+// watch records all commands that a Redis gets from now on.
 func (e *evidence) watch(t *testing.T, where, addr string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(nil, 1<<20)
-	done := make(chan struct{})
-	t.Cleanup(func() { conn.Close(); <-done })
-	go func() {
-		defer close(done)
-		for lines.Scan() {
-			e.add(where, lines.Text())
-		}
-		if errors.Is(lines.Err(), bufio.ErrTooLong) {
-			t.Errorf("%s: %v", where, lines.Err())
-		}
-	}()
+	monitor(t, addr, func(line string) { e.add(where, line) })
 }
 
 // redisTexts returns every key of a Redis with its value as text.

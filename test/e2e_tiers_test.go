@@ -79,6 +79,7 @@ type customer struct {
 	keys      []string
 }
 
+// digestOf returns the digest of an API key.
 func digestOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -218,7 +219,7 @@ func inRedis(t *testing.T) *home {
 		do("DEL", prefix+"subject:"+c.id)
 		h.put(c)
 	}
-	h.asked = func() func() []time.Time { return monitor(t, s.Addr(), prefix+"key:") }
+	h.asked = func() func() []time.Time { return hashReads(t, s.Addr(), prefix+"key:") }
 	h.rubbish = func(on bool) {
 		if on {
 			do("ACL", "SETUSER", "default", "-hmget") // somebody's change of the ACL went wrong
@@ -352,7 +353,7 @@ func (h *home) serve(rules string, env map[string]string) *edge.RLSServer {
 func (h *home) watched(rls *edge.RLSServer) {
 	h.t.Helper()
 	if h.tells.subject > 0 {
-		eventually(h.t, "changes to be told", func() bool { return metric(h.t, rls, metricWatching) == "1" })
+		watching(h.t, rls)
 	}
 }
 
@@ -441,6 +442,16 @@ func upstreamHeader(out *authv3.CheckResponse, name string) string {
 	return ""
 }
 
+// wantTiers asks in both ways on behalf of a key.
+func wantTiers(t *testing.T, ask map[string]asker, what, key, limits, authorization string) {
+	t.Helper()
+	for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
+		if got := ask[path](key); got != want {
+			t.Errorf("%s: %s: %s: got %q for the next request, want %q", what, path, key, got, want)
+		}
+	}
+}
+
 // TestChangesAreTold changes customers. Each change counts for the next request.
 func TestChangesAreTold(t *testing.T) {
 	eachHome(t, func(t *testing.T, h *home) {
@@ -450,11 +461,7 @@ func TestChangesAreTold(t *testing.T) {
 		ask := askers(t, rls)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
-			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
-				if got := ask[path](key); got != want {
-					t.Errorf("%s: %s: got %q for the next request, want %q", what, path, got, want)
-				}
-			}
+			wantTiers(t, ask, what, key, limits, authorization)
 		}
 		for path, want := range map[string]string{"limits": "free", "authorization": "401"} {
 			if got := ask[path]("k-new"); got != want {

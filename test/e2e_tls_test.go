@@ -189,7 +189,7 @@ func TestHealthcheckOverTLS(t *testing.T) { eachTransport(t, testHealthcheckOver
 
 func testHealthcheckOverTLS(t *testing.T, way edge.Way) {
 	a := servers.NewAuthority(t)
-	dir := socketDir(t)
+	dir := edge.SocketDir(t)
 	rls := edge.RLS(t, edge.RLSOptions{TLS: a, Way: way, Env: map[string]string{
 		envGRPCAddress: "127.0.0.1:0,unix://" + filepath.Join(dir, "grpc.sock"),
 	}})

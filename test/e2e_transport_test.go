@@ -72,37 +72,16 @@ type traffic struct {
 	slowest   time.Duration
 }
 
-// drive sends requests from eight clients, each as soon as the last one is answered
-// and a moment has passed, until stop is called.
+// drive sends requests from eight clients until stop is called. There are requests in
+// flight at any time, and few enough to leave the machine to other tests.
 func (s *stack) drive() (seen *traffic, stop func()) {
 	seen = new(traffic)
-	ended := make(chan struct{})
-	start := time.Now()
-	var wg sync.WaitGroup
-	for i := range 8 {
-		c := s.from("127.0.0.1")
-		wg.Go(func() {
-			// Enough to have questions in flight whenever something happens, and to
-			// leave the machine to other tests.
-			pace := time.NewTicker(4 * time.Millisecond)
-			defer pace.Stop()
-			for {
-				select {
-				case <-ended:
-					return
-				case <-pace.C:
-				}
-				got, err := c.try(s.t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
-				seen.add(got, err, time.Since(start))
-			}
-		})
-	}
-	stop = sync.OnceFunc(func() {
-		close(ended)
-		wg.Wait()
+	start, clients := time.Now(), s.clients(8)
+	return seen, workers(s.t, len(clients), 4*time.Millisecond, func(i, _ int) bool {
+		got, err := clients[i].try(s.t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
+		seen.add(got, err, time.Since(start))
+		return true
 	})
-	s.t.Cleanup(stop)
-	return seen, stop
 }
 
 // add notes one answer.
@@ -325,10 +304,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 
 		redis.Pause()
 		const callers, each = 50, 20
-		clients := make([]*client, callers)
-		for i := range clients {
-			clients[i] = s.from("127.0.0.1")
-		}
+		clients := s.clients(callers)
 		crowd(t, callers, func(i int) error {
 			for range each {
 				got, err := clients[i].try(t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
@@ -456,10 +432,7 @@ func TestLargeMessages(t *testing.T) {
 			t.Fatalf("the answer has %d bytes, want more than a frame, and %d of them more than a window", n, callers)
 		}
 
-		clients := make([]*client, callers)
-		for i := range clients {
-			clients[i] = s.from("127.0.0.1")
-		}
+		clients := s.clients(callers)
 		crowd(t, callers, func(i int) error {
 			for range requests {
 				got, err := clients[i].try(t.Context(), "/search", "x-api-key", key)
