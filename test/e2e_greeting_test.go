@@ -16,8 +16,8 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// TestTheGreetingWorksAsItIs types the lines that rls greets its operator with: they
-// put Envoy in front of it, and the 101st request through that is denied.
+// TestTheGreetingWorksAsItIs runs the lines that rls prints at its start. They put
+// Envoy in front of rls. The 101st request through Envoy is denied.
 func TestTheGreetingWorksAsItIs(t *testing.T) {
 	for _, program := range []string{"make", "bash", "curl"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -97,7 +97,8 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	}
 }
 
-// typed is a line that is typed in the clone. Killing it kills what it started.
+// typed returns a command of the shell in the root of the repository. Killing it kills
+// its children.
 func typed(ctx context.Context, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = ".."

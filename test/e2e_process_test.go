@@ -23,7 +23,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// result is how a command of rls ended.
+// result is the exit code and the output of a command of rls.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -47,7 +47,7 @@ func run(t *testing.T, o edge.RLSOptions, stdin string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// rulesIn are options with a rules file of the given text.
+// rulesIn returns options with a rules file of the given text.
 func rulesIn(t *testing.T, rules string) edge.RLSOptions {
 	t.Helper()
 	return edge.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
@@ -62,7 +62,7 @@ func fileOf(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestReloadUnderLoad changes the rules again and again while they are in use.
+// TestReloadUnderLoad changes the rules several times under load.
 func TestReloadUnderLoad(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		const many = 1_000_000
@@ -158,8 +158,8 @@ func load(t *testing.T, rls *edge.RLSServer) (calls *atomic.Int64, stop func() e
 	return calls, stop
 }
 
-// TestSIGHUPReloads sends the signal where the files have not changed since they
-// were refused: only the signal makes them be read again.
+// TestSIGHUPReloads sends SIGHUP while the files have not changed since they were
+// refused. Only the signal makes rls read them again.
 func TestSIGHUPReloads(t *testing.T) {
 	t.Parallel()
 	rls := setup{rules: perKey, env: map[string]string{"SLIDEGATE_RELOAD_INTERVAL": "24h"}}.serve(t)
@@ -175,8 +175,8 @@ func TestSIGHUPReloads(t *testing.T) {
 	eventually(t, "the broken file to be refused again", func() bool { return metric(t, rls, refused) != before })
 }
 
-// TestSIGTERMLetsCallsFinish stops rls while a call waits for Redis. With a drain
-// delay of zero nothing but that call keeps the process alive.
+// TestSIGTERMLetsCallsFinish stops rls while a call waits for Redis. The drain delay
+// is zero, so only that call keeps the process alive.
 func TestSIGTERMLetsCallsFinish(t *testing.T) {
 	t.Parallel()
 	redis := servers.StartRedis(t)
@@ -226,8 +226,8 @@ func TestSIGTERMLetsCallsFinish(t *testing.T) {
 	}
 }
 
-// unread returns how many bytes wait to be read by whoever listens on addr, as
-// the kernel says.
+// unread returns how many bytes the listener on addr has not read, as the kernel
+// reports.
 func unread(t *testing.T, addr string) int {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -265,8 +265,8 @@ func hex4(n int) string {
 	return strings.Repeat("0", 4-len(s)) + s
 }
 
-// TestSIGTERMAnswersDuringTheDelay sends calls after the signal, over an old and
-// over a new connection, and then a second signal, which ends rls at once.
+// TestSIGTERMAnswersDuringTheDelay sends calls after the signal, over an old and over
+// a new connection. A second signal ends rls at once.
 func TestSIGTERMAnswersDuringTheDelay(t *testing.T) {
 	t.Parallel()
 	// Far longer than the test: only the second signal can end it.
@@ -315,7 +315,7 @@ func TestStopAfterTheDelay(t *testing.T) {
 	}
 }
 
-// TestAPortInUse wants one line that says which setting to change.
+// TestAPortInUse expects one line that names the setting to change.
 func TestAPortInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -334,7 +334,7 @@ func TestAPortInUse(t *testing.T) {
 	}
 }
 
-// TestABadStart lists every problem at once, in serve as in validate.
+// TestABadStart expects all problems at once, from serve and from validate.
 func TestABadStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -100,7 +100,7 @@ func (s setup) startMetered(t *testing.T) *stack {
 	return st
 }
 
-// TestRulesThroughEnvoy has one of every kind of rule that Envoy has a part in.
+// TestRulesThroughEnvoy has every kind of rule in which Envoy takes part.
 func TestRulesThroughEnvoy(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		s := setup{rules: everyKind, env: settings, config: rulesConfig}.startMetered(t)
@@ -238,13 +238,13 @@ func TestRulesThroughEnvoy(t *testing.T) {
 				}
 			}
 		})
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestRefundThroughEnvoy reserves 5 before and gives back after the response what
-// was not needed. is_negative_hits is known from Envoy 1.38; an older one refuses
-// the configuration, which is what the test then asks for.
+// TestRefundThroughEnvoy reserves 5 before the response and gives the unused part back
+// after it. Envoy knows is_negative_hits from 1.38 on. An older one must refuse the
+// configuration.
 func TestRefundThroughEnvoy(t *testing.T) {
 	if version := envoyVersion(t); version[0] == 1 && version[1] < 38 {
 		out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", refundConfig).CombinedOutput()
@@ -275,11 +275,11 @@ func TestRefundThroughEnvoy(t *testing.T) {
 		}
 		c.want(200, 1, "/", "x-user", "bob", "x-spend", "1000")
 		eventually(t, "all to be left", func() bool { return s.peek("reserved=bob")[0] == 10 })
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// envoyVersion returns the first two numbers of its version.
+// envoyVersion returns the first two numbers of Envoy's version.
 func envoyVersion(t *testing.T) [2]int {
 	t.Helper()
 	if _, err := exec.LookPath(edge.EnvoyProgram()); err != nil {
@@ -312,8 +312,8 @@ const (
 // swapHits is the limit of every rule of a generation.
 func swapHits(generation int) int { return 1_000_000 + generation }
 
-// swapWindow is the window of a rule in a generation, in hours. Every seventh rule
-// changes it with every generation and comes back to it with the next but one.
+// swapWindow returns the window of a rule in a generation, in hours. Every seventh
+// rule alternates between two windows.
 func swapWindow(rule, generation int) int {
 	if rule%7 == 0 && generation%2 == 1 {
 		return 2
@@ -321,10 +321,9 @@ func swapWindow(rule, generation int) int {
 	return 1
 }
 
-// writeGeneration writes the rules of a generation, each time in another order.
-// Every limit and every name tells the generation. With shuffled, each rule is in
-// another file than before; without, files of two generations make a whole that
-// nobody can refuse.
+// writeGeneration writes the rules of a generation in random order. Every limit and
+// every name contains the generation. With shuffled, each rule is in a random file.
+// Without, files of two generations together are valid.
 func writeGeneration(dir string, generation int, shuffled bool) error {
 	files := make([]strings.Builder, swapFiles)
 	for i := range files {
@@ -349,7 +348,7 @@ func writeGeneration(dir string, generation int, shuffled bool) error {
 	return nil
 }
 
-// swapLoad asks about two rules at a time and holds each answer to what it must be.
+// swapLoad sends requests for two rules at a time and checks each answer.
 type swapLoad struct {
 	ask func(descriptors ...string) (*rlsv3.RateLimitResponse, error)
 	who int
@@ -358,7 +357,7 @@ type swapLoad struct {
 	charged map[[2]int]int
 }
 
-// once asks, and returns the generation that answered.
+// once sends one request, and returns the generation that answered.
 func (l *swapLoad) once() (generation int, err error) {
 	// As far apart in the files as two rules can be; which files, chance decides.
 	asked := [2]int{rand.IntN(swapKinds), swapRules - 1 - rand.IntN(swapKinds)}
@@ -393,10 +392,9 @@ func (l *swapLoad) once() (generation int, err error) {
 	return generation, nil
 }
 
-// TestDirectoriesSwapUnderLoad swaps directories of 5,000 rules in 50 files, as
-// Kubernetes swaps a ConfigMap, while some 1,000 requests a second pass. No answer
-// is of two generations, nothing goes back to an older one, and no history is lost:
-// all rules change their place, most keep their window.
+// TestDirectoriesSwapUnderLoad swaps directories of 5,000 rules in 50 files under a
+// load of 1,000 requests a second, as Kubernetes swaps a ConfigMap. An answer must be
+// of one generation, an older generation must not come back, and no log may be lost.
 func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -499,7 +497,7 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	t.Logf("%d calls, %d swaps in a row", calls.Load(), swaps)
 }
 
-// loads returns how often the files were read.
+// loads returns how often rls has read the files.
 func loads(t *testing.T, rls *edge.RLSServer) int {
 	t.Helper()
 	sum := 0

@@ -42,11 +42,10 @@ const (
 	patience = 30 * time.Second
 )
 
-// patientEnvoy returns changes of a file that give rls all the time that it wants:
-// on a busy machine an answer may take longer than the 50 ms of the rate limits or
-// the 200 ms of authorization, or a handshake longer than the 250 ms of connecting, and Envoy would then pass or deny a request that a
-// test counts. They are the only thing in the files that every test changes beside
-// addresses.
+// patientEnvoy returns changes of a file that give rls much time. On a busy machine an
+// answer may take longer than the 50 ms of rate limits or the 200 ms of authorization,
+// or a handshake longer than 250 ms. Envoy would then pass or deny a request that a
+// test counts. Every test makes these changes and changes of addresses.
 func patientEnvoy(t *testing.T, config string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(config)
@@ -78,8 +77,8 @@ const (
 	envTiersPath    = "SLIDEGATE_TIERS_PATH"
 )
 
-// onRedis are the settings for a redis-server. The store gets all the time that
-// it wants, for the reason of patientEnvoy.
+// onRedis returns the settings for a redis-server. The timeout of the store is long
+// for the reason of patientEnvoy.
 func onRedis(addr string) map[string]string {
 	return map[string]string{envStoreType: "redis", envRedisURL: "redis://" + addr, envStoreTimeout: "10s"}
 }
@@ -97,7 +96,7 @@ func eachStore(t *testing.T, f func(t *testing.T, settings map[string]string)) {
 	})
 }
 
-// setup is what a stack is made of.
+// setup says what a stack is made of.
 type setup struct {
 	rules string
 	tiers string // empty: no tiers, every key has its own log
@@ -107,7 +106,7 @@ type setup struct {
 	change map[string]string
 	// upstream is the application; empty: one that records.
 	upstream string
-	// tls is whose certificates rls uses; nil: no TLS.
+	// tls has the certificates of rls; nil: no TLS.
 	tls *servers.Authority
 	// way is how Envoy gets to rls; empty: as the environment says.
 	way edge.Way
@@ -140,12 +139,12 @@ func (s setup) serve(t *testing.T) *edge.RLSServer {
 func (s setup) start(t *testing.T) *stack {
 	t.Helper()
 	st := &stack{t: t, app: newApplication(t), rls: s.serve(t)}
-	s.front(st)
+	s.startEnvoy(st)
 	return st
 }
 
-// front puts an Envoy before the application and rls of st.
-func (s setup) front(st *stack) {
+// startEnvoy puts an Envoy before the application and rls of st.
+func (s setup) startEnvoy(st *stack) {
 	st.t.Helper()
 	if s.upstream == "" {
 		s.upstream = st.app.addr
@@ -178,9 +177,9 @@ func (s *stack) stat(name string) uint64 {
 	return n
 }
 
-// mustHaveDecided fails the test if Envoy let a request pass because rls did not
-// answer: what the test has counted would then mean nothing.
-func (s *stack) mustHaveDecided() {
+// wantAllDecided fails the test if Envoy let a request pass because rls did not
+// answer. The counts of the test would then be wrong.
+func (s *stack) wantAllDecided() {
 	s.t.Helper()
 	if n := s.stat("cluster.upstream.ratelimit.error"); n != 0 {
 		s.t.Errorf("Envoy got no decision for %d requests, want one for each", n)
@@ -219,7 +218,7 @@ func (c *client) want(status, n int, path string, header ...string) {
 	}
 }
 
-// peek asks how much remains of each descriptor, without spending.
+// peek returns how much remains of each descriptor, without charging.
 func (s *stack) peek(descriptors ...string) []uint32 {
 	s.t.Helper()
 	_, out := postJSON(s.t, s.rls.HTTP(), question(0, descriptors...))
@@ -230,7 +229,7 @@ func (s *stack) peek(descriptors ...string) []uint32 {
 	return remaining
 }
 
-// question is a request of the domain edge. A descriptor is written as
+// question returns a request of the domain edge. A descriptor is written as
 // "key=value,key=value".
 func question(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
 	in := &rlsv3.RateLimitRequest{Domain: "edge"}
@@ -245,7 +244,7 @@ func question(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
 	return in
 }
 
-// postJSON asks the port for people.
+// postJSON sends a request to /json.
 func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rlsv3.RateLimitResponse) {
 	t.Helper()
 	body, err := protojson.Marshal(in)
@@ -267,7 +266,7 @@ func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rl
 	return got, out
 }
 
-// dial returns a connection to the gRPC port of an rls, whichever way goes there.
+// dial returns a connection to the gRPC port of an rls, on any way.
 func dial(t *testing.T, rls *edge.RLSServer) *grpc.ClientConn {
 	t.Helper()
 	conn, err := rls.Dial()
@@ -334,7 +333,7 @@ type answer struct {
 	sent, received time.Time
 }
 
-// client speaks HTTP/1.1 from one address over connections of its own.
+// client sends requests over HTTP/1.1 from one address.
 type client struct {
 	t    *testing.T
 	url  string
@@ -384,8 +383,8 @@ func (c *client) get(path string, header ...string) answer {
 	return got
 }
 
-// crowd runs n goroutines, each with clients of its own, and waits for them.
-func crowd(t *testing.T, n int, each func(i int) error) {
+// concurrently runs n goroutines, each with clients of its own, and waits for them.
+func concurrently(t *testing.T, n int, each func(i int) error) {
 	t.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, n)
@@ -471,13 +470,13 @@ func get11(path string, lines ...string) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// Of the application.
+// The answer of the application.
 const (
 	appBody        = `{"from":"the application"}`
 	appContentType = "application/vnd.example+json; charset=utf-8"
 )
 
-// application is the service behind Envoy. It remembers what it received.
+// application is the service behind Envoy. It records the requests that it gets.
 type application struct {
 	addr string
 
@@ -515,8 +514,8 @@ func serveHTTP(t *testing.T, handler http.Handler) string {
 	return listener.Addr().String()
 }
 
-// ServeHTTP answers with fields that rls must leave alone, and with rate-limit
-// fields of its own, which Envoy takes away.
+// ServeHTTP answers with fields that rls must not change, and with rate-limit fields
+// of its own, which Envoy removes.
 func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.requests = append(a.requests, r.Clone(context.WithoutCancel(r.Context())))
@@ -528,7 +527,7 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, appBody)
 }
 
-// received returns what has reached the application.
+// received returns the requests so far.
 func (a *application) received() []*http.Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -545,7 +544,7 @@ func (a *application) last(t *testing.T) *http.Request {
 	return all[len(all)-1]
 }
 
-// eventually polls until ok or until the test has waited far too long.
+// eventually polls until ok returns true. After patience it fails the test.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -561,8 +560,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// waitUntil blocks until a point in time. It is for tests whose subject is time
-// itself: a window has to pass, and no condition could be waited for instead.
+// waitUntil blocks until a point in time. It is for tests in which a window has to
+// pass, so that there is no condition to wait for.
 func waitUntil(at time.Time) {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()

@@ -33,7 +33,7 @@ const (
 // fault is something that happens to the source, and its end.
 type fault struct {
 	name      string
-	make, end func(h *home)
+	make, end func(h *customerSource)
 	// opens: it is asked no more. Otherwise it answers, late or nonsense.
 	opens bool
 	// gone: nobody can write there meanwhile, not even beside the proxy.
@@ -43,18 +43,18 @@ type fault struct {
 }
 
 var faults = []fault{
-	{name: "killed", make: func(h *home) { h.kill() }, end: (*home).start, opens: true, gone: true, cuts: true},
-	{name: "frozen", make: func(h *home) { h.server.Pause() }, end: func(h *home) { h.server.Resume() }, opens: true, gone: true},
-	{name: "slower than anybody waits", make: func(h *home) { h.proxy.Latency(faultSlow) }, end: func(h *home) { h.proxy.Latency(0) }},
-	{name: "slower than a question may be", make: func(h *home) { h.proxy.Latency(faultHang) }, end: func(h *home) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
-	{name: "cut off", make: func(h *home) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *home) { h.proxy.Refuse(false) }, opens: true, cuts: true},
-	{name: "answering rubbish", make: func(h *home) { h.rubbish(true) }, end: func(h *home) { h.rubbish(false) }, opens: true, gone: true},
+	{name: "killed", make: func(h *customerSource) { h.kill() }, end: (*customerSource).start, opens: true, gone: true, cuts: true},
+	{name: "frozen", make: func(h *customerSource) { h.server.Pause() }, end: func(h *customerSource) { h.server.Resume() }, opens: true, gone: true},
+	{name: "slower than anybody waits", make: func(h *customerSource) { h.proxy.Latency(faultSlow) }, end: func(h *customerSource) { h.proxy.Latency(0) }},
+	{name: "slower than a question may be", make: func(h *customerSource) { h.proxy.Latency(faultHang) }, end: func(h *customerSource) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
+	{name: "cut off", make: func(h *customerSource) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *customerSource) { h.proxy.Refuse(false) }, opens: true, cuts: true},
+	{name: "answering rubbish", make: func(h *customerSource) { h.rubbish(true) }, end: func(h *customerSource) { h.rubbish(false) }, opens: true, gone: true},
 }
 
 // TestSourceFaults lets things happen to the source under load, one after the
 // other, and looks at what every request got.
 func TestSourceFaults(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		var known []customer
 		for i := range 10 {
 			known = append(known, customer{
@@ -73,7 +73,7 @@ func TestSourceFaults(t *testing.T) {
 		settings[envTiersOnError] = "deny"
 		strict := h.serve(tiersApart, settings)
 		for _, r := range []*edge.RLSServer{rls, strict} {
-			for path, ask := range askers(t, r) {
+			for path, ask := range waysToAsk(t, r) {
 				for _, c := range known {
 					for _, key := range c.keys {
 						if got := ask(key); got != c.tier {
@@ -85,15 +85,15 @@ func TestSourceFaults(t *testing.T) {
 		}
 		l := startLoad(t, rls, known)
 		for i, f := range faults {
-			h.suffer(f, i, rls, strict, l)
+			h.runFault(f, i, rls, strict, l)
 		}
 		l.stop()
 		eventually(t, "no question to be under way", func() bool { return metric(t, rls, "slidegate_tiers_questions_in_flight") == "0" })
 	})
 }
 
-// suffer lets one fault happen and end.
-func (h *home) suffer(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) {
+// runFault lets one fault happen and end.
+func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) {
 	t := h.t
 	t.Helper()
 	both := []*edge.RLSServer{rls, strict}
@@ -117,7 +117,7 @@ func (h *home) suffer(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) 
 	if got := number(t, rls, metricUnavailable); got <= unavailable {
 		t.Errorf("%s: %s: got %d, want more than the %d before", f.name, metricUnavailable, got, unavailable)
 	}
-	for path, ask := range askers(t, strict) {
+	for path, ask := range waysToAsk(t, strict) {
 		if got := ask("k-0-a"); got != h.customers["c0"].tier {
 			t.Errorf("%s: on_error deny: %s: got %q for somebody known, want %q", f.name, path, got, h.customers["c0"].tier)
 		}
@@ -143,7 +143,7 @@ func (h *home) suffer(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) 
 		h.put(fresh, changed)
 	}
 	for _, r := range both {
-		asks := askers(t, r)
+		asks := waysToAsk(t, r)
 		eventually(t, f.name+" over: the source to be asked", func() bool {
 			asks["authorization"]("k-made-up") // strict has no other load
 			return metric(t, r, metricOpen) == "0"
@@ -210,9 +210,9 @@ func startLoad(t *testing.T, rls *edge.RLSServer, known []customer) *tierLoad {
 	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
 	l.phase("start")
 	paths := []string{"limits", "authorization"}
-	var asks []map[string]asker
+	var asks []map[string]askFunc
 	for range callers {
-		asks = append(asks, askers(t, rls))
+		asks = append(asks, waysToAsk(t, rls))
 	}
 	l.stop = workers(t, callers, callerPace, func(i, n int) bool {
 		path := paths[i%2]
@@ -231,7 +231,7 @@ func (l *tierLoad) phase(name string) { l.now.Store(&name) }
 // forget has a customer's requests no longer looked at: his tier is about to change.
 func (l *tierLoad) forget(c customer) { l.forgotten.Store(c.id, true) }
 
-func (l *tierLoad) customer(path string, ask asker, c customer, n int) {
+func (l *tierLoad) customer(path string, ask askFunc, c customer, n int) {
 	before := l.now.Load()
 	got := ask(c.keys[n%len(c.keys)])
 	if _, ok := l.forgotten.Load(c.id); ok || l.t.Context().Err() != nil {
@@ -247,7 +247,7 @@ func (l *tierLoad) customer(path string, ask asker, c customer, n int) {
 	}
 }
 
-func (l *tierLoad) stranger(path string, ask asker, key string) {
+func (l *tierLoad) stranger(path string, ask askFunc, key string) {
 	before := l.now.Load()
 	got := ask(key)
 	if before != l.now.Load() {
@@ -319,12 +319,12 @@ func (l *tierLoad) want(strangers map[string][]string) {
 // TestBadRecords has records that are none. That is the affair of their customers
 // alone, who stay what they were.
 func TestBadRecords(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
 		other := customer{id: "other", tier: "top", keys: []string{"k-other"}}
 		h.put(acme, other)
 		rls := h.serve(tiersApart, nil)
-		asks := askers(t, rls)
+		asks := waysToAsk(t, rls)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
 			wantTiers(t, asks, what, key, limits, authorization)

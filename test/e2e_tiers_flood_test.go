@@ -30,7 +30,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 		limit   = 12 // of all strangers of an address
 	)
 	rules := strings.Replace(tiersApart, "1000001", strconv.Itoa(limit), 1)
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		asked := h.asked()
 		var known []customer
 		for i := range 5 {
@@ -42,7 +42,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 			// Customers are asked for again all the time.
 			envTiersTTL: "1s", envTiersWait: "100ms", envAuthzWait: "100ms",
 		})
-		for _, ask := range askers(t, rls) {
+		for _, ask := range waysToAsk(t, rls) {
 			for _, c := range known {
 				eventually(t, "a customer to be known", func() bool { return ask(c.keys[0]) == "pro" })
 			}
@@ -50,9 +50,9 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 
 		var requests, passed atomic.Int64
 		var limits []func(...string) (*rlsv3.RateLimitResponse, error)
-		var authz []asker
+		var authz []askFunc
 		for range callers {
-			limits, authz = append(limits, limiter(t, rls)), append(authz, askers(t, rls)["authorization"])
+			limits, authz = append(limits, limiter(t, rls)), append(authz, waysToAsk(t, rls)["authorization"])
 		}
 		stop := workers(t, callers, callerPace, func(i, n int) bool {
 			key := rand.Text()
@@ -77,7 +77,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 			}
 			return true
 		})
-		asks := askers(t, rls)
+		asks := waysToAsk(t, rls)
 		customers := 0
 		eventually(t, "the source to be asked for some seconds", func() bool {
 			for path, ask := range asks {

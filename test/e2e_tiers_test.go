@@ -86,7 +86,7 @@ func digestOf(key string) string {
 }
 
 // A home is where customers live: a server, behind a proxy that rls asks through.
-type home struct {
+type customerSource struct {
 	t     *testing.T
 	proxy *servers.Proxy
 	env   map[string]string // what rls is told of it
@@ -119,11 +119,11 @@ type home struct {
 	listening []*edge.RLSServer
 }
 
-// eachHome runs a test with customers in each kind of home.
-func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
+// eachSource runs a test with customers in each kind of home.
+func eachSource(t *testing.T, f func(t *testing.T, h *customerSource)) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T) *home{
-		"postgres": inPostgres, "redis": inRedis, "http": overHTTP,
+	for name, start := range map[string]func(*testing.T) *customerSource{
+		"postgres": postgresSource, "redis": redisSource, "http": httpSource,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +140,7 @@ func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
 	}
 }
 
-func inPostgres(t *testing.T) *home {
+func postgresSource(t *testing.T) *customerSource {
 	t.Helper()
 	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_line_prefix=%n ", "max_connections=200"}})
 	exec := func(sql string, args ...any) {
@@ -151,7 +151,7 @@ func inPostgres(t *testing.T) *home {
 	}
 	exec(pgsource.Schema())
 	exec("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate")
-	h := &home{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
+	h := &customerSource{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
 	h.tells.subject, h.tells.newKey, h.tells.revoked = 1, 1, 1
 	h.env = map[string]string{
 		envTiersSource:                 "postgres",
@@ -184,7 +184,7 @@ func inPostgres(t *testing.T) *home {
 	return h
 }
 
-func inRedis(t *testing.T) *home {
+func redisSource(t *testing.T) *customerSource {
 	t.Helper()
 	s := servers.StartRedis(t)
 	do := func(args ...string) {
@@ -195,7 +195,7 @@ func inRedis(t *testing.T) *home {
 	}
 	const prefix, channel = "slidegate:tier:", "slidegate:tiers"
 	do("SET", prefix+"ready", "1")
-	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h := &customerSource{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
 	h.tells.subject, h.tells.revoked = 1, 1
 	h.env = map[string]string{envTiersSource: "redis", "SLIDEGATE_TIERS_REDIS_URL": "redis://" + h.proxy.Addr()}
 	h.write = func(c customer) {
@@ -230,10 +230,10 @@ func inRedis(t *testing.T) *home {
 	return h
 }
 
-func overHTTP(t *testing.T) *home {
+func httpSource(t *testing.T) *customerSource {
 	t.Helper()
 	s := servers.StartCustomers(t)
-	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h := &customerSource{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
 	h.env = map[string]string{envTiersSource: "http", "SLIDEGATE_TIERS_HTTP_URL": "http://" + h.proxy.Addr() + "/lookup"}
 	h.write = func(c customer) {
 		t.Helper()
@@ -280,7 +280,7 @@ func overHTTP(t *testing.T) *home {
 }
 
 // put writes customers, who are written again when the home has lost them.
-func (h *home) put(all ...customer) {
+func (h *customerSource) put(all ...customer) {
 	h.t.Helper()
 	for _, c := range all {
 		h.write(c)
@@ -290,7 +290,7 @@ func (h *home) put(all ...customer) {
 
 // change does something that is told in so many messages, and returns when rls has
 // heard of it, which takes no request.
-func (h *home) change(rls *edge.RLSServer, messages int, do func()) {
+func (h *customerSource) change(rls *edge.RLSServer, messages int, do func()) {
 	h.t.Helper()
 	before := number(h.t, rls, metricPushes)
 	do()
@@ -300,7 +300,7 @@ func (h *home) change(rls *edge.RLSServer, messages int, do func()) {
 }
 
 // update is put for one customer, with change.
-func (h *home) update(rls *edge.RLSServer, c customer) {
+func (h *customerSource) update(rls *edge.RLSServer, c customer) {
 	h.t.Helper()
 	messages := h.tells.subject
 	if _, ok := h.customers[c.id]; !ok {
@@ -322,7 +322,7 @@ func number(t *testing.T, rls *edge.RLSServer, name string) int {
 
 // start starts a home that was killed. Nobody reaches it before it knows
 // everybody again.
-func (h *home) start() {
+func (h *customerSource) start() {
 	h.t.Helper()
 	h.proxy.Refuse(true)
 	h.server.Start()
@@ -335,7 +335,7 @@ func (h *home) start() {
 // serve starts an rls that asks this home. Unless env says otherwise what it knows
 // expires in no test's time, and there is time enough to ask: what a test sees of
 // a change was told.
-func (h *home) serve(rules string, env map[string]string) *edge.RLSServer {
+func (h *customerSource) serve(rules string, env map[string]string) *edge.RLSServer {
 	h.t.Helper()
 	all := map[string]string{
 		envTiersTTL: "1h", envTiersUnknownTTL: "1h", envTiersTimeout: "20s", envTiersWait: "10s", envAuthzWait: "10s",
@@ -350,7 +350,7 @@ func (h *home) serve(rules string, env map[string]string) *edge.RLSServer {
 }
 
 // watched waits until rls hears of changes, if the home tells of any.
-func (h *home) watched(rls *edge.RLSServer) {
+func (h *customerSource) watched(rls *edge.RLSServer) {
 	h.t.Helper()
 	if h.tells.subject > 0 {
 		watching(h.t, rls)
@@ -358,7 +358,7 @@ func (h *home) watched(rls *edge.RLSServer) {
 }
 
 // tell tells every rls of a change in a home that does not.
-func (h *home) tell(change string) {
+func (h *customerSource) tell(change string) {
 	h.t.Helper()
 	for _, rls := range h.listening {
 		invalidate(h.t, rls, change)
@@ -381,14 +381,14 @@ func invalidate(t *testing.T, rls *edge.RLSServer, change string) {
 
 // An asker asks an rls on behalf of an API key and says in a word what came of
 // it: a tier, or why not.
-type asker func(key string) string
+type askFunc func(key string) string
 
-// askers are the ways to ask, by name.
-func askers(t *testing.T, rls *edge.RLSServer) map[string]asker {
+// waysToAsk are the ways to ask, by name.
+func waysToAsk(t *testing.T, rls *edge.RLSServer) map[string]askFunc {
 	t.Helper()
 	conn := dial(t, rls)
 	limits, authz := rlsv3.NewRateLimitServiceClient(conn), authv3.NewAuthorizationClient(conn)
-	return map[string]asker{
+	return map[string]askFunc{
 		"limits": func(key string) string {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -443,7 +443,7 @@ func upstreamHeader(out *authv3.CheckResponse, name string) string {
 }
 
 // wantTiers asks in both ways on behalf of a key.
-func wantTiers(t *testing.T, ask map[string]asker, what, key, limits, authorization string) {
+func wantTiers(t *testing.T, ask map[string]askFunc, what, key, limits, authorization string) {
 	t.Helper()
 	for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
 		if got := ask[path](key); got != want {
@@ -454,11 +454,11 @@ func wantTiers(t *testing.T, ask map[string]asker, what, key, limits, authorizat
 
 // TestChangesAreTold changes customers. Each change counts for the next request.
 func TestChangesAreTold(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2"}}
 		h.put(acme)
 		rls := h.serve(tiersApart, nil)
-		ask := askers(t, rls)
+		ask := waysToAsk(t, rls)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
 			wantTiers(t, ask, what, key, limits, authorization)
@@ -512,7 +512,7 @@ descriptors:
 // TestHistoryIsKept changes tiers of somebody who has spent: what was spent with
 // any of the keys counts against whatever limit holds now.
 func TestHistoryIsKept(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2", "k-acme-3"}}
 		h.put(acme)
 		rls := h.serve(quota, nil)
@@ -567,12 +567,12 @@ func TestTwoSecrets(t *testing.T) {
 			return hex.EncodeToString(mac.Sum(nil))
 		}
 	}
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		h.digest = keyed(previous)
 		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
 		h.put(acme)
 		rls := h.serve(quota, map[string]string{envSecretsKey: current, envPreviousKey: previous})
-		limits, ask := limiter(t, rls), askers(t, rls)["authorization"]
+		limits, ask := limiter(t, rls), waysToAsk(t, rls)["authorization"]
 		spent := uint32(0)
 		want := func(tier string, limit uint32, keys ...string) {
 			t.Helper()

@@ -72,9 +72,9 @@ type traffic struct {
 	slowest   time.Duration
 }
 
-// drive sends requests from eight clients until stop is called. There are requests in
+// sendUntilStopped sends requests from eight clients until stop is called. There are requests in
 // flight at any time, and few enough to leave the machine to other tests.
-func (s *stack) drive() (seen *traffic, stop func()) {
+func (s *stack) sendUntilStopped() (seen *traffic, stop func()) {
 	seen = new(traffic)
 	start, clients := time.Now(), s.clients(8)
 	return seen, workers(s.t, len(clients), 4*time.Millisecond, func(i, _ int) bool {
@@ -116,8 +116,8 @@ func (tr *traffic) more(t *testing.T, n int) {
 	})
 }
 
-// allDecided fails the test if one request was not.
-func (tr *traffic) allDecided(t *testing.T, s *stack) {
+// wantNoneUndecided fails the test if one request was not.
+func (tr *traffic) wantNoneUndecided(t *testing.T, s *stack) {
 	t.Helper()
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -140,29 +140,29 @@ func TestEveryWay(t *testing.T) {
 		c.want(429, 1, "/", "x-api-key", "k")
 		c.want(200, 2, "/login")
 		c.want(429, 1, "/login")
-		passed, denied := storm(t, "another-key", s)
+		passed, denied := sendFromMany(t, "another-key", s)
 		if passed != 3 || denied != 297 {
 			t.Errorf("of 300 requests: got %d passed and %d denied, want 3 and 297", passed, denied)
 		}
-		s.mustHaveDecided()
-		s.cameBy(way)
+		s.wantAllDecided()
+		s.wantWay(way)
 
 		s = setup{
 			rules: authorized, tiers: customersWith("starter"), way: way,
-			config: authorizationConfig, env: trusting,
+			config: authorizationConfig, env: trustOwnTier,
 		}.start(t)
 		c = s.from("127.0.0.1")
 		c.want(401, 1, "/")
 		c.want(401, 1, "/", "x-api-key", "nobody's")
 		c.want(200, 6, "/", "x-api-key", "acme-old-key")
 		c.want(429, 1, "/", "x-api-key", "acme-new-key")
-		s.mustHaveDecided()
-		s.cameBy(way)
+		s.wantAllDecided()
+		s.wantWay(way)
 	})
 }
 
-// cameBy fails the test if Envoy's questions went another way.
-func (s *stack) cameBy(way edge.Way) {
+// wantWay fails the test if Envoy's questions went another way.
+func (s *stack) wantWay(way edge.Way) {
 	s.t.Helper()
 	if got, want := strings.HasPrefix(s.rls.GRPC(), "unix:"), way.Listen == edge.Unix; got != want {
 		s.t.Errorf("on a unix socket: got %v, want %v", got, want)
@@ -195,8 +195,8 @@ func TestRestartsUnderLoad(t *testing.T) {
 		beside := su
 		beside.tls = s.rls.Authority() // Envoy trusts one
 		s.others = []*edge.RLSServer{beside.serve(t)}
-		su.front(s)
-		seen, stop := s.drive()
+		su.startEnvoy(s)
+		seen, stop := s.sendUntilStopped()
 		both := []*edge.RLSServer{s.rls, s.others[0]}
 		for round := range 5 {
 			for i, rls := range both {
@@ -215,7 +215,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		}
 		seen.more(t, 100)
 		stop()
-		seen.allDecided(t, s)
+		seen.wantNoneUndecided(t, s)
 	})
 }
 
@@ -240,13 +240,13 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 			rules: endless, way: way, change: noDecisionIs500,
 			env: map[string]string{envMaxConnectionAge: "1s"},
 		}.start(t)
-		seen, stop := s.drive()
+		seen, stop := s.sendUntilStopped()
 		eventually(t, "five connections to be too old", func() bool {
 			return s.stat("cluster.rls.upstream_cx_close_notify") >= 5
 		})
 		seen.more(t, 100)
 		stop()
-		seen.allDecided(t, s)
+		seen.wantNoneUndecided(t, s)
 		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="age"}`); way.Transport == edge.Unary && (n == "" || n == "0") {
 			t.Errorf("connections that were told to go for their age: got %q, want some", n)
 		}
@@ -258,7 +258,7 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 func TestKilledUnderLoad(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: endless, way: way, change: noDecisionIs500}.start(t)
-		seen, stop := s.drive()
+		seen, stop := s.sendUntilStopped()
 		c := s.from("127.0.0.1")
 		for range 3 {
 			seen.more(t, 50)
@@ -305,7 +305,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 		redis.Pause()
 		const callers, each = 50, 20
 		clients := s.clients(callers)
-		crowd(t, callers, func(i int) error {
+		concurrently(t, callers, func(i int) error {
 			for range each {
 				got, err := clients[i].try(t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
 				if err != nil {
@@ -384,7 +384,7 @@ func TestEnvoyChecksHealth(t *testing.T) {
 			eventually(t, "Envoy to find rls again", healthy(1))
 		}
 		s.from("127.0.0.1").want(200, 10, "/", "x-api-key", "k")
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
@@ -433,7 +433,7 @@ func TestLargeMessages(t *testing.T) {
 		}
 
 		clients := s.clients(callers)
-		crowd(t, callers, func(i int) error {
+		concurrently(t, callers, func(i int) error {
 			for range requests {
 				got, err := clients[i].try(t.Context(), "/search", "x-api-key", key)
 				if err != nil {
@@ -445,7 +445,7 @@ func TestLargeMessages(t *testing.T) {
 			}
 			return nil
 		})
-		s.mustHaveDecided()
+		s.wantAllDecided()
 		out, err = ask(append(texts, "api_key="+key)...)
 		if err != nil {
 			t.Fatal(err)

@@ -15,11 +15,11 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// sharded is a stage on a Cluster of six nodes.
-func sharded(do func(c *servers.Cluster, f *fault)) func(t process.TB) *stage {
-	return func(t process.TB) *stage {
+// sharded is a testbed on a Cluster of six nodes.
+func sharded(do func(c *servers.Cluster, f *fault)) func(t process.TB) *testbed {
+	return func(t process.TB) *testbed {
 		c := servers.StartCluster(t)
-		return &stage{
+		return &testbed{
 			url:     clusterURL(c),
 			masters: func() []string { return mastersOf(c) },
 			fault:   func(f *fault) { do(c, f) },
@@ -37,8 +37,8 @@ func mastersOf(c *servers.Cluster) []string {
 	return addresses
 }
 
-// replaced is a stage on a Cluster in which a replica becomes master by command.
-func replaced(mode string, loses bool) func(t process.TB) *stage {
+// replaced is a testbed on a Cluster in which a replica becomes master by command.
+func replaced(mode string, loses bool) func(t process.TB) *testbed {
 	return sharded(func(c *servers.Cluster, f *fault) {
 		old := c.Masters()[0]
 		replica := c.ReplicaOf(old)
@@ -60,10 +60,10 @@ func replaced(mode string, loses bool) func(t process.TB) *stage {
 
 func clusterScenarios() []scenario {
 	return []scenario{
-		{name: "CLUSTER FAILOVER", partial: true, stage: replaced(servers.FailoverAgreed, false)},
-		{name: "CLUSTER FAILOVER FORCE", partial: true, stage: replaced(servers.FailoverForce, true)},
-		{name: "CLUSTER FAILOVER TAKEOVER", partial: true, stage: replaced(servers.FailoverTakeover, true)},
-		{name: "Cluster: one master killed", degrades: true, partial: true, stage: sharded(func(c *servers.Cluster, f *fault) {
+		{name: "CLUSTER FAILOVER", partial: true, start: replaced(servers.FailoverAgreed, false)},
+		{name: "CLUSTER FAILOVER FORCE", partial: true, start: replaced(servers.FailoverForce, true)},
+		{name: "CLUSTER FAILOVER TAKEOVER", partial: true, start: replaced(servers.FailoverTakeover, true)},
+		{name: "Cluster: one master killed", degrades: true, partial: true, start: sharded(func(c *servers.Cluster, f *fault) {
 			old := c.Masters()[0]
 			replica := c.ReplicaOf(old)
 			f.begin(old.Stop)
@@ -71,7 +71,7 @@ func clusterScenarios() []scenario {
 			f.during(becomes(f.ctx, "master", replica))
 			f.over()
 		})},
-		{name: "Cluster: one master frozen", degrades: true, partial: true, stage: sharded(func(c *servers.Cluster, f *fault) {
+		{name: "Cluster: one master frozen", degrades: true, partial: true, start: sharded(func(c *servers.Cluster, f *fault) {
 			old := c.Masters()[0]
 			replica := c.ReplicaOf(old)
 			f.begin(old.Pause)
@@ -82,7 +82,7 @@ func clusterScenarios() []scenario {
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 		})},
-		{name: "slots migrate", partial: true, stage: func(t process.TB) *stage {
+		{name: "slots migrate", partial: true, start: func(t process.TB) *testbed {
 			return sharded(func(c *servers.Cluster, f *fault) {
 				f.begin(func() {})
 				m, err := migrate(f.ctx, c, 3*f.lasts)

@@ -25,12 +25,12 @@ type scenario struct {
 	degrades bool
 	// partial says that there are other servers, which decide for their own logs.
 	partial bool
-	// stage starts the servers that the service shall use.
-	stage func(t process.TB) *stage
+	// start starts the servers of the service.
+	start func(t process.TB) *testbed
 }
 
-// A stage is the servers of a scenario, and the fault.
-type stage struct {
+// A testbed is the servers of a scenario, and the fault.
+type testbed struct {
 	url string
 	// masters returns the addresses of the servers whose logs are the true ones.
 	masters func() []string
@@ -165,8 +165,8 @@ func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 
 func (r *result) run(t process.TB, o *options, s scenario) error {
 	ctx := t.Context()
-	stage := s.stage(t)
-	service := startService(t, o.rls, rulesFile(o.rules), stage.url)
+	bed := s.start(t)
+	service := startService(t, o.rls, rulesFile(o.rules), bed.url)
 
 	var questions []*rlsv3.RateLimitRequest
 	for i := range o.callers {
@@ -192,7 +192,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 	}
 
 	f := &fault{ctx: ctx, lasts: o.lasts}
-	if stage.absent {
+	if bed.absent {
 		// The fault has been there from the beginning.
 		f.begun = warm
 		f.moments = append(f.moments, span{warm, warm})
@@ -200,7 +200,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 	l.start(ctx)
 	free.start(ctx)
 	program.Pause(ctx, o.warmUp)
-	stage.fault(f)
+	bed.fault(f)
 	program.Pause(ctx, o.recovery)
 	r.end = time.Now()
 	l.end()
@@ -226,7 +226,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 			r.unasked = spans
 		}
 	}
-	masters := stage.masters()
+	masters := bed.masters()
 	charges, err := readCharges(ctx, masters)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func (r *row) verdict() (target, met string) {
 
 // String is the row as a line of its table.
 func (r *row) String() string {
-	line := fmt.Sprintf("| %s | %s |", r.scene, number(figures.Median(figures.Column(r.our, value))))
+	line := fmt.Sprintf("| %s | %s |", r.state, number(figures.Median(figures.Column(r.our, value))))
 	if r.base != nil {
 		by := figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))
 		line += fmt.Sprintf(" %s | %s |", number(figures.Median(figures.Column(r.their, value))), figures.Spread(by, 3))

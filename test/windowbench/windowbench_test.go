@@ -74,7 +74,7 @@ func TestEveryRow(t *testing.T) {
 	}
 }
 
-// A row whose answers are not what its scene says must fail.
+// A row whose answers are not what its state says must fail.
 func TestWrongAnswers(t *testing.T) {
 	b := newBench(t, tiny())
 	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}} {
