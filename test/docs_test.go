@@ -26,7 +26,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestSettingsTable holds the table of docs/configure.md to the code.
+// TestSettingsTable compares the table of docs/configure.md with the code.
 func TestSettingsTable(t *testing.T) {
 	const (
 		page  = "docs/configure.md"
@@ -58,7 +58,7 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
-// TestGatewaySnippets holds the configurations in docs/authorization.md to those
+// TestGatewaySnippets compares the configurations in docs/authorization.md with those
 // that TestNginxAsks and TestCaddyAsks run.
 func TestGatewaySnippets(t *testing.T) {
 	const page = "docs/authorization.md"
@@ -81,8 +81,8 @@ func TestGatewaySnippets(t *testing.T) {
 	}
 }
 
-// TestTLSSnippet holds what docs/configure.md shows of Envoy's side of TLS to the
-// file that TestEnvoyOverTLS runs.
+// TestTLSSnippet compares Envoy's TLS configuration in docs/configure.md with the file
+// that TestEnvoyOverTLS runs.
 func TestTLSSnippet(t *testing.T) {
 	const page, begin, end = "docs/configure.md", "transport_socket:\n", "circuit_breakers:\n"
 	_, rest, ok := strings.Cut(read(t, page), "```yaml\n"+begin)
@@ -254,8 +254,8 @@ func TestThreats(t *testing.T) {
 	}
 }
 
-// TestDependencies holds docs/dependencies.md to go.mod, and to what that of
-// test/transport has beyond it.
+// TestDependencies compares docs/dependencies.md with go.mod, and with the further
+// dependencies of test/transport.
 func TestDependencies(t *testing.T) {
 	var required []string
 	for _, file := range []string{"go.mod", "test/transport/go.mod"} {
