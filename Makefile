@@ -9,6 +9,7 @@ SHELL       := /bin/bash
 TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
+VALE           := v3.21.0
 ENVOY          := 1.40.0
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
@@ -93,13 +94,21 @@ test-redises: test-servers envoy ## the tests of the Redis store, and those of r
 	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: lint
-lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, known vulnerabilities
+lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, plain English, known vulnerabilities
 	$< run ./...
 	cd test/transport && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
+	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
+
+# .vale has the rules. The files that .vale/unclean matches are left out until they are rewritten.
+.PHONY: prose
+prose: LEVEL ?= error
+prose: $(TOOLS)/bin/vale-$(VALE) ## plain English in comments, messages and pages: words, long lines; LEVEL=suggestion adds long sentences
+	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml Makefile Dockerfile \
+	  | grep -v /testdata/ | grep -vEf .vale/unclean | xargs $< --minAlertLevel=$(LEVEL) --output=line
 
 .PHONY: fmt
 fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
@@ -179,3 +188,8 @@ $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 $(TOOLS)/bin/govulncheck-$(GOVULNCHECK):
 	GOBIN=$(TOOLS)/bin go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 	mv $(TOOLS)/bin/govulncheck $@
+
+# Vale needs a C compiler, as the race detector does.
+$(TOOLS)/bin/vale-$(VALE):
+	GOBIN=$(TOOLS)/bin go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE)
+	mv $(TOOLS)/bin/vale $@
