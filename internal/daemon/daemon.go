@@ -22,7 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
@@ -68,7 +68,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if err != nil {
 		return err
 	}
-	render, err := headers.NewRenderer(styles(s)...)
+	render, err := answer.NewRenderer(styles(s)...)
 	if err != nil {
 		return fmt.Errorf("headers.styles: %w", err)
 	}
@@ -205,10 +205,10 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	return err
 }
 
-func styles(s config.Settings) []headers.Style {
-	var all []headers.Style
+func styles(s config.Settings) []answer.Style {
+	var all []answer.Style
 	for _, style := range s.Headers.Styles {
-		all = append(all, headers.Style(style))
+		all = append(all, answer.Style(style))
 	}
 	return all
 }
