@@ -189,7 +189,7 @@ func (r *rulesReader) rule(at trail, f *field[descriptorEntry], pathOK bool) {
 	if !pathOK || e.bad() || r.domain.name == "" || r.report.count() > before {
 		return
 	}
-	if !r.tiersKnown {
+	if !r.o.TiersKnown {
 		rule.ByTier = nil
 	}
 	if r.domain.void {
@@ -223,14 +223,6 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 func (e *descriptorEntry) bad() bool {
 	return e.RateLimit.bad || e.ShareThreshold.bad || e.ShadowMode.bad || e.QuotaMode.bad ||
 		e.DetailedMetric.bad || e.ValueToMetric.bad || e.Metadata.bad
-}
-
-// orElse is where the field stands, or another spot if it does not stand at all.
-func (f *field[T]) orElse(other spot) spot {
-	if f.set {
-		return f.spot
-	}
-	return other
 }
 
 // fill reads rate_limit.
@@ -274,11 +266,6 @@ const (
 	maxStoreErrorRetry = time.Hour
 )
 
-// storeErrors are the choices of on_store_error and store.on_error.
-var storeErrors = []string{
-	policy.StoreErrorLocal.String(), policy.StoreErrorAllow.String(), policy.StoreErrorDeny.String(), policy.StoreErrorReported.String(),
-}
-
 // storeError reads on_store_error.
 func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
 	if given(&s.Choice) {
@@ -302,9 +289,6 @@ func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
 
 // reservedName is the name of limits that come with a request.
 const reservedName = "override"
-
-// given says that a field has a value that could be read.
-func given[T any](f *field[T]) bool { return f.set && !f.bad }
 
 func (r *rulesReader) oneOf(f *field[string], names ...string) string {
 	if !slices.Contains(names, f.value) {
@@ -389,7 +373,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 		}
 	}
 	quota, where := bool(e.QuotaMode.value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.line)
-	if !quota && r.settings.QuotaMode {
+	if !quota && r.o.Settings.QuotaMode {
 		quota, where = true, "the setting rules.quota_mode"
 	}
 	if !quota {

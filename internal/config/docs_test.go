@@ -24,8 +24,9 @@ func TestDocumented(t *testing.T) {
 		}
 		keys := 0
 		for _, s := range c.shapes {
-			for _, k := range shapeOf(reflect.TypeOf(s)).names {
+			for _, key := range KeysOf(reflect.TypeOf(s)) {
 				keys++
+				k := key.Name
 				if !strings.Contains(string(page), "`"+k+"`") && !strings.Contains(string(page), "."+k+"`") {
 					t.Errorf("%s does not have the key %s", c.page, k)
 				}

@@ -180,25 +180,24 @@ func (l *loader) generation() (*Generation, error) {
 		secrets.Previous(previous.Reveal())
 	}
 
-	tiers := tiersReader{report: &l.report, warn: &l.warn, secrets: secrets}
-	if s.Tiers.Source != TiersFile && s.Tiers.Source != TiersNone {
-		tiers.elsewhere = s.Tiers.Source
-	}
+	tiers := new(TiersRead)
 	if l.tiers != nil {
-		tiers.read(*l.tiers)
+		tiers = ReadTiers(TiersOptions{
+			Secrets: secrets, Elsewhere: l.elsewhere(), BuiltIn: l.tiers.name == builtInTiers, Report: &l.report, Warn: &l.warn,
+		}, *l.tiers)
 		if l.tiers.name == builtInTiers && len(l.paths) > 0 && s.Tiers.Source == TiersFile {
 			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
 		}
 	}
 	l.warnOfIdleSource()
-	rules := l.readRules(secrets, &tiers)
-	l.judgeOverrides(&tiers, rules.rules)
+	rules, places := l.readRules(secrets, tiers)
+	tiers.JudgeOverrides(rules, s.Rules.QuotaMode, &l.warn)
 	if err := l.report.err(); err != nil {
 		return nil, err
 	}
 	return &Generation{
-		Rules:    rules.rules,
-		Places:   rules.places,
+		Rules:    rules,
+		Places:   places,
 		Secrets:  secrets,
 		Files:    l.files,
 		Digest:   l.digest(),
@@ -219,17 +218,25 @@ func (l *loader) secret(s Secret, file string) Secret {
 	return s
 }
 
+// elsewhere returns the source that has the subjects, or "" if the tiers file has them.
+func (l *loader) elsewhere() string {
+	if source := l.settings.Tiers.Source; source != TiersFile && source != TiersNone {
+		return source
+	}
+	return ""
+}
+
 // identity says how the rules find out who calls.
-func (l *loader) identity(secrets *tier.Secrets, tiers *tiersReader) policy.Identity {
+func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) policy.Identity {
 	t := &l.settings.Tiers
 	return policy.Identity{
 		Secrets: secrets,
-		Tiers:   tiers.directory,
+		Tiers:   directory,
 		// Where tiers come with requests every key is unknown, and whether it is one
 		// has been judged before us.
 		EachUnknownKey: t.UnknownKey == UnknownKeyEach || t.Source == TiersInHeader,
 		TrustedEntry:   t.TrustedEntry,
-		Elsewhere:      tiers.elsewhere != "",
+		Elsewhere:      l.elsewhere() != "",
 	}
 }
 
@@ -252,46 +259,23 @@ func (l *loader) warnOfIdleSource() {
 	}
 }
 
-// readRules reads the rules. It begins again where a file turns out to need
-// another way of reading.
-func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesReader {
-	whole := make(map[string]bool)
-again:
-	r := &rulesReader{
-		settings:   &l.settings.Rules,
-		report:     new(report),
-		warn:       new(report),
-		secrets:    secrets,
-		rules:      policy.NewRules(l.identity(secrets, tiers)),
-		tiers:      tiers.names,
-		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.names != nil,
-		whole:      whole,
-		group:      l.group,
-		domains:    make(map[string]*domainReader),
-		keys:       make(map[string]bool),
+// readRules reads the rules. tiers is nil if there is no tiers file.
+func (l *loader) readRules(secrets *tier.Secrets, tiers *TiersRead) (*policy.Rules, []Place) {
+	s := &l.settings
+	o := RulesOptions{
+		Settings:   s.Rules,
+		Identity:   l.identity(secrets, tiers.Directory),
+		Tiers:      tiers.Names,
+		TiersKnown: s.Tiers.Source == TiersNone || tiers.Names != nil,
+		Group:      l.group,
+		Report:     &l.report,
+		Warn:       &l.warn,
 	}
-	if l.settings.Store.Type == StoreRedis {
-		r.maxLogSlots = l.settings.Store.Redis.MaxLogSlots
+	if s.Store.Type == StoreRedis {
+		o.MaxLogSlots = s.Store.Redis.MaxLogSlots
 	}
-	if choice, ok := policy.ParseOnStoreError(l.settings.Store.OnError); ok {
-		r.rules.SetOnStoreError(choice)
-	}
-	if l.settings.Rules.ShadowMode {
-		r.rules.ObserveAll()
-	}
-	if l.settings.Rules.QuotaMode {
-		r.rules.QuotaAll()
-	}
-	for _, src := range l.rules {
-		if !r.read(src) {
-			whole[src.name] = true
-			goto again
-		}
-	}
-	r.finish()
-	l.report.join(r.report)
-	l.warn.join(r.warn)
-	return r
+	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
+	return ReadRules(o, l.rules)
 }
 
 // digest names the content. Lengths go in with it, so that no shift of text from
@@ -310,3 +294,14 @@ func (l *loader) digest() string {
 	}
 	return hex.EncodeToString(h.Sum(nil)[:digestLen])
 }
+
+// Bounds on the size of files, so that a wrong path (a log, a disk image) is a
+// problem and not a process out of memory.
+const (
+	// A rule takes some 100 to 300 bytes, so this is some 300,000 rules.
+	maxRulesFile = 64 << 20
+	// What is read of a directory.
+	maxRules = 256 << 20
+	// A subject with one key takes about 130 bytes, so this is two million.
+	maxTiersFile = 256 << 20
+)

@@ -4,14 +4,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"slices"
-
-	"go.yaml.in/yaml/v4"
 )
-
-// Stdin is the path that stands for standard input in an [Input].
-const Stdin = "-"
 
 // An Input is files that are checked together before a service has them. The zero
 // value is what the settings name.
@@ -90,25 +84,10 @@ const (
 	settingsFile
 )
 
-// topKey matches a key at the top of a document in block style.
-var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
-
 // kindOfFile recognises a file by the keys at its top, also if it is not valid.
 func kindOfFile(data []byte) int {
-	var keys []string
-	section := false // tiers is a section of settings
-	if docs, err := parseNodes(data, maxDepth); err == nil && len(docs) > 0 {
-		if n := root(docs[0]); n != nil && n.Kind == yaml.MappingNode {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				keys = append(keys, n.Content[i].Value)
-				section = section || n.Content[i].Value == "tiers" && n.Content[i+1].Kind == yaml.MappingNode
-			}
-		}
-	} else {
-		for _, m := range topKey.FindAllSubmatch(data, -1) {
-			keys = append(keys, string(m[1]))
-		}
-	}
+	keys, mappings := topKeys(data)
+	section := slices.Contains(mappings, "tiers") // of settings
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
 	}
@@ -119,7 +98,7 @@ func kindOfFile(data []byte) int {
 		return tiersFile
 	case has("tiers") && !section && len(keys) == 1:
 		return tiersFile
-	case has(shapeOf(reflect.TypeFor[Settings]()).names...):
+	case slices.ContainsFunc(KeysOf(reflect.TypeFor[Settings]()), func(k Key) bool { return has(k.Name) }):
 		return settingsFile
 	}
 	return rulesFile
@@ -130,13 +109,7 @@ func (in *Input) LoadSettings(environ []string) (Settings, error) {
 	if in.Settings != Stdin {
 		return LoadSettings(in.Settings, environ)
 	}
-	r := new(report)
-	data := in.stdin
-	if len(data) > maxSettingsFile {
-		r.addf(Stdin, 0, "", "larger than %d MiB", maxSettingsFile>>20)
-		data = nil
-	}
-	return loadSettings(r, Stdin, data, environ)
+	return ParseSettings(Stdin, in.stdin, environ)
 }
 
 // Load is [Load] for the files of the input. A tiers file alone is checked without

@@ -80,6 +80,26 @@ func (s *storeError) readNode(d *decoder, n *yaml.Node, p *path) {
 	s.Choice.readLocated(d, n, p)
 }
 
+// Bounds on the metadata of one rule. Every answer carries it while the rule has room.
+const (
+	maxMetadataValues = 1000
+	maxMetadataBytes  = 16 << 10
+)
+
+// metadata is a mapping of any values that JSON has.
+type metadata map[string]any
+
+func (m *metadata) readNode(d *decoder, n *yaml.Node, p *path) {
+	*m = nil
+	if isNull(n) {
+		return
+	}
+	var fits bool
+	if *m, fits = d.jsonMapping(n, p, maxMetadataValues, maxMetadataBytes); !fits {
+		d.problem(d.spot(n, p), "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
+	}
+}
+
 type replacement struct {
 	Name field[blankable] `yaml:"name,required" doc:"the name of a rule"`
 }
@@ -102,9 +122,9 @@ var homes = sync.OnceValue(func() map[string]string {
 		{reflect.TypeFor[rateLimit](), "in rate_limit"},
 		{reflect.TypeFor[rulesDoc](), "at the top, beside domain"},
 	} {
-		for _, name := range shapeOf(level.shape).names {
-			if homes[name] == "" {
-				homes[name] = level.where
+		for _, k := range KeysOf(level.shape) {
+			if homes[k.Name] == "" {
+				homes[k.Name] = level.where
 			}
 		}
 	}

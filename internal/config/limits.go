@@ -51,7 +51,7 @@ func (r *rulesReader) terms(rl *field[*rateLimit]) (own policy.Terms, byTier map
 	case len(v.ByTier.value) == 0:
 		r.decoder.problem(v.ByTier.spot, "holds no tier: write one line for each")
 		return own, nil
-	case r.tiersKnown && r.tiers == nil:
+	case r.o.TiersKnown && r.o.Tiers == nil:
 		r.decoder.problem(v.ByTier.spot, "there are no tiers: tiers.source is none")
 		return own, nil
 	}
@@ -66,14 +66,14 @@ func (r *rulesReader) terms(rl *field[*rateLimit]) (own policy.Terms, byTier map
 			if given {
 				r.decoder.problem(e.spot, "the rule has a limit of its own on line %d, which holds for every tier that is not named: give one of the two", v.terms.first().line)
 			}
-			if slices.Contains(r.tiers, defaultArm) {
+			if slices.Contains(r.o.Tiers, defaultArm) {
 				r.decoder.warning(e.spot, "default is for every tier that is not named here, and one of the tiers is called default")
 			}
 			own, given = arm, true
 			continue
 		}
-		if r.tiersKnown && !slices.Contains(r.tiers, e.key) {
-			names := r.tiers
+		if r.o.TiersKnown && !slices.Contains(r.o.Tiers, e.key) {
+			names := r.o.Tiers
 			if !slices.Contains(names, defaultArm) {
 				names = append(slices.Clip(names), defaultArm)
 			}
@@ -83,7 +83,7 @@ func (r *rulesReader) terms(rl *field[*rateLimit]) (own policy.Terms, byTier map
 	}
 	if !given && !rl.bad {
 		var without []string
-		for _, t := range r.tiers {
+		for _, t := range r.o.Tiers {
 			if _, ok := byTier[t]; !ok {
 				without = append(without, t)
 			}
@@ -324,17 +324,17 @@ const slotsAMillisecond = 12_500
 func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at spot) {
 	check := window.Check{Limit: l, Precision: p.exact}
 	slots := window.LogSlots(&check)
-	if r.maxLogSlots == 0 || slots <= r.maxLogSlots {
+	if r.o.MaxLogSlots == 0 || slots <= r.o.MaxLogSlots {
 		return
 	}
 	if !p.inherited {
 		at = p.spot
 	}
-	parts := time.Duration(r.maxLogSlots - 2)
+	parts := time.Duration(r.o.MaxLogSlots - 2)
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
 	r.decoder.problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
 		"give precision auto or at least %v, or let store.redis.max_log_slots, now %d, allow it",
-		quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.maxLogSlots)
+		quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.o.MaxLogSlots)
 }
 
 // noLease is what lease says where a rule has one that does not hold for a limit.

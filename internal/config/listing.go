@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// Stdin is the path that stands for standard input. Its content is given beside the path.
+const Stdin = "-"
+
 // listing is what some paths of rules stand for.
 type listing struct {
 	files   []string  // of rules, sorted

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
-	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -15,9 +13,9 @@ import (
 // language of by_tier. How limits are kept stays the rule's.
 type overrides = ordered[field[terms]]
 
-// overrides reads the limits that a subject has of its own, or nil if it has none.
+// readOverrides reads the limits that a subject has of its own, or nil if it has none.
 // What is wrong is reported and left out.
-func (d *decoder) overrides(all overrides) map[string]tier.Override {
+func readOverrides(d *decoder, all overrides) map[string]tier.Override {
 	if len(all) == 0 {
 		return nil
 	}
@@ -27,23 +25,23 @@ func (d *decoder) overrides(all overrides) map[string]tier.Override {
 		if e.key == "" {
 			d.problem(e.spot, "the name of a rule is missing")
 		}
-		if o, ok := d.override(&e.value); ok {
+		if o, ok := readOverride(d, &e.value); ok {
 			read[e.key] = o
 		}
 	}
 	return read
 }
 
-// override reads the limits for one rule.
-func (d *decoder) override(f *field[terms]) (o tier.Override, ok bool) {
+// readOverride reads the limits for one rule.
+func readOverride(d *decoder, f *field[terms]) (o tier.Override, ok bool) {
 	t := &f.value
 	before := d.report.count()
-	d.rulesOwn(&t.limit)
+	rulesOwn(d, &t.limit)
 	if t.Observe.set {
 		d.problem(t.Observe.spot, "observe is the rule's: an override says only how much")
 	}
 	for i := range t.Limits.value {
-		d.rulesOwn(&t.Limits.value[i].value)
+		rulesOwn(d, &t.Limits.value[i].value)
 	}
 	if f.bad || d.report.count() > before {
 		return o, false
@@ -67,7 +65,7 @@ func (d *decoder) override(f *field[terms]) (o tier.Override, ok bool) {
 }
 
 // rulesOwn refuses what only the rule says of a limit.
-func (d *decoder) rulesOwn(l *limit) {
+func rulesOwn(d *decoder, l *limit) {
 	if l.Precision.set {
 		d.problem(l.Precision.spot, "precision is the rule's: an override says only how much")
 	}
@@ -97,7 +95,7 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	d := &decoder{report: new(report), hideValues: true}
 	var all overrides
 	d.decode(root(docs[0]), reflect.ValueOf(&all).Elem(), nil)
-	read := d.overrides(all)
+	read := readOverrides(d, all)
 	problems := d.report.sorted()
 	if problems == nil {
 		return read, nil
@@ -116,65 +114,3 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 
 // maxTold is how many problems the error of [ReadOverrides] has: it goes into logs.
 const maxTold = 3
-
-// labels reads the labels of a subject, or nil if it has none.
-func (d *decoder) labels(f *field[ordered[field[string]]]) map[string]string {
-	if len(f.value) == 0 {
-		return nil
-	}
-	if len(f.value) > tier.MaxLabels {
-		d.problem(f.spot, "%s, at most %d are allowed", counted(len(f.value), "label"), tier.MaxLabels)
-		return nil
-	}
-	read := make(map[string]string, len(f.value))
-	for i := range f.value {
-		e := &f.value[i]
-		if e.value.bad {
-			continue
-		}
-		if err := tier.ValidLabels(map[string]string{e.key: e.value.value}); err != nil {
-			d.problem(e.spot, "%s", strings.TrimPrefix(err.Error(), e.key+": "))
-			continue
-		}
-		read[e.key] = e.value.value
-	}
-	return read
-}
-
-// overrideLine is where an override stands.
-type overrideLine struct {
-	rule   string
-	limits int
-	place  Problem // without a message
-}
-
-// judgeOverrides warns of overrides that change nothing.
-func (l *loader) judgeOverrides(tiers *tiersReader, rules *policy.Rules) {
-	if len(tiers.overrides) == 0 {
-		return
-	}
-	quota := make(map[string]bool)
-	for _, r := range rules.All() {
-		quota[r.Name] = quota[r.Name] || r.Quota || l.settings.Rules.QuotaMode
-	}
-	var names []string // to suggest one of
-	if len(quota) <= maxSuggest {
-		for name := range quota {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-	}
-	for _, o := range tiers.overrides {
-		p := o.place
-		isQuota, known := quota[o.rule]
-		switch {
-		case !known:
-			p.Message = "no rule has this name" + didYouMean(o.rule, names)
-		case isQuota && o.limits > 1:
-			p.Message = "a quota rule has one limit: this does not count"
-		default:
-			continue
-		}
-		l.warn.add(p)
-	}
-}

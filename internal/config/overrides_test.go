@@ -189,7 +189,7 @@ descriptors:
 			t.Errorf("%s: got %v, want an unknown tier", source, err)
 		}
 		l := loader{settings: s}
-		who := l.identity(nil, &tiersReader{})
+		who := l.identity(nil, nil)
 		if who.TrustedEntry != "plan" || who.EachUnknownKey != (source == TiersInHeader) {
 			t.Errorf("%s: got %+v", source, who)
 		}

@@ -93,15 +93,6 @@ func splitList(data, key []byte) (head []byte, items []item, ok bool) {
 	return head, items, true
 }
 
-// lineAt returns the line that begins at at, without its end, and where the next
-// one begins.
-func lineAt(data []byte, at int) (line []byte, next int) {
-	if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-		return data[at : at+i], at + i + 1
-	}
-	return data[at:], len(data)
-}
-
 // readable says that lines end with a line feed alone, and that no character is
 // there which YAML refuses or takes for something else: other line breaks, a byte
 // order mark, controls. They would not be seen in what lies between two items.
@@ -279,7 +270,7 @@ func (r *rulesReader) byPieces(src source, docs []item) (ok bool) {
 	for _, doc := range docs {
 		text := src.data[doc.start:doc.end]
 		head, items, cut := text, []item(nil), false
-		if len(text) > r.group {
+		if len(text) > r.o.Group {
 			head, items, cut = splitList(text, descriptorsKey)
 			if !cut {
 				return false
@@ -329,7 +320,7 @@ func (r *rulesReader) list(file string, text []byte, items []item, offset int) b
 	var groups []group
 	for i := 0; i < len(items); {
 		n := 1
-		for i+n < len(items) && items[i+n].end-items[i].start <= r.group {
+		for i+n < len(items) && items[i+n].end-items[i].start <= r.o.Group {
 			n++
 		}
 		if size := items[i+n-1].end - items[i].start; size > maxRulesTree {

@@ -26,9 +26,6 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// environment is the File of a problem with an environment variable.
-const environment = "environment"
-
 // String returns file:line:column: path: message, without what is unknown.
 func (p Problem) String() string {
 	var b strings.Builder
@@ -132,6 +129,9 @@ func (r *report) err() error {
 	}
 	return nil
 }
+
+// hidden stands for a secret wherever it is printed.
+const hidden = "***"
 
 // maxQuote is how much of an operator's text a message repeats.
 const maxQuote = 64

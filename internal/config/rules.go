@@ -39,25 +39,77 @@ func (r *rulesReader) mark(s spot) lineMark {
 
 func (r *rulesReader) place(m lineMark) Place { return Place{r.files[m.file], int(m.line)} }
 
+// maxRulesTree bounds the text, in bytes, that is read as one tree of nodes. The tree
+// takes up to a hundred times the memory of its text.
+const maxRulesTree = 8 << 20
+
+// RulesOptions say how [ReadRules] reads rules.
+type RulesOptions struct {
+	Settings Rules
+	// Identity says how the rules find out who calls. Its Secrets are required.
+	Identity policy.Identity
+	// OnStoreError is the choice of rules that make none. Zero: that of package policy.
+	OnStoreError policy.OnStoreError
+	// Tiers are the names that by_tier may use. Nil with TiersKnown: there are no
+	// tiers. Without TiersKnown the tiers file is broken, and by_tier is not checked
+	// against it.
+	Tiers      []string
+	TiersKnown bool
+	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
+	MaxLogSlots int
+	// Group is how many bytes of text are parsed at once.
+	Group int
+	// Report takes the problems, and Warn the warnings.
+	Report, Warn *report
+}
+
+// ReadRules reads files into one set of rules, and returns the place of each rule in the
+// order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
+func ReadRules(o RulesOptions, files []source) (*policy.Rules, []Place) {
+	whole := make(map[string]bool)
+again:
+	r := &rulesReader{
+		o:       o,
+		report:  new(report),
+		warn:    new(report),
+		secrets: o.Identity.Secrets,
+		rules:   policy.NewRules(o.Identity),
+		whole:   whole,
+		domains: make(map[string]*domainReader),
+		keys:    make(map[string]bool),
+	}
+	if o.OnStoreError != policy.StoreErrorUnset {
+		r.rules.SetOnStoreError(o.OnStoreError)
+	}
+	if o.Settings.ShadowMode {
+		r.rules.ObserveAll()
+	}
+	if o.Settings.QuotaMode {
+		r.rules.QuotaAll()
+	}
+	for _, src := range files {
+		if !r.read(src) {
+			whole[src.name] = true
+			goto again
+		}
+	}
+	r.finish()
+	o.Report.join(r.report)
+	o.Warn.join(r.warn)
+	return r.rules, r.places
+}
+
 // rulesReader turns rules files into rules.
 type rulesReader struct {
-	settings *Rules
-	report   *report
-	warn     *report
-	secrets  *tier.Secrets
-	rules    *policy.Rules
-	places   []Place // of the rules
-	// tiers are the names that by_tier may use. Nil with tiersKnown: there are
-	// no tiers. Without tiersKnown the tiers file is broken, and what depends on
-	// it is not judged.
-	tiers      []string
-	tiersKnown bool
-	// maxLogSlots is how many slots the log of a limit may need. Zero: any number.
-	maxLogSlots int
-	// whole are the files that are read as one tree of nodes, since an earlier
-	// attempt found no other way.
+	o       RulesOptions
+	report  *report
+	warn    *report
+	secrets *tier.Secrets
+	rules   *policy.Rules
+	places  []Place // of the rules
+	// whole are the files that must be read as one tree of nodes: an earlier attempt to
+	// read them in pieces failed.
 	whole map[string]bool
-	group int // how much text is parsed at once
 
 	files   []string // that were begun
 	domains map[string]*domainReader
@@ -88,7 +140,7 @@ func (r *rulesReader) read(src source) (ok bool) {
 	r.warn.file(src.name)
 	r.files = append(r.files, src.name)
 	src.data = plainLines(src.data)
-	if !r.whole[src.name] && len(src.data) > r.group {
+	if !r.whole[src.name] && len(src.data) > r.o.Group {
 		if docs, cut := splitDocuments(src.data); cut {
 			return r.byPieces(src, docs)
 		}
@@ -151,7 +203,7 @@ func (r *rulesReader) domainOf(f *field[string]) *domainReader {
 		r.decoder.problem(f.spot, "a domain needs a name")
 	case strings.ContainsFunc(name, unicode.IsControl):
 		r.decoder.problem(f.spot, "a domain cannot hold control characters")
-	case again && r.settings.MergeDomains:
+	case again && r.o.Settings.MergeDomains:
 		return other
 	case again:
 		r.decoder.problem(f.spot, "a second domain %s, the first is %s: a domain stands in one place, unless rules.merge_domains joins them", quote(name), other.at.from(at.File))

@@ -134,11 +134,9 @@ func (s *schemas) of(t reflect.Type) object {
 
 func (s *schemas) struc(t reflect.Type) object {
 	properties, required := object{}, []any{}
-	shape := shapeOf(t)
-	for _, name := range shape.names {
-		f := shape.fields[name]
-		goField := t.FieldByIndex(f.index)
-		schema := s.of(goField.Type)
+	for _, f := range KeysOf(t) {
+		name := f.Name
+		schema := s.of(f.Field.Type)
 		if _, isRef := schema["$ref"]; isRef {
 			schema = object{"allOf": []any{schema}}
 		}
@@ -156,11 +154,11 @@ func (s *schemas) struc(t reflect.Type) object {
 		for k, v := range override {
 			whole[k] = v
 		}
-		if doc := goField.Tag.Get("doc"); doc != "" {
+		if doc := f.Field.Tag.Get("doc"); doc != "" {
 			whole["description"] = doc
 		}
 		properties[name] = whole
-		if f.required {
+		if f.Required {
 			required = append(required, name)
 		}
 	}

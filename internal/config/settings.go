@@ -96,6 +96,11 @@ const (
 	StoreRedis  = "redis"
 )
 
+// storeErrors are the choices of on_store_error and store.on_error.
+var storeErrors = []string{
+	policy.StoreErrorLocal.String(), policy.StoreErrorAllow.String(), policy.StoreErrorDeny.String(), policy.StoreErrorReported.String(),
+}
+
 // Store says where logs are kept.
 type Store struct {
 	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
@@ -236,6 +241,9 @@ func FullExample() []byte { return slices.Clone(fullExample) }
 // EnvPrefix begins the name of every environment variable of the service.
 const EnvPrefix = "SLIDEGATE_"
 
+// environment is the File of a problem with an environment variable.
+const environment = "environment"
+
 // EnvConfig names the settings file. The command reads it, not [LoadSettings].
 const EnvConfig = EnvPrefix + "CONFIG"
 
@@ -281,6 +289,12 @@ func textOf(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
+const (
+	// maxSettingsFile bounds a settings file, in bytes. A usual one has some forty lines.
+	maxSettingsFile = 1 << 20
+	maxSecretFile   = 64 << 10
+)
+
 // LoadSettings returns the defaults, overridden by the file at path unless path
 // is empty, overridden by the environment (as [os.Environ] returns it). The error
 // is [Problems]: everything that is wrong with either; the settings are then what
@@ -291,15 +305,27 @@ func textOf(v reflect.Value) string {
 // [EnvConfig] and for those that Kubernetes sets in every pod of a namespace
 // that has a service named slidegate.
 func LoadSettings(path string, environ []string) (Settings, error) {
-	var data []byte
-	r := new(report)
-	if path != "" {
-		var err error
-		if data, err = readFile(path, maxSettingsFile); err != nil {
-			r.addf(path, 0, "", "%s", err)
-		}
+	if path == "" {
+		return ParseSettings("", nil, environ)
 	}
-	return loadSettings(r, path, data, environ)
+	data, err := readFile(path, maxSettingsFile)
+	if err != nil {
+		r := new(report)
+		r.addf(path, 0, "", "%s", err)
+		return loadSettings(r, path, nil, environ)
+	}
+	return ParseSettings(path, data, environ)
+}
+
+// ParseSettings is [LoadSettings] for the content of a settings file. Problems call the
+// file by its name. An empty name: there is no file.
+func ParseSettings(name string, data []byte, environ []string) (Settings, error) {
+	r := new(report)
+	if len(data) > maxSettingsFile {
+		r.addf(name, 0, "", "%s", tooLarge(maxSettingsFile))
+		data = nil
+	}
+	return loadSettings(r, name, data, environ)
 }
 
 func loadSettings(r *report, file string, data []byte, environ []string) (Settings, error) {

@@ -9,22 +9,6 @@ import (
 	"os"
 )
 
-// Bounds on the size of files, so that a wrong path (a log, a disk image) is a
-// problem and not a process out of memory.
-const (
-	// A settings file has some forty lines.
-	maxSettingsFile = 1 << 20
-	maxSecretFile   = 64 << 10
-	// A rule takes some 100 to 300 bytes, so this is some 300,000 rules.
-	maxRulesFile = 64 << 20
-	// What is read of a directory.
-	maxRules = 256 << 20
-	// What is read as one tree of nodes, which takes up to a hundred times that.
-	maxRulesTree = 8 << 20
-	// A subject with one key takes about 130 bytes, so this is two million.
-	maxTiersFile = 256 << 20
-)
-
 // source is a file that was read.
 type source struct {
 	name string

@@ -251,6 +251,17 @@ func (f *field[T]) readLocated(d *decoder, n *yaml.Node, p *path) {
 	f.bad = d.report.count() > before
 }
 
+// given reports whether a field has a value that could be read.
+func given[T any](f *field[T]) bool { return f.set && !f.bad }
+
+// orElse returns where the field stands, or other if the file does not set it.
+func (f *field[T]) orElse(other spot) spot {
+	if f.set {
+		return f.spot
+	}
+	return other
+}
+
 // blankable is a text that may be left blank: null is the empty text.
 type blankable string
 
@@ -835,4 +846,22 @@ func shapeOf(t reflect.Type) *shape {
 	}
 	shapes.Store(t, s)
 	return s
+}
+
+// A Key is a key that a struct takes in a mapping.
+type Key struct {
+	Name     string
+	Field    reflect.StructField
+	Required bool
+}
+
+// KeysOf returns the keys that a struct takes, in its order.
+func KeysOf(t reflect.Type) []Key {
+	s := shapeOf(t)
+	keys := make([]Key, len(s.names))
+	for i, name := range s.names {
+		f := s.fields[name]
+		keys[i] = Key{name, t.FieldByIndex(f.index), f.required}
+	}
+	return keys
 }

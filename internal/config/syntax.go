@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -109,3 +110,39 @@ func notText(data []byte) Problem {
 
 // lineOf returns the line of a byte, counted from 1.
 func lineOf(data []byte, at int) int { return 1 + bytes.Count(data[:at], []byte("\n")) }
+
+// lineAt returns the line that begins at at, without its end, and where the next
+// one begins.
+func lineAt(data []byte, at int) (line []byte, next int) {
+	if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+		return data[at : at+i], at + i + 1
+	}
+	return data[at:], len(data)
+}
+
+// topKey matches a key at the top of a document in block style.
+var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
+
+// topKeys returns the keys at the top of the first document, and those of them whose
+// value is a mapping. If the text is not valid YAML, it returns the words that look like
+// such keys, and no mappings.
+func topKeys(data []byte) (keys, mappings []string) {
+	docs, err := parseNodes(data, maxDepth)
+	if err != nil || len(docs) == 0 {
+		for _, m := range topKey.FindAllSubmatch(data, -1) {
+			keys = append(keys, string(m[1]))
+		}
+		return keys, nil
+	}
+	n := root(docs[0])
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		keys = append(keys, n.Content[i].Value)
+		if n.Content[i+1].Kind == yaml.MappingNode {
+			mappings = append(mappings, n.Content[i].Value)
+		}
+	}
+	return keys, mappings
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -33,14 +34,41 @@ type subjectKey struct {
 	Plain  field[Secret] `yaml:"plain"`
 }
 
+// TiersOptions say how [ReadTiers] reads a tiers file.
+type TiersOptions struct {
+	Secrets *tier.Secrets
+	// Elsewhere is the source that has the subjects. Empty: the file has them.
+	Elsewhere string
+	// BuiltIn says that the file is the built-in example. It may hold API keys in plain
+	// text, and subjects also if Elsewhere has them.
+	BuiltIn bool
+	// Report takes the problems, and Warn the warnings.
+	Report, Warn *report
+}
+
+// TiersRead is what a tiers file says. The zero value is that of no file.
+type TiersRead struct {
+	Names     []string        // of the tiers; nil: they could not be read
+	Directory *tier.Directory // nil: the file could not be parsed
+
+	overrides []overrideLine // of the subjects in the directory
+}
+
+// ReadTiers reads a tiers file.
+func ReadTiers(o TiersOptions, src source) *TiersRead {
+	t := tiersReader{report: o.Report, warn: o.Warn, secrets: o.Secrets, elsewhere: o.Elsewhere, builtIn: o.BuiltIn}
+	t.read(src)
+	return &TiersRead{Names: t.names, Directory: t.directory, overrides: t.overrides}
+}
+
 // tiersReader turns a tiers file into a directory.
 type tiersReader struct {
-	report  *report
-	warn    *report
-	secrets *tier.Secrets
-	file    string
-	// elsewhere is the source that has the subjects; empty: the file has.
+	report    *report
+	warn      *report
+	secrets   *tier.Secrets
+	file      string
 	elsewhere string
+	builtIn   bool
 
 	names     []string // of the tiers; nil if they could not be read
 	directory *tier.Directory
@@ -64,7 +92,7 @@ func (t *tiersReader) read(src source) {
 	if head, items, ok := splitList(src.data, subjectsKey); ok {
 		// Whatever it finds is void if it turns out that the file had to be read
 		// as a whole.
-		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name, elsewhere: t.elsewhere}
+		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name, elsewhere: t.elsewhere, builtIn: t.builtIn}
 		parsed := trial.document(head, func(d *decoder) { ok = trial.items(d, src.data, items) })
 		if parsed && ok {
 			t.report.join(trial.report)
@@ -113,7 +141,7 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed boo
 	list := doc.Subjects.value.node
 	switch {
 	case t.elsewhere != "":
-		if t.file != builtInTiers && (subjects != nil || list != nil && len(list.Content) > 0) {
+		if !t.builtIn && (subjects != nil || list != nil && len(list.Content) > 0) {
 			d.problem(doc.Subjects.spot, "subjects come from tiers.source %s: this file has the names of the tiers and the default alone", t.elsewhere)
 		}
 	case subjects != nil:
@@ -126,7 +154,7 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed boo
 			t.subject(d, &s)
 		}
 	}
-	if t.plain > 0 && t.file != builtInTiers {
+	if t.plain > 0 && !t.builtIn {
 		t.warn.addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
 	}
 	return true
@@ -206,7 +234,7 @@ func (t *tiersReader) subject(d *decoder, f *field[subject]) {
 			spots = append(spots, s.Keys[i].spot)
 		}
 	}
-	extra := tier.Extra{Overrides: d.overrides(s.Overrides), Labels: d.labels(&s.Labels)}
+	extra := tier.Extra{Overrides: readOverrides(d, s.Overrides), Labels: readLabels(d, &s.Labels)}
 	added := tier.Subject{ID: s.ID.value, Tier: s.Tier.value, Disabled: s.Disabled}
 	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
 		added.Extra = &extra
@@ -309,4 +337,67 @@ func (t *tiersReader) line(id string) int {
 		t.byID[l.id] = l.line
 	}
 	return t.byID[id]
+}
+
+// readLabels reads the labels of a subject, or nil if it has none.
+func readLabels(d *decoder, f *field[ordered[field[string]]]) map[string]string {
+	if len(f.value) == 0 {
+		return nil
+	}
+	if len(f.value) > tier.MaxLabels {
+		d.problem(f.spot, "%s, at most %d are allowed", counted(len(f.value), "label"), tier.MaxLabels)
+		return nil
+	}
+	read := make(map[string]string, len(f.value))
+	for i := range f.value {
+		e := &f.value[i]
+		if e.value.bad {
+			continue
+		}
+		if err := tier.ValidLabels(map[string]string{e.key: e.value.value}); err != nil {
+			d.problem(e.spot, "%s", strings.TrimPrefix(err.Error(), e.key+": "))
+			continue
+		}
+		read[e.key] = e.value.value
+	}
+	return read
+}
+
+// overrideLine is where an override stands.
+type overrideLine struct {
+	rule   string
+	limits int
+	place  Problem // without a message
+}
+
+// JudgeOverrides warns of overrides in the file that change nothing under the rules.
+// quotaMode says that every rule is a quota rule.
+func (t *TiersRead) JudgeOverrides(rules *policy.Rules, quotaMode bool, warn *report) {
+	if len(t.overrides) == 0 {
+		return
+	}
+	quota := make(map[string]bool)
+	for _, r := range rules.All() {
+		quota[r.Name] = quota[r.Name] || r.Quota || quotaMode
+	}
+	var names []string // to suggest one of
+	if len(quota) <= maxSuggest {
+		for name := range quota {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+	}
+	for _, o := range t.overrides {
+		p := o.place
+		isQuota, known := quota[o.rule]
+		switch {
+		case !known:
+			p.Message = "no rule has this name" + didYouMean(o.rule, names)
+		case isQuota && o.limits > 1:
+			p.Message = "a quota rule has one limit: this does not count"
+		default:
+			continue
+		}
+		warn.add(p)
+	}
 }

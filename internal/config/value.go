@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// hidden is what a secret looks like wherever it is printed.
-const hidden = "***"
-
 // A Secret is a text that must not be printed: every verb of fmt and every
 // encoder shows "***" for it, or nothing if it is empty. [Secret.Reveal] returns
 // the text.

@@ -46,44 +46,31 @@ func parseFlag(text string) (value, ok bool) {
 	return false, false
 }
 
-// Bounds on the metadata of one rule: it is in every answer for which the rule
-// has room.
-const (
-	maxMetadataValues = 1000
-	maxMetadataBytes  = 16 << 10
-)
+// A jsonReader reads any value that JSON has, as protobuf's Struct has it.
+type jsonReader struct {
+	*decoder
+	mostValues, mostBytes int
+	values, bytes         int
+}
 
-// metadata is a mapping of any values that JSON has, as protobuf's Struct does.
-type metadata map[string]any
-
-func (m *metadata) readNode(d *decoder, n *yaml.Node, p *path) {
-	*m = nil
-	if isNull(n) {
-		return
-	}
-	r := metadataReader{decoder: d}
+// jsonMapping reads a mapping of any values that JSON has. What is wrong with it is
+// reported. fits is false if it holds more than mostValues values or mostBytes bytes of
+// text, which is not reported.
+func (d *decoder) jsonMapping(n *yaml.Node, p *path, mostValues, mostBytes int) (m map[string]any, fits bool) {
 	if n.Kind != yaml.MappingNode {
 		d.problem(d.spot(n, p), "expected a mapping, got %s", kindOf(n))
-		return
+		return nil, true
 	}
-	*m, _ = r.value(n, p).(map[string]any)
-	if r.values > maxMetadataValues || r.bytes > maxMetadataBytes {
-		d.problem(d.spot(n, p), "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
-	}
+	r := jsonReader{decoder: d, mostValues: mostValues, mostBytes: mostBytes}
+	m, _ = r.value(n, p).(map[string]any)
+	return m, !r.tooLarge()
 }
 
-type metadataReader struct {
-	*decoder
-	values, bytes int
-}
-
-func (r *metadataReader) tooLarge() bool {
-	return r.values > maxMetadataValues || r.bytes > maxMetadataBytes
-}
+func (r *jsonReader) tooLarge() bool { return r.values > r.mostValues || r.bytes > r.mostBytes }
 
 // value returns what n stands for: nil, a bool, a float64, a string, []any or
 // map[string]any. What is wrong is reported and nil.
-func (r *metadataReader) value(n *yaml.Node, p *path) any {
+func (r *jsonReader) value(n *yaml.Node, p *path) any {
 	if r.values++; r.tooLarge() {
 		return nil
 	}
@@ -110,7 +97,7 @@ func (r *metadataReader) value(n *yaml.Node, p *path) any {
 		}
 		return m
 	case yaml.SequenceNode:
-		l := make([]any, 0, min(len(n.Content), maxMetadataValues))
+		l := make([]any, 0, min(len(n.Content), r.mostValues))
 		for i, c := range n.Content {
 			if r.tooLarge() {
 				return nil
@@ -124,7 +111,7 @@ func (r *metadataReader) value(n *yaml.Node, p *path) any {
 }
 
 // single returns a scalar.
-func (r *metadataReader) single(n *yaml.Node, p *path) any {
+func (r *jsonReader) single(n *yaml.Node, p *path) any {
 	r.bytes += len(n.Value)
 	switch tag := n.ShortTag(); tag {
 	case "!!null":
@@ -143,7 +130,7 @@ func (r *metadataReader) single(n *yaml.Node, p *path) any {
 }
 
 // number returns a number that JSON can carry without loss.
-func (r *metadataReader) number(n *yaml.Node, p *path) any {
+func (r *jsonReader) number(n *yaml.Node, p *path) any {
 	text := strings.ReplaceAll(n.Value, "_", "")
 	f, err := strconv.ParseFloat(text, 64) // which knows no .inf and .nan
 	if i, intErr := strconv.ParseInt(text, 0, 64); intErr == nil && n.ShortTag() == "!!int" {
@@ -159,7 +146,7 @@ func (r *metadataReader) number(n *yaml.Node, p *path) any {
 	return f
 }
 
-func (r *metadataReader) text(n *yaml.Node, text string, p *path) string {
+func (r *jsonReader) text(n *yaml.Node, text string, p *path) string {
 	if !utf8.ValidString(text) {
 		r.problem(r.spot(n, p), "not UTF-8")
 		return ""
