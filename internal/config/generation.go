@@ -175,9 +175,9 @@ func (l *loader) readRulesFiles() {
 
 func (l *loader) generation() (*Generation, error) {
 	s := &l.settings
-	secrets := s.NewSecrets(l.secret(s.Secrets.Key, s.Secrets.KeyFile))
-	if previous := l.secret(s.Secrets.PreviousKey, s.Secrets.PreviousKeyFile); previous != "" || s.Secrets.PreviousUnkeyed {
-		secrets.Previous(previous.Reveal())
+	secrets := s.NewSecrets(s.Secrets.Key)
+	if s.Secrets.PreviousKey != "" || s.Secrets.PreviousUnkeyed {
+		secrets.Previous(s.Secrets.PreviousKey.Reveal())
 	}
 
 	tiers := new(TiersRead)
@@ -203,19 +203,6 @@ func (l *loader) generation() (*Generation, error) {
 		Digest:   l.digest(),
 		Warnings: l.warn.sorted(),
 	}, nil
-}
-
-// secret returns a secret, from its file for settings that did not come from
-// [LoadSettings].
-func (l *loader) secret(s Secret, file string) Secret {
-	if s != "" || file == "" {
-		return s
-	}
-	s, err := readSecret(file)
-	if err != nil {
-		l.report.addf(file, 0, "", "%s", err)
-	}
-	return s
 }
 
 // elsewhere returns the source that has the subjects, or "" if the tiers file has them.

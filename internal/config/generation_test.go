@@ -2,12 +2,11 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -150,23 +149,6 @@ func TestBothNotationsMayBeMixed(t *testing.T) {
 	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-}
-
-// link makes a symbolic link in a directory.
-func link(t testing.TB, target, dir, name string) {
-	t.Helper()
-	if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func makeDir(t testing.TB, parts ...string) string {
-	t.Helper()
-	dir := filepath.Join(parts...)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 // TestRulesDirectory: what a directory stands for, and what is said of the rest.
@@ -337,32 +319,6 @@ func TestLinksInADirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoriesOutOfReach: what may hold rules is a problem if it cannot be read,
-// and so is a path to everything there is.
-func TestDirectoriesOutOfReach(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "a.yaml", "domain: a\n")
-	long := makeDir(t, dir, "long")
-	put(t, long, "b.yaml", "domain: b\n")
-	w := walk{seen: make(map[string]bool), most: 2}
-	if err := w.dir(dir, resolved(dir)); !errors.Is(err, errTooMany) {
-		t.Errorf("three entries of two: got %v, want %v", err, errTooMany)
-	}
-	w = walk{seen: make(map[string]bool), most: 3}
-	if err := w.dir(dir, resolved(dir)); err != nil {
-		t.Errorf("three entries of three: got %v", err)
-	}
-	// Nobody can list it, the superuser neither.
-	w = walk{seen: make(map[string]bool), most: 3}
-	if err := w.entry(dir, dir, goneDir{}); err != nil {
-		t.Error(err)
-	}
-	want := []Problem{{File: filepath.Join(dir, "gone"), Message: "no such file or directory"}}
-	if diff := cmp.Diff(want, w.failed); diff != "" {
-		t.Errorf("failed (-want +got):\n%s", diff)
-	}
-}
-
 // TestSettledReading: what comes or goes while files are read is noticed.
 func TestSettledReading(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
@@ -396,25 +352,6 @@ func TestSettledReading(t *testing.T) {
 		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.problems)
 	}
 }
-
-// TestNearest: a beginning counts where it can be that of one name alone, and less
-// than a name that is nearly the same.
-func TestNearest(t *testing.T) {
-	names := []string{"value_to_metric", "value_to_header", "detailed_metric", "shadow_mode", "details"}
-	for name, want := range map[string]string{
-		"detailed_m": "detailed_metric", "shadow": "shadow_mode", "sha": "", "value_to": "", "detail": "details", "Shadow-": "shadow_mode",
-	} {
-		if got := nearest(name, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
-// goneDir is a directory that was removed since it was listed.
-type goneDir struct{ os.DirEntry }
-
-func (goneDir) Name() string      { return "gone" }
-func (goneDir) Type() os.FileMode { return os.ModeDir }
 
 func TestMissingFilesAreAllTold(t *testing.T) {
 	dir := t.TempDir()
@@ -665,37 +602,6 @@ func TestRulesByPiecesAreThoseOfTheWhole(t *testing.T) {
 	})
 }
 
-// TestRulesAreReadByPieces guards the way of large files: without it the other
-// tests would still pass, and 100,000 rules take a gigabyte.
-func TestRulesAreReadByPieces(t *testing.T) {
-	for _, c := range []struct {
-		name, text string
-		want       int // descriptors; -1: not cut
-	}{
-		{"usual", string(manyRules("d", 0, 8)), 4},
-		{"block text", "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      'open\n\n      &a\n    unit: day\n- key: b\n", 2},
-		{"anchor", "domain: d\ndescriptors:\n- key: &a a\n", -1},
-		{"quote over lines", "domain: d\ndescriptors:\n- key: 'x\n- key: y'\n", -1},
-		{"carriage returns", "domain: d\r\ndescriptors:\r\n- key: a\r\n", 1},
-	} {
-		data := plainLines([]byte(c.text))
-		docs, ok := splitDocuments(data)
-		got := -1
-		if ok && len(docs) == 1 {
-			if _, items, ok := splitList(data, descriptorsKey); ok {
-				got = len(items)
-			}
-		}
-		if got != c.want {
-			t.Errorf("%s: got %d descriptors, want %d", c.name, got, c.want)
-		}
-	}
-	docs, ok := splitDocuments([]byte("# a\ndomain: a\n---\ndomain: b\ndescriptors:\n- key: k\n  rate_limit:\n    body: |\n      ---\n--- # c\ndomain: c\n"))
-	if diff := cmp.Diff([]item{{0, 14, 1}, {14, 86, 3}, {86, 104, 10}}, docs, cmp.AllowUnexported(item{})); diff != "" || !ok {
-		t.Errorf("documents (-want +got), %v:\n%s", ok, diff)
-	}
-}
-
 // TestLargeRules reads a file of several pieces with mistakes in all of them.
 func TestLargeRules(t *testing.T) {
 	text := manyRules("d", 0, 4000)
@@ -750,7 +656,7 @@ func TestTreesAreBounded(t *testing.T) {
 // FuzzRules reads any bytes as a rules file, by pieces and as a whole, which must
 // give the same: problems or a generation, never a panic.
 func FuzzRules(f *testing.F) {
-	seed(f, "rules-")
+	seed(f, "rules/testdata/*/rules-*.yaml")
 	f.Add(exampleRules)
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
@@ -781,173 +687,6 @@ func FuzzRules(f *testing.F) {
 			}
 		}
 	})
-}
-
-// readTiers reads a tiers file, as a whole or by items where that is possible.
-func readTiers(data []byte, whole bool) (*tiersReader, *report, *report) {
-	r, warn := new(report), new(report)
-	t := &tiersReader{report: r, warn: warn, secrets: tier.NewSecrets(nil, nil)}
-	if src := (source{name: "fuzz.yaml", data: data}); whole {
-		t.whole(src)
-	} else {
-		t.read(src)
-	}
-	return t, r, warn
-}
-
-// sameByItems reads a tiers file by items and as a whole, which must give the
-// same, and returns the problems.
-func sameByItems(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, data []byte,
-) error {
-	t.Helper()
-	a, aReport, aWarn := readTiers(data, false)
-	b, bReport, bWarn := readTiers(data, true)
-	if diff := cmp.Diff(bReport.sorted(), aReport.sorted()); diff != "" {
-		t.Fatalf("%s\nproblems by items differ (-whole +items):\n%s", data, diff)
-	}
-	if diff := cmp.Diff(bWarn.sorted(), aWarn.sorted()); diff != "" {
-		t.Fatalf("%s\nwarnings by items differ (-whole +items):\n%s", data, diff)
-	}
-	if (a.directory == nil) != (b.directory == nil) {
-		t.Fatalf("%s\ndirectory by items: %v, as a whole: %v", data, a.directory, b.directory)
-	}
-	if err := aReport.err(); err != nil {
-		return err
-	}
-	if a.directory == nil {
-		t.Fatalf("%s\nno problem and no directory", data)
-	}
-	if diff := cmp.Diff(b.directory, a.directory, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
-		t.Fatalf("%s\ndirectory by items differs (-whole +items):\n%s", data, diff)
-	}
-	return nil
-}
-
-// TestSubjectsByItemsAreThoseOfTheWhole makes files from lines that are good
-// and lines that are trouble, at all indentations.
-func TestSubjectsByItemsAreThoseOfTheWhole(t *testing.T) {
-	digest := strings.Repeat("0a", tier.DigestLen/2)
-	lines := []string{
-		"- id: a", "- id: b", "  id: c", "- id: 'q'", "- id: x y", "- id: null", "- id: 5", "- id:", "id: b # c",
-		"  tier: pro", "  tier: free", "tier: gold", "  disabled: true", "  disabled: yes",
-		"  keys:", "    - plain: x", "    - sha256: " + digest, "  - sha256: " + strings.ToUpper(digest), "- plain: 'y'",
-		"  keys: [{plain: z}]", "- {id: f, tier: pro}", "- {id: g,", "}", "]", "- [", "-", "- - id: n", "-id: m",
-		"# comment", "  # comment", "", " ", "text", "'open", "\"open", "x: |", "x: >-", "- &a x", "- *a", "<<: {id: m}",
-		"  overrides: {a: {unlimited: true}}", "  overrides:", "    a: {window: 1s, requests: 1}", "      window: 1h", "  labels: {a: b}", "  labels:", "    a: b",
-		"? k", ": v", "- ! t", "subjects:", "subjects: []", "default: free", "other: 1", "---", "...", "--- x", "%YAML 1.2", "\t", "- id: \u2028",
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		var b strings.Builder
-		b.WriteString("tiers: [free, pro]\n")
-		if rapid.Bool().Draw(t, "default first") {
-			b.WriteString("default: free\n")
-		}
-		b.WriteString("subjects:\n")
-		for range rapid.IntRange(0, 8).Draw(t, "lines") {
-			// Mostly as written, so that many files are nearly good.
-			if rapid.IntRange(0, 3).Draw(t, "shift") == 0 {
-				b.WriteString(strings.Repeat(" ", rapid.IntRange(0, 5).Draw(t, "indent")))
-			}
-			b.WriteString(rapid.SampledFrom(lines).Draw(t, "line"))
-			if rapid.IntRange(0, 30).Draw(t, "end") > 0 {
-				b.WriteString("\n")
-			}
-		}
-		_ = sameByItems(t, []byte(b.String()))
-	})
-}
-
-// FuzzTiers reads any bytes as a tiers file, by items and as a whole, which must
-// give the same.
-func FuzzTiers(f *testing.F) {
-	seed(f, "tiers-")
-	f.Add(exampleTiers)
-	f.Add(subjectsFile(3))
-	f.Add([]byte("tiers: [a]\ndefault: a\nsubjects:\n- id: x\n  keys:\n  - plain: \"a # b\"\n# c\n- id: 'it''s'\nother: 1\n"))
-	f.Add([]byte("subjects:\n  - id: a\n      tier: x\n  - id: b\n    keys:\n    - plain: a\n     - plain: b\ntiers: [x]\ndefault: x\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := sameByItems(t, data); err != nil {
-			checkProblems(t, err)
-		}
-	})
-}
-
-// subjectsFile returns a tiers file with n subjects of the usual shape.
-func subjectsFile(n int) []byte {
-	var b bytes.Buffer
-	b.WriteString("# made by a program\ntiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
-	for i := range n {
-		fmt.Fprintf(&b, "  - id: customer-%d\n    tier: starter\n    keys:\n      - sha256: %064x\n", i, i)
-	}
-	return b.Bytes()
-}
-
-// TestSubjectsAreReadByItems guards the fast way: without it the other tests
-// would still pass, and a million subjects take gigabytes.
-func TestSubjectsAreReadByItems(t *testing.T) {
-	for _, c := range []struct {
-		name, text string
-		want       bool
-	}{
-		{"usual", string(subjectsFile(2)), true},
-		{"built in", string(exampleTiers), true},
-		{"quoted and flow", "tiers: [a]\nsubjects: # all\n- {id: 'x y', keys: [{plain: \"#\\\"[\"}]}\n- id: user@example.com\n# end\ndefault: a\n", true},
-		{"block text", "tiers: [a]\nsubjects:\n- id: |\n    x\n", true},
-		{"anchor", "tiers: [a]\nsubjects:\n- id: &a x\n", false},
-		{"quote over lines", "tiers: [a]\nsubjects:\n- id: 'x\n- id: y'\n", false},
-		{"carriage return", "tiers: [a]\r\nsubjects:\r\n- id: x\r\n", false},
-		{"flow", "{tiers: [a], subjects: [{id: x}]}\n", false},
-	} {
-		if _, _, got := splitList([]byte(c.text), subjectsKey); got != c.want {
-			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
-		}
-	}
-	text := subjectsFile(2)
-	_, items, _ := splitList(text, subjectsKey)
-	for _, i := range items {
-		if _, ok := readPlain(text[i.start:i.end]); !ok {
-			t.Errorf("got no plain subject for\n%s", text[i.start:i.end])
-		}
-	}
-}
-
-// BenchmarkTiers reads 100,000 subjects: in the usual shape, in a shape that
-// only the library reads, and as one tree.
-func BenchmarkTiers(b *testing.B) {
-	const subjects = 100_000
-	usual := subjectsFile(subjects)
-	quoted := bytes.ReplaceAll(usual, []byte("tier: starter"), []byte(`tier: "starter"`))
-	for _, c := range []struct {
-		name  string
-		data  []byte
-		whole bool
-	}{{"usual", usual, false}, {"quoted", quoted, false}, {"whole", usual, true}} {
-		b.Run(c.name, func(b *testing.B) {
-			b.SetBytes(int64(len(c.data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				t, r, _ := readTiers(c.data, c.whole)
-				if err := r.err(); err != nil {
-					b.Fatal(err)
-				}
-				if got := t.directory.Subjects(); got != subjects {
-					b.Fatalf("subjects: got %d, want %d", got, subjects)
-				}
-			}
-			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/subjects*1e6, "s/1Msubjects")
-		})
-	}
-}
-
-// put writes a file into a directory.
-func put(t testing.TB, dir, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestNamesMadeFromPathsCanBeTheSame warns where headers and metrics could not
@@ -983,5 +722,24 @@ descriptors:
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestTiersInDocs: the tiers files of docs/configure.md load.
+func TestTiersInDocs(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configure.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```yaml\n(tiers:\\s.*?)```").FindAllSubmatch(page, -1)
+	if len(examples) < 2 {
+		t.Errorf("only %d examples were found", len(examples))
+	}
+	for _, e := range examples {
+		s := Default()
+		s.Tiers.Path = write(t, "tiers.yaml", string(e[1]))
+		if _, err := Load(s); err != nil {
+			t.Errorf("%s\n%s", e[1], err)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,18 +9,6 @@ import (
 	"testing"
 	"time"
 )
-
-// manyRules returns a rules file with n rules of the usual shape: a route with
-// a limit by API key below it.
-func manyRules(domain string, first, n int) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# made by a program\ndomain: %s\ndescriptors:\n", domain)
-	for i := first; i < first+n; i += 2 {
-		fmt.Fprintf(&b, "  - key: route\n    value: /api/v1/service-%d/x\n    rate_limit:\n      name: service-%d\n      unit: minute\n      requests_per_unit: %d\n", i, i, 100+i)
-		fmt.Fprintf(&b, "    descriptors:\n      - key: api_key\n        rate_limit: {name: service-%d-key, unit: hour, requests_per_unit: 50}\n", i)
-	}
-	return b.Bytes()
-}
 
 // envLoadOnce makes this test binary load the rules of a directory once and say
 // what that took, in a process of its own: the peak of a process never goes down.

@@ -1,11 +1,10 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,98 +13,8 @@ import (
 
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
-	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
-
-// tell writes everything that a rule says and that is not its default.
-func tell(r *policy.Rule) string {
-	var path []string
-	for i, n := range r.Path {
-		text := n.String()
-		if n.Pattern {
-			text += " (pattern)"
-		}
-		if i < len(r.Share) && r.Share[i] {
-			text += " (shared)"
-		}
-		if i < len(r.ValueInMetric) && r.ValueInMetric[i] {
-			text += " (in metrics)"
-		}
-		path = append(path, text)
-	}
-	line := r.Domain + ": " + strings.Join(path, " > ") + ": " + r.Name + ": " + tellTerms(r.Terms)
-	var tiers []string
-	for t, terms := range r.ByTier {
-		tiers = append(tiers, t+" "+tellTerms(terms))
-	}
-	slices.Sort(tiers)
-	for _, t := range tiers {
-		line += ", " + t
-	}
-	add := func(is bool, format string, args ...any) {
-		if is {
-			line += "; " + fmt.Sprintf(format, args...)
-		}
-	}
-	add(r.Subject != "", "by %s", r.Subject)
-	add(r.Quota, "quota")
-	add(r.Always, "always")
-	add(r.Factor != 0, "cost %d", r.Factor)
-	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
-	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
-	add(r.StoreErrorRetry != 0, "retry in %v", r.StoreErrorRetry)
-	add(r.Denial != policy.Denial{}, "says %+v", r.Denial)
-	if r.Metadata != nil {
-		text, err := json.Marshal(r.Metadata)
-		add(true, "metadata %s (%v)", text, err)
-	}
-	add(r.Detailed, "detailed")
-	return line
-}
-
-func tellTerms(t policy.Terms) string {
-	var parts []string
-	for _, l := range t.Limits {
-		text := fmt.Sprintf("%d/%s", l.Hits, policy.FormatWindow(l.Window))
-		if l.Precision != window.Precision(l.Limit) {
-			text += " to " + l.Precision.String()
-		}
-		if lease := policy.FormatLease(l.Lease); lease != "" {
-			text += " lease " + lease
-		}
-		parts = append(parts, text)
-	}
-	if t.Unlimited {
-		parts = append(parts, "unlimited")
-	}
-	text := strings.Join(parts, "+")
-	if text == "" {
-		text = "nothing"
-	}
-	if t.Observe > 0 {
-		text += fmt.Sprintf(" observed %v", t.Observe)
-	}
-	return text
-}
-
-func tellAll(rules *policy.Rules) []string {
-	var lines []string
-	for _, r := range rules.All() {
-		lines = append(lines, tell(r))
-	}
-	return lines
-}
-
-func texts(problems []Problem, without string) []string {
-	var lines []string
-	for _, p := range problems {
-		if p.File != builtInTiers {
-			lines = append(lines, strings.TrimPrefix(p.String(), without))
-		}
-	}
-	return lines
-}
 
 // TestLanguage loads one file for each thing that the language can say.
 func TestLanguage(t *testing.T) {
@@ -752,24 +661,6 @@ func TestMergedDomains(t *testing.T) {
 	}
 }
 
-// TestKeysOfTheReferenceAreKnownEverywhere: such files load there.
-func TestKeysOfTheReferenceAreKnownEverywhere(t *testing.T) {
-	for _, level := range []keyJudge{new(rulesDoc), new(descriptorEntry), new(rateLimit), new(replacement)} {
-		known := KeysOf(reflect.TypeOf(level).Elem())
-		for _, key := range ofReference {
-			if slices.ContainsFunc(known, func(k Key) bool { return k.Name == key }) {
-				continue
-			}
-			if got := level.judgeKey(key); !got.ignored || got.message == "" {
-				t.Errorf("%T: %s: got %+v, want a warning", level, key, got)
-			}
-		}
-	}
-	if got, want := len(ofReference), 16; got != want {
-		t.Errorf("keys of the reference: got %d, want %d", got, want)
-	}
-}
-
 // TestHeadersOfADomain: they reach its answers, and no other domain's.
 func TestHeadersOfADomain(t *testing.T) {
 	for _, c := range []struct {
@@ -858,3 +749,78 @@ func (noMeters) Meter(_, _ string) policy.Meter { return noMeters{} }
 func (noMeters) UnknownDomain()                 {}
 func (noMeters) Count(policy.Outcome)           {}
 func (noMeters) Detail([]byte, policy.Outcome)  {}
+
+// TestRulesInDocs: what the page of the rule language shows loads and is valid.
+func TestRulesInDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(examples) < 10 {
+		t.Errorf("only %d examples were found", len(examples))
+	}
+	for _, e := range examples {
+		s := Default()
+		s.Rules.Path = write(t, "rules.yaml", string(e[1]))
+		if _, err := Load(s); err != nil {
+			t.Errorf("%s\n%s", e[1], err)
+		}
+		valid(t, rulesSchema, s.Rules.Path, true)
+	}
+}
+
+// loadFile loads a file of testdata, which is rules, as its name says.
+func loadFile(t *testing.T, file string) error {
+	t.Helper()
+	s := Default()
+	s.Rules.Path = file
+	switch kind, _, _ := strings.Cut(filepath.Base(file), "-"); kind {
+	case "rules":
+	case "redis": // with logs in Redis
+		s.Store.Type = StoreRedis
+	case "untiered":
+		s.Tiers.Source = TiersNone
+	default:
+		t.Fatalf("%s: unknown kind %q", file, kind)
+	}
+	g, err := Load(s)
+	if err != nil && g != nil {
+		t.Errorf("%s: got a generation beside the error", file)
+	}
+	return err
+}
+
+// TestBadFiles compares the problems of every file of testdata/bad with those that are
+// wanted.
+func TestBadFiles(t *testing.T) { badFiles(t, 95, loadFile) }
+
+// TestGoodFiles loads every file of testdata/good.
+func TestGoodFiles(t *testing.T) { goodFiles(t, loadFile) }
+
+// TestRulesAgainstSchema: files that load are valid, and so is what editors would say of
+// most of the others.
+func TestRulesAgainstSchema(t *testing.T) {
+	filesAgainstSchema(t, rulesSchema, []string{
+		"testdata/good/rules-*.yaml", "../example/rules.yaml", "../../../docs/examples/*/rules*.yaml", "../../../envoy/rules*.yaml",
+	}, "testdata/bad/rules-*.yaml", beyondRulesSchema)
+}
+
+// beyondRulesSchema are patterns of bad files whose mistake a schema cannot see, or not
+// without saying something that is hard to understand.
+var beyondRulesSchema = []string{
+	// One value beside another.
+	"rules-by-tier-default-beside-limit", "rules-duplicate-address", "rules-duplicate-descriptor", "rules-duplicate-space",
+	"rules-duplicate-domain", "rules-limits-same-window",
+	"rules-modes-that-contradict", "rules-replaces-cycle", "rules-replaces-itself", "rules-replaces-long-cycle",
+	"rules-requests-per-unit-alone", "rules-share-threshold-without-wildcard", "rules-unlimited-false",
+	// What another file or another setting says.
+	"rules-tier-missing", "rules-tier-unknown", "rules-wildcard-in-api-key",
+	// What is gone once YAML is read.
+	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",
+	// What stands inside a text, and how large a whole is.
+	"rules-control-characters", "rules-metadata-long-text",
+}
+
+// rulesSchema is the schema of rules files, made from the types that they are read into.
+const rulesSchema = "../../../docs/rules.schema.json"

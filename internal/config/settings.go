@@ -674,3 +674,16 @@ var (
 	_ encoding.TextUnmarshaler = (*URL)(nil)
 	_ encoding.TextUnmarshaler = (*FileMode)(nil)
 )
+
+// WatchPaths returns the files and directories whose change makes another
+// generation of rules and tiers. It is empty where everything is built in.
+func (s Settings) WatchPaths() []string {
+	var paths []string
+	if s.Rules.Path != "" {
+		paths = append(paths, s.Rules.Path)
+	}
+	if s.Tiers.Source != TiersNone && s.Tiers.Path != "" {
+		paths = append(paths, s.Tiers.Path)
+	}
+	return paths
+}

@@ -2,9 +2,7 @@ package config
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -197,20 +195,6 @@ func TestSecretKeyFile(t *testing.T) {
 	if got, want := string(got.Secrets.Key.Reveal()), "0123456789abcdef"; got != want {
 		t.Errorf("secret: got %q, want %q", got, want)
 	}
-	// Settings made by hand give the same digests.
-	byHand := Default()
-	byHand.Secrets.KeyFile = file
-	a, err := Load(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Load(byHand)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := b.Secrets.Digest("k"), a.Secrets.Digest("k"); got != want {
-		t.Errorf("digest: got %s, want %s", got, want)
-	}
 }
 
 func TestSecretsAreNeverPrinted(t *testing.T) {
@@ -285,7 +269,7 @@ func TestEverySettingIsReached(t *testing.T) {
 // FuzzSettings reads any text as a settings file and as a variable: it gives
 // problems or settings that are valid, and never panics.
 func FuzzSettings(f *testing.F) {
-	seed(f, "settings-")
+	seed(f, "testdata/*/settings-*.yaml", "")
 	f.Add(FullExample(), "SLIDEGATE_STORE_TIMEOUT=1s")
 	f.Add([]byte("a: &a [*a]\n<<: *a"), "SLIDEGATE_GRPC_SOCKET_MODE=")
 	f.Fuzz(func(t *testing.T, data []byte, variable string) {
@@ -301,52 +285,4 @@ func FuzzSettings(f *testing.F) {
 			t.Errorf("invalid settings were accepted: %+v", s)
 		}
 	})
-}
-
-// checkProblems checks what holds for all problems: one line each, and a place.
-func checkProblems(t *testing.T, err error) {
-	t.Helper()
-	got := problemsOf(t, err)
-	var ps Problems
-	if !errors.As(err, &ps) {
-		t.Fatalf("%T is not Problems", err)
-	}
-	if lines := strings.Count(got, "\n"); lines != len(ps) {
-		t.Errorf("%d problems in %d lines: %q", len(ps), lines, got)
-	}
-	for _, p := range ps {
-		if p.Message == "" || len(p.String()) > 1<<16 {
-			t.Errorf("bad problem %q", p)
-		}
-	}
-}
-
-// seed adds the files of testdata whose names begin with prefix.
-func seed(f *testing.F, prefix string) {
-	f.Helper()
-	files, err := filepath.Glob("testdata/*/" + prefix + "*.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		if prefix == "settings-" {
-			f.Add(data, "")
-		} else {
-			f.Add(data)
-		}
-	}
-}
-
-// write writes a file into a directory of its own and returns its path.
-func write(t testing.TB, name, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }

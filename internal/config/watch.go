@@ -12,19 +12,6 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// WatchPaths returns the files and directories whose change makes another
-// [Generation], for [WatchOptions]. It is empty where everything is built in.
-func (s Settings) WatchPaths() []string {
-	var paths []string
-	if s.Rules.Path != "" {
-		paths = append(paths, s.Rules.Path)
-	}
-	if s.Tiers.Source != TiersNone && s.Tiers.Path != "" {
-		paths = append(paths, s.Tiers.Path)
-	}
-	return paths
-}
-
 // WatchOptions say what a [Watcher] watches.
 type WatchOptions struct {
 	// Paths are files, and directories that stand for the *.yaml and *.yml in them

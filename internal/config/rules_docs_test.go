@@ -1,0 +1,11 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+)
+
+// TestDocumented finds every key of rules files in docs/rules.md.
+func TestDocumentedRules(t *testing.T) {
+	documented(t, "../../../docs/rules.md", 30, reflect.TypeFor[rulesDoc](), reflect.TypeFor[descriptorEntry](), reflect.TypeFor[rateLimit](), reflect.TypeFor[terms](), reflect.TypeFor[limit](), reflect.TypeFor[replacement]())
+}

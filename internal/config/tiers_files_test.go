@@ -1,0 +1,22 @@
+package config
+
+import "testing"
+
+// loadTiersFile loads a tiers file beside the built-in rules.
+func loadTiersFile(t *testing.T, file string) error {
+	t.Helper()
+	s := Default()
+	s.Tiers.Path = file
+	g, err := Load(s)
+	if err != nil && g != nil {
+		t.Errorf("%s: got a generation beside the error", file)
+	}
+	return err
+}
+
+// TestBadTiers compares the problems of every file of testdata/bad with those that are
+// wanted.
+func TestBadTiers(t *testing.T) { badFiles(t, 30, loadTiersFile) }
+
+// TestGoodTiers loads every file of testdata/good.
+func TestGoodTiers(t *testing.T) { goodFiles(t, loadTiersFile) }
