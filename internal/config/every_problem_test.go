@@ -98,7 +98,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"key: 0123456789abcdef", "key: short"},
 			{"realm: r", "realm: 'r\"'"},
 		}, func(_ *testing.T, text string) error {
-			_, err := loadSettings(new(report), "settings.yaml", []byte(text), nil)
+			_, err := ParseSettings("settings.yaml", []byte(text), nil)
 			return err
 		}},
 	} {

@@ -180,9 +180,9 @@ func (l *loader) generation() (*Generation, error) {
 		secrets.Previous(s.Secrets.PreviousKey.Reveal())
 	}
 
-	tiers := new(TiersRead)
+	tiersFile := new(TiersRead)
 	if l.tiers != nil {
-		tiers = ReadTiers(TiersOptions{
+		tiersFile = ReadTiers(TiersOptions{
 			Secrets: secrets, Elsewhere: l.elsewhere(), BuiltIn: l.tiers.name == builtInTiers, Report: &l.report, Warn: &l.warn,
 		}, *l.tiers)
 		if l.tiers.name == builtInTiers && len(l.paths) > 0 && s.Tiers.Source == TiersFile {
@@ -190,13 +190,13 @@ func (l *loader) generation() (*Generation, error) {
 		}
 	}
 	l.warnOfIdleSource()
-	rules, places := l.readRules(secrets, tiers)
-	tiers.JudgeOverrides(rules, s.Rules.QuotaMode, &l.warn)
+	read, places := l.readRules(secrets, tiersFile)
+	tiersFile.JudgeOverrides(read, s.Rules.QuotaMode, &l.warn)
 	if err := l.report.err(); err != nil {
 		return nil, err
 	}
 	return &Generation{
-		Rules:    rules,
+		Rules:    read,
 		Places:   places,
 		Secrets:  secrets,
 		Files:    l.files,
@@ -230,7 +230,7 @@ func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) poli
 // warnOfIdleSource warns of settings of a source of tiers that is not the one that is
 // asked: somebody may have forgotten to say so.
 func (l *loader) warnOfIdleSource() {
-	t, d := &l.settings.Tiers, defaultTiers()
+	t, d := &l.settings.Tiers, Default().Tiers
 	for _, s := range []struct {
 		source string
 		set    bool
@@ -246,14 +246,14 @@ func (l *loader) warnOfIdleSource() {
 	}
 }
 
-// readRules reads the rules. tiers is nil if there is no tiers file.
-func (l *loader) readRules(secrets *tier.Secrets, tiers *TiersRead) (*policy.Rules, []Place) {
+// readRules reads the rules for the tiers of a file.
+func (l *loader) readRules(secrets *tier.Secrets, file *TiersRead) (*policy.Rules, []Place) {
 	s := &l.settings
 	o := RulesOptions{
 		Settings:   s.Rules,
-		Identity:   l.identity(secrets, tiers.Directory),
-		Tiers:      tiers.Names,
-		TiersKnown: s.Tiers.Source == TiersNone || tiers.Names != nil,
+		Identity:   l.identity(secrets, file.Directory),
+		Tiers:      file.Names,
+		TiersKnown: s.Tiers.Source == TiersNone || file.Names != nil,
 		Group:      l.group,
 		Report:     &l.report,
 		Warn:       &l.warn,

@@ -100,7 +100,7 @@ func TestBuiltInExample(t *testing.T) {
 
 func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 	s := Default()
-	s.Rules.Path = "testdata/good/rules-reference.yaml"
+	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 
 func TestAnchorsAndMergeKeys(t *testing.T) {
 	s := Default()
-	s.Rules.Path = "testdata/good/rules-anchors.yaml"
+	s.Rules.Path = "rules/testdata/good/rules-anchors.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestAnchorsAndMergeKeys(t *testing.T) {
 
 func TestBothNotationsMayBeMixed(t *testing.T) {
 	s := Default()
-	s.Rules.Path = "testdata/good/rules-tiers.yaml"
+	s.Rules.Path = "rules/testdata/good/rules-tiers.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -349,7 +349,7 @@ func TestSettledReading(t *testing.T) {
 		t.Error("a directory that could not be read, and now can: settled")
 	}
 	if l.readRulesFiles(); l.report.count() != 1 {
-		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.problems)
+		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.err())
 	}
 }
 
@@ -425,7 +425,7 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 	}
 
 	// All on one line: it would have to be read as one tree.
-	flow := write(t, "tiers.yaml", "{tiers: [free, starter, pro], default: free, subjects: ["+strings.Repeat(" ", maxTree)+"]}")
+	flow := write(t, "tiers.yaml", "{tiers: [free, starter, pro], default: free, subjects: ["+strings.Repeat(" ", 32<<20)+"]}")
 	s = Default()
 	s.Tiers.Path = flow
 	_, err = Load(s)
@@ -504,7 +504,7 @@ func TestTiersSourceNone(t *testing.T) {
 	s := Default()
 	s.Tiers.Source = TiersNone
 	s.Tiers.Path = "nowhere"
-	s.Rules.Path = "testdata/good/rules-reference.yaml"
+	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -630,7 +630,7 @@ func TestLargeRules(t *testing.T) {
 	}
 
 	// Too large for one tree, but with the line ends of Windows.
-	s.Rules.Path = write(t, "rules.yaml", "domain: d\r\n"+strings.Repeat("# comment\r\n", maxRulesTree/10)+"descriptors:\r\n- key: a\r\n")
+	s.Rules.Path = write(t, "rules.yaml", "domain: d\r\n"+strings.Repeat("# comment\r\n", (8<<20)/10)+"descriptors:\r\n- key: a\r\n")
 	if _, err := Load(s); err != nil {
 		t.Error(err)
 	}
@@ -639,13 +639,13 @@ func TestLargeRules(t *testing.T) {
 // TestTreesAreBounded: what cannot be cut is not read as one tree of any size.
 func TestTreesAreBounded(t *testing.T) {
 	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", "domain: &a d\n"+strings.Repeat("#", maxRulesTree))
+	s.Rules.Path = write(t, "rules.yaml", "domain: &a d\n"+strings.Repeat("#", (8<<20)))
 	_, err := Load(s)
 	want := s.Rules.Path + ": larger than 8 MiB, and its descriptors are not a block list, one item after the other at one indentation, without anchors\n"
 	if got := problemsOf(t, err); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n- key: a\n- key: b\n  # "+strings.Repeat("x", maxRulesTree)+"\n  value: c\n")
+	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n- key: a\n- key: b\n  # "+strings.Repeat("x", (8<<20))+"\n  value: c\n")
 	_, err = Load(s)
 	want = s.Rules.Path + ":4: descriptors[1]: with those below it this descriptor is larger than 8 MiB: spread them over several, or over domains\n"
 	if got := problemsOf(t, err); got != want {

@@ -80,8 +80,8 @@ func TestFilesAreRecognised(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]int{
-		"settings.full.yaml": settingsFile, "example/rules.yaml": rulesFile, "example/tiers.yaml": tiersFile,
-		"testdata/good/tiers-json.yaml": tiersFile, "testdata/good/settings-tiers.yaml": settingsFile,
+		"settings/settings.full.yaml": settingsFile, "example/rules.yaml": rulesFile, "example/tiers.yaml": tiersFile,
+		"tiers/testdata/good/tiers-json.yaml": tiersFile, "settings/testdata/good/settings-tiers.yaml": settingsFile,
 	} {
 		in, err := NewInput([]string{file}, nil)
 		if err != nil {
@@ -93,8 +93,8 @@ func TestFilesAreRecognised(t *testing.T) {
 		}
 	}
 	for paths, want := range map[string]string{
-		"example/tiers.yaml testdata/good/tiers-json.yaml": "example/tiers.yaml and testdata/good/tiers-json.yaml are both tiers files: give one",
-		"settings.full.yaml -":                             "settings.full.yaml and - are both settings files: give one",
+		"example/tiers.yaml tiers/testdata/good/tiers-json.yaml": "example/tiers.yaml and tiers/testdata/good/tiers-json.yaml are both tiers files: give one",
+		"settings/settings.full.yaml -":                             "settings/settings.full.yaml and - are both settings files: give one",
 	} {
 		if _, err := NewInput(strings.Fields(paths), strings.NewReader("log: {}\n")); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", paths, err, want)

@@ -141,7 +141,7 @@ func misplaced(key string, levelOfReference bool) keyAdvice {
 	case home == "":
 		return keyAdvice{}
 	case levelOfReference && slices.Contains(ofReference, key):
-		return keyAdvice{fmt.Sprintf("%q is ignored here, as envoyproxy/ratelimit does: it belongs %s", key, home), true}
+		return keyAdvice{message: fmt.Sprintf("%q is ignored here, as envoyproxy/ratelimit does: it belongs %s", key, home), ignored: true}
 	}
 	return keyAdvice{message: fmt.Sprintf("%q has no meaning here: it belongs %s", key, home)}
 }

@@ -276,7 +276,7 @@ func FuzzSettings(f *testing.F) {
 		if strings.Contains(strings.ToLower(string(data)+variable), "_file") {
 			return // would read other files; TestSecretKeyFile and others have these
 		}
-		s, err := loadSettings(new(report), "fuzz.yaml", data, []string{variable})
+		s, err := ParseSettings("fuzz.yaml", data, []string{variable})
 		if err != nil {
 			checkProblems(t, err)
 			return

@@ -370,14 +370,14 @@ type overrideLine struct {
 	place  Problem // without a message
 }
 
-// JudgeOverrides warns of overrides in the file that change nothing under the rules.
+// JudgeOverrides warns of overrides in the file that change nothing under the active rules.
 // quotaMode says that every rule is a quota rule.
-func (t *TiersRead) JudgeOverrides(rules *policy.Rules, quotaMode bool, warn *report) {
+func (t *TiersRead) JudgeOverrides(active *policy.Rules, quotaMode bool, warn *report) {
 	if len(t.overrides) == 0 {
 		return
 	}
 	quota := make(map[string]bool)
-	for _, r := range rules.All() {
+	for _, r := range active.All() {
 		quota[r.Name] = quota[r.Name] || r.Quota || quotaMode
 	}
 	var names []string // to suggest one of

@@ -102,7 +102,8 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 		"secrets.key", "secrets.previous_key", "store.redis.url", "store.redis.password", "store.redis.sentinel_password",
 		"tiers.redis.url", "tiers.redis.password", "tiers.postgres.url", "tiers.postgres.password", "tiers.http.url", "tiers.http.token",
 	} {
-		if !isSetting(path) {
+		variable := variableOf(path)
+		if variable == "" {
 			t.Errorf("there is no setting %s", path)
 			continue
 		}
@@ -117,8 +118,8 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 				text += strings.Repeat("  ", i) + p + ":\n"
 			}
 			text += strings.Repeat("  ", len(parts)-1) + parts[len(parts)-1] + ": " + value + "\n"
-			_, fileErr := loadSettings(new(report), "settings.yaml", []byte(text), nil)
-			_, envErr := loadSettings(new(report), "", nil, []string{envName(path) + "=" + value})
+			_, fileErr := ParseSettings("settings.yaml", []byte(text), nil)
+			_, envErr := ParseSettings("", nil, []string{variable + "=" + value})
 			if err := errors.Join(fileErr, envErr); err != nil && strings.Contains(err.Error(), "lanted") {
 				t.Errorf("%s: %q is repeated:\n%s", path, form, err)
 			}
@@ -126,11 +127,13 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 	}
 }
 
-func isSetting(path string) bool {
+// variableOf returns the environment variable of a setting, or "" if there is no such
+// setting.
+func variableOf(path string) string {
 	for _, s := range Describe() {
 		if s.Path == path {
-			return true
+			return s.Env
 		}
 	}
-	return false
+	return ""
 }
