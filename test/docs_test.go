@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of docs/")
@@ -35,7 +35,7 @@ func TestSettingsTable(t *testing.T) {
 	)
 	var table strings.Builder
 	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
-	for _, s := range config.Describe() {
+	for _, s := range settings.Describe() {
 		if s.Default != "" {
 			s.Default = "`" + s.Default + "`"
 		}

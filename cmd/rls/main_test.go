@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // command runs a command line and returns its exit code and what it prints.
@@ -131,7 +131,7 @@ func TestValidateJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 1 {
 		t.Fatalf("got exit code %d, %v and\n%s", code, err, stdout)
 	}
-	want := checked{Paths: []string{"-", rules}, Problems: []config.Problem{
+	want := checked{Paths: []string{"-", rules}, Problems: []strict.Problem{
 		{File: "-", Line: 4, Column: 5, Path: "subjects[0]", Message: "unknown key, did you mean \"keys\"?"},
 		{File: rules, Line: 4, Path: "descriptors[a].rate_limit.unit", Message: `unknown unit "minuet", expected one of second, minute, hour, day, week, month, year, did you mean "minute"?`},
 	}}

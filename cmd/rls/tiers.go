@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 )
 
@@ -166,7 +166,7 @@ func (a adminPort) url(c *cli) (string, error) {
 		}
 		return base, nil
 	}
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return "", invalid(err)
 	}

@@ -16,6 +16,11 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
@@ -53,7 +58,7 @@ func describe(rules *policy.Rules) []string {
 }
 
 func TestBuiltInExample(t *testing.T) {
-	g, err := Load(Default())
+	g, err := Load(settings.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +104,7 @@ func TestBuiltInExample(t *testing.T) {
 }
 
 func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
 	g, err := Load(s)
 	if err != nil {
@@ -117,7 +122,7 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	wantWarnings := []Problem{
+	wantWarnings := []strict.Problem{
 		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: leave the key out if that is meant"},
 	}
 	if diff := cmp.Diff(wantWarnings, g.Warnings[len(g.Warnings)-1:]); diff != "" {
@@ -126,7 +131,7 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 }
 
 func TestAnchorsAndMergeKeys(t *testing.T) {
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = "rules/testdata/good/rules-anchors.yaml"
 	g, err := Load(s)
 	if err != nil {
@@ -139,7 +144,7 @@ func TestAnchorsAndMergeKeys(t *testing.T) {
 }
 
 func TestBothNotationsMayBeMixed(t *testing.T) {
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = "rules/testdata/good/rules-tiers.yaml"
 	g, err := Load(s)
 	if err != nil {
@@ -154,17 +159,17 @@ func TestBothNotationsMayBeMixed(t *testing.T) {
 // TestRulesDirectory: what a directory stands for, and what is said of the rest.
 func TestRulesDirectory(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "b.yaml", "domain: b\ndescriptors: [{key: k}]\n")
-	put(t, dir, "a.yml", "domain: a\ndescriptors: [{key: k}]\n")
-	put(t, dir, ".hidden.yaml", "not even rules")
-	put(t, dir, "edge.conf", "not even rules")
-	put(t, dir, "LOUD.YAML", "domain: loud\n")
-	makeDir(t, dir, "empty.yaml")
-	put(t, makeDir(t, dir, "team"), "d.yaml", "domain: d\n")
-	put(t, makeDir(t, dir, "team", "more"), "e.Yml", "domain: e\n")
-	put(t, makeDir(t, dir, "team", "more"), "README.md", "not even rules")
-	put(t, makeDir(t, dir, ".git"), "c.yaml", "not even rules")
-	s := Default()
+	configtest.Put(t, dir, "b.yaml", "domain: b\ndescriptors: [{key: k}]\n")
+	configtest.Put(t, dir, "a.yml", "domain: a\ndescriptors: [{key: k}]\n")
+	configtest.Put(t, dir, ".hidden.yaml", "not even rules")
+	configtest.Put(t, dir, "edge.conf", "not even rules")
+	configtest.Put(t, dir, "LOUD.YAML", "domain: loud\n")
+	configtest.MakeDir(t, dir, "empty.yaml")
+	configtest.Put(t, configtest.MakeDir(t, dir, "team"), "d.yaml", "domain: d\n")
+	configtest.Put(t, configtest.MakeDir(t, dir, "team", "more"), "e.Yml", "domain: e\n")
+	configtest.Put(t, configtest.MakeDir(t, dir, "team", "more"), "README.md", "not even rules")
+	configtest.Put(t, configtest.MakeDir(t, dir, ".git"), "c.yaml", "not even rules")
+	s := settings.Default()
 	s.Rules.Path = dir
 	load := func() ([]string, []string) {
 		t.Helper()
@@ -176,7 +181,7 @@ func TestRulesDirectory(t *testing.T) {
 		for i, f := range g.Files {
 			files[i] = strings.TrimPrefix(f, dir+"/")
 		}
-		return files, texts(g.Warnings, dir+"/")
+		return files, configtest.Texts(g.Warnings, dir+"/")
 	}
 	files, warnings := load()
 	if diff := cmp.Diff([]string{"LOUD.YAML", "a.yml", "b.yaml", "team/d.yaml", "team/more/e.Yml"}, files); diff != "" {
@@ -196,16 +201,16 @@ func TestRulesDirectory(t *testing.T) {
 	s.Rules.IgnoreDotFiles = false
 	_, err := Load(s)
 	lines := fmt.Sprintf("%[1]s/.git/c.yaml:1: expected a mapping, got a text\n%[1]s/.hidden.yaml:1: expected a mapping, got a text\n", dir)
-	if got := problemsOf(t, err); got != lines {
+	if got := configtest.ProblemsOf(t, err); got != lines {
 		t.Errorf("with dot files: got\n%swant\n%s", got, lines)
 	}
 	s.Rules.IgnoreDotFiles = true
 
-	put(t, dir, "c.yaml", "\ndomain: a\n")
-	put(t, dir, "team/d.yaml", "domain: []\n")
+	configtest.Put(t, dir, "c.yaml", "\ndomain: a\n")
+	configtest.Put(t, dir, "team/d.yaml", "domain: []\n")
 	_, err = Load(s)
 	lines = fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place, unless rules.merge_domains joins them\n%[1]s/team/d.yaml:1: domain: expected a text, got a list\n", dir)
-	if got := problemsOf(t, err); got != lines {
+	if got := configtest.ProblemsOf(t, err); got != lines {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, lines)
 	}
 }
@@ -223,15 +228,15 @@ func TestLinksInADirectory(t *testing.T) {
 			name: "a ConfigMap with folders, in the middle of a swap",
 			make: func(dir string) {
 				for _, v := range []string{"..v1", "..v2", "..v3"} {
-					put(t, makeDir(t, dir, v), "rules.yaml", "domain: a\n")
-					put(t, makeDir(t, dir, v), ".late.yaml", "domain: late\n")
-					put(t, makeDir(t, dir, v, "sub"), "rules.yaml", "domain: b\n")
+					configtest.Put(t, configtest.MakeDir(t, dir, v), "rules.yaml", "domain: a\n")
+					configtest.Put(t, configtest.MakeDir(t, dir, v), ".late.yaml", "domain: late\n")
+					configtest.Put(t, configtest.MakeDir(t, dir, v, "sub"), "rules.yaml", "domain: b\n")
 				}
-				link(t, "..v2", dir, "..data")
-				link(t, "..v3", dir, "..data_tmp")
-				link(t, "..data/rules.yaml", dir, "rules.yaml")
-				link(t, "..data/.late.yaml", dir, ".late.yaml")
-				link(t, "..data/sub", dir, "sub")
+				configtest.Link(t, "..v2", dir, "..data")
+				configtest.Link(t, "..v3", dir, "..data_tmp")
+				configtest.Link(t, "..data/rules.yaml", dir, "rules.yaml")
+				configtest.Link(t, "..data/.late.yaml", dir, ".late.yaml")
+				configtest.Link(t, "..data/sub", dir, "sub")
 			},
 			want: []string{"rules.yaml", "sub/rules.yaml"},
 			dots: []string{".late.yaml", "rules.yaml", "sub/rules.yaml"},
@@ -239,12 +244,12 @@ func TestLinksInADirectory(t *testing.T) {
 		{
 			name: "circles",
 			make: func(dir string) {
-				put(t, makeDir(t, dir, "a", "b"), "rules.yaml", "domain: a\n")
-				link(t, "..", filepath.Join(dir, "a"), "up")
-				link(t, dir, filepath.Join(dir, "a", "b"), "top")
-				link(t, ".", dir, "self")
-				link(t, "a/b", dir, "again")
-				link(t, "loop", dir, "loop")
+				configtest.Put(t, configtest.MakeDir(t, dir, "a", "b"), "rules.yaml", "domain: a\n")
+				configtest.Link(t, "..", filepath.Join(dir, "a"), "up")
+				configtest.Link(t, dir, filepath.Join(dir, "a", "b"), "top")
+				configtest.Link(t, ".", dir, "self")
+				configtest.Link(t, "a/b", dir, "again")
+				configtest.Link(t, "loop", dir, "loop")
 			},
 			want: []string{"a/b/rules.yaml"},
 		},
@@ -252,12 +257,12 @@ func TestLinksInADirectory(t *testing.T) {
 			name: "names of another kind",
 			make: func(dir string) {
 				outside := t.TempDir()
-				put(t, outside, "rules", "domain: a\n")
-				put(t, dir, "z.yaml", "domain: z\n")
-				link(t, filepath.Join(outside, "rules"), dir, "rules.yaml")
-				link(t, "z.yaml", dir, "a.conf")
-				link(t, "z.yaml", dir, "zz.yaml")
-				link(t, "nowhere", dir, "nothing")
+				configtest.Put(t, outside, "rules", "domain: a\n")
+				configtest.Put(t, dir, "z.yaml", "domain: z\n")
+				configtest.Link(t, filepath.Join(outside, "rules"), dir, "rules.yaml")
+				configtest.Link(t, "z.yaml", dir, "a.conf")
+				configtest.Link(t, "z.yaml", dir, "zz.yaml")
+				configtest.Link(t, "nowhere", dir, "nothing")
 				if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 					panic(err)
 				}
@@ -267,9 +272,9 @@ func TestLinksInADirectory(t *testing.T) {
 		{
 			name: "a version without links to its files",
 			make: func(dir string) {
-				put(t, makeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
-				link(t, "..v1", dir, "..data")
-				put(t, dir, "x.yml", "domain: x\n")
+				configtest.Put(t, configtest.MakeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
+				configtest.Link(t, "..v1", dir, "..data")
+				configtest.Put(t, dir, "x.yml", "domain: x\n")
 			},
 			want: []string{"x.yml"},
 			dots: []string{"..data/rules.yaml", "x.yml"},
@@ -277,8 +282,8 @@ func TestLinksInADirectory(t *testing.T) {
 		{
 			name: "two dots without a ConfigMap",
 			make: func(dir string) {
-				put(t, makeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
-				put(t, dir, "x.yml", "domain: x\n")
+				configtest.Put(t, configtest.MakeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
+				configtest.Put(t, dir, "x.yml", "domain: x\n")
 			},
 			want: []string{"x.yml"},
 			dots: []string{"..v1/rules.yaml", "x.yml"},
@@ -286,13 +291,13 @@ func TestLinksInADirectory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "rules")
-			makeDir(t, dir)
+			configtest.MakeDir(t, dir)
 			c.make(dir)
-			link(t, "rules", filepath.Dir(dir), "way")
+			configtest.Link(t, "rules", filepath.Dir(dir), "way")
 			for _, path := range []string{dir, filepath.Join(filepath.Dir(dir), "way")} {
 				for _, ignore := range []bool{true, false} {
-					s := Default()
-					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, TiersNone
+					s := settings.Default()
+					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, settings.TiersNone
 					g, err := Load(s)
 					if err != nil {
 						t.Fatal(err)
@@ -327,8 +332,8 @@ func TestSettledReading(t *testing.T) {
 		"a file that went":   func(dir string) error { return os.Remove(filepath.Join(dir, "sub", "a.yaml")) },
 	} {
 		dir := t.TempDir()
-		put(t, makeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
-		s := Default()
+		configtest.Put(t, configtest.MakeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
+		s := settings.Default()
 		s.Rules.Path = dir
 		l := &loader{settings: s, paths: []string{dir}}
 		l.readFiles()
@@ -342,25 +347,25 @@ func TestSettledReading(t *testing.T) {
 			t.Errorf("after %s: settled", name)
 		}
 	}
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = t.TempDir()
-	l := &loader{settings: s, paths: []string{s.Rules.Path}, listed: listing{failed: []Problem{{File: "gone"}}}}
+	l := &loader{settings: s, paths: []string{s.Rules.Path}, listed: files.Listing{Failed: []strict.Problem{{File: "gone"}}}}
 	if l.settled() {
 		t.Error("a directory that could not be read, and now can: settled")
 	}
-	if l.readRulesFiles(); l.report.count() != 1 {
-		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.err())
+	if l.readRulesFiles(); l.report.Count() != 1 {
+		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.Err())
 	}
 }
 
 func TestMissingFilesAreAllTold(t *testing.T) {
 	dir := t.TempDir()
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = dir
 	s.Tiers.Path = filepath.Join(dir, "tiers.txt")
 	_, err := Load(s)
 	want := fmt.Sprintf("%[1]s/tiers.txt: no such file or directory\n%[1]s: the directory holds no *.yaml or *.yml file\n", dir)
-	if got := problemsOf(t, err); got != want {
+	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
 	}
 }
@@ -368,9 +373,9 @@ func TestMissingFilesAreAllTold(t *testing.T) {
 // TestUnreadable: every file that cannot be read is told, and nothing is loaded.
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "a.yaml", "domain: a\n")
-	put(t, dir, "latin.yaml", "domain: caf\xe9\n")
-	put(t, dir, "nul.yaml", "domain: \x00\n")
+	configtest.Put(t, dir, "a.yaml", "domain: a\n")
+	configtest.Put(t, dir, "latin.yaml", "domain: caf\xe9\n")
+	configtest.Put(t, dir, "nul.yaml", "domain: \x00\n")
 	for name, target := range map[string]string{"dangling.yaml": "nowhere", "loop.yaml": "loop.yaml"} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -379,17 +384,17 @@ func TestUnreadable(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	put(t, dir, "z.yaml", "")
+	configtest.Put(t, dir, "z.yaml", "")
 	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = dir
 	g, err := Load(s)
 	if g != nil {
 		t.Error("got a generation beside the error")
 	}
-	got := strings.ReplaceAll(problemsOf(t, err), dir+"/", "")
+	got := strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", "")
 	want := "dangling.yaml: no such file or directory\n" +
 		"fifo.yaml: is not a regular file\n" +
 		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
@@ -404,7 +409,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Load(s)
-	if got, want := problemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
+	if got, want := configtest.ProblemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
 		t.Errorf("an empty directory: got %q, want %q", got, want)
 	}
 }
@@ -417,19 +422,19 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 	if err := os.Truncate(large, maxRulesFile+1); err != nil {
 		t.Fatal(err)
 	}
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = large
 	_, err := Load(s)
-	if got, want := problemsOf(t, err), large+": larger than 64 MiB\n"; got != want {
+	if got, want := configtest.ProblemsOf(t, err), large+": larger than 64 MiB\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
 	// All on one line: it would have to be read as one tree.
-	flow := write(t, "tiers.yaml", "{tiers: [free, starter, pro], default: free, subjects: ["+strings.Repeat(" ", 32<<20)+"]}")
-	s = Default()
+	flow := configtest.Write(t, "tiers.yaml", "{tiers: [free, starter, pro], default: free, subjects: ["+strings.Repeat(" ", 32<<20)+"]}")
+	s = settings.Default()
 	s.Tiers.Path = flow
 	_, err = Load(s)
-	if got, want := problemsOf(t, err), flow+": larger than 32 MiB, and its subjects are not a block list, one item after the other at one indentation\n"; got != want {
+	if got, want := configtest.ProblemsOf(t, err), flow+": larger than 32 MiB, and its subjects are not a block list, one item after the other at one indentation\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -437,20 +442,20 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 // TestBrokenTiersDoNotBlameTheRules: what by_tier says cannot be judged when the
 // tiers are not known.
 func TestBrokenTiersDoNotBlameTheRules(t *testing.T) {
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", "tiers: free\ndefault: free\n")
-	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      by_tier: {gold: {window: 1x, requests: 1}}\n")
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", "tiers: free\ndefault: free\n")
+	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      by_tier: {gold: {window: 1x, requests: 1}}\n")
 	_, err := Load(s)
 	want := s.Tiers.Path + ":1: tiers: expected a list, got a text\n" +
 		s.Rules.Path + ":5: descriptors[k].rate_limit.by_tier.gold.window: \"1x\" is not a time: write it like 500ms, 10s, 1h30m, 7d or 1w\n"
-	if got := problemsOf(t, err); got != want {
+	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
 	}
 }
 
 func TestWarnings(t *testing.T) {
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", `domain: d
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - key: api_key
     value: hush
@@ -480,8 +485,8 @@ descriptors:
 
 func TestDigestNamesTheContent(t *testing.T) {
 	digest := func(rules string) string {
-		s := Default()
-		s.Rules.Path = write(t, "rules.yaml", rules)
+		s := settings.Default()
+		s.Rules.Path = configtest.Write(t, "rules.yaml", rules)
 		g, err := Load(s)
 		if err != nil {
 			t.Fatal(err)
@@ -501,8 +506,8 @@ func TestDigestNamesTheContent(t *testing.T) {
 }
 
 func TestTiersSourceNone(t *testing.T) {
-	s := Default()
-	s.Tiers.Source = TiersNone
+	s := settings.Default()
+	s.Tiers.Source = settings.TiersNone
 	s.Tiers.Path = "nowhere"
 	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
 	g, err := Load(s)
@@ -517,17 +522,17 @@ func TestTiersSourceNone(t *testing.T) {
 func TestManyProblemsAreCounted(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("tiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
-	for i := range maxProblems + 5 {
+	for i := range strict.MaxProblems + 5 {
 		fmt.Fprintf(&b, "  - id: s%d\n    tier: gold\n", i)
 	}
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", b.String())
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", b.String())
 	_, err := Load(s)
-	lines := strings.Split(strings.TrimSpace(problemsOf(t, err)), "\n")
-	if got, want := len(lines), maxProblems+1; got != want {
+	lines := strings.Split(strings.TrimSpace(configtest.ProblemsOf(t, err)), "\n")
+	if got, want := len(lines), strict.MaxProblems+1; got != want {
 		t.Fatalf("lines: got %d, want %d", got, want)
 	}
-	if got, want := lines[maxProblems], "and 5 more problems"; got != want {
+	if got, want := lines[strict.MaxProblems], "and 5 more problems"; got != want {
 		t.Errorf("last line: got %q, want %q", got, want)
 	}
 }
@@ -535,9 +540,9 @@ func TestManyProblemsAreCounted(t *testing.T) {
 // loadRules reads a text as rules of the built-in tiers, with pieces of at most
 // group bytes beside each other, or as a whole.
 func loadRules(text []byte, group int) (*Generation, error) {
-	s := Default()
+	s := settings.Default()
 	s.Rules.MergeDomains = true
-	l := loader{settings: s, group: group, rules: []source{{name: "fuzz.yaml", data: text}}, tiers: &source{name: builtInTiers, data: exampleTiers}}
+	l := loader{settings: s, group: group, rules: []files.File{{Name: "fuzz.yaml", Data: text}}, tiers: &files.File{Name: builtInTiers, Data: exampleTiers}}
 	return l.generation()
 }
 
@@ -558,7 +563,7 @@ func samePieces(t interface {
 		if err != nil {
 			continue
 		}
-		if diff := cmp.Diff(tellAll(whole.Rules), tellAll(pieces.Rules)); diff != "" {
+		if diff := cmp.Diff(configtest.TellAll(whole.Rules), configtest.TellAll(pieces.Rules)); diff != "" {
 			t.Fatalf("%s\nrules by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
 		}
 		if diff := cmp.Diff(whole.Places, pieces.Places); diff != "" {
@@ -604,18 +609,18 @@ func TestRulesByPiecesAreThoseOfTheWhole(t *testing.T) {
 
 // TestLargeRules reads a file of several pieces with mistakes in all of them.
 func TestLargeRules(t *testing.T) {
-	text := manyRules("d", 0, 4000)
-	if len(text) < 3*maxGroup {
+	text := configtest.ManyRules("d", 0, 4000)
+	if len(text) < 3*rules.MaxGroup {
 		t.Fatalf("only %d bytes", len(text))
 	}
 	if _, err := samePieces(t, text); err != nil {
 		t.Error(err)
 	}
 	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", string(bad))
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", string(bad))
 	_, err := Load(s)
-	if got, want := strings.Count(problemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
+	if got, want := strings.Count(configtest.ProblemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
 		t.Errorf("got %d problems of units, want %d, at least 50", got, want)
 	}
 	_, _ = samePieces(t, bad)
@@ -625,12 +630,12 @@ func TestLargeRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(g.Warnings), maxProblems+1; got != want {
+	if got, want := len(g.Warnings), strict.MaxProblems+1; got != want {
 		t.Errorf("got %d warnings, want %d", got, want)
 	}
 
 	// Too large for one tree, but with the line ends of Windows.
-	s.Rules.Path = write(t, "rules.yaml", "domain: d\r\n"+strings.Repeat("# comment\r\n", (8<<20)/10)+"descriptors:\r\n- key: a\r\n")
+	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\r\n"+strings.Repeat("# comment\r\n", (8<<20)/10)+"descriptors:\r\n- key: a\r\n")
 	if _, err := Load(s); err != nil {
 		t.Error(err)
 	}
@@ -638,17 +643,17 @@ func TestLargeRules(t *testing.T) {
 
 // TestTreesAreBounded: what cannot be cut is not read as one tree of any size.
 func TestTreesAreBounded(t *testing.T) {
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", "domain: &a d\n"+strings.Repeat("#", (8<<20)))
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: &a d\n"+strings.Repeat("#", (8<<20)))
 	_, err := Load(s)
 	want := s.Rules.Path + ": larger than 8 MiB, and its descriptors are not a block list, one item after the other at one indentation, without anchors\n"
-	if got := problemsOf(t, err); got != want {
+	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n- key: a\n- key: b\n  # "+strings.Repeat("x", (8<<20))+"\n  value: c\n")
+	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors:\n- key: a\n- key: b\n  # "+strings.Repeat("x", (8<<20))+"\n  value: c\n")
 	_, err = Load(s)
 	want = s.Rules.Path + ":4: descriptors[1]: with those below it this descriptor is larger than 8 MiB: spread them over several, or over domains\n"
-	if got := problemsOf(t, err); got != want {
+	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -656,7 +661,7 @@ func TestTreesAreBounded(t *testing.T) {
 // FuzzRules reads any bytes as a rules file, by pieces and as a whole, which must
 // give the same: problems or a generation, never a panic.
 func FuzzRules(f *testing.F) {
-	seed(f, "rules/testdata/*/rules-*.yaml")
+	configtest.Seed(f, "rules/testdata/*/rules-*.yaml")
 	f.Add(exampleRules)
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
@@ -664,7 +669,7 @@ func FuzzRules(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g, err := samePieces(t, data)
 		if err != nil {
-			checkProblems(t, err)
+			configtest.CheckProblems(t, err)
 			return
 		}
 		if len(g.Rules.Domains()) == 0 {
@@ -692,8 +697,8 @@ func FuzzRules(f *testing.F) {
 // TestNamesMadeFromPathsCanBeTheSame warns where headers and metrics could not
 // tell two rules apart.
 func TestNamesMadeFromPathsCanBeTheSame(t *testing.T) {
-	s := Default()
-	s.Tiers.Source = TiersNone
+	s := settings.Default()
+	s.Tiers.Source = settings.TiersNone
 	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(s.Rules.Path, []byte(`domain: d
 descriptors:
@@ -736,8 +741,8 @@ func TestTiersInDocs(t *testing.T) {
 		t.Errorf("only %d examples were found", len(examples))
 	}
 	for _, e := range examples {
-		s := Default()
-		s.Tiers.Path = write(t, "tiers.yaml", string(e[1]))
+		s := settings.Default()
+		s.Tiers.Path = configtest.Write(t, "tiers.yaml", string(e[1]))
 		if _, err := Load(s); err != nil {
 			t.Errorf("%s\n%s", e[1], err)
 		}

@@ -2,6 +2,10 @@ package config
 
 import (
 	"fmt"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"io"
 	"reflect"
 	"slices"
@@ -54,7 +58,7 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 // begin returns enough of a file to recognise it, or nothing if it cannot be read,
 // which Load reports.
 func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
-	if path == Stdin {
+	if path == files.Stdin {
 		data, err := io.ReadAll(io.LimitReader(stdin, maxTiersFile+1))
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)
@@ -62,7 +66,7 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 		in.stdin = data
 		return data[:min(len(data), maxKind)], nil
 	}
-	f, _, err := openRegular(path)
+	f, _, err := files.Open(path)
 	if err != nil {
 		return nil, nil
 	}
@@ -86,7 +90,7 @@ const (
 
 // kindOfFile recognises a file by the keys at its top, also if it is not valid.
 func kindOfFile(data []byte) int {
-	keys, mappings := topKeys(data)
+	keys, mappings := strict.TopKeys(data)
 	section := slices.Contains(mappings, "tiers") // of settings
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
@@ -98,32 +102,32 @@ func kindOfFile(data []byte) int {
 		return tiersFile
 	case has("tiers") && !section && len(keys) == 1:
 		return tiersFile
-	case slices.ContainsFunc(KeysOf(reflect.TypeFor[Settings]()), func(k Key) bool { return has(k.Name) }):
+	case slices.ContainsFunc(strict.KeysOf(reflect.TypeFor[settings.Settings]()), func(k strict.Key) bool { return has(k.Name) }):
 		return settingsFile
 	}
 	return rulesFile
 }
 
 // LoadSettings is [LoadSettings] for the settings file of the input.
-func (in *Input) LoadSettings(environ []string) (Settings, error) {
-	if in.Settings != Stdin {
-		return LoadSettings(in.Settings, environ)
+func (in *Input) LoadSettings(environ []string) (settings.Settings, error) {
+	if in.Settings != files.Stdin {
+		return settings.Load(in.Settings, environ)
 	}
-	return ParseSettings(Stdin, in.stdin, environ)
+	return settings.Parse(files.Stdin, in.stdin, environ)
 }
 
 // Load is [Load] for the files of the input. A tiers file alone is checked without
 // rules, since the built-in ones name tiers of their own.
-func (in *Input) Load(s Settings) (*Generation, error) {
+func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if in.Tiers != "" {
 		s.Tiers.Path = in.Tiers
-		if s.Tiers.Source == TiersNone {
-			s.Tiers.Source = TiersFile
+		if s.Tiers.Source == settings.TiersNone {
+			s.Tiers.Source = settings.TiersFile
 		}
 	}
 	paths := in.Rules
 	if paths == nil && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == "", group: maxGroup})
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == "", group: rules.MaxGroup})
 }

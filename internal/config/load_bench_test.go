@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,7 +19,7 @@ const envLoadOnce = "SLIDEGATE_TEST_LOAD_ONCE"
 // loadOnce prints the seconds that the load took and those of processors, the
 // growth of the peak of memory in bytes, and the number of rules.
 func loadOnce(dir string) {
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = dir
 	before, cpu, start := peakMemory(), processorTime(), time.Now()
 	g, err := Load(s)
@@ -60,9 +62,9 @@ func BenchmarkLoad100k(b *testing.B) {
 			dir := b.TempDir()
 			size := 0
 			for i := range files {
-				data := manyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)
+				data := configtest.ManyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)
 				size += len(data)
-				put(b, dir, fmt.Sprintf("%02d.yaml", i), string(data))
+				configtest.Put(b, dir, fmt.Sprintf("%02d.yaml", i), string(data))
 			}
 			var seconds, processor, peak float64
 			for b.Loop() {
@@ -91,8 +93,8 @@ func BenchmarkLoad100k(b *testing.B) {
 
 // BenchmarkLoadHere loads 10,000 rules in this process, for profiles.
 func BenchmarkLoadHere(b *testing.B) {
-	s := Default()
-	s.Rules.Path = write(b, "rules.yaml", string(manyRules("d", 0, 10_000)))
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(b, "rules.yaml", string(configtest.ManyRules("d", 0, 10_000)))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Load(s); err != nil {

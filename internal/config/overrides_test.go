@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
@@ -16,8 +18,8 @@ import (
 // TestOverridesAndLabels of subjects that are read as nodes, beside those that are
 // read as lines.
 func TestOverridesAndLabels(t *testing.T) {
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", `domain: d
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - key: api_key
     rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}
@@ -25,7 +27,7 @@ descriptors:
     quota_mode: true
     rate_limit: {name: quota, unit: minute, requests_per_unit: 1}
 `)
-	s.Tiers.Path = write(t, "tiers.yaml", `tiers: [free]
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free]
 default: free
 subjects:
   - id: plain
@@ -67,27 +69,27 @@ subjects:
 		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
 		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: this does not count",
 	}
-	if diff := cmp.Diff(want, texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
+	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
 
 // TestSubjectsElsewhere: with other sources the file has the names and the default.
 func TestSubjectsElsewhere(t *testing.T) {
-	rules := write(t, "rules.yaml", `domain: d
+	rules := configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - key: api_key
     rate_limit: {by_tier: {pro: {unit: day, requests_per_unit: 2}, default: {unit: day, requests_per_unit: 1}}}
 `)
 	names := "tiers: [basic, pro]\ndefault: basic\n"
-	for _, source := range []string{TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP} {
-		s := Default()
+	for _, source := range []string{settings.TiersInHeader, settings.TiersInRedis, settings.TiersInPostgres, settings.TiersOverHTTP} {
+		s := settings.Default()
 		s.Tiers.Source, s.Tiers.TrustedEntry = source, "plan"
 		s.Rules.Path = rules
 		load := func(tiers string) (*Generation, error) {
 			s.Tiers.Path = ""
 			if tiers != "" {
-				s.Tiers.Path = write(t, "tiers.yaml", tiers)
+				s.Tiers.Path = configtest.Write(t, "tiers.yaml", tiers)
 			}
 			return Load(s)
 		}
@@ -108,17 +110,17 @@ descriptors:
 		for _, subjects := range []string{"subjects:\n  - id: acme\n", "subjects: [{id: acme}]\n", "subjects:\n  - id: [\n      acme]\n  - nonsense: 1\n"} {
 			_, err := load(names + subjects)
 			want := fmt.Sprintf("%s:3: subjects: subjects come from tiers.source %s: this file has the names of the tiers and the default alone\n", s.Tiers.Path, source)
-			if got := problemsOf(t, err); got != want {
+			if got := configtest.ProblemsOf(t, err); got != want {
 				t.Errorf("%s, %q: got %s, want %s", source, subjects, got, want)
 			}
 		}
 		// The names count.
-		if _, err := load("tiers: [basic]\ndefault: basic\n"); !strings.Contains(problemsOf(t, err), `unknown tier "pro"`) {
+		if _, err := load("tiers: [basic]\ndefault: basic\n"); !strings.Contains(configtest.ProblemsOf(t, err), `unknown tier "pro"`) {
 			t.Errorf("%s: got %v, want an unknown tier", source, err)
 		}
 		l := loader{settings: s}
 		who := l.identity(nil, nil)
-		if who.TrustedEntry != "plan" || who.EachUnknownKey != (source == TiersInHeader) {
+		if who.TrustedEntry != "plan" || who.EachUnknownKey != (source == settings.TiersInHeader) {
 			t.Errorf("%s: got %+v", source, who)
 		}
 	}
@@ -128,8 +130,8 @@ descriptors:
 func TestPreviousSecretOfSettings(t *testing.T) {
 	old, now := tier.NewSecrets(nil, []byte("0123456789abcdef")), tier.NewSecrets(nil, []byte("0123456789ABCDEF"))
 	unkeyed := tier.NewSecrets(nil, nil)
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", fmt.Sprintf(`tiers: [free, starter, pro]
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", fmt.Sprintf(`tiers: [free, starter, pro]
 default: free
 subjects:
   - {id: old, keys: [{sha256: %s}]}
@@ -137,13 +139,13 @@ subjects:
   - {id: unkeyed, keys: [{sha256: %s}]}
 `, old.Digest("old"), now.Digest("now"), unkeyed.Digest("unkeyed")))
 	for _, c := range []struct {
-		secrets Secrets
+		secrets settings.Secrets
 		want    string
 	}{
-		{Secrets{Key: "0123456789ABCDEF"}, "now"},
-		{Secrets{Key: "0123456789ABCDEF", PreviousKey: "0123456789abcdef"}, "old now"},
-		{Secrets{Key: "0123456789ABCDEF", PreviousUnkeyed: true}, "now unkeyed"},
-		{Secrets{PreviousKey: "0123456789abcdef"}, "old unkeyed"},
+		{settings.Secrets{Key: "0123456789ABCDEF"}, "now"},
+		{settings.Secrets{Key: "0123456789ABCDEF", PreviousKey: "0123456789abcdef"}, "old now"},
+		{settings.Secrets{Key: "0123456789ABCDEF", PreviousUnkeyed: true}, "now unkeyed"},
+		{settings.Secrets{PreviousKey: "0123456789abcdef"}, "old unkeyed"},
 	} {
 		s.Secrets = c.secrets
 		g, err := Load(s)
@@ -165,8 +167,8 @@ subjects:
 // TestOneKeyInSettings: a tiers file and requests have one digest of a key, and the
 // scheme Basic holds a key if authz.credentials says so.
 func TestOneKeyInSettings(t *testing.T) {
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", `tiers: [free, starter, pro]
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free, starter, pro]
 default: free
 subjects:
   - {id: acme, keys: [{plain: " Bearer k1\t"}, {plain: k2}]}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/unary"
 )
@@ -51,7 +51,7 @@ type adapter interface {
 
 // A transport is what a gRPC server is made of, whichever it is.
 type transport struct {
-	settings config.GRPC
+	settings settings.GRPC
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections, which grpc-go does not count
@@ -70,7 +70,7 @@ func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Serv
 		}
 		healthv1.RegisterHealthServer(server, h)
 	}
-	if t.settings.Transport != config.TransportUnary {
+	if t.settings.Transport != settings.TransportUnary {
 		server := t.standard()
 		register(server)
 		reflection.Register(server)

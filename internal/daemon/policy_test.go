@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -17,7 +17,7 @@ import (
 // what /healthcheck says of it.
 func (o *opened) warnings() (logged int, page []string) {
 	logged = o.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("maxmemory-policy").Len()
-	p := &probes{store: config.StoreRedis, state: o.state}
+	p := &probes{store: settings.StoreRedis, state: o.state}
 	w := httptest.NewRecorder()
 	p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
 	for line := range strings.Lines(w.Body.String()) {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 const (
@@ -42,14 +42,14 @@ const (
 // A redisServer is how the settings at a path name servers, and how long a call to
 // them may take.
 type redisServer struct {
-	config.Redis
+	settings.Redis
 	at        string
 	timeout   time.Duration
 	connected func() // called while a connection is made
 }
 
 // storeServer is the Redis of the store.
-func storeServer(s config.Store) redisServer {
+func storeServer(s settings.Store) redisServer {
 	return redisServer{Redis: s.Redis, at: "store.redis", timeout: s.Timeout, connected: func() {}}
 }
 
@@ -85,7 +85,7 @@ func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) 
 	}
 
 	switch servers.Topology {
-	case config.RedisCluster:
+	case settings.RedisCluster:
 		c := o.Cluster()
 		// The policies ask the server for COMMAND, some 100 kB which our user need
 		// not be allowed to see, in the middle of a call, to learn where commands go
@@ -93,7 +93,7 @@ func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) 
 		c.DisableRoutingPolicies = true
 		c.ClusterStateReloadInterval = reloadInterval
 		return redis.NewClusterClient(c), nil
-	case config.RedisSentinel:
+	case settings.RedisSentinel:
 		sentinel, err := newLogin(r.at+".sentinel_password_file", r.SentinelUsername, r.SentinelPassword, r.SentinelPasswordFile, log)
 		if err != nil {
 			return nil, err
@@ -113,7 +113,7 @@ func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) 
 }
 
 // redisOptions are the options of every topology.
-func redisOptions(r redisServer, servers *config.RedisServers) *redis.UniversalOptions {
+func redisOptions(r redisServer, servers *settings.RedisServers) *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
 		Addrs:      servers.Addresses,
 		MasterName: servers.Master,
@@ -170,7 +170,7 @@ func redisOptions(r redisServer, servers *config.RedisServers) *redis.UniversalO
 	if servers.Socket != "" {
 		o.Addrs = []string{servers.Socket} // the slash makes it a unix socket
 	}
-	if servers.Topology == config.RedisSentinel {
+	if servers.Topology == settings.RedisSentinel {
 		o.DialTimeout *= failoverDials
 	}
 	if o.PoolSize == 0 {
@@ -182,18 +182,18 @@ func redisOptions(r redisServer, servers *config.RedisServers) *redis.UniversalO
 // A login is a user and a password, which may come from a file that changes.
 type login struct {
 	user     string
-	password config.Secret
-	file     *reread[config.Secret] // nil: password
+	password settings.Secret
+	file     *reread[settings.Secret] // nil: password
 }
 
-func newLogin(setting, user string, password config.Secret, file string, log *zap.Logger) (*login, error) {
+func newLogin(setting, user string, password settings.Secret, file string, log *zap.Logger) (*login, error) {
 	l := &login{user: user, password: password}
 	if file == "" {
 		return l, nil
 	}
 	var err error
-	l.file, err = newReread(setting, []string{file}, func() (config.Secret, error) {
-		password, err := config.ReadPassword(file)
+	l.file, err = newReread(setting, []string{file}, func() (settings.Secret, error) {
+		password, err := settings.ReadPassword(file)
 		if err != nil {
 			return "", fmt.Errorf("%s: %s: %w", setting, file, err)
 		}

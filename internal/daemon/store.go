@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -22,11 +22,11 @@ import (
 
 // openStore returns the store of the settings. Redis need not be there yet. What
 // a store tells of single logs goes to sampledLog.
-func openStore(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
+func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
 	switch s.Store.Type {
-	case config.StoreMemory:
+	case settings.StoreMemory:
 		return openMemory(s.Store.Memory, log)
-	case config.StoreRedis:
+	case settings.StoreRedis:
 		return openRedis(ctx, s, m, log, sampledLog)
 	default:
 		return nil, fmt.Errorf("store.type: unknown store %q", s.Store.Type)
@@ -81,7 +81,7 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 }
 
 // openRedis returns a store in Redis.
-func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
+func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
 	server := storeServer(s.Store)
@@ -136,8 +136,8 @@ const refundsChannel = "refunds"
 
 // masterName is what the one server of a Sentinel set is called: it has no address
 // of its own. Others are called by theirs.
-func masterName(url config.URL) string {
-	if servers, _ := url.Servers(); servers.Topology == config.RedisSentinel {
+func masterName(url settings.URL) string {
+	if servers, _ := url.Servers(); servers.Topology == settings.RedisSentinel {
 		return "master " + servers.Master
 	}
 	return ""

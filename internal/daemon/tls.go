@@ -8,14 +8,14 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // serverTLS returns how gRPC listeners speak TLS, or nil if they do not. Each
 // handshake uses what the files hold then, or held when they could be read last,
 // which log is told. It is for connections over TCP: who reaches a unix socket is
 // on this machine, and its file says who may.
-func serverTLS(s config.GRPC, log *zap.Logger) (*tls.Config, error) {
+func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 	if !s.TLS.On() {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -27,22 +27,22 @@ import (
 type opened struct {
 	*redisStore
 	t        *testing.T
-	settings config.Settings
+	settings settings.Settings
 	logs     *observer.ObservedLogs
 }
 
 // redisSettings have timeouts that end nothing but what hangs.
-func redisSettings(url string) config.Settings {
-	s := config.Default()
-	s.Store.Type = config.StoreRedis
+func redisSettings(url string) settings.Settings {
+	s := settings.Default()
+	s.Store.Type = settings.StoreRedis
 	s.Store.Timeout = 20 * time.Second
-	s.Store.Redis.URL = config.URL(url)
+	s.Store.Redis.URL = settings.URL(url)
 	s.Store.Redis.DialTimeout = 20 * time.Second
 	return s
 }
 
 // open opens the store of settings that rls would take.
-func open(t *testing.T, s config.Settings) *opened {
+func open(t *testing.T, s settings.Settings) *opened {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	log := zap.New(core)
@@ -199,7 +199,7 @@ func TestRedisCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o.settings.Store.Redis.URL = config.URL(strings.Replace(string(o.settings.Store.Redis.URL), "rls:", "support:", 1))
+	o.settings.Store.Redis.URL = settings.URL(strings.Replace(string(o.settings.Store.Redis.URL), "rls:", "support:", 1))
 	o.takes("{k1}", 8)
 	o.takes("{k2}", 8)
 	o.inspects("{k1}")
@@ -389,10 +389,10 @@ func TestTLSNames(t *testing.T) {
 	s.Store.Redis.TLS.ServerName = "localhost"
 	open(t, s).takes("k", 9)
 
-	for what, change := range map[string]func(*config.Redis){
-		"not its name":      func(r *config.Redis) { r.TLS.ServerName = "elsewhere" },
-		"unknown authority": func(r *config.Redis) { r.TLS.CAFile = "" },
-		"no certificate":    func(r *config.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
+	for what, change := range map[string]func(*settings.Redis){
+		"not its name":      func(r *settings.Redis) { r.TLS.ServerName = "elsewhere" },
+		"unknown authority": func(r *settings.Redis) { r.TLS.CAFile = "" },
+		"no certificate":    func(r *settings.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
 	} {
 		bad := s
 		change(&bad.Store.Redis)

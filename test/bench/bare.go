@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // streamWorkers is as many as the service has; see internal/daemon.
@@ -84,7 +84,7 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 	}
 	// The same options as the service has: what is compared is what it does with a
 	// call, not how gRPC is set up.
-	s := config.Default().GRPC
+	s := settings.Default().GRPC
 	server := grpc.NewServer(
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(s.MaxMessageBytes),

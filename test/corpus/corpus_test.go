@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -149,7 +150,7 @@ type stage struct {
 }
 
 // load reads a generation. Its warnings are lines.
-func (s *stage) load(name string) (*config.Generation, config.Settings, string) {
+func (s *stage) load(name string) (*config.Generation, settings.Settings, string) {
 	t := s.t
 	t.Helper()
 	dir := t.TempDir()
@@ -172,15 +173,15 @@ func (s *stage) load(name string) (*config.Generation, config.Settings, string) 
 			t.Fatal(err)
 		}
 	}
-	settings, err := config.LoadSettings(settingsPath, nil)
+	loaded, err := settings.Load(settingsPath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings.Rules.Path, settings.Tiers.Path = rules, tiersPath
+	loaded.Rules.Path, loaded.Tiers.Path = rules, tiersPath
 	if tiersPath == "" {
-		settings.Tiers.Source = config.TiersNone
+		loaded.Tiers.Source = settings.TiersNone
 	}
-	generation, err := config.Load(settings)
+	generation, err := config.Load(loaded)
 	if err != nil {
 		t.Fatalf("it does not load:\n%v", strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
@@ -188,11 +189,11 @@ func (s *stage) load(name string) (*config.Generation, config.Settings, string) 
 	for _, w := range generation.Warnings {
 		b.WriteString(strings.ReplaceAll(strings.ReplaceAll(w.String(), rules+"/", ""), dir+"/", "") + "\n")
 	}
-	return generation, settings, b.String()
+	return generation, loaded, b.String()
 }
 
 // start serves a generation until the test ends.
-func (s *stage) start(g *config.Generation, settings config.Settings) {
+func (s *stage) start(g *config.Generation, settings settings.Settings) {
 	t := s.t
 	t.Helper()
 	clock := memstore.Options{
