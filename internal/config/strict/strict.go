@@ -275,9 +275,9 @@ func (b *Blankable) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 
 // Ordered is a mapping with keys of the operator's choice, in the order of the
 // file.
-type Ordered[T any] []entry[T]
+type Ordered[T any] []Entry[T]
 
-type entry[T any] struct {
+type Entry[T any] struct {
 	Spot
 	Key   string
 	Value T
@@ -292,7 +292,7 @@ func (o *Ordered[T]) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 		if d.HideValues {
 			at.Name, at.Index = "", i
 		}
-		*o = append(*o, entry[T]{Spot: d.Spot(kv.key, at), Key: kv.name})
+		*o = append(*o, Entry[T]{Spot: d.Spot(kv.key, at), Key: kv.name})
 		d.pair(kv, reflect.ValueOf(&(*o)[len(*o)-1].Value).Elem(), at)
 	}
 }
