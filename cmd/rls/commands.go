@@ -118,11 +118,11 @@ func (h healthcheckCmd) Run(c *cli) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	target := address
-	if !isSocket(address) {
+	target := string(address)
+	if !address.IsSocket() {
 		// Dialled as it is, within the deadline: gRPC's own resolver would ask DNS
 		// first, which a container without a way out waits for.
-		target = "passthrough:///" + address
+		target = "passthrough:///" + string(address)
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(secure))
 	if err != nil {
@@ -131,7 +131,7 @@ func (h healthcheckCmd) Run(c *cli) error {
 	defer conn.Close()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	switch {
-	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !isSocket(address):
+	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !address.IsSocket():
 		// That a certificate is refused is often seen as a broken pipe: TLS 1.3 lets a
 		// client write before it is told.
 		return fmt.Errorf("healthcheck: %s: %w (grpc.tls.cert_file has to be good for a client, too, or grpc.address to have a unix socket)", address, err)
@@ -145,10 +145,10 @@ func (h healthcheckCmd) Run(c *cli) error {
 }
 
 // way says how the service of these settings is reached from its own machine.
-func way(s settings.GRPC) (address string, secure credentials.TransportCredentials, err error) {
+func way(s settings.GRPC) (address settings.Address, secure credentials.TransportCredentials, err error) {
 	address, secure = s.Address[0], insecure.NewCredentials()
 	if s.TLS.On() {
-		if i := slices.IndexFunc(s.Address, isSocket); i >= 0 {
+		if i := slices.IndexFunc(s.Address, settings.Address.IsSocket); i >= 0 {
 			return s.Address[i], secure, nil
 		}
 		own, err := s.TLS.Config("grpc.tls")
@@ -164,10 +164,8 @@ func way(s settings.GRPC) (address string, secure credentials.TransportCredentia
 			InsecureSkipVerify: true, //nolint:gosec // see above
 		})
 	}
-	if strings.HasPrefix(address, ":") {
+	if strings.HasPrefix(string(address), ":") {
 		address = "127.0.0.1" + address
 	}
 	return address, secure, nil
 }
-
-func isSocket(address string) bool { return strings.HasPrefix(address, "unix:") }

@@ -173,7 +173,7 @@ func (a adminPort) url(c *cli) (string, error) {
 	if s.Admin.Address == "" {
 		return "", usage("admin.address is off: name the admin port of a service by --admin")
 	}
-	return adminURL(s.Admin.Address)
+	return adminURL(string(s.Admin.Address))
 }
 
 // adminURL returns where a service is asked from here: at a URL, or at the address

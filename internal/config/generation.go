@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"reflect"
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/config/files"
@@ -240,7 +241,7 @@ func (l *loader) warnOfIdleSource() {
 		source string
 		set    bool
 	}{
-		{settings.TiersInRedis, t.Redis != d.Redis},
+		{settings.TiersInRedis, !reflect.DeepEqual(t.Redis, d.Redis)},
 		{settings.TiersInPostgres, t.Postgres != d.Postgres},
 		{settings.TiersOverHTTP, t.HTTP != d.HTTP},
 	} {

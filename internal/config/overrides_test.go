@@ -178,7 +178,10 @@ subjects:
 		"bearer":       {"k1", "bearer k1", " ApiKey\tk1", "k2 "},
 		"bearer basic": {"k1", "bearer k1", " ApiKey\tk1", "k2 ", pair, strings.ToUpper(pair[:5]) + " " + pair[5:] + " "},
 	} {
-		s.Authz.Credentials = strings.Fields(credentials)
+		s.Authz.Credentials = nil
+		for kind := range strings.FieldsSeq(credentials) {
+			s.Authz.Credentials = append(s.Authz.Credentials, settings.Credential{Kind: kind})
+		}
 		g, err := Load(s)
 		if err != nil {
 			t.Fatal(err)

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -27,21 +25,13 @@ var addressSources = map[string]extauthz.AddressFrom{
 	settings.AddressForwardedFor: extauthz.ForwardedFor,
 }
 
-// authorizationOptions adds what the settings say to o.
-func authorizationOptions(a settings.Authz, o extauthz.Options) (extauthz.Options, error) {
-	for _, text := range a.Credentials {
-		c, err := settings.ParseCredential(text)
-		if err != nil {
-			return o, fmt.Errorf("authz.credentials: %w", err)
-		}
+// authorizationOptions returns o with what the settings say.
+func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options {
+	for _, c := range a.Credentials {
 		o.Credentials = append(o.Credentials, extauthz.Credential{Kind: credentialKinds[c.Kind], Name: c.Name})
 	}
-	for _, text := range a.LabelHeaders {
-		l, err := settings.ParseLabelHeader(text)
-		if err != nil {
-			return o, fmt.Errorf("authz.label_headers: %w", err)
-		}
-		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: l.Header, Label: l.Label})
+	for _, h := range a.LabelHeaders {
+		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: h.Header, Label: h.Label})
 	}
 	o.RemoveCredential = a.RemoveCredential
 	o.Realm = a.Realm
@@ -50,7 +40,7 @@ func authorizationOptions(a settings.Authz, o extauthz.Options) (extauthz.Option
 	o.RateLimitRule = a.RateLimitRule
 	o.Address = extauthz.AddressRule{From: addressSources[a.Address], Hops: a.Hops}
 	o.IPv6Prefix = a.IPv6Prefix
-	return o, nil
+	return o
 }
 
 // authorizationMeters counts the results of authorization.

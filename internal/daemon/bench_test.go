@@ -95,7 +95,7 @@ func BenchmarkCall(b *testing.B) {
 func serveBenchmark(b *testing.B, transport string) string {
 	b.Helper()
 	s := settings.Default()
-	s.GRPC.Address, s.GRPC.Transport = []string{"127.0.0.1:0"}, transport
+	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
 	for path, text := range map[string]string{s.Rules.Path: benchRules, s.Tiers.Path: benchTiers} {

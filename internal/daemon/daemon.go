@@ -132,14 +132,10 @@ func Run(ctx context.Context, s settings.Settings, o Options) error {
 	service := ratelimit.NewService(ratelimit.Options{
 		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
 	})
-	authorize, err := authorizationOptions(s.Authz, extauthz.Options{
+	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: decider, Subjects: options.Subjects, Secrets: generation.Secrets, Headers: render,
 		Meters: newAuthorizationMeters(registry, m), Log: sampledLog, PlainKeys: plainKeys,
-	})
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	authorization := extauthz.NewService(authorize)
+	}))
 	transport := transport{settings: s.GRPC, secure: secure, calls: calls{m, o.Log}}
 	if s.GRPC.Transport == settings.TransportUnary {
 		transport.meters = metrics.NewTransport(registry)

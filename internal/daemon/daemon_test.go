@@ -53,11 +53,21 @@ type service struct {
 func testSettings(t *testing.T) settings.Settings {
 	t.Helper()
 	s := settings.Default()
-	s.GRPC.Address = []string{"127.0.0.1:0"}
+	s.GRPC.Address = []settings.Address{"127.0.0.1:0"}
 	s.HTTP.Address = "127.0.0.1:0"
 	s.Admin.Address = "127.0.0.1:0"
 	s.Drain.Delay = 0
 	return s
+}
+
+// redisURL returns the URL of the store's Redis.
+func redisURL(t testing.TB, text string) settings.RedisURL {
+	t.Helper()
+	s, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Store.Redis.URL
 }
 
 // onEachTransport runs a test with the settings for each transport.
@@ -272,13 +282,13 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for setting, put := range map[string]func(*settings.Settings, string){
-		"grpc.address":  func(s *settings.Settings, a string) { s.GRPC.Address = []string{a} },
-		"http.address":  func(s *settings.Settings, a string) { s.HTTP.Address = a },
-		"admin.address": func(s *settings.Settings, a string) { s.Admin.Address = a },
+	for setting, put := range map[string]func(*settings.Settings, settings.Address){
+		"grpc.address":  func(s *settings.Settings, a settings.Address) { s.GRPC.Address = []settings.Address{a} },
+		"http.address":  func(s *settings.Settings, a settings.Address) { s.HTTP.Address = a },
+		"admin.address": func(s *settings.Settings, a settings.Address) { s.Admin.Address = a },
 	} {
 		s := testSettings(t)
-		put(&s, taken.Addr().String())
+		put(&s, settings.Address(taken.Addr().String()))
 		err := Run(t.Context(), s, Options{Log: zap.NewNop()})
 		want := setting + ": " + taken.Addr().String() + " is in use"
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -299,7 +309,7 @@ func testUnixSocket(t *testing.T, s settings.Settings) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = dead.Close()
 
-	s.GRPC.Address = []string{"unix://" + path, "127.0.0.1:0"}
+	s.GRPC.Address = []settings.Address{settings.Address("unix://" + path), "127.0.0.1:0"}
 	s.GRPC.SocketMode = 0o600
 	r := start(t, s)
 	if r.GRPC[0] != "unix://"+path || len(r.GRPC) != 2 {
@@ -338,14 +348,14 @@ func testUnixSocket(t *testing.T, s settings.Settings) {
 // place: the file is the other's now.
 func TestSocketOfASuccessor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "grpc.sock")
-	old, err := listen("grpc.address", "unix://"+path, 0o600)
+	old, err := listen("grpc.address", settings.Address("unix://"+path), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := listen("grpc.address", "unix://"+path, 0o600)
+	next, err := listen("grpc.address", settings.Address("unix://"+path), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +379,7 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if l, err := listen("grpc.address", "unix://"+path, 0o600); err == nil || !strings.Contains(err.Error(), "cannot tell") {
+	if l, err := listen("grpc.address", settings.Address("unix://"+path), 0o600); err == nil || !strings.Contains(err.Error(), "cannot tell") {
 		t.Errorf("listen = %v, %v, want it refused", l, err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -442,7 +452,7 @@ descriptors:
 	}
 	s.Rules.Path = path
 	s.Store.Type = settings.StoreRedis
-	s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
+	s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // nobody listens there
 	r := start(t, s)
 	const ok, over = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	for _, tt := range []struct {
@@ -682,7 +692,7 @@ func TestStoreOnError(t *testing.T) {
 		s.Rules.Path = path
 		s.Store.OnError = choice
 		s.Store.Type = settings.StoreRedis
-		s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
+		s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // nobody listens there
 		r := start(t, s)
 		for _, request := range []string{demo, strings.Replace(demo, `"descriptors":[{`, `"descriptors":[{"limit":{"requests_per_unit":1,"unit":"DAY"},`, 1)} {
 			var got []any
@@ -712,7 +722,7 @@ func testRedisUnreachable(t *testing.T, s settings.Settings) {
 	_ = l.Close()
 	s.Store.Type = settings.StoreRedis
 	s.Store.OnError = "report"
-	s.Store.Redis.URL = settings.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
+	s.Store.Redis.URL = redisURL(t, "redis://user:hunter2hunter2@"+l.Addr().String()+"/0")
 	r := start(t, s)
 	for range redisstore.DefaultFailures + 2 {
 		if _, err := r.ask(demo); status.Code(err) != codes.Unavailable {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -29,7 +30,7 @@ func Inspect(ctx context.Context, s settings.Settings, key string, entries int, 
 	s.Store.Timeout, s.Store.Redis.DialTimeout = inspectTimeout, inspectTimeout
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	client, err := redisClient(storeServer(s.Store), zap.NewNop())
+	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestInspect(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	s := settings.Default()
 	s.Store.Type = settings.StoreRedis
-	s.Store.Redis.URL = settings.URL("redis://" + addr)
+	s.Store.Redis.URL = redisURL(t, "redis://"+addr)
 
 	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:"})
 	d := make([]window.Decision, 1)
@@ -78,7 +78,7 @@ func TestInspect(t *testing.T) {
 	if err := client.Do(t.Context(), acl...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.Store.Redis.URL = settings.URL("redis://support:pw@" + addr)
+	s.Store.Redis.URL = redisURL(t, "redis://support:pw@"+addr)
 	if err := Inspect(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
 		t.Errorf("as the user of the docs: %v", err)
 	}

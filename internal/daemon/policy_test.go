@@ -61,7 +61,7 @@ func TestPolicy(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := open(t, redisSettings(c.url))
+			o := open(t, redisSettings(t, c.url))
 			all := len(c.masters())
 			policies := func(want string) func() bool {
 				return func() bool {
@@ -92,7 +92,7 @@ func TestPolicy(t *testing.T) {
 		})
 	}
 	t.Run("sentinel, another master", func(t *testing.T) {
-		o := open(t, redisSettings("redis-sentinel://"+strings.Join(sentinels.Sentinels(), ",")+"/"+sentinels.MasterName()))
+		o := open(t, redisSettings(t, "redis-sentinel://"+strings.Join(sentinels.Sentinels(), ",")+"/"+sentinels.MasterName()))
 		waitFor(t, "the policy", func() bool { return o.Stats().Nodes[0].Policy == redisstore.NoEviction })
 		master := sentinels.Master()
 		set(t, "allkeys-lru", sentinels.Replicas()...)
@@ -109,7 +109,7 @@ func TestPolicy(t *testing.T) {
 // warning, which says what to grant, and decisions all the same.
 func TestPolicyThatIsNotTold(t *testing.T) {
 	server := servers.StartRedis(t, "--user", "rls", "on", ">pw", "~*", "&*", "+@all", "-info")
-	o := open(t, redisSettings("redis://rls:pw@"+server.Addr()))
+	o := open(t, redisSettings(t, "redis://rls:pw@"+server.Addr()))
 	o.takes("k", 9)
 	refused := func() int { return o.logs.FilterMessageSnippet("grant the user +info").Len() }
 	waitFor(t, "the warning", func() bool { return refused() == 1 })

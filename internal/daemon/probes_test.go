@@ -68,13 +68,14 @@ func TestProbes(t *testing.T) {
 }
 
 func TestMasterName(t *testing.T) {
-	for url, want := range map[settings.URL]string{
+	for url, want := range map[string]string{
 		"redis://u:hush@h":           "",
 		"redis-sentinel://h,i/main":  "master main",
 		"rediss-cluster://u:hush@h1": "",
 	} {
-		if got := masterName(url); got != want {
-			t.Errorf("%s: %q, want %q", url.Reveal(), got, want)
+		at := redisURL(t, url)
+		if got := masterName(&at); got != want {
+			t.Errorf("%s: %q, want %q", url, got, want)
 		}
 	}
 }
@@ -86,7 +87,7 @@ func TestReadyWhenRedisAppears(t *testing.T) {
 	server.Stop()
 	s := testSettings(t)
 	s.Store.Type = settings.StoreRedis
-	s.Store.Redis.URL = settings.URL("redis://" + server.Addr())
+	s.Store.Redis.URL = redisURL(t, "redis://"+server.Addr())
 	s.HTTP.Ready = settings.ReadyStore
 	r := start(t, s)
 	if code, body := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not been reached") {

@@ -31,7 +31,7 @@ func TestForeignValue(t *testing.T) {
 	s := settings.Default()
 	s.Store.Type = settings.StoreRedis
 	s.Store.Redis.KeyPrefix = "slidegate:"
-	s.Store.Redis.URL = settings.URL("redis://" + addr)
+	s.Store.Redis.URL = redisURL(t, "redis://"+addr)
 	registry := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.InfoLevel)
 	log := zap.New(core)
@@ -72,7 +72,7 @@ func TestRedisIsNotThereAtTheStart(t *testing.T) {
 	server.Stop()
 	s := testSettings(t)
 	s.Store.Type = settings.StoreRedis
-	s.Store.Redis.URL = settings.URL("redis://" + server.Addr())
+	s.Store.Redis.URL = redisURL(t, "redis://"+server.Addr())
 	r := start(t, s)
 	const want = "check that it runs, that it is at store.redis.url, and that its user and password are right"
 	if !strings.Contains(r.StoreMissing, want) || !strings.Contains(r.StoreMissing, "on_store_error decides") {

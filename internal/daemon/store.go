@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -84,16 +85,16 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
-	server := storeServer(s.Store)
-	server.connected = func() { r.Connected() }
-	client, err := redisClient(server, log)
+	o := storeClient(s.Store, log)
+	o.Connected = func() { r.Connected() }
+	client, err := redisclient.New(o)
 	if err != nil {
 		return nil, err
 	}
 	r.client = client
 	prefix := s.Store.Redis.KeyPrefix
 	r.Store = redisstore.New(client, redisstore.Options{
-		Name:          masterName(s.Store.Redis.URL),
+		Name:          masterName(&s.Store.Redis.URL),
 		Prefix:        prefix,
 		Timeout:       s.Store.Timeout,
 		Failures:      s.Store.Redis.Breaker.Failures,
@@ -134,10 +135,15 @@ const redisAdvice = "check that it runs, that it is at store.redis.url, and that
 // refundsChannel is where the script tells of refunds, behind the prefix of keys.
 const refundsChannel = "refunds"
 
-// masterName is what the one server of a Sentinel set is called: it has no address
-// of its own. Others are called by theirs.
-func masterName(url settings.URL) string {
-	if servers, _ := url.Servers(); servers.Topology == settings.RedisSentinel {
+// storeClient returns the options of the client for the store's Redis.
+func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
+	return redisclient.Options{Redis: s.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
+}
+
+// masterName names the one server of a Sentinel set, which has no address of its own. It
+// is empty for other servers: they are called by their addresses.
+func masterName(servers *settings.RedisURL) string {
+	if servers.Topology == settings.RedisSentinel {
 		return "master " + servers.Master
 	}
 	return ""

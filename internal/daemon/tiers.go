@@ -13,8 +13,10 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/tier/httpsource"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
@@ -144,7 +146,7 @@ func openSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, err
 }
 
 func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisClient(redisServer{t.Redis.Connection(), "tiers.redis", t.Timeout, func() {}}, log)
+	client, err := redisclient.New(redisclient.Options{Redis: t.Redis.Connection(), Section: "tiers.redis", Timeout: t.Timeout, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -155,13 +157,13 @@ func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source
 
 func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
 	p := t.Postgres
-	password, err := newLogin("tiers.postgres.password_file", "", p.Password, p.PasswordFile, log)
+	password, err := watch.Secret("tiers.postgres.password_file", p.Password, p.PasswordFile, log)
 	if err != nil {
 		return nil, err
 	}
 	o := pgsource.Options{
-		URL:       string(p.URL),
-		Password:  password.secret,
+		URL:       p.URL.Reveal(),
+		Password:  password,
 		Query:     p.Query,
 		QueryByID: p.QueryByID,
 		Channel:   p.Channel,
@@ -178,15 +180,15 @@ func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Sou
 
 func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 	h := t.HTTP
-	token, err := newLogin("tiers.http.token_file", "", h.Token, h.TokenFile, log)
+	token, err := watch.Secret("tiers.http.token_file", h.Token, h.TokenFile, log)
 	if err != nil {
 		return nil, err
 	}
 	o := httpsource.Options{
-		URL:       string(h.URL),
+		URL:       h.URL.Parsed,
 		Method:    h.Method,
 		SendKey:   h.Send == settings.SendKey,
-		Token:     token.secret,
+		Token:     token,
 		MaxBytes:  h.MaxBytes,
 		Timeout:   t.Timeout,
 		Overrides: rules.ReadOverrides,
@@ -201,17 +203,11 @@ func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 
 // rereadTLS returns what the files of a setting say for each new connection.
 func rereadTLS(setting string, files []string, read func() (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
-	c, err := newReread(setting, files, read, log)
+	c, err := watch.NewReread(setting, files, read, log)
 	if err != nil {
 		return nil, err
 	}
-	return c.get, nil
-}
-
-// secret is the password as it is now.
-func (l *login) secret() string {
-	_, password, _ := l.credentials(context.Background()) // which has no error
-	return password
+	return c.Get, nil
 }
 
 // directory answers support about subjects that live in the rules' own directory.

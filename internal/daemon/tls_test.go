@@ -69,7 +69,7 @@ func TestTLS(t *testing.T) { onEachTransport(t, testTLS) }
 func testTLS(t *testing.T, s settings.Settings) {
 	a, stranger := servers.NewAuthority(t), servers.NewAuthority(t)
 	secure(&s, a)
-	s.GRPC.Address = append(s.GRPC.Address, "unix://"+filepath.Join(t.TempDir(), "rls.sock"))
+	s.GRPC.Address = append(s.GRPC.Address, settings.Address("unix://"+filepath.Join(t.TempDir(), "rls.sock")))
 	r := start(t, s)
 	tcp, socket := r.GRPC[0], r.GRPC[1]
 

@@ -2,6 +2,7 @@ package configtest
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,8 +16,9 @@ import (
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // Draft is the draft of JSON Schema that editors know best, number 7.
@@ -96,6 +98,11 @@ type Schemas struct {
 	Definitions Object
 }
 
+// isText reports whether a type is read from a text.
+func isText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
 // Of returns the schema of a type.
 func (s *Schemas) Of(t reflect.Type) Object {
 	if s.Special != nil {
@@ -106,8 +113,9 @@ func (s *Schemas) Of(t reflect.Type) Object {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return Duration
-	case reflect.TypeFor[[]string]():
-		return Object{"anyOf": []any{Object{"type": []any{"array", "null"}, "items": Object{"type": Text}}, Object{"type": Text}}}
+	}
+	if isText(t) {
+		return Object{"type": Text}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -116,11 +124,12 @@ func (s *Schemas) Of(t reflect.Type) Object {
 		return Object{"type": Text}
 	case reflect.Uint64, reflect.Int:
 		return Object{"type": "integer", "minimum": 0}
-	case reflect.Uint32: // FileMode
-		return Object{"type": Text}
 	case reflect.Bool:
 		return Object{"type": "boolean"}
 	case reflect.Slice:
+		if e := t.Elem(); e.Kind() == reflect.String || isText(e) {
+			return Object{"anyOf": []any{Object{"type": []any{"array", "null"}, "items": Object{"type": Text}}, Object{"type": Text}}}
+		}
 		if t.Elem().Kind() == reflect.Struct && strings.HasPrefix(t.Elem().Name(), "Entry[") {
 			value, _ := t.Elem().FieldByName("Value")
 			return Object{"type": []any{"object", "null"}, "additionalProperties": s.Of(value.Type)}

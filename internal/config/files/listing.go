@@ -3,11 +3,12 @@ package files
 import (
 	"errors"
 	"fmt"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // Stdin is the path that stands for standard input. Its content is given beside the path.

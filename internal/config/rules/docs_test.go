@@ -1,9 +1,10 @@
 package rules
 
 import (
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"reflect"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 // TestDocumented finds every key of rules files in docs/rules.md.

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // This file is the shape of rules files: which keys there are, where, and of

@@ -1,10 +1,11 @@
 package rules
 
 import (
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // TestKeysOfTheReferenceAreKnownEverywhere: such files load there.

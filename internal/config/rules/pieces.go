@@ -6,9 +6,10 @@ import (
 	"runtime"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/strict"
-	"go.yaml.in/yaml/v4"
 )
 
 // This file cuts files into pieces that are parsed one after the other or beside

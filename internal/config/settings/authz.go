@@ -16,13 +16,13 @@ import (
 
 // Authz says how requests are authorized (Envoy's ext_authz).
 type Authz struct {
-	Credentials      []string      `yaml:"credentials" doc:"where the API key of a request is, the first that is there counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
+	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is, the first that is there counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
 	RemoveCredential bool          `yaml:"remove_credential" doc:"take the header or cookie with the API key off the request upstream; a query parameter always goes"`
 	Realm            string        `yaml:"realm" doc:"the realm in WWW-Authenticate"`
 	Wait             time.Duration `yaml:"wait" doc:"what an authorization waits at most for the source of tiers"`
 	SubjectHeader    string        `yaml:"subject_header" doc:"header upstream with the id of the subject; empty: none"`
 	TierHeader       string        `yaml:"tier_header" doc:"header upstream with the tier; empty: none"`
-	LabelHeaders     []string      `yaml:"label_headers" doc:"headers upstream with labels of the subject, each header=label"`
+	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers upstream with labels of the subject, each header=label"`
 	Address          string        `yaml:"address" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
 	Hops             int           `yaml:"hops" doc:"with x-forwarded-for: which entry counts, from the right"`
 	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address in masked_remote_address and in the subject of who is anonymous; 128: all"`
@@ -38,12 +38,12 @@ const (
 
 func defaultAuthz() Authz {
 	return Authz{
-		Credentials:   []string{"header:x-api-key", CredentialBearer},
+		Credentials:   []Credential{{Kind: CredentialHeader, Name: "x-api-key"}, {Kind: CredentialBearer}},
 		Realm:         "api",
 		Wait:          50 * time.Millisecond,
 		SubjectHeader: "x-subject-id",
 		TierHeader:    "x-tier",
-		LabelHeaders:  []string{},
+		LabelHeaders:  []LabelHeader{},
 		Address:       AddressPeer,
 		Hops:          1,
 		IPv6Prefix:    64,
@@ -66,52 +66,62 @@ type Credential struct {
 	// Name is that of the header, in lower case, of the query parameter or of the
 	// cookie. Schemes of Authorization have none.
 	Name string
+	// Problem says what is wrong with the text. Empty: nothing. [Load] reports it.
+	Problem string
 }
 
 const maxCredentialName = 256
 
-// ParseCredential reads an item of authz.credentials.
-func ParseCredential(text string) (Credential, error) {
-	kind, name, named := strings.Cut(text, ":")
-	c := Credential{Kind: strings.ToLower(kind), Name: name}
-	none := Credential{}
+// String returns the credential as authz.credentials has it.
+func (c Credential) String() string {
+	if c.Name == "" {
+		return c.Kind
+	}
+	return c.Kind + ":" + c.Name
+}
+
+// MarshalText returns String.
+func (c Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads an item of authz.credentials. It never fails: see Problem.
+func (c *Credential) UnmarshalText(text []byte) error {
+	kind, name, named := strings.Cut(string(text), ":")
+	*c = Credential{Kind: strings.ToLower(kind), Name: name}
+	problem := ""
 	switch c.Kind {
 	case CredentialBearer, CredentialBasic, CredentialAPIKey:
 		if named {
-			return none, fmt.Errorf("%s: %s has no name, it is a scheme of Authorization", strict.Quote(text), c.Kind)
+			problem = c.Kind + " has no name, it is a scheme of Authorization"
 		}
-		return c, nil
 	case CredentialHeader:
 		c.Name = strings.ToLower(name)
+		problem = checkHeader(c.Name)
 		if c.Name == "authorization" {
-			return none, fmt.Errorf("%s: Authorization has a scheme: write bearer, basic or apikey", strict.Quote(text))
+			problem = "Authorization has a scheme: write bearer, basic or apikey"
 		}
-		if problem := checkHeader(c.Name); problem != "" {
-			return none, fmt.Errorf("%s: %s", strict.Quote(text), problem)
-		}
-		return c, nil
 	case CredentialCookie:
 		if !httpguts.ValidHeaderFieldName(name) || len(name) > maxCredentialName {
-			return none, fmt.Errorf("%s: expected cookie: and the name of a cookie", strict.Quote(text))
+			problem = "expected cookie: and the name of a cookie"
 		}
-		return c, nil
 	case CredentialQuery:
 		if name == "" || len(name) > maxCredentialName || !isPrintable(name) {
-			return none, fmt.Errorf("%s: expected query: and the name of a parameter", strict.Quote(text))
+			problem = "expected query: and the name of a parameter"
 		}
-		return c, nil
+	default:
+		c.Problem = strict.Quote(string(text)) + " is not one of header:NAME, bearer, basic, apikey, query:NAME, cookie:NAME"
 	}
-	return none, fmt.Errorf("%s is not one of header:NAME, bearer, basic, apikey, query:NAME, cookie:NAME", strict.Quote(text))
+	if problem != "" {
+		c.Problem = strict.Quote(string(text)) + ": " + problem
+	}
+	return nil
 }
 
 // NewSecrets returns what digests API keys under a secret, as the settings say. The
 // scheme Basic holds a key only if authz.credentials names it.
 func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
 	secrets := tier.NewSecrets(s.Secrets.Entries, secret.Reveal())
-	for _, text := range s.Authz.Credentials {
-		if c, err := ParseCredential(text); err == nil && c.Kind == CredentialBasic {
-			secrets.BasicHoldsKey()
-		}
+	if slices.ContainsFunc(s.Authz.Credentials, func(c Credential) bool { return c.Kind == CredentialBasic }) {
+		secrets.BasicHoldsKey()
 	}
 	return secrets
 }
@@ -120,22 +130,32 @@ func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
 type LabelHeader struct {
 	Header string // in lower case
 	Label  string
+	// Problem says what is wrong with the text. Empty: nothing. [Load] reports it.
+	Problem string
 }
 
-// ParseLabelHeader reads an item of authz.label_headers, header=label.
-func ParseLabelHeader(text string) (LabelHeader, error) {
-	header, label, ok := strings.Cut(text, "=")
-	header = strings.ToLower(header)
-	if !ok {
-		return LabelHeader{}, fmt.Errorf("%s: expected header=label", strict.Quote(text))
+// String returns the header as authz.label_headers has it.
+func (h LabelHeader) String() string { return h.Header + "=" + h.Label }
+
+// MarshalText returns String.
+func (h LabelHeader) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads an item of authz.label_headers, header=label. It never fails: see
+// Problem.
+func (h *LabelHeader) UnmarshalText(text []byte) error {
+	header, label, ok := strings.Cut(string(text), "=")
+	*h = LabelHeader{Header: strings.ToLower(header), Label: label}
+	problem := checkUpstreamHeader(h.Header)
+	switch {
+	case !ok:
+		problem = "expected header=label"
+	case problem == "" && !isLabelName(label):
+		problem = fmt.Sprintf("the name of a label is 1 to %d letters, digits and _.-", maxLabelName)
 	}
-	if problem := checkUpstreamHeader(header); problem != "" {
-		return LabelHeader{}, fmt.Errorf("%s: %s", strict.Quote(text), problem)
+	if problem != "" {
+		h.Problem = strict.Quote(string(text)) + ": " + problem
 	}
-	if !isLabelName(label) {
-		return LabelHeader{}, fmt.Errorf("%s: the name of a label is 1 to %d letters, digits and _.-", strict.Quote(text), maxLabelName)
-	}
-	return LabelHeader{Header: header, Label: label}, nil
+	return nil
 }
 
 // fixedHeaders belong to the connection or to the message, and nobody else sets
@@ -200,12 +220,12 @@ const (
 
 func (l *settingsLoader) authz() {
 	a := &l.settings.Authz
-	credentials := l.credentials(a)
+	l.credentials(a.Credentials)
 	if a.Realm == "" || len(a.Realm) > maxRealm || strings.ContainsFunc(a.Realm, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
 		l.problem("authz.realm", `%s: 1 to %d printable ASCII characters, without " and \`, strict.Quote(a.Realm), maxRealm)
 	}
 	l.timeBetween("authz.wait", a.Wait, 0, maxAuthzWait)
-	l.authzHeaders(a, credentials)
+	l.authzHeaders(a)
 	l.oneOf("authz.address", a.Address, AddressPeer, AddressExternal, AddressForwardedFor)
 	l.between("authz.hops", a.Hops, 1, maxHops)
 	l.between("authz.ipv6_prefix", a.IPv6Prefix, 1, 128)
@@ -214,30 +234,26 @@ func (l *settingsLoader) authz() {
 	}
 }
 
-func (l *settingsLoader) credentials(a *Authz) []Credential {
+// credentials checks authz.credentials.
+func (l *settingsLoader) credentials(all []Credential) {
 	const path = "authz.credentials"
-	if len(a.Credentials) == 0 {
+	if len(all) == 0 {
 		l.problem(path, "at least one is needed")
 	}
-	var all []Credential
-	for _, text := range a.Credentials {
-		c, err := ParseCredential(text)
+	for i, c := range all {
 		switch {
-		case err != nil:
-			l.problem(path, "%s", err)
-			continue
-		case slices.Contains(all, c):
-			l.problem(path, "%s stands there twice", strict.Quote(text))
+		case c.Problem != "":
+			l.problem(path, "%s", c.Problem)
+		case slices.Contains(all[:i], c):
+			l.problem(path, "%s stands there twice", strict.Quote(c.String()))
 		}
-		all = append(all, c)
 	}
-	return all
 }
 
 // authzHeaders checks that every header upstream means one thing.
-func (l *settingsLoader) authzHeaders(a *Authz, credentials []Credential) {
+func (l *settingsLoader) authzHeaders(a *Authz) {
 	taken := make(map[string]string)
-	for _, c := range credentials {
+	for _, c := range a.Credentials {
 		switch c.Kind {
 		case CredentialHeader:
 			taken[c.Name] = "authz.credentials"
@@ -266,10 +282,9 @@ func (l *settingsLoader) authzHeaders(a *Authz, credentials []Credential) {
 		}
 		take(h.path, h.name)
 	}
-	for _, text := range a.LabelHeaders {
-		h, err := ParseLabelHeader(text)
-		if err != nil {
-			l.problem("authz.label_headers", "%s", err)
+	for _, h := range a.LabelHeaders {
+		if h.Problem != "" {
+			l.problem("authz.label_headers", "%s", h.Problem)
 			continue
 		}
 		take("authz.label_headers", h.Header)

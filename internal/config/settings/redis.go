@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // URL is where servers are and may hold a password, which is never printed. [URL.Reveal] returns the whole text.
@@ -143,7 +144,14 @@ const (
 	RedisCluster
 )
 
-// RedisServers is what a URL says. It is safe to print.
+// A RedisURL is a URL with the servers that it names. [Load] fills in RedisServers; the
+// error of Load says if it cannot.
+type RedisURL struct {
+	URL
+	RedisServers
+}
+
+// RedisServers is what a URL for Redis says. It is safe to print.
 type RedisServers struct {
 	Topology Topology
 	TLS      bool
@@ -159,6 +167,11 @@ type RedisServers struct {
 	// Username and Password are the URL's, and empty if it has none.
 	Username string
 	Password Secret
+}
+
+// localRedis returns the URL of a Redis on this machine.
+func localRedis() RedisURL {
+	return RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}}
 }
 
 const (
@@ -181,10 +194,8 @@ var schemes = map[string]struct {
 	"rediss-cluster":  {topology: RedisCluster, tls: true, form: "rediss-cluster://host:port,host:port"},
 }
 
-// Servers reads the URL. The error says what is wrong without repeating it.
-func (u URL) Servers() (RedisServers, error) { return u.servers("store.redis") }
-
-// servers is Servers for the settings at a path, which the error names.
+// servers reads a URL for Redis. The error says what is wrong with it, without a part of
+// the URL that may be secret. It names other settings of the section at path.
 func (u URL) servers(path string) (RedisServers, error) {
 	none := RedisServers{}
 	p, ok := u.split()
@@ -411,7 +422,8 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	if err != nil {
 		l.problem(path+".url", "%s", err)
 	} else {
-		l.redisBesideURL(path, r, &servers)
+		r.URL.RedisServers = servers
+		l.redisBesideURL(path, r)
 	}
 	l.password(path+".username", r.Username, path+".password", r.Password, r.PasswordFile)
 	l.password(path+".sentinel_username", r.SentinelUsername, path+".sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
@@ -443,7 +455,7 @@ func (l *settingsLoader) noTLS(path string, t TLS, why string) {
 }
 
 // redisBesideURL refuses settings that the URL contradicts.
-func (l *settingsLoader) redisBesideURL(path string, r *Redis, servers *RedisServers) {
+func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
 	type setting struct {
 		name string
 		set  bool
@@ -453,7 +465,7 @@ func (l *settingsLoader) redisBesideURL(path string, r *Redis, servers *RedisSer
 		{"password", r.Password != ""},
 		{"password_file", r.PasswordFile != ""},
 	} {
-		if s.set && servers.Password != "" {
+		if s.set && r.URL.Password != "" {
 			l.problem(path+"."+s.name, "%s.url has a user or a password too: give them in one of the two places", path)
 		}
 	}
@@ -462,11 +474,11 @@ func (l *settingsLoader) redisBesideURL(path string, r *Redis, servers *RedisSer
 		{"sentinel_password", r.SentinelPassword != ""},
 		{"sentinel_password_file", r.SentinelPasswordFile != ""},
 	} {
-		if s.set && servers.Topology != RedisSentinel {
+		if s.set && r.URL.Topology != RedisSentinel {
 			l.problem(path+"."+s.name, "there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
 		}
 	}
-	if !servers.TLS {
+	if !r.URL.TLS {
 		l.noTLS(path+".tls", r.TLS, path+".url does not begin with rediss")
 	}
 }

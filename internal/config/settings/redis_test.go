@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
@@ -45,7 +46,7 @@ func TestServers(t *testing.T) {
 		},
 		"rediss-cluster://:p@h1/0": {Topology: RedisCluster, TLS: true, Addresses: []string{"h1:6379"}, Password: "p"},
 	} {
-		got, err := url.Servers()
+		got, err := url.servers("store.redis")
 		if err != nil {
 			t.Errorf("%s: %v", url.Reveal(), err)
 			continue
@@ -67,7 +68,7 @@ func TestServersRefuses(t *testing.T) {
 		"redis-sentinel://h/%zz", "redis-cluster://h,,i", "unix://h/run/s", "unix:///", "unix:///s?db=x", "unix:///s?db=1&db=2", "unix:///s?a;b",
 		"redis-sentinel+srv://h",
 	} {
-		if got, err := url.Servers(); err == nil {
+		if got, err := url.servers("store.redis"); err == nil {
 			t.Errorf("%q is taken for %+v", url.Reveal(), got)
 		}
 	}
@@ -87,7 +88,7 @@ func FuzzURL(f *testing.F) {
 			return
 		}
 		u := URL(before + secret + after)
-		s, err := u.Servers()
+		s, err := u.servers("store.redis")
 		if err == nil && len(s.Addresses) == 0 && s.Socket == "" {
 			t.Errorf("%q leads nowhere: %+v", u.Reveal(), s)
 		}
@@ -203,7 +204,9 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 	}
 	want := Default()
 	want.Store.Replicas = 3
-	want.Store.Redis.URL = "rediss-sentinel://h1,h2/main"
+	want.Store.Redis.URL = RedisURL{"rediss-sentinel://h1,h2/main", RedisServers{
+		Topology: RedisSentinel, TLS: true, Addresses: []string{"h1:26379", "h2:26379"}, Master: "main",
+	}}
 	want.Store.Redis.Username = "rls"
 	want.Store.Redis.PasswordFile = password
 	want.Store.Redis.SentinelPassword = "hush-hush"

@@ -1,10 +1,11 @@
 package settings
 
 import (
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 // settingsSchema is the schema of settings files, made from the types.
@@ -70,7 +71,7 @@ func makeSettingsSchema() configtest.Object {
 		for i := range v.NumField() {
 			f := v.Type().Field(i)
 			name := f.Tag.Get("yaml")
-			if f.Type.Kind() == reflect.Struct {
+			if isSection(f.Type) {
 				properties[name] = section(v.Field(i), prefix+name+".")
 				continue
 			}

@@ -40,7 +40,7 @@ type Settings struct {
 
 // GRPC is the listener that Envoy calls.
 type GRPC struct {
-	Address              []string      `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
+	Address              []Address     `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS                  ServerTLS     `yaml:"tls"`
 	Transport            string        `yaml:"transport" doc:"who speaks HTTP/2: unary (our own, for calls with one question and one answer, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
@@ -61,7 +61,7 @@ const (
 
 // HTTP is the listener for people and probes.
 type HTTP struct {
-	Address string   `yaml:"address" doc:"/healthcheck, /readyz, /json and /authz: host:port; empty: off"`
+	Address Address  `yaml:"address" doc:"/healthcheck, /readyz, /json and /authz: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names that requests to http.address may have in Host, separated by commas; IP addresses and localhost need no entry; /healthcheck, /readyz and paths below /authz/ take any"`
 	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
 }
@@ -74,7 +74,7 @@ const (
 
 // Admin is the listener for operators.
 type Admin struct {
-	Address string   `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
+	Address Address  `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names that requests to admin.address may have in Host, separated by commas: name the one that Prometheus scrapes; IP addresses and localhost need no entry"`
 }
 
@@ -123,7 +123,7 @@ type Memory struct {
 
 // Redis is the redis store.
 type Redis struct {
-	URL                  URL           `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss:// and so on for TLS; user:password@ before the hosts, unless the settings below say it"`
+	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss:// and so on for TLS; user:password@ before the hosts, unless the settings below say it"`
 	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
 	Password             Secret        `yaml:"password" doc:"password of the user"`
 	PasswordFile         string        `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
@@ -195,7 +195,7 @@ type Log struct {
 func Default() Settings {
 	return Settings{
 		GRPC: GRPC{
-			Address:              []string{":8081"},
+			Address:              []Address{":8081"},
 			SocketMode:           0o660,
 			Transport:            TransportUnary,
 			MaxMessageBytes:      1 << 20,
@@ -217,7 +217,7 @@ func Default() Settings {
 			LocalKeys: 100_000,
 			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
 			Redis: Redis{
-				URL:         "redis://127.0.0.1:6379/0",
+				URL:         localRedis(),
 				DialTimeout: 250 * time.Millisecond,
 				KeyPrefix:   "slidegate:",
 				MaxLogSlots: 20_000,
@@ -272,7 +272,7 @@ func eachSetting(v reflect.Value, prefix string, visit func(path string, f refle
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		path := prefix + f.Tag.Get("yaml")
-		if f.Type.Kind() == reflect.Struct {
+		if isSection(f.Type) {
 			eachSetting(v.Field(i), path+".", visit)
 			continue
 		}
@@ -280,15 +280,25 @@ func eachSetting(v reflect.Value, prefix string, visit func(path string, f refle
 	}
 }
 
+// isSection reports whether a field holds settings, and is not one itself.
+func isSection(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
 func envName(path string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
+// textOf returns a setting as text: as the environment has it.
 func textOf(v reflect.Value) string {
-	if list, ok := v.Interface().([]string); ok {
-		return strings.Join(list, ",")
+	if v.Kind() != reflect.Slice {
+		return fmt.Sprint(v.Interface())
 	}
-	return fmt.Sprint(v.Interface())
+	items := make([]string, v.Len())
+	for i := range items {
+		items[i] = fmt.Sprint(v.Index(i).Interface())
+	}
+	return strings.Join(items, ",")
 }
 
 const (
@@ -538,27 +548,30 @@ func (l *settingsLoader) listeners() {
 		l.problem("grpc.address", "at least one address is needed")
 	}
 	for i, a := range s.GRPC.Address {
-		if message := checkAddress(a, true); message != "" {
+		if message := a.check(true); message != "" {
 			l.problem("grpc.address", "%s", message)
 		} else if takenBy(s.GRPC.Address[:i], a) {
-			l.problem("grpc.address", "%s stands there twice", strict.Quote(a))
+			l.problem("grpc.address", "%s stands there twice", strict.Quote(string(a)))
 		}
 	}
-	for _, a := range []struct{ path, address string }{
+	for _, a := range []struct {
+		path    string
+		address Address
+	}{
 		{"http.address", s.HTTP.Address},
 		{"admin.address", s.Admin.Address},
 	} {
 		if a.address == "" {
 			continue
 		}
-		if message := checkAddress(a.address, false); message != "" {
+		if message := a.address.check(false); message != "" {
 			l.problem(a.path, "%s", message)
 		} else if takenBy(s.GRPC.Address, a.address) {
-			l.problem(a.path, "%s is also grpc.address", strict.Quote(a.address))
+			l.problem(a.path, "%s is also grpc.address", strict.Quote(string(a.address)))
 		}
 	}
-	if s.HTTP.Address != "" && takenBy([]string{s.HTTP.Address}, s.Admin.Address) {
-		l.problem("admin.address", "%s is also http.address", strict.Quote(s.Admin.Address))
+	if s.HTTP.Address != "" && takenBy([]Address{s.HTTP.Address}, s.Admin.Address) {
+		l.problem("admin.address", "%s is also http.address", strict.Quote(string(s.Admin.Address)))
 	}
 }
 
@@ -585,8 +598,8 @@ var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
 // takenBy reports whether one of others is this very address. Port 0 is never
 // taken: every listener that asks for it gets a port of its own.
-func takenBy(others []string, address string) bool {
-	return slices.Contains(others, address) && !strings.HasSuffix(address, ":0")
+func takenBy(others []Address, address Address) bool {
+	return slices.Contains(others, address) && !strings.HasSuffix(string(address), ":0")
 }
 
 func (l *settingsLoader) styles() {
@@ -674,6 +687,8 @@ func readLine(file string) (string, error) {
 var (
 	_ encoding.TextUnmarshaler = (*Secret)(nil)
 	_ encoding.TextUnmarshaler = (*URL)(nil)
+	_ encoding.TextUnmarshaler = (*Credential)(nil)
+	_ encoding.TextUnmarshaler = (*LabelHeader)(nil)
 	_ encoding.TextUnmarshaler = (*FileMode)(nil)
 )
 

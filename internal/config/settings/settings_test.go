@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 func TestFullExampleEqualsDefault(t *testing.T) {
@@ -111,7 +112,7 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 	want := Default()
 	want.Store.Type = StoreRedis
 	want.Store.Timeout = 5 * time.Millisecond
-	want.GRPC.Address = []string{":1", ":2"}
+	want.GRPC.Address = []Address{":1", ":2"}
 	want.HTTP.Address = ""
 	want.Headers.Styles = []string{StyleDraft03, StyleXRateLimit}
 	want.Secrets.Entries = []string{"api_key", "token"}
@@ -201,12 +202,13 @@ func TestSecretKeyFile(t *testing.T) {
 func TestSecretsAreNeverPrinted(t *testing.T) {
 	s := Default()
 	s.Secrets.Key = "hush-hush-hush-hush"
-	s.Store.Redis.URL = "rediss://user:hush@host:6380/1?x=hush"
+	s.Store.Redis.URL.URL = "rediss://user:hush@host:6380/1?x=hush"
+	s.Store.Redis.URL.Password = "hush"
 	s.Store.Redis.Password, s.Store.Redis.SentinelPassword = "hush", "hush"
 	s.Secrets.PreviousKey = "hush-hush-hush-hush"
-	s.Tiers.Redis.URL, s.Tiers.Redis.Password, s.Tiers.Redis.SentinelPassword = "redis://:hush@host", "hush", "hush"
-	s.Tiers.Postgres.URL, s.Tiers.Postgres.Password = "postgres://user:hush@host/db", "hush"
-	s.Tiers.HTTP.URL, s.Tiers.HTTP.Token = "https://host/path?key=hush", "hush"
+	s.Tiers.Redis.URL.URL, s.Tiers.Redis.Password, s.Tiers.Redis.SentinelPassword = "redis://:hush@host", "hush", "hush"
+	s.Tiers.Postgres.URL.URL, s.Tiers.Postgres.Password = "postgres://user:hush@host/db", "hush"
+	s.Tiers.HTTP.URL.URL, s.Tiers.HTTP.Token = "https://host/path?key=hush", "hush"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%5t", "%U"} {
 		for _, v := range []any{s, &s, s.Secrets, s.Tiers, s.Tiers.Redis.Connection(), s.Secrets.Key, &s.Secrets.Key, s.Store.Redis.URL, []any{s.Secrets.Key}} {
 			got := fmt.Sprintf(verb, v)
@@ -259,7 +261,7 @@ func TestEverySettingIsReached(t *testing.T) {
 			if f.Tag.Get("yaml") == "" {
 				t.Errorf("%s.%s has no yaml tag", at, f.Name)
 			}
-			if f.Type.Kind() == reflect.Struct {
+			if isSection(f.Type) {
 				walk(f.Type, at+"."+f.Name)
 			}
 		}

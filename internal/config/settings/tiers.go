@@ -4,12 +4,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // The sources of tiers.
@@ -68,7 +69,7 @@ type TiersBreaker struct {
 
 // TiersRedis is the Redis in which subjects live. It need not be that of the store.
 type TiersRedis struct {
-	URL                  URL           `yaml:"url" doc:"where Redis is, in the forms of store.redis.url"`
+	URL                  RedisURL      `yaml:"url" doc:"where Redis is, in the forms of store.redis.url"`
 	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
 	Password             Secret        `yaml:"password" doc:"password of the user"`
 	PasswordFile         string        `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
@@ -101,7 +102,7 @@ func (r TiersRedis) Connection() Redis {
 
 // TiersPostgres is the PostgreSQL in which subjects live.
 type TiersPostgres struct {
-	URL          URL         `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket; user:password@ unless the settings below say it"`
+	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket; user:password@ unless the settings below say it"`
 	Password     Secret      `yaml:"password" doc:"password of the user"`
 	PasswordFile string      `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
 	Query        string      `yaml:"query" doc:"finds the subject of a digest, $1, in columns named subject, tier, disabled, overrides and labels, of which only subject is needed; empty: that of our own schema"`
@@ -135,29 +136,21 @@ func (t PostgresTLS) files() TLS {
 // Files are the files that are set.
 func (t PostgresTLS) Files() []string { return t.files().Files() }
 
-// TLSMode is tls.mode, or what counts where that is empty. It is empty only if the
-// URL is none.
+// TLSMode returns tls.mode, or the mode that an empty one stands for.
 func (p TiersPostgres) TLSMode() string {
-	if p.TLS.Mode != "" {
-		return p.TLS.Mode
-	}
-	at, err := p.servers()
 	switch {
-	case err != nil:
-		return ""
-	case at.local:
+	case p.TLS.Mode != "":
+		return p.TLS.Mode
+	case p.URL.Local:
 		return TLSDisable
 	}
 	return TLSVerifyFull
 }
 
 // TLSConfig reads the files, and returns nil if there is no TLS. Without
-// tls.server_name whoever connects has to set the name of the host. Errors name the
-// setting and the file.
+// tls.server_name the client has to set the name of the host. Errors name the setting and
+// the file.
 func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
-	if _, err := p.servers(); err != nil {
-		return nil, fmt.Errorf("tiers.postgres.url: %w", err)
-	}
 	mode := p.TLSMode()
 	if mode == TLSDisable {
 		return nil, nil
@@ -180,13 +173,13 @@ const (
 
 // TiersHTTP is the service over HTTP that knows subjects.
 type TiersHTTP struct {
-	URL       URL    `yaml:"url" doc:"http://host/path or https://host/path; with get, ?digest= or ?id= is added"`
-	Method    string `yaml:"method" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
-	Send      string `yaml:"send" doc:"digest, or key for the API key itself, which takes post and https"`
-	Token     Secret `yaml:"token" doc:"sent as Authorization: Bearer"`
-	TokenFile string `yaml:"token_file" doc:"a file that holds the token, read again when it changes; only one of the two may be given"`
-	MaxBytes  int    `yaml:"max_bytes" doc:"largest answer that is read"`
-	TLS       TLS    `yaml:"tls"`
+	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; with get, ?digest= or ?id= is added"`
+	Method    string  `yaml:"method" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
+	Send      string  `yaml:"send" doc:"digest, or key for the API key itself, which takes post and https"`
+	Token     Secret  `yaml:"token" doc:"sent as Authorization: Bearer"`
+	TokenFile string  `yaml:"token_file" doc:"a file that holds the token, read again when it changes; only one of the two may be given"`
+	MaxBytes  int     `yaml:"max_bytes" doc:"largest answer that is read"`
+	TLS       TLS     `yaml:"tls"`
 }
 
 func defaultTiers() Tiers {
@@ -203,13 +196,13 @@ func defaultTiers() Tiers {
 		},
 		Breaker: TiersBreaker{Failures: 5, Retry: time.Second},
 		Redis: TiersRedis{
-			URL:         "redis://127.0.0.1:6379/0",
+			URL:         localRedis(),
 			DialTimeout: 250 * time.Millisecond,
 			KeyPrefix:   "slidegate:tier:",
 			Channel:     "slidegate:tiers",
 		},
 		Postgres: TiersPostgres{
-			URL:      "postgres://slidegate@127.0.0.1:5432/slidegate",
+			URL:      PostgresURL{URL: "postgres://slidegate@127.0.0.1:5432/slidegate", Local: true},
 			Channel:  "slidegate_tiers",
 			PoolSize: 4,
 		},
@@ -266,10 +259,11 @@ func (l *settingsLoader) tiers() {
 
 	redis := t.Redis.Connection()
 	l.redisConnection("tiers.redis", &redis)
+	t.Redis.URL = redis.URL
 	l.channel("tiers.redis.channel", t.Redis.Channel, maxChannel)
 	l.postgres(&t.Postgres)
 	l.overHTTP(&t.HTTP)
-	if t.Source == TiersOverHTTP && t.HTTP.URL == "" {
+	if t.Source == TiersOverHTTP && t.HTTP.URL.URL == "" {
 		l.problem("tiers.source", "http needs tiers.http.url")
 	}
 }
@@ -299,11 +293,11 @@ func (l *settingsLoader) channel(path, name string, most int) {
 
 // postgres checks everything about PostgreSQL that can be checked without it.
 func (l *settingsLoader) postgres(p *TiersPostgres) {
-	at, err := p.servers()
+	err := p.URL.read()
 	if err != nil {
 		l.problem("tiers.postgres.url", "%s", err)
 	}
-	if at.password && (p.Password != "" || p.PasswordFile != "") {
+	if p.URL.HasPassword && (p.Password != "" || p.PasswordFile != "") {
 		l.problem(l.given("tiers.postgres.password_file", "tiers.postgres.password"), "tiers.postgres.url has a password too: give it in one of the two places")
 	}
 	l.password("", "", "tiers.postgres.password", p.Password, p.PasswordFile)
@@ -335,46 +329,47 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 	}
 }
 
-// postgresServers is what a URL of PostgreSQL says.
-type postgresServers struct {
-	local    bool // a unix socket, or hosts that are this machine
-	password bool
+// A PostgresURL is a URL for PostgreSQL with what it says. [Load] fills that in; the error
+// of Load says if it cannot. The client of PostgreSQL reads the text itself.
+type PostgresURL struct {
+	URL
+	Local       bool // a unix socket, or hosts that are this machine
+	HasPassword bool
 }
 
 const postgresForm = "postgres://user@host:port/database"
 
-// servers reads the URL. The error says what is wrong without repeating it.
-func (p TiersPostgres) servers() (postgresServers, error) {
-	var at postgresServers
-	u, ok := p.URL.split()
+// read fills in what the URL says. The error says what is wrong without repeating it.
+func (p *PostgresURL) read() error {
+	u, ok := p.split()
 	if !ok {
-		return at, errors.New("not a URL of the form " + postgresForm + " (characters such as / # @ in a password are written as %2F %23 %40, ports are numbers)")
+		return errors.New("not a URL of the form " + postgresForm + " (characters such as / # @ in a password are written as %2F %23 %40, ports are numbers)")
 	}
 	if u.scheme != "postgres" && u.scheme != "postgresql" {
-		return at, errors.New("unknown scheme: expected " + postgresForm)
+		return errors.New("unknown scheme: expected " + postgresForm)
 	}
 	if strings.Count(u.path, "/") > 1 {
-		return at, errors.New("the part behind the host must be the name of a database: expected " + postgresForm)
+		return errors.New("the part behind the host must be the name of a database: expected " + postgresForm)
 	}
 	query, err := url.ParseQuery(u.query)
 	if err != nil {
-		return at, errors.New("what stands behind ? is not of the form name=value")
+		return errors.New("what stands behind ? is not of the form name=value")
 	}
 	for _, o := range postgresOptions {
 		for name := range query {
 			if strings.HasPrefix(name, o.prefix) {
-				return at, fmt.Errorf("options that begin with %s do not stand in the URL: set %s", o.prefix, o.setting)
+				return fmt.Errorf("options that begin with %s do not stand in the URL: set %s", o.prefix, o.setting)
 			}
 		}
 	}
-	at.password, at.local = u.hasPassword, true
+	local := true
 	hosts := u.hosts
 	if len(hosts) == 1 && hosts[0] == "" {
 		if hosts = strings.Split(query.Get("host"), ","); hosts[0] == "" {
-			return at, errors.New("the URL has no host: expected " + postgresForm + ", or postgres:///database?host=/directory")
+			return errors.New("the URL has no host: expected " + postgresForm + ", or postgres:///database?host=/directory")
 		}
 	} else if query.Has("host") {
-		return at, errors.New("the URL has hosts in two places: take host out of what stands behind ?")
+		return errors.New("the URL has hosts in two places: take host out of what stands behind ?")
 	}
 	for _, h := range hosts {
 		if strings.HasPrefix(h, "/") {
@@ -382,11 +377,12 @@ func (p TiersPostgres) servers() (postgresServers, error) {
 		}
 		host, _, ok := splitHost(h)
 		if !ok {
-			return at, errors.New("the URL has a comma too many, or a host that is none: expected " + postgresForm)
+			return errors.New("the URL has a comma too many, or a host that is none: expected " + postgresForm)
 		}
-		at.local = at.local && isLoopback(host)
+		local = local && isLoopback(host)
 	}
-	return at, nil
+	p.Local, p.HasPassword = local, u.hasPassword
+	return nil
 }
 
 // postgresOptions are what clients of PostgreSQL read from URLs and has its place
@@ -419,13 +415,20 @@ func (l *settingsLoader) overHTTP(h *TiersHTTP) {
 	l.tls("tiers.http.tls", h.TLS)
 }
 
+// An HTTPURL is a URL for HTTP. [Load] fills in Parsed, which is nil without a URL; the
+// error of Load says if it cannot.
+type HTTPURL struct {
+	URL
+	Parsed *url.URL
+}
+
 func (l *settingsLoader) httpURL(h *TiersHTTP) {
 	const path, form = "tiers.http.url", "http://host/path or https://host/path"
-	if h.URL == "" {
+	if h.URL.URL == "" {
 		return
 	}
 	u, ok := h.URL.split()
-	_, err := url.Parse(string(h.URL))
+	parsed, err := url.Parse(h.URL.Reveal())
 	switch {
 	case !ok, err != nil, len(u.hosts) > 1, u.hosts[0] == "":
 		l.problem(path, "not a URL of the form %s", form)
@@ -434,14 +437,14 @@ func (l *settingsLoader) httpURL(h *TiersHTTP) {
 	case u.hasUser:
 		l.problem(path, "a user or a password does not stand in the URL: set tiers.http.token_file")
 	default:
+		h.URL.Parsed = parsed
 		query, err := url.ParseQuery(u.query)
 		if err != nil {
 			l.problem(path, "what stands behind ? is not of the form name=value")
 		} else if query.Has("digest") || query.Has("id") {
 			l.problem(path, "digest and id are added behind ?: they cannot stand there already")
 		}
-		host, _, _ := splitHost(u.hosts[0])
-		if h.Send == SendKey && u.scheme == "http" && !isLoopback(host) {
+		if h.Send == SendKey && u.scheme == "http" && !isLoopback(parsed.Hostname()) {
 			l.problem("tiers.http.send", "key takes https, or a host on this machine: API keys do not cross a network in plain text")
 		}
 		if u.scheme == "http" {

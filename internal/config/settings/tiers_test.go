@@ -1,10 +1,12 @@
 package settings
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
@@ -17,7 +19,7 @@ func TestPostgresTLS(t *testing.T) {
 		tls  PostgresTLS
 		mode string
 	}{
-		{Default().Tiers.Postgres.URL, PostgresTLS{}, TLSDisable},
+		{Default().Tiers.Postgres.URL.URL, PostgresTLS{}, TLSDisable},
 		{"postgresql://u@LOCALHOST/db", PostgresTLS{}, TLSDisable},
 		{"postgres:///db?host=/run/postgresql", PostgresTLS{}, TLSDisable},
 		{"postgres:///db?host=/run/postgresql,db", PostgresTLS{}, TLSVerifyFull},
@@ -27,19 +29,15 @@ func TestPostgresTLS(t *testing.T) {
 		{"postgres://db1,127.0.0.1/db", PostgresTLS{}, TLSVerifyFull},
 		{"postgres://db/db", PostgresTLS{Mode: TLSRequire}, TLSRequire},
 		{"postgres://db/db", PostgresTLS{Mode: TLSDisable}, TLSDisable},
-		{"nowhere", PostgresTLS{}, ""},
 	} {
-		p := TiersPostgres{URL: c.url, TLS: c.tls}
+		p := TiersPostgres{URL: PostgresURL{URL: c.url}, TLS: c.tls}
+		if err := p.URL.read(); err != nil {
+			t.Fatal(err)
+		}
 		if got := p.TLSMode(); got != c.mode {
 			t.Errorf("%s %+v: mode %q, want %q", c.url, c.tls, got, c.mode)
 		}
 		got, err := p.TLSConfig()
-		if c.mode == "" {
-			if err == nil {
-				t.Errorf("%s: got no error", c.url)
-			}
-			continue
-		}
 		if err != nil {
 			t.Errorf("%s: %v", c.url, err)
 			continue
@@ -55,7 +53,7 @@ func TestPostgresTLS(t *testing.T) {
 			t.Errorf("%s %+v: got name %q, verified %v", c.url, c.tls, got.ServerName, !got.InsecureSkipVerify)
 		}
 	}
-	_, err := TiersPostgres{URL: "postgres://db/db", TLS: PostgresTLS{CAFile: key}}.TLSConfig()
+	_, err := TiersPostgres{TLS: PostgresTLS{CAFile: key}}.TLSConfig()
 	if want := "tiers.postgres.tls.ca_file: " + key + ": holds no certificate in PEM"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -64,7 +62,7 @@ func TestPostgresTLS(t *testing.T) {
 // TestTiersConnection: no setting is lost on the way to whoever connects.
 func TestTiersConnection(t *testing.T) {
 	given := TiersRedis{
-		URL: "rediss-sentinel://h/main", Username: "u", Password: "p", PasswordFile: "f", SentinelUsername: "su", SentinelPassword: "sp",
+		URL: RedisURL{URL: "rediss-sentinel://h/main"}, Username: "u", Password: "p", PasswordFile: "f", SentinelUsername: "su", SentinelPassword: "sp",
 		SentinelPasswordFile: "sf", TLS: TLS{CAFile: "c"}, PoolSize: 1, DialTimeout: 2, KeyPrefix: "k",
 	}
 	want := Redis{
@@ -76,37 +74,43 @@ func TestTiersConnection(t *testing.T) {
 	}
 }
 
-func TestParseCredential(t *testing.T) {
+func TestCredential(t *testing.T) {
 	for text, want := range map[string]Credential{
-		"header:X-Api-Key": {CredentialHeader, "x-api-key"},
-		"HEADER:key":       {CredentialHeader, "key"},
-		"bearer":           {CredentialBearer, ""},
-		"Basic":            {CredentialBasic, ""},
-		"apikey":           {CredentialAPIKey, ""},
-		"query:api_Key":    {CredentialQuery, "api_Key"},
-		"query:a:b c":      {CredentialQuery, "a:b c"},
-		"cookie:Session":   {CredentialCookie, "Session"},
+		"header:X-Api-Key": {Kind: CredentialHeader, Name: "x-api-key"},
+		"HEADER:key":       {Kind: CredentialHeader, Name: "key"},
+		"bearer":           {Kind: CredentialBearer},
+		"Basic":            {Kind: CredentialBasic},
+		"apikey":           {Kind: CredentialAPIKey},
+		"query:api_Key":    {Kind: CredentialQuery, Name: "api_Key"},
+		"query:a:b c":      {Kind: CredentialQuery, Name: "a:b c"},
+		"cookie:Session":   {Kind: CredentialCookie, Name: "Session"},
 	} {
-		got, err := ParseCredential(text)
-		if err != nil || got != want {
+		var got Credential
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
+		}
+		var again Credential
+		if err := again.UnmarshalText([]byte(want.String())); err != nil || again != want {
+			t.Errorf("%s: its text %s is read as %+v, %v", text, want, again, err)
 		}
 	}
 	for _, text := range []string{"", "header", "x-api-key", "header::authority", "header:Authorization", "query:a\nb", "query:" + strings.Repeat("a", 257), "bearer:", " bearer"} {
-		if got, err := ParseCredential(text); err == nil {
-			t.Errorf("%q is taken for %+v", text, got)
+		var got Credential
+		if err := got.UnmarshalText([]byte(text)); err != nil || got.Problem == "" {
+			t.Errorf("%q: got %+v, %v, want a problem", text, got, err)
 		}
 	}
 }
 
-func TestParseLabelHeader(t *testing.T) {
-	got, err := ParseLabelHeader("X-Region=re.gi_on-1")
-	if want := (LabelHeader{"x-region", "re.gi_on-1"}); err != nil || got != want {
+func TestLabelHeader(t *testing.T) {
+	var got LabelHeader
+	want := LabelHeader{Header: "x-region", Label: "re.gi_on-1"}
+	if err := got.UnmarshalText([]byte("X-Region=re.gi_on-1")); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	for _, text := range []string{"", "x-region", "=region", "x=", "te=region", "x=a=b", "x=" + strings.Repeat("a", 65)} {
-		if got, err := ParseLabelHeader(text); err == nil {
-			t.Errorf("%q is taken for %+v", text, got)
+		if err := got.UnmarshalText([]byte(text)); err != nil || got.Problem == "" {
+			t.Errorf("%q: got %+v, %v, want a problem", text, got, err)
 		}
 	}
 }
@@ -129,11 +133,11 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	}
 	want := Default()
 	want.Tiers.Source = TiersOverHTTP
-	want.Tiers.HTTP.URL = "https://host/path"
+	want.Tiers.HTTP.URL = HTTPURL{"https://host/path", &url.URL{Scheme: "https", Host: "host", Path: "/path"}}
 	want.Tiers.HTTP.TokenFile = secret
 	want.Tiers.Postgres.PasswordFile = secret
 	want.Secrets.Key, want.Secrets.PreviousKey, want.Secrets.PreviousKeyFile = "0123456789ABCDEF", "0123456789abcdef", secret
-	want.Authz.Credentials = []string{"query:key", "bearer"}
+	want.Authz.Credentials = []Credential{{Kind: CredentialQuery, Name: "key"}, {Kind: CredentialBearer}}
 	want.Authz.SubjectHeader = "x-who"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)

@@ -4,10 +4,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"slices"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // ServerTLS says how a listener names itself and whom it lets in. There is TLS if
@@ -132,8 +133,7 @@ func (l *settingsLoader) serverTLS() {
 	} else if t.ClientCAFile != "" && t.CertFile == "" {
 		l.problem(path+".client_ca_file", "there is no TLS: %s.cert_file is not set", path)
 	}
-	socket := func(a string) bool { return strings.HasPrefix(a, "unix:") }
-	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, func(a string) bool { return !socket(a) }) {
+	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return !a.IsSocket() }) {
 		l.problem(path+".cert_file", "there is no TLS: unix sockets are plain text, and grpc.address has nothing else")
 	}
 }

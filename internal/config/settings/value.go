@@ -2,12 +2,13 @@ package settings
 
 import (
 	"fmt"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"io/fs"
 	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // A Secret is a text that must not be printed: every verb of fmt and every
@@ -71,14 +72,25 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 // the socket: a dot and a process id.
 const maxSocketPath = 107 - len(".4194304")
 
-// checkAddress says what is wrong with the address of a listener.
-func checkAddress(address string, socket bool) string {
+// An Address is where a listener listens: host:port, or unix:///path. Empty: nowhere.
+type Address string
+
+// Socket returns the path of a unix socket. ok is false for host:port.
+func (a Address) Socket() (path string, ok bool) { return strings.CutPrefix(string(a), "unix://") }
+
+// IsSocket reports whether the address is that of a unix socket.
+func (a Address) IsSocket() bool { return strings.HasPrefix(string(a), "unix:") }
+
+// check says what is wrong with an address, of which socket says that it may be a unix
+// socket.
+func (a Address) check(socket bool) string {
+	address := string(a)
 	expected := "expected host:port"
 	if socket {
 		expected += " or unix:///path"
 	}
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		path, slashes := strings.CutPrefix(path, "//")
+	if a.IsSocket() {
+		path, slashes := a.Socket()
 		switch {
 		case !socket:
 			return fmt.Sprintf("%s: a unix socket is not possible here: %s", strict.Quote(address), expected)

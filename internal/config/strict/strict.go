@@ -493,7 +493,7 @@ func (d *Decoder) items(n *yaml.Node, v reflect.Value, p *Path) {
 			d.Decode(c, items.Index(i), &Path{Parent: p, Index: i, Item: c})
 		}
 		v.Set(items)
-	case n.Kind == yaml.ScalarNode && v.Type() == stringsType:
+	case n.Kind == yaml.ScalarNode && isTextList(v.Type()):
 		d.scalar(n, v, p)
 	default:
 		d.Problem(d.Spot(n, p), "expected a list, got %s", kindOf(n))
@@ -670,17 +670,23 @@ func implementsText(v reflect.Value) bool {
 	return ok
 }
 
+// isTextList reports whether values of a type are lists of texts. A text with commas is
+// such a list, too.
+func isTextList(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && (t.Elem().Kind() == reflect.String || reflect.PointerTo(t.Elem()).Implements(textType))
+}
+
 var (
 	durationType = reflect.TypeFor[time.Duration]()
-	stringsType  = reflect.TypeFor[[]string]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 // nameOfType says what is expected.
 func nameOfType(t reflect.Type) string {
-	switch t {
-	case durationType:
+	switch {
+	case t == durationType:
 		return "a time"
-	case stringsType:
+	case isTextList(t):
 		return "a list"
 	}
 	switch t.Kind() {
@@ -754,13 +760,17 @@ func SetText(v reflect.Value, text string) error {
 		}
 		v.SetUint(u)
 	case reflect.Slice:
-		items := []string{}
-		for item := range strings.SplitSeq(text, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				items = append(items, item)
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		for text := range strings.SplitSeq(text, ",") {
+			if text = strings.TrimSpace(text); text == "" {
+				continue
 			}
+			item := reflect.New(v.Type().Elem()).Elem()
+			if err := SetText(item, text); err != nil {
+				return err
+			}
+			v.Set(reflect.Append(v, item))
 		}
-		v.Set(reflect.ValueOf(items))
 	default:
 		return fmt.Errorf("a %s cannot be configured", v.Type())
 	}

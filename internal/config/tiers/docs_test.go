@@ -1,9 +1,10 @@
 package tiers
 
 import (
-	"github.com/slidegate/slidegate/internal/config/configtest"
 	"reflect"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 // TestDocumented finds every key of tiers files in docs/configure.md.

@@ -1,10 +1,11 @@
 package tiers_test
 
 import (
+	"testing"
+
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"testing"
 )
 
 // loadTiersFile loads a tiers file beside the built-in rules.
