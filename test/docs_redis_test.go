@@ -55,7 +55,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 		t.Helper()
 		var d [1]window.Decision
 		c := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Hour}, Cost: cost}
-		if err := store.Take(t.Context(), []window.Check{c}, d[:]); err != nil {
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil {
 			t.Fatalf("cost %d: %v", cost, err)
 		}
 		return d[0]
@@ -76,7 +76,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	for i := range 30 {
 		var d [1]window.Decision
 		c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: 1}
-		if err := store.Take(t.Context(), []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(99-i) {
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(99-i) {
 			t.Fatalf("call %d: %+v, %v", i+1, d[0], err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	}()
 	<-listens
 	back := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: 1, Mode: window.Refund}
-	if err := store.Take(t.Context(), []window.Check{back}, make([]window.Decision, 1)); err != nil {
+	if _, err := store.Take(t.Context(), window.MayWait, []window.Check{back}, make([]window.Decision, 1)); err != nil {
 		t.Error(err)
 	}
 	if id := <-told; id != back.Log() {

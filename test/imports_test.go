@@ -17,17 +17,14 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
-	{"internal/config/tiers", "internal/config/watch"},
-	{"internal/config/rules"},
+	{"internal/config", "internal/redisclient", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
+	{"internal/config/tiers"},
+	{"internal/config/rules", "internal/config/watch"},
 	{"internal/config/settings"},
-	{"internal/config/files"},
-	{"internal/config/strict"},
-	{"internal/wire"},
-	{"internal/headers"},
+	{"internal/answer"},
 	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
-	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
-	{"pkg/descriptors", "pkg/window", "internal/unary"},
+	{"internal/tier", "internal/config/files", "pkg/window/memstore", "pkg/window/redisstore"},
+	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/config/strict"},
 }
 
 // only says who may import what: a prefix of import paths and the packages that
@@ -37,7 +34,7 @@ var only = []struct {
 	packages    []string
 }{
 	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
-	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/daemon"}},
+	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/daemon"}},
 	{"github.com/jackc/pgx", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},

@@ -154,7 +154,7 @@ subjects:
 		}
 		var got []string
 		for _, key := range []string{"old", "now", "unkeyed"} {
-			if a := g.Secrets.Resolve(t.Context(), g.Rules.Tiers(), g.Secrets.Fingerprint(key), "", 0); a.Subject != nil {
+			if a, _ := g.Secrets.Resolve(t.Context(), g.Rules.Tiers(), g.Secrets.Fingerprint(key), "", 0); a.Subject != nil {
 				got = append(got, a.Subject.ID)
 			}
 		}

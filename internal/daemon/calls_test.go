@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,9 +20,14 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/unary"
 )
 
 // measured is a calls whose registry and log a test can read.
@@ -73,9 +80,9 @@ func (w way) happen() error {
 	return w.err
 }
 
-// TestCallsAreMeasured has calls go every way, over each of the three paths that a
-// call may take: an intercepted handler, a prompt, and a prompt with a rest. The
-// caller and whoever reads the metrics cannot tell which it was.
+// TestCallsAreMeasured ends calls in every way, over each of the three paths that a
+// call may take: the interceptor, a handler that does not wait, and one that waits.
+// Answer and metrics do not depend on the path.
 func TestCallsAreMeasured(t *testing.T) {
 	full := status.Error(codes.ResourceExhausted, "full")
 	for _, tt := range []struct {
@@ -90,34 +97,35 @@ func TestCallsAreMeasured(t *testing.T) {
 		{"panics", way{takes: time.Second, panics: true}, codes.Internal, 1},
 	} {
 		for path, call := range map[string]func(calls) ([]byte, error){
-			"handler": func(c calls) ([]byte, error) {
+			"interceptor": func(c calls) ([]byte, error) {
 				out, err := c.intercept(t.Context(), "in", &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(_ context.Context, in any) (any, error) {
 					return []byte(in.(string) + " out"), tt.way.happen()
 				})
 				answer, _ := out.([]byte)
 				return answer, err
 			},
-			"prompt": func(c calls) ([]byte, error) {
-				f := c.intercepted("/s/M", func(request string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+			"without waiting": func(c calls) ([]byte, error) {
+				f := c.handler("/s/M", func(request string, answer []byte) ([]byte, rest, error) {
 					return append(append(answer, request...), " out"...), nil, tt.way.happen()
 				})
-				answer, rest, err := f("in", nil)
-				if rest != nil {
-					t.Error("a prompt that is done has a rest")
+				answer, decided, err := f(t.Context(), false, &unary.Call{Request: "in", Begin: time.Now()}, nil)
+				if err == nil && !decided {
+					t.Error("the call is undecided")
 				}
 				return answer, err
 			},
-			"rest": func(c calls) ([]byte, error) {
-				f := c.intercepted("/s/M", func(request string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+			"waiting": func(c calls) ([]byte, error) {
+				f := c.handler("/s/M", func(request string, answer []byte) ([]byte, rest, error) {
 					return answer, func(_ context.Context, answer []byte) ([]byte, error) {
 						return append(answer, request+" out"...), tt.way.happen()
 					}, nil
 				})
-				_, rest, err := f("in", nil)
-				if rest == nil || err != nil {
-					t.Fatalf("a prompt that cannot answer: %v, %v, want its rest", rest, err)
+				call := &unary.Call{Request: "in", Begin: time.Now()}
+				if _, decided, err := f(t.Context(), false, call, nil); decided || err != nil {
+					t.Fatalf("without waiting: decided %v, %v, want it undecided", decided, err)
 				}
-				return rest(t.Context(), nil)
+				answer, _, err := f(t.Context(), true, call, nil)
+				return answer, err
 			},
 		} {
 			t.Run(tt.name+"/"+path, func(t *testing.T) {
@@ -139,24 +147,25 @@ func TestCallsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestRestsAreMeasuredFromTheBeginning waits before a call goes on: its caller does,
-// too.
-func TestRestsAreMeasuredFromTheBeginning(t *testing.T) {
+// TestWaitingCallsAreMeasuredFromTheBeginning lets time pass between both calls of a
+// handler. The measured time includes it, because the client waits for it too.
+func TestWaitingCallsAreMeasuredFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeasured()
-		f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+		f := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
 			time.Sleep(time.Second)
 			return answer, func(_ context.Context, answer []byte) ([]byte, error) {
 				time.Sleep(4 * time.Second)
 				return answer, nil
 			}, nil
 		})
-		_, rest, _ := f("", nil)
+		call := &unary.Call{Begin: time.Now()}
+		_, _, _ = f(t.Context(), false, call, nil)
 		time.Sleep(2 * time.Second)
 		if got := m.seen(t); len(got) != 0 {
 			t.Errorf("measured %v before the call has ended", got)
 		}
-		if _, err := rest(t.Context(), nil); err != nil {
+		if _, _, err := f(t.Context(), true, call, nil); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(map[string]string{"OK": "1 of /s/M in 7s"}, m.seen(t)); diff != "" {
@@ -165,34 +174,39 @@ func TestRestsAreMeasuredFromTheBeginning(t *testing.T) {
 	})
 }
 
-// TestAnErrorHasNoRest: whoever returns both is answered with the error.
-func TestAnErrorHasNoRest(t *testing.T) {
+// TestAnErrorDecides returns both an error and a rest. The error decides the call.
+func TestAnErrorDecides(t *testing.T) {
 	m := newMeasured()
-	f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+	f := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
 		return answer, func(context.Context, []byte) ([]byte, error) { return nil, nil }, status.Error(codes.Unavailable, "away")
 	})
-	if _, rest, err := f("", nil); rest != nil || status.Code(err) != codes.Unavailable {
-		t.Errorf("a rest: %v, the error %v, want UNAVAILABLE alone", rest != nil, err)
+	if _, decided, err := f(t.Context(), false, &unary.Call{Begin: time.Now()}, nil); !decided || status.Code(err) != codes.Unavailable {
+		t.Errorf("decided %v, %v, want UNAVAILABLE", decided, err)
 	}
 }
 
-// TestAnswersOfPanics begins with what others have written: it is still there.
+// TestAnswersOfPanics panics after half an answer was appended. Only what was there
+// before the call remains.
 func TestAnswersOfPanics(t *testing.T) {
 	m := newMeasured()
 	panics := func(_ context.Context, answer []byte) ([]byte, error) {
 		_ = append(answer, "half"...)
 		panic("a secret")
 	}
-	f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+	atOnce := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
 		out, err := panics(t.Context(), answer)
 		return out, nil, err
 	})
-	out, rest, err := f("", []byte("others'"))
-	if string(out) != "others'" || rest != nil || status.Code(err) != codes.Internal {
-		t.Errorf("the prompt: %q, a rest: %v, %v", out, rest != nil, err)
-	}
-	if out, err := m.rest("/s/M", time.Now(), panics)(t.Context(), []byte("others'")); string(out) != "others'" || status.Code(err) != codes.Internal {
-		t.Errorf("the rest: %q, %v", out, err)
+	later := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) { return answer, panics, nil })
+	for name, f := range map[string]unary.Handler{"without waiting": atOnce, "waiting": later} {
+		call := &unary.Call{Begin: time.Now()}
+		out, decided, err := f(t.Context(), false, call, []byte("before"))
+		if err == nil && !decided {
+			out, _, err = f(t.Context(), true, call, []byte("before"))
+		}
+		if string(out) != "before" || status.Code(err) != codes.Internal {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
 	}
 }
 
@@ -219,12 +233,72 @@ func TestPanicsTellNoSecrets(t *testing.T) {
 	}
 }
 
-func TestPromptsAreMeasuredWithoutAllocations(t *testing.T) {
+func TestHandlersAreMeasuredWithoutAllocations(t *testing.T) {
 	m := newMeasured()
-	f := m.intercepted("/s/M", func(_ string, answer []byte) ([]byte, func(context.Context, []byte) ([]byte, error), error) {
+	f := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
 		return answer, nil, nil
 	})
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = f("", nil) }); n != 0 {
+	call := &unary.Call{Begin: time.Now()}
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = f(t.Context(), false, call, nil) }); n != 0 {
 		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+// TestPanicsEndOnlyTheirCall panics in handlers of both transports. The client gets
+// INTERNAL, and its connection goes on to serve calls.
+func TestPanicsEndOnlyTheirCall(t *testing.T) {
+	panics := func(context.Context, []byte) ([]byte, error) { panic("a secret") }
+	for _, tt := range []struct {
+		name, transport string
+		handler         prompt // nil: only the interceptor runs
+	}{
+		{"standard", settings.TransportStandard, nil},
+		{"unary, interceptor", settings.TransportUnary, nil},
+		{"unary, without waiting", settings.TransportUnary, func(string, []byte) ([]byte, rest, error) { panic("a secret") }},
+		{"unary, waiting", settings.TransportUnary, func(_ string, answer []byte) ([]byte, rest, error) { return answer, panics, nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMeasured()
+			settings := settings.Default().GRPC
+			settings.Transport = tt.transport
+			server, _ := transport{settings: settings, calls: m.calls}.server(nil)
+			server.RegisterService(&grpc.ServiceDesc{ServiceName: "s", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
+				MethodName: "M",
+				Handler: func(_ any, ctx context.Context, _ func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+					return intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(context.Context, any) (any, error) { panic("a secret") })
+				},
+			}}}, nil)
+			if tt.handler != nil {
+				server.(*unary.Server).Handle("/s/M", m.handler("/s/M", tt.handler))
+			}
+			l := bufconn.Listen(1 << 16)
+			go func() { _ = server.Serve(l) }() // until it is stopped
+			defer server.Stop()
+			var dialed atomic.Int64
+			client, err := grpc.NewClient("passthrough:server", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					dialed.Add(1)
+					return l.DialContext(ctx)
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			for range 3 {
+				err := client.Invoke(t.Context(), "/s/M", &healthv1.HealthCheckRequest{}, &healthv1.HealthCheckResponse{})
+				if status.Code(err) != codes.Internal || status.Convert(err).Message() != "internal error" {
+					t.Errorf("got %v, want INTERNAL", err)
+				}
+			}
+			if _, err := healthv1.NewHealthClient(client).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+				t.Errorf("after the panics: %v", err)
+			}
+			if n := dialed.Load(); n != 1 {
+				t.Errorf("the client has connected %d times, want once", n)
+			}
+			if got := counter(t, m.registry, "slidegate_panics_total"); got != 3 {
+				t.Errorf("%v panics counted, want 3", got)
+			}
+		})
 	}
 }

@@ -20,11 +20,11 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
@@ -70,7 +70,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) error {
 	if err != nil {
 		return err
 	}
-	render, err := headers.NewRenderer(styles(s)...)
+	render, err := answer.NewRenderer(styles(s)...)
 	if err != nil {
 		return fmt.Errorf("headers.styles: %w", err)
 	}
@@ -203,10 +203,10 @@ func Run(ctx context.Context, s settings.Settings, o Options) error {
 	return err
 }
 
-func styles(s settings.Settings) []headers.Style {
-	var all []headers.Style
+func styles(s settings.Settings) []answer.Style {
+	var all []answer.Style
 	for _, style := range s.Headers.Styles {
-		all = append(all, headers.Style(style))
+		all = append(all, answer.Style(style))
 	}
 	return all
 }

@@ -396,41 +396,25 @@ func TestReporting(t *testing.T) {
 		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
 		nil: "",
 	} {
-		for name, take := range map[string]func(*reporting) error{
-			"Take": func(r *reporting) error { return r.Take(t.Context(), nil, nil) },
-			"TryTake": func(r *reporting) error {
-				decided, err := r.TryTake(nil, nil)
-				if !decided {
-					t.Errorf("error %v: TryTake has not decided", err)
-				}
-				return err
-			},
-		} {
+		for _, wait := range []bool{window.MayWait, window.NoWait} {
 			core, logs := observer.New(zapcore.DebugLevel)
-			r := &reporting{Store: promptly{&scripted{errs: []error{err}}}, log: zap.New(core)}
-			if got := take(r); !errors.Is(got, err) {
-				t.Errorf("%s, error %v: got %v", name, err, got)
+			r := &reporting{Store: &scripted{errs: []error{err}, decides: true}, log: zap.New(core)}
+			if decided, got := r.Take(t.Context(), wait, nil, nil); !decided || !errors.Is(got, err) {
+				t.Errorf("wait %t, error %v: got %t, %v", wait, err, decided, got)
 			}
 			got := ""
 			for _, e := range logs.All() {
 				got += e.Message
 			}
 			if got != want {
-				t.Errorf("%s, error %v: log %q, want %q", name, err, got, want)
+				t.Errorf("wait %t, error %v: log %q, want %q", wait, err, got, want)
 			}
 		}
 	}
 	store := &scripted{errs: []error{errors.New("gone")}}
-	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).TryTake(nil, nil); decided || err != nil || len(store.errs) == 0 {
-		t.Errorf("a store that may have to wait: TryTake = %v, %v, want it not asked", decided, err)
+	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).Take(t.Context(), window.NoWait, nil, nil); decided || err != nil {
+		t.Errorf("a store that has to wait: Take = %v, %v, want it undecided", decided, err)
 	}
-}
-
-// promptly is a store that never has to wait.
-type promptly struct{ window.Store }
-
-func (p promptly) TryTake(checks []window.Check, decisions []window.Decision) (bool, error) {
-	return true, p.Take(context.Background(), checks, decisions)
 }
 
 // TestDecidesWithoutRedis asks for rules that say what becomes of requests while
@@ -602,16 +586,22 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// scripted is a store that fails as it is told, then by its context.
-type scripted struct{ errs []error }
+// scripted is a store that fails with errs, one after the other, and then by its context.
+type scripted struct {
+	errs    []error
+	decides bool // also without waiting
+}
 
-func (s *scripted) Take(ctx context.Context, _ []window.Check, _ []window.Decision) error {
+func (s *scripted) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if !wait && !s.decides {
+		return false, nil
+	}
 	if len(s.errs) == 0 {
-		return ctx.Err()
+		return true, ctx.Err()
 	}
 	err := s.errs[0]
 	s.errs = s.errs[1:]
-	return err
+	return true, err
 }
 
 func (*scripted) Close() error { return nil }

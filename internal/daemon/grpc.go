@@ -43,7 +43,8 @@ var (
 	_ grpcServer = (*unary.Server)(nil)
 )
 
-// An adapter is a service that answers one method, without waiting where it can.
+// An adapter is a service that answers one method. Where it can, it answers without
+// waiting.
 type adapter interface {
 	Register(grpc.ServiceRegistrar)
 	Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
@@ -79,7 +80,7 @@ func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Serv
 	server := t.unary()
 	register(server)
 	for method, a := range adapters {
-		server.Prompt(method, t.calls.intercepted(method, a.Prompt))
+		server.Handle(method, t.calls.handler(method, a.Prompt))
 	}
 	return server, h
 }
@@ -113,7 +114,6 @@ func (t transport) unary() *unary.Server {
 	return unary.NewServer(unary.Options{
 		Codec:             ratelimit.NewCodec(),
 		Interceptor:       t.calls.intercept,
-		Panicked:          t.calls.panicked,
 		MaxMessageBytes:   t.settings.MaxMessageBytes,
 		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),
 		TLS:               t.secure,

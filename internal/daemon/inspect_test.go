@@ -29,7 +29,7 @@ func TestInspect(t *testing.T) {
 	d := make([]window.Decision, 1)
 	for range 3 {
 		c := window.Check{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 2}
-		if err := store.Take(t.Context(), []window.Check{c}, d); err != nil {
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d); err != nil {
 			t.Fatal(err)
 		}
 	}

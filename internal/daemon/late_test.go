@@ -127,7 +127,8 @@ func (l *lateCase) exact(key, value string, allowed int) {
 	}
 	var d [1]window.Decision
 	waitFor(l.t, "what Redis holds", func() bool {
-		return l.Take(l.t.Context(), []window.Check{check}, d[:]) == nil
+		_, err := l.Take(l.t.Context(), window.MayWait, []window.Check{check}, d[:])
+		return err == nil
 	})
 	if charged := 10*lateLimit - d[0].Remaining; charged != lateLimit {
 		l.t.Errorf("%s: %d hits are charged, want %d", value, charged, lateLimit)

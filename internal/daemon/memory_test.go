@@ -38,7 +38,7 @@ func openSnapshot(t *testing.T, path string) (*memoryStore, *observer.ObservedLo
 func spend(t *testing.T, s window.Store, key string) bool {
 	t.Helper()
 	d := make([]window.Decision, 1)
-	if err := s.Take(t.Context(), oneHit(key), d); err != nil {
+	if _, err := s.Take(t.Context(), window.MayWait, oneHit(key), d); err != nil {
 		t.Fatal(err)
 	}
 	return d[0].Allowed
@@ -297,7 +297,7 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	defer m.Close()
 	r := &reporting{Store: m, log: zap.New(core)}
 	spend(t, r, "first")
-	if err := r.Take(context.Background(), oneHit("second"), make([]window.Decision, 1)); !errors.Is(err, memstore.ErrFull) {
+	if _, err := r.Take(context.Background(), window.MayWait, oneHit("second"), make([]window.Decision, 1)); !errors.Is(err, memstore.ErrFull) {
 		t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
 	}
 	if got := logs.FilterMessage("the store is full: raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {

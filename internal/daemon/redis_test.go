@@ -43,7 +43,7 @@ func TestForeignValue(t *testing.T) {
 	for i := range 2 {
 		var d [1]window.Decision
 		c := window.Check{Key: "secret", Limit: window.Limit{Hits: 5, Window: time.Minute}, Cost: 1}
-		if err := store.Take(t.Context(), []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(4-i) {
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(4-i) {
 			t.Errorf("call %d: %+v, %v", i, d[0], err)
 		}
 	}

@@ -113,7 +113,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 	if keys == 0 {
 		keys = -1 // remember nothing
 	}
-	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: local.NewReserver(r.Store)}); err != nil {
+	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: r.Store}); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	r.shares, err = local.NewShares(local.ShareOptions{
@@ -286,19 +286,8 @@ type reporting struct {
 }
 
 // Take implements window.Store.
-func (r *reporting) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	err := r.Store.Take(ctx, checks, decisions)
-	r.report(err)
-	return err
-}
-
-// TryTake implements window.Prompter. A store that is none never decides here.
-func (r *reporting) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	prompt, ok := r.Store.(window.Prompter)
-	if !ok {
-		return false, nil
-	}
-	decided, err = prompt.TryTake(checks, decisions)
+func (r *reporting) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	decided, err = r.Store.Take(ctx, wait, checks, decisions)
 	r.report(err)
 	return decided, err
 }

@@ -61,7 +61,7 @@ func (o *opened) takes(key string, remaining uint64) {
 	o.t.Helper()
 	var d [1]window.Decision
 	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
-	if err := o.Take(o.t.Context(), []window.Check{c}, d[:]); err != nil || d[0].Remaining != remaining {
+	if _, err := o.Take(o.t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != remaining {
 		o.t.Errorf("%s: %d remain, %v; want %d", key, d[0].Remaining, err, remaining)
 	}
 }
@@ -71,7 +71,7 @@ func (o *opened) refused(key string) error {
 	o.t.Helper()
 	var d [1]window.Decision
 	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
-	err := o.Take(o.t.Context(), []window.Check{c}, d[:])
+	_, err := o.Take(o.t.Context(), window.MayWait, []window.Check{c}, d[:])
 	if err == nil {
 		o.t.Errorf("%s: decided, want an error", key)
 	}
@@ -85,7 +85,8 @@ func (o *opened) decides(key string) {
 		ctx, cancel := context.WithTimeout(o.t.Context(), time.Second)
 		defer cancel()
 		var d [1]window.Decision
-		return o.Take(ctx, []window.Check{{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:]) == nil
+		_, err := o.Take(ctx, window.MayWait, []window.Check{{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:])
+		return err == nil
 	})
 }
 
@@ -366,7 +367,7 @@ func TestTLSThatChanges(t *testing.T) {
 	}
 	// TLS hides from the client that its idle connection is gone: the first may
 	// fail, and no later one.
-	_ = o.Take(t.Context(), []window.Check{{Key: "other", Limit: window.Limit{Hits: 1, Window: time.Hour}}}, make([]window.Decision, 1))
+	_, _ = o.Take(t.Context(), window.MayWait, []window.Check{{Key: "other", Limit: window.Limit{Hits: 1, Window: time.Hour}}}, make([]window.Decision, 1))
 	o.takes("k", 7)
 
 	// Half of it is there: what was good stays.

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -56,7 +56,7 @@ const retryAfter = "1"
 
 // reply is what a client gets that does not pass.
 type reply struct {
-	fields []headers.Header
+	fields []answer.Header
 	body   []byte
 }
 
@@ -67,17 +67,17 @@ func newReplies(credentials []Credential, realm string) (replies [len(results)]r
 		if r.title == "" {
 			continue
 		}
-		var fields []headers.Header
+		var fields []answer.Header
 		switch {
 		case Result(i) == Missing:
 			fields = challenges(credentials, realm, "")
 		case r.status == http.StatusUnauthorized:
 			fields = challenges(credentials, realm, `, error="invalid_token"`)
 		case r.status == http.StatusServiceUnavailable:
-			fields = []headers.Header{{Name: "retry-after", Value: retryAfter}}
+			fields = []answer.Header{{Name: "retry-after", Value: retryAfter}}
 		}
 		replies[i] = reply{
-			fields: append(fields, headers.Header{Name: "content-type", Value: headers.ContentTypeProblem}),
+			fields: append(fields, answer.Header{Name: "content-type", Value: answer.ContentTypeProblem}),
 			body: []byte(`{"type":"about:blank","title":"` + r.title + `","status":` + strconv.Itoa(r.status) +
 				`,"detail":"` + r.detail + `","reason":"` + r.name + `"}`),
 		}
@@ -87,14 +87,14 @@ func newReplies(credentials []Credential, realm string) (replies [len(results)]r
 
 // challenges returns WWW-Authenticate for every scheme that is accepted. RFC 6750
 // has an error of its own for Bearer.
-func challenges(credentials []Credential, realm, bearerError string) []headers.Header {
-	var fields []headers.Header
+func challenges(credentials []Credential, realm, bearerError string) []answer.Header {
+	var fields []answer.Header
 	for _, c := range credentials {
 		value := c.Kind.scheme() + " realm=" + quote(realm)
 		if c.Kind == Bearer {
 			value += bearerError
 		}
-		h := headers.Header{Name: "www-authenticate", Value: value}
+		h := answer.Header{Name: "www-authenticate", Value: value}
 		if !slices.Contains(fields, h) {
 			fields = append(fields, h)
 		}
@@ -179,7 +179,7 @@ func (s *Service) appendReply(b []byte, field protowire.Number, c *call, r Resul
 	})
 }
 
-func appendHeader(b []byte, field protowire.Number, h headers.Header, action uint64) []byte {
+func appendHeader(b []byte, field protowire.Number, h answer.Header, action uint64) []byte {
 	return wire.AppendMessage(b, field, func(b []byte) []byte {
 		b = wire.AppendMessage(b, optionHeader, func(b []byte) []byte {
 			b = wire.AppendText(b, headerName, h.Name)
@@ -211,9 +211,9 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 		b = wire.AppendTextEntry(b, "reason", r.String())
 	}
 	if c.limited {
-		b = wire.AppendVerdict(b, &c.verdict, nil)
+		b = answer.AppendVerdict(b, &c.verdict, nil)
 	}
-	return wire.AppendSubject(b, c.id, c.tier)
+	return answer.AppendSubject(b, c.id, c.tier)
 }
 
 // sorted returns the names of labels, in memory of the call.

@@ -10,7 +10,7 @@ import (
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -184,7 +184,7 @@ func TestRemoval(t *testing.T) {
 		{"a header", true, "/", []string{"x-api-key: acme-key", "authorization: Digest x"}, upstream{remove: []string{"x-api-key"}}},
 		{"a scheme", true, "/", []string{"authorization: Bearer acme-key"}, upstream{remove: []string{"authorization"}}},
 		{"every one that is there", true, "/", []string{"x-api-key: acme-key", "authorization: Basic " + basic("u:z"), "cookie: key=z"}, upstream{remove: []string{"x-api-key", "authorization", "cookie"}}},
-		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{set: []headers.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
+		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{set: []answer.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
 		{"a cookie alone", true, "/", []string{"cookie: key=acme-key"}, upstream{remove: []string{"cookie"}}},
 		{"other cookies", true, "/", []string{"x-api-key: acme-key", "cookie: a=1"}, upstream{remove: []string{"x-api-key"}}},
 	} {
@@ -198,9 +198,9 @@ func TestRemoval(t *testing.T) {
 				if out.GetStatus().GetCode() != 0 || ok == nil {
 					t.Fatalf("%s: answer = %v, want OK", form, out)
 				}
-				var set []headers.Header
+				var set []answer.Header
 				for _, h := range ok.GetHeaders() {
-					set = append(set, headers.Header{Name: h.GetHeader().GetKey(), Value: h.GetHeader().GetValue()})
+					set = append(set, answer.Header{Name: h.GetHeader().GetKey(), Value: h.GetHeader().GetValue()})
 				}
 				if !slices.Equal(set, tt.want.set) || !slices.Equal(ok.GetHeadersToRemove(), tt.want.remove) || !slices.Equal(ok.GetQueryParametersToRemove(), tt.want.removeParameters) {
 					t.Errorf("%s: %v, want %+v", form, ok, tt.want)

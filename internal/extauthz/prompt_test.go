@@ -26,14 +26,26 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// waitingStore hides that a store may decide at once, and waitingSource that of a
-// resolver.
+// waitingStore is a store that decides nothing without waiting. waitingSource is a
+// resolver that answers nothing without waiting.
 type (
 	waitingStore  struct{ window.Store }
 	waitingSource struct{ tier.Resolver }
 )
 
-func (waitingSource) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, false }
+func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	return s.Store.Take(ctx, wait, checks, decisions)
+}
+
+func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	if wait < 0 {
+		return tier.Answer{}, false
+	}
+	return s.Resolver.Resolve(ctx, k, wait)
+}
 
 // newWaiting is newService where everything has to wait: who calls, and what is
 // left.
@@ -180,16 +192,15 @@ func TestRestThatIsInVain(t *testing.T) {
 // countingSource counts how often it is asked.
 type countingSource struct {
 	tier.Resolver
-	tried, resolved int
+	withoutWait, withWait int
 }
 
-func (c *countingSource) Try(k tier.Key) (tier.Answer, bool) {
-	c.tried++
-	return c.Resolver.Try(k)
-}
-
-func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) tier.Answer {
-	c.resolved++
+func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	if wait < 0 {
+		c.withoutWait++
+	} else {
+		c.withWait++
+	}
 	return c.Resolver.Resolve(ctx, k, wait)
 }
 
@@ -208,8 +219,8 @@ func TestRestGoesOn(t *testing.T) {
 	}
 	limits := len(c.request.Descriptors)
 	s.decide(t.Context(), c)
-	if source.tried != 1 || source.resolved != 0 {
-		t.Errorf("the source was asked %d and %d times, want once and not again", source.tried, source.resolved)
+	if source.withoutWait != 1 || source.withWait != 0 {
+		t.Errorf("the source was asked %d and %d times, want once and not again", source.withoutWait, source.withWait)
 	}
 	if c.result != Authenticated || limits != 2 || len(c.request.Descriptors) != limits {
 		t.Errorf("%v with %d descriptors, %d before, want 2", c.result, len(c.request.Descriptors), limits)
@@ -276,10 +287,15 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// bursting is a store that panics.
-type bursting struct{ window.Store }
+// panicking is a store that panics where it may wait.
+type panicking struct{ window.Store }
 
-func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
+func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	panic("Take")
+}
 
 // TestPanics: what a panic leaves behind is not used again, not even by the
 // interceptor's way around it.
@@ -294,7 +310,7 @@ func TestPanics(t *testing.T) {
 	}
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	s := newService(t, nil, func(o *Options) {
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: bursting{}, Meters: uncounted{}, Log: zap.NewNop()})
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: uncounted{}, Log: zap.NewNop()})
 	})
 	for name, w := range map[string]way{
 		"handled": handled, "prompted": prompted,

@@ -6,12 +6,12 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 )
 
 // upstream is what becomes of a request on its way on.
 type upstream struct {
-	set              []headers.Header
+	set              []answer.Header
 	remove           []string
 	removeParameters []string // names as the path writes them
 }
@@ -29,7 +29,7 @@ func (u *upstream) say(name, value string) {
 	switch {
 	case name == "":
 	case validText(value):
-		u.set = append(u.set, headers.Header{Name: name, Value: value})
+		u.set = append(u.set, answer.Header{Name: name, Value: value})
 	default:
 		u.remove = append(u.remove, name)
 	}

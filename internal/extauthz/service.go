@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -32,7 +32,7 @@ type Options struct {
 	// without one nobody is known.
 	Subjects tier.Resolver
 	Secrets  *tier.Secrets
-	Headers  *headers.Renderer
+	Headers  *answer.Renderer
 	// Meters counts the results. Nil: nobody does.
 	Meters Meters
 	// Log gets what is wrong in the context of a route. Wrap it to sample it. Nil:
@@ -165,7 +165,7 @@ type call struct {
 	request  policy.Request
 	entries  []descriptors.Entry
 	verdict  policy.Verdict
-	fields   []headers.Header // for the client
+	fields   []answer.Header // for the client
 	body     []byte
 	upstream upstream
 	names    []string // of labels
@@ -315,17 +315,7 @@ func (s *Service) end(answer []byte, c *call) []byte {
 // if it was called.
 func (s *Service) decide(ctx context.Context, c *call) {
 	if s.find(c) {
-		var start time.Time
-		if len(c.others) > 0 {
-			start = time.Now()
-		}
-		s.lookUp(c, func(key, fingerprint string) (tier.Answer, bool) {
-			wait := s.opts.Wait
-			if !start.IsZero() { // all keys of a request share its time
-				wait = max(0, wait-time.Since(start))
-			}
-			return s.opts.Secrets.Resolve(ctx, s.subjects(), fingerprint, s.plain(key), wait), true
-		})
+		s.lookUp(ctx, c, s.opts.Wait)
 	}
 	if s.describe(c) {
 		s.limit(c, s.opts.Decider.Decide(ctx, &c.request, &c.verdict))
@@ -336,12 +326,8 @@ func (s *Service) decide(ctx context.Context, c *call) {
 // try is decide where that needs no waiting, and reports whether it has decided.
 // Where it has not, nothing of the request was counted.
 func (s *Service) try(c *call) (decided bool) {
-	if s.find(c) {
-		if !s.lookUp(c, func(key, fingerprint string) (tier.Answer, bool) {
-			return s.opts.Secrets.Try(s.subjects(), fingerprint, s.plain(key))
-		}) {
-			return false
-		}
+	if s.find(c) && !s.lookUp(context.Background(), c, tier.NoWait) {
+		return false
 	}
 	if s.describe(c) {
 		ok, err := s.opts.Decider.Try(&c.request, &c.verdict)
@@ -401,11 +387,23 @@ func (s *Service) find(c *call) (ask bool) {
 	return true
 }
 
-// lookUp asks whose the API keys of a request are. It reports false if ask has no
-// answer, and goes on with the same key when it is called again.
-func (s *Service) lookUp(c *call, ask func(key, fingerprint string) (a tier.Answer, ok bool)) (done bool) {
+// lookUp finds the subjects of all API keys of a request, which share the wait. It
+// reports false if wait is tier.NoWait and a source must be asked. The next call
+// continues with the same key.
+func (s *Service) lookUp(ctx context.Context, c *call, wait time.Duration) (done bool) {
+	var start time.Time
+	if wait > 0 && len(c.others) > 0 {
+		start = time.Now()
+	}
+	resolve := func(key, fingerprint string) (a tier.Answer, ok bool) {
+		left := wait
+		if !start.IsZero() {
+			left = max(0, wait-time.Since(start))
+		}
+		return s.opts.Secrets.Resolve(ctx, s.subjects(), fingerprint, s.plain(key), left)
+	}
 	if c.step == atKey {
-		a, ok := ask(c.key, c.fingerprint)
+		a, ok := resolve(c.key, c.fingerprint)
 		if !ok {
 			return false
 		}
@@ -414,7 +412,7 @@ func (s *Service) lookUp(c *call, ask func(key, fingerprint string) (a tier.Answ
 	}
 	for ; c.checked < len(c.others) && c.result == Authenticated; c.checked++ {
 		key := c.others[c.checked]
-		a, ok := ask(key, s.opts.Secrets.Fingerprint(key))
+		a, ok := resolve(key, s.opts.Secrets.Fingerprint(key))
 		switch {
 		case !ok:
 			return false
@@ -428,13 +426,15 @@ func (s *Service) lookUp(c *call, ask func(key, fingerprint string) (a tier.Answ
 	return true
 }
 
-// nobody is a tier.Resolver that knows nobody.
-type nobody struct{}
+// noSubjects is a tier.Resolver without subjects.
+type noSubjects struct{}
 
-func (nobody) Resolve(context.Context, tier.Key, time.Duration) tier.Answer { return tier.Answer{} }
-func (nobody) Try(tier.Key) (tier.Answer, bool)                             { return tier.Answer{}, true }
+// Resolve implements [tier.Resolver].
+func (noSubjects) Resolve(context.Context, tier.Key, time.Duration) (a tier.Answer, ok bool) {
+	return tier.Answer{}, true
+}
 
-// subjects is who says whose a credential is.
+// subjects returns the resolver that finds the subject of a credential.
 func (s *Service) subjects() tier.Resolver {
 	if s.opts.Subjects != nil {
 		return s.opts.Subjects
@@ -442,7 +442,7 @@ func (s *Service) subjects() tier.Resolver {
 	if directory := s.opts.Decider.Rules().Tiers(); directory != nil {
 		return directory
 	}
-	return nobody{}
+	return noSubjects{}
 }
 
 // plain returns an API key for a source that has to be asked by it, else "".
@@ -517,8 +517,8 @@ func (s *Service) limit(c *call, err error) {
 	if c.verdict.Allowed {
 		return
 	}
-	c.fields = append(c.fields, headers.Header{Name: "content-type", Value: headers.DenialType(&c.verdict)})
-	c.body = headers.AppendDenial(c.body, &c.verdict)
+	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(&c.verdict)})
+	c.body = answer.AppendDenial(c.body, &c.verdict)
 	c.result = Limited
 }
 

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -53,19 +53,17 @@ func (c *counted) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
 // broken is a store that cannot decide.
 type broken struct{}
 
-func (broken) Take(context.Context, []window.Check, []window.Decision) error {
-	return errors.New("dial tcp 10.0.0.1:6379: refused")
+func (broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+	return true, errors.New("dial tcp 10.0.0.1:6379: refused")
 }
 func (broken) Close() error { return nil }
 
-// silent is a resolver whose source cannot say anything.
+// silent is a resolver whose source never answers.
 type silent struct{}
 
-func (silent) Resolve(context.Context, tier.Key, time.Duration) tier.Answer {
-	return tier.Answer{Unavailable: true}
+func (silent) Resolve(_ context.Context, _ tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	return tier.Answer{Unavailable: true}, wait >= 0
 }
-
-func (silent) Try(tier.Key) (tier.Answer, bool) { return tier.Answer{}, false }
 
 const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 
@@ -133,7 +131,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			t.Fatal(err)
 		}
 	}
-	render, err := headers.NewRenderer(headers.StyleRateLimit)
+	render, err := answer.NewRenderer(answer.StyleRateLimit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,30 +17,29 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// slowSource is a resolver that remembers how long each question could wait. A question
-// takes a while.
+// slowSource is a resolver whose answers take a while. It records the wait of each
+// question that may wait.
 type slowSource struct {
 	tier.Resolver
 	silent string // the digest of a key of which the source cannot say anything
-	slow   string // the digest of a key for which Try has no answer
+	slow   string // the digest of a key that has no answer without waiting
 	takes  time.Duration
 	waits  []time.Duration
 }
 
-func (s *slowSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) tier.Answer {
+func (s *slowSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+	if wait < 0 && k.Digest == s.slow {
+		return tier.Answer{}, false
+	}
+	if wait < 0 {
+		return s.Resolver.Resolve(ctx, k, wait)
+	}
 	s.waits = append(s.waits, wait)
 	time.Sleep(min(wait, s.takes)) // in a bubble, where it takes no time
 	if k.Digest == s.silent {
-		return tier.Answer{Unavailable: true}
+		return tier.Answer{Unavailable: true}, true
 	}
 	return s.Resolver.Resolve(ctx, k, wait)
-}
-
-func (s *slowSource) Try(k tier.Key) (tier.Answer, bool) {
-	if k.Digest == s.slow {
-		return tier.Answer{}, false
-	}
-	return s.Resolver.Try(k)
 }
 
 // TestTwoSubjects sends API keys in several places. Two of different subjects are

@@ -80,7 +80,8 @@ func TestTemplate(t *testing.T) {
 			in.Attributes.ContextExtensions["descriptors"] = tt.template
 			read(t, &c.in, in)
 			if s.find(c) {
-				s.identify(c, s.opts.Secrets.Resolve(t.Context(), s.subjects(), c.fingerprint, "", 0))
+				a, _ := s.opts.Secrets.Resolve(t.Context(), s.subjects(), c.fingerprint, "", 0)
+				s.identify(c, a)
 			}
 			if !c.result.passes() {
 				t.Fatalf("result = %v", c.result)

@@ -57,12 +57,6 @@ type charge struct {
 	cost uint64
 }
 
-// A claim names a charge that was reserved.
-type claim struct {
-	log *ledger
-	c   *charge
-}
-
 func newAhead() *ahead {
 	return &ahead{start: time.Now(), logs: make(map[window.LogID]*ledger)}
 }
@@ -157,14 +151,17 @@ func (s *ahead) call(f func() error) error {
 	return err
 }
 
-func (s *ahead) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *ahead) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return true, ctx.Err()
 	}
 	if err := window.Validate(checks, decisions); err != nil {
-		return err
+		return true, err
 	}
-	return s.call(func() error {
+	return true, s.call(func() error {
 		allowed := true
 		room := make([]bool, len(checks))
 		for i := range checks {
@@ -198,12 +195,12 @@ func (s *ahead) refund(c *window.Check) {
 	}
 }
 
-func (s *ahead) Reserve(_ context.Context, c window.Check, length time.Duration) (d window.Decision, r claim, err error) {
+func (s *ahead) Reserve(_ context.Context, c window.Check, length time.Duration) (d window.Decision, r window.Reservation, err error) {
 	err = s.call(func() error {
 		room := s.room(&c)
 		if room {
-			log := s.log(c.Log())
-			r = claim{log, log.add(&charge{s.now() + length, c.Cost})}
+			at := s.log(c.Log()).add(&charge{s.now() + length, c.Cost}).at
+			r = window.Reservation{Log: c.Key, Window: c.Limit.Window, Instant: int64(at), Cost: c.Cost}
 		}
 		d = s.answer(&c, room)
 		return nil
@@ -211,17 +208,23 @@ func (s *ahead) Reserve(_ context.Context, c window.Check, length time.Duration)
 	return d, r, err
 }
 
-func (s *ahead) Return(ctx context.Context, r claim, cost uint64) (taken uint64, err error) {
+func (s *ahead) Return(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, err error) {
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
-	if r.c == nil {
+	if r.Log == "" {
 		return 0, errors.New("nothing was reserved")
 	}
 	err = s.call(func() error {
 		s.returns++
-		taken = min(cost, r.c.cost) // nothing of one that has expired
-		r.log.take(r.c, taken)
+		log := s.log(window.LogID{Key: r.Log, Window: r.Window})
+		for _, c := range log.charges {
+			if c.at == time.Duration(r.Instant) {
+				back := min(cost-taken, c.cost)
+				log.take(c, back)
+				taken += back
+			}
+		}
 		return nil
 	})
 	return taken, err

@@ -15,11 +15,14 @@ import (
 // free is a store that costs nothing: it allows, and something remains.
 type free struct{}
 
-func (free) Take(_ context.Context, _ []window.Check, d []window.Decision) error {
+func (free) Take(_ context.Context, wait bool, _ []window.Check, d []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	for i := range d {
 		d[i] = window.Decision{Allowed: true, Remaining: 1, ResetAfter: time.Second}
 	}
-	return nil
+	return true, nil
 }
 
 func (free) Close() error { return nil }
@@ -27,22 +30,27 @@ func (free) Close() error { return nil }
 // stock is free, and has whatever anybody reserves.
 type stock struct{ free }
 
-func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decision, struct{}, error) {
-	return window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}, struct{}{}, nil
+func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decision, window.Reservation, error) {
+	return window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}, window.Reservation{}, nil
 }
 
-func (stock) Return(_ context.Context, _ struct{}, cost uint64) (uint64, error) { return cost, nil }
+func (stock) Return(_ context.Context, _ window.Reservation, cost uint64) (uint64, error) {
+	return cost, nil
+}
 
-func (stock) Take(_ context.Context, _ []window.Check, d []window.Decision) error {
+func (stock) Take(_ context.Context, wait bool, _ []window.Check, d []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	for i := range d {
 		d[i] = window.Decision{Allowed: true, Remaining: 1 << 31, ResetAfter: time.Second}
 	}
-	return nil
+	return true, nil
 }
 
 // BenchmarkLease measures a hit that a lease admits.
 func BenchmarkLease(b *testing.B) {
-	p, err := local.New(stock{}, local.Options{Reserver: local.NewReserver(stock{})})
+	p, err := local.New(stock{}, local.Options{Reserver: stock{}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -54,7 +62,7 @@ func BenchmarkLease(b *testing.B) {
 		b.ReportAllocs()
 		d := make([]window.Decision, 1)
 		for b.Loop() {
-			if err := p.Take(b.Context(), checks, d); err != nil {
+			if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -64,7 +72,7 @@ func BenchmarkLease(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			d := make([]window.Decision, 1)
 			for pb.Next() {
-				if err := p.Take(b.Context(), checks, d); err != nil {
+				if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
 					b.Error(err)
 				}
 			}
@@ -78,7 +86,7 @@ func BenchmarkLease(b *testing.B) {
 // BenchmarkDeniedWithLease measures a denial that is known, of a rule with leases.
 func BenchmarkDeniedWithLease(b *testing.B) {
 	store := memstore.New(memstore.Options{})
-	p, err := local.New(store, local.Options{Reserver: local.NewReserver(stock{}), MaxAge: time.Hour})
+	p, err := local.New(store, local.Options{Reserver: stock{}, MaxAge: time.Hour})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -88,7 +96,7 @@ func BenchmarkDeniedWithLease(b *testing.B) {
 	d := make([]window.Decision, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := p.Take(b.Context(), checks, d); err != nil {
+		if _, err := p.Take(b.Context(), window.MayWait, checks, d); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -134,7 +142,7 @@ func BenchmarkTake(b *testing.B) {
 					take(b, p, groups[i]...)
 				}
 				call := func(b *testing.B, i int, d []window.Decision) {
-					if err := p.Take(b.Context(), groups[i%keys], d); err != nil {
+					if _, err := p.Take(b.Context(), window.MayWait, groups[i%keys], d); err != nil {
 						b.Error(err)
 					} else if d[0].Allowed != allow {
 						b.Errorf("got %+v, want allowed %t", d, allow)

@@ -174,7 +174,7 @@ func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions 
 	if !decided {
 		return false, nil
 	}
-	if err := s.Take(ctx, checks, decisions); err != nil {
+	if err := s.take(ctx, checks, decisions); err != nil {
 		return false, err
 	}
 	s.debts.owe(checks, decisions, uncharged)
@@ -185,18 +185,18 @@ func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions 
 // that leaves open whether the call was charged, the group owes what it charges.
 func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error {
 	if s.debts == nil {
-		return s.Take(ctx, checks, decisions)
+		return s.take(ctx, checks, decisions)
 	}
 	doubt, known := s.debts.store.Doubt(cause)
 	if !known {
-		return s.Take(ctx, checks, decisions)
+		return s.take(ctx, checks, decisions)
 	}
 	// Before it is looked at what remains: an answer that comes after that is rechecked.
 	s.debts.count.Add(1)
 	defer s.debts.count.Add(-1)
 	s.debts.mu.Lock()
 	defer s.debts.mu.Unlock()
-	if err := s.Take(ctx, checks, decisions); err != nil {
+	if err := s.take(ctx, checks, decisions); err != nil {
 		return err
 	}
 	s.debts.owe(checks, decisions, doubt)
@@ -222,7 +222,7 @@ func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions [
 		return false, nil
 	}
 	answered := slices.Clone(decisions)
-	if err := s.Take(ctx, checks, decisions); err != nil {
+	if err := s.take(ctx, checks, decisions); err != nil {
 		copy(decisions, answered)
 		return false, err
 	}
@@ -381,7 +381,7 @@ func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	c := o.check
 	c.Mode, c.Cost, c.Lease = window.Always, o.sum(), window.Lease{}
 	checks, decisions := [1]window.Check{c}, [1]window.Decision{}
-	if err := d.store.Take(ctx, checks[:], decisions[:]); err != nil {
+	if _, err := d.store.Take(ctx, window.MayWait, checks[:], decisions[:]); err != nil {
 		doubt, again := d.store.Doubt(err)
 		o.owed = []owed{{doubt, c.Cost}}
 		return again
@@ -392,7 +392,7 @@ func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	// From here on the store's answers hold what the log of this process held.
 	d.shares.learn(&checks[0], &decisions[0], true)
 	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
-	_ = d.shares.store.Take(ctx, checks[:], decisions[:]) // else less is admitted here, until it expires
+	_, _ = d.shares.store.Take(ctx, window.MayWait, checks[:], decisions[:]) // else less is admitted here, until it expires
 	*o = debt{}
 	return false
 }

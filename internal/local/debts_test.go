@@ -48,12 +48,15 @@ func (c *creditor) Read(context.Context, window.LogID) ([]byte, error) {
 	return c.log, c.fails
 }
 
-func (c *creditor) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (c *creditor) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	if c.fails != nil {
-		return c.fails
+		return true, c.fails
 	}
 	c.say(fmt.Sprintf("%s %v %d", checks[0].Key, checks[0].Mode, checks[0].Cost))
-	return c.Store.Take(ctx, checks, decisions)
+	return c.Store.Take(ctx, window.MayWait, checks, decisions)
 }
 
 // newCreditor returns shares of one process beside the store that they owe. It is to be
@@ -303,7 +306,7 @@ func TestLearnBesideADebt(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Learn(&other, &window.Decision{Allowed: true, Remaining: 2, ResetAfter: time.Minute})
-		if err := s.Take(t.Context(), []window.Check{other}, d); err != nil || !d[0].Allowed {
+		if _, err := s.Take(t.Context(), window.MayWait, []window.Check{other}, d); err != nil || !d[0].Allowed {
 			t.Error(d[0], err)
 		}
 		time.Sleep(time.Second) // of the bubble

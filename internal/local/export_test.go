@@ -3,8 +3,6 @@ package local
 import (
 	"hash/maphash"
 	"sync/atomic"
-
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Believed is for a table.
@@ -27,17 +25,4 @@ func Apart(keys []string, stores ...*Store) {
 	for _, s := range stores {
 		s.memory.seed = m.seed
 	}
-}
-
-// SpendAfter is TryTake of a group that leases cover, with something happening
-// between the moment when they are found and that when they are spent.
-func (s *Store) SpendAfter(happens func(), checks ...window.Check) bool {
-	found, decisions, now := make([]*lease, len(checks)), make([]window.Decision, len(checks)), s.clock()
-	for i := range checks {
-		if found[i] = s.leases.find(&checks[i], now, &decisions[i]); found[i] == nil {
-			panic("no lease is found")
-		}
-	}
-	happens()
-	return s.spendAll(checks, decisions, found, now)
 }

@@ -37,9 +37,6 @@ const (
 	marginPart = 10
 )
 
-// A Reservation says to a [Reserver] what it has reserved.
-type Reservation any
-
 // A Reserver reserves hits ahead in the store that is asked. It is safe for
 // concurrent use, and bounds the time of a call itself.
 type Reserver interface {
@@ -47,33 +44,10 @@ type Reserver interface {
 	// ahead of the store's clock. Until then the cost counts as well, and what Take
 	// says of the log has a ResetAfter that is longer than the window: that is how
 	// the other processes know, unless [window.Decision.Unsettled] says so.
-	Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, Reservation, error)
+	Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, window.Reservation, error)
 	// Return gives a part of a reservation back, and returns how much was still
 	// there. It may be called several times.
-	Return(ctx context.Context, r Reservation, cost uint64) (uint64, error)
-}
-
-// NewReserver makes a Reserver of a store with a type of its own for what it has
-// reserved.
-func NewReserver[R any](s interface {
-	Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, R, error)
-	Return(ctx context.Context, r R, cost uint64) (uint64, error)
-},
-) Reserver {
-	return typed[R]{s.Reserve, s.Return}
-}
-
-type typed[R any] struct {
-	reserve func(context.Context, window.Check, time.Duration) (window.Decision, R, error)
-	give    func(context.Context, R, uint64) (uint64, error)
-}
-
-func (t typed[R]) Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, Reservation, error) {
-	return t.reserve(ctx, c, ahead)
-}
-
-func (t typed[R]) Return(ctx context.Context, r Reservation, cost uint64) (uint64, error) {
-	return t.give(ctx, r.(R), cost)
+	Return(ctx context.Context, r window.Reservation, cost uint64) (uint64, error)
 }
 
 // leases are what this process has reserved.
@@ -115,7 +89,7 @@ type demand struct{ calls, hits uint64 }
 type lease struct {
 	account     *account
 	key         string
-	reservation Reservation
+	reservation window.Reservation
 	hits        uint64 // the limit
 	precision   time.Duration
 	until       time.Duration // by the clock of this process, from before the call
@@ -127,7 +101,7 @@ type lease struct {
 // A surplus is a part of a reservation that is not needed.
 type surplus struct {
 	key         string
-	reservation Reservation
+	reservation window.Reservation
 	cost        uint64
 }
 
@@ -198,76 +172,45 @@ func (a *account) count(c *window.Check, now time.Duration) {
 }
 
 // spend answers a check from the lease of its log and returns the lease, or nil if
-// there is none that will do.
-func (ls *leases) spend(c *window.Check, now time.Duration, d *window.Decision) *lease {
+// there is none that covers the cost. With counts it counts the call as demand.
+func (ls *leases) spend(c *window.Check, now time.Duration, counts bool, d *window.Decision) *lease {
 	a := ls.account(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.count(c, now)
+	if counts {
+		a.count(c, now)
+	}
 	l := ls.current(a, c, now)
-	if l == nil || !l.covers(c) {
+	if l == nil || l.left < max(c.Cost, 1) {
 		return nil
 	}
 	l.left -= c.Cost
 	l.answer(now, d)
 	return l
+}
+
+// count counts a group that was decided without waiting: spend has not counted it,
+// because the group could have been asked again with waiting.
+func (ls *leases) count(checks []window.Check, now time.Duration) {
+	for i := range checks {
+		if c := &checks[i]; may(c) {
+			a := ls.account(c)
+			a.mu.Lock()
+			a.count(c, now)
+			a.mu.Unlock()
+		}
+	}
 }
 
 // current returns the lease of an account, which is locked. It ends one that is over
 // or is of other terms than the check.
 func (ls *leases) current(a *account, c *window.Check, now time.Duration) *lease {
-	if l := a.lease; l == nil || l.good(c, now) {
+	l := a.lease
+	if l == nil || now < l.until && l.hits == c.Limit.Hits && l.precision == c.Precision {
 		return l
 	}
 	ls.end(a)
 	return nil
-}
-
-// good reports whether a lease may be spent now on the terms of a check.
-func (l *lease) good(c *window.Check, now time.Duration) bool {
-	return now < l.until && l.hits == c.Limit.Hits && l.precision == c.Precision
-}
-
-// covers reports whether enough is left for the cost of a check.
-func (l *lease) covers(c *window.Check) bool { return l.left >= max(c.Cost, 1) }
-
-// find returns the lease that spend would take, or nil, and answers the check as if
-// nothing was spent. It changes nothing.
-func (ls *leases) find(c *window.Check, now time.Duration, d *window.Decision) *lease {
-	a, ok := ls.accounts.GetIfPresent(c.Log())
-	if !ok {
-		return nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.lease
-	if l == nil || !l.good(c, now) || !l.covers(c) {
-		return nil
-	}
-	l.answer(now, d)
-	return l
-}
-
-// spendFrom answers a check from a lease that was found for it, and reports whether
-// that is still there. It does not count the call.
-func (ls *leases) spendFrom(l *lease, c *window.Check, now time.Duration, d *window.Decision) bool {
-	l.account.mu.Lock()
-	defer l.account.mu.Unlock()
-	if l.account.lease != l || !l.covers(c) {
-		return false
-	}
-	l.left -= c.Cost
-	l.answer(now, d)
-	return true
-}
-
-// count counts a call that was decided without the store.
-func (ls *leases) count(c *window.Check, now time.Duration) {
-	a := ls.account(c)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.count(c, now)
-	ls.current(a, c, now)
 }
 
 // answer tells what remains, in the store and of the lease.

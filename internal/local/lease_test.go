@@ -30,7 +30,7 @@ func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *lo
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		o.Reserver = local.NewReserver(s)
+		o.Reserver = s
 		p, err := local.New(s, o)
 		if err != nil {
 			t.Fatal(err)
@@ -170,7 +170,7 @@ func TestLeaseEnds(t *testing.T) {
 func TestLeaseAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		p, err := local.New(s, local.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestLeaseAndClose(t *testing.T) {
 func TestLeaseAndSlowClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
-		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		p, err := local.New(s, local.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +378,7 @@ func TestOneReservationAtATime(t *testing.T) {
 		for range 3 {
 			go func() {
 				d := make([]window.Decision, 1)
-				err := p.Take(t.Context(), one(hot("a", 100, 1)), d)
+				_, err := p.Take(t.Context(), window.MayWait, one(hot("a", 100, 1)), d)
 				done <- err == nil && d[0].Allowed
 			}()
 		}
@@ -416,11 +416,11 @@ func TestLeaseAndBadCalls(t *testing.T) {
 		warm(t, p, a)
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.Take(done, one(a), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
+		if _, err := p.Take(done, window.MayWait, one(a), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
 			t.Errorf("a context that is done: got error %v", err)
 		}
 		for _, n := range []int{0, 2} {
-			if err := p.Take(t.Context(), one(a), make([]window.Decision, n)); !errors.Is(err, window.ErrBadCheck) {
+			if _, err := p.Take(t.Context(), window.MayWait, one(a), make([]window.Decision, n)); !errors.Is(err, window.ErrBadCheck) {
 				t.Errorf("%d decisions: got error %v", n, err)
 			}
 		}
@@ -453,7 +453,7 @@ func TestLeaseInGroup(t *testing.T) {
 		}
 		gone := errors.New("gone")
 		s.fail(gone)
-		if err := p.Take(t.Context(), []window.Check{a, b}, make([]window.Decision, 2)); !errors.Is(err, gone) {
+		if _, err := p.Take(t.Context(), window.MayWait, []window.Check{a, b}, make([]window.Decision, 2)); !errors.Is(err, gone) {
 			t.Errorf("got error %v, want %v", err, gone)
 		}
 		// Three are left, and nothing was lost. It goes on without the store.
@@ -462,7 +462,7 @@ func TestLeaseInGroup(t *testing.T) {
 				t.Errorf("what was put back: got %+v, want %+v", got, want)
 			}
 		}
-		if err := p.Take(t.Context(), []window.Check{a}, make([]window.Decision, 1)); !errors.Is(err, gone) {
+		if _, err := p.Take(t.Context(), window.MayWait, []window.Check{a}, make([]window.Decision, 1)); !errors.Is(err, gone) {
 			t.Errorf("got error %v, want %v: it is spent", err, gone)
 		}
 		s.fail(nil)
@@ -587,7 +587,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 	s := newAhead()
 	var processes []*local.Store
 	for range n {
-		p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+		p, err := local.New(s, local.Options{Reserver: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -625,7 +625,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 			checks = append(checks, other)
 		}
 		d := make([]window.Decision, len(checks))
-		if err := processes[r.IntN(n)].Take(t.Context(), checks, d); err != nil {
+		if _, err := processes[r.IntN(n)].Take(t.Context(), window.MayWait, checks, d); err != nil {
 			return err.Error()
 		}
 		if !window.Allowed(d) {

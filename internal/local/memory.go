@@ -70,8 +70,8 @@ type wait struct {
 	from, until time.Duration
 }
 
-// asked is what is known before the store is asked about one check.
-type asked struct {
+// recalled is what is remembered of one check before the store is asked.
+type recalled struct {
 	generation uint64
 	told       *told // nil if there is nothing
 }
@@ -114,7 +114,7 @@ func (m *memory) forgetAll() {
 
 // recall finds what is known of every check, and reports whether that denies the
 // group.
-func (m *memory) recall(checks []window.Check, group []asked, now time.Duration) (denied bool) {
+func (m *memory) recall(checks []window.Check, group []recalled, now time.Duration) (denied bool) {
 	for i := range checks {
 		c, a := &checks[i], &group[i]
 		a.generation = m.generation(c.Key).Load()
@@ -131,7 +131,7 @@ func (m *memory) recall(checks []window.Check, group []asked, now time.Duration)
 
 // answer answers a group that is denied, and reports whether it could say
 // everything that the store would say. Otherwise decisions are undefined.
-func (m *memory) answer(checks []window.Check, decisions []window.Decision, group []asked, now time.Duration) bool {
+func (m *memory) answer(checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) bool {
 	if window.Validate(checks, decisions) != nil {
 		return false // the store says so
 	}
@@ -282,7 +282,7 @@ func (m *memory) worth(checks []window.Check, decisions []window.Decision) bool 
 }
 
 // remember keeps what the store said to a group.
-func (m *memory) remember(checks []window.Check, decisions []window.Decision, group []asked, sent, received time.Duration) {
+func (m *memory) remember(checks []window.Check, decisions []window.Decision, group []recalled, sent, received time.Duration) {
 	if _, folded := window.Fold(checks); folded != nil {
 		m.drop(checks, group) // the decision is on the sum of several costs
 		return
@@ -376,9 +376,9 @@ func believed(c *window.Check, d *window.Decision) time.Duration {
 	}
 }
 
-// drop removes what is known of a group that was asked about all the same: it is
+// drop removes what is known of a group that the store was asked about all the same: it is
 // not true any more, or not for long.
-func (m *memory) drop(checks []window.Check, group []asked) {
+func (m *memory) drop(checks []window.Check, group []recalled) {
 	for i := range checks {
 		if group[i].told != nil {
 			m.told.Invalidate(checks[i].Log())

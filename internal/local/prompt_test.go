@@ -47,7 +47,7 @@ type twin struct {
 
 func newTwin(t *testing.T) twin {
 	s := newAhead()
-	p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+	p, err := local.New(s, local.Options{Reserver: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +76,16 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 		want, got := make([]window.Decision, len(checks)), make([]window.Decision, len(checks))
 
 		asked, before := patient.asked(), patient.process.Stats()
-		wantErr := patient.process.Take(t.Context(), checks, want)
+		_, wantErr := patient.process.Take(t.Context(), window.MayWait, checks, want)
 		needless := patient.asked() == asked
 
 		asked = prompt.asked()
-		decided, gotErr := prompt.process.TryTake(checks, got)
+		decided, gotErr := prompt.process.Take(t.Context(), window.NoWait, checks, got)
 		switch after := patient.process.Stats(); {
 		case prompt.asked() != asked:
-			return "TryTake asked the store"
+			return "without waiting, the store was asked"
 		case decided != (needless && wantErr == nil):
-			return cmp.Diff(checks, nil) + "TryTake decides what Take asks the store about, or does not decide what it knows"
+			return cmp.Diff(checks, nil) + "without waiting, Take decides what it asks the store about, or does not decide what it knows"
 		case wantErr != nil:
 			met.refused++
 		case !decided:
@@ -98,7 +98,7 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 			met.denied++
 		}
 		if !decided {
-			gotErr = prompt.process.Take(t.Context(), checks, got)
+			_, gotErr = prompt.process.Take(t.Context(), window.MayWait, checks, got)
 		}
 		if errors.Is(wantErr, window.ErrBadCheck) != errors.Is(gotErr, window.ErrBadCheck) || (wantErr == nil) != (gotErr == nil) {
 			return "one fails: " + cmp.Diff(wantErr, gotErr)
@@ -171,7 +171,7 @@ func TestTryTakeOfMany(t *testing.T) {
 		for range 64 {
 			wg.Go(func() {
 				d := make([]window.Decision, 2)
-				if decided, err := p.TryTake([]window.Check{a, b}, d); err != nil {
+				if decided, err := p.Take(t.Context(), window.NoWait, []window.Check{a, b}, d); err != nil {
 					t.Error(err)
 				} else if decided {
 					admitted.Add(1)
@@ -195,7 +195,7 @@ func TestTryTakeOfMany(t *testing.T) {
 func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 	t.Helper()
 	for {
-		decided, err := p.TryTake([]window.Check{c}, make([]window.Decision, 1))
+		decided, err := p.Take(t.Context(), window.NoWait, []window.Check{c}, make([]window.Decision, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,15 +206,20 @@ func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 	}
 }
 
-// TestLeaseSpentMeanwhile proves that a group whose second lease goes to somebody
-// else, or ends, spends nothing of the first.
-func TestLeaseSpentMeanwhile(t *testing.T) {
+// TestLeaseOfOneLog proves that a group whose second log has no lease left, or none any
+// more, spends nothing of the first one's lease without waiting.
+func TestLeaseOfOneLog(t *testing.T) {
 	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
+	undecided := func(t *testing.T, p *local.Store) {
+		t.Helper()
+		if decided, err := p.Take(t.Context(), window.NoWait, []window.Check{a, b}, make([]window.Decision, 2)); decided || err != nil {
+			t.Errorf("Take = %t, %v, want it undecided", decided, err)
+		}
+	}
 	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
 		warm(t, p, a, b)
-		if p.SpendAfter(func() { spendable(t, p, b) }, a, b) {
-			t.Error("it was spent twice")
-		}
+		spendable(t, p, b)
+		undecided(t, p)
 		if got := spendable(t, p, a); got != 4 {
 			t.Errorf("%d are left of the first, want all four", got)
 		}
@@ -222,9 +227,8 @@ func TestLeaseSpentMeanwhile(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		warm(t, p, a, b)
 		used, _ := s.count(a.Log())
-		if p.SpendAfter(func() { p.Forget(b.Log()) }, a, b) {
-			t.Error("what had ended was spent")
-		}
+		p.Forget(b.Log())
+		undecided(t, p)
 		synctest.Wait()
 		if got, _ := s.count(b.Log()); got != 4 {
 			t.Errorf("the store counts %d of the second, want the four that were admitted", got)

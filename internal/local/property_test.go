@@ -47,12 +47,12 @@ func TestProcesses(t *testing.T) {
 
 			got := make([]window.Decision, len(checks))
 			denials := processes[who].Stats().Denials
-			if err := processes[who].Take(t.Context(), checks, got); err != nil {
+			if _, err := processes[who].Take(t.Context(), window.MayWait, checks, got); err != nil {
 				t.Fatal(err)
 			}
 			locally := processes[who].Stats().Denials > denials
 			want := make([]window.Decision, len(checks))
-			if err := plain.Take(t.Context(), checks, want); err != nil {
+			if _, err := plain.Take(t.Context(), window.MayWait, checks, want); err != nil {
 				t.Fatal(err)
 			}
 			for i, c := range checks {

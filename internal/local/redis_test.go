@@ -19,7 +19,7 @@ func onRedis(t *testing.T, addr string) *local.Store {
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	// A busy machine is not what is tested.
 	store := redisstore.New(client, redisstore.Options{Timeout: 5 * time.Second})
-	p, err := local.New(store, local.Options{Reserver: local.NewReserver(store)})
+	p, err := local.New(store, local.Options{Reserver: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestLeasesOnRedis(t *testing.T) {
 				d := make([]window.Decision, 1)
 				for time.Since(start) < 3*win {
 					from := time.Since(start)
-					if err := p.Take(t.Context(), one(check), d); err != nil {
+					if _, err := p.Take(t.Context(), window.MayWait, one(check), d); err != nil {
 						t.Errorf("Take: %v", err)
 						return
 					}

@@ -124,8 +124,13 @@ func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 	u.until.Store(until)
 }
 
-// Take implements [window.Store] for the shares of the checks' limits.
-func (s *Shares) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+// Take implements [window.Store] for the shares of the checks' limits. It always
+// decides: shares are memory of this process.
+func (s *Shares) Take(ctx context.Context, _ bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	return true, s.take(ctx, checks, decisions)
+}
+
+func (s *Shares) take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("local: %w", err)
 	}
@@ -142,7 +147,7 @@ func (s *Shares) Take(ctx context.Context, checks []window.Check, decisions []wi
 		parts[i] = s.part(&folded[i], now)
 		own[i].Limit.Hits = parts[i].hits
 	}
-	if err := s.store.Take(ctx, own, answers); err != nil {
+	if _, err := s.store.Take(ctx, window.MayWait, own, answers); err != nil {
 		return err
 	}
 	// It is decided, so a caller that gives up now does not make it an error.
@@ -235,6 +240,6 @@ func (s *Shares) look(ctx context.Context, c *window.Check, hits uint64) (window
 	checks := [2]window.Check{*c, {Key: "-", Limit: window.Limit{Window: c.Limit.Window}}}
 	checks[0].Mode = window.Enforce
 	checks[0].Limit.Hits = hits
-	err := s.store.Take(ctx, checks[:], decisions[:])
+	_, err := s.store.Take(ctx, window.MayWait, checks[:], decisions[:])
 	return decisions[0], err
 }

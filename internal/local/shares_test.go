@@ -194,12 +194,12 @@ func TestSharesContract(t *testing.T) {
 
 func TestSharesErrors(t *testing.T) {
 	s := newShares(t, 2, new(clock))
-	if err := s.Take(t.Context(), one(ask("", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, window.ErrBadCheck) {
+	if _, err := s.Take(t.Context(), window.MayWait, one(ask("", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("no key: got error %v", err)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Take(done, one(ask("a", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
+	if _, err := s.Take(done, window.MayWait, one(ask("a", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that is done: got error %v", err)
 	}
 	if got := s.Logs(); got != 0 {
@@ -237,7 +237,7 @@ func TestSharesAddUp(t *testing.T) {
 		var d [1]window.Decision
 		for i := range rapid.IntRange(0, 30).Draw(t, "before") {
 			c.now += pause.Draw(t, "pause")
-			if err := store.Take(t.Context(), []window.Check{check}, d[:]); err != nil {
+			if _, err := store.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
 				t.Fatal(err)
 			}
 			if d[0].Allowed {
@@ -260,7 +260,7 @@ func TestSharesAddUp(t *testing.T) {
 				break
 			}
 			p := processes[rapid.IntRange(0, n-1).Draw(t, "process")]
-			if err := p.Take(t.Context(), []window.Check{check}, d[:]); err != nil {
+			if _, err := p.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
 				t.Fatal(err)
 			}
 			if d[0].Allowed {
@@ -272,7 +272,7 @@ func TestSharesAddUp(t *testing.T) {
 			zero := check
 			zero.Cost = 0
 			var room [1]window.Decision
-			if err := p.Take(t.Context(), []window.Check{zero}, room[:]); err != nil {
+			if _, err := p.Take(t.Context(), window.MayWait, []window.Check{zero}, room[:]); err != nil {
 				t.Fatal(err)
 			}
 			if d[0].RetryAfter <= 0 || !room[0].Allowed {

@@ -72,7 +72,7 @@ func simulate(t *testing.T, l load, seconds float64, locally bool, length time.D
 			if !locally {
 				continue
 			}
-			p, err := local.New(s, local.Options{Reserver: local.NewReserver(s)})
+			p, err := local.New(s, local.Options{Reserver: s})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func simulate(t *testing.T, l load, seconds float64, locally bool, length time.D
 			wg.Go(func() {
 				asked.Add(1)
 				d := make([]window.Decision, 1)
-				if err := p.Take(t.Context(), []window.Check{check}, d); err != nil {
+				if _, err := p.Take(t.Context(), window.MayWait, []window.Check{check}, d); err != nil {
 					t.Error(err)
 				} else if d[0].Allowed {
 					admitted.Add(1)

@@ -52,7 +52,7 @@ type Store struct {
 	denied atomic.Uint64
 }
 
-var _ window.Prompter = (*Store)(nil)
+var _ window.Store = (*Store)(nil)
 
 // New returns a store in front of another one, which it closes when it is closed.
 func New(store window.Store, o Options) (*Store, error) {
@@ -139,73 +139,59 @@ func (s *Store) ForgetAll() {
 	}
 }
 
-// Take implements [window.Store]: it answers a denial that is known, and what it
-// has reserved ahead, and asks the store about everything else.
-func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+// Take implements [window.Store]. It answers denials that it remembers, spends what it
+// has reserved ahead, and asks the store about everything else. Without wait it never
+// asks the store: it then answers what it can, or changes nothing and returns false.
+func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if s.memory == nil || len(checks) == 0 {
-		return s.store.Take(ctx, checks, decisions)
+		return s.store.Take(ctx, wait, checks, decisions)
 	}
 	leased := false
 	for i := range checks {
 		if checks[i].Mode.Unconditional() {
-			return s.takeUnconditional(ctx, checks, decisions)
+			if !wait {
+				return false, nil
+			}
+			return true, s.takeUnconditional(ctx, checks, decisions)
 		}
 		leased = leased || s.leases != nil && may(&checks[i])
 	}
-	if leased {
-		return s.takeLeased(ctx, checks, decisions)
-	}
-	var inline [inlineChecks]asked
-	// Read before the store is asked: what it answers is true from a later moment on.
-	group, now := groupOf(&inline, len(checks)), s.clock()
-	if s.memory.recall(checks, group, now) && ctx.Err() == nil && s.memory.answer(checks, decisions, group, now) {
-		s.denied.Add(1)
-		return nil
-	}
-	return s.ask(ctx, checks, decisions, group, now)
-}
-
-// TryTake implements [window.Prompter]: it answers what Take answers without asking
-// the store, which is never asked here.
-func (s *Store) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if s.memory == nil || len(checks) == 0 {
-		return false, nil
-	}
-	leased := false
-	for i := range checks {
-		if checks[i].Mode.Unconditional() {
-			return false, nil
-		}
-		leased = leased || s.leases != nil && may(&checks[i])
-	}
+	// Read before the store is asked, so that every answer of the store is newer.
 	now := s.clock()
 	if leased {
-		return s.tryLeased(checks, decisions, now), nil
+		return s.takeLeased(ctx, wait, checks, decisions, now)
 	}
-	return s.denies(checks, decisions, now), nil
-}
-
-// denies answers a group that is known to be denied, and reports whether it is.
-func (s *Store) denies(checks []window.Check, decisions []window.Decision, now time.Duration) bool {
-	var inline [inlineChecks]asked
+	var inline [inlineChecks]recalled
 	group := groupOf(&inline, len(checks))
-	if !s.memory.recall(checks, group, now) || !s.memory.answer(checks, decisions, group, now) {
-		return false
+	_, answered := s.denies(ctx, checks, decisions, group, now)
+	if answered || !wait {
+		return answered, nil
 	}
-	s.denied.Add(1)
-	return true
+	return true, s.ask(ctx, checks, decisions, group, now)
 }
 
-func groupOf(inline *[inlineChecks]asked, n int) []asked {
+func groupOf(inline *[inlineChecks]recalled, n int) []recalled {
 	if n > len(inline) {
-		return make([]asked, n)
+		return make([]recalled, n)
 	}
 	return inline[:n]
 }
 
-// ask asks the store, and remembers what is worth it.
-func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []asked, now time.Duration) error {
-	if err := s.store.Take(ctx, checks, decisions); err != nil {
+// denies fills group with what is remembered of the checks, and reports whether that
+// denies them. If it also answers every check, denies fills decisions and answered is
+// true.
+func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) (denied, answered bool) {
+	denied = s.memory.recall(checks, group, now)
+	answered = denied && ctx.Err() == nil && s.memory.answer(checks, decisions, group, now)
+	if answered {
+		s.denied.Add(1)
+	}
+	return denied, answered
+}
+
+// ask asks the store, and remembers an answer that can answer later calls.
+func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) error {
+	if _, err := s.store.Take(ctx, window.MayWait, checks, decisions); err != nil {
 		return err
 	}
 	if s.memory.worth(checks, decisions) {
@@ -216,132 +202,53 @@ func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []wind
 	return nil
 }
 
-// takeLeased is Take for a group some of whose checks may have a lease. Those are
-// spent first. If the rest of the group is not allowed they are put back.
-func (s *Store) takeLeased(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	now := s.clock()
+// takeLeased is Take for a group some of whose checks may have a lease. It spends the
+// leases first, and puts everything back if the rest of the group is not allowed.
+func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision, now time.Duration) (decided bool, err error) {
 	var inline [inlineChecks]*lease
 	found := inline[:min(len(checks), len(inline))]
 	if len(checks) > len(inline) {
 		found = make([]*lease, len(checks))
 	}
-	// One log twice has no lease, and an error is the store's to tell.
+	// A group that names a log twice gets no lease, and the store tells the error of
+	// an invalid group.
 	_, folded := window.Fold(checks)
 	plain := ctx.Err() != nil || folded != nil || window.Validate(checks, decisions) != nil
 	covered, spent := 0, uint64(0)
 	for i := range checks {
 		if c := &checks[i]; !plain && may(c) {
-			if found[i] = s.leases.spend(c, now, &decisions[i]); found[i] != nil {
+			if found[i] = s.leases.spend(c, now, wait, &decisions[i]); found[i] != nil {
 				covered++
 				spent += c.Cost
 			}
 		}
 	}
-	if covered == 0 && !plain && s.denies(checks, decisions, now) {
-		return nil // without building anything
-	}
-	if covered < len(checks) {
+	decided, allowed := true, covered == len(checks)
+	switch {
+	case allowed:
+	case covered == 0 && !plain && s.answers(ctx, checks, decisions, now): // without building a group
+	case covered == 0 && !wait:
+		return false, nil
+	default:
 		g := group{checks: checks, decisions: decisions, leases: slices.Clone(found), plain: plain}
-		if allowed, err := s.takeRest(ctx, &g, now); !allowed {
-			for i, l := range g.leases {
-				if l != nil {
-					s.leases.putBack(l, &checks[i], now, &decisions[i])
-				}
-			}
-			return err
+		if decided, allowed, err = s.takeRest(ctx, wait, &g, now); !allowed {
+			s.putBack(&g, now)
 		}
 	}
-	s.leases.spent.Add(spent)
-	return nil
+	if decided && !wait {
+		s.leases.count(checks, now)
+	}
+	if allowed {
+		s.leases.spent.Add(spent)
+	}
+	return decided, err
 }
 
-// tryLeased is takeLeased where nobody has to be asked, and reports whether it has
-// decided. Nothing is spent before it is known that leases cover the whole group.
-func (s *Store) tryLeased(checks []window.Check, decisions []window.Decision, now time.Duration) bool {
-	if _, folded := window.Fold(checks); folded != nil || window.Validate(checks, decisions) != nil {
-		return false
-	}
-	var inline [inlineChecks]*lease
-	found := inline[:min(len(checks), len(inline))]
-	if len(checks) > len(inline) {
-		found = make([]*lease, len(checks))
-	}
-	covered := 0
-	for i := range checks {
-		if c := &checks[i]; may(c) {
-			if found[i] = s.leases.find(c, now, &decisions[i]); found[i] != nil {
-				covered++
-			}
-		}
-	}
-	if covered == len(checks) {
-		return s.spendAll(checks, decisions, found, now)
-	}
-	if covered == 0 && !s.denies(checks, decisions, now) || covered > 0 && !s.deniesRest(checks, decisions, found, now) {
-		return false
-	}
-	// It was asked for, whatever came of it, and that was all.
-	for i := range checks {
-		c := &checks[i]
-		if !may(c) {
-			continue
-		}
-		s.leases.count(c, now)
-		if covered > 0 && found[i] == nil {
-			s.leases.learn(c, &decisions[i])
-		}
-	}
-	return true
-}
-
-// spendAll spends the leases that were found for a group, or none of them if one is
-// not good any more.
-func (s *Store) spendAll(checks []window.Check, decisions []window.Decision, found []*lease, now time.Duration) bool {
-	spent := uint64(0)
-	for i := range checks {
-		c := &checks[i]
-		if s.leases.spendFrom(found[i], c, now, &decisions[i]) {
-			spent += c.Cost
-			continue
-		}
-		for j := range i {
-			s.leases.putBack(found[j], &checks[j], now, &decisions[j])
-		}
-		return false
-	}
-	for i := range checks {
-		s.leases.count(&checks[i], now)
-	}
-	s.leases.spent.Add(spent)
-	return true
-}
-
-// deniesRest is denies for the checks of a group that no lease was found for. Those
-// that have one are answered already, and spend nothing.
-func (s *Store) deniesRest(checks []window.Check, decisions []window.Decision, found []*lease, now time.Duration) bool {
-	var (
-		inline  [inlineChecks]window.Check
-		answers [inlineChecks]window.Decision
-	)
-	rest, at := inline[:0], answers[:]
-	for i := range checks {
-		if found[i] == nil {
-			rest = append(rest, checks[i])
-		}
-	}
-	if len(rest) > len(at) {
-		at = make([]window.Decision, len(rest))
-	}
-	at = at[:len(rest)]
-	if !s.denies(rest, at, now) {
-		return false
-	}
-	for i := range checks {
-		if found[i] == nil {
-			decisions[i], at = at[0], at[1:]
-		}
-	}
-	return true
+// answers answers a group that is known to be denied, and reports whether it did.
+func (s *Store) answers(ctx context.Context, checks []window.Check, decisions []window.Decision, now time.Duration) bool {
+	var inline [inlineChecks]recalled
+	_, answered := s.denies(ctx, checks, decisions, groupOf(&inline, len(checks)), now)
+	return answered
 }
 
 // group is a group in parts: what leases answer, and the rest.
@@ -352,7 +259,7 @@ type group struct {
 	plain     bool     // no lease may be made for it, or no other one
 }
 
-// rest returns the checks without a lease, and where they stand.
+// rest returns the checks without a lease, and their indexes.
 func (g *group) rest() (rest []window.Check, at []int) {
 	for i, l := range g.leases {
 		if l == nil {
@@ -362,35 +269,45 @@ func (g *group) rest() (rest []window.Check, at []int) {
 	return rest, at
 }
 
-// takeRest decides what leases do not answer, and reports whether that is allowed,
-// which nothing is on an error.
-func (s *Store) takeRest(ctx context.Context, g *group, now time.Duration) (allowed bool, err error) {
+// putBack undoes what a group has spent of its leases.
+func (s *Store) putBack(g *group, now time.Duration) {
+	for i, l := range g.leases {
+		if l != nil {
+			s.leases.putBack(l, &g.checks[i], now, &g.decisions[i])
+		}
+	}
+}
+
+// takeRest decides what leases do not answer, and reports whether that is allowed. On
+// an error, allowed is false.
+func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Duration) (decided, allowed bool, err error) {
 	rest, at := g.rest()
 	if len(rest) == 0 {
-		return true, nil
+		return true, true, nil
 	}
 	decisions := make([]window.Decision, len(rest))
 	if len(rest) == len(g.checks) {
 		decisions = g.decisions // which may be of another length than it should
 	}
-	asked := make([]asked, len(rest))
-	denied := s.memory.recall(rest, asked, now)
-	switch {
-	case denied && ctx.Err() == nil && s.memory.answer(rest, decisions, asked, now):
-		s.denied.Add(1)
-	case denied, g.plain:
-		err = s.ask(ctx, rest, decisions, asked, now)
-	default:
-		var made bool
-		if made, err = s.reserve(ctx, g, rest, at, now); made {
-			return s.takeRest(ctx, g, now)
+	remembered := make([]recalled, len(rest))
+	denied, answered := s.denies(ctx, rest, decisions, remembered, now)
+	if !answered {
+		if !wait {
+			return false, false, nil
+		}
+		made := false
+		if !denied {
+			made, err = s.reserve(ctx, g, rest, at, now)
+		}
+		if made {
+			return s.takeRest(ctx, wait, g, now)
 		}
 		if err == nil {
-			err = s.ask(ctx, rest, decisions, asked, now)
+			err = s.ask(ctx, rest, decisions, remembered, now)
 		}
-	}
-	if err != nil {
-		return false, err
+		if err != nil {
+			return true, false, err
+		}
 	}
 	for i, to := range at {
 		g.decisions[to] = decisions[i]
@@ -398,12 +315,16 @@ func (s *Store) takeRest(ctx context.Context, g *group, now time.Duration) (allo
 			s.leases.learn(&rest[i], &decisions[i])
 		}
 	}
-	return window.GroupAllowed(rest, decisions), nil
+	return true, window.GroupAllowed(rest, decisions), nil
 }
 
-// reserve makes a lease for one check of the rest that is asked for often, the
-// first one. The call gets no more than one, since every one costs a round trip.
+// reserve makes a lease for the first check of the rest that is asked for often, if
+// the group may have one. A group gets one lease at most, since each costs a round
+// trip.
 func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at []int, now time.Duration) (made bool, err error) {
+	if g.plain {
+		return false, nil
+	}
 	g.plain = true
 	for i := range rest {
 		c := &rest[i]
@@ -438,7 +359,7 @@ func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, de
 			}
 		}
 	}
-	err := s.store.Take(ctx, checks, decisions)
+	_, err := s.store.Take(ctx, window.MayWait, checks, decisions)
 	s.forget(checks)
 	return err
 }

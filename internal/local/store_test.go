@@ -47,22 +47,25 @@ func newShared(tb testing.TB) *shared {
 func (s *shared) clock() time.Duration     { return time.Duration(s.now.Load()) }
 func (s *shared) setNow(now time.Duration) { s.now.Store(int64(now)) }
 
-func (s *shared) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *shared) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	s.calls.Add(1)
 	if s.err != nil {
-		return s.err
+		return true, s.err
 	}
 	if s.before != nil {
 		s.before(checks)
 	}
-	err := s.Store.Take(ctx, checks, decisions)
+	_, err := s.Store.Take(ctx, window.MayWait, checks, decisions)
 	if s.change != nil {
 		s.change(decisions)
 	}
 	if s.after != nil {
 		s.after(checks)
 	}
-	return err
+	return true, err
 }
 
 // Close leaves the logs to the other processes.
@@ -87,7 +90,7 @@ func (s *shared) process(tb testing.TB, o local.Options) *local.Store {
 func take(tb testing.TB, s window.Store, checks ...window.Check) []window.Decision {
 	tb.Helper()
 	d := make([]window.Decision, len(checks))
-	if err := s.Take(tb.Context(), checks, d); err != nil {
+	if _, err := s.Take(tb.Context(), window.MayWait, checks, d); err != nil {
 		tb.Fatalf("Take(%+v): got error %v", checks, err)
 	}
 	return d
@@ -526,10 +529,10 @@ func TestRefundThatFails(t *testing.T) {
 	a := ask("a", 1, 1)
 	take(t, p, a)
 	s.err = errors.New("gone")
-	if err := p.Take(t.Context(), one(in(window.Refund, a)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
+	if _, err := p.Take(t.Context(), window.MayWait, one(in(window.Refund, a)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
 		t.Errorf("refund: got error %v, want %v", err, s.err)
 	}
-	if err := p.Take(t.Context(), one(a), make([]window.Decision, 1)); !errors.Is(err, s.err) {
+	if _, err := p.Take(t.Context(), window.MayWait, one(a), make([]window.Decision, 1)); !errors.Is(err, s.err) {
 		t.Errorf("afterwards: got error %v, want the store's: it was not asked", err)
 	}
 }
@@ -542,7 +545,7 @@ func TestErrors(t *testing.T) {
 	a := ask("a", 1, 1)
 	take(t, p, a)
 	s.err = errors.New("gone")
-	if err := p.Take(t.Context(), one(ask("b", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
+	if _, err := p.Take(t.Context(), window.MayWait, one(ask("b", 1, 1)), make([]window.Decision, 1)); !errors.Is(err, s.err) {
 		t.Errorf("got error %v, want %v", err, s.err)
 	}
 	if got := take(t, p, a); got[0].Allowed {
@@ -551,14 +554,14 @@ func TestErrors(t *testing.T) {
 	s.err = nil
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Take(done, one(a), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
+	if _, err := p.Take(done, window.MayWait, one(a), make([]window.Decision, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that is done: got error %v", err)
 	}
-	if err := p.Take(t.Context(), one(a), make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
+	if _, err := p.Take(t.Context(), window.MayWait, one(a), make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("too many decisions: got error %v", err)
 	}
 	bad := []window.Check{a, ask("", 1, 1)}
-	if err := p.Take(t.Context(), bad, make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
+	if _, err := p.Take(t.Context(), window.MayWait, bad, make([]window.Decision, 2)); !errors.Is(err, window.ErrBadCheck) {
 		t.Errorf("a bad check beside a denied one: got error %v", err)
 	}
 }
@@ -599,14 +602,17 @@ func TestBound(t *testing.T) {
 // something remained: it tells that as it was a second ago at most.
 type forgetful struct{ *local.Store }
 
-func (f forgetful) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	err := f.Store.Take(ctx, checks, decisions)
+func (f forgetful) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	_, err := f.Store.Take(ctx, window.MayWait, checks, decisions)
 	for i := range decisions {
 		if err == nil && decisions[i].Remaining > 0 {
 			f.Forget(checks[i].Log())
 		}
 	}
-	return err
+	return true, err
 }
 
 // TestContract runs the conformance suite through a process. What it answers without

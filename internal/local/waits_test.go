@@ -121,10 +121,10 @@ func TestWaits(t *testing.T) {
 			got := make([]window.Decision, len(checks))
 			decided, err := false, error(nil)
 			if r.IntN(2) == 0 {
-				decided, err = p.TryTake(checks, got)
+				decided, err = p.Take(t.Context(), window.NoWait, checks, got)
 			}
 			if !decided && err == nil {
-				err = p.Take(t.Context(), checks, got)
+				_, err = p.Take(t.Context(), window.MayWait, checks, got)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -103,16 +103,14 @@ type Debtor interface {
 // concurrent use.
 type Decider struct {
 	opts    Options
-	prompt  window.Prompter // Store, if it can decide at once; else nil
-	learner Learner         // nil: nobody wants to know
-	debtor  Debtor          // nil: nothing is charged afterwards
+	learner Learner // nil: nobody wants to know
+	debtor  Debtor  // nil: nothing is charged afterwards
 	rules   atomic.Pointer[Rules]
 }
 
 // NewDecider returns a Decider with rules as its first generation.
 func NewDecider(rules *Rules, opts Options) *Decider {
 	d := &Decider{opts: opts}
-	d.prompt, _ = opts.Store.(window.Prompter)
 	d.learner, _ = opts.Local.(Learner)
 	d.debtor, _ = opts.Local.(Debtor)
 	d.Swap(rules)
@@ -385,7 +383,7 @@ func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) (err error)
 	if shadow && v.mixed() {
 		err = d.takeObserved(ctx, v)
 	} else {
-		err = d.opts.Store.Take(ctx, v.checks, v.decisions)
+		_, err = d.opts.Store.Take(ctx, window.MayWait, v.checks, v.decisions)
 	}
 	d.observe(start)
 	return withCause(err)
@@ -394,7 +392,7 @@ func (d *Decider) take(ctx context.Context, v *Verdict, shadow bool) (err error)
 // tryTake is take where the store need not wait. Where take makes two calls it never
 // decides: the first could have charged when the second turns out to have to wait.
 func (d *Decider) tryTake(v *Verdict, shadow bool) (decided bool, err error) {
-	if d.prompt == nil || shadow && v.mixed() {
+	if shadow && v.mixed() {
 		return false, nil
 	}
 	v.makeRoom()
@@ -402,7 +400,7 @@ func (d *Decider) tryTake(v *Verdict, shadow bool) (decided bool, err error) {
 		return true, errOwed
 	}
 	start := d.clock()
-	if decided, err = d.prompt.TryTake(v.checks, v.decisions); decided {
+	if decided, err = d.opts.Store.Take(context.Background(), window.NoWait, v.checks, v.decisions); decided {
 		d.observe(start)
 	}
 	return decided, withCause(err)
@@ -474,7 +472,7 @@ func (v *Verdict) takeSome(ctx context.Context, store window.Store) error {
 		return nil
 	}
 	decisions := make([]window.Decision, len(v.local))
-	if err := store.Take(ctx, v.local, decisions); err != nil {
+	if _, err := store.Take(ctx, window.MayWait, v.local, decisions); err != nil {
 		return err
 	}
 	for i, at := range v.localAt {

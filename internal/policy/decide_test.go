@@ -27,7 +27,10 @@ type spend struct {
 	err    error
 }
 
-func (s *spend) Take(_ context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *spend) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	s.calls++
 	s.checks = append(s.checks[:0], checks...)
 	for i, c := range checks {
@@ -36,7 +39,7 @@ func (s *spend) Take(_ context.Context, checks []window.Check, decisions []windo
 			decisions[i] = s.answer(c)
 		}
 	}
-	return s.err
+	return true, s.err
 }
 
 func (*spend) Close() error { return nil }
@@ -488,9 +491,12 @@ func TestStoreError(t *testing.T) {
 // stuck waits for its context.
 type stuck struct{ spend }
 
-func (*stuck) Take(ctx context.Context, _ []window.Check, _ []window.Decision) error {
+func (*stuck) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	<-ctx.Done()
-	return ctx.Err()
+	return true, ctx.Err()
 }
 
 func TestTheCallerGivesUp(t *testing.T) {

@@ -78,12 +78,11 @@ func valueOf(key string, req *Request, entries descriptors.Descriptor) (value st
 // callers asks whose the keys of one request are, each once.
 type callers struct {
 	ctx      context.Context //nolint:containedctx // of the request that is being decided, which it does not outlive
-	subjects tier.Resolver   // nil: nobody is known
+	subjects tier.Resolver   // nil: no key has a subject
 	secrets  *tier.Secrets
-	left     time.Duration // of the time that the request may wait; a directory takes none
+	left     time.Duration // how long the request may still wait, or tier.NoWait
 	known    []caller
-	prompt   bool // nobody may wait
-	waits    bool // and somebody would have to: what was answered since means nothing
+	waits    bool // the request would have to wait: the answers since then mean nothing
 }
 
 // caller is a key that was asked for.
@@ -107,7 +106,7 @@ func (c *callers) begin(ctx context.Context, o *Options, rs *Rules) {
 // beginPrompt is begin where nobody may wait.
 func (c *callers) beginPrompt(o *Options, rs *Rules) {
 	c.begin(context.Background(), o, rs)
-	c.prompt = true
+	c.left = tier.NoWait
 }
 
 // pause ends what beginPrompt began, but keeps who is known already.
@@ -118,7 +117,8 @@ func (c *callers) end() {
 	*c = callers{known: emptied(c.known)}
 }
 
-// resolve answers whose an API key is, by its fingerprint, or who has an id.
+// resolve returns the subject of an API key by its fingerprint, or the subject with an
+// id. If the request may not wait and has to, resolve sets waits.
 func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
 	if c.subjects == nil {
 		return tier.Answer{}
@@ -131,39 +131,26 @@ func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
 			return c.known[i].answer
 		}
 	}
-	if c.prompt {
-		return c.try(req, value, byID)
+	if c.waits {
+		return tier.Answer{}
 	}
 	var start time.Time
 	if c.left > 0 {
 		start = time.Now()
 	}
 	var a tier.Answer
-	if byID {
-		a = c.subjects.Resolve(c.ctx, tier.Key{ID: value}, c.left)
-	} else {
-		a = c.secrets.Resolve(c.ctx, c.subjects, value, req.plain(value), c.left)
-	}
-	if c.left > 0 {
-		c.left = max(0, c.left-time.Since(start))
-	}
-	c.known = append(c.known, caller{value, byID, a})
-	return a
-}
-
-// try is resolve where nobody has to be asked. Else waits is set.
-func (c *callers) try(req *Request, value string, byID bool) (a tier.Answer) {
 	ok := false
-	switch {
-	case c.waits:
-	case byID:
-		a, ok = c.subjects.Try(tier.Key{ID: value})
-	default:
-		a, ok = c.secrets.Try(c.subjects, value, req.plain(value))
+	if byID {
+		a, ok = c.subjects.Resolve(c.ctx, tier.Key{ID: value}, c.left)
+	} else {
+		a, ok = c.secrets.Resolve(c.ctx, c.subjects, value, req.plain(value), c.left)
 	}
 	if !ok {
 		c.waits = true
 		return tier.Answer{}
+	}
+	if c.left > 0 {
+		c.left = max(0, c.left-time.Since(start))
 	}
 	c.known = append(c.known, caller{value, byID, a})
 	return a

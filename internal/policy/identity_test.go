@@ -15,27 +15,27 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// asked is a tier.Resolver that answers from a table and remembers the questions.
+// asked is a tier.Resolver that answers from a table. It records the questions that may
+// wait.
 type asked struct {
 	answers   map[string]tier.Answer // by digest or id
-	held      map[string]bool        // what is answered without asking
+	held      map[string]bool        // the keys that have an answer without waiting
 	questions []tier.Key
-	found     int // without a question
+	found     int // answers without waiting
 	waits     []time.Duration
 	takes     time.Duration
 }
 
-func (a *asked) Resolve(_ context.Context, k tier.Key, wait time.Duration) tier.Answer {
+func (a *asked) Resolve(_ context.Context, k tier.Key, wait time.Duration) (answer tier.Answer, ok bool) {
+	if name := k.Digest + k.ID; wait < 0 {
+		if !a.held[name] {
+			return tier.Answer{}, false
+		}
+		a.found++
+		return a.answers[name], true
+	}
 	a.questions, a.waits = append(a.questions, k), append(a.waits, wait)
 	time.Sleep(min(a.takes, wait))
-	return a.answers[k.Digest+k.ID]
-}
-
-func (a *asked) Try(k tier.Key) (tier.Answer, bool) {
-	if !a.held[k.Digest+k.ID] {
-		return tier.Answer{}, false
-	}
-	a.found++
 	return a.answers[k.Digest+k.ID], true
 }
 

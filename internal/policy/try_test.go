@@ -32,22 +32,18 @@ type moody struct {
 	calls int // that have decided or failed
 }
 
-func (m *moody) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	m.calls++
-	if m.err != nil {
-		return m.err
-	}
-	return m.Store.Take(ctx, checks, decisions)
-}
-
-func (m *moody) TryTake(checks []window.Check, decisions []window.Decision) (bool, error) {
-	if m.waits {
+func (m *moody) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait && m.waits {
 		for i := range decisions {
 			decisions[i] = window.Decision{Never: true, Remaining: 7} // undefined
 		}
 		return false, nil
 	}
-	return true, m.Take(context.Background(), checks, decisions)
+	m.calls++
+	if m.err != nil {
+		return true, m.err
+	}
+	return m.Store.Take(ctx, window.MayWait, checks, decisions)
 }
 
 // A side is all that a decider has to do with.

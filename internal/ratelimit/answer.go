@@ -7,7 +7,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -42,7 +42,7 @@ const (
 
 // appendAnswer appends the response for v, encoded, to b. asked are the entries of
 // its metadata that repeat the request, encoded.
-func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header, asked []byte) []byte {
+func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, asked []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {
@@ -57,8 +57,8 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []headers.Header, asked []
 	}
 	if !v.Allowed {
 		// Never on an allowed answer: Envoy would join it with the upstream's.
-		b = appendHeader(b, headers.Header{Name: "content-type", Value: headers.DenialType(v)})
-		b = wire.AppendMessage(b, answerBody, func(b []byte) []byte { return headers.AppendDenial(b, v) })
+		b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+		b = wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 	}
 	return appendMetadata(b, v, asked)
 }
@@ -99,11 +99,11 @@ func appendStatus(b []byte, s *policy.LimitStatus) []byte {
 	})
 	b = wire.AppendNumber(b, statusRemaining, uint64(saturate(s.Decision.Remaining)))
 	return wire.AppendMessage(b, statusReset, func(b []byte) []byte {
-		return wire.AppendNumber(b, durationSeconds, uint64(headers.Seconds(s.Reset())))
+		return wire.AppendNumber(b, durationSeconds, uint64(answer.Seconds(s.Reset())))
 	})
 }
 
-func appendHeader(b []byte, h headers.Header) []byte {
+func appendHeader(b []byte, h answer.Header) []byte {
 	return wire.AppendMessage(b, answerHeaders, func(b []byte) []byte {
 		b = wire.AppendText(b, headerName, h.Name)
 		return wire.AppendText(b, headerValue, h.Value)

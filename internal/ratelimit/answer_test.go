@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -30,7 +30,7 @@ import (
 
 // asMessage builds the answer as a message of the protobuf library. It is what
 // appendAnswer is compared with.
-func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
+func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
 	t.Helper()
 	out := &rlsv3.RateLimitResponse{OverallCode: code(v.Allowed)}
 	for i, at := range v.Strictest {
@@ -49,7 +49,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked *
 				Code:               code(s.Decision.Allowed || s.Observed),
 				CurrentLimit:       limit,
 				LimitRemaining:     saturate(s.Decision.Remaining),
-				DurationUntilReset: &durationpb.Duration{Seconds: headers.Seconds(s.Reset())},
+				DurationUntilReset: &durationpb.Duration{Seconds: answer.Seconds(s.Reset())},
 			}
 		}
 		out.Statuses = append(out.Statuses, st)
@@ -59,8 +59,8 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked *
 	}
 	if !v.Allowed {
 		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd,
-			&corev3.HeaderValue{Key: "content-type", Value: headers.DenialType(v)})
-		out.RawBody = headers.AppendDenial(nil, v)
+			&corev3.HeaderValue{Key: "content-type", Value: answer.DenialType(v)})
+		out.RawBody = answer.AppendDenial(nil, v)
 	}
 	m := make(map[string]any)
 	if v.Decisive >= 0 {
@@ -73,7 +73,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []headers.Header, asked *
 			m["subject"] = s.Subject
 		}
 		if !v.Allowed {
-			m["retry_after"] = float64(headers.RetryAfter(s))
+			m["retry_after"] = float64(answer.RetryAfter(s))
 		}
 	}
 	if v.Shadowed >= 0 {
@@ -144,7 +144,7 @@ func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 }
 
 // compare writes v in both ways.
-func compare(t *testing.T, v *policy.Verdict, fields []headers.Header, asked *rlsv3.RateLimitRequest) {
+func compare(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
 	message := asMessage(t, v, fields, asked)
 	want, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
@@ -208,7 +208,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	for _, u := range windowUnits {
 		tests["unit "+u.unit.String()] = []policy.LimitStatus{limited("r", 1, u.length, ok), limited("r", 1, 3*u.length, ok)}
 	}
-	render, err := headers.NewRenderer(headers.StyleRateLimit, headers.StyleDraft03, headers.StyleXRateLimit)
+	render, err := answer.NewRenderer(answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func FuzzAnswer(f *testing.F) {
 				}, {}},
 			}
 		}
-		fields := []headers.Header{{Name: name, Value: value}}
+		fields := []answer.Header{{Name: name, Value: value}}
 		if utf8.ValidString(rule + "\x00" + tierName + "\x00" + subject + "\x00" + name + "\x00" + value) {
 			compare(t, v, fields, request)
 			return
@@ -383,7 +383,7 @@ func BenchmarkAnswer(b *testing.B) {
 	s.Tier, s.Subject = "free", "hobby"
 	v := verdictOf(s)
 	v.Strictest, v.Matches = v.Strictest[1:], v.Matches[1:]
-	fields := []headers.Header{{Name: "ratelimit-policy", Value: `"per-key";q=100;w=60`}, {Name: "ratelimit", Value: `"per-key";r=50;t=30`}}
+	fields := []answer.Header{{Name: "ratelimit-policy", Value: `"per-key";q=100;w=60`}, {Name: "ratelimit", Value: `"per-key";r=50;t=30`}}
 	b.Run("append", func(b *testing.B) {
 		var out []byte
 		b.ReportAllocs()

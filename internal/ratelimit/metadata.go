@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -11,12 +12,12 @@ import (
 // anything. asked are the entries that repeat the request, encoded.
 func appendMetadata(b []byte, v *policy.Verdict, asked []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
-		b = wire.AppendVerdict(b, v, func(b []byte) []byte { return append(b, asked...) })
+		b = answer.AppendVerdict(b, v, func(b []byte) []byte { return append(b, asked...) })
 		if v.Decisive < 0 {
 			return b
 		}
 		s := &v.Limits[v.Decisive]
-		return wire.AppendSubject(b, s.Subject, s.Tier)
+		return answer.AppendSubject(b, s.Subject, s.Tier)
 	})
 }
 

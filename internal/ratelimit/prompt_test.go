@@ -21,15 +21,22 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// waiting hides that a store may decide at once.
+// waiting is a store that decides nothing without waiting.
 type waiting struct{ window.Store }
+
+func (s waiting) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
+	return s.Store.Take(ctx, wait, checks, decisions)
+}
 
 // way is one of those that a request takes through the service, from bytes to bytes.
 type way func(t testing.TB, s *Service, request []byte) ([]byte, error)
@@ -147,15 +154,18 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	}
 }
 
-// bursting is a store that panics.
-type bursting struct{ window.Store }
+// panicking is a store that panics: in every call, or only where it may wait.
+type panicking struct {
+	window.Store
+	waits bool
+}
 
-func (bursting) Take(context.Context, []window.Check, []window.Decision) error { panic("Take") }
-
-// burstingAtOnce panics where it must not wait, too.
-type burstingAtOnce struct{ bursting }
-
-func (burstingAtOnce) TryTake([]window.Check, []window.Decision) (bool, error) { panic("TryTake") }
+func (p panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+	if p.waits && !wait {
+		return false, nil
+	}
+	panic("Take")
+}
 
 // TestPanics: what a panic leaves behind is not used again, not even by the
 // interceptor's way around it.
@@ -169,7 +179,7 @@ func TestPanics(t *testing.T) {
 		return handler(ctx, in)
 	}
 	in := encode(t, ask(descriptor("api_key=acme-key")))
-	for name, store := range map[string]window.Store{"waits": bursting{}, "at once": burstingAtOnce{}} {
+	for name, store := range map[string]window.Store{"waits": panicking{waits: true}, "at once": panicking{}} {
 		for how, w := range map[string]way{
 			"handled": handled, "prompted": prompted,
 			"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
@@ -294,7 +304,7 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 // error, with a status for each descriptor and nothing that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
 	// Every kind of rule, on keys that a message can be mutated into.
-	kinds := setup{echo: true, styles: []headers.Style{headers.StyleRateLimit, headers.StyleDraft03, headers.StyleXRateLimitEpoch}, rules: []policy.Rule{
+	kinds := setup{echo: true, styles: []answer.Style{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
 		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
 		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),

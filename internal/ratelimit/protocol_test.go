@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -59,7 +59,7 @@ type setup struct {
 	waits   bool            // the store cannot decide at once
 	twice   bool            // the store is asked twice, and then nothing is decided at once
 	local   bool            // there is a local store
-	styles  []headers.Style // nil: ratelimit
+	styles  []answer.Style // nil: ratelimit
 }
 
 // serve returns the service, on a store whose clock stands at now.
@@ -100,9 +100,9 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		}
 	}
 	if s.styles == nil {
-		s.styles = []headers.Style{headers.StyleRateLimit}
+		s.styles = []answer.Style{answer.StyleRateLimit}
 	}
-	render, err := headers.NewRenderer(s.styles...)
+	render, err := answer.NewRenderer(s.styles...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 		fmt.Fprintf(&b, "\n%s: %s", h.GetKey(), h.GetValue())
 	}
 	switch body := string(out.GetRawBody()); {
-	case contentType == headers.ContentTypeProblem:
+	case contentType == answer.ContentTypeProblem:
 		if !json.Valid([]byte(body)) {
 			t.Errorf("the body is %q, want JSON", body)
 		}
@@ -426,7 +426,7 @@ x-ratelimit-reset: 60
 retry-after: 60
 {"limit":0,"remaining":0,"retry_after":60,"rule":"a"}`},
 		}, nil},
-		{"words of the rule that denies", setup{styles: []headers.Style{}, rules: []policy.Rule{
+		{"words of the rule that denies", setup{styles: []answer.Style{}, rules: []policy.Rule{
 			perMinute("a", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "No more, é.\n"} }),
 			perMinute("b", 9, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "b", ContentType: "text/b"} }),
 		}}, []step{
@@ -597,12 +597,15 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 // forgetful is a store without logs: everything has room.
 type forgetful struct{ checks int }
 
-func (s *forgetful) Take(_ context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *forgetful) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	s.checks += len(checks)
 	for i := range checks {
 		decisions[i] = window.Decision{Allowed: true, Remaining: checks[i].Limit.Hits}
 	}
-	return nil
+	return true, nil
 }
 
 func (*forgetful) Close() error { return nil }

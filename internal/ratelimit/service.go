@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/wire"
@@ -25,7 +25,7 @@ type Options struct {
 	Decider *policy.Decider
 	// Secrets names the entries that hold API keys.
 	Secrets *tier.Secrets
-	Headers *headers.Renderer
+	Headers *answer.Renderer
 	// Meters counts what the Decider does not see. Nil: nobody does.
 	Meters Meters
 	// PlainKeys has the source of tiers asked by API keys themselves, and not by
@@ -75,7 +75,7 @@ type call struct {
 	limits  []window.Limit // that came with descriptors
 	echo    []byte         // the entries of metadata that repeat the request
 	verdict policy.Verdict
-	headers []headers.Header
+	headers []answer.Header
 	answer  []byte
 }
 

@@ -29,7 +29,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/headers"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -81,7 +81,7 @@ func newService(t testing.TB, store window.Store) *testService {
 			t.Fatal(err)
 		}
 	}
-	render, err := headers.NewRenderer(headers.StyleRateLimit)
+	render, err := answer.NewRenderer(answer.StyleRateLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,8 +305,10 @@ func TestNumbersSaturate(t *testing.T) {
 // broken is a store that cannot decide.
 type broken struct{ err error }
 
-func (b broken) Take(context.Context, []window.Check, []window.Decision) error { return b.err }
-func (broken) Close() error                                                    { return nil }
+func (b broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+	return true, b.err
+}
+func (broken) Close() error { return nil }
 
 func TestStoreErrors(t *testing.T) {
 	for err, want := range map[error]codes.Code{

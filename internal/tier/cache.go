@@ -173,43 +173,32 @@ func newRecords(most int) (*otter.Cache[selector, *held], error) {
 
 func (c *Cache) now() time.Duration { return time.Since(c.start) }
 
-// Resolve implements [Resolver]. A record that counts is answered without waiting
-// and without allocating.
-func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) Answer {
+// Resolve implements [Resolver]. If the cache holds a record that still counts, Resolve
+// neither waits nor allocates.
+func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answer, ok bool) {
 	s, ok := sumOf(k)
 	if !ok {
 		c.count.negativeHits.Add(1)
-		return Answer{} // no source can know it
+		return Answer{}, true // no source can know it
 	}
 	now, h := c.now(), c.get(&s)
-	if a, ok := c.atOnce(k, &s, h, now); ok {
-		return a
+	if a, ok = c.fromMemory(k, &s, h, now); ok || wait < 0 {
+		return a, ok
 	}
 	f, err := c.ask(k, &s, h)
 	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
 		wait = 0 // the question is from before that: there is little hope, and something to answer
 	}
 	if err != nil || !f.wait(ctx, wait) || f.err != nil {
-		return c.without(h)
+		return c.without(h), true
 	}
 	c.count.asked.Add(1)
-	return f.held.answer()
+	return f.held.answer(), true
 }
 
-// Try implements [Resolver]. It answers all that Resolve answers without asking,
-// and does not wait for questions that are under way either.
-func (c *Cache) Try(k Key) (a Answer, ok bool) {
-	s, ok := sumOf(k)
-	if !ok {
-		c.count.negativeHits.Add(1)
-		return Answer{}, true // no source can know it
-	}
-	return c.atOnce(k, &s, c.get(&s), c.now())
-}
-
-// atOnce answers by the record that is held, if that counts or there is nobody to
-// ask, and reports whether it does. h may be nil.
-func (c *Cache) atOnce(k Key, s *sum, h *held, now time.Duration) (a Answer, ok bool) {
+// fromMemory answers by the record h, which may be nil. It reports false if the source
+// must be asked first.
+func (c *Cache) fromMemory(k Key, s *sum, h *held, now time.Duration) (a Answer, ok bool) {
 	switch {
 	case h == nil:
 	case c.fresh(h, s, now):

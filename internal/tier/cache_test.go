@@ -51,8 +51,8 @@ func TestCacheOptions(t *testing.T) {
 	if !o.Source.(*fake).closed {
 		t.Error("the source is open still")
 	}
-	if a := c.Resolve(t.Context(), key("a"), time.Hour); !a.Unavailable {
-		t.Errorf("a closed cache answers %+v", a)
+	if a, ok := c.Resolve(t.Context(), key("a"), time.Hour); !ok || !a.Unavailable {
+		t.Errorf("a closed cache answers %+v, %v", a, ok)
 	}
 }
 
@@ -217,12 +217,12 @@ func TestCacheWait(t *testing.T) {
 			{"b", ended, wait, 0},
 		} {
 			began := time.Now()
-			a := l.Resolve(c.ctx, key(c.key), c.wait)
+			a, ok := l.Resolve(c.ctx, key(c.key), c.wait)
 			if got := time.Since(began); got != c.want {
 				t.Errorf("%s waited %v, want %v", c.key, got, c.want)
 			}
-			if !a.Unavailable || a.Subject != nil || a.Stale {
-				t.Errorf("%s got %+v, want unavailable", c.key, a)
+			if !ok || !a.Unavailable || a.Subject != nil || a.Stale {
+				t.Errorf("%s got %+v, %v, want unavailable", c.key, a, ok)
 			}
 		}
 		time.Sleep(100 * time.Millisecond)

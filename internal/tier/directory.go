@@ -111,14 +111,8 @@ func (d *Directory) ByDigest(digest string) *Subject {
 // ByID returns the subject with this id, or nil.
 func (d *Directory) ByID(id string) *Subject { return d.byID[id] }
 
-// Resolve implements [Resolver]. It never waits.
-func (d *Directory) Resolve(_ context.Context, k Key, _ time.Duration) Answer {
-	a, _ := d.Try(k)
-	return a
-}
-
-// Try implements [Resolver]. It always answers.
-func (d *Directory) Try(k Key) (a Answer, ok bool) {
+// Resolve implements [Resolver]. It never waits and always answers.
+func (d *Directory) Resolve(_ context.Context, k Key, _ time.Duration) (a Answer, ok bool) {
 	if k.Digest == "" {
 		return Answer{Subject: d.byID[k.ID]}, true
 	}

@@ -41,11 +41,11 @@
 // it brings is for the next. Whoever wants to know the same while it is under way
 // waits for it and asks none of his own.
 //
-// [Cache.Try] is for who cannot wait at all. It answers what is answered at once, also
-// by the expired record where the source cannot be asked for this key or was not to be
-// asked again yet, and otherwise says that Resolve is to be called. A key that has two
-// digests, because a secret is replaced, may be asked for by one of them in vain
-// before that, which is counted as a hit.
+// A request that passes [NoWait] gets the answers that need no waiting, and otherwise
+// none: it asks again with a wait. An expired record is such an answer only while the
+// source cannot be asked for this key, or may not be asked again yet. While a secret
+// is replaced, a key has two digests. The cache may then count a hit for the first
+// digest although it has no answer for the second.
 //
 // The ttl is TTL, or UnknownTTL for a key that nobody has, up to a tenth more or less
 // by the key. A source may shorten it ([Record].MaxAge), not lengthen it. An expired

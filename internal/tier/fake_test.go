@@ -184,7 +184,11 @@ func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
 // resolve asks as a request does.
 func (l logged) resolve(t *testing.T, k Key) Answer {
 	t.Helper()
-	return l.Resolve(t.Context(), k, wait)
+	a, ok := l.Resolve(t.Context(), k, wait)
+	if !ok {
+		t.Error("Resolve may wait and has no answer")
+	}
+	return a
 }
 
 // is fails unless the answer to k is a subject's with that tier. flags is what else

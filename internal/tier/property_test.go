@@ -139,8 +139,8 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 			}
 		default:
 			for range 1 + h.r.IntN(3) {
-				k, prompt := keys[h.r.IntN(len(keys))], h.r.IntN(2) == 0
-				wg.Go(func() { h.ask(t, k, prompt) })
+				k, noWait := keys[h.r.IntN(len(keys))], h.r.IntN(2) == 0
+				wg.Go(func() { h.ask(t, k, noWait) })
 			}
 			if h.r.IntN(2) == 0 {
 				wg.Wait()
@@ -194,19 +194,22 @@ func (h *history) well() (well bool) {
 	return well
 }
 
-// ask asks for a key, by Try first if it is to be prompt, and judges the answer.
-func (h *history) ask(t *testing.T, k Key, prompt bool) {
+// ask resolves a key, without waiting first if noWait, and checks the answer.
+func (h *history) ask(t *testing.T, k Key, noWait bool) {
 	name := k.Digest + k.ID
 	h.mu.Lock()
 	began, wasWell, told := time.Now(), h.well(), h.told[name]
 	h.mu.Unlock()
 	before := h.c.Stats()
-	a, ok := Answer{}, false
-	if prompt {
-		a, ok = h.c.Try(k)
+	var a Answer
+	atOnce, ok := false, false
+	if noWait {
+		a, atOnce = h.c.Resolve(t.Context(), k, NoWait)
 	}
-	if !ok {
-		a = h.c.Resolve(t.Context(), k, wait)
+	if !atOnce {
+		if a, ok = h.c.Resolve(t.Context(), k, wait); !ok {
+			t.Error("Resolve may wait and has no answer")
+		}
 	}
 	now := time.Now()
 	h.mu.Lock()
@@ -218,7 +221,7 @@ func (h *history) ask(t *testing.T, k Key, prompt bool) {
 	if a.Subject != nil {
 		got = a.Subject.Tier
 	}
-	if waited := now.Sub(began); waited > wait || ok && waited > 0 {
+	if waited := now.Sub(began); waited > wait || atOnce && waited > 0 {
 		h.fail("waited %v, want %v at most", waited, wait)
 	}
 	if a.Unavailable {

@@ -186,41 +186,27 @@ func FingerprintDigest(fingerprint string) string {
 	return fingerprint[:min(len(fingerprint), DigestLen)]
 }
 
-// Resolve asks r whose API key has this fingerprint: by its digest, and where
-// nobody has that by the one under the previous secret. plain is the key itself
-// for a source that wants it, else empty.
-func (s *Secrets) Resolve(ctx context.Context, r Resolver, fingerprint, plain string, wait time.Duration) Answer {
+// Resolve asks r for the subject of the API key with this fingerprint. It asks by the
+// current digest first. If no subject has that, it asks by the digest under the
+// previous secret. plain is the key itself for a source that needs it, else empty.
+// wait and ok are those of [Resolver].Resolve; both questions share the wait.
+func (s *Secrets) Resolve(ctx context.Context, r Resolver, fingerprint, plain string, wait time.Duration) (a Answer, ok bool) {
 	if s.previous == nil || len(fingerprint) != 2*DigestLen {
 		return r.Resolve(ctx, Key{Digest: FingerprintDigest(fingerprint), Plain: plain}, wait)
 	}
 	start := time.Now()
-	a := r.Resolve(ctx, Key{Digest: fingerprint[:DigestLen], Plain: plain}, wait)
-	if a.Subject != nil {
-		return a
-	}
-	old := r.Resolve(ctx, Key{Digest: fingerprint[DigestLen:], Plain: plain}, max(0, wait-time.Since(start)))
-	if old.Subject != nil {
-		s.found.Add(1)
-		return old
-	}
-	a.Unavailable = a.Unavailable || old.Unavailable
-	return a
-}
-
-// Try is Resolve where r can answer without asking, and reports whether it can.
-func (s *Secrets) Try(r Resolver, fingerprint, plain string) (a Answer, ok bool) {
-	if s.previous == nil || len(fingerprint) != 2*DigestLen {
-		return r.Try(Key{Digest: FingerprintDigest(fingerprint), Plain: plain})
-	}
-	a, ok = r.Try(Key{Digest: fingerprint[:DigestLen], Plain: plain})
+	a, ok = r.Resolve(ctx, Key{Digest: fingerprint[:DigestLen], Plain: plain}, wait)
 	if !ok || a.Subject != nil {
 		return a, ok
 	}
-	old, ok := r.Try(Key{Digest: fingerprint[DigestLen:], Plain: plain})
-	if !ok {
-		return Answer{}, false
+	if wait > 0 {
+		wait = max(0, wait-time.Since(start))
 	}
-	if old.Subject != nil {
+	old, ok := r.Resolve(ctx, Key{Digest: fingerprint[DigestLen:], Plain: plain}, wait)
+	switch {
+	case !ok:
+		return Answer{}, false
+	case old.Subject != nil:
 		s.found.Add(1)
 		return old, true
 	}

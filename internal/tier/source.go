@@ -28,15 +28,20 @@ type Answer struct {
 	Stale bool
 }
 
-// A Resolver answers at the speed of memory: a [Directory] or a [Cache]. It is
-// safe for concurrent use.
+// NoWait is a wait with which a [Resolver] answers from memory or not at all.
+const NoWait time.Duration = -1
+
+// A Resolver finds the subject of a key: a [Directory] or a [Cache]. It is safe for
+// concurrent use.
 type Resolver interface {
-	// Resolve says who a key belongs to. It waits at most that long, less if ctx
-	// ends, and then answers by what it knows.
-	Resolve(ctx context.Context, k Key, wait time.Duration) Answer
-	// Try is Resolve where that needs nobody to be asked, and reports whether it is.
-	// Where it is not, nothing was counted and Resolve is to be called.
-	Try(k Key) (a Answer, ok bool)
+	// Resolve returns the subject of a key. It may ask a source and wait for the
+	// answer, until wait has passed or ctx ends. Then it answers by what it knows, and
+	// ok is true.
+	//
+	// If wait is negative ([NoWait]), Resolve never waits, and does not use ctx. If it
+	// would have to ask a source first, ok is false and Resolve has counted nothing.
+	// The caller then calls it again with a wait.
+	Resolve(ctx context.Context, k Key, wait time.Duration) (a Answer, ok bool)
 }
 
 // A Source is where subjects live, outside of this process. It is safe for

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -44,20 +45,11 @@ func (c *conn) complete(st *stream, body string) error {
 		c.respond(st, r)
 		return nil
 	}
-	m := st.method
-	if m.prompt == nil {
+	if st.method.handler == nil {
 		c.spawn(st, func(ctx context.Context) *response { return c.handle(ctx, st, message) })
 		return nil
 	}
-	r, rest := c.ask(st, message)
-	if rest == nil {
-		c.respond(st, r)
-		return nil
-	}
-	c.spawn(st, func(ctx context.Context) *response {
-		answer, err := rest(ctx, make([]byte, prefixLen, usualAnswer))
-		return c.answer(st, answer, err)
-	})
+	c.ask(st, message)
 	return nil
 }
 
@@ -127,25 +119,29 @@ func (c *conn) decompress(packed string) (string, *response) {
 	return out.String(), nil
 }
 
-// ask has a Prompt answer.
-func (c *conn) ask(st *stream, message string) (r *response, rest Rest) {
-	defer c.server.recovered(st.method, &r)
-	answer, rest, err := st.method.prompt(message, append(c.memory[:0], 0, 0, 0, 0, 0))
-	if rest != nil {
-		return nil, rest
+// ask calls the method's Handler without waiting. If the Handler does not decide, ask
+// calls it again on a goroutine of its own.
+func (c *conn) ask(st *stream, message string) {
+	handler := st.method.handler
+	c.call = Call{Request: message, Begin: time.Now()}
+	answer, decided, err := handler(c.ctx, false, &c.call, append(c.memory[:0], 0, 0, 0, 0, 0))
+	if err == nil && !decided {
+		waiting := new(Call)
+		*waiting, c.call = c.call, Call{}
+		c.spawn(st, func(ctx context.Context) *response {
+			answer, decided, err := handler(ctx, true, waiting, make([]byte, prefixLen, usualAnswer))
+			if err == nil && !decided {
+				return refusal(codes.Internal, "the method did not decide the call")
+			}
+			return c.answer(st, answer, err)
+		})
+		return
 	}
+	c.call = Call{} // lets go of the request
 	if cap(answer) <= maxAnswerKept && answer != nil {
 		c.memory = answer[:0]
 	}
-	return c.answer(st, answer, err), nil
-}
-
-// recovered is deferred around handlers: a panic stays with its call.
-func (s *Server) recovered(m *method, r **response) {
-	if recover() != nil {
-		*r = refusal(codes.Internal, "internal error") // even if what follows panics too
-		s.o.Panicked(m.name)
-	}
+	c.respond(st, c.answer(st, answer, err))
 }
 
 // spawn runs a handler on a goroutine of its own. Its context ends with the call's
@@ -171,19 +167,13 @@ func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
 		defer c.server.gone.Done()
 		defer cancel()
 		defer c.buggy()
-		if c.handled(st, c.run(ctx, st.method, handle)) {
+		if c.handled(st, handle(ctx)) {
 			// Others may be about to answer too, as when a store has decided many calls
 			// at once: one write takes them all.
 			runtime.Gosched()
 		}
 		c.flushAlone()
 	}()
-}
-
-// run runs a handler.
-func (c *conn) run(ctx context.Context, m *method, handle func(context.Context) *response) (r *response) {
-	defer c.server.recovered(m, &r)
-	return handle(ctx)
 }
 
 // handled answers a call whose handler has returned, and reports whether others run.
@@ -246,7 +236,7 @@ func failure(err error) *response {
 	return r
 }
 
-// handle runs an ordinary handler.
+// handle calls the method's standard handler of grpc-go.
 func (c *conn) handle(ctx context.Context, st *stream, message string) *response {
 	call := &serverCall{method: st.method.name}
 	ctx = peer.NewContext(ctx, c.peer)
@@ -259,7 +249,7 @@ func (c *conn) handle(ctx context.Context, st *stream, message string) *response
 		}
 		return nil
 	}
-	answer, err := st.method.handle(st.method.service, ctx, decode, c.server.o.Interceptor)
+	answer, err := st.method.standard(st.method.service, ctx, decode, c.server.o.Interceptor)
 	var r *response
 	if err != nil {
 		r = failure(err)

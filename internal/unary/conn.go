@@ -60,7 +60,8 @@ type conn struct {
 	recvWindow int // what the client may send still
 	owed       int // what it is not yet told that it may send
 	budget     budget
-	memory     []byte // of what a Prompt answers
+	call       Call   // that a Handler answers without waiting
+	memory     []byte // of the answers of such calls
 	unpacked   int    // bytes of a compressed message, not paid for yet
 	traffic    Traffic
 	readAt     time.Time // when there was last something to read

@@ -8,7 +8,7 @@
 // grpc-go hands every call from the goroutine that reads to one that handles, and
 // the answer from that one to one that writes: three wake-ups, which cost several
 // times what it takes to decide a rate limit. Here a call that needs not wait is
-// answered by the goroutine that has read it ([Prompt]), and what was answered since
+// answered by the goroutine that has read it ([Handler]), and what was answered since
 // the last read leaves in one write.
 //
 // # A connection
@@ -42,9 +42,10 @@
 // until the request ends; nearly always it is one frame, whose memory is used as it
 // is. Then
 //
-//   - a method with a Prompt is answered on this goroutine, or
-//   - its [Rest], and every method without a Prompt, runs on a goroutine of its own,
-//     whose context ends with grpc-timeout, with RST_STREAM and with the connection.
+//   - the method's [Handler] answers without waiting, on this goroutine; or
+//   - the Handler does not decide, and is called again on a goroutine of its own. Every
+//     method without a Handler runs on such a goroutine too. Its context ends with
+//     grpc-timeout, with RST_STREAM and with the connection.
 //
 // So a call that waits holds up no other one. A request with more than one message,
 // or none, is refused; so is DATA that is not as long as content-length says. Who
@@ -71,7 +72,7 @@
 //     runs for them still. More are refused (REFUSED_STREAM).
 //   - Options.MaxMessageBytes for a message, half of it for a compressed one as it is
 //     sent. That may unpack to 512 KiB, or to 64 times its length. Messages that are
-//     not whole, and the metadata of calls without a Prompt, take that and 1 MiB
+//     not whole, and the metadata of calls without a Handler, take that and 1 MiB
 //     together; a client that sends more is answered RESOURCE_EXHAUSTED.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for
 //     how it is encoded (the end of the connection). 4 KiB for the table of either
@@ -103,8 +104,8 @@
 // # Errors
 //
 // What a client does wrong is an error of its connection or of its stream, as RFC
-// 9113 says. A panic of a handler is INTERNAL for its call and no more; one of this
-// package ends its connection. [Meters] count why connections end.
+// 9113 says. A panic ends its connection, whether it is in this package or in a handler
+// that did not recover. [Meters] count why connections end.
 //
 // # What differs from grpc-go
 //

@@ -900,29 +900,32 @@ func TestOddMessages(t *testing.T) {
 	}
 }
 
-// TestPanics makes sure that a panic stays with its call.
+// TestPanics makes sure that a panic that a handler did not recover from ends its
+// connection, and no other one.
 func TestPanics(t *testing.T) {
-	var told atomic.Value
-	o := unary.Options{Panicked: func(method string) { told.Store(method) }}
-	for _, method := range []string{"Panic", "Crash", "Break"} {
-		t.Run(method, func(t *testing.T) {
-			inBubble(t, o, polite, func(t *testing.T, s *scene) {
-				p := s.attacker
-				p.send(func(w *wire) { w.preface() })
-				other := p.start("Gate", value("other"))
-				for range 3 {
-					if a := p.call(method, value("x")); a.last("grpc-status") != "13" || a.last("grpc-message") != "internal error" {
-						t.Errorf("answered %v", a)
+	for name, panicsAt := range map[string]bool{"without waiting": false, "waiting": true} {
+		t.Run(name, func(t *testing.T) {
+			panicking := kind{"panicking", func(p *player, o unary.Options) transport {
+				s := newUnary(p, o).(*unary.Server)
+				s.Handle(play+"Refuse", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+					if wait == panicsAt {
+						panic("as asked")
 					}
-					if got := told.Load(); got != play+method {
-						t.Errorf("told of a panic in %v", got)
-					}
+					return answer, false, nil
+				})
+				return s
+			}}
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				s := newStage(t, panicking, unary.Options{Meters: ledger}, pipes())
+				other, p := s.connect(t), s.connect(t)
+				p.start("Refuse", value("x"))
+				p.ended()
+				other.echo()
+				if got := ledger.goAways(); got["bug"] != 1 || len(got) != 1 {
+					t.Errorf("counted %v", got)
 				}
-				s.open()
-				if a := p.answer(other); a.last("grpc-status") != "0" {
-					t.Errorf("the other call was answered %v", a)
-				}
-				p.echo()
+				other.close()
 			})
 		})
 	}
@@ -932,23 +935,28 @@ func TestPanics(t *testing.T) {
 // empty one, costs its call alone.
 func TestAnswersOfNothing(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		prompt unary.Prompt
+		name    string
+		handler unary.Handler
 	}{
-		{"at once", func(string, []byte) ([]byte, unary.Rest, error) { return nil, nil, nil }},
-		{"at once, too short", func(_ string, answer []byte) ([]byte, unary.Rest, error) { return answer[:4], nil, nil }},
-		{"later", func(string, []byte) ([]byte, unary.Rest, error) {
-			return nil, func(context.Context, []byte) ([]byte, error) { return nil, nil }, nil
+		{"at once", func(context.Context, bool, *unary.Call, []byte) ([]byte, bool, error) { return nil, true, nil }},
+		{"at once, too short", func(_ context.Context, _ bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+			return answer[:4], true, nil
 		}},
-		{"later, too short", func(string, []byte) ([]byte, unary.Rest, error) {
-			return nil, func(_ context.Context, answer []byte) ([]byte, error) { return answer[:4], nil }, nil
+		{"later", func(_ context.Context, wait bool, _ *unary.Call, _ []byte) ([]byte, bool, error) {
+			return nil, wait, nil
+		}},
+		{"later, too short", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+			return answer[:4], wait, nil
+		}},
+		{"never", func(_ context.Context, _ bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+			return answer, false, nil
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			silent := kind{"silent", func(p *player, o unary.Options) transport {
 				s := unary.NewServer(o)
 				s.RegisterService(p.desc(), p)
-				s.Prompt(play+"Ready", tt.prompt)
+				s.Handle(play+"Ready", tt.handler)
 				return s
 			}}
 			synctest.Test(t, func(t *testing.T) {

@@ -2,7 +2,6 @@ package unary_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -18,9 +17,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slidegate/slidegate/internal/unary"
@@ -46,24 +43,17 @@ var (
 )
 
 func newUnary(p *player, o unary.Options) transport {
+	o.Interceptor = intercept
 	s := unary.NewServer(o)
 	s.RegisterService(p.desc(), p)
-	p.prompts(s)
+	p.handle(s)
 	return s
 }
 
 // newStandard has grpc-go do what Options say, as far as it can.
 func newStandard(p *player, o unary.Options) transport {
-	recovered := func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
-		defer func() {
-			if recover() != nil {
-				err = status.Error(codes.Internal, "internal error")
-			}
-		}()
-		return next(ctx, in)
-	}
 	options := []grpc.ServerOption{
-		grpc.UnaryInterceptor(recovered),
+		grpc.UnaryInterceptor(intercept),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPingInterval, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: o.KeepaliveTime, Timeout: o.KeepaliveTimeout,

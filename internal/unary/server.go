@@ -21,26 +21,38 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that is used where none is set
 )
 
-// A Prompt answers a method on the goroutine that reads the connection, which
-// serves nobody else meanwhile: it must not wait for anything but short locks. It
-// appends the encoded answer to answer and returns that. request is the encoded
-// message; answer may not be kept. Where it would have to wait it returns a [Rest].
-// Interceptors do not see it. An error is a gRPC status, as that of a handler.
-type Prompt func(request string, answer []byte) ([]byte, Rest, error)
+// A Call is one request on its way through a [Handler].
+type Call struct {
+	// Request is the encoded message.
+	Request string
+	// Begin is when the handler was called first.
+	Begin time.Time
+	// State belongs to the handler. It is nil at the first call of the handler, and
+	// the second call finds what the first one stored.
+	State any
+}
 
-// A Rest is what is left of a call that has to wait: it runs on a goroutine of its
-// own. ctx ends with the call's deadline, or when the caller gives up.
-type Rest func(ctx context.Context, answer []byte) ([]byte, error)
+// A Handler answers one call. It appends the encoded answer to answer and returns the
+// result.
+//
+// The server first calls it with wait false, on the goroutine that reads the
+// connection. It must not block then, except on short locks: other calls of the
+// connection wait for it. If it cannot answer without blocking, it stores what it
+// needs in call.State and returns decided false. Then the server calls it once more,
+// with wait true, on a goroutine of its own. It may block until ctx ends: at the
+// call's deadline, when the client resets the call, or when the connection ends.
+//
+// An error is a gRPC status and decides the call. The handler must not keep call or
+// answer, and must recover from its own panics. No interceptor runs around it.
+type Handler func(ctx context.Context, wait bool, call *Call, answer []byte) (out []byte, decided bool, err error)
 
 // Options of a [Server]. The zero value of each is usable.
 type Options struct {
 	// Codec reads and writes messages. Nil: that of protobuf.
 	Codec encoding.CodecV2
-	// Interceptor is called for every call but those that a Prompt answers. Nil: none.
+	// Interceptor runs around every method without a Handler. It must recover from
+	// panics of the method. Nil: none.
 	Interceptor grpc.UnaryServerInterceptor
-	// Panicked is told of panics in handlers, which are answered INTERNAL, while the
-	// stack is still there. Nil: nobody is.
-	Panicked func(method string)
 
 	// MaxMessageBytes bounds a message, as it is sent and without compression.
 	// Zero: 1 MiB.
@@ -86,9 +98,6 @@ func (o Options) withDefaults() Options {
 	if o.Codec == nil {
 		o.Codec = encoding.GetCodecV2("proto")
 	}
-	if o.Panicked == nil {
-		o.Panicked = func(string) {}
-	}
 	if o.Meters == nil {
 		o.Meters = unmetered{}
 	}
@@ -108,10 +117,10 @@ func (o Options) withDefaults() Options {
 
 // A method is what is known of one that is registered.
 type method struct {
-	name    string // /package.Service/Method
-	service any
-	handle  grpc.MethodHandler
-	prompt  Prompt // nil: it always runs on a goroutine of its own
+	name     string // /package.Service/Method
+	service  any
+	standard grpc.MethodHandler
+	handler  Handler // nil: standard answers, always on a goroutine of its own
 }
 
 // Server serves unary methods of gRPC. It is safe for concurrent use once its
@@ -149,21 +158,21 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	info := grpc.ServiceInfo{Metadata: desc.Metadata}
 	for _, m := range desc.Methods {
 		name := "/" + desc.ServiceName + "/" + m.MethodName
-		s.methods[name] = &method{name: name, service: service, handle: m.Handler}
+		s.methods[name] = &method{name: name, service: service, standard: m.Handler}
 		info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.MethodName})
 	}
 	s.services[desc.ServiceName] = info
 }
 
-// Prompt has f answer a method that is registered, such as /package.Service/Method.
-// It must be called before Serve. Of a method that is not registered it panics:
-// that is a mistake in the program.
-func (s *Server) Prompt(name string, f Prompt) {
+// Handle makes h answer a registered method, such as /package.Service/Method, in
+// place of the handler it was registered with. Call it before Serve. It panics if the
+// method is not registered.
+func (s *Server) Handle(name string, h Handler) {
 	m, ok := s.methods[name]
 	if !ok {
 		panic(fmt.Sprintf("unary: %s is not registered", name))
 	}
-	m.prompt = f
+	m.handler = h
 }
 
 // GetServiceInfo says what is registered and served, for reflection.

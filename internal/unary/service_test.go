@@ -47,13 +47,13 @@ func (p *player) deeds() map[string]deed {
 		"Set":    set,
 		"Large":  large,
 		"Panic":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },
-		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                  // a Prompt
-		"Stop":   p.stay,                                                                                 // a Prompt with a Rest
-		"Slow":   p.pass,                                                                                 // a Prompt with a Rest
-		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) }, // a Prompt
-		"Bulk":   large,                                                                                  // a Prompt
-		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Prompt
-		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // the Rest of a Prompt
+		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                  // a Handler that never waits
+		"Stop":   p.stay,                                                                                 // a Handler that waits
+		"Slow":   p.pass,                                                                                 // a Handler that waits
+		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) }, // a Handler that never waits
+		"Bulk":   large,                                                                                  // a Handler that never waits
+		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Handler that never waits
+		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Handler that waits
 	}
 }
 
@@ -194,23 +194,39 @@ func handler(name string, do deed) grpc.MethodHandler {
 	}
 }
 
-// prompts has the methods that need not wait answered on the reading goroutine.
-func (p *player) prompts(s *unary.Server) {
-	for _, name := range []string{"Ready", "Refuse", "Bulk", "Crash"} {
+// handle gives the methods that have one their Handler.
+func (p *player) handle(s *unary.Server) {
+	for name, waits := range map[string]bool{
+		"Ready": false, "Refuse": false, "Bulk": false, "Crash": false,
+		"Slow": true, "Stop": true, "Break": true,
+	} {
 		do := p.deeds()[name]
-		s.Prompt(play+name, func(request string, answer []byte) ([]byte, unary.Rest, error) {
-			answer, err := encoded(context.Background(), do, []byte(request), answer)
-			return answer, nil, err
+		s.Handle(play+name, func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
+			defer func() { recovered(recover(), &err) }()
+			if waits && !wait {
+				call.State = name
+				return nil, false, nil
+			}
+			if waits != (call.State == name) || call.Begin.IsZero() {
+				panic("the second call does not see what the first one stored")
+			}
+			out, err = encoded(ctx, do, []byte(call.Request), answer)
+			return out, true, err
 		})
 	}
-	for _, name := range []string{"Slow", "Stop", "Break"} {
-		do := p.deeds()[name]
-		s.Prompt(play+name, func(request string, _ []byte) ([]byte, unary.Rest, error) {
-			return nil, func(ctx context.Context, answer []byte) ([]byte, error) {
-				return encoded(ctx, do, []byte(request), answer)
-			}, nil
-		})
+}
+
+// recovered is what interceptors and handlers make of a panic.
+func recovered(panicked any, err *error) {
+	if panicked != nil {
+		*err = status.Error(codes.Internal, "internal error")
 	}
+}
+
+// intercept recovers from panics.
+func intercept(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
+	defer func() { recovered(recover(), &err) }()
+	return next(ctx, in)
 }
 
 // encoded does a deed with messages as they are on the wire.

@@ -263,8 +263,8 @@ func (c *conn) begin(id uint32, ended, dependsOnItself bool) error {
 		return c.resetLocked(id, http2.ErrCodeRefusedStream)
 	}
 	st := c.newStream(id, timeout)
-	if m != nil && m.prompt == nil {
-		// Only a handler of the ordinary kind asks for metadata.
+	if m != nil && m.handler == nil {
+		// Only standard handlers read metadata.
 		st.fields, st.authority, st.held = slices.Clone(h.fields), h.authority, int(h.size)
 		c.held += st.held
 	}

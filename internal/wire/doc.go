@@ -27,9 +27,4 @@
 // A reader refuses the whole message for one text that is not UTF-8, and Envoy
 // then lets the request pass. Texts come from configuration and from subjects,
 // which are UTF-8; if one ever is not, it is mended here.
-//
-// # What all adapters say
-//
-// [AppendVerdict] and [AppendSubject] append the dynamic metadata of a verdict,
-// the same names for every protocol; internal/ratelimit lists them.
 package wire

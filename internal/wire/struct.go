@@ -44,6 +44,18 @@ func AppendNumberEntry(b []byte, key string, n float64) []byte {
 	return AppendEntry(b, key, func(b []byte) []byte { return appendFloat(b, n) })
 }
 
+// AppendBoolEntry appends an entry of a Struct that is true or false.
+func AppendBoolEntry(b []byte, key string, value bool) []byte {
+	return AppendEntry(b, key, func(b []byte) []byte { return appendBool(b, value) })
+}
+
+// AppendValueEntry appends an entry of a Struct with a value of the kinds that
+// encoding/json decodes into an any. Any other value becomes null, and so does what is
+// nested deeper than [MaxDepth].
+func AppendValueEntry(b []byte, key string, value any) []byte {
+	return AppendEntry(b, key, func(b []byte) []byte { return appendValue(b, value, 1) })
+}
+
 // AppendStructEntry appends an entry of a Struct that is one, whose entries write
 // appends.
 func AppendStructEntry(b []byte, key string, write func([]byte) []byte) []byte {

@@ -48,8 +48,8 @@
 //     its limit. The clock itself is not rounded. Windows above six days keep
 //     times in milliseconds, rounded up in the same way.
 //
-// A [Prompter] decides some groups without waiting for anything. [Prompter.TryTake]
-// keeps the same contract where it decides, and leaves no trace where it does not.
+// A store that is asked without waiting keeps the same contract for the groups that it
+// decides, and leaves no trace of those that it does not decide.
 //
 // # Modes
 //

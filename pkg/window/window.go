@@ -85,6 +85,18 @@ type Lease struct {
 	Hits uint64
 }
 
+// A Reservation names cost that a store has recorded in one log at one instant, ahead of
+// its clock, so that the store can take it back. The zero value reserves nothing.
+type Reservation struct {
+	// Log is the store's own name of the log, and Window the length of its window.
+	Log    string
+	Window time.Duration
+	// Instant is when the cost was recorded, in the store's own unit.
+	Instant int64
+	// Cost is the number of hits that were reserved.
+	Cost uint64
+}
+
 // Log returns the log that c asks.
 func (c Check) Log() LogID { return LogID{c.Key, c.Limit.Window} }
 
@@ -117,32 +129,34 @@ type Decision struct {
 	Unsettled bool
 }
 
+// The values of the wait argument of [Store.Take].
+const (
+	// MayWait lets a store block until it has decided.
+	MayWait = true
+	// NoWait makes a store answer without blocking, or say that it cannot.
+	NoWait = false
+)
+
 // Store keeps logs. Implementations are safe for concurrent use.
 type Store interface {
 	// Take decides all checks of one request at once and charges all of them or
 	// none; see the package comment for the whole contract. decisions must be as
 	// long as checks and is filled in the same order; the store keeps neither.
 	//
-	// Take blocks no longer than ctx allows; with a ctx that is done already it
-	// charges nothing and returns its error. A denial is not an error, and neither
-	// is a group without checks. On an error the content of decisions is
-	// undefined, and whether the group was charged is unknown unless the error
-	// wraps [ErrBadCheck] or the store says otherwise.
-	Take(ctx context.Context, checks []Check, decisions []Decision) error
+	// With wait, Take blocks no longer than ctx allows, and decided is true. With a
+	// ctx that is done already it charges nothing and returns the error of ctx.
+	//
+	// Without wait, Take waits for nothing but short locks. If that is not enough to
+	// decide, Take returns false and no error. Nothing is charged then, no later
+	// answer changes, and the content of decisions is undefined. The caller can call
+	// Take again with wait.
+	//
+	// A denial is not an error, and neither is a group without checks. On an error
+	// the content of decisions is undefined. Whether the group was charged is then
+	// unknown, unless the error wraps [ErrBadCheck] or the store says otherwise.
+	Take(ctx context.Context, wait bool, checks []Check, decisions []Decision) (decided bool, err error)
 	// Close frees what the store holds. Take must not be called after it.
 	Close() error
-}
-
-// Prompter is a [Store] that can decide some groups, or all, without waiting. A
-// store that is none always may have to wait.
-type Prompter interface {
-	Store
-	// TryTake is Take where that needs no waiting for anything but short locks, and
-	// reports whether it has decided: then the group is charged or not as by Take,
-	// and the error is that of Take. Where it has not, nothing was charged, nothing
-	// is changed that a later answer depends on, there is no error, and the content
-	// of decisions is undefined: Take decides the same group then.
-	TryTake(checks []Check, decisions []Decision) (decided bool, err error)
 }
 
 // Allowed reports whether every decision is: of a group whose checks all are

@@ -28,9 +28,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/headers"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -211,11 +211,11 @@ func (s *stage) start(g *config.Generation, settings settings.Settings) {
 	s.decider = policy.NewDecider(g.Rules, policy.Options{
 		Store: &breakable{store, &s.down}, Local: shares, Meters: counters, Log: zap.NewNop(),
 	})
-	styles := make([]headers.Style, len(settings.Headers.Styles))
+	styles := make([]answer.Style, len(settings.Headers.Styles))
 	for i, name := range settings.Headers.Styles {
-		styles[i] = headers.Style(name)
+		styles[i] = answer.Style(name)
 	}
-	render, err := headers.NewRenderer(styles...)
+	render, err := answer.NewRenderer(styles...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,9 +334,12 @@ type breakable struct {
 var errDown = errors.New("the store is down")
 
 // Take implements window.Store.
-func (b *breakable) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
-	if b.down.Load() {
-		return errDown
+func (b *breakable) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
 	}
-	return b.Store.Take(ctx, checks, decisions)
+	if b.down.Load() {
+		return true, errDown
+	}
+	return b.Store.Take(ctx, window.MayWait, checks, decisions)
 }

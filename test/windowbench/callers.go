@@ -58,7 +58,7 @@ func shared(client *redis.Client) (taker, func(), error) {
 	store := redisstore.New(client, redisstore.Options{Timeout: time.Second})
 	return func(ctx context.Context, caller int) error {
 		checks, decisions := [1]window.Check{callerCheck(caller)}, [1]window.Decision{}
-		if err := store.Take(ctx, checks[:], decisions[:]); err != nil {
+		if _, err := store.Take(ctx, window.MayWait, checks[:], decisions[:]); err != nil {
 			return err
 		}
 		if !decisions[0].Allowed {

@@ -163,7 +163,10 @@ func (packed) calls(groups [][]window.Check, allowed bool) (call, error) {
 	store := redisstore.New(t, redisstore.Options{})
 	take := func() error { return store.TakeAll(context.Background(), batch) }
 	if len(batch) == 1 {
-		take = func() error { return store.Take(context.Background(), batch[0].Checks, batch[0].Decisions) }
+		take = func() error {
+			_, err := store.Take(context.Background(), window.MayWait, batch[0].Checks, batch[0].Decisions)
+			return err
+		}
 	}
 	if err := take(); !errors.Is(err, errTaped) {
 		return call{}, fmt.Errorf("redisstore sent nothing: %w", err)

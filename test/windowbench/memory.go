@@ -32,7 +32,10 @@ func newNaive() window.Store { return &naive{start: time.Now()} }
 
 func (n *naive) Close() error { return nil }
 
-func (n *naive) Take(_ context.Context, checks []window.Check, decisions []window.Decision) error {
+func (n *naive) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	c := &checks[0]
 	found, ok := n.logs.Load(c.Log())
 	if !ok {
@@ -50,11 +53,11 @@ func (n *naive) Take(_ context.Context, checks []window.Check, decisions []windo
 	used := uint64(len(l.times))
 	if used >= c.Limit.Hits {
 		decisions[0] = window.Decision{RetryAfter: l.times[0] + c.Limit.Window - now}
-		return nil
+		return true, nil
 	}
 	l.times = append(l.times, now)
 	decisions[0] = window.Decision{Allowed: true, Remaining: c.Limit.Hits - used - 1}
-	return nil
+	return true, nil
 }
 
 // take measures window.Take on one log: nanoseconds of CPU, and allocations.
@@ -114,7 +117,7 @@ func (b *bench) parallel(open func() window.Store, scene string) probe {
 		for range 5 {
 			for i := range b.memstore {
 				c[0].Key = keys[i*keyBytes:][:keyBytes]
-				if err := s.Take(ctx, c, d); err != nil {
+				if _, err := s.Take(ctx, window.MayWait, c, d); err != nil {
 					return sample{}, err
 				}
 			}
@@ -137,7 +140,7 @@ func (b *bench) parallel(open func() window.Store, scene string) probe {
 				for range each {
 					at = (at + stride) % b.memstore
 					c[0].Key = keys[at*keyBytes:][:keyBytes]
-					if err := s.Take(ctx, c, d); err != nil {
+					if _, err := s.Take(ctx, window.MayWait, c, d); err != nil {
 						failed[w] = err
 					} else if d[0].Allowed == (scene == denied) {
 						failed[w] = fmt.Errorf("decision is %+v", d[0])
@@ -190,7 +193,7 @@ func (b *bench) bytes(open func() window.Store, hits int) probe {
 			// A hit for each key in turn: each at an instant of its own.
 			for key := range keys {
 				c[0].Key = fmt.Sprintf("%0*d", keyBytes, key)
-				if err := s.Take(ctx, c, d); err != nil || !d[0].Allowed {
+				if _, err := s.Take(ctx, window.MayWait, c, d); err != nil || !d[0].Allowed {
 					return sample{}, fmt.Errorf("decision is %+v, error %w", d[0], err)
 				}
 			}

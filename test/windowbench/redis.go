@@ -58,7 +58,8 @@ func (b *bench) prepare(ctx context.Context) error {
 	// The store loads its own script as it needs it.
 	check := window.Check{Key: "first", Limit: window.Limit{Hits: 1, Window: time.Second}, Cost: 1}
 	store := redisstore.New(b.client, redisstore.Options{})
-	return store.Take(ctx, []window.Check{check}, make([]window.Decision, 1))
+	_, err = store.Take(ctx, window.MayWait, []window.Check{check}, make([]window.Decision, 1))
+	return err
 }
 
 // info returns a section of INFO.

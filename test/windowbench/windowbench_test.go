@@ -192,7 +192,7 @@ func TestNaive(t *testing.T) {
 		if i == 3 {
 			n.start = n.start.Add(-time.Hour) // its clock is an hour ahead
 		}
-		if err := n.Take(t.Context(), c, d); err != nil || d[0].Allowed != want {
+		if _, err := n.Take(t.Context(), window.MayWait, c, d); err != nil || d[0].Allowed != want {
 			t.Errorf("hit %d: got %+v, error %v, want allowed %t", i, d[0], err, want)
 		}
 		if i == 2 && (d[0].RetryAfter <= 0 || d[0].RetryAfter > time.Hour) {

@@ -153,7 +153,7 @@ func TestCache(t *testing.T) {
 				for i, s := range steps {
 					time.Sleep(s.after)
 					now, asked, sent = s.says, nil, 0
-					a := cache.Resolve(t.Context(), tier.Key{Digest: digest}, time.Second)
+					a, _ := cache.Resolve(t.Context(), tier.Key{Digest: digest}, time.Second)
 					synctest.Wait() // for a question that the answer did not wait for
 					got := ""
 					if a.Subject != nil {

@@ -36,13 +36,13 @@ func BenchmarkTake(b *testing.B) {
 				}
 				d := make([]window.Decision, size)
 				for range 5 {
-					if err := s.Take(b.Context(), all[i], d); err != nil {
+					if _, err := s.Take(b.Context(), window.MayWait, all[i], d); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
 			call := func(b *testing.B, i int, d []window.Decision) {
-				if err := s.Take(b.Context(), all[i%keys], d); err != nil {
+				if _, err := s.Take(b.Context(), window.MayWait, all[i%keys], d); err != nil {
 					b.Error(err)
 				} else if window.Allowed(d) != outcome.allow {
 					b.Errorf("got %+v, want allowed %t", d, outcome.allow)
@@ -117,8 +117,8 @@ func BenchmarkBesideNaive(b *testing.B) {
 		name string
 		take func(i int, d []window.Decision)
 	}{
-		{"memstore", func(i int, d []window.Decision) { _ = open.Take(b.Context(), checks[i], d) }},
-		{"memstore-bounded", func(i int, d []window.Decision) { _ = bounded.Take(b.Context(), checks[i], d) }},
+		{"memstore", func(i int, d []window.Decision) { _, _ = open.Take(b.Context(), window.MayWait, checks[i], d) }},
+		{"memstore-bounded", func(i int, d []window.Decision) { _, _ = bounded.Take(b.Context(), window.MayWait, checks[i], d) }},
 		{"sync.Map", func(i int, _ []window.Decision) { other.take(&checks[i][0]) }},
 	} {
 		d := make([]window.Decision, 1)
@@ -150,7 +150,7 @@ func BenchmarkLargeLog(b *testing.B) {
 	d := make([]window.Decision, 1)
 	call := func() {
 		now += time.Microsecond
-		if err := s.Take(b.Context(), c, d); err != nil || !d[0].Allowed {
+		if _, err := s.Take(b.Context(), window.MayWait, c, d); err != nil || !d[0].Allowed {
 			b.Fatalf("got %+v, error %v, want allowed", d, err)
 		}
 	}
@@ -180,7 +180,7 @@ func BenchmarkFull(b *testing.B) {
 			d := make([]window.Decision, 1)
 			for i := range 1_100_000 {
 				c[0].Key = fmt.Sprint("old", i)
-				_ = s.Take(b.Context(), c, d)
+				_, _ = s.Take(b.Context(), window.MayWait, c, d)
 			}
 			names := make([]string, 1<<20)
 			for i := range names {
@@ -193,7 +193,7 @@ func BenchmarkFull(b *testing.B) {
 				c[0].Key = names[i%len(names)]
 				i++
 				start := time.Now()
-				_ = s.Take(b.Context(), c, d)
+				_, _ = s.Take(b.Context(), window.MayWait, c, d)
 				longest = max(longest, time.Since(start))
 			}
 			b.ReportMetric(float64(longest.Microseconds()), "longest-us")

@@ -56,7 +56,7 @@ func TestConcurrent(t *testing.T) {
 				// A new one with the least share of all.
 				group = append(group, check(fmt.Sprint("new", n, i), 1000, 1))
 				d := make([]window.Decision, len(group))
-				err := s.Take(t.Context(), group, d)
+				_, err := s.Take(t.Context(), window.MayWait, group, d)
 				to := time.Duration(clock.Load())
 				if errors.Is(err, ErrFull) {
 					continue
@@ -155,12 +155,12 @@ func TestConcurrentFull(t *testing.T) {
 					group[k] = check(fmt.Sprint(n, i, (k+n)%4), 1, 1)
 				}
 				d := make([]window.Decision, len(group))
-				switch err := s.Take(t.Context(), group, d); {
+				switch _, err := s.Take(t.Context(), window.MayWait, group, d); {
 				case errors.Is(err, ErrFull):
 					refused.Add(1)
 					for _, c := range group {
 						c.Cost = 0
-						if err := s.Take(t.Context(), []window.Check{c}, d[:1]); err != nil || !d[0].Allowed {
+						if _, err := s.Take(t.Context(), window.MayWait, []window.Check{c}, d[:1]); err != nil || !d[0].Allowed {
 							t.Errorf("a key of a refused group: got %+v, error %v, want nothing charged", d[0], err)
 						}
 					}

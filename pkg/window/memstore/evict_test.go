@@ -68,7 +68,7 @@ func has(s *Store, c window.Check) bool {
 func tryTake(t testing.TB, s *Store, checks ...window.Check) ([]window.Decision, bool) {
 	t.Helper()
 	d := make([]window.Decision, len(checks))
-	err := s.Take(t.Context(), checks, d)
+	_, err := s.Take(t.Context(), window.MayWait, checks, d)
 	if err != nil && !errors.Is(err, ErrFull) {
 		t.Fatalf("Take(%+v): got error %v", checks, err)
 	}
@@ -374,7 +374,7 @@ func TestTooLargeForItsShare(t *testing.T) {
 		var err error
 		for range 1000 {
 			*now += time.Microsecond
-			if err = s.Take(t.Context(), group, make([]window.Decision, size)); err != nil {
+			if _, err = s.Take(t.Context(), window.MayWait, group, make([]window.Decision, size)); err != nil {
 				break
 			}
 			take(t, s, check("another", 10, 0))
@@ -387,7 +387,7 @@ func TestTooLargeForItsShare(t *testing.T) {
 	take(t, s, check("a", 10, 1))
 	take(t, s, check("b", 10, 1))
 	group := []window.Check{check("a", 10, 1), check("x", 10, 1), check("y", 10, 1)}
-	err := s.Take(t.Context(), group, make([]window.Decision, 3))
+	_, err := s.Take(t.Context(), window.MayWait, group, make([]window.Decision, 3))
 	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "needs 3 logs where 2 fit at most: raise max_keys") {
 		t.Errorf("got error %v, want %q that says to raise max_keys", err, ErrFull)
 	}
@@ -399,7 +399,7 @@ func TestTooLargeForItsShare(t *testing.T) {
 	}
 	take(t, s, check("a", 10, 9))
 	take(t, s, check("b", 10, 9))
-	if err := s.Take(t.Context(), group[1:2], make([]window.Decision, 1)); err != ErrFull { //nolint:errorlint // this one, not one that wraps it
+	if _, err := s.Take(t.Context(), window.MayWait, group[1:2], make([]window.Decision, 1)); err != ErrFull { //nolint:errorlint // this one, not one that wraps it
 		t.Errorf("where all limit: got error %v, want %q itself", err, ErrFull)
 	}
 }

@@ -37,7 +37,7 @@ func TestMemory(t *testing.T) {
 				c[0].Key = fmt.Sprintf("%0*d", keyBytes, key)
 				for range tt.hits {
 					now += time.Microsecond
-					if err := s.Take(t.Context(), c, d); err != nil || !d[0].Allowed {
+					if _, err := s.Take(t.Context(), window.MayWait, c, d); err != nil || !d[0].Allowed {
 						t.Fatalf("got %+v, error %v, want allowed", d, err)
 					}
 				}

@@ -69,7 +69,7 @@ type Store struct {
 	sweeper sync.WaitGroup
 }
 
-var _ window.Prompter = (*Store)(nil)
+var _ window.Store = (*Store)(nil)
 
 // New returns an empty store and starts its sweeper, which runs until Close.
 func New(o Options) *Store {
@@ -171,22 +171,15 @@ func (s *Store) Stats() Stats {
 // Len returns the number of logs, as [Stats] has it.
 func (s *Store) Len() int { return s.Stats().Logs }
 
-// Take implements [window.Store]. It waits for nothing but short locks; a ctx
-// that is done already is an error, and nothing is charged. The only other error
-// of checks that keep the contract is [ErrFull], of a store that has bounds.
-func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+// Take implements [window.Store]. It waits for nothing but short locks, so it always
+// decides. If ctx is done already, Take returns its error and charges nothing. The
+// only other error of checks that keep the contract is [ErrFull], of a store that has
+// bounds.
+func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if err := window.Validate(checks, decisions); err != nil {
-		return fmt.Errorf("memstore: %w", err)
+		return true, fmt.Errorf("memstore: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("memstore: %w", err)
-	}
-	return s.take(checks, decisions)
-}
-
-// TryTake implements [window.Prompter]. It always decides: it is Take without a ctx.
-func (s *Store) TryTake(checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if err := window.Validate(checks, decisions); err != nil {
 		return true, fmt.Errorf("memstore: %w", err)
 	}
 	return true, s.take(checks, decisions)

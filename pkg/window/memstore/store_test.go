@@ -27,7 +27,7 @@ func check(key string, hits, cost uint64) window.Check {
 func take(t testing.TB, s *Store, checks ...window.Check) []window.Decision {
 	t.Helper()
 	got := make([]window.Decision, len(checks))
-	if err := s.Take(t.Context(), checks, got); err != nil {
+	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
 		t.Fatalf("Take(%+v): got error %v", checks, err)
 	}
 	return got
@@ -329,7 +329,7 @@ func TestNoAllocations(t *testing.T) {
 			ctx := t.Context()
 			run := func() {
 				*now += 100 * time.Millisecond
-				if err := s.Take(ctx, group, d); err != nil {
+				if _, err := s.Take(ctx, window.MayWait, group, d); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -345,7 +345,7 @@ func TestNoAllocations(t *testing.T) {
 
 func TestErrorNamesTheStore(t *testing.T) {
 	s, _ := testStore(t)
-	err := s.Take(t.Context(), []window.Check{check("", 1, 1)}, make([]window.Decision, 1))
+	_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("", 1, 1)}, make([]window.Decision, 1))
 	if want := "memstore: window: bad check: check 0 has no key"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %q", err, want)
 	}
@@ -477,7 +477,7 @@ func TestShardsAreLockedInOrder(t *testing.T) {
 			var group sync.WaitGroup
 			group.Go(func() {
 				checks := []window.Check{check(keys[order[0]], 99, 1), check(keys[order[1]], 99, 1)}
-				if err := s.Take(t.Context(), checks, make([]window.Decision, 2)); err != nil {
+				if _, err := s.Take(t.Context(), window.MayWait, checks, make([]window.Decision, 2)); err != nil {
 					t.Errorf("got error %v", err)
 				}
 			})

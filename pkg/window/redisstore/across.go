@@ -18,30 +18,19 @@ import (
 // is one that holds.
 const takeBackTimeout = 200 * time.Millisecond
 
-// A Reservation is cost that was recorded in one log at one instant, and can be
-// given back. The zero value is none.
-type Reservation struct {
-	key     string
-	window  time.Duration
-	instant int64 // in units of the log
-	cost    uint64
-}
-
-// Cost is the number of hits that were reserved.
-func (r Reservation) Cost() uint64 { return r.cost }
-
 // reserved returns what was recorded for a check that was allowed and is the
-// newest of its log, by an answer at the server's clock.
-func reserved(key string, c *window.Check, d *window.Decision, clock int64) Reservation {
+// newest of its log, by an answer at the server's clock. The instant is in units of
+// the log.
+func reserved(key string, c *window.Check, d *window.Decision, clock int64) window.Reservation {
 	newest := clock + d.ResetAfter.Microseconds() - c.Limit.Window.Microseconds()
-	return Reservation{key: key, window: c.Limit.Window, instant: newest / unitOf(c.Limit.Window), cost: c.Cost}
+	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / unitOf(c.Limit.Window), Cost: c.Cost}
 }
 
 // A piece is one check of a request whose checks are on several slots.
 type piece struct {
 	check    *window.Check
 	decision *window.Decision
-	held     Reservation
+	held     window.Reservation
 	err      error
 }
 
@@ -200,8 +189,8 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 // giveBack takes back what pieces have charged, and waits for nothing.
 func (s *Store) giveBack(pieces []*piece) {
 	for _, p := range pieces {
-		if p.held.cost > 0 {
-			s.background(func() { _, _, _ = s.takeBackOf(context.Background(), p.held, p.held.cost) }) // counted there
+		if p.held.Cost > 0 {
+			s.background(func() { _, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) }) // counted there
 		}
 	}
 }
@@ -217,13 +206,13 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 	done := make(chan settled, len(pieces))
 	waiting := 0
 	for _, p := range pieces {
-		if p.held.cost == 0 {
+		if p.held.Cost == 0 {
 			continue
 		}
 		waiting++
 		p.decision.Unsettled = true // until it is known to be back
 		s.background(func() {
-			taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.cost)
+			taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.Cost)
 			if err != nil {
 				taken = 0
 			}
@@ -238,7 +227,7 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 			if d := r.piece.decision; r.taken > 0 {
 				d.Remaining += r.taken
 				d.UnitAfter, d.ResetAfter = 0, r.reset
-				d.Unsettled = r.taken < r.piece.held.cost
+				d.Unsettled = r.taken < r.piece.held.Cost
 			}
 		case <-ctx.Done():
 			return
@@ -248,7 +237,7 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 
 // takeBackOf takes back some of what was reserved, at most once. It returns how
 // much of it was still there, and how long the log takes to be empty after it.
-func (s *Store) takeBackOf(ctx context.Context, r Reservation, cost uint64) (taken uint64, reset time.Duration, err error) {
+func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, reset time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
 	defer func() {
@@ -259,7 +248,7 @@ func (s *Store) takeBackOf(ctx context.Context, r Reservation, cost uint64) (tak
 	// what can be given back elsewhere.
 	n := s.single
 	if n == nil {
-		if n, err = s.nodeFor(ctx, r.key, now()+int64(takeBackTimeout)); err != nil {
+		if n, err = s.nodeFor(ctx, r.Log, now()+int64(takeBackTimeout)); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -277,12 +266,12 @@ func (s *Store) takeBackOf(ctx context.Context, r Reservation, cost uint64) (tak
 			done(nil)
 		}
 	}()
-	packed := binary.BigEndian.AppendUint16(nil, uint16(unitOf(r.window)))
-	packed = appendUint48(packed, uint64(r.window.Microseconds()))
-	packed = appendInstant(packed, r.instant)
+	packed := binary.BigEndian.AppendUint16(nil, uint16(unitOf(r.Window)))
+	packed = appendUint48(packed, uint64(r.Window.Microseconds()))
+	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))
 	packed = binary.BigEndian.AppendUint32(packed, uint32(cost))
-	args := []any{"evalsha", s.takeBack.sha, 1, r.key, string(packed)}
+	args := []any{"evalsha", s.takeBack.sha, 1, r.Log, string(packed)}
 	cmd := newOnce(ctx, args)
 	err = s.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -313,7 +302,7 @@ const takenBytes = 5 + 7
 // [window.Enforce]. If it is denied the reservation is none. For a second
 // denials of the log, by checks with a lease, are [window.Decision.Unsettled].
 // Errors are those of [Store.Take].
-func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration) (d window.Decision, r Reservation, err error) {
+func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration) (d window.Decision, r window.Reservation, err error) {
 	check, decision := [1]window.Check{c}, [1]window.Decision{}
 	if err := window.Validate(check[:], decision[:]); err != nil {
 		return d, r, fmt.Errorf("redisstore: %w", err)
@@ -359,8 +348,8 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 // Return gives back what is left of a reservation, exactly the entries that it
 // has recorded, and returns how much of it was still there. It is tried once: what
 // an error leaves unknown stays charged or is back.
-func (s *Store) Return(ctx context.Context, r Reservation, cost uint64) (taken uint64, err error) {
-	if cost = min(cost, r.cost); cost == 0 {
+func (s *Store) Return(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, err error) {
+	if cost = min(cost, r.Cost); cost == 0 {
 		return 0, nil
 	}
 	taken, _, err = s.takeBackOf(ctx, r, cost)

@@ -155,7 +155,7 @@ func TestBatchesLikeMemory(t *testing.T) {
 		}
 		for i, c := range calls {
 			want := make([]window.Decision, len(c.Checks))
-			if err := memory.Take(t.Context(), c.Checks, want); err != nil {
+			if _, err := memory.Take(t.Context(), window.MayWait, c.Checks, want); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, c.Decisions); diff != "" {

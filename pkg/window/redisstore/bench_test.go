@@ -47,7 +47,7 @@ func BenchmarkTake(b *testing.B) {
 				}
 			}
 			call := func(b *testing.B, i int, d []window.Decision) {
-				if err := s.Take(b.Context(), all[i%keys], d); err != nil {
+				if _, err := s.Take(b.Context(), window.MayWait, all[i%keys], d); err != nil {
 					b.Error(err)
 				} else if window.Allowed(d) != outcome.allow {
 					b.Errorf("got %+v, want allowed %t", d, outcome.allow)

@@ -166,7 +166,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 					group = append(group, check(fmt.Sprint(tag, "new", i, "-", n), 1, 1))
 				}
 				decisions := make([]window.Decision, len(group))
-				if err := s.Take(t.Context(), group, decisions); err != nil {
+				if _, err := s.Take(t.Context(), window.MayWait, group, decisions); err != nil {
 					t.Errorf("while the slot moves: %v", err)
 					return
 				}
@@ -210,7 +210,8 @@ func TestOneShardDown(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	keys := onSlotsOf(c)
 	ask := func(i int) error {
-		return s.Take(t.Context(), []window.Check{check(keys[i], 1000, 1)}, make([]window.Decision, 1))
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check(keys[i], 1000, 1)}, make([]window.Decision, 1))
+		return err
 	}
 	for i := range keys {
 		eventually(t, "every server to answer", func() bool { return ask(i) == nil })

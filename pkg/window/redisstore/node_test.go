@@ -151,7 +151,7 @@ func TestLeavesTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 5 {
 		all.Go(func() {
-			err := s.Take(ctx, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			_, err := s.Take(ctx, window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 			if !errors.Is(err, context.Canceled) || redisstore.ClassOf(err) != redisstore.ClassGone {
 				t.Errorf("got error %v, want one of class %s", err, redisstore.ClassGone)
 			}
@@ -181,7 +181,8 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	defer settled.Close()
 	var all sync.WaitGroup
 	eventually(t, "the clock to be known", func() bool {
-		return s.Take(t.Context(), []window.Check{check("warm", 100, 1)}, make([]window.Decision, 1)) == nil
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("warm", 100, 1)}, make([]window.Decision, 1))
+		return err == nil
 	})
 	calls := func() int {
 		text, err := server.Do("INFO", "commandstats")
@@ -198,7 +199,7 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	server.Pause()
 	for range 20 {
 		all.Go(func() {
-			err := s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 			if !errors.Is(err, context.DeadlineExceeded) || redisstore.ClassOf(err) != redisstore.ClassTimeout {
 				t.Errorf("got error %v, want one of class %s", err, redisstore.ClassTimeout)
 			}
@@ -261,7 +262,8 @@ func TestBreaker(t *testing.T) {
 	})
 	defer s.Close()
 	ask := func() error {
-		return s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+		return err
 	}
 	if err := ask(); err != nil {
 		t.Fatal(err)
@@ -333,7 +335,8 @@ func TestProbeOfWhatIsNeeded(t *testing.T) {
 			})
 			defer s.Close()
 			ask := func() error {
-				return s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+				_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+				return err
 			}
 			for range 2 {
 				if err := ask(); redisstore.ClassOf(err) != tt.want {
@@ -380,7 +383,7 @@ func TestOutOfMemory(t *testing.T) {
 		}
 	}
 	// Alone, it is a call of which nothing was decided.
-	if err := s.Take(t.Context(), []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassMemory {
+	if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("new", 1, 1)}, make([]window.Decision, 1)); redisstore.ClassOf(err) != redisstore.ClassMemory {
 		t.Errorf("alone: got error %v, want one of class %s", err, redisstore.ClassMemory)
 	}
 	if n := s.Stats().Nodes[0]; n.Open || !n.Refuses || n.Class != redisstore.ClassMemory {
@@ -422,7 +425,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		s := redisstore.New(newClient(t, tt.addr), redisstore.Options{Timeout: patient, Failures: 1000})
 		eventually(t, tt.name, func() bool { // until the script of the other is known to be slow
-			err := s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 			if err == nil {
 				t.Fatalf("%s: got no error", tt.name)
 			}
@@ -445,7 +448,8 @@ func TestTooManyClients(t *testing.T) {
 	s := redisstore.New(newClient(t, full.Addr()), redisstore.Options{Timeout: patient, Failures: 1, ProbeInterval: time.Millisecond})
 	defer s.Close()
 	ask := func() error {
-		return s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+		return err
 	}
 	if err := ask(); err == nil {
 		t.Fatal("got no error")
@@ -468,7 +472,7 @@ func TestLeavesTimeToAnswer(t *testing.T) {
 	defer server.Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	err := s.Take(ctx, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	_, err := s.Take(ctx, window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 	deadline, _ := ctx.Deadline()
 	if left := time.Until(deadline); redisstore.ClassOf(err) != redisstore.ClassTimeout || left < 50*time.Millisecond {
 		t.Errorf("got error %v, and %v left; want one of class %s, and some 400ms", err, left, redisstore.ClassTimeout)
@@ -485,7 +489,8 @@ func TestFarServer(t *testing.T) {
 	s := redisstore.New(client, redisstore.Options{Timeout: 200 * time.Millisecond, Failures: 1, ProbeInterval: 10 * time.Millisecond})
 	defer s.Close()
 	ask := func() error {
-		return s.Take(t.Context(), []window.Check{check("k", 100, 0)}, make([]window.Decision, 1))
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 0)}, make([]window.Decision, 1))
+		return err
 	}
 	eventually(t, "the first decision", func() bool { return ask() == nil })
 	p.Latency(80 * time.Millisecond)

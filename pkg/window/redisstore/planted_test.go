@@ -296,7 +296,7 @@ func TestStrictReply(t *testing.T) {
 			defer s.Close()
 			got := make([]window.Decision, 2)
 			limit := window.Limit{Hits: 3, Window: time.Second}
-			err := s.Take(t.Context(), []window.Check{{Key: "a", Limit: limit}, {Key: "b", Limit: limit}}, got)
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{{Key: "a", Limit: limit}, {Key: "b", Limit: limit}}, got)
 			if tt.want != "" {
 				if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tt.want)) || ClassOf(err) != ClassReply {
 					t.Errorf("got error %v, want one of class %s with %q", err, ClassReply, tt.want)
@@ -324,6 +324,6 @@ func FuzzReply(f *testing.F) {
 		for i := range checks {
 			checks[i] = window.Check{Key: fmt.Sprint(i), Limit: window.Limit{Hits: 1, Window: time.Second}}
 		}
-		_ = s.Take(t.Context(), checks, make([]window.Decision, n))
+		_, _ = s.Take(t.Context(), window.MayWait, checks, make([]window.Decision, n))
 	})
 }

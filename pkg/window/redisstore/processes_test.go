@@ -48,7 +48,7 @@ func hammer(addr string) {
 	s := redisstore.New(client, redisstore.Options{Prefix: "h:"})
 	allowed := func(checks ...window.Check) bool {
 		d := make([]window.Decision, len(checks))
-		if err := s.Take(ctx, checks, d); err != nil {
+		if _, err := s.Take(ctx, window.MayWait, checks, d); err != nil {
 			log.Fatal(err)
 		}
 		return window.Allowed(d)

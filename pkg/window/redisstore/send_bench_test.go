@@ -18,7 +18,7 @@ func BenchmarkSend(b *testing.B) {
 	decisions := make([]window.Decision, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.Take(b.Context(), checks, decisions); err != nil {
+		if _, err := s.Take(b.Context(), window.MayWait, checks, decisions); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -242,7 +242,18 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 //
 // A ctx that is cancelled before its deadline may end Take only when the store's
 // timeout has passed.
-func (s *Store) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+//
+// Without wait, Take does nothing and returns false: whatever it decides it has to
+// ask Redis.
+func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+	if !wait {
+		return false, nil
+	}
+	return true, s.take(ctx, checks, decisions)
+}
+
+// take is Take for a caller that may wait.
+func (s *Store) take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if err := window.Validate(checks, decisions); err != nil {
 		return fmt.Errorf("redisstore: %w", err)
 	}

@@ -31,7 +31,7 @@ func check(key string, hits, cost uint64) window.Check {
 func take(t testing.TB, s window.Store, checks ...window.Check) []window.Decision {
 	t.Helper()
 	got := make([]window.Decision, len(checks))
-	if err := s.Take(t.Context(), checks, got); err != nil {
+	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
 		t.Fatalf("Take(%+v): got error %v", checks, err)
 	}
 	return got
@@ -142,7 +142,7 @@ func TestScriptFlushWhileCalled(t *testing.T) {
 		wg.Go(func() {
 			d := make([]window.Decision, 1)
 			for range calls {
-				if err := s.Take(t.Context(), []window.Check{check("k", 10_000, 1)}, d); err != nil {
+				if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 10_000, 1)}, d); err != nil {
 					t.Error(err)
 				}
 			}
@@ -202,7 +202,7 @@ func TestDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	err := s.Take(ctx, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	_, err := s.Take(ctx, window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a server that is frozen: got error %v, want one that wraps %q", err, context.DeadlineExceeded)
 	}
@@ -215,11 +215,12 @@ func TestDeadline(t *testing.T) {
 
 	server.Resume()
 	eventually(t, "working again", func() bool {
-		return s.Take(t.Context(), []window.Check{check("k", 100, 0)}, make([]window.Decision, 1)) == nil
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 0)}, make([]window.Decision, 1))
+		return err == nil
 	})
 
 	server.Stop()
-	err = s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	_, err = s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 	if err == nil || !strings.HasPrefix(err.Error(), "redisstore: ") {
 		t.Errorf("a server that is gone: got error %v, want one that begins with %q", err, "redisstore: ")
 	}
@@ -239,7 +240,7 @@ func TestNoSecondCharge(t *testing.T) {
 	take(t, s, check("k", 100, 1)) // the connection is made
 
 	p.swallow.Store(true)
-	err := s.Take(t.Context(), []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
+	_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("k", 100, 1)}, make([]window.Decision, 1))
 	if err == nil {
 		t.Error("a lost reply: got no error")
 	}
@@ -323,7 +324,7 @@ func TestErrors(t *testing.T) {
 		{context.DeadlineExceeded, "redisstore: timeout: context deadline exceeded"},
 	} {
 		s := redisstore.New(failing{tt.err}, redisstore.Options{Prefix: "p:"})
-		err := s.Take(t.Context(), []window.Check{check("a", 1, 1), check("b", 1, 1)}, make([]window.Decision, 2))
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("a", 1, 1), check("b", 1, 1)}, make([]window.Decision, 2))
 		if !errors.Is(err, tt.err) || err.Error() != tt.want {
 			t.Errorf("client's error %q: got %q, want %q", tt.err, err, tt.want)
 		}
@@ -339,7 +340,7 @@ func TestCancelledMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := redisstore.New(cancelling{failing{errors.New("boom")}, cancel}, redisstore.Options{})
 	defer s.Close()
-	err := s.Take(ctx, []window.Check{check("a", 1, 1)}, make([]window.Decision, 1))
+	_, err := s.Take(ctx, window.MayWait, []window.Check{check("a", 1, 1)}, make([]window.Decision, 1))
 	if !errors.Is(err, context.Canceled) || redisstore.ClassOf(err) != redisstore.ClassGone {
 		t.Errorf("got error %v, want one of class %s that wraps %q", err, redisstore.ClassGone, context.Canceled)
 	}
@@ -384,7 +385,7 @@ func TestErrorsOfTheScript(t *testing.T) {
 		limit("1")
 		defer limit("0")
 		for _, c := range []window.Check{check("new", 100, 1), check("small", 100, 1), ring} {
-			err := s.Take(t.Context(), []window.Check{check("small", 100, 1), c, ring}, make([]window.Decision, 3))
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{check("small", 100, 1), c, ring}, make([]window.Decision, 3))
 			if err == nil || !strings.Contains(err.Error(), "OOM") {
 				t.Errorf("%s: got error %v, want OOM", c.Key, err)
 			}
@@ -407,7 +408,7 @@ func TestErrorsOfTheScript(t *testing.T) {
 		poor := redisstore.New(client, redisstore.Options{Foreign: foreign})
 		take(t, poor, check("small", 100, 0))
 		for _, group := range [][]window.Check{{check("small", 100, 1), ring}, {ring}} {
-			if err := poor.Take(ctx, group, make([]window.Decision, len(group))); err == nil {
+			if _, err := poor.Take(ctx, window.MayWait, group, make([]window.Decision, len(group))); err == nil {
 				t.Error("a key that is not permitted: got no error")
 			}
 		}
@@ -415,7 +416,7 @@ func TestErrorsOfTheScript(t *testing.T) {
 		if err := admin.Do(ctx, "ACL", "SETUSER", "poor", "-getrange").Err(); err != nil {
 			t.Fatal(err)
 		}
-		err := poor.Take(ctx, []window.Check{check("small", 100, 1)}, make([]window.Decision, 1))
+		_, err := poor.Take(ctx, window.MayWait, []window.Check{check("small", 100, 1)}, make([]window.Decision, 1))
 		if err == nil {
 			t.Error("a command that is not permitted: got no error")
 		}

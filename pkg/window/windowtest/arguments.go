@@ -69,7 +69,7 @@ func runBadChecks(t *testing.T, h Harness) {
 		{"a refund beside what is refused", group(good, in(window.Refund, good), in(window.Observe, good)), 3},
 		{"limit too large", group(good, ask("k", window.MaxHits+1, 1)), 2},
 	} {
-		err := h.Store.Take(t.Context(), tt.checks, make([]window.Decision, tt.decisions))
+		_, err := h.Store.Take(t.Context(), window.MayWait, tt.checks, make([]window.Decision, tt.decisions))
 		if !errors.Is(err, window.ErrBadCheck) {
 			t.Errorf("%s: got error %v, want one that wraps %q", tt.name, err, window.ErrBadCheck)
 		}
@@ -115,7 +115,7 @@ func runContext(t *testing.T, h Harness) {
 		{canceled, context.Canceled},
 		{late, context.DeadlineExceeded},
 	} {
-		err := h.Store.Take(tt.ctx, one(ask("k", 5, 1)), make([]window.Decision, 1))
+		_, err := h.Store.Take(tt.ctx, window.MayWait, one(ask("k", 5, 1)), make([]window.Decision, 1))
 		if !errors.Is(err, tt.want) {
 			t.Errorf("a context that is done: got error %v, want one that wraps %q", err, tt.want)
 		}
@@ -129,7 +129,7 @@ func runContext(t *testing.T, h Harness) {
 // read, neither is kept, and an empty group is allowed.
 func runArguments(t *testing.T, h Harness) {
 	h.SetNow(0)
-	if err := h.Store.Take(t.Context(), nil, nil); err != nil {
+	if _, err := h.Store.Take(t.Context(), window.MayWait, nil, nil); err != nil {
 		t.Errorf("an empty group: got error %v", err)
 	}
 

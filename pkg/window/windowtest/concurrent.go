@@ -31,7 +31,7 @@ func concurrently(f func(n int)) {
 // try is take for goroutines, which must not end the test.
 func try(t *testing.T, s window.Store, checks []window.Check) []window.Decision {
 	got := make([]window.Decision, len(checks))
-	if err := s.Take(t.Context(), checks, got); err != nil {
+	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
 		t.Errorf("Take(%+v): got error %v", checks, err)
 		return nil
 	}

@@ -25,9 +25,9 @@
 //     interval of a window's length holds more than the limit, and whose charges
 //     and refunds must add up.
 //
-// A store that is a [window.Prompter] runs the first three a second time, asked by
-// TryTake first, and the others with every other call made that way: what TryTake
-// decides is what Take would have, and where it does not decide it leaves no trace.
+// The first three run a second time, with every call made without waiting first. Of
+// the others every second call is made that way. So what a store decides without
+// waiting is what it decides with it, and a call that is not decided leaves no trace.
 //
 // What precision promises is proven without the oracle too, from true times.
 //

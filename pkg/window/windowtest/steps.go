@@ -409,7 +409,7 @@ func take(t *testing.T, s window.Store, checks []window.Check) []window.Decision
 	for i := range got {
 		got[i] = window.Decision{Allowed: true, Never: true, Remaining: 99, RetryAfter: 99, UnitAfter: 99, ResetAfter: 99}
 	}
-	if err := s.Take(t.Context(), checks, got); err != nil {
+	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
 		t.Fatalf("Take(%+v): got error %v", checks, err)
 	}
 	return got

@@ -69,10 +69,8 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 		}
 	}
 	runTables(t, o, open)
-	if _, ok := open(t).Store.(window.Prompter); ok {
-		t.Run("Prompt", func(t *testing.T) { runTables(t, o, promptedBy(1, open)) })
-	}
-	open = promptedBy(2, open)
+	t.Run("NoWait", func(t *testing.T) { runTables(t, o, unwaitedFirst(1, open)) })
+	open = unwaitedFirst(2, open)
 	t.Run("RandomDense", func(t *testing.T) { runRandom(t, open, dense(o.ShortWindows), o.Steps) })
 	t.Run("RandomLong", func(t *testing.T) { runRandom(t, open, long, o.Steps) })
 	t.Run("ConcurrentPhases", func(t *testing.T) { runPhases(t, open(t)) })

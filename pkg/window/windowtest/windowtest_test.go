@@ -18,17 +18,20 @@ type oracleStore struct {
 	oracle *oracle
 }
 
-func (s *oracleStore) Take(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *oracleStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+	if !wait {
+		return false, nil
+	}
 	if err := window.Validate(checks, decisions); err != nil {
-		return fmt.Errorf("oracle: %w", err)
+		return true, fmt.Errorf("oracle: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("oracle: %w", err)
+		return true, fmt.Errorf("oracle: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	copy(decisions, s.oracle.take(s.clock.Truncate(time.Microsecond), checks))
-	return nil
+	return true, nil
 }
 
 func (s *oracleStore) Close() error { return nil }

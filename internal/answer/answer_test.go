@@ -1,4 +1,4 @@
-package headers
+package answer
 
 import (
 	"encoding/json"

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestCacheTry: what Resolve answers without asking Try answers too, counted alike,
-// and where it does not nothing has happened.
-func TestCacheTry(t *testing.T) {
+// TestCacheNoWait proves that a request that may not wait gets each answer that needs
+// no waiting, counted once. Without such an answer nothing is counted or asked.
+func TestCacheNoWait(t *testing.T) {
 	a, held := key("a"), func(t *testing.T, _ *fake, l logged) { l.is(t, key("a"), "free", "") }
 	for _, c := range []struct {
 		name   string
@@ -77,14 +77,14 @@ func TestCacheTry(t *testing.T) {
 					c.before(t, f, l)
 				}
 				before, asked, began := l.Stats(), f.questions(), time.Now()
-				got, ok := l.Try(c.key)
+				got, ok := l.Resolve(t.Context(), c.key, NoWait)
 				after := l.Stats()
 				if time.Since(began) != 0 {
 					t.Error("it waited")
 				}
 				synctest.Wait()
 				if ok != c.ok || f.questions() != asked+c.asks {
-					t.Errorf("Try = %+v, %v and %d questions, want %v and %d", got, ok, f.questions()-asked, c.ok, c.asks)
+					t.Errorf("Resolve = %+v, %v and %d questions, want %v and %d", got, ok, f.questions()-asked, c.ok, c.asks)
 				}
 				count := CacheStats{
 					Hits: after.Hits - before.Hits, NegativeHits: after.NegativeHits - before.NegativeHits, Asked: after.Asked - before.Asked,
@@ -106,8 +106,8 @@ func TestCacheTry(t *testing.T) {
 	}
 }
 
-// TestCacheTryAllocates: it is asked by who has nobody wait for memory.
-func TestCacheTryAllocates(t *testing.T) {
+// TestCacheNoWaitAllocates proves that a request that may not wait needs no memory.
+func TestCacheNoWaitAllocates(t *testing.T) {
 	f := newFake()
 	f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
 	l := cache(t, f, nil)
@@ -115,60 +115,63 @@ func TestCacheTryAllocates(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, z := key("a"), key("z")
-	if n := testing.AllocsPerRun(100, func() { l.Try(a) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.Resolve(t.Context(), a, NoWait) }); n != 0 {
 		t.Errorf("a hit allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { l.Try(z) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.Resolve(t.Context(), z, NoWait) }); n != 0 {
 		t.Errorf("a key that is not held allocates %v times", n)
 	}
 }
 
-// partly is a resolver that answers some keys at once, and counts nothing.
-type partly map[string]struct {
+// fixedAnswers is a resolver that has an answer for each digest. An answer that needs a
+// source is missing without waiting.
+type fixedAnswers map[string]fixedAnswer
+
+type fixedAnswer struct {
 	Answer
-	waits bool
+	needsSource bool
 }
 
-func (p partly) Try(k Key) (Answer, bool) {
-	a := p[k.Digest]
-	if a.waits {
+func (f fixedAnswers) Resolve(_ context.Context, k Key, wait time.Duration) (a Answer, ok bool) {
+	answer := f[k.Digest]
+	if answer.needsSource && wait < 0 {
 		return Answer{}, false
 	}
-	return a.Answer, true
+	return answer.Answer, true
 }
 
-func (p partly) Resolve(_ context.Context, k Key, _ time.Duration) Answer { return p[k.Digest].Answer }
-
-// TestSecretsTry: a key with two digests is answered at once where each that counts
-// is, and then as by Resolve.
-func TestSecretsTry(t *testing.T) {
+// TestSecretsResolve proves that the subject of the current digest counts, else that of
+// the previous one. Without waiting there is an answer if all digests that count have
+// one.
+func TestSecretsResolve(t *testing.T) {
 	one, two := NewSecrets(nil, []byte("a newer pepper")), NewSecrets(nil, []byte("a newer pepper"))
 	two.Previous([]byte("an older pepper"))
-	now, old := two.Fingerprint("k")[:DigestLen], two.Fingerprint("k")[DigestLen:]
-	acme, nobody, away := Answer{Subject: &Subject{ID: "acme"}}, Answer{}, Answer{Unavailable: true}
+	current, previous := two.Fingerprint("k")[:DigestLen], two.Fingerprint("k")[DigestLen:]
+	acme, bolt := &Subject{ID: "acme"}, &Subject{ID: "bolt"}
 	for _, s := range []*Secrets{one, two} {
-		for _, first := range []Answer{acme, nobody, away} {
-			for _, second := range []Answer{acme, nobody, away} {
-				for _, waits := range []string{"", "first", "second", "both"} {
-					p := partly{}
-					p[now] = struct {
-						Answer
-						waits bool
-					}{first, waits == "first" || waits == "both"}
-					p[old] = struct {
-						Answer
-						waits bool
-					}{second, waits == "second" || waits == "both"}
-					needs := p[now].waits || s == two && first.Subject == nil && p[old].waits
-
-					found := s.FoundByPrevious()
-					want := s.Resolve(t.Context(), p, s.Fingerprint("k"), "k", 0)
-					wantFound := s.FoundByPrevious() - found
-					got, ok := s.Try(p, s.Fingerprint("k"), "k")
-					gotFound := s.FoundByPrevious() - found - wantFound
-					if ok == needs || ok && (got != want || gotFound != wantFound) || !ok && gotFound != 0 {
-						t.Errorf("%+v, then %+v, waiting for %q: Try = %+v, %v with %d found, Resolve = %+v with %d",
-							first, second, waits, got, ok, gotFound, want, wantFound)
+		for _, first := range []Answer{{Subject: acme}, {}, {Unavailable: true}} {
+			for _, second := range []Answer{{Subject: bolt}, {}, {Unavailable: true}} {
+				want, wantFound, both := first, uint64(0), s == two && first.Subject == nil
+				switch {
+				case both && second.Subject != nil:
+					want, wantFound = second, 1
+				case both:
+					want.Unavailable = first.Unavailable || second.Unavailable
+				}
+				for _, wait := range []time.Duration{NoWait, 0} {
+					for _, source := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+						r := fixedAnswers{current: {first, source[0]}, previous: {second, source[1]}}
+						found := s.FoundByPrevious()
+						got, ok := s.Resolve(t.Context(), r, s.Fingerprint("k"), "k", wait)
+						found = s.FoundByPrevious() - found
+						if wait < 0 && (source[0] || both && source[1]) {
+							if ok || found != 0 {
+								t.Errorf("%+v, then %+v, of which %v need a source: %v with %d found, want no answer", first, second, source, ok, found)
+							}
+						} else if !ok || got != want || found != wantFound {
+							t.Errorf("%+v, then %+v, of which %v need a source, with wait %v: %+v, %v with %d found, want %+v with %d",
+								first, second, source, wait, got, ok, found, want, wantFound)
+						}
 					}
 				}
 			}

@@ -1,0 +1,48 @@
+// Package answer renders a verdict as what a client or Envoy reads: header fields, the
+// body of a denial, and dynamic metadata. It is pure. Header fields allocate one string,
+// of which all values are parts.
+//
+// # Styles
+//
+//   - ratelimit: RateLimit and RateLimit-Policy, the structured fields of
+//     draft-ietf-httpapi-ratelimit-headers-10. RateLimit-Policy lists every limit of
+//     the request. RateLimit describes the decisive limit.
+//   - draft03: RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of
+//     draft-ietf-httpapi-ratelimit-headers-03.
+//   - x-ratelimit: the same three as X-RateLimit-*, with the reset in seconds from now.
+//   - x-ratelimit-epoch: the same, with the reset in seconds since 1970.
+//
+// The reset is the wait of the decisive limit. If the request was denied, it is the wait
+// until its cost has room. If nothing remains, it is the wait until one unit has room.
+// Otherwise it is the wait until the window is empty. The reset is rounded up to whole
+// seconds and never exceeds the window, which is rounded up too. The true wait can be a
+// little longer: a log may round times up, and a lease records hits ahead of time.
+//
+// Retry-After (RFC 9110 §10.2.3) always has the true wait, in whole seconds, rounded up,
+// at least 1. Every denial has it, in every style. The draft gives it precedence over the
+// reset.
+//
+// Styles can be combined, and a service can have no style. A domain can have its own.
+//
+// No field mentions limits that cannot deny the request: observed limits, refunds, and
+// quota rules of which another alternative passes.
+//
+// # The body of a denial
+//
+// The body is a problem document (RFC 9457), or the text of the rule that denied, as
+// text/plain unless the rule names another type. If the store could not decide and the
+// rule denies then, it is not known whether the limit was exceeded. The body is then
+// always a problem document of another type, and Retry-After is the only field.
+//
+// # Metadata
+//
+// [AppendVerdict] and [AppendSubject] append the dynamic metadata of a verdict. Every
+// protocol uses the same names, which package ratelimit lists.
+//
+// # Safe values
+//
+// Envoy does not check names or values: a CR or LF would split the response for HTTP/1
+// clients. This package checks every value once more and leaves out a value that is not
+// valid. If the body of a rule is too long or not UTF-8, the problem document takes its
+// place.
+package answer
