@@ -18,9 +18,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// update rewrites the .want files of testdata from what the code says. Read the
+// Update rewrites the .want files of testdata from what the code says. Read the
 // difference before you keep it.
-var update = flag.Bool("update", false, "rewrite the .want files of testdata")
+var Update = flag.Bool("update", false, "rewrite the .want files of testdata")
 
 // ProblemsOf returns the lines of err, which must be Problems.
 func ProblemsOf(t *testing.T, err error) string {
@@ -71,7 +71,7 @@ func BadFiles(t *testing.T, least int, load func(t *testing.T, file string) erro
 				t.Fatalf("%s loads, want problems", file)
 			}
 			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
-			if *update {
+			if *Update {
 				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}

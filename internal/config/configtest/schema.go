@@ -34,7 +34,7 @@ func CompareSchema(t *testing.T, file string, schema Object) {
 	if err := e.Encode(schema); err != nil {
 		t.Fatal(err)
 	}
-	if *update {
+	if *Update {
 		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
