@@ -21,10 +21,10 @@ var layers = [][]string{
 	{"internal/config/tiers"},
 	{"internal/config/rules", "internal/config/watch"},
 	{"internal/config/settings"},
-	{"internal/answer"},
+	{"internal/answer", "internal/adapter"},
 	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/memstore", "pkg/window/redisstore"},
-	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/config/strict"},
+	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }
 
 // only says who may import what: a prefix of import paths and the packages that

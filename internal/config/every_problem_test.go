@@ -1,11 +1,12 @@
 package config
 
 import (
-	"github.com/slidegate/slidegate/internal/config/configtest"
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // A mistake is an edit of a good file that makes it bad. It keeps the number of

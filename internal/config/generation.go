@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"reflect"
 	"slices"
 
@@ -105,7 +106,6 @@ type loader struct {
 	tiers    *files.File // nil: tiers.source is none, or the file cannot be read
 	files    []string
 	listed   files.Listing // what the paths of rules stood for
-	group    int           // how much text of rules is parsed at once
 }
 
 // readFiles reads everything before anything is judged, so that the files are
@@ -119,9 +119,13 @@ func (l *loader) readFiles() {
 		l.report.File(p)
 		l.warn.File(p)
 		l.files = append(l.files, p)
-		if src, err := l.readSource(p, maxTiersFile); err != nil {
+		src, err := l.readSource(p, maxTiersFile)
+		switch {
+		case errors.Is(err, files.TooLarge(maxTiersFile)):
+			l.report.Addf(p, 0, "", "%s, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http", err)
+		case err != nil:
 			l.report.Addf(p, 0, "", "%s", err)
-		} else {
+		default:
 			l.tiers = &src
 		}
 	}
@@ -167,6 +171,10 @@ func (l *loader) readRulesFiles() {
 	for _, file := range l.listed.Files {
 		l.files = append(l.files, file)
 		src, err := l.readSource(file, maxRulesFile)
+		if errors.Is(err, files.TooLarge(maxRulesFile)) {
+			l.report.Addf(file, 0, "", "%s: spread its rules over several files; with rules.merge_domains several files may have one domain", err)
+			continue
+		}
 		if err != nil {
 			l.report.Addf(file, 0, "", "%s", err)
 			continue
@@ -260,7 +268,6 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Identity:   l.identity(secrets, file.Directory),
 		Tiers:      file.Names,
 		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
-		Group:      l.group,
 		Report:     &l.report,
 		Warn:       &l.warn,
 	}
@@ -288,13 +295,14 @@ func (l *loader) digest() string {
 	return hex.EncodeToString(h.Sum(nil)[:digestLen])
 }
 
-// Bounds on the size of files, so that a wrong path (a log, a disk image) is a
-// problem and not a process out of memory.
+// Bounds on the size of files in bytes. They report a wrong path, such as that of a disk
+// image, before the process runs out of memory.
 const (
-	// A rule takes some 100 to 300 bytes, so this is some 300,000 rules.
-	maxRulesFile = 64 << 20
-	// What is read of a directory.
+	// The YAML library builds a tree of a whole file. A usual file takes about 30 times
+	// its size, and a file of empty lists 200 times. 16 MiB hold about 100,000 rules.
+	maxRulesFile = 16 << 20
+	// maxRules bounds the sum of all rules files of a directory.
 	maxRules = 256 << 20
-	// A subject with one key takes about 130 bytes, so this is two million.
-	maxTiersFile = 256 << 20
+	// 16 MiB hold about 100,000 subjects with one key each.
+	maxTiersFile = 16 << 20
 )

@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,11 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
-	"pgregory.net/rapid"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -370,75 +367,6 @@ func TestMissingFilesAreAllTold(t *testing.T) {
 	}
 }
 
-// TestUnreadable: every file that cannot be read is told, and nothing is loaded.
-func TestUnreadable(t *testing.T) {
-	dir := t.TempDir()
-	configtest.Put(t, dir, "a.yaml", "domain: a\n")
-	configtest.Put(t, dir, "latin.yaml", "domain: caf\xe9\n")
-	configtest.Put(t, dir, "nul.yaml", "domain: \x00\n")
-	for name, target := range map[string]string{"dangling.yaml": "nowhere", "loop.yaml": "loop.yaml"} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	configtest.Put(t, dir, "z.yaml", "")
-	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
-		t.Fatal(err)
-	}
-	s := settings.Default()
-	s.Rules.Path = dir
-	g, err := Load(s)
-	if g != nil {
-		t.Error("got a generation beside the error")
-	}
-	got := strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", "")
-	want := "dangling.yaml: no such file or directory\n" +
-		"fifo.yaml: is not a regular file\n" +
-		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
-		"loop.yaml: too many levels of symbolic links\n" +
-		"nul.yaml:1: not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes\n" +
-		"z.yaml: larger than 64 MiB\n"
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	s.Rules.Path = filepath.Join(dir, "more.yaml")
-	if err := os.Mkdir(s.Rules.Path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Load(s)
-	if got, want := configtest.ProblemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
-		t.Errorf("an empty directory: got %q, want %q", got, want)
-	}
-}
-
-func TestFilesThatAreTooLarge(t *testing.T) {
-	large := filepath.Join(t.TempDir(), "large.yaml")
-	if err := os.WriteFile(large, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(large, maxRulesFile+1); err != nil {
-		t.Fatal(err)
-	}
-	s := settings.Default()
-	s.Rules.Path = large
-	_, err := Load(s)
-	if got, want := configtest.ProblemsOf(t, err), large+": larger than 64 MiB\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-
-	// All on one line: it would have to be read as one tree.
-	flow := configtest.Write(t, "tiers.yaml", "{tiers: [free, starter, pro], default: free, subjects: ["+strings.Repeat(" ", 32<<20)+"]}")
-	s = settings.Default()
-	s.Tiers.Path = flow
-	_, err = Load(s)
-	if got, want := configtest.ProblemsOf(t, err), flow+": larger than 32 MiB, and its subjects are not a block list, one item after the other at one indentation\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // TestBrokenTiersDoNotBlameTheRules: what by_tier says cannot be judged when the
 // tiers are not known.
 func TestBrokenTiersDoNotBlameTheRules(t *testing.T) {
@@ -537,163 +465,6 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	}
 }
 
-// loadRules reads a text as rules of the built-in tiers, with pieces of at most
-// group bytes beside each other, or as a whole.
-func loadRules(text []byte, group int) (*Generation, error) {
-	s := settings.Default()
-	s.Rules.MergeDomains = true
-	l := loader{settings: s, group: group, rules: []files.File{{Name: "fuzz.yaml", Data: text}}, tiers: &files.File{Name: builtInTiers, Data: exampleTiers}}
-	return l.generation()
-}
-
-// samePieces reads rules by pieces and as a whole, which must give the same, and
-// returns them.
-func samePieces(t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, text []byte,
-) (*Generation, error) {
-	t.Helper()
-	whole, wholeErr := loadRules(text, math.MaxInt)
-	for _, group := range []int{0, 100} {
-		pieces, err := loadRules(text, group)
-		if diff := cmp.Diff(wholeErr, err); diff != "" {
-			t.Fatalf("%s\nproblems by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
-		}
-		if err != nil {
-			continue
-		}
-		if diff := cmp.Diff(configtest.TellAll(whole.Rules), configtest.TellAll(pieces.Rules)); diff != "" {
-			t.Fatalf("%s\nrules by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
-		}
-		if diff := cmp.Diff(whole.Places, pieces.Places); diff != "" {
-			t.Fatalf("%s\nplaces by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
-		}
-		if diff := cmp.Diff(whole.Warnings, pieces.Warnings); diff != "" {
-			t.Fatalf("%s\nwarnings by pieces of %d differ (-whole +pieces):\n%s", text, group, diff)
-		}
-	}
-	return whole, wholeErr
-}
-
-// TestRulesByPiecesAreThoseOfTheWhole makes files from lines that are good and
-// lines that are trouble, at all indentations.
-func TestRulesByPiecesAreThoseOfTheWhole(t *testing.T) {
-	lines := []string{
-		"- key: a", "- key: b", "- {key: c, value: x*}", "  unit: day", "  value: v", "  value: 'v w'", "  value: \"*/x\"", "  value: *", "- key:", "-", "-key: x",
-		"  rate_limit: {unit: day, requests_per_unit: 1}", "  rate_limit:", "    unit: hour", "    requests_per_unit: 5", "    name: n", "    replaces: [{name: n}]",
-		"    body: |", "    body: >-", "    body: |+", "      - key: text", "      text # no comment", "      'open", "    body: |2", "    body: | # comment",
-		"  descriptors:", "    - key: d", "    - key: e", "      value: f", "  shadow_mode: true", "  metadata: {a: [1, {b: c}]}", "  share_threshold: on",
-		"# comment", "  # comment", "", " ", "text", "'open", "\"open", "- &a x", "- *a", "<<: {key: m}", "? k", ": v", "]", "- [",
-		"descriptors:", "descriptors: []", "domain: e", "headers: [draft03]", "---", "...", "--- # x", "%YAML 1.2", "\t", "- key: \u2028", "\r",
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		var b strings.Builder
-		b.WriteString("domain: d\n")
-		if rapid.IntRange(0, 9).Draw(t, "list") > 0 {
-			b.WriteString("descriptors:\n")
-		}
-		for range rapid.IntRange(0, 10).Draw(t, "lines") {
-			// Mostly as written, so that many files are nearly good.
-			if rapid.IntRange(0, 4).Draw(t, "shift") == 0 {
-				b.WriteString(strings.Repeat(" ", rapid.IntRange(0, 5).Draw(t, "indent")))
-			}
-			b.WriteString(rapid.SampledFrom(lines).Draw(t, "line"))
-			if rapid.IntRange(0, 30).Draw(t, "end") > 0 {
-				b.WriteString("\n")
-			}
-		}
-		_, _ = samePieces(t, []byte(b.String()))
-	})
-}
-
-// TestLargeRules reads a file of several pieces with mistakes in all of them.
-func TestLargeRules(t *testing.T) {
-	text := configtest.ManyRules("d", 0, 4000)
-	if len(text) < 3*rules.MaxGroup {
-		t.Fatalf("only %d bytes", len(text))
-	}
-	if _, err := samePieces(t, text); err != nil {
-		t.Error(err)
-	}
-	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
-	s := settings.Default()
-	s.Rules.Path = configtest.Write(t, "rules.yaml", string(bad))
-	_, err := Load(s)
-	if got, want := strings.Count(configtest.ProblemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
-		t.Errorf("got %d problems of units, want %d, at least 50", got, want)
-	}
-	_, _ = samePieces(t, bad)
-
-	misplaced := bytes.ReplaceAll(text, []byte("    value: /api"), []byte("    unit: day\n    value: /api"))
-	g, err := samePieces(t, misplaced)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := len(g.Warnings), strict.MaxProblems+1; got != want {
-		t.Errorf("got %d warnings, want %d", got, want)
-	}
-
-	// Too large for one tree, but with the line ends of Windows.
-	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\r\n"+strings.Repeat("# comment\r\n", (8<<20)/10)+"descriptors:\r\n- key: a\r\n")
-	if _, err := Load(s); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestTreesAreBounded: what cannot be cut is not read as one tree of any size.
-func TestTreesAreBounded(t *testing.T) {
-	s := settings.Default()
-	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: &a d\n"+strings.Repeat("#", (8<<20)))
-	_, err := Load(s)
-	want := s.Rules.Path + ": larger than 8 MiB, and its descriptors are not a block list, one item after the other at one indentation, without anchors\n"
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors:\n- key: a\n- key: b\n  # "+strings.Repeat("x", (8<<20))+"\n  value: c\n")
-	_, err = Load(s)
-	want = s.Rules.Path + ":4: descriptors[1]: with those below it this descriptor is larger than 8 MiB: spread them over several, or over domains\n"
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// FuzzRules reads any bytes as a rules file, by pieces and as a whole, which must
-// give the same: problems or a generation, never a panic.
-func FuzzRules(f *testing.F) {
-	configtest.Seed(f, "rules/testdata/*/rules-*.yaml")
-	f.Add(exampleRules)
-	f.Add([]byte("a: &a [*a]"))
-	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
-	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      x\n# c\n---\ndomain: d\ndescriptors:\n- key: a\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := samePieces(t, data)
-		if err != nil {
-			configtest.CheckProblems(t, err)
-			return
-		}
-		if len(g.Rules.Domains()) == 0 {
-			t.Error("a generation without a domain")
-		}
-		if got, want := len(g.Places), len(g.Rules.All()); got != want {
-			t.Errorf("%d places of %d rules", got, want)
-		}
-		for _, r := range g.Rules.All() {
-			if !policy.ValidName(r.Name) {
-				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
-			}
-			for _, l := range r.Terms.Limits {
-				if err := l.Valid(); err != nil {
-					t.Errorf("rule %s: %v", r.ID(), err)
-				}
-			}
-			if _, err := structpb.NewStruct(r.Metadata); err != nil {
-				t.Errorf("rule %s: metadata: %v", r.ID(), err)
-			}
-		}
-	})
-}
-
 // TestNamesMadeFromPathsCanBeTheSame warns where headers and metrics could not
 // tell two rules apart.
 func TestNamesMadeFromPathsCanBeTheSame(t *testing.T) {
@@ -747,4 +518,177 @@ func TestTiersInDocs(t *testing.T) {
 			t.Errorf("%s\n%s", e[1], err)
 		}
 	}
+}
+
+// TestUnreadable: every file that cannot be read is told, and nothing is loaded.
+func TestUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	configtest.Put(t, dir, "a.yaml", "domain: a\n")
+	configtest.Put(t, dir, "latin.yaml", "domain: caf\xe9\n")
+	configtest.Put(t, dir, "nul.yaml", "domain: \x00\n")
+	for name, target := range map[string]string{"dangling.yaml": "nowhere", "loop.yaml": "loop.yaml"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configtest.Put(t, dir, "z.yaml", "")
+	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	s := settings.Default()
+	s.Rules.Path = dir
+	g, err := Load(s)
+	if g != nil {
+		t.Error("got a generation beside the error")
+	}
+	got := strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", "")
+	want := "dangling.yaml: no such file or directory\n" +
+		"fifo.yaml: is not a regular file\n" +
+		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
+		"loop.yaml: too many levels of symbolic links\n" +
+		"nul.yaml:1: not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes\n" +
+		"z.yaml: larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	s.Rules.Path = filepath.Join(dir, "more.yaml")
+	if err := os.Mkdir(s.Rules.Path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(s)
+	if got, want := configtest.ProblemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
+		t.Errorf("an empty directory: got %q, want %q", got, want)
+	}
+}
+
+func TestFilesThatAreTooLarge(t *testing.T) {
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, maxRulesFile+1); err != nil {
+		t.Fatal(err)
+	}
+	s := settings.Default()
+	s.Rules.Path = large
+	_, err := Load(s)
+	if got, want := configtest.ProblemsOf(t, err), large+": larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	if err := os.Truncate(large, maxTiersFile+1); err != nil {
+		t.Fatal(err)
+	}
+	s = settings.Default()
+	s.Tiers.Path = large
+	_, err = Load(s)
+	if got, want := configtest.ProblemsOf(t, err), large+": larger than 16 MiB, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRoomForManyEntries: docs/rules.md and docs/tiers.md promise that one file may hold
+// 100,000 rules, and one file 100,000 subjects.
+func TestRoomForManyEntries(t *testing.T) {
+	if size := len(configtest.ManyRules("d", 0, 100_000)); size > maxRulesFile {
+		t.Errorf("100,000 rules take %d bytes, a rules file may have %d", size, maxRulesFile)
+	}
+	if size := len(configtest.SubjectsFile(100_000)); size > maxTiersFile {
+		t.Errorf("100,000 subjects take %d bytes, a tiers file may have %d", size, maxTiersFile)
+	}
+}
+
+// loadRules reads a text as rules of the built-in tiers.
+func loadRules(text []byte) (*Generation, error) {
+	s := settings.Default()
+	s.Rules.MergeDomains = true
+	l := loader{settings: s, rules: []files.File{{Name: "fuzz.yaml", Data: text}}, tiers: &files.File{Name: builtInTiers, Data: exampleTiers}}
+	return l.generation()
+}
+
+// TestLargeRules reads a long file with mistakes and with warnings in all parts of it.
+func TestLargeRules(t *testing.T) {
+	text := configtest.ManyRules("d", 0, 4000)
+	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", string(bad))
+	_, err := Load(s)
+	if got, want := strings.Count(configtest.ProblemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
+		t.Errorf("got %d problems of units, want %d, at least 50", got, want)
+	}
+
+	g, err := loadRules(bytes.ReplaceAll(text, []byte("    value: /api"), []byte("    unit: day\n    value: /api")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(g.Warnings), strict.MaxProblems+1; got != want {
+		t.Errorf("got %d warnings, want %d", got, want)
+	}
+}
+
+// TestLineEndsOfWindows reads the same rules and subjects with both line ends.
+func TestLineEndsOfWindows(t *testing.T) {
+	text := "domain: d\ndescriptors:\n- key: a\n  value: b\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    body: |\n      one\n      two\n"
+	unix, err := loadRules([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows, err := loadRules([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(configtest.TellAll(unix.Rules), configtest.TellAll(windows.Rules)); diff != "" {
+		t.Errorf("rules (-LF +CRLF):\n%s", diff)
+	}
+	if diff := cmp.Diff(unix.Places, windows.Places); diff != "" {
+		t.Errorf("places (-LF +CRLF):\n%s", diff)
+	}
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", string(bytes.ReplaceAll(configtest.SubjectsFile(3), []byte("\n"), []byte("\r\n"))))
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := g.Rules.Tiers().Subjects(); got != 3 {
+		t.Errorf("got %d subjects, want 3", got)
+	}
+}
+
+// FuzzRules reads any bytes as a rules file, which gives problems or a generation,
+// never a panic.
+func FuzzRules(f *testing.F) {
+	configtest.Seed(f, "rules/testdata/*/rules-*.yaml")
+	f.Add(exampleRules)
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
+	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      x\n# c\n---\ndomain: d\ndescriptors:\n- key: a\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := loadRules(data)
+		if err != nil {
+			configtest.CheckProblems(t, err)
+			return
+		}
+		if len(g.Rules.Domains()) == 0 {
+			t.Error("a generation without a domain")
+		}
+		if got, want := len(g.Places), len(g.Rules.All()); got != want {
+			t.Errorf("%d places of %d rules", got, want)
+		}
+		for _, r := range g.Rules.All() {
+			if !policy.ValidName(r.Name) {
+				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
+			}
+			for _, l := range r.Terms.Limits {
+				if err := l.Valid(); err != nil {
+					t.Errorf("rule %s: %v", r.ID(), err)
+				}
+			}
+			if _, err := structpb.NewStruct(r.Metadata); err != nil {
+				t.Errorf("rule %s: metadata: %v", r.ID(), err)
+			}
+		}
+	})
 }

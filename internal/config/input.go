@@ -2,13 +2,13 @@ package config
 
 import (
 	"fmt"
-	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/rules"
-	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"io"
 	"reflect"
 	"slices"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // An Input is files that are checked together before a service has them. The zero
@@ -59,7 +59,7 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 // which Load reports.
 func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	if path == files.Stdin {
-		data, err := io.ReadAll(io.LimitReader(stdin, maxTiersFile+1))
+		data, err := io.ReadAll(io.LimitReader(stdin, max(maxTiersFile, maxRulesFile)+1))
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)
 		}
@@ -129,5 +129,5 @@ func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if paths == nil && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == "", group: rules.MaxGroup})
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == ""})
 }

@@ -2,12 +2,13 @@ package config
 
 import (
 	"errors"
-	"github.com/slidegate/slidegate/internal/config/files"
-	"github.com/slidegate/slidegate/internal/config/rules"
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // planted stands for an API key that an operator wrote into the wrong place.
@@ -59,7 +60,7 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	for _, place := range word.FindAllStringIndex(plantedTiers, -1) {
 		for _, form := range plantedForms {
 			text := plantedTiers[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + plantedTiers[place[1]:]
-			l := loader{settings: settings.Default(), group: rules.MaxGroup, rules: []files.File{someRules}, tiers: &files.File{Name: "tiers.yaml", Data: []byte(text)}}
+			l := loader{settings: settings.Default(), rules: []files.File{someRules}, tiers: &files.File{Name: "tiers.yaml", Data: []byte(text)}}
 			g, err := l.generation()
 			told := ""
 			if err != nil {

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -228,7 +229,7 @@ func (s *stage) start(g *config.Generation, settings settings.Settings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(ratelimit.NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	service.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

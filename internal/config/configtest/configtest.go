@@ -290,3 +290,13 @@ func Documented(t *testing.T, file string, least int, structs ...reflect.Type) {
 		t.Errorf("%s: only %d keys were found", file, keys)
 	}
 }
+
+// SubjectsFile returns a tiers file with n subjects of the usual shape.
+func SubjectsFile(n int) []byte {
+	var b bytes.Buffer
+	b.WriteString("# made by a program\ntiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - id: customer-%d\n    tier: starter\n    keys:\n      - sha256: %064x\n", i, i)
+	}
+	return b.Bytes()
+}

@@ -58,7 +58,10 @@ func ReadFile(name string, most int64) (File, error) {
 	return File{name, data.Bytes(), info}, nil
 }
 
-func TooLarge(most int64) error { return fmt.Errorf("larger than %d MiB", max(1, most>>20)) }
+// TooLarge is the error for a file above a bound in bytes.
+type TooLarge int64
+
+func (most TooLarge) Error() string { return fmt.Sprintf("larger than %d MiB", max(1, most>>20)) }
 
 // Open opens a file and returns its size. It looks before it opens, since opening a FIFO
 // would wait for a writer.

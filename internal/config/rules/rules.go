@@ -42,10 +42,6 @@ func (r *rulesReader) mark(s strict.Spot) lineMark {
 
 func (r *rulesReader) place(m lineMark) Place { return Place{r.files[m.file], int(m.line)} }
 
-// maxRulesTree bounds the text, in bytes, that is read as one tree of nodes. The tree
-// takes up to a hundred times the memory of its text.
-const maxRulesTree = 8 << 20
-
 // Options say how [ReadRules] reads rules.
 type Options struct {
 	Settings settings.Rules
@@ -60,24 +56,19 @@ type Options struct {
 	TiersKnown bool
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
-	// Group is how many bytes of text are parsed at once.
-	Group int
 	// Report takes the problems, and Warn the warnings.
 	Report, Warn *strict.Report
 }
 
 // Read reads files into one set of rules, and returns the place of each rule in the
 // order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
-func Read(o Options, files []files.File) (*policy.Rules, []Place) {
-	whole := make(map[string]bool)
-again:
+func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
 	r := &rulesReader{
 		o:       o,
-		report:  new(strict.Report),
-		warn:    new(strict.Report),
+		report:  o.Report,
+		warn:    o.Warn,
 		secrets: o.Identity.Secrets,
 		rules:   policy.NewRules(o.Identity),
-		whole:   whole,
 		domains: make(map[string]*domainReader),
 		keys:    make(map[string]bool),
 	}
@@ -90,15 +81,10 @@ again:
 	if o.Settings.QuotaMode {
 		r.rules.QuotaAll()
 	}
-	for _, src := range files {
-		if !r.read(src) {
-			whole[src.Name] = true
-			goto again
-		}
+	for _, src := range sources {
+		r.read(src)
 	}
 	r.finish()
-	o.Report.Join(r.report)
-	o.Warn.Join(r.warn)
 	return r.rules, r.places
 }
 
@@ -110,9 +96,6 @@ type rulesReader struct {
 	secrets *tier.Secrets
 	rules   *policy.Rules
 	places  []Place // of the rules
-	// whole are the files that must be read as one tree of nodes: an earlier attempt to
-	// read them in pieces failed.
-	whole map[string]bool
 
 	files   []string // that were begun
 	domains map[string]*domainReader
@@ -136,26 +119,15 @@ type domainReader struct {
 	edges   []edge
 }
 
-// read reads one file. ok is false if it turned out that it must be read as a
-// whole, and everything that was read is void.
-func (r *rulesReader) read(src files.File) (ok bool) {
+// read reads one file and reports its problems.
+func (r *rulesReader) read(src files.File) {
 	r.report.File(src.Name)
 	r.warn.File(src.Name)
 	r.files = append(r.files, src.Name)
-	src.Data = plainLines(src.Data)
-	if !r.whole[src.Name] && len(src.Data) > r.o.Group {
-		if docs, cut := splitDocuments(src.Data); cut {
-			return r.byPieces(src, docs)
-		}
-	}
-	if len(src.Data) > maxRulesTree {
-		r.report.Addf(src.Name, 0, "", "larger than %d MiB, and its descriptors are not a block list, one item after the other at one indentation, without anchors", maxRulesTree>>20)
-		return true
-	}
 	docs, problem := strict.Parse(src.Name, src.Data)
 	if problem != nil {
 		r.report.Add(*problem)
-		return true
+		return
 	}
 	empty := true
 	for _, doc := range docs {
@@ -165,21 +137,12 @@ func (r *rulesReader) read(src files.File) (ok bool) {
 			continue
 		}
 		empty = false
-		r.decoder = r.newDecoder(src.Name, 0, r.report, r.warn)
+		r.decoder = &strict.Decoder{File: src.Name, Report: r.report, Warn: r.warn, Hides: r.hides}
 		r.document(n)
 	}
 	if empty {
-		r.noRules(src)
+		r.report.Addf(src.Name, 0, "", "the file is empty: it needs a domain and its descriptors")
 	}
-	return true
-}
-
-func (r *rulesReader) noRules(src files.File) {
-	r.report.Addf(src.Name, 0, "", "the file is empty: it needs a domain and its descriptors")
-}
-
-func (r *rulesReader) newDecoder(file string, offset int, report, warn *strict.Report) *strict.Decoder {
-	return &strict.Decoder{File: file, Offset: offset, Report: report, Warn: warn, Hides: r.hides}
 }
 
 // document reads one domain, or the part of it that a file has.

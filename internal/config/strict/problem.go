@@ -96,14 +96,6 @@ func (r *Report) Addf(file string, line int, path, format string, args ...any) {
 	r.Add(Problem{File: file, Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// Join takes over what another report collected.
-func (r *Report) Join(other *Report) {
-	for _, p := range other.problems {
-		r.Add(p)
-	}
-	r.dropped += other.dropped
-}
-
 // Count returns how many problems there are so far.
 func (r *Report) Count() int { return len(r.problems) + r.dropped }
 

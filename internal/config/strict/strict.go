@@ -18,17 +18,18 @@ import (
 )
 
 const (
-	// MaxDepth is how deep a file may nest, with aliases followed. Real rules
+	// maxDepth is how deep a file may nest, with aliases followed. Real rules
 	// nest some ten levels; without a bound an anchor that holds itself would
 	// never end.
-	MaxDepth = 100
+	maxDepth = 100
 	// maxAliased is how many values may be read through aliases and merge keys
 	// in one document, so that ten lines cannot stand for a billion rules.
 	maxAliased = 100_000
 )
 
-// ParseNodes parses documents that nest at most depth levels.
-func ParseNodes(data []byte, depth int) (docs []*yaml.Node, err error) {
+// parseNodes returns a tree of nodes for each YAML document. It refuses documents that
+// nest deeper than maxDepth levels.
+func parseNodes(data []byte) (docs []*yaml.Node, err error) {
 	// The library reports malformed input by its own panics and passes on all
 	// others; a bug in it must not take the service down on a reload.
 	defer func() {
@@ -37,7 +38,7 @@ func ParseNodes(data []byte, depth int) (docs []*yaml.Node, err error) {
 		}
 	}()
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithV4Defaults(),
-		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(depth))))
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +82,6 @@ type Decoder struct {
 	// hideValues says that any value and any unknown key of the document may be an API
 	// key in the wrong place: problems repeat none of them, and name places by index.
 	HideValues bool
-	// offset is added to the lines of nodes, for a node that was parsed from a
-	// part of a file.
-	Offset int
 	// lines gets the line of every scalar and list by its path. Nil: not kept.
 	Lines map[string]int
 
@@ -141,7 +139,7 @@ func (d *Decoder) Spot(n *yaml.Node, p *Path) Spot {
 	if below && p != nil && p.line > 0 {
 		return Spot{p.line, p}
 	}
-	return Spot{d.Offset + n.Line, p}
+	return Spot{n.Line, p}
 }
 
 // Render writes a path: keys joined by dots, items of lists in brackets, by
@@ -197,7 +195,7 @@ func (d *Decoder) itemLabel(p *Path) string {
 
 // follow returns what an alias stands for.
 func follow(n *yaml.Node) *yaml.Node {
-	for range MaxDepth {
+	for range maxDepth {
 		if n == nil || n.Kind != yaml.AliasNode {
 			return n
 		}
@@ -325,8 +323,8 @@ func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, p *Path) {
 		l.ReadLocated(d, n, p)
 		return
 	}
-	if d.depth >= MaxDepth {
-		d.Problem(d.Spot(n, p), "nested deeper than %d levels", MaxDepth)
+	if d.depth >= maxDepth {
+		d.Problem(d.Spot(n, p), "nested deeper than %d levels", maxDepth)
 		return
 	}
 	d.depth++
@@ -429,7 +427,7 @@ func (d *Decoder) Object(n *yaml.Node, v reflect.Value, p *Path) {
 
 // below is the path of a pair's value.
 func (d *Decoder) below(kv pair, p *Path) *Path {
-	return &Path{Parent: p, Name: kv.name, line: d.Offset + kv.key.Line}
+	return &Path{Parent: p, Name: kv.name, line: kv.key.Line}
 }
 
 func (d *Decoder) pair(kv pair, v reflect.Value, p *Path) {
@@ -533,7 +531,7 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 			if !d.HideValues {
 				message += Quote(name.Value)
 			}
-			d.keyProblem(key, p, fmt.Sprintf("%s, first on line %d", strings.TrimSpace(message), d.Offset+other.Line))
+			d.keyProblem(key, p, fmt.Sprintf("%s, first on line %d", strings.TrimSpace(message), other.Line))
 			continue
 		}
 		pairs = append(pairs, pair{name: name.Value, key: key, value: value})

@@ -14,7 +14,7 @@ import (
 // Parse parses a file into one document node for each YAML document. A file
 // that is not YAML is one problem.
 func Parse(file string, data []byte) ([]*yaml.Node, *Problem) {
-	docs, err := ParseNodes(data, MaxDepth)
+	docs, err := parseNodes(data)
 	if err == nil {
 		return docs, nil
 	}
@@ -85,11 +85,11 @@ var syntaxAdvice = []struct {
 // indentedByTab reports whether the indentation of a line, counted from 1, has a
 // tab.
 func indentedByTab(data []byte, line int) bool {
-	at := 0
-	for range line - 1 {
-		_, at = LineAt(data, at)
+	lines := bytes.SplitN(data, []byte("\n"), line+1)
+	if len(lines) < line {
+		return false
 	}
-	text, _ := LineAt(data, at)
+	text := lines[line-1]
 	return bytes.IndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t"))], '\t') >= 0
 }
 
@@ -111,15 +111,6 @@ func notText(data []byte) Problem {
 // lineOf returns the line of a byte, counted from 1.
 func lineOf(data []byte, at int) int { return 1 + bytes.Count(data[:at], []byte("\n")) }
 
-// LineAt returns the line that begins at at, without its end, and where the next
-// one begins.
-func LineAt(data []byte, at int) (line []byte, next int) {
-	if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-		return data[at : at+i], at + i + 1
-	}
-	return data[at:], len(data)
-}
-
 // topKey matches a key at the top of a document in block style.
 var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
 
@@ -127,7 +118,7 @@ var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
 // value is a mapping. If the text is not valid YAML, it returns the words that look like
 // such keys, and no mappings.
 func TopKeys(data []byte) (keys, mappings []string) {
-	docs, err := ParseNodes(data, MaxDepth)
+	docs, err := parseNodes(data)
 	if err != nil || len(docs) == 0 {
 		for _, m := range topKey.FindAllSubmatch(data, -1) {
 			keys = append(keys, string(m[1]))

@@ -74,8 +74,8 @@ func (r *jsonReader) value(n *yaml.Node, p *Path) any {
 	if r.values++; r.tooLarge() {
 		return nil
 	}
-	if r.depth >= MaxDepth {
-		r.Problem(r.Spot(n, p), "nested deeper than %d levels", MaxDepth)
+	if r.depth >= maxDepth {
+		r.Problem(r.Spot(n, p), "nested deeper than %d levels", maxDepth)
 		return nil
 	}
 	r.depth++

@@ -88,55 +88,23 @@ type subjectLine struct {
 	line int
 }
 
-// read reads the file. names is nil if there is no telling what the tiers are, and
-// directory if the file could not be parsed.
+// read reads the file and reports its problems. If the list of tiers is wrong, names
+// stays nil. If the file is not one YAML document, directory stays nil.
 func (t *tiersReader) read(src files.File) {
 	t.report.File(src.Name)
 	t.warn.File(src.Name)
-	if head, items, ok := rules.SplitList(src.Data, subjectsKey); ok {
-		// Whatever it finds is void if it turns out that the file had to be read
-		// as a whole.
-		trial := tiersReader{report: new(strict.Report), warn: new(strict.Report), secrets: t.secrets, file: src.Name, elsewhere: t.elsewhere, builtIn: t.builtIn}
-		parsed := trial.document(head, func(d *strict.Decoder) { ok = trial.items(d, src.Data, items) })
-		if parsed && ok {
-			t.report.Join(trial.report)
-			t.warn.Join(trial.warn)
-			trial.report, trial.warn = t.report, t.warn
-			*t = trial
-			return
-		}
-	}
-	t.whole(src)
-}
-
-// whole reads the file as one tree.
-func (t *tiersReader) whole(src files.File) {
 	t.file = src.Name
-	if len(src.Data) > maxTree {
-		t.report.Addf(src.Name, 0, "", "larger than %d MiB, and its subjects are not a block list, one item after the other at one indentation", maxTree>>20)
-		return
-	}
-	t.document(src.Data, nil)
-}
-
-// maxTree is the largest tiers file that is read as one tree of nodes, which
-// takes some 15 times its size.
-const maxTree = 32 << 20
-
-// document reads the whole file, or with subjects all but its subjects. parsed is
-// false if it is not one YAML document, which is reported.
-func (t *tiersReader) document(data []byte, subjects func(*strict.Decoder)) (parsed bool) {
-	docs, problem := strict.Parse(t.file, data)
+	docs, problem := strict.Parse(t.file, src.Data)
 	switch {
 	case problem != nil:
 		t.report.Add(*problem)
-		return false
+		return
 	case len(docs) > 1:
 		t.report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is another")
-		return false
+		return
 	case len(docs) == 0 || strict.Root(docs[0]) == nil:
 		t.report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
-		return false
+		return
 	}
 	d := &strict.Decoder{File: t.file, Report: t.report, HideValues: true}
 	var doc tiersDoc
@@ -145,11 +113,9 @@ func (t *tiersReader) document(data []byte, subjects func(*strict.Decoder)) (par
 	list := doc.Subjects.Value.Node
 	switch {
 	case t.elsewhere != "":
-		if !t.builtIn && (subjects != nil || list != nil && len(list.Content) > 0) {
+		if !t.builtIn && list != nil && len(list.Content) > 0 {
 			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: this file has the names of the tiers and the default alone", t.elsewhere)
 		}
-	case subjects != nil:
-		subjects(d)
 	case list != nil:
 		for i, n := range list.Content {
 			var s strict.Field[subject]
@@ -161,7 +127,6 @@ func (t *tiersReader) document(data []byte, subjects func(*strict.Decoder)) (par
 	if t.plain > 0 && !t.builtIn {
 		t.warn.Addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
 	}
-	return true
 }
 
 func counted(n int, what string) string {
@@ -221,7 +186,7 @@ func unknownTier(name string, names []string) string {
 	return "unknown tier, expected one of " + strict.SomeNames(names) + strict.DidYouMean(name, names)
 }
 
-// subject adds one subject that was read from nodes.
+// subject adds one item of the list to the directory and reports its problems.
 func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	s := &f.Value
 	if s.ID.Set && !s.ID.Bad && s.ID.Value == "" {
