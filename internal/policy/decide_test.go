@@ -45,7 +45,7 @@ func (s *recordingStore) Take(_ context.Context, wait bool, checks []window.Chec
 
 func (*recordingStore) Close() error { return nil }
 
-// decideErr decides a request as an adapter does that may wait.
+// decideErr decides a request with waiting.
 func decideErr(ctx context.Context, d *Decider, req *Request) (Verdict, error) {
 	var c Call
 	d.Begin(&c, *req)
@@ -63,7 +63,7 @@ func decide(t testing.TB, d *Decider, req *Request) Verdict {
 	return v
 }
 
-// counts is a policy.Meters that keeps everything.
+// counts is a Meters that counts by name.
 type counts map[string]int
 
 type count struct {
@@ -84,14 +84,14 @@ func per(hits uint64, w time.Duration) Terms {
 	return Terms{Limits: []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 }
 
-// tester is a test, of a property too.
+// tester is a testing.T or a rapid.T.
 type tester interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatal(args ...any)
 }
 
-// directory knows acme (starter, two keys), hobby (free) and gone (disabled).
+// directory has the subjects acme (starter, two keys), hobby (free) and gone (disabled).
 func directory(t tester) *tier.Directory {
 	t.Helper()
 	d, err := tier.NewDirectory([]string{"free", "starter"}, "free")
@@ -157,8 +157,8 @@ func newDecider(t *testing.T, rs *Rules, s window.Store) (*Decider, counts) {
 	return NewDecider(rs, Options{Store: s, Meters: c, Log: zap.NewNop()}), c
 }
 
-// d reads "route=search api_key=k": a descriptor of cost 1, digested as an
-// adapter would.
+// d parses "route=search api_key=k" into a descriptor of cost 1, with digests as from an
+// adapter.
 func d(text string) Descriptor {
 	var out Descriptor
 	out.Cost = 1
@@ -267,8 +267,8 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 	}
 }
 
-// TestNamesOfSubjectsAndStrangersDiffer asks for a consumer whose id looks like
-// somebody's address.
+// TestNamesOfSubjectsAndStrangersDiffer decides a request for a consumer whose id looks
+// like an address.
 func TestNamesOfSubjectsAndStrangersDiffer(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
 	if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Subject: "consumer", Terms: per(1, time.Hour)}); err != nil {
@@ -623,7 +623,8 @@ func TestUnknownDomainIsLogged(t *testing.T) {
 }
 
 // TestTooManyLimits proves that a request with more limits than window.MaxChecks is
-// refused before the store is asked, be they of many descriptors or of one rule.
+// refused before the store is asked. The limits are those of many descriptors or of one
+// rule.
 func TestTooManyLimits(t *testing.T) {
 	// A descriptor of the tier starter has two limits, one of the tier free has one.
 	for _, tt := range []struct{ two, one, limits int }{

@@ -17,8 +17,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// tableResolver is a tier.Resolver that answers from a table. It records the questions that may
-// wait.
+// tableResolver is a tier.Resolver that answers from a table. It records the questions
+// that may wait.
 type tableResolver struct {
 	answers   map[string]tier.Answer // by digest or id
 	held      map[string]bool        // the keys that have an answer without waiting
@@ -43,7 +43,7 @@ func (a *tableResolver) Resolve(_ context.Context, k tier.Key, wait time.Duratio
 
 func known(s tier.Subject) tier.Answer { return tier.Answer{Subject: &s} }
 
-// TestSourcesOutside decides with subjects that live elsewhere.
+// TestSourcesOutside decides requests with subjects from a source outside of the process.
 func TestSourcesOutside(t *testing.T) {
 	key := func(k string) string { return secrets.Digest(k) }
 	own := func(o tier.Override) *tier.Extra {
@@ -192,7 +192,7 @@ func TestSourcesOutside(t *testing.T) {
 	}
 }
 
-// TestTheWaitIsThatOfTheRequest: two keys of one request share the time.
+// TestTheWaitIsThatOfTheRequest proves that the keys of one request share its wait.
 func TestTheWaitIsThatOfTheRequest(t *testing.T) { synctest.Test(t, testWait) }
 
 func testWait(t *testing.T) {
@@ -228,8 +228,8 @@ func TestPlainKeys(t *testing.T) {
 	policytest.NothingIn(t, "call", reflect.ValueOf(&c).Elem())
 }
 
-// TestPreviousSecret: while a secret is replaced, keys are known under either, and
-// the log of an unknown key is named by the new one.
+// TestPreviousSecret proves that keys are known under the current and the previous secret,
+// and that the current one names the logs of unknown keys.
 func TestPreviousSecret(t *testing.T) {
 	old, now := tier.NewSecrets([]string{"api_key"}, []byte("an older pepper")), tier.NewSecrets([]string{"api_key"}, []byte("a newer pepper"))
 	now.Previous([]byte("an older pepper"))
@@ -260,8 +260,8 @@ func TestPreviousSecret(t *testing.T) {
 	}
 }
 
-// TestWhiteSpaceAroundValues: a value has one log and one rule, whatever spaces and
-// tabs are around it in the request or in the rules.
+// TestWhiteSpaceAroundValues proves that spaces and tabs around a value in requests and
+// rules change neither its log nor its rule.
 func TestWhiteSpaceAroundValues(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t), TrustedEntry: "tier"})
 	for i, path := range [][]descriptors.Node{

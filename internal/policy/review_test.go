@@ -109,8 +109,8 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestExplainTheLargestLimit proves that the explanation says what is special about a
-// limit of 4294967295.
+// TestExplainTheLargestLimit proves that the explanation describes the special limit of
+// 4294967295.
 func TestExplainTheLargestLimit(t *testing.T) {
 	var now time.Duration
 	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
