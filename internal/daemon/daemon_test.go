@@ -39,8 +39,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// process is a Run in this process.
-type process struct {
+// testRun is a Run in the process of the test.
+type testRun struct {
 	Running
 	t      *testing.T
 	stop   context.CancelFunc
@@ -82,11 +82,11 @@ func onEachTransport(t *testing.T, test func(*testing.T, settings.Settings)) {
 	}
 }
 
-func start(t *testing.T, s settings.Settings) *process {
+func start(t *testing.T, s settings.Settings) *testRun {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &process{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
+	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
 	ready := make(chan Running, 1)
 	go func() {
 		r.done <- Run(ctx, s, Options{
@@ -124,7 +124,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (r *process) waitLog(message string) {
+func (r *testRun) waitLog(message string) {
 	r.t.Helper()
 	waitFor(r.t, "log line "+message, func() bool { return r.logs.FilterMessage(message).Len() > 0 })
 }
@@ -139,7 +139,7 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 	return conn
 }
 
-func (r *process) ask(text string) (*rlsv3.RateLimitResponse, error) {
+func (r *testRun) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
 	return askAt(r.t, r.GRPC[0], text)
 }

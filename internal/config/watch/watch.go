@@ -28,9 +28,6 @@ type Options struct {
 	// Debounce is how long the files must be left alone before a change counts,
 	// so that one that is being written is not read. Zero: 100 ms.
 	Debounce time.Duration
-	// OnChange is called by Run when a file may have changed, and never by two
-	// goroutines at once. Required.
-	OnChange func()
 	// OnWarning is called by Run, at most once, if the file system gives no
 	// events. Nil: nobody is told.
 	OnWarning func(error)
@@ -56,7 +53,8 @@ const (
 type Watcher struct {
 	o       Options
 	trigger chan struct{}
-	last    sight // what was there before the last load
+	report  func() // that a file may have changed; set by Run
+	last    sight  // what was there before the last load
 
 	openNotify func() (*fsnotify.Watcher, error)
 	notify     *fsnotify.Watcher      // nil: no events
@@ -92,9 +90,11 @@ func (w *Watcher) Trigger() {
 	}
 }
 
-// Run watches until ctx is done and returns nil then. There is no other reason
+// Run watches until ctx is done and returns nil then. It calls changed, never twice at a
+// time, when a file may have changed. There is no other reason
 // to return: without events it goes by the interval.
-func (w *Watcher) Run(ctx context.Context) error {
+func (w *Watcher) Run(ctx context.Context, changed func()) error {
+	w.report = changed
 	w.timer = time.NewTimer(time.Hour)
 	w.timer.Stop()
 	defer w.timer.Stop()
@@ -121,7 +121,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case <-w.trigger:
 			w.last = look(w.o)
-			w.o.OnChange()
+			w.report()
 		case e, ok := <-events:
 			if !ok {
 				events = nil
@@ -180,7 +180,7 @@ func (w *Watcher) look() {
 	}
 	w.firstEvent = time.Time{}
 	w.last = now
-	w.o.OnChange()
+	w.report()
 }
 
 func (w *Watcher) open() {
