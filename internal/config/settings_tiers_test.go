@@ -1,9 +1,6 @@
 package config
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -143,24 +140,5 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	_, err = LoadSettings("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
 	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key\n"; problemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-// TestTiersInDocs: the tiers files of docs/configure.md load.
-func TestTiersInDocs(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configure.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile("(?s)```yaml\n(tiers:\\s.*?)```").FindAllSubmatch(page, -1)
-	if len(examples) < 2 {
-		t.Errorf("only %d examples were found", len(examples))
-	}
-	for _, e := range examples {
-		s := Default()
-		s.Tiers.Path = write(t, "tiers.yaml", string(e[1]))
-		if _, err := Load(s); err != nil {
-			t.Errorf("%s\n%s", e[1], err)
-		}
 	}
 }

@@ -83,8 +83,8 @@ func (r *reader) message(st *stream, body string) (string, *response) {
 		return message, nil
 	case body[0] != 1:
 		return "", refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(body[0])))
-	case len(message) > most/2:
-		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(most/2))
+	case len(message) > mostPacked(most):
+		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(mostPacked(most)))
 	case st.encoding != gzipped:
 		return "", refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}

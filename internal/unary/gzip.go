@@ -9,6 +9,13 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // registers the only compressor that is understood
 )
 
+// maxPacked bounds the length of a compressed message. To unpack a byte of noise takes
+// 10 ns, so a message of this length takes 5 ms.
+const maxPacked = 512 << 10
+
+// mostPacked returns how long a compressed message may be if most bytes may be sent.
+func mostPacked(most int) int { return min(most/2, maxPacked) }
+
 // A message may unpack to mayUnpack bytes, or to mayUnpackTimes its own length. A
 // message of real texts unpacks to less than twenty times its length, a message of zeros
 // to a thousand times.
@@ -29,9 +36,13 @@ func unpackedLength(packed string) int64 {
 
 func mayUnpackTo(packed int) int { return max(mayUnpack, mayUnpackTimes*packed) }
 
-var errUnpacksTooMuch = errors.New("the message unpacks to more than 512 KiB and 64 times its length; send it without compression")
+var (
+	errPackedTooLong  = errors.New("the compressed message is longer than 512 KiB; send less in one message")
+	errUnpacksTooMuch = errors.New("the message unpacks to more than 512 KiB and 64 times its length; send it without compression")
+)
 
-// boundedGzip is the gzip of grpc-go, but it unpacks only as much as mayUnpackTo allows.
+// boundedGzip is the gzip of grpc-go, but it reads no more than maxPacked bytes and
+// unpacks only as much as mayUnpackTo allows.
 type boundedGzip struct{ encoding.Compressor }
 
 // The program has one registry of compressors, which grpc-go's servers use too.
@@ -67,6 +78,9 @@ type boundedReader struct {
 
 func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.countingReader.Read(p)
+	if b.packed.n > maxPacked {
+		return 0, errPackedTooLong
+	}
 	if b.n > mayUnpackTo(b.packed.n) {
 		return 0, errUnpacksTooMuch
 	}

@@ -28,8 +28,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -93,7 +94,7 @@ func TestCorpus(t *testing.T) {
 // replay puts what happens into g.
 func replay(t *testing.T, g *golden) {
 	t.Helper()
-	s := &stage{t: t, golden: g}
+	s := &runningService{t: t, golden: g}
 	generation, settings, warnings := s.load("")
 	if warnings != "" {
 		g.set("warnings", warnings)
@@ -135,8 +136,8 @@ func replay(t *testing.T, g *golden) {
 	}
 }
 
-// stage is a running service and what a transcript does with it.
-type stage struct {
+// runningService is a running service and what a transcript does with it.
+type runningService struct {
 	t      *testing.T
 	golden *golden
 
@@ -149,7 +150,7 @@ type stage struct {
 }
 
 // load reads a generation. Its warnings are lines.
-func (s *stage) load(name string) (*config.Generation, config.Settings, string) {
+func (s *runningService) load(name string) (*config.Generation, config.Settings, string) {
 	t := s.t
 	t.Helper()
 	dir := t.TempDir()
@@ -192,7 +193,7 @@ func (s *stage) load(name string) (*config.Generation, config.Settings, string) 
 }
 
 // start serves a generation until the test ends.
-func (s *stage) start(g *config.Generation, settings config.Settings) {
+func (s *runningService) start(g *config.Generation, settings config.Settings) {
 	t := s.t
 	t.Helper()
 	clock := memstore.Options{
@@ -227,7 +228,7 @@ func (s *stage) start(g *config.Generation, settings config.Settings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(ratelimit.NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	service.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -246,7 +247,7 @@ func (s *stage) start(g *config.Generation, settings config.Settings) {
 }
 
 // request sends what a line says, checks the answer and renders it.
-func (s *stage) request(line string) string {
+func (s *runningService) request(line string) string {
 	s.t.Helper()
 	a, err := readAsk(line)
 	if err != nil {
@@ -275,7 +276,7 @@ func (s *stage) request(line string) string {
 }
 
 // askJSON asks the port for people.
-func (s *stage) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, []string, error) {
+func (s *runningService) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, []string, error) {
 	body, err := protojson.Marshal(in)
 	if err != nil {
 		return nil, nil, err
@@ -298,7 +299,7 @@ func (s *stage) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, [
 }
 
 // counted returns the counters that are not zero, sorted.
-func (s *stage) counted() string {
+func (s *runningService) counted() string {
 	families, err := s.registry.Gather()
 	if err != nil {
 		s.t.Fatal(err)

@@ -3,27 +3,28 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// pace is how often every log is asked in the scene full, so a window has as many
+// pace is how often every log is asked in the state full, so a window has as many
 // milliseconds as the limit has hits. It leaves Redis idle for half of the time.
 const pace = time.Millisecond
 
-// decisions measures one decision in a scene, so many in one EVALSHA.
-func (b *bench) decisions(k kind, scene string, l limit, inOne int) probe {
+// decisions measures one decision in a state, so many in one EVALSHA.
+func (b *bench) decisions(k kind, state string, l limit, inOne int) probe {
 	return func(ctx context.Context) (sample, error) {
 		logs := max(b.keys, inOne)
 		win := time.Hour
 		slack := l.hits/10 + 3
 		before := past{hits: int(l.hits)}
-		if scene != full {
+		if state != full {
 			before.pace = win / 2 / time.Duration(l.hits)
 		}
 		send := load{each: inOne, count: b.calls, batch: max(1, b.keys/inOne)}
-		switch scene {
+		switch state {
 		case full:
 			win, before.pace, send.pace = time.Duration(l.hits)*pace, pace, pace
 		case filling:
@@ -44,7 +45,7 @@ func (b *bench) decisions(k kind, scene string, l limit, inOne int) probe {
 			checks = append(checks, c)
 		}
 		var err error
-		if send.calls, err = calls(k, checks, inOne, scene != denied); err != nil {
+		if send.calls, err = calls(k, checks, inOne, state != denied); err != nil {
 			return sample{}, err
 		}
 		return b.send(ctx, send)
@@ -221,6 +222,75 @@ func (b *bench) longestTogether(logs int) probe {
 			}
 		}
 		return longest, nil
+	}
+}
+
+// longestSearch measures the one call that denies a request of many logs, each of which
+// it has to search as often as a call can: for the first hit that counts, for the wait
+// of one hit, and for the wait of the cost. Half of each log has expired, and its limit
+// was lowered since.
+func (b *bench) longestSearch(logs int) probe {
+	return func(ctx context.Context) (sample, error) {
+		l := limit{hits: window.ExactHits}
+		win := time.Duration(l.hits) * pace
+		var checks []window.Check
+		for i := range logs {
+			c := l.check(fmt.Sprint("log", i), win, 0)
+			if err := (packed{}).plant(ctx, b, c, past{hits: int(l.hits), pace: pace, ago: win / 2}); err != nil {
+				return sample{}, err
+			}
+			c.Limit.Hits, c.Cost = l.hits*2/5, l.hits/5
+			checks = append(checks, c)
+		}
+		ask, err := packed{}.calls([][]window.Check{checks}, false)
+		if err != nil {
+			return sample{}, err
+		}
+		s, err := b.once(ctx, ask)
+		s.value = min(s.value, s.extra)
+		return s, err
+	}
+}
+
+// longestFull measures the longest of the calls that charge many full rings together,
+// as one request, until it is charged.
+func (b *bench) longestFull(logs int) probe {
+	return func(ctx context.Context) (longest sample, err error) {
+		const pace = 100 * time.Microsecond
+		l := limit{hits: window.ExactHits}
+		full := lastGrowth(l.check("log", time.Hour, 0), pace, int(l.hits))
+		var checks []window.Check
+		for i := range logs {
+			c := l.check(fmt.Sprint("log", i), time.Hour, 0)
+			if err := (packed{}).plant(ctx, b, c, past{hits: full, pace: pace, ago: time.Second}); err != nil {
+				return sample{}, err
+			}
+			checks = append(checks, c)
+		}
+		ask, err := packed{}.calls([][]window.Check{checks}, true)
+		if err != nil {
+			return sample{}, err
+		}
+		check, putOff := ask.check, true
+		ask.check = func(reply any) error {
+			const notJudged = "\x03"
+			if text, _ := reply.(string); strings.HasPrefix(text, notJudged) {
+				return nil
+			}
+			putOff = false
+			return check(reply)
+		}
+		for range logs {
+			s, err := b.once(ctx, ask)
+			if err != nil {
+				return sample{}, err
+			}
+			longest.value = max(longest.value, min(s.value, s.extra))
+			if !putOff {
+				return longest, nil
+			}
+		}
+		return sample{}, fmt.Errorf("%d calls have not charged %d full rings", logs, logs)
 	}
 }
 
