@@ -207,20 +207,6 @@ func (l *locked) hold(st *stream, n int) (crowded bool) {
 	return l.held > l.conn.server.o.MaxMessageBytes+heldBeyond
 }
 
-// handled answers a call whose handler has returned. It reports whether other handlers
-// run.
-func (l *locked) handled(st *stream, res *response) (busy bool) {
-	l.running--
-	if l.streams[st.id] != st {
-		l.orphans--
-	}
-	l.hold(st, -st.held)
-	st.cancel()
-	st.handled = false
-	l.answer(st, res, true)
-	return l.running > 0
-}
-
 // answer sends an answer as far as the client's windows allow. ended says whether the
 // request has ended. It sends nothing if the client has given the call up.
 func (l *locked) answer(st *stream, res *response, ended bool) {
