@@ -125,48 +125,132 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestLinks follows every relative link of the documentation.
+// TestLinks follows every relative link of the documentation, and checks that the
+// page has the heading that the link names.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
 	for _, page := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			if _, err := os.Stat(filepath.Join("..", filepath.Dir(page), m[1])); err != nil {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
 				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, target)), m[2]) {
+				t.Errorf("%s links to %s%s, but the page has no such heading", page, target, m[2])
 			}
 		}
 	}
 }
 
-// TestPromises finds the tests that the README names beside each promise, and
-// docs/security.md beside each threat.
-func TestPromises(t *testing.T) {
+// anchors returns the anchor that GitHub makes of each heading of a page.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
+}
+
+// TestLogMessages checks that the code has each log message of docs/operate.md.
+func TestLogMessages(t *testing.T) {
+	const page, header = "docs/operate.md", "| level | message | what to do |\n|---|---|---|\n"
+	_, table, ok := strings.Cut(read(t, page), header)
+	if !ok {
+		t.Fatalf("%s has no table of log messages", page)
+	}
+	var code strings.Builder
+	for _, dir := range []string{"../internal", "../pkg", "../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			code.Write(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for row := range strings.Lines(table) {
+		if !strings.HasPrefix(row, "|") {
+			break
+		}
+		messages := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, "|")[2], -1)
+		if len(messages) == 0 {
+			t.Errorf("%s: no message in the row %s", page, row)
+		}
+		for _, m := range messages {
+			if !strings.Contains(code.String(), `"`+m[1]) {
+				t.Errorf("%s lists the log message %q, but the code has none that begins so", page, m[1])
+			}
+		}
+	}
+}
+
+// tests returns the names of all tests and fuzz targets of the project.
+func tests(t *testing.T) []string {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "grep", "-rhoE", `^func (Test|Fuzz)[A-Za-z0-9_]+`, "--include=*_test.go", "..").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := strings.Fields(strings.ReplaceAll(string(out), "func ", ""))
-	name := regexp.MustCompile("`((Test|Fuzz)[A-Za-z0-9_]+)`")
-	for page, header := range map[string]string{"README.md": "| promise | shown by |", "docs/security.md": "| threat | what holds it | tests |"} {
-		count := 0
-		for _, table := range strings.Split(read(t, page), header+"\n")[1:] {
-			table, _, _ = strings.Cut(table, "\n\n")
-			rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
-			count += len(rows)
-			for _, row := range rows {
-				tests := name.FindAllStringSubmatch(row, -1)
-				if len(tests) == 0 {
-					t.Errorf("%s: no test in the row %s", page, row)
-				}
-				for _, m := range tests {
-					if !slices.Contains(have, m[1]) {
-						t.Errorf("%s names %s, which is no test", page, m[1])
-					}
-				}
-			}
+	return strings.Fields(strings.ReplaceAll(string(out), "func ", ""))
+}
+
+// namesTests checks that text, a part of page, names at least one test, and that
+// every test which it names exists.
+func namesTests(t *testing.T, page, text string, have []string) {
+	t.Helper()
+	names := regexp.MustCompile("`((Test|Fuzz)[A-Za-z0-9_]+)`").FindAllStringSubmatch(text, -1)
+	if len(names) == 0 {
+		t.Errorf("%s: no test beside %s", page, text)
+	}
+	for _, m := range names {
+		if !slices.Contains(have, m[1]) {
+			t.Errorf("%s names %s, but no test has this name", page, m[1])
 		}
-		if count < 8 {
-			t.Errorf("%s has %d rows, want its tables", page, count)
+	}
+}
+
+// TestPromises checks that docs/promises.md names tests below each promise.
+func TestPromises(t *testing.T) {
+	const page = "docs/promises.md"
+	have := tests(t)
+	promises := strings.Split(read(t, page), "\n### ")[1:]
+	for _, promise := range promises {
+		promise, _, _ = strings.Cut(promise, "\n## ")
+		title, _, _ := strings.Cut(promise, "\n")
+		_, names, ok := strings.Cut(promise, "\nTests: ")
+		if !ok {
+			t.Errorf("%s: the promise %q has no line of tests", page, title)
+			continue
 		}
+		namesTests(t, page, names, have)
+	}
+	if len(promises) < 19 {
+		t.Errorf("%s has %d promises, want at least 19", page, len(promises))
+	}
+}
+
+// TestThreats checks that docs/security.md names tests beside each threat.
+func TestThreats(t *testing.T) {
+	const page, header = "docs/security.md", "| threat | what holds it | tests |\n"
+	have := tests(t)
+	count := 0
+	for _, table := range strings.Split(read(t, page), header)[1:] {
+		table, _, _ = strings.Cut(table, "\n\n")
+		rows := strings.Split(strings.TrimSpace(table), "\n")[1:]
+		count += len(rows)
+		for _, row := range rows {
+			namesTests(t, page, row, have)
+		}
+	}
+	if count < 8 {
+		t.Errorf("%s has %d rows, want its tables", page, count)
 	}
 }
 

@@ -19,10 +19,10 @@ var layers = [][]string{
 	{"internal/daemon"},
 	{"internal/config", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
 	{"internal/wire"},
-	{"internal/answer"},
+	{"internal/answer", "internal/adapter"},
 	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
-	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire"},
+	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse"},
 }
 
 // only lists prefixes of import paths and the packages that may import them.

@@ -69,7 +69,7 @@ func (e explainCmd) explain(g *config.Generation) ([]string, error) {
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // it has nothing to lose
 	decider := policy.NewDecider(g.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	answer, err := decider.Explain(context.Background(), req)
+	answer, err := decider.Explain(context.Background(), *req)
 	if err != nil {
 		return nil, err
 	}

@@ -98,9 +98,9 @@
 // file has the names and the default alone. [ReadOverrides] reads the overrides of
 // such subjects, in the same language.
 //
-// Files of a million subjects are usual. So a list of subjects in block style,
-// one item after the other at one indentation, is read item by item; everything
-// else is read as a whole.
+// [Load] refuses a tiers file or a rules file above 16 MiB, since the YAML library takes
+// about 30 times the size of a file while it reads it. More subjects belong into another
+// source of tiers, more rules into several files.
 //
 // # Reload
 //

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"slices"
 
 	"github.com/slidegate/slidegate/internal/policy"
@@ -99,7 +100,6 @@ type loader struct {
 	tiers    *source // nil: tiers.source is none, or the file cannot be read
 	files    []string
 	listed   listing // what the paths of rules stood for
-	group    int     // how much text of rules is parsed at once
 }
 
 // readFiles reads everything before anything is judged, so that the files are
@@ -113,9 +113,13 @@ func (l *loader) readFiles() {
 		l.report.file(p)
 		l.warn.file(p)
 		l.files = append(l.files, p)
-		if src, err := l.readSource(p, maxTiersFile); err != nil {
+		src, err := l.readSource(p, maxTiersFile)
+		switch {
+		case errors.Is(err, tooLarge(maxTiersFile)):
+			l.report.addf(p, 0, "", "%s, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http", err)
+		case err != nil:
 			l.report.addf(p, 0, "", "%s", err)
-		} else {
+		default:
 			l.tiers = &src
 		}
 	}
@@ -161,6 +165,10 @@ func (l *loader) readRulesFiles() {
 	for _, file := range l.listed.files {
 		l.files = append(l.files, file)
 		src, err := l.readSource(file, maxRulesFile)
+		if errors.Is(err, tooLarge(maxRulesFile)) {
+			l.report.addf(file, 0, "", "%s: spread its rules over several files; with rules.merge_domains several files may have one domain", err)
+			continue
+		}
 		if err != nil {
 			l.report.addf(file, 0, "", "%s", err)
 			continue
@@ -252,21 +260,16 @@ func (l *loader) warnOfIdleSource() {
 	}
 }
 
-// readRules reads the rules. It begins again where a file turns out to need
-// another way of reading.
+// readRules reads the rules and reports their problems.
 func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesReader {
-	whole := make(map[string]bool)
-again:
 	r := &rulesReader{
 		settings:   &l.settings.Rules,
-		report:     new(report),
-		warn:       new(report),
+		report:     &l.report,
+		warn:       &l.warn,
 		secrets:    secrets,
 		rules:      policy.NewRules(l.identity(secrets, tiers)),
 		tiers:      tiers.names,
 		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.names != nil,
-		whole:      whole,
-		group:      l.group,
 		domains:    make(map[string]*domainReader),
 		keys:       make(map[string]bool),
 	}
@@ -283,14 +286,9 @@ again:
 		r.rules.QuotaAll()
 	}
 	for _, src := range l.rules {
-		if !r.read(src) {
-			whole[src.name] = true
-			goto again
-		}
+		r.read(src)
 	}
 	r.finish()
-	l.report.join(r.report)
-	l.warn.join(r.warn)
 	return r
 }
 

@@ -61,7 +61,7 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 // which Load reports.
 func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	if path == Stdin {
-		data, err := io.ReadAll(io.LimitReader(stdin, maxTiersFile+1))
+		data, err := io.ReadAll(io.LimitReader(stdin, max(maxTiersFile, maxRulesFile)+1))
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)
 		}
@@ -97,7 +97,7 @@ var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
 func kindOfFile(data []byte) int {
 	var keys []string
 	section := false // tiers is a section of settings
-	if docs, err := parseNodes(data, maxDepth); err == nil && len(docs) > 0 {
+	if docs, err := parseNodes(data); err == nil && len(docs) > 0 {
 		if n := root(docs[0]); n != nil && n.Kind == yaml.MappingNode {
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				keys = append(keys, n.Content[i].Value)
@@ -152,5 +152,5 @@ func (in *Input) Load(s Settings) (*Generation, error) {
 	if paths == nil && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == "", group: maxGroup})
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == ""})
 }

@@ -2,9 +2,11 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,27 +25,50 @@ func manyRules(domain string, first, n int) []byte {
 	return b.Bytes()
 }
 
-// envLoadOnce makes this test binary load the rules of a directory once and say
-// what that took, in a process of its own: the peak of a process never goes down.
+// envLoadOnce holds a directory. It makes this test binary load the rules or the tiers
+// file of the directory in a process of its own, since the peak of a process never falls.
 const envLoadOnce = "SLIDEGATE_TEST_LOAD_ONCE"
 
-// loadOnce prints the seconds that the load took and those of processors, the
-// growth of the peak of memory in bytes, and the number of rules.
+// loaded is what one process measures: the first load, and a reload while the process
+// still uses the generation of the first load.
+type loaded struct {
+	Entries          int // rules or subjects
+	Seconds, CPU     float64
+	Peak, ReloadPeak int64 // bytes above the memory before the first load
+}
+
+// loadOnce loads a directory twice and prints what it measures as JSON.
 func loadOnce(dir string) {
 	s := Default()
 	s.Rules.Path = dir
+	if tiers := filepath.Join(dir, "tiers.yaml"); fileExists(tiers) {
+		s.Rules.Path, s.Tiers.Path = "", tiers
+	}
 	before, cpu, start := peakMemory(), processorTime(), time.Now()
 	g, err := Load(s)
-	took := time.Since(start)
+	m := loaded{Seconds: time.Since(start).Seconds(), CPU: (processorTime() - cpu).Seconds(), Peak: peakMemory() - before}
+	if err == nil {
+		_, err = Load(s)
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println(took.Seconds(), (processorTime() - cpu).Seconds(), peakMemory()-before, len(g.Rules.All()))
+	m.ReloadPeak = peakMemory() - before
+	m.Entries = len(g.Rules.All())
+	if s.Tiers.Path != "" {
+		m.Entries = g.Rules.Tiers().Subjects()
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(m)
 }
 
-// processorTime is what the process has used, which other processes do not
-// change much.
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// processorTime returns the CPU time of this process, which depends less on other
+// processes than the elapsed time does.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -64,40 +89,54 @@ func peakMemory() int64 {
 	return kib << 10
 }
 
-// BenchmarkLoad100k loads 100,000 rules in a process of its own and reports the
-// time of the load and by how much the process grew.
+// measureLoad loads a directory in processes of their own and reports time, CPU time and
+// by how much the process grows.
+func measureLoad(b *testing.B, dir string, entries int) {
+	b.Helper()
+	var seconds, cpu float64
+	var peak, reloadPeak int64
+	for b.Loop() {
+		cmd := exec.CommandContext(b.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), envLoadOnce+"="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		var m loaded
+		if err := json.Unmarshal(out, &m); err != nil || m.Entries != entries {
+			b.Fatalf("%v: got %q, want %d entries", err, out, entries)
+		}
+		seconds += m.Seconds
+		cpu += m.CPU
+		peak, reloadPeak = max(peak, m.Peak), max(reloadPeak, m.ReloadPeak)
+	}
+	b.ReportMetric(seconds/float64(b.N), "s/load")
+	b.ReportMetric(cpu/float64(b.N), "cpu-s/load")
+	b.ReportMetric(float64(peak)/(1<<20), "MiB-peak")
+	b.ReportMetric(float64(reloadPeak)/(1<<20), "MiB-peak-reload")
+}
+
+// BenchmarkLoad100k loads 100,000 rules from one file and from 50.
 func BenchmarkLoad100k(b *testing.B) {
 	const rules = 100_000
 	for _, files := range []int{1, 50} {
 		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {
 			dir := b.TempDir()
-			size := 0
 			for i := range files {
-				data := manyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)
-				size += len(data)
-				put(b, dir, fmt.Sprintf("%02d.yaml", i), string(data))
+				put(b, dir, fmt.Sprintf("%02d.yaml", i), string(manyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)))
 			}
-			var seconds, processor, peak float64
-			for b.Loop() {
-				cmd := exec.CommandContext(b.Context(), os.Args[0])
-				cmd.Env = append(os.Environ(), envLoadOnce+"="+dir)
-				out, err := cmd.CombinedOutput()
-				if err != nil {
-					b.Fatalf("%v: %s", err, out)
-				}
-				var took, used, grown float64
-				var loaded int
-				if _, err := fmt.Sscan(string(out), &took, &used, &grown, &loaded); err != nil || loaded != rules {
-					b.Fatalf("%v: got %q, want %d rules", err, out, rules)
-				}
-				seconds += took
-				processor += used
-				peak = max(peak, grown)
-			}
-			b.ReportMetric(seconds/float64(b.N), "s/load")
-			b.ReportMetric(processor/float64(b.N), "cpu-s/load")
-			b.ReportMetric(peak/(1<<20), "MiB-peak")
-			b.ReportMetric(float64(size)/(1<<20), "MiB-files")
+			measureLoad(b, dir, rules)
+		})
+	}
+}
+
+// BenchmarkLoadSubjects loads tiers files. docs/tiers.md shows its figures.
+func BenchmarkLoadSubjects(b *testing.B) {
+	for _, subjects := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("subjects=%d", subjects), func(b *testing.B) {
+			dir := b.TempDir()
+			put(b, dir, "tiers.yaml", string(subjectsFile(subjects)))
+			measureLoad(b, dir, subjects)
 		})
 	}
 }

@@ -99,14 +99,6 @@ func (r *report) addf(file string, line int, path, format string, args ...any) {
 	r.add(Problem{File: file, Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// join takes over what another report collected.
-func (r *report) join(other *report) {
-	for _, p := range other.problems {
-		r.add(p)
-	}
-	r.dropped += other.dropped
-}
-
 // count returns how many problems there are so far.
 func (r *report) count() int { return len(r.problems) + r.dropped }
 

@@ -54,10 +54,6 @@ type rulesReader struct {
 	tiersKnown bool
 	// maxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	maxLogSlots int
-	// whole are the files that are read as one tree of nodes, since an earlier
-	// attempt found no other way.
-	whole map[string]bool
-	group int // how much text is parsed at once
 
 	files   []string // that were begun
 	domains map[string]*domainReader
@@ -81,26 +77,15 @@ type domainReader struct {
 	edges   []edge
 }
 
-// read reads one file. ok is false if it turned out that it must be read as a
-// whole, and everything that was read is void.
-func (r *rulesReader) read(src source) (ok bool) {
+// read reads one file and reports its problems.
+func (r *rulesReader) read(src source) {
 	r.report.file(src.name)
 	r.warn.file(src.name)
 	r.files = append(r.files, src.name)
-	src.data = plainLines(src.data)
-	if !r.whole[src.name] && len(src.data) > r.group {
-		if docs, cut := splitDocuments(src.data); cut {
-			return r.byPieces(src, docs)
-		}
-	}
-	if len(src.data) > maxRulesTree {
-		r.report.addf(src.name, 0, "", "larger than %d MiB, and its descriptors are not a block list, one item after the other at one indentation, without anchors", maxRulesTree>>20)
-		return true
-	}
 	docs, problem := parse(src.name, src.data)
 	if problem != nil {
 		r.report.add(*problem)
-		return true
+		return
 	}
 	empty := true
 	for _, doc := range docs {
@@ -110,21 +95,12 @@ func (r *rulesReader) read(src source) (ok bool) {
 			continue
 		}
 		empty = false
-		r.decoder = r.newDecoder(src.name, 0, r.report, r.warn)
+		r.decoder = &decoder{file: src.name, report: r.report, warn: r.warn, hides: r.hides}
 		r.document(n)
 	}
 	if empty {
-		r.noRules(src)
+		r.report.addf(src.name, 0, "", "the file is empty: it needs a domain and its descriptors")
 	}
-	return true
-}
-
-func (r *rulesReader) noRules(src source) {
-	r.report.addf(src.name, 0, "", "the file is empty: it needs a domain and its descriptors")
-}
-
-func (r *rulesReader) newDecoder(file string, offset int, report, warn *report) *decoder {
-	return &decoder{file: file, offset: offset, report: report, warn: warn, hides: r.hides}
 }
 
 // document reads one domain, or the part of it that a file has.

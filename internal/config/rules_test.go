@@ -844,11 +844,12 @@ func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
 	for _, k := range keys {
 		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: k, Value: "v"}}, Cost: 1})
 	}
-	var v policy.Verdict
-	if err := policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()}).Decide(t.Context(), &req, &v); err != nil {
+	var c policy.Call
+	policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()}).Begin(&c, req)
+	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
 		t.Fatal(err)
 	}
-	return &v
+	return c.Verdict()
 }
 
 // noMeters counts nothing.

@@ -9,20 +9,19 @@ import (
 	"os"
 )
 
-// Bounds on the size of files, so that a wrong path (a log, a disk image) is a
-// problem and not a process out of memory.
+// Bounds on the size of files in bytes. They report a wrong path, such as that of a disk
+// image, before the process runs out of memory.
 const (
 	// A settings file has some forty lines.
 	maxSettingsFile = 1 << 20
 	maxSecretFile   = 64 << 10
-	// A rule takes some 100 to 300 bytes, so this is some 300,000 rules.
-	maxRulesFile = 64 << 20
-	// What is read of a directory.
+	// The YAML library builds a tree of a whole file. A usual file takes about 30 times
+	// its size, and a file of empty lists 200 times. 16 MiB hold about 100,000 rules.
+	maxRulesFile = 16 << 20
+	// maxRules bounds the sum of all rules files of a directory.
 	maxRules = 256 << 20
-	// What is read as one tree of nodes, which takes up to a hundred times that.
-	maxRulesTree = 8 << 20
-	// A subject with one key takes about 130 bytes, so this is two million.
-	maxTiersFile = 256 << 20
+	// 16 MiB hold about 100,000 subjects with one key each.
+	maxTiersFile = 16 << 20
 )
 
 // source is a file that was read.
@@ -74,7 +73,10 @@ func readSource(name string, most int64) (source, error) {
 	return source{name, data.Bytes(), info}, nil
 }
 
-func tooLarge(most int64) error { return fmt.Errorf("larger than %d MiB", max(1, most>>20)) }
+// tooLarge is the error for a file above a bound in bytes.
+type tooLarge int64
+
+func (most tooLarge) Error() string { return fmt.Sprintf("larger than %d MiB", max(1, most>>20)) }
 
 // openRegular opens a file and returns its size. It looks before it opens, since opening a FIFO
 // would wait for a writer.

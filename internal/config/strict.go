@@ -27,8 +27,9 @@ const (
 	maxAliased = 100_000
 )
 
-// parseNodes parses documents that nest at most depth levels.
-func parseNodes(data []byte, depth int) (docs []*yaml.Node, err error) {
+// parseNodes returns a tree of nodes for each YAML document. It refuses documents that
+// nest deeper than maxDepth levels.
+func parseNodes(data []byte) (docs []*yaml.Node, err error) {
 	// The library reports malformed input by its own panics and passes on all
 	// others; a bug in it must not take the service down on a reload.
 	defer func() {
@@ -37,7 +38,7 @@ func parseNodes(data []byte, depth int) (docs []*yaml.Node, err error) {
 		}
 	}()
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithV4Defaults(),
-		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(depth))))
+		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +82,6 @@ type decoder struct {
 	// hideValues says that any value and any unknown key of the document may be an API
 	// key in the wrong place: problems repeat none of them, and name places by index.
 	hideValues bool
-	// offset is added to the lines of nodes, for a node that was parsed from a
-	// part of a file.
-	offset int
 	// lines gets the line of every scalar and list by its path. Nil: not kept.
 	lines map[string]int
 
@@ -141,7 +139,7 @@ func (d *decoder) spot(n *yaml.Node, p *path) spot {
 	if below && p != nil && p.line > 0 {
 		return spot{p.line, p}
 	}
-	return spot{d.offset + n.Line, p}
+	return spot{n.Line, p}
 }
 
 // render writes a path: keys joined by dots, items of lists in brackets, by
@@ -418,7 +416,7 @@ func (d *decoder) object(n *yaml.Node, v reflect.Value, p *path) {
 
 // below is the path of a pair's value.
 func (d *decoder) below(kv pair, p *path) *path {
-	return &path{parent: p, name: kv.name, line: d.offset + kv.key.Line}
+	return &path{parent: p, name: kv.name, line: kv.key.Line}
 }
 
 func (d *decoder) pair(kv pair, v reflect.Value, p *path) {
@@ -522,7 +520,7 @@ func (d *decoder) pairs(n *yaml.Node, p *path) []pair {
 			if !d.hideValues {
 				message += quote(name.Value)
 			}
-			d.keyProblem(key, p, fmt.Sprintf("%s, first on line %d", strings.TrimSpace(message), d.offset+other.Line))
+			d.keyProblem(key, p, fmt.Sprintf("%s, first on line %d", strings.TrimSpace(message), other.Line))
 			continue
 		}
 		pairs = append(pairs, pair{name: name.Value, key: key, value: value})

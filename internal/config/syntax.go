@@ -13,7 +13,7 @@ import (
 // parse parses a file into one document node for each YAML document. A file
 // that is not YAML is one problem.
 func parse(file string, data []byte) ([]*yaml.Node, *Problem) {
-	docs, err := parseNodes(data, maxDepth)
+	docs, err := parseNodes(data)
 	if err == nil {
 		return docs, nil
 	}
@@ -84,11 +84,11 @@ var syntaxAdvice = []struct {
 // indentedByTab reports whether the indentation of a line, counted from 1, has a
 // tab.
 func indentedByTab(data []byte, line int) bool {
-	at := 0
-	for range line - 1 {
-		_, at = lineAt(data, at)
+	lines := bytes.SplitN(data, []byte("\n"), line+1)
+	if len(lines) < line {
+		return false
 	}
-	text, _ := lineAt(data, at)
+	text := lines[line-1]
 	return bytes.IndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t"))], '\t') >= 0
 }
 

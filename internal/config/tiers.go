@@ -56,55 +56,23 @@ type subjectLine struct {
 	line int
 }
 
-// read reads the file. names is nil if there is no telling what the tiers are, and
-// directory if the file could not be parsed.
+// read reads the file and reports its problems. If the list of tiers is wrong, names
+// stays nil. If the file is not one YAML document, directory stays nil.
 func (t *tiersReader) read(src source) {
 	t.report.file(src.name)
 	t.warn.file(src.name)
-	if head, items, ok := splitList(src.data, subjectsKey); ok {
-		// Whatever it finds is void if it turns out that the file had to be read
-		// as a whole.
-		trial := tiersReader{report: new(report), warn: new(report), secrets: t.secrets, file: src.name, elsewhere: t.elsewhere}
-		parsed := trial.document(head, func(d *decoder) { ok = trial.items(d, src.data, items) })
-		if parsed && ok {
-			t.report.join(trial.report)
-			t.warn.join(trial.warn)
-			trial.report, trial.warn = t.report, t.warn
-			*t = trial
-			return
-		}
-	}
-	t.whole(src)
-}
-
-// whole reads the file as one tree.
-func (t *tiersReader) whole(src source) {
 	t.file = src.name
-	if len(src.data) > maxTree {
-		t.report.addf(src.name, 0, "", "larger than %d MiB, and its subjects are not a block list, one item after the other at one indentation", maxTree>>20)
-		return
-	}
-	t.document(src.data, nil)
-}
-
-// maxTree is the largest tiers file that is read as one tree of nodes, which
-// takes some 15 times its size.
-const maxTree = 32 << 20
-
-// document reads the whole file, or with subjects all but its subjects. parsed is
-// false if it is not one YAML document, which is reported.
-func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed bool) {
-	docs, problem := parse(t.file, data)
+	docs, problem := parse(t.file, src.data)
 	switch {
 	case problem != nil:
 		t.report.add(*problem)
-		return false
+		return
 	case len(docs) > 1:
 		t.report.addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is another")
-		return false
+		return
 	case len(docs) == 0 || root(docs[0]) == nil:
 		t.report.addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
-		return false
+		return
 	}
 	d := &decoder{file: t.file, report: t.report, hideValues: true}
 	var doc tiersDoc
@@ -113,11 +81,9 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed boo
 	list := doc.Subjects.value.node
 	switch {
 	case t.elsewhere != "":
-		if t.file != builtInTiers && (subjects != nil || list != nil && len(list.Content) > 0) {
+		if t.file != builtInTiers && list != nil && len(list.Content) > 0 {
 			d.problem(doc.Subjects.spot, "subjects come from tiers.source %s: this file has the names of the tiers and the default alone", t.elsewhere)
 		}
-	case subjects != nil:
-		subjects(d)
 	case list != nil:
 		for i, n := range list.Content {
 			var s field[subject]
@@ -129,7 +95,6 @@ func (t *tiersReader) document(data []byte, subjects func(*decoder)) (parsed boo
 	if t.plain > 0 && t.file != builtInTiers {
 		t.warn.addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
 	}
-	return true
 }
 
 func counted(n int, what string) string {
@@ -189,7 +154,7 @@ func unknownTier(name string, names []string) string {
 	return "unknown tier, expected one of " + someNames(names) + didYouMean(name, names)
 }
 
-// subject adds one subject that was read from nodes.
+// subject adds one item of the list to the directory and reports its problems.
 func (t *tiersReader) subject(d *decoder, f *field[subject]) {
 	s := &f.value
 	if s.ID.set && !s.ID.bad && s.ID.value == "" {

@@ -56,7 +56,7 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	for _, place := range word.FindAllStringIndex(plantedTiers, -1) {
 		for _, form := range plantedForms {
 			text := plantedTiers[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + plantedTiers[place[1]:]
-			l := loader{settings: Default(), group: maxGroup, rules: []source{rules}, tiers: &source{name: "tiers.yaml", data: []byte(text)}}
+			l := loader{settings: Default(), rules: []source{rules}, tiers: &source{name: "tiers.yaml", data: []byte(text)}}
 			g, err := l.generation()
 			told := ""
 			if err != nil {

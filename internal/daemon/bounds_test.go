@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A hostileMessage costs as much as a client can make it cost.
@@ -58,8 +59,8 @@ func hostileMessages(name string, most int) []hostileMessage {
 	override := inside(2, binary.AppendUvarint([]byte{16, 1, 8}, 1<<32-1)) // a limit that is not reached, each second
 	long := describe(append(entry("k", strings.Repeat("v", room-64)), override...))
 	var each []byte // descriptors of long values, each with a limit of its own
-	for i := range 256 {
-		each = append(each, inside(2, append(entry(fmt.Sprint("api_key", i%2), fmt.Sprint(i, strings.Repeat("v", room/256-64))), override...))...)
+	for i := range window.MaxChecks {
+		each = append(each, inside(2, append(entry(fmt.Sprint("api_key", i%2), fmt.Sprint(i, strings.Repeat("v", room/window.MaxChecks-64))), override...))...)
 	}
 	full := describe(append(bytes.Repeat(entry("k", strings.Repeat("v", room/4096-16)), 4096), override...))
 	http := func(b []byte) []byte { return inside(1, inside(4, inside(2, b))) }
@@ -87,7 +88,9 @@ func hostileMessages(name string, most int) []hostileMessage {
 		{"groups in groups", limit, append(bytes.Repeat([]byte{15<<3 | 3}, room/2), bytes.Repeat([]byte{15<<3 | 4}, room/2)...), false, "13"},
 		{"limits", limit, describe(fill([]byte{0x12, 0})), false, "13"},
 		{"one long value", limit, long, false, "0"},
-		{"256 limits of long values", limit, append(slices.Clone(domain), each...), false, "0"},
+		{"as many limits of long values as a request may have", limit, append(slices.Clone(domain), each...), false, "0"},
+		{"too many limits of long values", limit, append(slices.Clone(domain), noisy(256, room/256-64, override)...), false, "3"},
+		{"too many limits, half a message", limit, append(slices.Clone(domain), noisy(120, room/256-64, override)...), false, "3"},
 		{"4096 long entries", limit, full, false, "0"},
 		{"empty header fields", check, http(fill([]byte{0x1a, 0})), false, "0"},
 		{"empty context", check, inside(1, fill([]byte{0x52, 0})), false, "0"},
@@ -104,8 +107,8 @@ func hostileMessages(name string, most int) []hostileMessage {
 		{"a long key in each descriptor", check, template("api_key=%CONTEXT(x)%", ";", strings.Repeat("v", room-8<<10), nil), false, "0"},
 		{"a long value in each descriptor", check, template("remote_address=%CONTEXT(x)%", ";", strings.Repeat("v", room-8<<10), nil), false, "0"},
 		{"a short value in each descriptor", check, template("x", ";", "v", nil), false, "0"},
-		{"noise", limit, append(slices.Clone(domain), noisy(256, room/256-64, override)...), false, "0"},
-		{"noise again and again", limit, append(slices.Clone(domain), bytes.Repeat(noisy(8, 2000, override), 30)...), false, "0"},
+		{"noise", limit, append(slices.Clone(domain), noisy(window.MaxChecks, room/window.MaxChecks-64, override)...), false, "0"},
+		{"noise again and again", limit, append(slices.Clone(domain), bytes.Repeat(noisy(2, 8000, override), window.MaxChecks/2)...), false, "0"},
 		{"metadata", check, inside(1, inside(11, fill([]byte{0x0a, 0}))), false, "0"},
 	} {
 		all = append(all, m)

@@ -48,17 +48,10 @@ func (c calls) intercept(ctx context.Context, in any, info *grpc.UnaryServerInfo
 	return handler(ctx, in)
 }
 
-// A prompt answers an encoded request without waiting, or returns a rest, which waits.
-type (
-	prompt = func(request string, answer []byte) ([]byte, rest, error)
-	rest   = func(ctx context.Context, answer []byte) ([]byte, error)
-)
-
-// handler returns the unary.Handler that answers a method by f. It does what intercept
-// does for other methods.
-func (c calls) handler(method string, f prompt) unary.Handler {
+// handler returns h with what intercept does for other methods.
+func (c calls) handler(method string, h unary.Handler) unary.Handler {
 	ok := c.metrics.RPC(method, codes.OK.String()) // most calls end with OK
-	return func(ctx context.Context, _ bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
+	return func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
 		defer func() {
 			if recovered := recover(); recovered != nil || err != nil {
 				c.end(recovered, method, call.Begin, &err)
@@ -66,16 +59,7 @@ func (c calls) handler(method string, f prompt) unary.Handler {
 				ok.Observe(time.Since(call.Begin).Seconds())
 			}
 		}()
-		out = answer // which stays if f panics
-		if waits, begun := call.State.(rest); begun {
-			out, err = waits(ctx, answer)
-			return out, true, err
-		}
-		out, waits, err := f(call.Request, answer)
-		if waits == nil || err != nil {
-			return out, true, err
-		}
-		call.State = waits
-		return out, false, nil
+		out = answer // which stays if h panics
+		return h(ctx, wait, call, answer)
 	}
 }

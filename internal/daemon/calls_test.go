@@ -105,8 +105,8 @@ func TestCallsAreMeasured(t *testing.T) {
 				return answer, err
 			},
 			"without waiting": func(c calls) ([]byte, error) {
-				f := c.handler("/s/M", func(request string, answer []byte) ([]byte, rest, error) {
-					return append(append(answer, request...), " out"...), nil, tt.way.happen()
+				f := c.handler("/s/M", func(_ context.Context, _ bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
+					return append(append(answer, call.Request...), " out"...), true, tt.way.happen()
 				})
 				answer, decided, err := f(t.Context(), false, &unary.Call{Request: "in", Begin: time.Now()}, nil)
 				if err == nil && !decided {
@@ -115,10 +115,11 @@ func TestCallsAreMeasured(t *testing.T) {
 				return answer, err
 			},
 			"waiting": func(c calls) ([]byte, error) {
-				f := c.handler("/s/M", func(request string, answer []byte) ([]byte, rest, error) {
-					return answer, func(_ context.Context, answer []byte) ([]byte, error) {
-						return append(answer, request+" out"...), tt.way.happen()
-					}, nil
+				f := c.handler("/s/M", func(_ context.Context, wait bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
+					if !wait {
+						return answer, false, nil
+					}
+					return append(answer, call.Request+" out"...), true, tt.way.happen()
 				})
 				call := &unary.Call{Request: "in", Begin: time.Now()}
 				if _, decided, err := f(t.Context(), false, call, nil); decided || err != nil {
@@ -152,12 +153,13 @@ func TestCallsAreMeasured(t *testing.T) {
 func TestWaitingCallsAreMeasuredFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeasured()
-		f := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
-			time.Sleep(time.Second)
-			return answer, func(_ context.Context, answer []byte) ([]byte, error) {
+		f := m.handler("/s/M", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+			if !wait {
+				time.Sleep(time.Second)
+			} else {
 				time.Sleep(4 * time.Second)
-				return answer, nil
-			}, nil
+			}
+			return answer, wait, nil
 		})
 		call := &unary.Call{Begin: time.Now()}
 		_, _, _ = f(t.Context(), false, call, nil)
@@ -174,31 +176,18 @@ func TestWaitingCallsAreMeasuredFromTheBeginning(t *testing.T) {
 	})
 }
 
-// TestAnErrorDecides returns both an error and a rest. The error decides the call.
-func TestAnErrorDecides(t *testing.T) {
-	m := newMeasured()
-	f := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
-		return answer, func(context.Context, []byte) ([]byte, error) { return nil, nil }, status.Error(codes.Unavailable, "away")
-	})
-	if _, decided, err := f(t.Context(), false, &unary.Call{Begin: time.Now()}, nil); !decided || status.Code(err) != codes.Unavailable {
-		t.Errorf("decided %v, %v, want UNAVAILABLE", decided, err)
-	}
-}
-
 // TestAnswersOfPanics panics after half an answer was appended. Only what was there
 // before the call remains.
 func TestAnswersOfPanics(t *testing.T) {
 	m := newMeasured()
-	panics := func(_ context.Context, answer []byte) ([]byte, error) {
-		_ = append(answer, "half"...)
-		panic("a secret")
-	}
-	atOnce := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
-		out, err := panics(t.Context(), answer)
-		return out, nil, err
-	})
-	later := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) { return answer, panics, nil })
-	for name, f := range map[string]unary.Handler{"without waiting": atOnce, "waiting": later} {
+	for name, waits := range map[string]bool{"without waiting": false, "waiting": true} {
+		f := m.handler("/s/M", func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+			if waits && !wait {
+				return answer, false, nil
+			}
+			_ = append(answer, "half"...)
+			panic("a secret")
+		})
 		call := &unary.Call{Begin: time.Now()}
 		out, decided, err := f(t.Context(), false, call, []byte("before"))
 		if err == nil && !decided {
@@ -235,8 +224,8 @@ func TestPanicsTellNoSecrets(t *testing.T) {
 
 func TestHandlersAreMeasuredWithoutAllocations(t *testing.T) {
 	m := newMeasured()
-	f := m.handler("/s/M", func(_ string, answer []byte) ([]byte, rest, error) {
-		return answer, nil, nil
+	f := m.handler("/s/M", func(_ context.Context, _ bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+		return answer, true, nil
 	})
 	call := &unary.Call{Begin: time.Now()}
 	if n := testing.AllocsPerRun(100, func() { _, _, _ = f(t.Context(), false, call, nil) }); n != 0 {
@@ -247,15 +236,19 @@ func TestHandlersAreMeasuredWithoutAllocations(t *testing.T) {
 // TestPanicsEndOnlyTheirCall panics in handlers of both transports. The client gets
 // INTERNAL, and its connection goes on to serve calls.
 func TestPanicsEndOnlyTheirCall(t *testing.T) {
-	panics := func(context.Context, []byte) ([]byte, error) { panic("a secret") }
 	for _, tt := range []struct {
 		name, transport string
-		handler         prompt // nil: only the interceptor runs
+		handler         unary.Handler // nil: only the interceptor runs
 	}{
 		{"standard", config.TransportStandard, nil},
 		{"unary, interceptor", config.TransportUnary, nil},
-		{"unary, without waiting", config.TransportUnary, func(string, []byte) ([]byte, rest, error) { panic("a secret") }},
-		{"unary, waiting", config.TransportUnary, func(_ string, answer []byte) ([]byte, rest, error) { return answer, panics, nil }},
+		{"unary, without waiting", config.TransportUnary, func(context.Context, bool, *unary.Call, []byte) ([]byte, bool, error) { panic("a secret") }},
+		{"unary, waiting", config.TransportUnary, func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+			if !wait {
+				return answer, false, nil
+			}
+			panic("a secret")
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMeasured()

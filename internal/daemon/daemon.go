@@ -20,9 +20,9 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/extauthz"
-	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
@@ -127,7 +127,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		keys = outside
 	}
 	plainKeys := asksByKey(s.Tiers)
-	service := ratelimit.NewService(ratelimit.Options{
+	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
 	})
 	authorize, err := authorizationOptions(s.Authz, extauthz.Options{
@@ -142,8 +142,8 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	if s.GRPC.Transport == config.TransportUnary {
 		transport.meters = metrics.NewTransport(registry)
 	}
-	server, health := transport.server(map[string]adapter{
-		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: service,
+	server, health := transport.server(map[string]service{
+		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
 	gs.decider, gs.metrics = decider, m
@@ -152,7 +152,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	for _, l := range ls.grpc {
 		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
 	}
-	addHTTP(&g, ls.http, newHTTP(httpHandler(service, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
+	addHTTP(&g, ls.http, newHTTP(httpHandler(limits, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: rareLog}), o.Log))
 	addHTTP(&g, ls.admin, newAdmin(admin.Pages{
 		Metrics: registry, Active: gs.page, Tiers: keys,
@@ -276,7 +276,7 @@ func address(l net.Listener) string {
 // httpHandler returns the handler of the HTTP port. Probes call it by any name. So
 // does Envoy's http_service below /authz/, where nothing is charged; at /authz itself
 // limits are, so the guard checks the Host there.
-func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
+func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
 		{Path: "/healthcheck", Text: "whether this process answers, and what its store does", Link: true},
@@ -284,7 +284,7 @@ func httpHandler(service *ratelimit.Service, authorization *extauthz.Service, pr
 		{Path: "/json", Text: "POST a RateLimitRequest as JSON: a decision, charged as one of Envoy's"},
 		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
 	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))
-	mux.Handle("/json", service.JSONHandler(maxBytes))
+	mux.Handle("/json", limits.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
 	// In front, since the mux would clean the path of a client that stands behind

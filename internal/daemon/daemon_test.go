@@ -39,8 +39,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// service is a Run in this process.
-type service struct {
+// process is a Run in this process.
+type process struct {
 	Running
 	t      *testing.T
 	stop   context.CancelFunc
@@ -72,11 +72,11 @@ func onEachTransport(t *testing.T, test func(*testing.T, config.Settings)) {
 	}
 }
 
-func start(t *testing.T, s config.Settings) *service {
+func start(t *testing.T, s config.Settings) *process {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &service{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
+	r := &process{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
 	ready := make(chan Running, 1)
 	go func() {
 		r.done <- Run(ctx, s, Options{
@@ -114,7 +114,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (r *service) waitLog(message string) {
+func (r *process) waitLog(message string) {
 	r.t.Helper()
 	waitFor(r.t, "log line "+message, func() bool { return r.logs.FilterMessage(message).Len() > 0 })
 }
@@ -129,7 +129,7 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 	return conn
 }
 
-func (r *service) ask(text string) (*rlsv3.RateLimitResponse, error) {
+func (r *process) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
 	return askAt(r.t, r.GRPC[0], text)
 }

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
@@ -43,11 +43,11 @@ var (
 	_ grpcServer = (*unary.Server)(nil)
 )
 
-// An adapter is a service that answers one method. Where it can, it answers without
-// waiting.
-type adapter interface {
+// A service answers one method, on either transport.
+type service interface {
 	Register(grpc.ServiceRegistrar)
-	Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error)
+	// Handle is a unary.Handler.
+	Handle(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error)
 }
 
 // A transport is what a gRPC server is made of, whichever it is.
@@ -58,16 +58,16 @@ type transport struct {
 	meters   unary.Meters // of connections, which grpc-go does not count
 }
 
-// server returns the server that the settings choose, with the adapters by the full
-// names of their methods and with health, all serving.
-func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Server) {
+// server returns the server that the settings choose, with services by the full names
+// of their methods, and with the health of all, which is SERVING.
+func (t transport) server(services map[string]service) (grpcServer, *health.Server) {
 	h := health.NewServer()
 	for _, name := range healthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
 	register := func(server grpc.ServiceRegistrar) {
-		for _, a := range adapters {
-			a.Register(server)
+		for _, s := range services {
+			s.Register(server)
 		}
 		healthv1.RegisterHealthServer(server, h)
 	}
@@ -79,8 +79,8 @@ func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Serv
 	}
 	server := t.unary()
 	register(server)
-	for method, a := range adapters {
-		server.Handle(method, t.calls.handler(method, a.Prompt))
+	for method, s := range services {
+		server.Handle(method, t.calls.handler(method, s.Handle))
 	}
 	return server, h
 }
@@ -89,7 +89,7 @@ func (t transport) server(adapters map[string]adapter) (grpcServer, *health.Serv
 func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(grpcCredentials(t.secure, t.calls.log)),
-		grpc.ForceServerCodecV2(ratelimit.NewCodec()),
+		grpc.ForceServerCodecV2(adapter.NewCodec()),
 		grpc.UnaryInterceptor(t.calls.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(t.settings.MaxMessageBytes),
@@ -112,7 +112,7 @@ func (t transport) standard() *grpc.Server {
 // unary returns a server of our own without services.
 func (t transport) unary() *unary.Server {
 	return unary.NewServer(unary.Options{
-		Codec:             ratelimit.NewCodec(),
+		Codec:             adapter.NewCodec(),
 		Interceptor:       t.calls.intercept,
 		MaxMessageBytes:   t.settings.MaxMessageBytes,
 		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),

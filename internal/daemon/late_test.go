@@ -69,16 +69,17 @@ func (l *lateCase) ask(key, value string) bool {
 // verdict asks for one hit.
 func (l *lateCase) verdict(key, value string) *policy.Verdict {
 	l.t.Helper()
-	req := &policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: key, Value: value}}, Cost: 1}}}
-	v := new(policy.Verdict)
-	decided, err := l.decider.Try(req, v)
-	if err == nil && !decided {
-		err = l.decider.Decide(l.t.Context(), req, v)
+	req := policy.Request{Domain: "edge", Descriptors: []policy.Descriptor{{Entries: descriptors.Descriptor{{Key: key, Value: value}}, Cost: 1}}}
+	var c policy.Call
+	l.decider.Begin(&c, req)
+	decided, err := c.Decide(l.t.Context(), window.NoWait)
+	if !decided {
+		_, err = c.Decide(l.t.Context(), window.MayWait)
 	}
 	if err != nil {
 		l.t.Error(err)
 	}
-	return v
+	return c.Verdict()
 }
 
 // run asks lateCalls times, holding up those calls that late names by their number, and

@@ -21,6 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -270,12 +271,13 @@ func TestRarelyLogged(t *testing.T) {
 	decider := policy.NewDecider(rules, policy.Options{
 		Store: store, Meters: metrics.New(prometheus.NewRegistry(), metrics.Options{}), Log: zap.NewNop(), Unknown: log,
 	})
-	var v policy.Verdict
+	var c policy.Call
 	req := policy.Request{}
 	flood := func() {
 		for i := range 10_000 {
 			req.Domain = names[i%len(names)]
-			if _, err := decider.Try(&req, &v); err != nil {
+			decider.Begin(&c, req)
+			if _, err := c.Decide(t.Context(), window.NoWait); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -127,8 +127,9 @@ func (s *Service) reply(c *call, r Result) reply {
 	return s.replies[r]
 }
 
-// appendAnswer appends the CheckResponse, encoded, to b.
-func (s *Service) appendAnswer(b []byte, c *call, r Result) []byte {
+// appendAnswer appends the encoded CheckResponse to b.
+func (s *Service) appendAnswer(b []byte, c *call) []byte {
+	r := c.result
 	// A code of zero is an empty message, and has to be there.
 	b = wire.AppendMessage(b, answerStatus, func(b []byte) []byte {
 		return wire.AppendNumber(b, rpcCode, uint64(results[r].code))
@@ -211,7 +212,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 		b = wire.AppendTextEntry(b, "reason", r.String())
 	}
 	if c.limited {
-		b = answer.AppendVerdict(b, &c.verdict, nil)
+		b = answer.AppendVerdict(b, c.policy.Verdict(), nil)
 	}
 	return answer.AppendSubject(b, c.id, c.tier)
 }

@@ -40,7 +40,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		c := s.calls.Get().(*call)
+		c := s.door.Get()
 		c.in.method, c.in.host, c.in.peer, c.in.fields.http = r.Method, r.Host, r.RemoteAddr, r.Header
 		deniedStatus := 0
 		if below {
@@ -49,7 +49,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			c.result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
 		}
 		if c.result.passes() {
-			s.decide(r.Context(), c)
+			_, _ = s.decide(r.Context(), true, c) // it decides, and returns no error
 		} else {
 			s.opts.Meters.Authorized(c.result)
 			if c.result == Misconfigured {
@@ -59,7 +59,7 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			}
 		}
 		s.write(w, c, c.result, deniedStatus)
-		s.release(c)
+		s.door.Put(c)
 	})
 }
 

@@ -11,17 +11,15 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/policy/policytest"
-	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -63,55 +61,6 @@ func newWaiting(t testing.TB, change func(*Options)) *testService {
 	return s
 }
 
-// way is one of those that a request takes through the service, from bytes to bytes.
-type way func(t testing.TB, s *Service, request []byte) ([]byte, error)
-
-// handled is the way through gRPC's handler.
-func handled(t testing.TB, s *Service, request []byte) ([]byte, error) {
-	t.Helper()
-	codec := ratelimit.NewCodec()
-	decode := func(m any) error {
-		if err := codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, m); err != nil {
-			return wire.Unreadable(err)
-		}
-		return nil
-	}
-	out, err := check(s, t.Context(), decode, nil)
-	if err != nil {
-		return nil, err
-	}
-	return out.(wire.Encoded), nil
-}
-
-// prompted is the way of a transport that asks Prompt, and then for the rest. What
-// is in its hands is overwritten as soon as it may be.
-func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
-	t.Helper()
-	const before = "what is there already"
-	request = bytes.Clone(request)
-	answer, rest, err := s.Prompt(string(request), []byte(before))
-	for i := range request {
-		request[i] = 0xff
-	}
-	if rest != nil {
-		if err != nil || string(answer) != before {
-			t.Fatalf("Prompt = %q, %v, and there is a rest", answer, err)
-		}
-		_ = append(answer, "overwritten by others"...)
-		answer, err = rest(t.Context(), []byte(before))
-	}
-	if !bytes.HasPrefix(answer, []byte(before)) {
-		t.Fatalf("the answer overwrites what it is appended to: %q", answer)
-	}
-	if answer = answer[len(before):]; err != nil {
-		if len(answer) > 0 {
-			t.Errorf("an answer of %d bytes and %v", len(answer), err)
-		}
-		return nil, err
-	}
-	return answer, nil
-}
-
 // TestPromptIsTheSame asks services of one history, of which some can answer at
 // once, and some have to wait for who calls, for the store, or for both.
 func TestPromptIsTheSame(t *testing.T) {
@@ -139,9 +88,9 @@ func TestPromptIsTheSame(t *testing.T) {
 		askRaw("/?api_key=acme-key", limits),
 	} {
 		b := []byte(encode(t, in))
-		want, wantErr := handled(t, oracle.Service, b)
+		want, wantErr := adaptertest.Standard(t, oracle.Service, b)
 		for name, s := range others {
-			got, err := prompted(t, s.Service, b)
+			got, err := adaptertest.Unary(t, s.Service, b)
 			if status.Code(err) != status.Code(wantErr) {
 				t.Errorf("%s, %d: %v, want %v", name, i, err, wantErr)
 			}
@@ -152,18 +101,18 @@ func TestPromptIsTheSame(t *testing.T) {
 				t.Errorf("%s, %d: counted (-want +got):\n%s", name, i, diff)
 			}
 		}
-		if _, rest, _ := atOnce.Prompt(string(b), nil); rest != nil {
+		if _, decided, _ := atOnce.Handle(t.Context(), false, &unary.Call{Request: string(b)}, nil); !decided {
 			t.Errorf("%d: there is a rest, although nothing has to wait", i)
 		}
-		_, _ = handled(t, oracle.Service, b) // as often as that one
+		_, _ = adaptertest.Standard(t, oracle.Service, b) // as often as that one
 		for name, s := range others {
 			if name != "at once" {
-				_, _ = prompted(t, s.Service, b)
+				_, _ = adaptertest.Unary(t, s.Service, b)
 			}
 		}
 	}
-	_, err := prompted(t, oracle.Service, []byte{0xff})
-	if _, want := handled(t, oracle.Service, []byte{0xff}); err == nil || err.Error() != want.Error() {
+	_, err := adaptertest.Unary(t, oracle.Service, []byte{0xff})
+	if _, want := adaptertest.Standard(t, oracle.Service, []byte{0xff}); err == nil || err.Error() != want.Error() {
 		t.Errorf("no message: %v, want %v", err, want)
 	}
 }
@@ -175,7 +124,7 @@ func TestRestThatIsInVain(t *testing.T) {
 		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = silent{} }),
 		Undecided:   newService(t, broken{}, nil),
 	} {
-		b, err := prompted(t, s.Service, in)
+		b, err := adaptertest.Unary(t, s.Service, in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,11 +163,11 @@ func TestRestGoesOn(t *testing.T) {
 	})
 	c := new(call)
 	read(t, &c.in, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
-	if s.try(c) {
+	if decided, _ := s.decide(t.Context(), false, c); decided {
 		t.Fatal("decided, although the store has to wait")
 	}
 	limits := len(c.request.Descriptors)
-	s.decide(t.Context(), c)
+	_, _ = s.decide(t.Context(), true, c)
 	if source.withoutWait != 1 || source.withWait != 0 {
 		t.Errorf("the source was asked %d and %d times, want once and not again", source.withoutWait, source.withWait)
 	}
@@ -233,7 +182,7 @@ func poolIsClean(t *testing.T, s *Service) {
 	t.Helper()
 	seen := make(map[*call]bool)
 	for range 8 {
-		c := s.calls.Get().(*call)
+		c := s.door.Get()
 		if seen[c] {
 			t.Fatal("a call was given back twice")
 		}
@@ -254,7 +203,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 			"nobody":     []byte(encode(t, ask("/", limits, "x-api-key: planted-key"))),
 			"unreadable": []byte(encode(t, ask("/", limits, "x-api-key: acme-key")) + "\xff"),
 		} {
-			for _, w := range []way{handled, prompted} {
+			for _, w := range []adaptertest.Way{adaptertest.Standard, adaptertest.Unary} {
 				for range 4 {
 					_, _ = w(t, s.Service, in)
 				}
@@ -276,8 +225,8 @@ func TestAllocations(t *testing.T) {
 		for range 50 {
 			got = min(got, testing.AllocsPerRun(1, func() {
 				s.now += 10 * time.Second
-				if _, rest, err := s.Prompt(string(in), out); err != nil || rest != nil {
-					t.Fatalf("%v, or there is a rest", err)
+				if _, decided, err := s.Handle(t.Context(), false, &unary.Call{Request: string(in)}, out); err != nil || !decided {
+					t.Fatalf("decided %t, %v", decided, err)
 				}
 			}))
 		}
@@ -297,48 +246,15 @@ func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window
 	panic("Take")
 }
 
-// TestPanics: what a panic leaves behind is not used again, not even by the
-// interceptor's way around it.
+// TestPanics proves that the memory of a request that panicked is not used again.
 func TestPanics(t *testing.T) {
-	recovered := func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
-		defer func() {
-			if recover() != nil {
-				err = status.Error(codes.Internal, "internal error")
-			}
-		}()
-		return handler(ctx, in)
-	}
-	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	s := newService(t, nil, func(o *Options) {
 		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: uncounted{}, Log: zap.NewNop()})
 	})
-	for name, w := range map[string]way{
-		"handled": handled, "prompted": prompted,
-		"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
-			t.Helper()
-			out, err := check(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(string(request)) }, recovered)
-			if status.Code(err) != codes.Internal {
-				t.Fatalf("answer %v, %v, want INTERNAL", out, err)
-			}
-			panic("was recovered from")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for range 20 {
-				func() {
-					defer func() {
-						if recover() == nil {
-							t.Error("there was no panic: this test shows nothing")
-						}
-					}()
-					_, _ = w(t, s.Service, in)
-				}()
-			}
-			for range 8 {
-				if c := s.calls.Get().(*call); c.in.fields.lines != nil {
-					t.Error("a call that panicked was given back")
-				}
-			}
-		})
+	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))
+	for range 80 {
+		if c := s.door.Get(); c.in.fields.lines != nil {
+			t.Error("the memory of a request that panicked was put back")
+		}
 	}
 }

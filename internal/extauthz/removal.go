@@ -7,6 +7,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/reuse"
 )
 
 // upstream is what becomes of a request on its way on.
@@ -19,7 +20,7 @@ type upstream struct {
 // forget leaves nothing but memory for the next request.
 func (u *upstream) forget() {
 	*u = upstream{
-		set: emptied(u.set, maxKept), remove: emptied(u.remove, maxKept), removeParameters: emptied(u.removeParameters, maxKept),
+		set: reuse.Slice(u.set), remove: reuse.Slice(u.remove), removeParameters: reuse.Slice(u.removeParameters),
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/slidegate/slidegate/internal/reuse"
 )
 
 // request is what is asked about, from either protocol. It implements
@@ -113,7 +115,7 @@ func (r *request) says(name string) (value string, ok bool) {
 
 // forget leaves nothing but memory for the next request.
 func (r *request) forget() {
-	*r = request{context: emptied(r.context, maxKept), fields: fields{lines: emptied(r.fields.lines, maxKept)}}
+	*r = request{context: reuse.Slice(r.context), fields: fields{lines: reuse.Slice(r.fields.lines)}}
 }
 
 // query returns the query of the path.

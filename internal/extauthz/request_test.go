@@ -15,7 +15,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // read is what comes of a message.
@@ -167,7 +169,7 @@ func TestOversized(t *testing.T) {
 		"in both of the forms": append(lines(maxLines, 3, 0), lines(1, 1, 13)...),
 	} {
 		s := newService(t, nil, nil)
-		answer, _, err := s.Prompt(string(message), nil)
+		answer, err := adaptertest.WithoutWaiting(t, s.Service, message)
 		out := new(authv3.CheckResponse)
 		if err != nil || proto.Unmarshal(answer, out) != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -260,5 +262,21 @@ func TestMasked(t *testing.T) {
 		if masked != tt.masked || address != tt.address {
 			t.Errorf("%s: %q and %q, want %q and %q", tt.peer, masked, address, tt.masked, tt.address)
 		}
+	}
+}
+
+// TestTooManyLimits proves that a check whose descriptors meet more limits than one
+// request may have is answered as misconfigured.
+func TestTooManyLimits(t *testing.T) {
+	s := newService(t, nil, nil)
+	for _, n := range []int{window.MaxChecks, window.MaxChecks + 1} {
+		context := map[string]string{"anonymous": "true", "domain": "edge", "descriptors": strings.TrimSuffix(strings.Repeat("route=login;", n), ";")}
+		out := s.check(t, ask("/", context))
+		if refused := out.GetErrorResponse().GetStatus().GetCode() == 500; refused != (n > window.MaxChecks) {
+			t.Errorf("%d limits: answer = %v", n, out)
+		}
+	}
+	if got := s.meters.results[Misconfigured]; got != 1 {
+		t.Errorf("%d checks count as misconfigured, want 1", got)
 	}
 }

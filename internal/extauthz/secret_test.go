@@ -20,8 +20,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/policy/policytest"
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -99,17 +101,17 @@ func TestForget(t *testing.T) {
 		c := new(call)
 		for range 4 {
 			read(t, &c.in, in)
-			s.decide(t.Context(), c)
-			s.appendAnswer(nil, c, c.result)
-			c.forget()
+			_, _ = s.decide(t.Context(), true, c)
+			s.appendAnswer(nil, c)
+			c.Forget()
 			policytest.NothingIn(t, name+": call", reflect.ValueOf(c).Elem())
 		}
 		if r := s.meters.results; r[Authenticated] != r[Limited] || r[Limited]+r[Unknown]/2 != 2 {
 			t.Errorf("%s: %v, want two that pass and two that are limited, or all unknown", name, r)
 		}
 	}
-	c := &call{encoded: make([]byte, maxKeptBytes+1), entries: make([]descriptors.Entry, maxKept+1)}
-	if c.forget(); cap(c.encoded) > maxKeptBytes || cap(c.entries) > maxKept {
+	c := &call{body: make([]byte, reuse.MaxBytes+1), entries: make([]descriptors.Entry, reuse.MaxBytes)}
+	if c.Forget(); c.body != nil || c.entries != nil {
 		t.Error("the memory of a large request is kept")
 	}
 }
@@ -135,9 +137,9 @@ func FuzzCheck(f *testing.F) {
 	s, prompt := newService(f, nil, change), newService(f, nil, change)
 	waits := newWaiting(f, change)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		encoded, err := handled(t, s.Service, b)
+		encoded, err := adaptertest.Standard(t, s.Service, b)
 		for name, other := range map[string]*testService{"prompt": prompt, "waits": waits} {
-			got, gotErr := prompted(t, other.Service, b)
+			got, gotErr := adaptertest.Unary(t, other.Service, b)
 			if status.Code(gotErr) != status.Code(err) || !bytes.Equal(got, encoded) {
 				t.Errorf("%s: %q, %v, want %q, %v", name, got, gotErr, encoded, err)
 			}

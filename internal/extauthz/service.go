@@ -5,23 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -113,12 +110,10 @@ func (unmetered) DegradedAnswer(policy.OnStoreError) {}
 // addresses: who serves them limits "api_key;masked_remote_address", by rules for that
 // name.
 type Service struct {
-	authv3.UnimplementedAuthorizationServer
-
 	opts      Options
 	replies   [len(results)]reply
 	templates templates
-	calls     sync.Pool
+	door      adapter.Door[*call]
 }
 
 // NewService returns a Service.
@@ -140,9 +135,32 @@ func NewService(o Options) *Service {
 			c.Name = strings.ToLower(c.Name)
 		}
 	}
-	s := &Service{opts: o, calls: sync.Pool{New: func() any { return new(call) }}}
-	s.replies = newReplies(o.Credentials, o.Realm)
+	s := &Service{opts: o, replies: newReplies(o.Credentials, o.Realm)}
+	s.door = adapter.Door[*call]{
+		Service: &authv3.Authorization_ServiceDesc, Method: "Check",
+		New: func() *call { return new(call) }, Decide: s.decide, Append: s.appendAnswer,
+	}
 	return s
+}
+
+// Register adds the service to a gRPC server, which must have been made with
+// [adapter.Codec].
+func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(server) }
+
+// Handle is the unary.Handler of Check. An error is what grpc-go tells of a request that
+// it cannot read.
+func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
+	return s.door.Handle(ctx, wait, c, answer)
+}
+
+// Check answers whether a request may pass. The answer always has a status. An
+// error is INTERNAL: one of the messages cannot be encoded, which is a bug.
+func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	out := new(authv3.CheckResponse)
+	if err := s.door.Exchange(ctx, in, out); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // call is one request and what becomes of it. Its memory is reused by the next.
@@ -161,15 +179,14 @@ type call struct {
 	located     bool
 	spent       int // on values of descriptors, in bytes
 
-	limited  bool // verdict is of this request
+	limited  bool // there is a verdict
 	request  policy.Request
 	entries  []descriptors.Entry
-	verdict  policy.Verdict
+	policy   policy.Call
 	fields   []answer.Header // for the client
 	body     []byte
 	upstream upstream
 	names    []string // of labels
-	encoded  []byte
 }
 
 // step is how far a call is: what comes next may have to wait.
@@ -183,161 +200,50 @@ const (
 	atLimits             // there are limits; whether they have room comes next
 )
 
-// release gives a call back whose request is answered. It is not called where
-// something panicked: what that left behind is nothing to go on with.
-func (s *Service) release(c *call) {
-	c.forget()
-	s.calls.Put(c)
-}
+// Decode implements [wire.Decoder].
+func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
 
-// forget leaves no key and nothing of the request behind, neither in c nor in memory
-// that the next request reuses.
-func (c *call) forget() {
+// Forget implements [adapter.Call].
+func (c *call) Forget() {
 	c.in.forget()
 	c.upstream.forget()
-	c.verdict.Forget()
+	c.policy.Forget()
 	*c = call{
 		in: c.in,
 		request: policy.Request{
-			Descriptors: emptied(c.request.Descriptors, maxKept),
-			Plain:       emptied(c.request.Plain, maxKept),
+			Descriptors: reuse.Slice(c.request.Descriptors),
+			Plain:       reuse.Slice(c.request.Plain),
 		},
-		others:  emptied(c.others, maxKept),
-		entries: emptied(c.entries, maxKept), verdict: c.verdict, fields: emptied(c.fields, maxKept),
-		body: emptied(c.body, maxKeptBytes), upstream: c.upstream, names: emptied(c.names, maxKept),
-		encoded: emptied(c.encoded, maxKeptBytes),
+		others:   reuse.Slice(c.others),
+		entries:  reuse.Slice(c.entries),
+		policy:   c.policy,
+		fields:   reuse.Slice(c.fields),
+		body:     reuse.Slice(c.body),
+		upstream: c.upstream,
+		names:    reuse.Slice(c.names),
 	}
 }
 
-// How much memory is kept for the next request, in items and in bytes. What a larger
-// one has needed is given back.
-const (
-	maxKept      = 512
-	maxKeptBytes = 16 << 10
-)
-
-// emptied returns the memory of a slice with nothing in it, if it is not too large
-// to keep. Behind its end there must be nothing already: who makes a slice shorter
-// clears what is cut off.
-func emptied[T any](s []T, most int) []T {
-	if cap(s) > most {
-		return nil
-	}
-	clear(s)
-	return s[:0]
-}
-
-// Register adds the service to a gRPC server, whose codec must know
-// wire.Decoder and wire.Encoded, as ratelimit.Codec does.
-func (s *Service) Register(server grpc.ServiceRegistrar) {
-	desc := authv3.Authorization_ServiceDesc
-	desc.Methods = []grpc.MethodDesc{{MethodName: "Check", Handler: check}}
-	server.RegisterService(&desc, s)
-}
-
-// check is what gRPC calls.
-//
-//nolint:revive // gRPC gives the order of the arguments
-func check(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-	s := service.(*Service)
-	c := s.calls.Get().(*call)
-	if err := decode(&c.in); err != nil {
-		s.release(c)
-		return nil, err
-	}
-	handle := func(ctx context.Context, _ any) (any, error) {
-		return wire.Encoded(s.wholly(ctx, c)), nil
-	}
-	if intercept == nil {
-		return handle(ctx, nil)
-	}
-	info := &grpc.UnaryServerInfo{Server: s, FullMethod: authv3.Authorization_Check_FullMethodName}
-	return intercept(ctx, &c.in, info, handle)
-}
-
-// Check answers whether a request may pass. The answer always has a status. An
-// error is INTERNAL: one of the messages cannot be encoded, which is a mistake of
-// ours.
-func (s *Service) Check(ctx context.Context, in *authv3.CheckRequest) (*authv3.CheckResponse, error) {
-	b, err := proto.Marshal(in)
-	if err != nil {
-		return nil, status.Error(codes.Internal, "the request is not a message")
-	}
-	c := s.calls.Get().(*call)
-	if err := c.in.Decode(string(b)); err != nil {
-		s.release(c)
-		return nil, wire.Unreadable(err)
-	}
-	out := new(authv3.CheckResponse)
-	if err := proto.Unmarshal(s.wholly(ctx, c), out); err != nil {
-		return nil, status.Error(codes.Internal, "the answer is not a message")
-	}
-	return out, nil
-}
-
-// Prompt answers an encoded CheckRequest at once where that needs no waiting: it
-// appends the encoded answer to answer. Where it would have to wait it returns the
-// rest of the call, which has to be called once, and answers then. It does not
-// keep answer. An error is what gRPC says of a request that cannot be read. It is a
-// unary.Prompt but for the name of the rest's type.
-func (s *Service) Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
-	c := s.calls.Get().(*call)
-	if err := c.in.Decode(request); err != nil {
-		s.release(c)
-		return answer, nil, wire.Unreadable(err)
-	}
-	if !s.try(c) {
-		return answer, func(ctx context.Context, answer []byte) ([]byte, error) {
-			s.decide(ctx, c)
-			return s.end(answer, c), nil
-		}, nil
-	}
-	return s.end(answer, c), nil, nil
-}
-
-// wholly answers the request in c, however long that takes, and releases c.
-func (s *Service) wholly(ctx context.Context, c *call) []byte {
-	s.decide(ctx, c)
-	c.encoded = s.appendAnswer(c.encoded, c, c.result)
-	answer := slices.Clone(c.encoded)
-	s.release(c)
-	return answer
-}
-
-// end appends the answer, and releases c.
-func (s *Service) end(answer []byte, c *call) []byte {
-	answer = s.appendAnswer(answer, c, c.result)
-	s.release(c)
-	return answer
-}
-
-// decide fills c with what becomes of the request in it, from where try has given up
-// if it was called.
-func (s *Service) decide(ctx context.Context, c *call) {
+// decide decides the request in c. It never returns an error.
+func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool, _ error) {
 	if s.find(c) {
-		s.lookUp(ctx, c, s.opts.Wait)
+		left := tier.NoWait
+		if wait {
+			left = s.opts.Wait
+		}
+		if !s.lookUp(ctx, c, left) {
+			return false, nil
+		}
 	}
 	if s.describe(c) {
-		s.limit(c, s.opts.Decider.Decide(ctx, &c.request, &c.verdict))
-	}
-	s.settle(c)
-}
-
-// try is decide where that needs no waiting, and reports whether it has decided.
-// Where it has not, nothing of the request was counted.
-func (s *Service) try(c *call) (decided bool) {
-	if s.find(c) && !s.lookUp(context.Background(), c, tier.NoWait) {
-		return false
-	}
-	if s.describe(c) {
-		ok, err := s.opts.Decider.Try(&c.request, &c.verdict)
-		if !ok && err == nil {
-			return false
+		ok, err := c.policy.Decide(ctx, wait)
+		if !ok {
+			return false, nil
 		}
 		s.limit(c, err)
 	}
 	s.settle(c)
-	return true
+	return true, nil
 }
 
 // settle ends what was decided.
@@ -499,6 +405,7 @@ func (s *Service) describe(c *call) (take bool) {
 	if len(c.request.Descriptors) == 0 {
 		return false
 	}
+	s.opts.Decider.Begin(&c.policy, c.request)
 	c.step = atLimits
 	return true
 }
@@ -507,18 +414,24 @@ func (s *Service) describe(c *call) (take bool) {
 func (s *Service) limit(c *call, err error) {
 	if err != nil {
 		c.result = Undecided
+		if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
+			s.opts.Log.Error("the descriptors of a route meet too many limits, so its requests are answered with an error",
+				zap.String("domain", c.request.Domain[:min(len(c.request.Domain), maxShown)]), zap.Error(err))
+			c.result = Misconfigured
+		}
 		return
 	}
 	c.limited = true
-	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
-	c.fields = s.opts.Headers.Append(c.fields, &c.verdict, time.Now)
-	if c.verdict.Allowed {
+	c.fields = s.opts.Headers.Append(c.fields, v, time.Now)
+	if v.Allowed {
 		return
 	}
-	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(&c.verdict)})
-	c.body = answer.AppendDenial(c.body, &c.verdict)
+	c.fields = append(c.fields, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+	c.body = answer.AppendDenial(c.body, v)
 	c.result = Limited
 }
 

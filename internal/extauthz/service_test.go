@@ -24,10 +24,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/slidegate/slidegate/internal/adapter"
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -502,7 +505,7 @@ func encode(t testing.TB, m proto.Message) string {
 // gets.
 func TestRegister(t *testing.T) {
 	s := newService(t, nil, nil)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(ratelimit.NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	s.Register(server)
 	stock := grpc.NewServer()
 	authv3.RegisterAuthorizationServer(stock, s)
@@ -535,7 +538,7 @@ func TestRegister(t *testing.T) {
 // BenchmarkCheck goes from the bytes of a request to the bytes of the answer, and
 // for comparison only reads the request with the protobuf library.
 func BenchmarkCheck(b *testing.B) {
-	codec := ratelimit.NewCodec()
+	codec := adapter.NewCodec()
 	basic := "authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:acme-key"))
 	fields := []string{":method: GET", ":path: /v1/orders", ":authority: api.example.com", "user-agent: curl/8", "accept: */*", "x-request-id: 1"}
 	for name, in := range map[string]*authv3.CheckRequest{
@@ -549,23 +552,24 @@ func BenchmarkCheck(b *testing.B) {
 		decode := func(m any) error { return codec.Unmarshal(data, m) }
 		b.Run(name, func(b *testing.B) {
 			s := newService(b, nil, nil)
+			handle := adaptertest.Handler(s.Service)
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += 10 * time.Second
-				if _, err := check(s.Service, b.Context(), decode, nil); err != nil {
+				if _, err := handle(nil, b.Context(), decode, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
-		b.Run("prompt "+name, func(b *testing.B) {
+		b.Run("unary "+name, func(b *testing.B) {
 			s := newService(b, nil, nil)
 			raw, out := []byte(encode(b, in)), []byte(nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += 10 * time.Second
-				answer, rest, err := s.Prompt(string(raw), out[:0])
-				if err != nil || rest != nil {
-					b.Fatalf("%v, or there is a rest", err)
+				answer, decided, err := s.Handle(b.Context(), false, &unary.Call{Request: string(raw)}, out[:0])
+				if err != nil || !decided {
+					b.Fatalf("decided %t, %v", decided, err)
 				}
 				out = answer
 			}

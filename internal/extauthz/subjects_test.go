@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
@@ -96,7 +97,7 @@ func TestTwoSubjects(t *testing.T) {
 						continue
 					}
 					s := newService(t, nil, change)
-					b, err := prompted(t, s.Service, []byte(encode(t, in)))
+					b, err := adaptertest.Unary(t, s.Service, []byte(encode(t, in)))
 					out := new(authv3.CheckResponse)
 					if err != nil || proto.Unmarshal(b, out) != nil {
 						t.Fatal(err)
@@ -178,7 +179,7 @@ func TestKeysShareTheWait(t *testing.T) {
 					from.Resolver, from.slow = o.Decider.Rules().Tiers(), o.Secrets.Digest(tt.slow)
 					o.Subjects, o.Wait = from, 5*time.Millisecond
 				})
-				if _, err := prompted(t, s.Service, []byte(encode(t, ask(tt.path, nil, fields...)))); err != nil {
+				if _, err := adaptertest.Unary(t, s.Service, []byte(encode(t, ask(tt.path, nil, fields...)))); err != nil {
 					t.Fatal(err)
 				}
 				for i := range from.waits {

@@ -142,7 +142,7 @@ func TestPlainKeys(t *testing.T) {
 	if diff := cmp.Diff(want, c.request.Plain); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	c.forget()
+	c.Forget()
 	if p := c.request.Plain[:1]; p[0].Key != "" {
 		t.Error("a key outlives its request")
 	}

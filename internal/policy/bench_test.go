@@ -60,34 +60,22 @@ func scenes(tb testing.TB) ([]scene, *Decider) {
 	}, d
 }
 
+// BenchmarkDecide decides requests with waiting and without.
 func BenchmarkDecide(b *testing.B) {
 	all, d := scenes(b)
-	for _, s := range all {
-		b.Run(s.name, func(b *testing.B) {
-			v := new(Verdict)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := d.Decide(b.Context(), s.req, v); err != nil {
-					b.Fatal(err)
+	for name, wait := range map[string]bool{"": window.MayWait, "at-once/": window.NoWait} {
+		for _, s := range all {
+			b.Run(name+s.name, func(b *testing.B) {
+				var c Call
+				b.ReportAllocs()
+				for b.Loop() {
+					d.Begin(&c, *s.req)
+					if decided, err := c.Decide(b.Context(), wait); !decided || err != nil {
+						b.Fatal(decided, err)
+					}
+					c.Forget()
 				}
-				v.Forget()
-			}
-		})
-	}
-}
-
-func BenchmarkTry(b *testing.B) {
-	all, d := scenes(b)
-	for _, s := range all {
-		b.Run(s.name, func(b *testing.B) {
-			v := new(Verdict)
-			b.ReportAllocs()
-			for b.Loop() {
-				if decided, err := d.Try(s.req, v); !decided || err != nil {
-					b.Fatal(decided, err)
-				}
-				v.Forget()
-			}
-		})
+			})
+		}
 	}
 }

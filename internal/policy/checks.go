@@ -1,18 +1,22 @@
 package policy
 
 import (
+	"fmt"
 	"hash/fnv"
+	"slices"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// match finds the rule of every descriptor, and which of them are replaced.
-func (rs *Rules) match(dom *domain, req *Request, v *Verdict) {
+// match finds the rule of each descriptor, and the rules that others replace.
+func (c *Call) match() {
+	req, v := &c.req, &c.verdict
 	for i := range req.Descriptors {
-		v.Matches[i].Rule, _ = dom.tree.Match(req.Descriptors[i].Entries)
+		v.Matches[i].Rule, _ = c.domain.tree.Match(req.Descriptors[i].Entries)
 	}
-	if !dom.replaces {
+	if !c.domain.replaces {
 		return
 	}
 	for i := range v.Matches {
@@ -30,29 +34,12 @@ func (rs *Rules) match(dom *domain, req *Request, v *Verdict) {
 	}
 }
 
-// addChecks adds the checks that the rule of descriptor i asks for.
-func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
-	desc, m := &req.Descriptors[i], &v.Matches[i]
-	status := LimitStatus{Rule: m.Rule, Descriptor: i}
+// addChecks adds the checks of descriptor i, unless it sets mustWait.
+func (c *Call) addChecks(i int) {
+	rs, v := c.rules, &c.verdict
+	desc, m := &c.req.Descriptors[i], &v.Matches[i]
 	if desc.Override != nil {
-		// It takes the place of the rule's limit. What the rule says of costs holds on;
-		// that it is observed or a quota rule does not, as in envoyproxy/ratelimit.
-		m.Overridden = true
-		if status.Rule == nil {
-			status.Rule = dom.override
-		}
-		status.Limit = Limit{
-			Limit:     *desc.Override,
-			Precision: window.Precision(*desc.Override),
-			Policy:    status.Rule.Name,
-		}
-		status.Cost = status.Rule.cost(desc.Cost)
-		status.Quota, status.Observed = rs.quota, rs.shadow
-		if status.Rule.Always {
-			status.Mode = window.Always
-		}
-		key := rs.overrideKey(dom, req, desc.Entries, v)
-		rs.addCheck(v, status, key, desc.Refund)
+		c.addOverride(i)
 		return
 	}
 	if m.Rule == nil || m.ReplacedBy != nil {
@@ -60,24 +47,27 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	}
 	rule := m.Rule
 	terms := &rule.Terms
-	var subject subject
+	status := LimitStatus{Rule: rule, Descriptor: i}
+	var who subject
 	if rule.hasSubject {
-		subject = rs.subjectOf(rule, req, desc.Entries, &v.callers)
-		status.Subject = subject.id()
-		status.Unresolved = subject.unresolved
-		v.Unresolved = v.Unresolved || subject.unresolved
+		if who = c.subjectOf(rule, desc.Entries); c.mustWait {
+			return
+		}
+		status.Subject = who.id()
+		status.Unresolved = who.unresolved
+		v.Unresolved = v.Unresolved || who.unresolved
 		if rs.tiers != nil {
-			if req.Tier != "" {
-				subject.tier = req.Tier
+			if c.req.Tier != "" {
+				who.tier = c.req.Tier
 			}
-			status.Tier = subject.tier
-			terms = rule.terms(subject.tier)
+			status.Tier = who.tier
+			terms = rule.terms(who.tier)
 		}
 	}
 	var own Terms
-	if subject.known != nil && req.Tier == "" {
-		if o, ok := subject.known.Override(rule.Name); ok && rs.mayOverride(rule, &o) {
-			own = v.terms(rule, &o, terms.Observe)
+	if who.known != nil && c.req.Tier == "" {
+		if o, ok := who.known.Override(rule.Name); ok && rs.mayOverride(rule, &o) {
+			own = c.ownTerms(rule, &o, terms.Observe)
 			terms, status.Own = &own, true
 		}
 	}
@@ -88,7 +78,10 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	if len(terms.Limits) == 0 {
 		return
 	}
-	key := rs.ruleKey(rule, req, desc.Entries, subject, v)
+	key := c.ruleKey(rule, desc.Entries, who)
+	if c.mustWait {
+		return
+	}
 	status.Cost = rule.cost(desc.Cost)
 	status.Quota = rule.Quota || rs.quota
 	status.Observed = rs.shadow || observed(terms.Observe, key)
@@ -97,41 +90,73 @@ func (rs *Rules) addChecks(dom *domain, req *Request, i int, v *Verdict) {
 	}
 	for j := range terms.Limits {
 		status.Limit = terms.Limits[j]
-		rs.addCheck(v, status, key, desc.Refund)
+		c.addCheck(status, key, desc.Refund)
 	}
 }
 
-// mayOverride reports whether a rule can have the limits that a subject has of its
-// own. A quota rule has one limit: of several, one could have room and another not.
+// addOverride adds the check for the limit that came with descriptor i, unless it sets
+// mustWait. The limit replaces that of the rule, and the rule's factor and charging
+// remain. It is neither a quota limit nor observed because the rule is, as in
+// envoyproxy/ratelimit.
+func (c *Call) addOverride(i int) {
+	desc, m := &c.req.Descriptors[i], &c.verdict.Matches[i]
+	m.Overridden = true
+	rule := m.Rule
+	if rule == nil {
+		rule = c.domain.override
+	}
+	status := LimitStatus{
+		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow,
+		Limit: Limit{Limit: *desc.Override, Precision: window.Precision(*desc.Override), Policy: rule.Name},
+	}
+	if rule.Always {
+		status.Mode = window.Always
+	}
+	if key := c.overrideKey(desc.Entries); !c.mustWait {
+		c.addCheck(status, key, desc.Refund)
+	}
+}
+
+// mayOverride reports whether a subject's own limits can replace those of a rule. A
+// quota rule has one limit: of several, one could have room and another not.
 func (rs *Rules) mayOverride(rule *Rule, o *tier.Override) bool {
 	return len(o.Limits) <= 1 || !rule.Quota && !rs.quota
 }
 
-// terms returns a subject's own limits under a rule. They are good until the next
+// ownTerms returns a subject's own limits under a rule. They are valid until the next
 // call.
-func (v *Verdict) terms(rule *Rule, o *tier.Override, observe float64) Terms {
-	v.own = emptied(v.own)
+func (c *Call) ownTerms(rule *Rule, o *tier.Override, observe float64) Terms {
+	c.own = reuse.Slice(c.own)
 	for _, l := range o.Limits {
-		v.own = append(v.own, Limit{Limit: l, Precision: window.Precision(l)})
+		c.own = append(c.own, Limit{Limit: l, Precision: window.Precision(l)})
 	}
-	return Terms{Limits: name(rule.Name, v.own), Unlimited: o.Unlimited, Observe: observe}
+	return Terms{Limits: name(rule.Name, c.own), Unlimited: o.Unlimited, Observe: observe}
 }
 
-func (rs *Rules) addCheck(v *Verdict, s LimitStatus, key string, refund bool) {
+// addCheck adds a limit with its check.
+func (c *Call) addCheck(s LimitStatus, key string, refund bool) {
 	switch {
 	case refund:
 		s.Mode, s.Quota = window.Refund, false
 	case s.Mode == window.Always:
-		// It is recorded whatever anybody thinks of it.
+		// It is recorded even where it is observed or one of several alternatives.
 	case s.Observed:
 		s.Mode = window.Observe
 	case s.Quota:
 		s.Mode = window.Any
 	}
-	v.Limits = append(v.Limits, s)
-	v.checks = append(v.checks, window.Check{
+	c.verdict.Limits = append(c.verdict.Limits, s)
+	c.checks = append(c.checks, window.Check{
 		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
 	})
+}
+
+// A TooManyLimitsError says that the descriptors of a request meet more limits than
+// [window.MaxChecks]. The rules and Envoy's routes decide that number, not the client.
+type TooManyLimitsError struct{ Limits int }
+
+func (e *TooManyLimitsError) Error() string {
+	return fmt.Sprintf("the descriptors of the request meet %d limits, more than %d: send fewer descriptors in one request, or give their rules fewer limits", e.Limits, window.MaxChecks)
 }
 
 // observed reports whether a log belongs to the share of those that are only
@@ -153,10 +178,12 @@ func observed(share float64, key string) bool {
 	return float64(x>>11)/(1<<53) < share
 }
 
-// settleQuota looks whether one of the alternatives of the request passes anyway:
-// a quota rule that is only observed or unlimited, or, where every rule is a
-// quota rule, a descriptor that nothing limits. The others cannot deny then.
-func (rs *Rules) settleQuota(v *Verdict) {
+// settleQuota makes all quota limits observed if one alternative of the request passes
+// anyway, so that none of them can deny. Such an alternative is a quota rule that is
+// observed or unlimited. If every rule is a quota rule, a descriptor without a limit is
+// one too.
+func (c *Call) settleQuota() {
+	v := &c.verdict
 	quota, passes := false, false
 	for i := range v.Limits {
 		s := &v.Limits[i]
@@ -166,56 +193,47 @@ func (rs *Rules) settleQuota(v *Verdict) {
 	if !quota {
 		return
 	}
+	all := c.rules.quota
 	for i := range v.Matches {
 		m := &v.Matches[i]
-		switch {
-		case m.Unlimited && (rs.quota || m.Rule.Quota):
-			passes = true
-		case rs.quota && !rs.limits(v, i):
-			passes = true
-		}
+		passes = passes || m.Unlimited && (all || m.Rule.Quota) || all && !v.limits(i)
 	}
 	if !passes {
 		return
 	}
 	for i := range v.Limits {
 		if v.Limits[i].Mode == window.Any {
-			v.Limits[i].Mode, v.checks[i].Mode = window.Observe, window.Observe
-		}
-	}
-}
-
-// settleModes gives all checks of one log the strictest of their modes: a store
-// refuses several. Only a rule whose tiers share a log and are not all observed
-// makes such checks.
-func settleModes(v *Verdict) {
-	same := true
-	for i := range v.checks {
-		same = same && v.checks[i].Mode == v.checks[0].Mode
-	}
-	if same {
-		return
-	}
-	for i := range v.checks {
-		c := &v.checks[i]
-		for j := range v.checks {
-			o := &v.checks[j]
-			// Modes are in the order of their strictness.
-			if o.Mode < c.Mode && !c.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == c.Log() {
-				c.Mode = o.Mode
-				s := &v.Limits[i]
-				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
-			}
+			v.Limits[i].Mode, c.checks[i].Mode = window.Observe, window.Observe
 		}
 	}
 }
 
 // limits reports whether descriptor i has a limit.
-func (*Rules) limits(v *Verdict, i int) bool {
-	for j := range v.Limits {
-		if v.Limits[j].Descriptor == i {
-			return true
+func (v *Verdict) limits(i int) bool {
+	return slices.ContainsFunc(v.Limits, func(s LimitStatus) bool { return s.Descriptor == i })
+}
+
+// settleModes gives all checks of one log the strictest of their modes, because a store
+// refuses several modes. Only a rule whose tiers share a log and are not all observed
+// makes such checks.
+func (c *Call) settleModes() {
+	same := true
+	for i := range c.checks {
+		same = same && c.checks[i].Mode == c.checks[0].Mode
+	}
+	if same {
+		return
+	}
+	for i := range c.checks {
+		check := &c.checks[i]
+		for j := range c.checks {
+			o := &c.checks[j]
+			// Modes are in the order of their strictness.
+			if o.Mode < check.Mode && !check.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == check.Log() {
+				check.Mode = o.Mode
+				s := &c.verdict.Limits[i]
+				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
+			}
 		}
 	}
-	return false
 }

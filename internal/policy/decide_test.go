@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 var secrets = tier.NewSecrets([]string{"api_key"}, nil)
@@ -43,6 +44,24 @@ func (s *spend) Take(_ context.Context, wait bool, checks []window.Check, decisi
 }
 
 func (*spend) Close() error { return nil }
+
+// decideErr decides a request as an adapter does that may wait.
+func decideErr(ctx context.Context, d *Decider, req *Request) (Verdict, error) {
+	var c Call
+	d.Begin(&c, *req)
+	_, err := c.Decide(ctx, window.MayWait)
+	return *c.Verdict(), err
+}
+
+// decide is decideErr for a request that must have a verdict.
+func decide(t testing.TB, d *Decider, req *Request) Verdict {
+	t.Helper()
+	v, err := decideErr(t.Context(), d, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
 
 // counts is a policy.Meters that keeps everything.
 type counts map[string]int
@@ -230,10 +249,7 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 			tt.who.Secrets, tt.who.Tiers = secrets, directory(t)
 			store := new(spend)
 			decider, _ := newDecider(t, testRules(t, tt.who), store)
-			var v Verdict
-			if err := decider.Decide(t.Context(), tt.req, &v); err != nil {
-				t.Fatal(err)
-			}
+			v := decide(t, decider, tt.req)
 			var got []string
 			for _, c := range store.checks {
 				got = append(got, fmt.Sprintf("%s %d/%v", c.Key, c.Limit.Hits, c.Limit.Window))
@@ -260,12 +276,9 @@ func TestNamesOfSubjectsAndStrangersDiffer(t *testing.T) {
 	}
 	store := new(spend)
 	decider, _ := newDecider(t, rs, store)
-	var v Verdict
 	seen := make(map[string]string)
 	for _, consumer := range []string{"", "consumer=addr.192.0.2.7", "consumer=192.0.2.7", "consumer=id.acme", "consumer=acme"} {
-		if err := decider.Decide(t.Context(), request("route=a", "remote_address=192.0.2.7", consumer), &v); err != nil {
-			t.Fatal(err)
-		}
+		decide(t, decider, request("route=a", "remote_address=192.0.2.7", consumer))
 		key := store.checks[0].Key
 		if other, ok := seen[key]; ok {
 			t.Errorf("%q and %q share the log %s", consumer, other, key)
@@ -288,10 +301,7 @@ func TestAddressesAreMatchedInTheirOneForm(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"remote_address=10.0.0.9": 1, "remote_address=::ffff:10.0.0.9": 1, "masked_remote_address=::ffff:10.0.0.0/120": 2, "remote_address=10.0.0.8": 3,
 	} {
-		var v Verdict
-		if err := decider.Decide(t.Context(), request(text), &v); err != nil {
-			t.Fatal(err)
-		}
+		v := decide(t, decider, request(text))
 		if got := v.Limits[0].Limit.Hits; got != want {
 			t.Errorf("%s has the limit %d, want %d", text, got, want)
 		}
@@ -301,10 +311,7 @@ func TestAddressesAreMatchedInTheirOneForm(t *testing.T) {
 func TestWithoutTiersEveryKeyIsItsOwn(t *testing.T) {
 	store := new(spend)
 	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets}), store)
-	var v Verdict
-	if err := decider.Decide(t.Context(), request("api_key=acme-key"), &v); err != nil {
-		t.Fatal(err)
-	}
+	v := decide(t, decider, request("api_key=acme-key"))
 	want := "{key." + secrets.Digest("acme-key") + "}:edge|api_key:key." + secrets.Digest("acme-key")
 	if got := store.checks[0].Key; got != want {
 		t.Errorf("key = %q, want %q", got, want)
@@ -319,11 +326,8 @@ func TestAPIKeysReachNothing(t *testing.T) {
 	store := &spend{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core)})
-	var v Verdict
 	for _, key := range []string{"acme-key", "made-up", "vip-key"} {
-		if err := decider.Decide(t.Context(), request("api_key="+key, "route=search api_key="+key), &v); err != nil {
-			t.Fatal(err)
-		}
+		v := decide(t, decider, request("api_key="+key, "route=search api_key="+key))
 		everything := fmt.Sprintf("%v %+v %+v", logs.All(), store.checks, v)
 		for _, r := range rs.All() {
 			everything += fmt.Sprintf("%s %s %v", r.Name, r.ID(), r.Path)
@@ -415,10 +419,7 @@ func TestVerdict(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			store := &spend{answer: func(c window.Check) window.Decision { return tt.decisions[c.Limit.Hits] }}
 			decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
-			var v Verdict
-			if err := decider.Decide(t.Context(), tt.req, &v); err != nil {
-				t.Fatal(err)
-			}
+			v := decide(t, decider, tt.req)
 			if v.Allowed != tt.allowed || v.Decisive != tt.decisive || fmt.Sprint(v.Strictest) != fmt.Sprint(tt.strictest) {
 				t.Errorf("verdict allowed %v decisive %d strictest %v, want %v %d %v",
 					v.Allowed, v.Decisive, v.Strictest, tt.allowed, tt.decisive, tt.strictest)
@@ -430,27 +431,27 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestVerdictIsReused decides a large request and then small ones with the same
-// verdict: nothing of the first may show.
-func TestVerdictIsReused(t *testing.T) {
+// TestCallIsReused decides a large request and then small ones with the same Call.
+// Nothing of the first may show.
+func TestCallIsReused(t *testing.T) {
 	store := new(spend)
 	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
-	var v Verdict
+	var c Call
 	for _, req := range []*Request{
 		request("api_key=acme-key", "remote_address=a", "route=global"),
 		request("remote_address=b"),
 		request("nothing=1"),
 		{Domain: "other"},
 	} {
-		var fresh Verdict
-		for _, to := range []*Verdict{&v, &fresh} {
-			if err := decider.Decide(t.Context(), req, to); err != nil {
-				t.Fatal(err)
-			}
+		fresh := decide(t, decider, req)
+		decider.Begin(&c, *req)
+		if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
+			t.Fatal(err)
 		}
+		v := c.Verdict()
 		if got, want := fmt.Sprintf("%v %+v %v %v", v.Allowed, v.Limits, v.Strictest, v.Decisive),
 			fmt.Sprintf("%v %+v %v %v", fresh.Allowed, fresh.Limits, fresh.Strictest, fresh.Decisive); got != want {
-			t.Errorf("reused verdict = %s, want %s", got, want)
+			t.Errorf("reused call: %s, want %s", got, want)
 		}
 	}
 }
@@ -461,10 +462,7 @@ func TestOverride(t *testing.T) {
 	limit := &window.Limit{Hits: 600, Window: time.Minute}
 	req := request("api_key=acme-key", "plan=x region=eu")
 	req.Descriptors[0].Override, req.Descriptors[1].Override = limit, limit
-	var v Verdict
-	if err := decider.Decide(t.Context(), req, &v); err != nil {
-		t.Fatal(err)
-	}
+	decide(t, decider, req)
 	want := []string{"{id.acme}:edge|:api_key,id.acme", "{eu}:edge|:plan,x,region,eu"}
 	for i, c := range store.checks {
 		if c.Key != want[i] || c.Limit != *limit {
@@ -479,8 +477,7 @@ func TestOverride(t *testing.T) {
 func TestStoreError(t *testing.T) {
 	boom := errors.New("boom")
 	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), &spend{err: boom})
-	var v Verdict
-	if err := decider.Decide(t.Context(), request("api_key=acme-key", "remote_address=a"), &v); !errors.Is(err, boom) {
+	if _, err := decideErr(t.Context(), decider, request("api_key=acme-key", "remote_address=a")); !errors.Is(err, boom) {
 		t.Errorf("Decide = %v, want the store's error", err)
 	}
 	if want := (counts{"edge/per-key error": 1, "edge/per-address error": 1}); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -502,15 +499,14 @@ func (*stuck) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.
 func TestTheCallerGivesUp(t *testing.T) {
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: new(stuck), Meters: counts{}, Log: zap.NewNop()})
-	var v Verdict
 	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := decider.Decide(late, request("api_key=acme-key"), &v); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := decideErr(late, decider, request("api_key=acme-key")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Decide = %v, want the deadline", err)
 	}
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := decider.Decide(impatient, request("api_key=acme-key"), &v); !errors.Is(err, context.Canceled) {
+	if _, err := decideErr(impatient, decider, request("api_key=acme-key")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Decide = %v, want that the caller gave up", err)
 	}
 }
@@ -595,21 +591,21 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestUnknownDomainIsLogged decides requests whose domain has no rules, on each
-// way into the decider.
+// TestUnknownDomainIsLogged decides requests whose domain has no rules, with waiting and
+// without.
 func TestUnknownDomainIsLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Unknown: zap.New(core)})
-	var v Verdict
 	req := request("remote_address=192.0.2.1")
 	long := strings.Repeat("x", 10_000)
 	for _, domain := range []string{"egde", "", "a\nb\xff", long} {
 		req.Domain = domain
-		if err := decider.Decide(t.Context(), req, &v); err != nil || !v.Allowed {
-			t.Fatalf("%q: %v, allowed %v", domain, err, v.Allowed)
-		}
-		if decided, err := decider.Try(req, &v); !decided || err != nil {
-			t.Fatalf("%q: %v, %v", domain, decided, err)
+		for _, wait := range []bool{window.MayWait, window.NoWait} {
+			var c Call
+			decider.Begin(&c, *req)
+			if decided, err := c.Decide(t.Context(), wait); !decided || err != nil || !c.Verdict().Allowed {
+				t.Fatalf("%q, wait %v: %v, %v, allowed %v", domain, wait, decided, err, c.Verdict().Allowed)
+			}
 		}
 		lines := logs.TakeAll()
 		if len(lines) != 2 {
@@ -621,7 +617,47 @@ func TestUnknownDomainIsLogged(t *testing.T) {
 		}
 	}
 	req.Domain = "edge"
-	if err := decider.Decide(t.Context(), req, &v); err != nil || logs.Len() != 0 {
-		t.Errorf("a domain with rules: %v, %v", err, logs.All())
+	if decide(t, decider, req); logs.Len() != 0 {
+		t.Errorf("a domain with rules: %v", logs.All())
+	}
+}
+
+// TestTooManyLimits proves that a request with more limits than window.MaxChecks is
+// refused before the store is asked, be they of many descriptors or of one rule.
+func TestTooManyLimits(t *testing.T) {
+	// A descriptor of the tier starter has two limits, one of the tier free has one.
+	for _, tt := range []struct{ two, one, limits int }{
+		{0, window.MaxChecks, window.MaxChecks},
+		{0, window.MaxChecks + 1, window.MaxChecks + 1},
+		{window.MaxChecks / 2, 0, window.MaxChecks},
+		{window.MaxChecks / 2, 1, window.MaxChecks + 1},
+		{window.MaxChecks, 0, 2 * window.MaxChecks},
+	} {
+		req := request()
+		for range tt.two {
+			req.Descriptors = append(req.Descriptors, d("api_key=acme-key"))
+		}
+		for i := range tt.one {
+			req.Descriptors = append(req.Descriptors, d(fmt.Sprint("remote_address=192.0.2.", i)))
+		}
+		store := &moody{Store: memstore.New(memstore.Options{})}
+		defer store.Close()
+		decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
+		refused := tt.limits > window.MaxChecks
+		for _, wait := range []bool{window.MayWait, window.NoWait} {
+			var c Call
+			decider.Begin(&c, *req)
+			decided, err := c.Decide(t.Context(), wait)
+			if !decided {
+				t.Errorf("%+v, wait %t: it is not decided", tt, wait)
+			}
+			tooMany := new(TooManyLimitsError)
+			if errors.As(err, &tooMany) != refused || refused && tooMany.Limits != tt.limits || !refused && err != nil {
+				t.Errorf("%+v: got the error %v", tt, err)
+			}
+		}
+		if asked := store.calls > 0; asked == refused {
+			t.Errorf("%+v: the store was asked %d times", tt, store.calls)
+		}
 	}
 }

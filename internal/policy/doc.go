@@ -11,14 +11,14 @@
 //  4. The decisions become a [Verdict]: allowed or not, the status of each
 //     descriptor, and which limit speaks in headers, body and metadata.
 //
-// # At once, or with waiting
+// # With waiting and without
 //
-// [Decider.Try] is for who must not be kept waiting: it goes the same way, and stops
-// where a store would have to be asked, or a source of tiers. What it has found out
-// stays in the [Verdict], and [Decider.Decide] goes on from there on another
-// goroutine, with the rules that Try went by. So nothing may be counted before a
-// request is decided. The embedded store decides everything at once; in front of
-// Redis, the denials and leases of package local do.
+// [Call.Decide] has an argument wait. Without it Decide does not block: it stops if it
+// has to ask a store or a source of tiers first. The [Call] keeps what is known by then,
+// and the next Decide continues from there on any goroutine, by the same rules. So
+// nothing is counted before the request is decided. The embedded store decides every
+// request without waiting. In front of Redis, the remembered denials and the leases of
+// package local decide some requests without waiting.
 //
 // # Whose log it is
 //
@@ -45,6 +45,6 @@
 //
 // # Deny and error
 //
-// A denial is a [Verdict]. An error from [Decider.Decide] or [Decider.Try] means that nobody could
-// decide; the adapter says so to Envoy.
+// A denial is a [Verdict]. An error of [Call.Decide] means that neither the store nor the
+// rules could decide; the adapter reports it to Envoy.
 package policy

@@ -16,23 +16,23 @@ type Explanation struct {
 	Verdict Verdict
 }
 
-// Explain decides a request like [Decider.Decide], charges it, and tells why the
-// answer is what it is. Values of API keys are not in it. Its errors are those of
-// Decide, and one for a domain without rules, which Decide allows.
-func (d *Decider) Explain(ctx context.Context, req *Request) (*Explanation, error) {
-	rules := d.rules.Load()
-	e := new(Explanation)
-	if err := d.Decide(ctx, req, &e.Verdict); err != nil {
+// Explain decides and charges a request like [Call.Decide], and explains the answer. The
+// explanation has no values of API keys. Explain returns the errors of Decide, and one
+// for a domain without rules, which Decide allows.
+func (d *Decider) Explain(ctx context.Context, req Request) (*Explanation, error) {
+	var c Call
+	d.Begin(&c, req)
+	if _, err := c.Decide(ctx, window.MayWait); err != nil {
 		return nil, err
 	}
-	dom := rules.domains[req.Domain]
-	if dom == nil {
+	if c.domain == nil {
 		return nil, fmt.Errorf("the rules have no domain %q: every request for it is allowed", req.Domain)
 	}
+	e := &Explanation{Verdict: c.verdict}
 	v := &e.Verdict
 	for i := range req.Descriptors {
 		e.addf("descriptor %d", i+1)
-		rules.explainMatch(e, dom, &req.Descriptors[i])
+		c.rules.explainMatch(e, c.domain, &req.Descriptors[i])
 		m := &v.Matches[i]
 		switch {
 		case m.ReplacedBy != nil:
@@ -44,7 +44,7 @@ func (d *Decider) Explain(ctx context.Context, req *Request) (*Explanation, erro
 		}
 		for j := range v.Limits {
 			if v.Limits[j].Descriptor == i {
-				e.explainLimit(&v.Limits[j], v.checks[j].Key)
+				e.explainLimit(&v.Limits[j], c.checks[j].Key)
 			}
 		}
 	}

@@ -7,16 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// subject is who a rule limits in one request.
+// subject is the party that a rule limits in one request.
 type subject struct {
-	known      *tier.Subject // nil if not known
+	known      *tier.Subject // nil: an unknown one
 	tier       string
-	log        string // what names the log
-	unresolved bool   // nobody could say who it is
+	log        string // names its log
+	unresolved bool   // the source could not answer
 }
 
 // id is the subject's id, empty if it is not known.
@@ -27,13 +28,14 @@ func (s *subject) id() string {
 	return s.known.ID
 }
 
-// subjectOf finds who a rule limits. The rule has a subject.
-func (rs *Rules) subjectOf(rule *Rule, req *Request, entries descriptors.Descriptor, c *callers) subject {
-	s := rs.callerOf(rule, req, entries, c)
+// subjectOf returns the subject of a rule, which must have one, with its tier.
+func (c *Call) subjectOf(rule *Rule, entries descriptors.Descriptor) subject {
+	s := c.holderOf(rule, entries)
+	rs := c.rules
 	if rs.trusted == "" || rs.tiers == nil {
 		return s
 	}
-	if t, ok := valueOf(rs.trusted, req, entries); ok {
+	if t, ok := valueOf(rs.trusted, &c.req, entries); ok {
 		s.tier, s.unresolved = t, false
 		if !rs.tiers.HasTier(t) {
 			s.tier = rs.tiers.DefaultTier()
@@ -42,19 +44,19 @@ func (rs *Rules) subjectOf(rule *Rule, req *Request, entries descriptors.Descrip
 	return s
 }
 
-func (rs *Rules) callerOf(rule *Rule, req *Request, entries descriptors.Descriptor, c *callers) subject {
+// holderOf returns the subject that the entry of a rule's subject names.
+func (c *Call) holderOf(rule *Rule, entries descriptors.Descriptor) subject {
 	if rule.subject >= 0 {
-		return rs.identify(entries[rule.subject], req, c)
+		return c.identify(entries[rule.subject])
 	}
-	for i := range req.Descriptors {
-		for _, e := range req.Descriptors[i].Entries {
+	for i := range c.req.Descriptors {
+		for _, e := range c.req.Descriptors[i].Entries {
 			if e.Key == rule.Subject {
-				return rs.identify(e, req, c)
+				return c.identify(e)
 			}
 		}
 	}
-	// A request without the entry is one without a key: nobody in particular.
-	return rs.stranger(req)
+	return c.unknown() // the request has no key
 }
 
 // valueOf returns the value of an entry of the descriptor, else of any descriptor
@@ -75,88 +77,64 @@ func valueOf(key string, req *Request, entries descriptors.Descriptor) (value st
 	return "", false
 }
 
-// callers asks whose the keys of one request are, each once.
-type callers struct {
-	ctx      context.Context //nolint:containedctx // of the request that is being decided, which it does not outlive
-	subjects tier.Resolver   // nil: no key has a subject
-	secrets  *tier.Secrets
-	left     time.Duration // how long the request may still wait, or tier.NoWait
-	known    []caller
-	waits    bool // the request would have to wait: the answers since then mean nothing
-}
-
-// caller is a key that was asked for.
-type caller struct {
-	value  string
+// A lookup is one key of the request with its answer, so that each key is resolved once.
+type lookup struct {
+	value  string // a fingerprint, or an id
 	byID   bool
 	answer tier.Answer
 }
 
-func (c *callers) begin(ctx context.Context, o *Options, rs *Rules) {
-	c.ctx, c.secrets = ctx, rs.secrets
+// beginLookups lets resolve work until the end of prepare.
+func (c *Call) beginLookups(ctx context.Context, wait bool) {
+	c.ctx, c.resolver, c.left, c.mustWait = ctx, nil, 0, false
+	o := &c.decider.opts
 	switch {
-	case rs.tiers == nil:
-	case o.Subjects != nil:
-		c.subjects, c.left = o.Subjects, o.Wait
+	case c.rules.tiers == nil:
+	case o.Subjects == nil:
+		c.resolver = c.rules.tiers
+	case wait:
+		c.resolver, c.left = o.Subjects, o.Wait
 	default:
-		c.subjects = rs.tiers
+		c.resolver, c.left = o.Subjects, tier.NoWait
 	}
-}
-
-// beginPrompt is begin where nobody may wait.
-func (c *callers) beginPrompt(o *Options, rs *Rules) {
-	c.begin(context.Background(), o, rs)
-	c.left = tier.NoWait
-}
-
-// pause ends what beginPrompt began, but keeps who is known already.
-func (c *callers) pause() { *c = callers{known: c.known} }
-
-// end forgets the request.
-func (c *callers) end() {
-	*c = callers{known: emptied(c.known)}
 }
 
 // resolve returns the subject of an API key by its fingerprint, or the subject with an
-// id. If the request may not wait and has to, resolve sets waits.
-func (c *callers) resolve(req *Request, value string, byID bool) tier.Answer {
-	if c.subjects == nil {
+// id. If it has to wait and may not, it sets mustWait, and no later answer is valid.
+func (c *Call) resolve(value string, byID bool) (a tier.Answer) {
+	if c.resolver == nil || c.mustWait {
 		return tier.Answer{}
 	}
-	if req.Caller.is(value, byID) {
-		return req.Caller.Answer
+	if c.req.Caller.is(value, byID) {
+		return c.req.Caller.Answer
 	}
-	for i := range c.known {
-		if c.known[i].byID == byID && c.known[i].value == value {
-			return c.known[i].answer
+	for i := range c.lookups {
+		if c.lookups[i].byID == byID && c.lookups[i].value == value {
+			return c.lookups[i].answer
 		}
-	}
-	if c.waits {
-		return tier.Answer{}
 	}
 	var start time.Time
 	if c.left > 0 {
 		start = time.Now()
 	}
-	var a tier.Answer
 	ok := false
 	if byID {
-		a, ok = c.subjects.Resolve(c.ctx, tier.Key{ID: value}, c.left)
+		a, ok = c.resolver.Resolve(c.ctx, tier.Key{ID: value}, c.left)
 	} else {
-		a, ok = c.secrets.Resolve(c.ctx, c.subjects, value, req.plain(value), c.left)
+		a, ok = c.rules.secrets.Resolve(c.ctx, c.resolver, value, c.req.plain(value), c.left)
 	}
 	if !ok {
-		c.waits = true
+		c.mustWait = true
 		return tier.Answer{}
 	}
 	if c.left > 0 {
 		c.left = max(0, c.left-time.Since(start))
 	}
-	c.known = append(c.known, caller{value, byID, a})
+	c.lookups = append(c.lookups, lookup{value, byID, a})
 	return a
 }
 
-// is reports whether a key or an id is the caller's. c may be nil.
+// is reports whether a fingerprint or an id is the caller's. c may be nil.
 func (c *Caller) is(value string, byID bool) bool {
 	switch {
 	case c == nil:
@@ -168,7 +146,7 @@ func (c *Caller) is(value string, byID bool) bool {
 	}
 }
 
-// plain returns the API key with a fingerprint, or "" where it is not kept.
+// plain returns the API key with a fingerprint, or "" if the request does not have it.
 func (r *Request) plain(fingerprint string) string {
 	for i := range r.Plain {
 		if r.Plain[i].Fingerprint == fingerprint {
@@ -178,17 +156,17 @@ func (r *Request) plain(fingerprint string) string {
 	return ""
 }
 
-// identify looks up the subject that an entry names: by the digest of an API
-// key, or by id where the entry is no secret.
-func (rs *Rules) identify(e descriptors.Entry, req *Request, c *callers) subject {
+// identify returns the subject that an entry names: by the digest of an API key, or by
+// id if the entry is no secret.
+func (c *Call) identify(e descriptors.Entry) (s subject) {
+	rs := c.rules
 	secret := rs.secrets.Is(e.Key)
-	a := c.resolve(req, e.Value, !secret)
-	var s subject
+	a := c.resolve(e.Value, !secret)
 	switch known := a.Subject; {
 	case known != nil && !known.Disabled:
 		return subject{known: known, tier: rs.TierOf(known), log: "id." + known.ID}
 	case secret && rs.share:
-		s = rs.stranger(req)
+		s = c.unknown()
 	case secret:
 		s = subject{tier: rs.TierOf(nil), log: "key." + tier.FingerprintDigest(e.Value)}
 	default:
@@ -198,19 +176,20 @@ func (rs *Rules) identify(e descriptors.Entry, req *Request, c *callers) subject
 	return s
 }
 
-// stranger is whoever calls from this address without a key that is known.
-func (rs *Rules) stranger(req *Request) subject {
-	return subject{tier: rs.TierOf(nil), log: "addr." + clientAddress(req)}
+// unknown returns the subject that all requests without a known key share if they come
+// from the same address.
+func (c *Call) unknown() subject {
+	return subject{tier: c.rules.TierOf(nil), log: "addr." + clientAddress(&c.req)}
 }
 
-// ruleKey names the log of a rule. The tag is the subject if the log is told
-// apart by one, else the last open value, else the rule.
-func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descriptor, who subject, v *Verdict) string {
-	v.identity = emptied(v.identity)
+// ruleKey names the log of a rule. The tag is the subject if the log belongs to one,
+// else the last open value, else the rule.
+func (c *Call) ruleKey(rule *Rule, entries descriptors.Descriptor, who subject) string {
+	c.identity = reuse.Slice(c.identity)
 	tag := ""
 	if rule.hasSubject && rule.subject < 0 {
 		tag = who.log
-		v.identity = append(v.identity, who.log)
+		c.identity = append(c.identity, who.log)
 	}
 	for _, part := range rule.identity {
 		var value string
@@ -219,37 +198,39 @@ func (rs *Rules) ruleKey(rule *Rule, req *Request, entries descriptors.Descripto
 			value = who.log
 			tag = who.log
 		case part.secret:
-			value = rs.identify(entries[part.entry], req, &v.callers).log
+			value = c.identify(entries[part.entry]).log
 		default:
 			value = entries[part.entry].Value
 		}
-		v.identity = append(v.identity, value)
+		c.identity = append(c.identity, value)
 	}
-	if tag == "" && len(v.identity) > 0 {
-		tag = v.identity[len(v.identity)-1]
-	}
-	v.key = descriptors.AppendKey(emptied(v.key), tag, rule.id, v.identity...)
-	return string(v.key)
+	return c.logKey(tag, rule)
 }
 
 // overrideKey names the log of a limit that came with the descriptor: the domain
 // and all entries, so that it does not matter which rule matched.
-func (rs *Rules) overrideKey(dom *domain, req *Request, entries descriptors.Descriptor, v *Verdict) string {
-	v.identity = slices.Grow(emptied(v.identity), 2*len(entries))
+func (c *Call) overrideKey(entries descriptors.Descriptor) string {
+	c.identity = slices.Grow(reuse.Slice(c.identity), 2*len(entries))
 	tag := ""
 	for _, e := range entries {
 		value := e.Value
-		if rs.secrets.Is(e.Key) {
-			value = rs.identify(e, req, &v.callers).log
+		if c.rules.secrets.Is(e.Key) {
+			value = c.identify(e).log
 			tag = value
 		}
-		v.identity = append(v.identity, e.Key, value)
+		c.identity = append(c.identity, e.Key, value)
 	}
-	if tag == "" && len(v.identity) > 0 {
-		tag = v.identity[len(v.identity)-1]
+	return c.logKey(tag, c.domain.override)
+}
+
+// logKey names the log of a rule for the values in identity. An empty tag stands for the
+// last of them.
+func (c *Call) logKey(tag string, rule *Rule) string {
+	if tag == "" && len(c.identity) > 0 {
+		tag = c.identity[len(c.identity)-1]
 	}
-	v.key = descriptors.AppendKey(emptied(v.key), tag, dom.override.id, v.identity...)
-	return string(v.key)
+	c.key = descriptors.AppendKey(reuse.Slice(c.key), tag, rule.id, c.identity...)
+	return string(c.key)
 }
 
 const (

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -161,10 +163,7 @@ func TestSourcesOutside(t *testing.T) {
 			store, source := new(spend), &asked{answers: tt.answers}
 			decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: time.Second, DenyUnresolved: tt.deny})
 			tt.req.Caller = tt.caller
-			var v Verdict
-			if err := decider.Decide(t.Context(), tt.req, &v); err != nil {
-				t.Fatal(err)
-			}
+			v := decide(t, decider, tt.req)
 			var got []string
 			for _, c := range store.checks {
 				got = append(got, fmt.Sprintf("%s %d/%v", c.Key, c.Limit.Hits, c.Limit.Window))
@@ -200,32 +199,33 @@ func testWait(t *testing.T) {
 	source := &asked{takes: 20 * time.Millisecond}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: 25 * time.Millisecond})
-	var v Verdict
-	if err := decider.Decide(t.Context(), request("api_key=a", "api_key=b", "api_key=c", "api_key=a"), &v); err != nil {
-		t.Fatal(err)
-	}
+	decide(t, decider, request("api_key=a", "api_key=b", "api_key=c", "api_key=a"))
 	if len(source.waits) != 3 || source.waits[0] != 25*time.Millisecond || source.waits[1] != 5*time.Millisecond || source.waits[2] != 0 {
 		t.Errorf("waits = %v, want 25ms, what the first leaves of it, and 0s", source.waits)
 	}
 }
 
-// TestPlainKeys: a source is asked by the key itself where the adapter kept it.
+// TestPlainKeys proves that a source gets the key itself if the adapter kept it, and
+// that the verdict does not.
 func TestPlainKeys(t *testing.T) {
 	source := new(asked)
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Subjects: source})
 	req := request("api_key=a", "api_key=b")
 	req.Plain = []PlainKey{{secrets.Fingerprint("b"), "b"}}
-	var v Verdict
-	if err := decider.Decide(t.Context(), req, &v); err != nil {
+	var c Call
+	decider.Begin(&c, *req)
+	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
 		t.Fatal(err)
 	}
 	if q := source.questions; len(q) != 2 || q[0].Plain != "" || q[1].Plain != "b" {
 		t.Errorf("asked for %+v, want the key b itself alone", q)
 	}
-	if strings.Contains(fmt.Sprintf("%+v", v.callers), "Plain:b") || len(v.callers.known) != 0 || v.callers.ctx != nil {
-		t.Errorf("the verdict keeps %+v", v.callers)
+	if c.ctx != nil {
+		t.Error("the call keeps the context")
 	}
+	c.Forget()
+	policytest.NothingIn(t, "call", reflect.ValueOf(&c).Elem())
 }
 
 // TestPreviousSecret: while a secret is replaced, keys are known under either, and
@@ -250,10 +250,7 @@ func TestPreviousSecret(t *testing.T) {
 		"no-key": fmt.Sprintf("{key.%[1]s}:edge|api_key:key.%[1]s", now.Digest("no-key")),
 	} {
 		req := &Request{Domain: "edge", Descriptors: []Descriptor{{Cost: 1, Entries: descriptors.Descriptor{{Key: "api_key", Value: now.Value("api_key", key)}}}}}
-		var v Verdict
-		if err := decider.Decide(t.Context(), req, &v); err != nil {
-			t.Fatal(err)
-		}
+		decide(t, decider, req)
 		if got := store.checks[0].Key; got != want {
 			t.Errorf("the log of %s is %s, want %s", key, got, want)
 		}
@@ -304,14 +301,11 @@ func TestWhiteSpaceAroundValues(t *testing.T) {
 		first := ""
 		for _, padding := range []string{"", " ", "\t", " \t "} {
 			for _, value := range []string{tt.value + padding, padding + tt.value, padding + tt.value + padding} {
-				var v Verdict
 				req := &Request{Domain: "edge", Descriptors: []Descriptor{
 					{Cost: 1, Entries: descriptors.Descriptor{{Key: tt.key, Value: secrets.Value(tt.key, value)}}},
 					{Cost: 1, Entries: descriptors.Descriptor{{Key: "tier", Value: padding + "starter" + padding}}},
 				}}
-				if err := decider.Decide(t.Context(), req, &v); err != nil {
-					t.Fatal(err)
-				}
+				v := decide(t, decider, req)
 				log := store.checks[0].Key
 				if first == "" {
 					first = log
@@ -323,11 +317,8 @@ func TestWhiteSpaceAroundValues(t *testing.T) {
 		}
 		// Other white space is a part of the value.
 		for _, padding := range []string{"\u00a0", "\u0085", "\v", "\n"} {
-			var v Verdict
 			req := &Request{Domain: "edge", Descriptors: []Descriptor{{Cost: 1, Entries: descriptors.Descriptor{{Key: tt.key, Value: secrets.Value(tt.key, tt.value+padding)}}}}}
-			if err := decider.Decide(t.Context(), req, &v); err != nil {
-				t.Fatal(err)
-			}
+			v := decide(t, decider, req)
 			if len(v.Limits) > 0 && store.checks[0].Key == first {
 				t.Errorf("%s=%q has the log of %q", tt.key, tt.value+padding, tt.value)
 			}

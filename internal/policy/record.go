@@ -5,11 +5,52 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// record counts every rule once.
-func (d *Decider) record(req *Request, v *Verdict) {
+// countUnlimited counts each descriptor that no limit applies to. Of a request for an
+// unknown domain it counts the request.
+func (c *Call) countUnlimited() {
+	v := &c.verdict
+	if c.domain == nil {
+		c.decider.opts.Meters.UnknownDomain()
+		logUnknown(c.decider.opts.Unknown, c.req.Domain)
+		return
+	}
+	at := 0
+	for i := range v.Matches {
+		m, limited := &v.Matches[i], false
+		for ; at < len(v.Limits) && v.Limits[at].Descriptor == i; at++ {
+			limited = true
+		}
+		switch {
+		case limited:
+		case m.Rule == nil:
+			c.domain.unruled.Count(OutcomeNoRule)
+		case m.ReplacedBy != nil:
+			m.Rule.meter.Count(OutcomeReplaced)
+		case m.Unlimited:
+			m.Rule.meter.Count(OutcomeUnlimited)
+		default: // the rule has no limit for this tier
+			c.domain.unruled.Count(OutcomeNoRule)
+		}
+	}
+}
+
+// countErrors counts that the store could not decide, once for each descriptor.
+func (c *Call) countErrors() {
+	limits := c.verdict.Limits
+	for i := range limits {
+		if i == 0 || limits[i].Descriptor != limits[i-1].Descriptor {
+			limits[i].Rule.meter.Count(OutcomeError)
+		}
+	}
+}
+
+// countLimits counts the strictest limit of each descriptor.
+func (c *Call) countLimits() {
+	v := &c.verdict
 	for i, at := range v.Strictest {
 		if at < 0 {
 			continue
@@ -17,22 +58,23 @@ func (d *Decider) record(req *Request, v *Verdict) {
 		s := &v.Limits[at]
 		outcome := s.outcome(v.Allowed)
 		s.Rule.meter.Count(outcome)
-		if s.Rule.detail && req.Descriptors[i].Override == nil {
-			v.detail = appendDetail(emptied(v.detail), s.Rule, req.Descriptors[i].Entries)
-			s.Rule.meter.Detail(v.detail, outcome)
+		if desc := &c.req.Descriptors[i]; s.Rule.detail && desc.Override == nil {
+			c.detail = appendDetail(reuse.Slice(c.detail), s.Rule, desc.Entries)
+			s.Rule.meter.Detail(c.detail, outcome)
 		}
 	}
 }
 
 // logDenial logs a denial at debug level.
-func (d *Decider) logDenial(req *Request, v *Verdict) {
+func (c *Call) logDenial() {
+	v := &c.verdict
 	if v.Allowed {
 		return
 	}
-	if entry := d.opts.Log.Check(zap.DebugLevel, "denied"); entry != nil {
+	if entry := c.decider.opts.Log.Check(zap.DebugLevel, "denied"); entry != nil {
 		s := &v.Limits[v.Decisive]
 		entry.Write(
-			zap.String("domain", req.Domain),
+			zap.String("domain", c.req.Domain),
 			zap.String("rule", s.Rule.Name),
 			zap.String("tier", s.Tier),
 			zap.String("subject", s.Subject),

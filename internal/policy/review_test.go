@@ -116,7 +116,7 @@ func TestExplainTheLargestLimit(t *testing.T) {
 	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
 	d, _ := newModes(t, nil, &now, rule("endless", Terms{Limits: []Limit{{Limit: l, Precision: window.Precision(l)}}}, anyOf("f")))
 	for range 2 {
-		e, err := d.Explain(t.Context(), request("f=1"))
+		e, err := d.Explain(t.Context(), *request("f=1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestExplain(t *testing.T) {
 	)
 	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "nobody=1")
 	req.Descriptors[1].Cost = 6
-	e, err := d.Explain(t.Context(), req)
+	e, err := d.Explain(t.Context(), *req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ answer: OK
 	}
 	req = request("api_key=made-up")
 	req.Tier = "starter"
-	e, err = d.Explain(t.Context(), req)
+	e, err = d.Explain(t.Context(), *req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ answer: OK
 	}
 	req = request("f=a1")
 	req.Domain = "other"
-	if e, err = d.Explain(t.Context(), req); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
+	if e, err = d.Explain(t.Context(), *req); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
 		t.Errorf("unknown domain: %v, %v", e, err)
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"time"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -72,8 +73,7 @@ func (s *LimitStatus) stricter(than *LimitStatus) bool {
 	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
 }
 
-// A Verdict answers a request. The zero value is ready for [Decider.Decide],
-// which reuses what the last request left in it.
+// A Verdict is the answer to a request; see [Call.Verdict].
 type Verdict struct {
 	// Allowed says whether the request may pass. What was charged follows from
 	// the modes of the limits.
@@ -101,17 +101,6 @@ type Verdict struct {
 	Unresolved bool
 	// Headers are the styles of headers of the domain. Nil: the service's.
 	Headers []string
-
-	checks    []window.Check
-	decisions []window.Decision
-	identity  []string
-	key       []byte
-	detail    []byte
-	local     []window.Check
-	localAt   []int
-	callers   callers
-	own       []Limit
-	tried     preparation // what an undecided Try has left
 }
 
 // A Match is what one descriptor of a request met.
@@ -184,66 +173,28 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// Forget leaves nothing of the last request in v, neither what it said nor texts in
-// memory that the next one reuses, which would keep whole requests alive. v is ready
-// for [Decider.Decide] then, as the zero value is, and like that one says nothing.
-// Who keeps verdicts calls it after each request.
-func (v *Verdict) Forget() {
-	*v = Verdict{
-		Limits:    kept(v.Limits),
-		Strictest: kept(v.Strictest),
-		Matches:   kept(v.Matches),
-		checks:    kept(v.checks),
-		decisions: kept(v.decisions),
-		identity:  kept(v.identity),
-		key:       kept(v.key),
-		detail:    kept(v.detail),
-		local:     kept(v.local),
-		localAt:   kept(v.localAt),
-		callers:   callers{known: kept(v.callers.known)},
-		own:       kept(v.own),
-	}
-}
-
-// maxKept is how many items of memory are kept for the next request. What a larger
-// one has needed is given back: few are as large.
-const maxKept = 512
-
-func kept[T any](s []T) []T {
-	if cap(s) > maxKept {
-		return nil
-	}
-	return emptied(s)
-}
-
-// emptied returns the memory of a slice with nothing in it. Behind its end there is
-// nothing already: the slices of a verdict are cut in no other way.
-func emptied[T any](s []T) []T {
-	clear(s)
-	return s[:0]
-}
-
-// reset forgets the last request but keeps the memory.
+// reset clears the verdict but keeps its memory.
 func (v *Verdict) reset(descriptors int) {
-	v.Allowed, v.Degraded, v.Unresolved, v.Decisive, v.Shadowed, v.Headers = true, false, false, -1, -1, nil
-	v.Limits, v.checks, v.Strictest, v.Matches = emptied(v.Limits), emptied(v.checks), emptied(v.Strictest), emptied(v.Matches)
-	v.decisions, v.identity = emptied(v.decisions), emptied(v.identity)
-	v.local, v.localAt = emptied(v.local), emptied(v.localAt)
+	*v = Verdict{
+		Allowed: true, Decisive: -1, Shadowed: -1,
+		Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches),
+	}
 	for range descriptors {
 		v.Strictest = append(v.Strictest, -1)
 		v.Matches = append(v.Matches, Match{})
 	}
 }
 
-// fold turns the store's decisions into the verdict.
-func (v *Verdict) fold(shadow bool) {
+// fold makes the verdict of one decision for each limit. With shadow it allows the
+// request in any case.
+func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 	var (
 		group window.Verdict
 		quota = -1 // the alternative that speaks for all
 	)
 	for i := range v.Limits {
 		s := &v.Limits[i]
-		s.Decision = v.decisions[i]
+		s.Decision = decisions[i]
 		group.Add(s.Mode, s.Decision.Allowed)
 		if s.Unknown {
 			continue

@@ -8,13 +8,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/policy/policytest"
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// TestForget: of a request with every kind of limit nothing is left in the verdict,
-// also behind the ends of its slices, and the next request gets the same answer.
+// TestForget proves that nothing of a request stays in a Call, also not in the unused
+// memory of its slices, and that the next request gets the same answer.
 func TestForget(t *testing.T) {
 	rules := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
 	for _, r := range []Rule{
@@ -29,28 +30,30 @@ func TestForget(t *testing.T) {
 		"both": {Limits: []window.Limit{{Hits: 9, Window: time.Minute}}},
 	}}}
 	d := NewDecider(rules, Options{Store: &spend{}, Local: &spend{}, Meters: counts{}, Log: zap.NewNop()})
-	v := new(Verdict)
+	c := new(Call)
 	for range 2 {
-		req := &Request{Domain: "edge", Caller: &Caller{"fingerprint", tier.Answer{Subject: subject}}, Descriptors: []Descriptor{
+		req := Request{Domain: "edge", Caller: &Caller{"fingerprint", tier.Answer{Subject: subject}}, Descriptors: []Descriptor{
 			{Entries: descriptors.Descriptor{{Key: "api_key", Value: "fingerprint"}, {Key: "route", Value: "/private"}}, Cost: 1},
 			{Entries: descriptors.Descriptor{{Key: "route", Value: "/private"}}, Cost: 1},
 		}}
-		if err := d.Decide(t.Context(), req, v); err != nil {
+		d.Begin(c, req)
+		if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
 			t.Fatal(err)
 		}
+		v := c.Verdict()
 		if len(v.Limits) != 2 || v.Limits[0].Limit.Hits != 9 || !v.Limits[0].Own || v.Limits[1].Limit.Hits != 5 {
 			t.Fatalf("limits = %+v, want the subject's own and the rule's", v.Limits)
 		}
-		v.Forget()
-		policytest.NothingIn(t, "verdict", reflect.ValueOf(v).Elem())
+		c.Forget()
+		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
 	}
 }
 
 func TestForgetGivesMemoryBack(t *testing.T) {
-	v := new(Verdict)
-	v.reset(maxKept + 1)
-	v.Forget()
-	if cap(v.Matches) > maxKept {
-		t.Errorf("%d matches are kept, want at most %d", cap(v.Matches), maxKept)
+	c := new(Call)
+	c.verdict.reset(reuse.MaxBytes)
+	c.Forget()
+	if n := cap(c.verdict.Matches); n != 0 {
+		t.Errorf("memory for %d matches is kept, want none", n)
 	}
 }

@@ -40,9 +40,9 @@ const (
 	wrapperNumber   protowire.Number = 1
 )
 
-// appendAnswer appends the response for v, encoded, to b. asked are the entries of
+// appendAnswer appends the response for v, encoded, to b. echo are the entries of
 // its metadata that repeat the request, encoded.
-func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, asked []byte) []byte {
+func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
 		b = wire.AppendMessage(b, answerStatuses, func(b []byte) []byte {
@@ -60,7 +60,7 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, asked []b
 		b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
 		b = wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 	}
-	return appendMetadata(b, v, asked)
+	return appendMetadata(b, v, echo)
 }
 
 func code(allowed bool) rlsv3.RateLimitResponse_Code {

@@ -371,7 +371,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		// The library would not write the request.
 		entries := []descriptors.Entry{{Key: name, Value: value}, {Key: "api_key", Value: subject}}
-		m := message{domain: rule, entries: entries, descriptors: []asked{{entries: 2}}}
+		m := message{domain: rule, entries: entries, descriptors: []described{{entries: 2}}}
 		if err := proto.Unmarshal(appendAnswer(nil, v, fields, appendEcho(nil, &m, tier.NewSecrets([]string{"api_key"}, nil))), new(rlsv3.RateLimitResponse)); err != nil {
 			t.Errorf("the answer cannot be read: %v", err)
 		}

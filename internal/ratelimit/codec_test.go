@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/wire"
 )
@@ -46,7 +47,7 @@ func full() *rlsv3.RateLimitRequest {
 func used(t testing.TB) *message {
 	t.Helper()
 	m := new(message)
-	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(encode(t, full()))}, m); err != nil {
+	if err := adapter.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(encode(t, full()))}, m); err != nil {
 		t.Fatal(err)
 	}
 	m.forget()
@@ -57,7 +58,7 @@ func used(t testing.TB) *message {
 func unmarshal(t testing.TB, b []byte) (*message, error) {
 	t.Helper()
 	m := used(t)
-	err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
+	err := adapter.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 	return m, err
 }
 
@@ -204,7 +205,7 @@ func replace(t *testing.T, b []byte, from, to string) []byte {
 }
 
 func TestCodecLeavesOtherMessagesAlone(t *testing.T) {
-	c := NewCodec()
+	c := adapter.NewCodec()
 	if c.Name() != "proto" {
 		t.Errorf("Name = %q, want proto: clients ask for it", c.Name())
 	}
@@ -265,7 +266,7 @@ func FuzzCodec(f *testing.F) {
 func BenchmarkUnmarshal(b *testing.B) {
 	raw := encode(b, full())
 	b.Run("codec", func(b *testing.B) {
-		c, m := NewCodec(), new(message)
+		c, m := adapter.NewCodec(), new(message)
 		data := mem.BufferSlice{mem.SliceBuffer(raw)}
 		b.ReportAllocs()
 		for b.Loop() {

@@ -8,6 +8,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/wire"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
@@ -23,14 +24,14 @@ type message struct {
 	over        string
 	fields      int // that were read
 	size        int // of the message, in bytes
-	descriptors []asked
+	descriptors []described
 	// entries are those of all descriptors, one after the other. They become those
 	// of the policy.Request.
 	entries []descriptors.Entry
 }
 
-// asked is one descriptor of a message.
-type asked struct {
+// described is one descriptor of a message. Its entries are the next of message.entries.
+type described struct {
 	entries    int
 	hitsAddend uint64
 	// ownAddend: it has one, be it zero.
@@ -111,7 +112,7 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 		m.over = fmt.Sprintf("the request has more than %d descriptors", maxDescriptors)
 		return errOver
 	}
-	var d asked
+	var d described
 	before := len(m.entries)
 	for in.More() {
 		f, err := in.Next()
@@ -206,32 +207,14 @@ func decodeWrapper(in wire.Message, old uint64) (uint64, error) {
 
 // cost is the descriptor's own addend, even zero, else the request's, where zero
 // means one.
-func (m *message) cost(d *asked) uint64 {
+func (m *message) cost(d *described) uint64 {
 	if d.ownAddend {
 		return d.hitsAddend
 	}
 	return max(1, uint64(m.hitsAddend))
 }
 
-// forget leaves nothing but memory for the next message.
+// forget removes the message and keeps memory for the next one.
 func (m *message) forget() {
-	*m = message{descriptors: emptied(m.descriptors, maxKept), entries: emptied(m.entries, maxKept)}
-}
-
-// How much memory is kept for the next request, in items and in bytes. What a larger
-// one has needed is given back.
-const (
-	maxKept      = 512
-	maxKeptBytes = 16 << 10
-)
-
-// emptied returns the memory of a slice with nothing in it, if it is not too large
-// to keep. Behind its end there must be nothing already: who makes a slice shorter
-// clears what is cut off.
-func emptied[T any](s []T, most int) []T {
-	if cap(s) > most {
-		return nil
-	}
-	clear(s)
-	return s[:0]
+	*m = message{descriptors: reuse.Slice(m.descriptors), entries: reuse.Slice(m.entries)}
 }

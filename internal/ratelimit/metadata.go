@@ -9,10 +9,10 @@ import (
 )
 
 // appendMetadata appends what access logs and later filters read, if there is
-// anything. asked are the entries that repeat the request, encoded.
-func appendMetadata(b []byte, v *policy.Verdict, asked []byte) []byte {
+// anything. echo are the entries that repeat the request, encoded.
+func appendMetadata(b []byte, v *policy.Verdict, echo []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
-		b = answer.AppendVerdict(b, v, func(b []byte) []byte { return append(b, asked...) })
+		b = answer.AppendVerdict(b, v, func(b []byte) []byte { return append(b, echo...) })
 		if v.Decisive < 0 {
 			return b
 		}
@@ -51,7 +51,7 @@ func appendEcho(b []byte, m *message, secrets *tier.Secrets) []byte {
 	return b
 }
 
-func (d *asked) appendEcho(b []byte, entries []descriptors.Entry, secrets *tier.Secrets) []byte {
+func (d *described) appendEcho(b []byte, entries []descriptors.Entry, secrets *tier.Secrets) []byte {
 	b = wire.AppendEntry(b, "entries", func(b []byte) []byte {
 		return wire.AppendListValue(b, func(b []byte) []byte {
 			for _, e := range entries {

@@ -21,10 +21,13 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter"
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/policy/policytest"
-	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -38,65 +41,10 @@ func (s waiting) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	return s.Store.Take(ctx, wait, checks, decisions)
 }
 
-// way is one of those that a request takes through the service, from bytes to bytes.
-type way func(t testing.TB, s *Service, request []byte) ([]byte, error)
-
-// handled is the way through gRPC's handler.
-func handled(t testing.TB, s *Service, request []byte) ([]byte, error) {
-	t.Helper()
-	decode := func(m any) error {
-		if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, m); err != nil {
-			return wire.Unreadable(err)
-		}
-		return nil
-	}
-	out, err := shouldRateLimit(s, t.Context(), decode, nil)
-	if err != nil {
-		return nil, err
-	}
-	return out.(wire.Encoded), nil
-}
-
-// prompted is the way of a transport that asks Prompt, and then for the rest. What
-// is in its hands is overwritten as soon as it may be.
-func prompted(t testing.TB, s *Service, request []byte) ([]byte, error) {
-	t.Helper()
-	const before = "what is there already"
-	request = bytes.Clone(request)
-	answer, rest, err := s.Prompt(string(request), []byte(before))
-	for i := range request {
-		request[i] = 0xff
-	}
-	if rest != nil {
-		if err != nil || string(answer) != before {
-			t.Fatalf("Prompt = %q, %v, and there is a rest", answer, err)
-		}
-		_ = append(answer, "overwritten by others"...)
-		answer, err = rest(t.Context(), []byte(before))
-	}
-	if !bytes.HasPrefix(answer, []byte(before)) {
-		t.Fatalf("the answer overwrites what it is appended to: %q", answer)
-	}
-	if answer = answer[len(before):]; err != nil && len(answer) > 0 {
-		t.Errorf("an answer of %d bytes and %v", len(answer), err)
-	}
-	return answer, err
-}
-
-// atOnce is prompted for a store that never waits.
-func atOnce(t testing.TB, s *Service, request []byte) ([]byte, error) {
-	t.Helper()
-	answer, rest, err := s.Prompt(string(request), nil)
-	if rest != nil {
-		t.Fatal("there is a rest, although nothing has to wait")
-	}
-	return answer, err
-}
-
 // check asks with a message of the library.
-func (w way) check(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+func check(t testing.TB, way adaptertest.Way, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	t.Helper()
-	b, err := w(t, s, encode(t, in))
+	b, err := way(t, s, encode(t, in))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +61,7 @@ func poolIsClean(t *testing.T, s *Service) {
 	t.Helper()
 	seen := make(map[*call]bool)
 	for range 8 {
-		c := s.calls.Get().(*call)
+		c := s.door.Get()
 		if seen[c] {
 			t.Fatal("a call was given back twice")
 		}
@@ -140,7 +88,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 			"too many":     encode(t, many),
 			"unreadable":   append(encode(t, full()), 0xff),
 		} {
-			for _, w := range []way{handled, prompted} {
+			for _, w := range []adaptertest.Way{adaptertest.Standard, adaptertest.Unary} {
 				for range 4 {
 					_, _ = w(t, s.Service, in)
 				}
@@ -148,8 +96,8 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 			t.Run(name+what, func(t *testing.T) { poolIsClean(t, s.Service) })
 		}
 	}
-	c := &call{answer: make([]byte, maxKeptBytes+1), limits: make([]window.Limit, maxKept+1)}
-	if c.forget(); c.answer != nil || c.limits != nil {
+	c := &call{echo: make([]byte, reuse.MaxBytes+1), limits: make([]window.Limit, reuse.MaxBytes)}
+	if c.Forget(); c.echo != nil || c.limits != nil {
 		t.Error("the memory of a large request is kept")
 	}
 }
@@ -167,49 +115,19 @@ func (p panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []wind
 	panic("Take")
 }
 
-// TestPanics: what a panic leaves behind is not used again, not even by the
-// interceptor's way around it.
+// TestPanics proves that the memory of a request that panicked is not used again.
 func TestPanics(t *testing.T) {
-	recovered := func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
-		defer func() {
-			if recover() != nil {
-				err = status.Error(codes.Internal, "internal error")
-			}
-		}()
-		return handler(ctx, in)
-	}
 	in := encode(t, ask(descriptor("api_key=acme-key")))
 	for name, store := range map[string]window.Store{"waits": panicking{waits: true}, "at once": panicking{}} {
-		for how, w := range map[string]way{
-			"handled": handled, "prompted": prompted,
-			"intercepted": func(t testing.TB, s *Service, request []byte) ([]byte, error) {
-				t.Helper()
-				out, err := shouldRateLimit(s, t.Context(), func(m any) error { return m.(wire.Decoder).Decode(string(request)) }, recovered)
-				if status.Code(err) != codes.Internal {
-					t.Fatalf("answer %v, %v, want INTERNAL", out, err)
+		t.Run(name, func(t *testing.T) {
+			s, _ := setup{store: store, rules: []policy.Rule{perMinute("api_key", 3)}}.serve(t)
+			adaptertest.Panics(t, s.Service, in)
+			for range 80 {
+				if c := s.door.Get(); c.in.entries != nil {
+					t.Error("the memory of a request that panicked was put back")
 				}
-				panic("was recovered from")
-			},
-		} {
-			t.Run(name+" "+how, func(t *testing.T) {
-				s, _ := setup{store: store, rules: []policy.Rule{perMinute("api_key", 3)}}.serve(t)
-				for range 20 {
-					func() {
-						defer func() {
-							if recover() == nil {
-								t.Error("there was no panic: this test shows nothing")
-							}
-						}()
-						_, _ = w(t, s.Service, in)
-					}()
-				}
-				for range 8 {
-					if c := s.calls.Get().(*call); c.in.entries != nil {
-						t.Error("a call that panicked was given back")
-					}
-				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -233,7 +151,7 @@ func TestPromptAnswersAsGRPC(t *testing.T) {
 	s := setup{rules: []policy.Rule{perMinute("a", 1)}}
 	served, _ := s.serve(t)
 	asked, _ := s.serve(t)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	served.Register(server)
 	l := bufconn.Listen(1 << 16)
 	go func() { _ = server.Serve(l) }()
@@ -258,7 +176,7 @@ func TestPromptAnswersAsGRPC(t *testing.T) {
 	} {
 		var want []byte
 		wantErr := conn.Invoke(t.Context(), rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, in, &want)
-		got, err := prompted(t, asked.Service, in)
+		got, err := adaptertest.Unary(t, asked.Service, in)
 		if status.Code(err) != status.Code(wantErr) || status.Convert(err).Message() != status.Convert(wantErr).Message() {
 			t.Errorf("% x: %v, want %v", in, err, wantErr)
 		}
@@ -273,7 +191,7 @@ func TestPromptAnswersAsGRPC(t *testing.T) {
 func TestEchoIsAsItWasSent(t *testing.T) {
 	s, _ := setup{echo: true}.serve(t)
 	in := replace(t, encode(t, ask(descriptor("remote_address=::ffff:192.0.2.7 b=0123"))), "0123", "\xff\xfe12")
-	for name, w := range map[string]way{"handled": handled, "prompted": prompted} {
+	for name, w := range map[string]adaptertest.Way{"adaptertest.Standard": adaptertest.Standard, "adaptertest.Unary": adaptertest.Unary} {
 		b, err := w(t, s.Service, in)
 		if err != nil {
 			t.Fatal(err)
@@ -330,9 +248,9 @@ func FuzzShouldRateLimit(f *testing.F) {
 		// One clock: headers say when.
 		now := time.Duration(time.Now().UnixNano())
 		oracle.now, prompt.now, waits.now = now, now, now
-		raw, err := handled(t, oracle.Service, b)
+		raw, err := adaptertest.Standard(t, oracle.Service, b)
 		for name, s := range map[string]*Service{"prompt": prompt.Service, "waits": waits.Service} {
-			got, gotErr := prompted(t, s, b)
+			got, gotErr := adaptertest.Unary(t, s, b)
 			if status.Code(gotErr) != status.Code(err) || status.Convert(gotErr).Message() != status.Convert(err).Message() {
 				t.Errorf("%s: %v, want %v", name, gotErr, err)
 			}
@@ -407,8 +325,8 @@ func TestAllocations(t *testing.T) {
 		out := make([]byte, 0, 4096)
 		ask := func() {
 			s.now += 10 * time.Second
-			if _, rest, err := s.Prompt(string(in), out); err != nil || rest != nil {
-				t.Fatalf("%v, or there is a rest", err)
+			if _, decided, err := s.Handle(t.Context(), false, &unary.Call{Request: string(in)}, out); err != nil || !decided {
+				t.Fatalf("decided %t, %v", decided, err)
 			}
 		}
 		// The least of many: the race detector has pools forget now and then.
@@ -422,9 +340,9 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkPrompt goes from the bytes of a request to the bytes of the answer, as
-// the lean transport does.
-func BenchmarkPrompt(b *testing.B) {
+// BenchmarkHandle goes from the bytes of a request to the bytes of the answer, as
+// package unary does.
+func BenchmarkHandle(b *testing.B) {
 	s := newService(b, nil)
 	for name, in := range questions(b) {
 		b.Run(name, func(b *testing.B) {
@@ -432,14 +350,11 @@ func BenchmarkPrompt(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += 10 * time.Second
-				var err error
-				var rest func(context.Context, []byte) ([]byte, error)
-				if out, rest, err = s.Prompt(string(in), out[:0]); err != nil {
-					b.Fatal(err)
+				answer, decided, err := s.Handle(b.Context(), false, &unary.Call{Request: string(in)}, out[:0])
+				if err != nil || !decided {
+					b.Fatalf("decided %t, %v", decided, err)
 				}
-				if rest != nil {
-					b.Fatal("there is a rest")
-				}
+				out = answer
 			}
 		})
 	}
@@ -448,7 +363,7 @@ func BenchmarkPrompt(b *testing.B) {
 // BenchmarkShouldRateLimit is the same through gRPC's handler and codec.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	s := newService(b, nil)
-	codec := NewCodec()
+	codec, handle := adapter.NewCodec(), adaptertest.Handler(s.Service)
 	for name, in := range questions(b) {
 		data := mem.BufferSlice{mem.SliceBuffer(in)}
 		decode := func(m any) error { return codec.Unmarshal(data, m) }
@@ -456,7 +371,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s.now += 10 * time.Second
-				out, err := shouldRateLimit(s.Service, b.Context(), decode, nil)
+				out, err := handle(nil, b.Context(), decode, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -55,10 +56,10 @@ type setup struct {
 	rules   []policy.Rule
 	prepare func(*policy.Rules)
 	echo    bool
-	store   window.Store    // nil: an embedded one
-	waits   bool            // the store cannot decide at once
-	twice   bool            // the store is asked twice, and then nothing is decided at once
-	local   bool            // there is a local store
+	store   window.Store   // nil: an embedded one
+	waits   bool           // the store cannot decide at once
+	twice   bool           // the store is asked twice, and then nothing is decided at once
+	local   bool           // there is a local store
 	styles  []answer.Style // nil: ratelimit
 }
 
@@ -498,12 +499,18 @@ ratelimit: "lq";r=0;t=60
 			t.Helper()
 			return s.ShouldRateLimit(t.Context(), in)
 		})
-		run("handled", tt.setup, way(handled).check)
+		through := func(way adaptertest.Way) func(testing.TB, *Service, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+			return func(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+				t.Helper()
+				return check(t, way, s, in)
+			}
+		}
+		run("standard", tt.setup, through(adaptertest.Standard))
 		if tt.setup.store == nil && !tt.setup.twice {
-			run("at once", tt.setup, way(atOnce).check)
+			run("without waiting", tt.setup, through(adaptertest.WithoutWaiting))
 		}
 		tt.setup.waits = tt.setup.store == nil
-		run("with a rest", tt.setup, way(prompted).check)
+		run("with waiting", tt.setup, through(adaptertest.Unary))
 	}
 }
 

@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -51,12 +51,10 @@ type unmetered struct{}
 func (unmetered) IgnoredOverride()                   {}
 func (unmetered) DegradedAnswer(policy.OnStoreError) {}
 
-// Service implements RateLimitService. It is safe for concurrent use.
+// Service answers RateLimitService. It is safe for concurrent use.
 type Service struct {
-	rlsv3.UnimplementedRateLimitServiceServer
-
-	opts  Options
-	calls sync.Pool
+	opts Options
+	door adapter.Door[*call]
 }
 
 // NewService returns a Service that asks o.Decider, digests the entries that
@@ -65,141 +63,82 @@ func NewService(o Options) *Service {
 	if o.Meters == nil {
 		o.Meters = unmetered{}
 	}
-	return &Service{opts: o, calls: sync.Pool{New: func() any { return new(call) }}}
-}
-
-// call is one request on its way. Its memory is reused by the next.
-type call struct {
-	in      message
-	request policy.Request
-	limits  []window.Limit // that came with descriptors
-	echo    []byte         // the entries of metadata that repeat the request
-	verdict policy.Verdict
-	headers []answer.Header
-	answer  []byte
-}
-
-// release gives a call back whose request is answered. It is not called where
-// something panicked: what that left behind is nothing to go on with.
-func (s *Service) release(c *call) {
-	c.forget()
-	s.calls.Put(c)
-}
-
-// forget leaves nothing of the request behind, and no API key: texts of entries are
-// parts of the whole message, which holds them.
-func (c *call) forget() {
-	c.in.forget()
-	c.verdict.Forget()
-	*c = call{
-		in: c.in,
-		request: policy.Request{
-			Descriptors: emptied(c.request.Descriptors, maxKept),
-			Plain:       emptied(c.request.Plain, maxKept),
-		},
-		limits:  emptied(c.limits, maxKept),
-		echo:    emptied(c.echo, maxKeptBytes),
-		verdict: c.verdict,
-		headers: emptied(c.headers, maxKept),
-		answer:  emptied(c.answer, maxKeptBytes),
+	s := &Service{opts: o}
+	s.door = adapter.Door[*call]{
+		Service: &rlsv3.RateLimitService_ServiceDesc, Method: "ShouldRateLimit",
+		New: func() *call { return new(call) }, Decide: s.decide, Append: s.append,
 	}
+	return s
 }
 
 // Register adds the service to a gRPC server, which must have been made with
-// [Codec]. Its answers leave as they were encoded; rlsv3's own registration
-// would decode every one of them only to encode it again.
-func (s *Service) Register(server grpc.ServiceRegistrar) {
-	desc := rlsv3.RateLimitService_ServiceDesc
-	desc.Methods = []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: shouldRateLimit}}
-	server.RegisterService(&desc, s)
-}
+// [adapter.Codec].
+func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(server) }
 
-// shouldRateLimit is what gRPC calls.
-//
-//nolint:revive // gRPC gives the order of the arguments
-func shouldRateLimit(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-	s := service.(*Service)
-	c := s.calls.Get().(*call)
-	if err := decode(&c.in); err != nil {
-		s.release(c)
-		return nil, err
-	}
-	handle := func(ctx context.Context, _ any) (any, error) {
-		b, err := s.wholly(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Encoded(b), nil
-	}
-	if intercept == nil {
-		return handle(ctx, nil)
-	}
-	info := &grpc.UnaryServerInfo{Server: s, FullMethod: rlsv3.RateLimitService_ShouldRateLimit_FullMethodName}
-	return intercept(ctx, &c.in, info, handle)
+// Handle is the unary.Handler of ShouldRateLimit. Errors are those of
+// [Service.ShouldRateLimit], and what grpc-go tells of a request that it cannot read.
+func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
+	return s.door.Handle(ctx, wait, c, answer)
 }
 
 // ShouldRateLimit answers OK or OVER_LIMIT. Errors are INVALID_ARGUMENT for a
-// request without a domain or descriptors, UNAVAILABLE where the store could not
+// request without a domain or descriptors or with too many of them or of their limits,
+// UNAVAILABLE where the store could not
 // decide, or not in time, and INTERNAL for a message that cannot be encoded.
 func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	b, err := proto.Marshal(in)
-	if err != nil {
-		return nil, status.Error(codes.Internal, "the request is not a message")
-	}
-	c := s.calls.Get().(*call)
-	if err := c.in.Decode(string(b)); err != nil {
-		s.release(c)
-		return nil, wire.Unreadable(err)
-	}
-	if b, err = s.wholly(ctx, c); err != nil {
-		return nil, err
-	}
 	out := new(rlsv3.RateLimitResponse)
-	if err := proto.Unmarshal(b, out); err != nil {
-		return nil, status.Error(codes.Internal, "the answer is not a message")
+	if err := s.door.Exchange(ctx, in, out); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
 
-// Prompt answers an encoded request at once where that needs no waiting: it appends
-// the encoded answer to answer. Where it would have to wait it returns the rest of
-// the call, which has to be called once, and answers then. It does not keep answer.
-// Errors are those of [Service.ShouldRateLimit], and what gRPC says of a request
-// that cannot be read. It is a unary.Prompt but for the name of the rest's type.
-func (s *Service) Prompt(request string, answer []byte) ([]byte, func(ctx context.Context, answer []byte) ([]byte, error), error) {
-	c := s.calls.Get().(*call)
-	err := c.in.Decode(request)
+// call is one request on its way. The next request reuses its memory.
+type call struct {
+	in      message
+	begun   bool // the message is read into request
+	request policy.Request
+	limits  []window.Limit // that came with descriptors
+	echo    []byte         // the entries of metadata that repeat the request
+	policy  policy.Call
+	headers []answer.Header
+}
+
+// Decode implements [wire.Decoder].
+func (c *call) Decode(encoded string) error { return c.in.Decode(encoded) }
+
+// Forget implements [adapter.Call].
+func (c *call) Forget() {
+	c.in.forget()
+	c.policy.Forget()
+	*c = call{
+		in: c.in,
+		request: policy.Request{
+			Descriptors: reuse.Slice(c.request.Descriptors),
+			Plain:       reuse.Slice(c.request.Plain),
+		},
+		limits:  reuse.Slice(c.limits),
+		echo:    reuse.Slice(c.echo),
+		policy:  c.policy,
+		headers: reuse.Slice(c.headers),
+	}
+}
+
+// decide decides the request in c.
+func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool, err error) {
+	if !c.begun {
+		if err := s.begin(c); err != nil {
+			return true, err
+		}
+	}
+	decided, err = c.policy.Decide(ctx, wait)
 	if err != nil {
-		s.release(c)
-		return answer, nil, wire.Unreadable(err)
+		return true, storeStatus(err)
 	}
-	if err = s.begin(c); err != nil {
-		s.release(c)
-		return answer, nil, err
-	}
-	decided, err := s.opts.Decider.Try(&c.request, &c.verdict)
-	if err == nil && !decided {
-		return answer, func(ctx context.Context, answer []byte) ([]byte, error) {
-			err := s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
-			return s.end(answer, c, err)
-		}, nil
-	}
-	answer, err = s.end(answer, c, err)
-	return answer, nil, err
+	return decided, nil
 }
 
-// wholly answers the request in c, however long that takes, and releases c.
-func (s *Service) wholly(ctx context.Context, c *call) (answer []byte, err error) {
-	if err = s.begin(c); err == nil {
-		err = s.opts.Decider.Decide(ctx, &c.request, &c.verdict)
-		c.answer, err = s.append(c.answer, c, err)
-		answer = slices.Clone(c.answer)
-	}
-	s.release(c)
-	return answer, err
-}
-
-// begin turns the message in c into a request that can be decided.
+// begin reads the message in c into a request that can be decided.
 func (s *Service) begin(c *call) error {
 	switch {
 	case c.in.over != "":
@@ -209,37 +148,33 @@ func (s *Service) begin(c *call) error {
 	case len(c.in.descriptors) == 0:
 		return status.Error(codes.InvalidArgument, "the request has no descriptors")
 	}
+	c.begun = true
 	if s.opts.EchoRequest && c.in.size <= maxEcho {
 		c.echo = appendEcho(c.echo, &c.in, s.opts.Secrets)
 	}
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {
 		s.opts.Meters.IgnoredOverride()
 	}
+	s.opts.Decider.Begin(&c.policy, c.request)
 	return nil
 }
 
-// end appends the answer, and releases c.
-func (s *Service) end(answer []byte, c *call, err error) ([]byte, error) {
-	answer, err = s.append(answer, c, err)
-	s.release(c)
-	return answer, err
+// append appends the answer to a request that is decided.
+func (s *Service) append(encoded []byte, c *call) []byte {
+	v := c.policy.Verdict()
+	if v.Degraded {
+		s.opts.Meters.DegradedAnswer(v.DegradedBy())
+	}
+	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
+	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 
-// append appends the answer to a request that was decided, or could not be.
-func (s *Service) append(answer []byte, c *call, err error) ([]byte, error) {
-	if err != nil {
-		return answer, storeStatus(err)
-	}
-	if c.verdict.Degraded {
-		s.opts.Meters.DegradedAnswer(c.verdict.DegradedBy())
-	}
-	c.headers = s.opts.Headers.Append(c.headers, &c.verdict, time.Now)
-	return appendAnswer(answer, &c.verdict, c.headers, c.echo), nil
-}
-
-// storeStatus is what Envoy sees of a store that could not decide. The text of
-// the cause stays here: it may name addresses.
+// storeStatus is what Envoy sees of a request that could not be decided. The text of
+// a store's error stays here: it may name addresses.
 func storeStatus(err error) error {
+	if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
+		return status.Error(codes.InvalidArgument, tooMany.Error())
+	}
 	if errors.Is(err, window.ErrBadCheck) {
 		return status.Error(codes.Internal, "the request made a check that no store accepts")
 	}

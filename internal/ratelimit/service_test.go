@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -244,11 +245,19 @@ func TestBadRequests(t *testing.T) {
 	for range maxDescriptors + 1 {
 		many.Descriptors = append(many.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{})
 	}
+	limits := &rlsv3.RateLimitRequest{Domain: "edge"}
+	for range window.MaxChecks + 1 {
+		limits.Descriptors = append(limits.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{
+			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
+			Limit:   &ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE},
+		})
+	}
 	for name, in := range map[string]*rlsv3.RateLimitRequest{
 		"no domain":            fromJSON(t, `{"descriptors":[{}]}`),
 		"no descriptors":       fromJSON(t, `{"domain":"edge"}`),
 		"nothing":              {},
 		"too many descriptors": many,
+		"too many limits":      limits,
 	} {
 		if _, err := s.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: error = %v, want INVALID_ARGUMENT", name, err)
@@ -330,7 +339,7 @@ func TestStoreErrors(t *testing.T) {
 // gets.
 func TestRegister(t *testing.T) {
 	ours := newService(t, nil)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	ours.Register(server)
 	stock := grpc.NewServer()
 	rlsv3.RegisterRateLimitServiceServer(stock, ours)

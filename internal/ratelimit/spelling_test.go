@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -34,7 +35,7 @@ func TestSpellingsShareALog(t *testing.T) {
 			return out
 		},
 	}
-	for name, way := range map[string]way{"gRPC": handled, "prompt": prompted} {
+	for name, way := range map[string]adaptertest.Way{"gRPC": adaptertest.Standard, "prompt": adaptertest.Unary} {
 		ways[name] = func(in *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
 			b, err := way(t, s.Service, encode(t, in))
 			out := new(rlsv3.RateLimitResponse)
@@ -77,7 +78,7 @@ func TestTheSourceIsAskedByTheKeyAlone(t *testing.T) {
 	for _, value := range []string{"acme-key", " acme-key ", "Bearer acme-key", "bearer\tacme-key"} {
 		c := new(call)
 		c.in.entries = []descriptors.Entry{{Key: "Authorization", Value: value}}
-		c.in.descriptors = []asked{{entries: 1}}
+		c.in.descriptors = []described{{entries: 1}}
 		c.read(secrets, true)
 		want := policy.PlainKey{Fingerprint: secrets.Digest("acme-key"), Key: "acme-key"}
 		if len(c.request.Plain) != 1 || c.request.Plain[0] != want {

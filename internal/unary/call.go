@@ -80,8 +80,8 @@ func (c *conn) message(st *stream, body string) (string, *response) {
 		return message, nil
 	case body[0] != 1:
 		return "", refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(body[0])))
-	case len(message) > c.server.o.MaxMessageBytes/2:
-		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(c.server.o.MaxMessageBytes/2))
+	case len(message) > min(c.server.o.MaxMessageBytes/2, maxPacked):
+		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(min(c.server.o.MaxMessageBytes/2, maxPacked)))
 	case st.encoding != gzipped:
 		return "", refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/local"
@@ -227,7 +228,7 @@ func (s *runningService) start(g *config.Generation, settings config.Settings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(ratelimit.NewCodec()))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
 	service.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -70,7 +70,7 @@ var (
 	}
 	longestTopic = &topic{
 		name: "longest", title: "The longest single call", unit: "µs", base: "sorted set, all expire",
-		about: "Time within EVALSHA of the one call that finds 100,000 hits in such a state, against the sorted set's call that finds all of them expired. One call of each in every round. *grow together*: the longest of the calls that charge so many full rings together, as one request, until all have grown; in CPU where that is less than the time.",
+		about: "Time within EVALSHA of the one call that finds 100,000 hits in such a state, against the sorted set's call that finds all of them expired. One call of each in every round. *grow together*: the longest of the calls that charge so many full rings together, as one request, until all have grown. *search together*: one request of as many logs as it may have, each of which has to be searched three times. *full together*: the longest of the calls that charge as many rings, all of them full, as one request. These three are in CPU where that is less than the time.",
 	}
 	millionTopic = &topic{
 		name: "million", title: "A limit of 1,000,000", unit: "µs", base: "packed log, limit 10", extra: "script",
@@ -194,6 +194,9 @@ func (b *bench) rows() []*row {
 	for _, logs := range []int{1, 64, 256} {
 		add(longestTopic, fmt.Sprintf("grow together/%d logs of %d", logs, window.ExactHits), b.longestTogether(logs), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
 	}
+	of := fmt.Sprintf("/%d logs of %d", window.MaxChecks, window.ExactHits)
+	add(longestTopic, "search together"+of, b.longestSearch(window.MaxChecks), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
+	add(longestTopic, "full together"+of, b.longestFull(window.MaxChecks), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
 	for _, s := range []string{full, denied} {
 		for _, auto := range []bool{true, false} {
 			l := limit{hits: 10 * b.large, auto: auto}

@@ -31,7 +31,7 @@ const (
 
 	outcomeAllowed   = 1
 	outcomeNever     = 2
-	outcomeLate      = 3
+	outcomeUnjudged  = 3 // the group was neither judged nor charged
 	outcomeForeign   = 4 // added
 	outcomeUnsettled = 8 // added
 
@@ -229,9 +229,14 @@ func (m *message) fill() {
 	}
 }
 
-// late reports whether the reply says that the message came too late.
-func (m *message) late(reply string) bool {
-	return len(reply) > 0 && reply[0] == outcomeLate
+// unjudged reports whether the reply says that the script has neither judged nor
+// charged the message. If putOff is true, too many full rings had to move for it; some
+// of them have moved now. Otherwise it came too late.
+func (m *message) unjudged(reply string) (unjudged, putOff bool) {
+	if len(reply) < answerBytes || reply[0] != outcomeUnjudged {
+		return false, false
+	}
+	return true, bigEndian(reply[1:5]) > 0
 }
 
 // appendKey appends the name of a log's key.

@@ -9,17 +9,14 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 const (
 	// MaxCalls is how many requests one call of the script decides at most: Redis
 	// does nothing else meanwhile.
 	MaxCalls = 64
-
-	// maxChecks is how many checks the requests of one call have in all. A request
-	// with more is a call by itself. A check that searches a log of 20,000 slots takes
-	// Redis about 40 µs.
-	maxChecks = 128
 
 	// maxInFlight is how many calls of the script a node has at once: one that it
 	// works on, and one that waits in its socket.
@@ -165,13 +162,13 @@ func (n *node) work() {
 	}
 }
 
-// fit returns how many messages of the queue go into the next call of the script. The
-// caller holds the lock.
+// fit returns how many messages of the queue go into the next call of the script, which
+// has window.MaxChecks checks at most, or one message. The caller holds the lock.
 func (n *node) fit() (count int) {
 	checks := 0
 	for count < min(len(n.queue), MaxCalls) {
 		checks += len(n.queue[count].keys)
-		if checks > maxChecks && count > 0 {
+		if checks > window.MaxChecks && count > 0 {
 			break
 		}
 		count++

@@ -159,8 +159,10 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 	return failure
 }
 
-// deliver hands out a reply. What came too late only because the server's clock
-// was not what it was thought to be has done nothing, and is asked once more.
+// deliver hands out a reply. It adds to again what the script has not judged and is to
+// be sent again: once a message that came too late only because the server's clock
+// differs from its estimate, and until its deadline a message that was put off. Each
+// call moves some of that message's rings, so the number of calls is bounded.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
 	want := instantBytes
 	for _, m := range p.messages {
@@ -183,26 +185,28 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 		at = new(clock) // and not the guess
 	}
 	at.learn(told, sentAt, received)
-	var late []*message
+	var unjudged []*message
 	for _, m := range p.messages {
 		own := text[:len(m.keys)*answerBytes]
 		text = text[len(own):]
-		switch {
-		case !m.late(own):
+		switch skipped, putOff := m.unjudged(own); {
+		case !skipped:
 			if m.charges && own[0] == outcomeAllowed {
 				n.writesAgain()
 			}
 			m.finish(own, told, nil)
-		case !m.again && received < m.deadline:
+		case putOff && (received < m.deadline || m.deadline == 0):
+			unjudged = append(unjudged, m)
+		case !putOff && !m.again && received < m.deadline:
 			m.again = true
-			late = append(late, m)
+			unjudged = append(unjudged, m)
 		default:
 			n.store.counts.late.Add(1)
 			m.finish("", 0, &Error{Class: ClassLate, Err: context.DeadlineExceeded})
 		}
 	}
-	if len(late) > 0 {
-		again = append(again, part{messages: late, text: p.text, on: p.on, asking: p.asking, follow: p.follow, clock: at, hops: p.hops})
+	if len(unjudged) > 0 {
+		again = append(again, part{messages: unjudged, text: p.text, on: p.on, asking: p.asking, follow: p.follow, clock: at, hops: p.hops})
 	}
 	return again
 }

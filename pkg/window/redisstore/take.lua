@@ -31,10 +31,11 @@
 -- in order, as if each had come alone.
 --
 -- Reply: one string, for every check '>BI4I7I7I7':
---   outcome    0 denied, 1 allowed, 2 never, 3 too late; +4 if the value under the
+--   outcome    0 denied, 1 allowed, 2 never, 3 not judged; +4 if the value under the
 --              key was not a log and was thrown away; +8 if it is denied, or leaves
 --              nothing, and may count what is taken back
---   remaining  hits
+--   remaining  hits; of a group that was not judged 0 if it came too late, 1 if it
+--              was put off because too many full rings have to move for it
 --   retry      microseconds until the cost has room
 --   unit       microseconds until one unit has room
 --   reset      microseconds until the log is empty
@@ -171,8 +172,14 @@ n = #keys
 -- Rings that are always charged together would fill, and move, in one call. So a call
 -- of several checks moves a ring early, when a sixteenth of its room is left, until it
 -- has moved 256 kB. Then the next calls move the others. A ring that is too large
--- stays where it is meanwhile; one that is full moves in any case.
+-- stays where it is meanwhile.
+--
+-- A full ring has to move before it can be charged. A group whose full rings begin to
+-- move beyond the 256 kB is put off. It charges nothing, but those of its rings that
+-- fit move now, so that the sender can ask again at once. Calls of up to four checks
+-- move all their rings: there are few.
 local moved, most_moved = 0, 262144
+local put_off_reply
 
 -- A single check is judged, charged and answered in one go. A group of several is
 -- gone through twice: forwards to judge, and then backwards to settle, which is to
@@ -183,6 +190,10 @@ local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
 local rooms, seen             -- of a group of several: what was judged, and what was read
 local thrown                  -- the checks whose value was thrown away
+-- Of a group of several: its full rings and the bytes that they move; whether these are
+-- too many; whether the group is put off. A group that begins with what is recorded
+-- when it is judged is scouted first: it is judged, and nothing is recorded.
+local fulls, planned, too_many, put_off, scouting, scouted
 
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
@@ -197,6 +208,10 @@ while i <= n do
     settling = not several
     if several then
       rooms, seen = {}, {}
+      if not scouted then
+        fulls, planned, too_many = nil, moved, false
+        scouting = group == 0 and mode >= 3 and n > 4
+      end
     end
   end
 
@@ -205,7 +220,7 @@ while i <= n do
   local view = several and seen[i]
   local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', '135')
   local size, torn = #bytes, false
-  local ring, expiry, now = false, 0, clock
+  local ring, full, expiry, now = false, false, 0, clock
   local total, live = 0, 0      -- number of slots; the first that counts, from 0
   local used, before = 0, 0     -- cost of those that count; running sum just before them
   local first, newest = 0, 0    -- times in units of the first that counts and of the last
@@ -227,7 +242,7 @@ while i <= n do
     elseif kind == small + 1 and size == 136 then
       local head, count, capacity, skip, copies
       low, sum, head, count, capacity, skip, copies = read('>I5I4I4I4I4BB', bytes, 19)
-      ring, total, at, copied = true, count + 1, 42 + 9 * skip, copies - skip
+      ring, full, total, at, copied = true, count == capacity, count + 1, 42 + 9 * skip, copies - skip
       torn = torn or head >= capacity or count > capacity or copies > 10 or copied < 1 or copied > count
     else
       torn = true
@@ -292,9 +307,23 @@ while i <= n do
     end
     if several then
       rooms[i] = room
-      if mode < 3 then
+      if full and live == 0 and n > 4 and not scouted and (group == 0 or i > from) and cost > 0 and (room or mode == 3) and mode < 4 then
+        fulls = fulls or {}
+        fulls[i] = true
+        too_many = planned >= most_moved
+        planned = too_many and planned or planned + 131 + 9 * math.floor(total * 1.25)
+      end
+      if scouting then
+        if group > 0 and too_many then
+          last, settling, put_off = i, true, true
+        end
+      elseif mode < 3 then
         if group > 0 then
           last, settling = i, true -- all are judged
+          if fulls and not scouted and not denied and (any_room or not any) then
+            put_off = too_many
+            moved = put_off and moved or planned
+          end
         else
           seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest}
         end
@@ -302,10 +331,12 @@ while i <= n do
     end
   end
 
-  -- What to record: a cost, or what a refund leaves.
-  local charge, refund = 0, false
-  if torn then
-    -- It is thrown away below.
+  -- What to record: a cost, what a refund leaves, or a full ring in more room.
+  local charge, refund, grows = 0, false, false
+  if torn or scouting and not settling then
+    -- It is thrown away below, or judged once more.
+  elseif put_off then
+    grows = fulls and fulls[i] and moved < most_moved
   elseif mode < 3 then
     if settling and room and not denied and (any_room or not any) then
       charge = cost
@@ -327,7 +358,7 @@ while i <= n do
     end
   end
 
-  if (charge > 0 or refund) and not torn then
+  if (charge > 0 or refund or grows) and not torn then
     -- Write the log without the slots that have expired. need is how many it has
     -- then, kept how many of them it has now.
     local kept = total - live
@@ -388,12 +419,14 @@ while i <= n do
         head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
         head = (head + live) % capacity
       end
-      local moves = not ring or need <= 6 or need - 1 > capacity or need - 1 <= capacity / 4 and moved < most_moved
+      local moves = not ring or need <= 6 or need - 1 > capacity or grows or need - 1 <= capacity / 4 and moved < most_moved
       if not moves and n > 4 and moved < most_moved and capacity < most - 1 then
         moves = need - 1 > capacity - math.floor(capacity / 16)
       end
 
-      if not moves then
+      if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from then
+        put_off = true -- the one check of its group
+      elseif not moves then
         -- A ring that stays where it is: the header is written, with the next copies
         -- if they are used up, and the slot that moves from there into the circle.
         local fresh = ''
@@ -433,15 +466,18 @@ while i <= n do
         else
           -- Room for a quarter more, but not for more than there can be.
           count = need - 1
-          capacity = count + math.max(math.floor(count / 4), 1)
-          if count < most then
+          local held = grows and count + 1 or count -- a put-off charge needs a slot
+          capacity = held + math.max(math.floor(held / 4), 1)
+          if held < most then
             capacity = math.min(capacity, most - 1)
           end
           copies = math.min(kept - 1, 10)
           whole = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, 0, count, capacity, 0, copies)
             .. string.sub(older, 1, 9 * copies) .. string.sub(later, 1, math.max(9 * copies - #older, 0)) .. string.rep('\0', 90 - 9 * copies)
             .. older .. later .. pushed .. string.rep(string.rep('\0', 9), capacity - count)
-          moved = moved + #whole
+          if put_off or not (several and fulls and fulls[i]) then
+            moved = moved + #whole -- otherwise it was planned
+          end
         end
       end
     end
@@ -457,7 +493,10 @@ while i <= n do
     end
   end
 
-  if settling and not torn then
+  if settling and put_off and not torn then
+    put_off_reply = put_off_reply or pack('>BI4I7I7I7', 3, 1, 0, 0, 0)
+    replies[places and places[i] or i] = put_off_reply
+  elseif settling and not torn then
     -- Answer as the log stands now. Waits count from the clock as it is: where that is
     -- held, it has to catch up first.
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
@@ -519,7 +558,9 @@ while i <= n do
       i = i - 1
     elseif settling then
       i, from, settling = last + 1, last + 1, false
-      last = i
+      last, put_off, scouting, scouted = i, false, false, false
+    elseif scouting and group > 0 then
+      i, scouting, scouted, moved = from, false, true, planned
     elseif group > 0 then
       last, settling = i, true
     else

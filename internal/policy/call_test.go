@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +55,7 @@ type side struct {
 	counts  counts
 	seconds int
 	logs    *observer.ObservedLogs
-	verdict Verdict
+	call    Call
 }
 
 // settings are what sides have in common.
@@ -229,10 +229,12 @@ func compareSides(t *rapid.T, s settings, r *rand.Rand, met map[string]int) {
 		prompt.source.held[secrets.Digest("made-up")], prompt.source.held["nobody"] = r.IntN(4) != 0, true
 
 		asks := -len(patient.source.questions)
-		wantErr := patient.Decide(t.Context(), req, &patient.verdict)
+		patient.Begin(&patient.call, *req)
+		_, wantErr := patient.call.Decide(t.Context(), window.MayWait)
 		asks += len(patient.source.questions)
 		questions, found, calls := len(prompt.source.questions), prompt.source.found, prompt.store.calls
-		decided, gotErr := prompt.Try(&same, &prompt.verdict)
+		prompt.Begin(&prompt.call, same)
+		decided, gotErr := prompt.call.Decide(t.Context(), window.NoWait)
 		switch {
 		case len(prompt.source.questions) > questions:
 			t.Fatal("Try has asked the source")
@@ -240,7 +242,7 @@ func compareSides(t *rapid.T, s settings, r *rand.Rand, met map[string]int) {
 			met["by Try"]++
 		case prompt.store.calls > calls:
 			t.Fatal("Try has asked the store, and not decided")
-		case prompt.verdict.tried.complete:
+		case prompt.call.step == isPrepared:
 			met["waits for the store"]++
 		default:
 			met["waits for a key"]++
@@ -251,15 +253,15 @@ func compareSides(t *rapid.T, s settings, r *rand.Rand, met map[string]int) {
 				prompt.Swap(NewRules(Identity{Secrets: secrets}))
 			}
 			clear(prompt.source.held) // only what Try has not found out may be asked for
-			complete, known := prompt.verdict.tried.complete, prompt.source.found-found
-			gotErr = prompt.Decide(t.Context(), &same, &prompt.verdict)
+			complete, known := prompt.call.step == isPrepared, prompt.source.found-found
+			_, gotErr = prompt.call.Decide(t.Context(), window.MayWait)
 			if again := len(prompt.source.questions) - questions; complete && again > 0 || s.elsewhere && again+known > asks {
 				t.Fatalf("%d questions where Decide alone has %d, and Try knew %d", again, asks, known)
 			}
 			prompt.Swap(allRules(t, dir, s))
 		}
 		compareVerdicts(t, patient, prompt, wantErr, gotErr)
-		switch v := &patient.verdict; {
+		switch v := patient.call.Verdict(); {
 		case wantErr != nil:
 			met["reported"]++
 		case v.Degraded:
@@ -269,13 +271,13 @@ func compareSides(t *rapid.T, s settings, r *rand.Rand, met map[string]int) {
 		default:
 			met["denied"]++
 		}
-		if v := &patient.verdict; wantErr == nil {
+		if v := patient.call.Verdict(); wantErr == nil {
 			met["unresolved"] += map[bool]int{true: 1}[v.Unresolved]
 			met["shadowed"] += map[bool]int{true: 1}[v.Shadowed >= 0]
 		}
 		if r.IntN(3) == 0 {
-			prompt.verdict.Forget()
-			policytest.NothingIn(t, "verdict", reflect.ValueOf(&prompt.verdict).Elem())
+			prompt.call.Forget()
+			policytest.NothingIn(t, "call", reflect.ValueOf(&prompt.call).Elem())
 		}
 	}
 }
@@ -286,17 +288,13 @@ func compareVerdicts(t *rapid.T, patient, prompt *side, wantErr, gotErr error) {
 		t.Fatalf("error %v, want %v", gotErr, wantErr)
 	}
 	names := cmp.Comparer(func(a, b *Rule) bool { return (a == nil) == (b == nil) && (a == nil || a.Name == b.Name) })
-	hidden := cmp.FilterPath(func(p cmp.Path) bool {
-		f, ok := p.Last().(cmp.StructField)
-		return ok && strings.ToLower(f.Name()[:1]) == f.Name()[:1]
-	}, cmp.Ignore())
-	if diff := cmp.Diff(patient.verdict, prompt.verdict, names, hidden, cmpopts.EquateEmpty()); wantErr == nil && diff != "" {
+	if diff := cmp.Diff(patient.call.Verdict(), prompt.call.Verdict(), names, cmpopts.EquateEmpty()); wantErr == nil && diff != "" {
 		t.Fatalf("verdict: (-Decide +Try)\n%s", diff)
 	}
 	if diff := cmp.Diff(patient.counts, prompt.counts); diff != "" {
 		t.Fatalf("counts: (-Decide +Try)\n%s", diff)
 	}
-	if v := &patient.verdict; wantErr == nil && len(v.decisions) == len(v.checks) && !window.GroupAllowed(v.checks, v.decisions) {
+	if c := &patient.call; wantErr == nil && len(c.decisions) == len(c.checks) && !window.GroupAllowed(c.checks, c.decisions) {
 		// Try does not tell of groups that the store denies at once: the store does that
 		// only if it has told before what makes the denial.
 		n := min(len(patient.local.told), len(prompt.local.told))
@@ -352,13 +350,14 @@ func TestCountsOnce(t *testing.T) {
 			store := &moody{Store: memstore.New(memstore.Options{}), waits: waits}
 			got := counts{}
 			decider := NewDecider(rs, Options{Store: store, Meters: got, Log: zap.NewNop()})
-			var v Verdict
-			decided, err := decider.Try(tt.req, &v)
-			if err == nil && !decided {
+			var c Call
+			decider.Begin(&c, *tt.req)
+			decided, err := c.Decide(t.Context(), window.NoWait)
+			if !decided {
 				if len(got) != 0 {
 					t.Errorf("%v: counted %v before it was decided", tt.req.Descriptors, got)
 				}
-				err = decider.Decide(t.Context(), tt.req, &v)
+				_, err = c.Decide(t.Context(), window.MayWait)
 			}
 			if err != nil || !cmp.Equal(tt.want, got) {
 				t.Errorf("%v: error %v, counted %v, want %v", tt.req.Descriptors, err, got, tt.want)
@@ -368,47 +367,79 @@ func TestCountsOnce(t *testing.T) {
 	}
 }
 
-// TestTryIsForgotten: what is left of a request that nobody has gone on with says
-// nothing to the next one, nor when the verdict is to forget it.
-func TestTryIsForgotten(t *testing.T) {
+// TestDecideAgain proves that a decided call returns the same result again, and that
+// nothing is charged or counted a second time. An undecided call keeps its rules.
+func TestDecideAgain(t *testing.T) {
+	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
+	for _, storeErr := range []error{nil, errors.New("boom")} {
+		store := &moody{Store: memstore.New(memstore.Options{}), waits: true, err: storeErr}
+		got := counts{}
+		decider := NewDecider(rs, Options{Store: store, Meters: got, Log: zap.NewNop()})
+		var c Call
+		decider.Begin(&c, *request("api_key=acme-key"))
+		if decided, err := c.Decide(t.Context(), window.NoWait); decided || err != nil || len(got) != 0 {
+			t.Errorf("Decide = %v, %v without waiting, counted %v, want it undecided", decided, err, got)
+		}
+		decider.Swap(NewRules(Identity{Secrets: secrets}))
+		_, wantErr := c.Decide(t.Context(), window.MayWait)
+		want, counted := fmt.Sprintf("%+v", *c.Verdict()), maps.Clone(got)
+		for _, wait := range []bool{window.NoWait, window.MayWait} {
+			decided, err := c.Decide(t.Context(), wait)
+			if verdict := fmt.Sprintf("%+v", *c.Verdict()); !decided || err != wantErr || verdict != want { //nolint:errorlint // the same error
+				t.Errorf("Decide again = %v, %v with %s, want %v with %s", decided, err, verdict, wantErr, want)
+			}
+		}
+		if store.calls != 1 || !cmp.Equal(counted, got) || len(got) == 0 || !errors.Is(wantErr, storeErr) {
+			t.Errorf("%d store calls, counted %v, then %v, error %v; want one call, counted once, error %v", store.calls, counted, got, wantErr, storeErr)
+		}
+		store.Close()
+	}
+}
+
+// TestUndecidedIsForgotten proves that an undecided request leaves nothing to the next
+// one, nor after Forget.
+func TestUndecidedIsForgotten(t *testing.T) {
 	store := &moody{Store: memstore.New(memstore.Options{}), waits: true}
 	defer store.Close()
 	source := &asked{answers: answersOf(directory(t)), held: map[string]bool{secrets.Digest("acme-key"): true}}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source})
 	for _, left := range []*Request{request("api_key=acme-key"), request("api_key=acme-key", "api_key=hobby-key")} {
-		var v Verdict
-		if decided, err := decider.Try(left, &v); decided || err != nil {
-			t.Fatalf("Try = %v, %v, want it to wait", decided, err)
+		var c Call
+		decider.Begin(&c, *left)
+		if decided, err := c.Decide(t.Context(), window.NoWait); decided || err != nil {
+			t.Fatalf("Decide = %v, %v without waiting, want it undecided", decided, err)
 		}
 		source.questions = nil
-		next := request("api_key=acme-key")
-		if err := decider.Decide(t.Context(), next, &v); err != nil || len(v.Limits) != 2 {
-			t.Errorf("Decide = %v with %d limits, want two", err, len(v.Limits))
+		decider.Begin(&c, *request("api_key=acme-key"))
+		if _, err := c.Decide(t.Context(), window.MayWait); err != nil || len(c.Verdict().Limits) != 2 {
+			t.Errorf("Decide = %v with %d limits, want two", err, len(c.Verdict().Limits))
 		}
 		if len(source.questions) != 1 {
 			t.Errorf("%d questions, want the one of this request", len(source.questions))
 		}
-		if _, err := decider.Try(left, &v); err != nil {
+		decider.Begin(&c, *left)
+		if _, err := c.Decide(t.Context(), window.NoWait); err != nil {
 			t.Fatal(err)
 		}
-		v.Forget()
-		policytest.NothingIn(t, "verdict", reflect.ValueOf(&v).Elem())
+		c.Forget()
+		policytest.NothingIn(t, "call", reflect.ValueOf(&c).Elem())
 	}
 }
 
-// TestTryAllocates counts what a decision without waiting takes from memory: the
-// name of each log, and that of the subject in it.
-func TestTryAllocates(t *testing.T) {
+// TestDecideAllocates counts the allocations of a decision without waiting: the name of
+// each log, and that of the subject in it.
+func TestDecideAllocates(t *testing.T) {
 	all, d := scenes(t)
 	want := map[string]float64{"one": 1, "one-denied": 1, "key": 2, "three": 5, "three-denied": 4}
 	for _, s := range all {
-		v := new(Verdict)
+		var c Call
 		n := testing.AllocsPerRun(100, func() {
-			if decided, err := d.Try(s.req, v); !decided || err != nil {
+			d.Begin(&c, *s.req)
+			if decided, err := c.Decide(t.Context(), window.NoWait); !decided || err != nil {
 				t.Fatal(decided, err)
 			}
-			v.Forget()
+			c.Forget()
 		})
 		if n > want[s.name] {
 			t.Errorf("%s: %v allocations, want %v at most", s.name, n, want[s.name])

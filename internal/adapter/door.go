@@ -1,0 +1,152 @@
+package adapter
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/internal/unary"
+	"github.com/slidegate/slidegate/internal/wire"
+)
+
+// A Call is one request with all that becomes of it, in memory that the next request
+// reuses.
+type Call interface {
+	// Decode reads an encoded request into an empty Call.
+	wire.Decoder
+	// Forget removes all of the request, API keys included, and keeps memory.
+	Forget()
+}
+
+// A Door is the one way of requests through one method of an adapter. All fields are
+// required. It is safe for concurrent use, and must not be copied or changed after its
+// first use.
+type Door[C Call] struct {
+	// Service describes the gRPC service, and Method is the name of the method in it.
+	Service *grpc.ServiceDesc
+	Method  string
+	// New returns an empty Call.
+	New func() C
+	// Decide decides a request. With wait false it must not block, and reports false if
+	// it cannot decide without blocking; it is called again with wait true then. An error
+	// takes the place of the answer.
+	Decide func(ctx context.Context, wait bool, c C) (decided bool, err error)
+	// Append appends the encoded answer to a request that is decided.
+	Append func(answer []byte, c C) []byte
+
+	calls   sync.Pool // of C
+	answers sync.Pool // of *[]byte
+}
+
+// Get returns an empty Call.
+func (d *Door[C]) Get() C {
+	if c, ok := d.calls.Get().(C); ok {
+		return c
+	}
+	return d.New()
+}
+
+// Put forgets the request in c and keeps its memory for the next request. Do not call it
+// for a request that panicked, and do not use c afterwards.
+func (d *Door[C]) Put(c C) {
+	c.Forget()
+	d.calls.Put(c)
+}
+
+// Handle is the unary.Handler of the method. An error is that of Decide, or what grpc-go
+// tells of a request that it cannot read.
+func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
+	c, begun := call.State.(C)
+	if !begun {
+		c = d.Get()
+		if err := c.Decode(call.Request); err != nil {
+			d.Put(c)
+			return answer, true, wire.Unreadable(err)
+		}
+	}
+	decided, err = d.Decide(ctx, wait, c)
+	if !decided && err == nil {
+		call.State = c
+		return answer, false, nil
+	}
+	answer, err = d.finish(answer, c, err)
+	return answer, true, err
+}
+
+// finish appends the answer to a request that is decided, and gives c back.
+func (d *Door[C]) finish(answer []byte, c C, err error) ([]byte, error) {
+	if err == nil {
+		answer = d.Append(answer, c)
+	}
+	d.Put(c)
+	return answer, err
+}
+
+// Register adds the method to a gRPC server, which must have been made with [Codec]. The
+// generated registration would decode every answer only to encode it again.
+func (d *Door[C]) Register(server grpc.ServiceRegistrar) {
+	desc := *d.Service
+	desc.HandlerType = (*any)(nil) // d does not implement the generated interface
+	desc.Methods = []grpc.MethodDesc{{MethodName: d.Method, Handler: d.serve}}
+	server.RegisterService(&desc, d)
+}
+
+// serve is the handler of grpc-go for the method.
+//
+//nolint:revive // gRPC gives the order of the arguments
+func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	c := d.Get()
+	if err := decode(c); err != nil {
+		d.Put(c)
+		return nil, err
+	}
+	handle := func(ctx context.Context, _ any) (any, error) {
+		_, err := d.Decide(ctx, true, c)
+		return d.encoded(c, err)
+	}
+	if intercept == nil {
+		return handle(ctx, nil)
+	}
+	info := &grpc.UnaryServerInfo{Server: d, FullMethod: "/" + d.Service.ServiceName + "/" + d.Method}
+	return intercept(ctx, c, info, handle)
+}
+
+// encoded returns the answer in memory of exactly its length: grpc-go keeps it until it is
+// sent.
+func (d *Door[C]) encoded(c C, err error) (any, error) {
+	memory, ok := d.answers.Get().(*[]byte)
+	if !ok {
+		memory = new([]byte)
+	}
+	*memory, err = d.finish((*memory)[:0], c, err)
+	answer := slices.Clone(*memory)
+	*memory = reuse.Slice(*memory)
+	d.answers.Put(memory)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Encoded(answer), nil
+}
+
+// Exchange answers in by out, which are messages of the method. Errors are those of
+// Handle, and INTERNAL for a message that cannot be encoded.
+func (d *Door[C]) Exchange(ctx context.Context, in, out proto.Message) error {
+	request, err := proto.Marshal(in)
+	if err != nil {
+		return status.Error(codes.Internal, "the request is not a message")
+	}
+	answer, _, err := d.Handle(ctx, true, &unary.Call{Request: string(request)}, nil)
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(answer, out); err != nil {
+		return status.Error(codes.Internal, "the answer is not a message")
+	}
+	return nil
+}

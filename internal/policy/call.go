@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A Call is one request on its way through a [Decider]. The zero value is ready for
+// [Decider.Begin]. The next request reuses its memory. A Call is not safe for concurrent
+// use.
+type Call struct {
+	decider *Decider // nil: there is no request
+	rules   *Rules   // the generation that decides the request
+	domain  *domain  // nil: the rules have none for the request
+	req     Request
+	step    step
+	err     error // of the decision
+	verdict Verdict
+
+	checks    []window.Check    // one for each limit of the verdict
+	decisions []window.Decision // one for each check
+	part      []window.Check    // the checks of one of several store calls
+	partAt    []int             // their indexes in checks
+	identity  []string
+	key       []byte
+	detail    []byte
+	own       []Limit
+
+	// Subjects of keys, while the request is prepared.
+	ctx      context.Context //nolint:containedctx // only while prepare runs
+	resolver tier.Resolver   // nil: no key has a subject
+	left     time.Duration   // how long the request may still wait, or tier.NoWait
+	mustWait bool            // a subject was not found without waiting
+	lookups  []lookup
+}
+
+// step is how far a Call is.
+type step int
+
+const (
+	isBegun    step = iota
+	isPrepared      // the checks are made
+	isDecided       // there is a verdict or an error
+)
+
+// Decide decides the request. If wait is false, Decide does not block: it reports false
+// if it has to ask the store or a source of tiers first. Nothing is charged or counted
+// then, and the next Decide continues from there, by the same rules.
+//
+// Once the request is decided, Decide returns the same result again and charges nothing.
+// An error means that neither the store nor the rules could decide. It is unknown then
+// whether the store has charged the request, except after a [TooManyLimitsError], which
+// Decide returns before it asks the store.
+//
+// Decide waits no longer than ctx and Options.Wait allow, and Options.Store at most.
+func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
+	if c.step == isBegun && c.prepare(ctx, wait) {
+		c.step = isPrepared
+	}
+	if c.step == isPrepared {
+		if decided, err = c.decide(ctx, wait); decided {
+			c.step, c.err = isDecided, err
+		}
+	}
+	return c.step == isDecided, c.err
+}
+
+// Verdict returns the verdict on the request. It is valid after [Call.Decide] has
+// decided without an error, until [Call.Forget].
+func (c *Call) Verdict() *Verdict { return &c.verdict }
+
+// Forget removes all of the request from c, and keeps memory for the next one. Without
+// it c keeps the texts of the request in memory.
+func (c *Call) Forget() {
+	v := &c.verdict
+	*c = Call{
+		verdict:   Verdict{Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches)},
+		checks:    reuse.Slice(c.checks),
+		decisions: reuse.Slice(c.decisions),
+		part:      reuse.Slice(c.part),
+		partAt:    reuse.Slice(c.partAt),
+		identity:  reuse.Slice(c.identity),
+		key:       reuse.Slice(c.key),
+		detail:    reuse.Slice(c.detail),
+		own:       reuse.Slice(c.own),
+		lookups:   reuse.Slice(c.lookups),
+	}
+}
+
+// prepare matches the rules and makes the checks. It reports false if a subject is
+// missing and wait is false. It counts nothing, because it may run again.
+func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
+	c.verdict.reset(len(c.req.Descriptors))
+	c.checks = reuse.Slice(c.checks)
+	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
+		return true
+	}
+	c.verdict.Headers = c.domain.headers
+	for i := range c.req.Descriptors {
+		// Rules match these forms, so that one client has one log.
+		for j := range c.req.Descriptors[i].Entries {
+			e := &c.req.Descriptors[i].Entries[j]
+			e.Value = canonical(*e)
+		}
+	}
+	c.match()
+	c.beginLookups(ctx, wait)
+	for i := range c.req.Descriptors {
+		if c.addChecks(i); c.mustWait {
+			break
+		}
+	}
+	c.ctx = nil
+	if c.mustWait {
+		return false
+	}
+	if len(c.checks) > window.MaxChecks {
+		return true // decide refuses the request
+	}
+	c.settleQuota()
+	c.settleModes()
+	if n := len(c.checks); n <= cap(c.decisions) {
+		c.decisions = c.decisions[:n]
+	} else {
+		c.decisions = make([]window.Decision, n)
+	}
+	return true
+}
+
+// decide makes the verdict of a request that is prepared, if that needs no waiting or
+// wait is true.
+func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
+	switch n := len(c.checks); {
+	case n == 0:
+		c.countUnlimited()
+		return true, nil
+	case n > window.MaxChecks:
+		return true, &TooManyLimitsError{n}
+	}
+	withoutStore := c.denyUnresolved() || c.takeOwed(ctx)
+	if !withoutStore {
+		if decided, err = c.take(ctx, wait); !decided {
+			return false, nil
+		}
+	}
+	c.countUnlimited()
+	if err != nil && ctx.Err() != nil {
+		return true, err // the caller has left, which is no failure of the store
+	}
+	if withoutStore || err != nil {
+		c.countErrors()
+		if err != nil {
+			err = c.degrade(ctx, err)
+		}
+		if err != nil {
+			return true, err
+		}
+		c.verdict.Degraded = true
+		c.verdict.fold(c.decisions, c.rules.shadow)
+	} else {
+		c.verdict.Degraded = c.tellLocal(ctx, wait)
+		c.verdict.fold(c.decisions, c.rules.shadow)
+		c.countLimits()
+	}
+	c.logDenial()
+	return true, nil
+}
+
+// take makes the store call of the request. It reports false if wait is false and the
+// store has to wait.
+func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
+	o := &c.decider.opts
+	apart := c.rules.shadow && c.mixed()
+	if apart && !wait {
+		return false, nil // the first of two calls could charge, and the second could have to wait
+	}
+	var start time.Time
+	if o.StoreSeconds != nil {
+		start = time.Now()
+	}
+	if apart {
+		decided, err = true, c.takeApart(ctx)
+	} else {
+		decided, err = o.Store.Take(ctx, wait, c.checks, c.decisions)
+	}
+	if !decided && err == nil {
+		return false, nil
+	}
+	if o.StoreSeconds != nil {
+		o.StoreSeconds(time.Since(start).Seconds())
+	}
+	if err != nil {
+		return true, fmt.Errorf("the store could not decide: %w", err)
+	}
+	return true, nil
+}
+
+// mixed reports whether some checks charge unconditionally and others do not.
+func (c *Call) mixed() bool {
+	for i := range c.checks {
+		if c.checks[i].Mode.Unconditional() != c.checks[0].Mode.Unconditional() {
+			return true
+		}
+	}
+	return false
+}
+
+// takeApart is take while all rules are only observed. Checks that charge
+// unconditionally go in a call of their own: in the store they would deny the request,
+// and the others would not be charged although the request passes.
+func (c *Call) takeApart(ctx context.Context) error {
+	for _, unconditional := range []bool{true, false} {
+		c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
+		for i := range c.checks {
+			if c.checks[i].Mode.Unconditional() == unconditional {
+				c.part, c.partAt = append(c.part, c.checks[i]), append(c.partAt, i)
+			}
+		}
+		if err := c.takePart(ctx, c.decider.opts.Store); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takePart asks a store for the checks in part, if there are any.
+func (c *Call) takePart(ctx context.Context, store window.Store) error {
+	if len(c.part) == 0 {
+		return nil
+	}
+	decisions := make([]window.Decision, len(c.part))
+	if _, err := store.Take(ctx, window.MayWait, c.part, decisions); err != nil {
+		return err
+	}
+	for i, at := range c.partAt {
+		c.decisions[at] = decisions[i]
+	}
+	return nil
+}
