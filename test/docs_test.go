@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of docs/")
@@ -35,7 +37,7 @@ func TestSettingsTable(t *testing.T) {
 	)
 	var table strings.Builder
 	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
-	for _, s := range config.Describe() {
+	for _, s := range settings.Describe() {
 		if s.Default != "" {
 			s.Default = "`" + s.Default + "`"
 		}
@@ -100,6 +102,55 @@ func TestTLSSnippet(t *testing.T) {
 	}
 	if got != want.String() {
 		t.Errorf("%s shows\n%swant\n%s", page, got, want.String())
+	}
+}
+
+// TestConfigureExamples loads every YAML example of docs/configure.md: as rules, as
+// tiers or as settings. TestTLSSnippet has the one for Envoy.
+func TestConfigureExamples(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	authority := servers.NewAuthority(t)
+	ca, cert, key := authority.ClientFiles()
+	_, serverCert, serverKey := authority.ServerFiles()
+	// The directory last: it holds the files that need no content of a kind.
+	files := strings.NewReplacer(
+		"/etc/slidegate/ca.pem", ca,
+		"/etc/slidegate/client.pem", cert, "/etc/slidegate/client-key.pem", key,
+		"/etc/slidegate/server.pem", serverCert, "/etc/slidegate/server-key.pem", serverKey,
+		"/etc/slidegate/", dir+"/", "/var/lib/slidegate/", dir+"/",
+	)
+	for _, name := range []string{"redis-password", "sentinel-password", "postgres-password", "secret-new", "secret-old"} {
+		put(name, "the secret of "+name)
+	}
+	count := make(map[string]int)
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/configure.md"), -1) {
+		s, kind, err := settings.Default(), "settings", error(nil)
+		switch text := files.Replace(m[1]); {
+		case strings.HasPrefix(text, "transport_socket:"):
+			continue
+		case strings.HasPrefix(text, "domain:"):
+			kind, s.Rules.Path = "rules", put("rules.yaml", text)
+			_, err = config.Load(s)
+		case strings.HasPrefix(text, "tiers: ["):
+			kind, s.Tiers.Path = "tiers", put("tiers.yaml", text)
+			_, err = config.Load(s)
+		default:
+			_, err = settings.Load(put("settings.yaml", text), nil)
+		}
+		if err != nil {
+			t.Errorf("%s\n%s", m[1], err)
+		}
+		count[kind]++
+	}
+	if count["settings"] < 15 || count["rules"] < 1 || count["tiers"] < 2 {
+		t.Errorf("examples: %v", count)
 	}
 }
 
