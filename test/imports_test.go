@@ -27,8 +27,7 @@ var layers = [][]string{
 	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }
 
-// only says who may import what: a prefix of import paths and the packages that
-// may have it.
+// only lists prefixes of import paths and the packages that may import them.
 var only = []struct {
 	prefix, why string
 	packages    []string

@@ -106,7 +106,7 @@ func (o *opened) hides(secrets ...string) {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	// Renamed over, as whoever renews secrets does it.
+	// Renamed over, as tools that renew secrets do.
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
