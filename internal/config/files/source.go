@@ -13,7 +13,7 @@ import (
 type File struct {
 	Name string
 	Data []byte
-	info os.FileInfo // which file it was; nil: built in, or standard input
+	info os.FileInfo // identifies the file; nil: built in, or standard input
 }
 
 // Settled reports whether the file that was read is still the one of that name,
