@@ -205,7 +205,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	l.warnOfIdleSource()
 	read, places := l.readRules(secrets, tiersFile)
-	tiersFile.JudgeOverrides(read, s.Rules.QuotaMode, &l.warn)
+	tiersFile.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
 	if err := l.report.Err(); err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func kindOfFile(data []byte) int {
 	return rulesFile
 }
 
-// LoadSettings is [LoadSettings] for the settings file of the input.
+// LoadSettings is [settings.Load] for the settings file of the input.
 func (in *Input) LoadSettings(environ []string) (settings.Settings, error) {
 	if in.Settings != files.Stdin {
 		return settings.Load(in.Settings, environ)

@@ -33,7 +33,7 @@ func Read(name string, most int64) ([]byte, error) {
 	return src.Data, err
 }
 
-// ReadFile is readFile that also tells which file it was.
+// ReadFile is Read that also returns the identity of the file.
 func ReadFile(name string, most int64) (File, error) {
 	f, size, err := Open(name)
 	if err != nil {

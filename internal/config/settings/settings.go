@@ -17,10 +17,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Settings say how the service runs. The zero value is not usable; [Default] and
-// [LoadSettings] make one, and only the latter checks it. It is a plain value:
-// safe for concurrent use as long as nobody writes to it, and safe to print,
-// since what is secret in it hides itself.
+// Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
+// settings, and Load checks them. They are safe for concurrent reading, and safe to print,
+// since secrets in them hide themselves.
 type Settings struct {
 	GRPC     GRPC     `yaml:"grpc"`
 	HTTP     HTTP     `yaml:"http"`
@@ -246,7 +245,7 @@ const EnvPrefix = "SLIDEGATE_"
 // environment is the File of a problem with an environment variable.
 const environment = "environment"
 
-// EnvConfig names the settings file. The command reads it, not [LoadSettings].
+// EnvConfig names the settings file. The command reads it, not [Load].
 const EnvConfig = EnvPrefix + "CONFIG"
 
 // A Setting describes one setting for documentation.
@@ -307,15 +306,17 @@ const (
 	maxSecretFile   = 64 << 10
 )
 
-// Load returns the defaults, overridden by the file at path unless path
-// is empty, overridden by the environment (as [os.Environ] returns it). The error
-// is [Problems]: everything that is wrong with either; the settings are then what
-// could be read, good for nothing but finding more problems with [Load]. It reads
-// secrets.key_file into Secrets.Key.
+// Load returns the defaults, overridden by the file at path unless path is empty, overridden
+// by the environment (as [os.Environ] returns it). It reads secrets.key_file into
+// Secrets.Key.
 //
-// A variable that begins with [EnvPrefix] and is no setting is a problem, but for
-// [EnvConfig] and for those that Kubernetes sets in every pod of a namespace
-// that has a service named slidegate.
+// The error is [strict.Problems]: everything that is wrong with either. On error, the settings
+// are those that could be read. Use them only to find more problems in the files of rules and
+// tiers.
+//
+// A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
+// [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
+// service named slidegate.
 func Load(path string, environ []string) (Settings, error) {
 	if path == "" {
 		return Parse("", nil, environ)
@@ -329,7 +330,7 @@ func Load(path string, environ []string) (Settings, error) {
 	return Parse(path, data, environ)
 }
 
-// Parse is [LoadSettings] for the content of a settings file. Problems call the
+// Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
 func Parse(name string, data []byte, environ []string) (Settings, error) {
 	r := new(strict.Report)

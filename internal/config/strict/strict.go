@@ -216,9 +216,9 @@ type nodeReader interface {
 	ReadNode(d *Decoder, n *yaml.Node, p *Path)
 }
 
-// A KeyJudge is a struct with advice about keys that it does not have.
-type KeyJudge interface {
-	JudgeKey(key string) KeyAdvice
+// A KeyAdviser is a struct with advice about keys that it does not have.
+type KeyAdviser interface {
+	AdviseKey(key string) KeyAdvice
 }
 
 // KeyAdvice is the advice about an unknown key. The zero value stands for the usual message.
@@ -435,8 +435,8 @@ func (d *Decoder) pair(kv pair, v reflect.Value, p *Path) {
 
 func (d *Decoder) unknown(kv pair, v reflect.Value, shape *shape, p *Path) {
 	var advice KeyAdvice
-	if j, ok := v.Addr().Interface().(KeyJudge); ok {
-		advice = j.JudgeKey(kv.name)
+	if j, ok := v.Addr().Interface().(KeyAdviser); ok {
+		advice = j.AdviseKey(kv.name)
 	}
 	if advice.Ignored && d.Warn != nil {
 		d.Warning(d.Spot(kv.key, p), "%s", advice.Message)
