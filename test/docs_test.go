@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of docs/")
@@ -26,7 +28,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestSettingsTable holds the table of docs/configure.md to the code.
+// TestSettingsTable compares the table of docs/configure.md with the code.
 func TestSettingsTable(t *testing.T) {
 	const (
 		page  = "docs/configure.md"
@@ -58,7 +60,7 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
-// TestGatewaySnippets holds the configurations in docs/authorization.md to those
+// TestGatewaySnippets compares the configurations in docs/authorization.md with those
 // that TestNginxAsks and TestCaddyAsks run.
 func TestGatewaySnippets(t *testing.T) {
 	const page = "docs/authorization.md"
@@ -81,8 +83,8 @@ func TestGatewaySnippets(t *testing.T) {
 	}
 }
 
-// TestTLSSnippet holds what docs/configure.md shows of Envoy's side of TLS to the
-// file that TestEnvoyOverTLS runs.
+// TestTLSSnippet compares Envoy's TLS configuration in docs/configure.md with the file
+// that TestEnvoyOverTLS runs.
 func TestTLSSnippet(t *testing.T) {
 	const page, begin, end = "docs/configure.md", "transport_socket:\n", "circuit_breakers:\n"
 	_, rest, ok := strings.Cut(read(t, page), "```yaml\n"+begin)
@@ -100,6 +102,55 @@ func TestTLSSnippet(t *testing.T) {
 	}
 	if got != want.String() {
 		t.Errorf("%s shows\n%swant\n%s", page, got, want.String())
+	}
+}
+
+// TestConfigureExamples loads every YAML example of docs/configure.md: as rules, as
+// tiers or as settings. TestTLSSnippet has the one for Envoy.
+func TestConfigureExamples(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	authority := servers.NewAuthority(t)
+	ca, cert, key := authority.ClientFiles()
+	_, serverCert, serverKey := authority.ServerFiles()
+	// The directory last: it holds the files that need no content of a kind.
+	files := strings.NewReplacer(
+		"/etc/slidegate/ca.pem", ca,
+		"/etc/slidegate/client.pem", cert, "/etc/slidegate/client-key.pem", key,
+		"/etc/slidegate/server.pem", serverCert, "/etc/slidegate/server-key.pem", serverKey,
+		"/etc/slidegate/", dir+"/", "/var/lib/slidegate/", dir+"/",
+	)
+	for _, name := range []string{"redis-password", "sentinel-password", "postgres-password", "secret-new", "secret-old"} {
+		put(name, "the secret of "+name)
+	}
+	count := make(map[string]int)
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/configure.md"), -1) {
+		s, kind, err := settings.Default(), "settings", error(nil)
+		switch text := files.Replace(m[1]); {
+		case strings.HasPrefix(text, "transport_socket:"):
+			continue
+		case strings.HasPrefix(text, "domain:"):
+			kind, s.Rules.Path = "rules", put("rules.yaml", text)
+			_, err = config.Load(s)
+		case strings.HasPrefix(text, "tiers: ["):
+			kind, s.Tiers.Path = "tiers", put("tiers.yaml", text)
+			_, err = config.Load(s)
+		default:
+			_, err = settings.Load(put("settings.yaml", text), nil)
+		}
+		if err != nil {
+			t.Errorf("%s\n%s", m[1], err)
+		}
+		count[kind]++
+	}
+	if count["settings"] < 15 || count["rules"] < 1 || count["tiers"] < 2 {
+		t.Errorf("examples: %v", count)
 	}
 }
 
@@ -254,8 +305,8 @@ func TestThreats(t *testing.T) {
 	}
 }
 
-// TestDependencies holds docs/dependencies.md to go.mod, and to what that of
-// test/transport has beyond it.
+// TestDependencies compares docs/dependencies.md with go.mod, and with the further
+// dependencies of test/transport.
 func TestDependencies(t *testing.T) {
 	var required []string
 	for _, file := range []string{"go.mod", "test/transport/go.mod"} {

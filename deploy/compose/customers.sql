@@ -1,25 +1,25 @@
--- What the PostgreSQL of the compose stack begins with, after the schema: a role for rls and some customers. PostgreSQL's image runs
--- this once, when its volume is empty.
+-- PostgreSQL's image runs this file once in the compose stack, while its volume is empty, after the schema. It
+-- creates a role for rls and some customers.
 
--- The superuser needs no password: inside the container it is let in, and from outside nobody is to be it.
+-- The superuser needs no password inside the container. Without a password it cannot log in from outside.
 ALTER ROLE CURRENT_USER PASSWORD NULL;
 
--- rls reads, and no more than this.
+-- rls may only read.
 \set password `cat /run/secrets/customers-password`
 CREATE ROLE slidegate LOGIN PASSWORD :'password';
 GRANT USAGE ON SCHEMA slidegate TO slidegate;
 GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate;
 
--- bigco has agreed on a limit of its own, which takes the place of those that its tier has in that rule. gone is known, but no longer a
--- customer.
+-- bigco has a negotiated limit, which replaces the limits of its tier in that rule. gone is known, but no
+-- longer a customer.
 INSERT INTO slidegate.subjects (id, tier, disabled, overrides) VALUES
   ('acme',  'starter', false, NULL),
   ('hobby', 'free',    false, NULL),
   ('bigco', 'pro',     false, '{"per-subject": {"unit": "minute", "requests_per_unit": 60000}}'),
   ('gone',  'starter', true,  NULL);
 
--- Digests are what `printf 'demo-acme\n' | rls digest` prints. The keys are examples, and so is that nothing but SHA-256 hides them: with
--- secrets.key_file the digests of your own are keyed.
+-- The digests come from `printf 'demo-acme\n' | rls digest`. These keys are examples, so plain SHA-256 is
+-- enough for them. For your own keys set secrets.key_file: the digests are then keyed.
 INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
   ('0ee3d7e3ae154954f584999ee8a2898c17694d98ad7cf282281363b71fcec8ae', 'acme',  NULL),   -- demo-acme
   ('ffa3f8b5031d3c74f63f3a74d2d644ecb233eb0a8f9f2744ae5909311dcc7d74', 'acme',  NULL),   -- demo-acme-new, which replaces it one day; both share the limits

@@ -95,7 +95,7 @@ func TestCorpus(t *testing.T) {
 // replay puts what happens into g.
 func replay(t *testing.T, g *golden) {
 	t.Helper()
-	s := &stage{t: t, golden: g}
+	s := &runningService{t: t, golden: g}
 	generation, settings, warnings := s.load("")
 	if warnings != "" {
 		g.set("warnings", warnings)
@@ -137,8 +137,8 @@ func replay(t *testing.T, g *golden) {
 	}
 }
 
-// stage is a running service and what a transcript does with it.
-type stage struct {
+// runningService is a running service and what a transcript does with it.
+type runningService struct {
 	t      *testing.T
 	golden *golden
 
@@ -151,7 +151,7 @@ type stage struct {
 }
 
 // load reads a generation. Its warnings are lines.
-func (s *stage) load(name string) (*config.Generation, settings.Settings, string) {
+func (s *runningService) load(name string) (*config.Generation, settings.Settings, string) {
 	t := s.t
 	t.Helper()
 	dir := t.TempDir()
@@ -194,7 +194,7 @@ func (s *stage) load(name string) (*config.Generation, settings.Settings, string
 }
 
 // start serves a generation until the test ends.
-func (s *stage) start(g *config.Generation, settings settings.Settings) {
+func (s *runningService) start(g *config.Generation, settings settings.Settings) {
 	t := s.t
 	t.Helper()
 	clock := memstore.Options{
@@ -248,7 +248,7 @@ func (s *stage) start(g *config.Generation, settings settings.Settings) {
 }
 
 // request sends what a line says, checks the answer and renders it.
-func (s *stage) request(line string) string {
+func (s *runningService) request(line string) string {
 	s.t.Helper()
 	a, err := readAsk(line)
 	if err != nil {
@@ -277,7 +277,7 @@ func (s *stage) request(line string) string {
 }
 
 // askJSON asks the port for people.
-func (s *stage) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, []string, error) {
+func (s *runningService) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, []string, error) {
 	body, err := protojson.Marshal(in)
 	if err != nil {
 		return nil, nil, err
@@ -300,7 +300,7 @@ func (s *stage) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, [
 }
 
 // counted returns the counters that are not zero, sorted.
-func (s *stage) counted() string {
+func (s *runningService) counted() string {
 	families, err := s.registry.Gather()
 	if err != nil {
 		s.t.Fatal(err)

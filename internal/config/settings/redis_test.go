@@ -11,7 +11,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -228,27 +227,5 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 	})
 	if want := "environment: SLIDEGATE_STORE_REDIS_TLS_CERT_FILE: the key " + key + ": no such file or directory\n"; configtest.ProblemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-// TestRedisInDocs: the examples of docs/configure.md load.
-func TestRedisInDocs(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/configure.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key := pems(t)
-	files := strings.NewReplacer(
-		"/etc/slidegate/ca.pem", cert, "/etc/slidegate/client.pem", cert, "/etc/slidegate/client-key.pem", key,
-		"/etc/slidegate/redis-password", configtest.Write(t, "password", "pw\n"), "/etc/slidegate/sentinel-password", configtest.Write(t, "password", "pw\n"),
-	)
-	examples := regexp.MustCompile("(?s)```yaml\n(store:\n.*?)```").FindAllSubmatch(page, -1)
-	if len(examples) < 5 {
-		t.Errorf("only %d examples were found", len(examples))
-	}
-	for _, e := range examples {
-		if _, err := Load(configtest.Write(t, "settings.yaml", files.Replace(string(e[1]))), nil); err != nil {
-			t.Errorf("%s\n%s", e[1], err)
-		}
 	}
 }

@@ -1,21 +1,23 @@
-package servers
+package edge
 
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	mrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"testing"
+
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
-	// envTransport and envListen name the variables that say which way goes to an
-	// rls whose test leaves it open.
+	// envTransport and envListen name the variables that choose the way to an rls
+	// whose test chooses none.
 	envTransport = "SLIDEGATE_TEST_TRANSPORT"
 	envListen    = "SLIDEGATE_TEST_LISTEN"
 )
@@ -30,7 +32,7 @@ const (
 	TLS  = "tls"
 )
 
-// A Way is how Envoy, and a test, get to an rls.
+// A Way is how Envoy and tests reach an rls.
 type Way struct {
 	Transport string // Unary or Standard; empty: rls's own default
 	Listen    string // TCP, Unix or TLS; empty: TCP
@@ -39,9 +41,8 @@ type Way struct {
 // String names a subtest.
 func (w Way) String() string { return w.Transport + " over " + w.Listen }
 
-// Ways returns all ways, or those that the environment chooses: with
-// SLIDEGATE_TEST_TRANSPORT and SLIDEGATE_TEST_LISTEN a run of all tests is one
-// about one way.
+// Ways returns all ways, or those that the environment variables
+// SLIDEGATE_TEST_TRANSPORT and SLIDEGATE_TEST_LISTEN choose.
 func Ways() []Way {
 	var ways []Way
 	for _, transport := range Transports() {
@@ -55,7 +56,7 @@ func Ways() []Way {
 // Transports returns both transports, or the one that the environment chooses.
 func Transports() []string { return chosen(envTransport, Unary, Standard) }
 
-// chosen returns what the variable says, else all.
+// chosen returns the value of the variable if it is set, else all.
 func chosen(variable string, all ...string) []string {
 	if v := os.Getenv(variable); v != "" {
 		return []string{v}
@@ -63,13 +64,13 @@ func chosen(variable string, all ...string) []string {
 	return all
 }
 
-// going returns o with everything that its way needs. What a test has said by
-// itself, in Env or TLS, stays.
-func (o RLSOptions) going(t testing.TB) RLSOptions {
+// withWay returns o with the settings of its way. Settings in Env and TLS take
+// precedence.
+func (o RLSOptions) withWay(t process.TB) RLSOptions {
 	t.Helper()
-	env := make(map[string]string, len(o.Env)+2)
-	for name, value := range o.Env {
-		env[name] = value
+	env := maps.Clone(o.Env)
+	if env == nil {
+		env = make(map[string]string)
 	}
 	if o.Way.Transport == "" {
 		o.Way.Transport = os.Getenv(envTransport)
@@ -90,27 +91,27 @@ func (o RLSOptions) going(t testing.TB) RLSOptions {
 	case "", TCP:
 		withPorts(env, envGRPCAddress)
 	case Unix:
-		env[envGRPCAddress] = unixScheme + filepath.Join(socketDir(t), "grpc.sock")
+		env[envGRPCAddress] = unixScheme + filepath.Join(SocketDir(t), "grpc.sock")
 	case TLS:
 		withPorts(env, envGRPCAddress)
 		if o.TLS == nil {
-			o.TLS = NewAuthority(t)
+			o.TLS = servers.NewAuthority(t)
 		}
 	default:
-		t.Fatalf("servers: a test or %s says %q, want one of %q", envListen, listen, []string{TCP, Unix, TLS})
+		t.Fatalf("edge: a test or %s says %q, want one of %q", envListen, listen, []string{TCP, Unix, TLS})
 	}
 	return o
 }
 
-// The ports of rls are below those of redis-server and those that the kernel gives to
-// clients, and one after the other: an rls that is stopped finds its own again.
-const firstRLSPort, lastRLSPort = 4000, firstPort - 1
+// The ports of rls are below the other servers' ports, and rls gets them in turn. So a
+// stopped rls finds its own port free again.
+const firstRLSPort, lastRLSPort = 4000, process.FirstPort - 1
 
 var rlsPorts atomic.Uint32
 
-func init() { rlsPorts.Store(mrand.Uint32N(lastRLSPort)) } // other processes have begun too
+func init() { rlsPorts.Store(mrand.Uint32N(lastRLSPort)) } // other test binaries run at the same time
 
-// withPorts gives free ports to the settings that have no address.
+// withPorts adds addresses with free ports to settings without an address.
 func withPorts(env map[string]string, settings ...string) {
 	for _, setting := range settings {
 		if _, set := env[setting]; set {
@@ -119,32 +120,29 @@ func withPorts(env map[string]string, settings ...string) {
 		port := 0
 		for range lastRLSPort - firstRLSPort + 1 {
 			port = firstRLSPort + int(rlsPorts.Add(1)%(lastRLSPort-firstRLSPort+1))
-			if tryPort(port) == nil {
+			if process.TryPort(port) == nil {
 				break
 			}
 		}
-		env[setting] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		env[setting] = process.Address(port)
 	}
 }
 
-// socketDir returns a directory for a socket, whose path has a bound that t.TempDir
-// may be beyond.
-func socketDir(t testing.TB) string {
+// SocketDir returns a folder for a socket, for the time of the test. The path of a
+// socket has a bound, which t.TempDir may exceed.
+func SocketDir(t process.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rls") //nolint:usetesting // see above
+	dir, err := os.MkdirTemp("", "rls")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("edge: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	// If removing fails, temporary files are left.
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
-// Connect opens a bare connection to the address of GRPC. Where that speaks TLS,
-// HTTP/2 has been agreed on.
+// Connect opens a connection to the address of GRPC. If rls uses TLS, the handshake
+// has chosen HTTP/2.
 func (s *RLSServer) Connect(ctx context.Context) (net.Conn, error) {
 	path, isPath := strings.CutPrefix(s.GRPC(), unixScheme)
 	switch {
@@ -161,20 +159,21 @@ func (s *RLSServer) Connect(ctx context.Context) (net.Conn, error) {
 	return (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", s.GRPC())
 }
 
-// Authority is whose certificates rls uses on its TCP ports, nil without TLS.
-func (s *RLSServer) Authority() *Authority { return s.options.TLS }
+// Authority returns the authority of the certificates of rls, nil without TLS.
+func (s *RLSServer) Authority() *servers.Authority { return s.options.TLS }
 
-// rlsCluster is where the cluster of the rate-limit service begins in the files of
+// rlsCluster is the beginning of the rate-limit service's cluster in the files of
 // envoy/.
 const rlsCluster = "\n  - name: rls\n"
 
-// reach changes the cluster of the rate-limit service as the way to it wants.
-func (o EnvoyOptions) reach(text string) (string, error) {
+// withCluster changes the cluster of the rate-limit service to what RLS, TLS and
+// Others say.
+func (o EnvoyOptions) withCluster(text string) (string, error) {
 	before, cluster, found := strings.Cut(text, rlsCluster)
 	if !found {
 		return text, nil
 	}
-	// Envoy looks for sockets only where it does not ask for names.
+	// Envoy accepts a socket only in a cluster without DNS.
 	if strings.HasPrefix(o.RLS, "/") {
 		cluster = strings.Replace(cluster, "type: STRICT_DNS", "type: STATIC", 1)
 	}
@@ -190,7 +189,7 @@ func (o EnvoyOptions) reach(text string) (string, error) {
 			all += strings.Replace(first, endpoint(o.RLS), endpoint(other), 1)
 		}
 		var err error
-		// With an end, for the address may be the last line of the file.
+		// The added line end is for a file whose last line is the address.
 		if cluster, err = replaceOne(cluster+"\n", []string{first}, all); err != nil {
 			return "", err
 		}
@@ -198,7 +197,7 @@ func (o EnvoyOptions) reach(text string) (string, error) {
 	return before + rlsCluster + secure + cluster, nil
 }
 
-// transportSocket is what a cluster needs for TLS with an Authority.
+// transportSocket is the part of a cluster for TLS with an Authority.
 const transportSocket = `    transport_socket:
       name: envoy.transport_sockets.tls
       typed_config:

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// An answer is what a client has been sent on one stream.
+// An answer is what a client has received on one stream.
 type answer struct {
 	headers [][]hpack.HeaderField // of every HEADERS, with the pseudo header fields
 	data    []byte
 	frames  int  // DATA frames
 	ended   bool // END_STREAM was seen
 	reset   *http2.ErrCode
-	resets  int // one is enough, unless a client goes on
+	resets  int // how often the server has reset the stream
 }
 
-// over says whether nothing more can come.
+// over reports whether the stream is closed for the server.
 func (a *answer) over() bool { return a.ended || a.reset != nil }
 
-// last returns a header field of the last HEADERS, where a call's status is.
+// last returns a header field of the last HEADERS, which has the status of the call.
 func (a *answer) last(name string) string {
 	if len(a.headers) == 0 {
 		return ""
@@ -47,7 +47,7 @@ func field(fields []hpack.HeaderField, name string) string {
 	return ""
 }
 
-// String is what an error tells of an answer: short, whatever is in it.
+// String describes an answer for errors. It is short.
 func (a *answer) String() string {
 	var b strings.Builder
 	for _, h := range a.headers {
@@ -70,37 +70,37 @@ func (a *answer) String() string {
 	return b.String()
 }
 
-// A farewell is a GOAWAY.
-type farewell struct {
+// A goAway is a GOAWAY frame.
+type goAway struct {
 	code  http2.ErrCode
 	last  uint32
 	debug string
 }
 
-// A reading is what a client has read of a connection. It notes what a server must
-// not send, as far as that can be seen without knowing what the client has sent.
-type reading struct {
-	answers   map[uint32]*answer
-	settings  map[http2.SettingID]uint32
-	first     bool      // a frame has been read
-	acked     int       // SETTINGS of the client that were acknowledged
-	pings     [][8]byte // of the server
-	pongs     [][8]byte
-	window    int64 // what WINDOW_UPDATEs of stream 0 came to
-	windows   map[uint32]int64
-	farewells []farewell
-	frame     int // the largest that may come
-	data      int // bytes of flow control that were used up
-	faults    []string
-	err       error // what reading ended with
+// received is what a client has read from a connection. Its faults are what a server must
+// not send, whatever the client has sent.
+type received struct {
+	answers  map[uint32]*answer
+	settings map[http2.SettingID]uint32
+	first    bool      // a frame has been read
+	acked    int       // how many SETTINGS the server has acknowledged
+	pings    [][8]byte // from the server
+	pongs    [][8]byte
+	window   int64 // the sum of WINDOW_UPDATEs of stream 0
+	windows  map[uint32]int64
+	goAways  []goAway
+	frame    int // the largest frame that the server may send
+	data     int // bytes of the connection's window that were used
+	faults   []string
+	err      error // what reading ended with
 }
 
-func newReading() *reading {
-	return &reading{frame: 1 << 14, answers: map[uint32]*answer{}, settings: map[http2.SettingID]uint32{}, windows: map[uint32]int64{}}
+func newReceived() *received {
+	return &received{frame: 1 << 14, answers: map[uint32]*answer{}, settings: map[http2.SettingID]uint32{}, windows: map[uint32]int64{}}
 }
 
-// fault notes something that a server must not do.
-func (r *reading) fault(format string, args ...any) {
+// fault notes something that a server must not send.
+func (r *received) fault(format string, args ...any) {
 	if len(r.faults) > 5 {
 		return
 	}
@@ -108,7 +108,7 @@ func (r *reading) fault(format string, args ...any) {
 }
 
 // of returns the answer on a stream.
-func (r *reading) of(id uint32) *answer {
+func (r *received) of(id uint32) *answer {
 	a := r.answers[id]
 	if a == nil {
 		a = &answer{}
@@ -117,10 +117,10 @@ func (r *reading) of(id uint32) *answer {
 	return a
 }
 
-// take is told of each frame, which it keeps nothing of.
-func (r *reading) take(f http2.Frame) {
+// record records a frame. It does not keep the frame itself.
+func (r *received) record(f http2.Frame) {
 	h := f.Header()
-	// Who does not speak HTTP/2 is told so before anything else.
+	// A GOAWAY may come first: the client may not speak HTTP/2.
 	if !r.first && h.Type != http2.FrameGoAway && (h.Type != http2.FrameSettings || h.Flags.Has(http2.FlagSettingsAck)) {
 		r.fault("the first frame is not SETTINGS but %v", h)
 	}
@@ -173,18 +173,18 @@ func (r *reading) take(f http2.Frame) {
 			r.windows[h.StreamID] += int64(f.Increment)
 		}
 	case *http2.GoAwayFrame:
-		g := farewell{f.ErrCode, f.LastStreamID, string(f.DebugData())}
-		if n := len(r.farewells); n > 0 && g.last > r.farewells[n-1].last {
-			r.fault("GOAWAY takes back what it has said: %v after %v", g, r.farewells[n-1])
+		g := goAway{f.ErrCode, f.LastStreamID, string(f.DebugData())}
+		if n := len(r.goAways); n > 0 && g.last > r.goAways[n-1].last {
+			r.fault("GOAWAY takes back what it has said: %v after %v", g, r.goAways[n-1])
 		}
-		r.farewells = append(r.farewells, g)
+		r.goAways = append(r.goAways, g)
 	default:
 		r.fault("a frame that no server of unary methods sends: %v", h)
 	}
 }
 
-// headers is told of HEADERS: the first on a stream answer, the second end it.
-func (r *reading) headers(f *http2.MetaHeadersFrame) {
+// headers records HEADERS: the first on a stream begin an answer, the second end it.
+func (r *received) headers(f *http2.MetaHeadersFrame) {
 	a := r.of(f.StreamID)
 	if a.over() {
 		r.fault("HEADERS after the end: %v", a)

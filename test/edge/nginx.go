@@ -1,4 +1,4 @@
-package servers
+package edge
 
 import (
 	"errors"
@@ -6,19 +6,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"testing"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const nginxHint = "install it with ngx_http_auth_request_module, for instance: apt-get install nginx"
 
-// Nginx starts an nginx for the time of the test. Its file is what belongs into
+// Nginx starts an nginx for the time of the test. Its file is the content of
 // http { }: it listens on port 10000, and has 127.0.0.1:8080 for rls and
 // 127.0.0.1:8000 for the application.
-func Nginx(t testing.TB, o GatewayOptions) *Gateway {
+func Nginx(t process.TB, o GatewayOptions) *Gateway {
 	t.Helper()
 	binary, err := nginxBinary()
 	if err != nil {
-		missing(t, "nginx", nginxHint)
+		process.Missing(t, "nginx", nginxHint)
 	}
 	return startGateway(t, o, func(listen string) []address {
 		return []address{
@@ -26,10 +27,10 @@ func Nginx(t testing.TB, o GatewayOptions) *Gateway {
 			{"rate-limit service", "server 127.0.0.1:8080;", "server " + o.RLS + ";"},
 			{"application", "server 127.0.0.1:8000;", "server " + o.Upstream + ";"},
 		}
-	}, func(dir, text, listen string) (*process, error) { return runNginx(binary, dir, text, listen) })
+	}, func(dir, text, listen string) (*process.Process, error) { return runNginx(binary, dir, text, listen) })
 }
 
-// nginxBinary finds nginx also where PATH has no place for servers.
+// nginxBinary finds nginx in PATH or in /usr/sbin.
 func nginxBinary() (string, error) {
 	if path, err := exec.LookPath("nginx"); err == nil {
 		return path, nil
@@ -38,7 +39,7 @@ func nginxBinary() (string, error) {
 }
 
 // runNginx runs one nginx, in a single process and with all of its files in dir.
-func runNginx(binary, dir, text, listen string) (*process, error) {
+func runNginx(binary, dir, text, listen string) (*process.Process, error) {
 	inHTTP := filepath.Join(dir, "http.conf")
 	main := fmt.Sprintf(`daemon off;
 master_process off;
@@ -59,18 +60,18 @@ http {
 	if err := errors.Join(os.WriteFile(inHTTP, []byte(text), 0o600), os.WriteFile(file, []byte(main), 0o600)); err != nil {
 		return nil, err
 	}
-	p, err := startProcess("nginx", exec.Command(binary, "-p", dir, "-c", file, "-e", "stderr"))
+	p, err := process.Start("nginx", exec.Command(binary, "-p", dir, "-c", file, "-e", "stderr"))
 	if err != nil {
 		return nil, err
 	}
-	// It binds before it writes its process id, so what answers is ours.
-	if err := p.until(func() error {
+	// nginx binds before it writes its process id, so the answering process is ours.
+	if err := p.Until(func() error {
 		if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 			return err
 		}
-		return reach(listen)
+		return process.Reach(listen)
 	}); err != nil {
-		p.kill()
+		p.Kill()
 		return nil, err
 	}
 	return p, nil

@@ -1,6 +1,7 @@
-package servers
+package edge
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
@@ -33,23 +37,22 @@ type EnvoyOptions struct {
 	Config string
 	// Upstream is host:port of the application. Empty: as the file says.
 	Upstream string
-	// RLS is host:port of the rate-limit service, or the path of its socket where
-	// the file has a socket. Empty: as the file says.
+	// RLS is host:port of the rate-limit service, or the path of its socket. Empty: as
+	// the file says.
 	RLS string
-	// Others are further instances of it, which get their share of the questions.
+	// Others are further instances of it. Envoy spreads its calls over all.
 	Others []string
-	// TLS is whose certificate Envoy shows to the rate-limit service, and who must
-	// have signed that one's. Nil: as the file says.
-	TLS *Authority
-	// Replace holds further changes of the file's text. What is to be replaced
+	// TLS has Envoy's certificate for the rate-limit service, and must have signed the
+	// service's. Nil: as the file says.
+	TLS *servers.Authority
+	// Replace holds further changes of the file's text, from old to new. The old text
 	// must be there.
 	Replace map[string]string
 	// Concurrency is the number of worker threads. Zero: one.
 	Concurrency int
 }
 
-// The addresses in the files of envoy/, by what they are for. A file has one of
-// each group.
+// The addresses in the files of envoy/, by purpose. A file has one of each group.
 var (
 	listenerAddresses = []string{"socket_address: {address: 0.0.0.0, port_value: 10000}"}
 	adminAddresses    = []string{"socket_address: {address: 127.0.0.1, port_value: 9901}"}
@@ -68,66 +71,43 @@ const freeAddress = "socket_address: {address: 127.0.0.1, port_value: 0}"
 
 // An EnvoyServer is a running Envoy. Its methods are safe for concurrent use.
 type EnvoyServer struct {
-	process *process
+	process *process.Process
 	dir     string
 	admin   string // host:port
 	ingress string // host:port
 	client  *http.Client
 }
 
-// Envoy starts an Envoy for the time of the test.
-func Envoy(t testing.TB, o EnvoyOptions) *EnvoyServer {
+// Envoy starts an Envoy for the time of the test. It returns when Envoy forwards
+// requests and, if o names a rate-limit service, has found that one healthy.
+func Envoy(t process.TB, o EnvoyOptions) *EnvoyServer {
 	t.Helper()
-	e, err := StartEnvoy(o)
-	if errors.Is(err, errMissing) {
-		missing(t, "envoy", envoyHint)
+	binary := envoyBinary(t, o.Binary)
+	e := &EnvoyServer{dir: t.TempDir(), client: &http.Client{Timeout: process.Timeout}}
+	t.Cleanup(e.Stop)
+	text, err := o.render()
+	if err == nil {
+		err = e.start(binary, text, max(1, o.Concurrency))
+	}
+	if err == nil {
+		err = e.ready(o)
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("edge: envoy: %v", err)
 	}
-	t.Cleanup(e.Stop)
 	return e
 }
 
-// StartEnvoy starts an Envoy and returns once it forwards requests and, where it
-// was given a rate-limit service, has found that one healthy.
-func StartEnvoy(o EnvoyOptions) (*EnvoyServer, error) {
-	binary, err := envoyBinary(o.Binary)
-	if err != nil {
-		return nil, err
-	}
-	text, err := o.render()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "envoy")
-	if err != nil {
-		return nil, err
-	}
-	e := &EnvoyServer{dir: dir, client: &http.Client{Timeout: startTimeout}}
-	if err := e.start(binary, text, max(1, o.Concurrency)); err != nil {
-		e.Stop()
-		return nil, err
-	}
-	if err := e.ready(o); err != nil {
-		e.Stop()
-		return nil, err
-	}
-	return e, nil
-}
+// EnvoyProgram returns the Envoy that the environment names, else envoy.
+func EnvoyProgram() string { return cmp.Or(os.Getenv(envEnvoy), "envoy") }
 
-func envoyBinary(named string) (string, error) {
-	if named == "" {
-		named = os.Getenv(envEnvoy)
-	}
-	if named == "" {
-		named = "envoy"
-	}
-	path, err := exec.LookPath(named)
+func envoyBinary(t process.TB, named string) string {
+	t.Helper()
+	path, err := exec.LookPath(cmp.Or(named, EnvoyProgram()))
 	if err != nil {
-		return "", fmt.Errorf("servers: envoy %w: %w", errMissing, err)
+		process.Missing(t, "envoy", envoyHint)
 	}
-	return path, nil
+	return path
 }
 
 // render returns the text of the configuration with the addresses of o.
@@ -151,15 +131,15 @@ func (o EnvoyOptions) render() (string, error) {
 			continue
 		}
 		if text, err = replaceOne(text, r.from, r.to); err != nil {
-			return "", fmt.Errorf("servers: %s: address of the %s: %w", o.Config, r.what, err)
+			return "", fmt.Errorf("%s: address of the %s: %w", o.Config, r.what, err)
 		}
 	}
-	if text, err = o.reach(text); err != nil {
-		return "", fmt.Errorf("servers: %s: the rate-limit service: %w", o.Config, err)
+	if text, err = o.withCluster(text); err != nil {
+		return "", fmt.Errorf("%s: the rate-limit service: %w", o.Config, err)
 	}
 	for from, to := range o.Replace {
 		if !strings.Contains(text, from) {
-			return "", fmt.Errorf("servers: %s does not have %q", o.Config, from)
+			return "", fmt.Errorf("%s does not have %q", o.Config, from)
 		}
 		text = strings.ReplaceAll(text, from, to)
 	}
@@ -173,7 +153,7 @@ func replaceOne(text string, from []string, to string) (string, error) {
 		switch n := strings.Count(text, f); {
 		case n == 0:
 		case n > 1 || found != "":
-			return "", fmt.Errorf("it is there more than once")
+			return "", errors.New("it is there more than once")
 		default:
 			found = f
 		}
@@ -202,9 +182,9 @@ func (e *EnvoyServer) start(binary, text string, concurrency int) error {
 		return err
 	}
 	var err error
-	e.process, err = startProcess("envoy", exec.Command(binary,
+	e.process, err = process.Start("envoy", exec.Command(binary,
 		"-c", file,
-		// Several run at a time, and none is ever restarted hot.
+		// Several Envoys run at a time.
 		"--disable-hot-restart",
 		"--concurrency", strconv.Itoa(concurrency),
 		"--admin-address-path", e.adminFile(),
@@ -217,11 +197,11 @@ func (e *EnvoyServer) start(binary, text string, concurrency int) error {
 
 func (e *EnvoyServer) adminFile() string { return filepath.Join(e.dir, "admin") }
 
-// ready waits for the ports and for Envoy's own word that it is ready.
+// ready waits until Envoy has its ports and reports that it is ready.
 func (e *EnvoyServer) ready(o EnvoyOptions) error {
-	return e.process.until(func() error {
+	return e.process.Until(func() error {
 		if e.admin == "" {
-			// Written in one piece, but maybe not yet.
+			// Envoy writes the file in one piece, after it has bound the port.
 			text, err := os.ReadFile(e.adminFile())
 			if err != nil {
 				return err
@@ -246,7 +226,7 @@ func (e *EnvoyServer) ready(o EnvoyOptions) error {
 	})
 }
 
-// findIngress asks which port the listener got.
+// findIngress asks Envoy for the port of the listener.
 func (e *EnvoyServer) findIngress() error {
 	body, err := e.get("/listeners?format=json")
 	if err != nil {
@@ -296,8 +276,8 @@ func (e *EnvoyServer) Addr() string { return e.ingress }
 // URL returns http://host:port of the listener.
 func (e *EnvoyServer) URL() string { return "http://" + e.ingress }
 
-// Stat returns the value of a counter or gauge, zero if Envoy does not know it
-// (yet: many appear with their first use).
+// Stat returns the value of a counter or gauge. It is zero if Envoy does not have it;
+// many appear with their first use.
 func (e *EnvoyServer) Stat(name string) (uint64, error) {
 	body, err := e.get("/stats?filter=" + url.QueryEscape("^"+regexp.QuoteMeta(name)+"$"))
 	if err != nil {
@@ -311,15 +291,15 @@ func (e *EnvoyServer) Stat(name string) (uint64, error) {
 	return 0, nil
 }
 
-// An AccessLogEntry is one line of the access log. Numbers are float64, and what
-// Envoy has no value for is nil.
+// An AccessLogEntry is one line of the access log. Numbers are float64. A field without
+// a value is nil.
 type AccessLogEntry map[string]any
 
-// AccessLog returns the lines written so far. Envoy writes them shortly after
-// the answer, so a test usually wants WaitAccessLog.
+// AccessLog returns the lines written so far. Envoy writes a line shortly after the
+// answer; WaitAccessLog waits for it.
 func (e *EnvoyServer) AccessLog() []AccessLogEntry {
 	var entries []AccessLogEntry
-	for line := range strings.Lines(e.process.stdout.String()) {
+	for line := range strings.Lines(e.process.Stdout()) {
 		var entry AccessLogEntry
 		if strings.HasSuffix(line, "\n") && json.Unmarshal([]byte(line), &entry) == nil {
 			entries = append(entries, entry)
@@ -328,10 +308,10 @@ func (e *EnvoyServer) AccessLog() []AccessLogEntry {
 	return entries
 }
 
-// WaitAccessLog waits for an entry that the condition is true for and returns it.
+// WaitAccessLog waits for an entry for which the condition is true and returns it.
 func (e *EnvoyServer) WaitAccessLog(is func(AccessLogEntry) bool) (AccessLogEntry, error) {
 	var found AccessLogEntry
-	err := e.process.until(func() error {
+	err := e.process.Until(func() error {
 		for _, entry := range e.AccessLog() {
 			if is(entry) {
 				found = entry
@@ -345,31 +325,23 @@ func (e *EnvoyServer) WaitAccessLog(is func(AccessLogEntry) bool) (AccessLogEntr
 
 // Output returns everything that Envoy has printed: the access log and then its
 // own messages.
-func (e *EnvoyServer) Output() string {
-	return e.process.stdout.String() + e.process.stderr.String()
-}
+func (e *EnvoyServer) Output() string { return e.process.Output() }
 
-// Stop ends Envoy and waits until it is gone. A second time is harmless.
+// Stop ends Envoy and waits until it has ended. A second time is harmless.
 func (e *EnvoyServer) Stop() {
 	e.client.CloseIdleConnections()
 	if e.process != nil {
-		e.process.kill()
+		e.process.Kill()
 	}
-	// What is left is a temporary file, which nobody misses.
-	_ = os.RemoveAll(e.dir)
 }
 
-// EnvoyAccepts fails the test if Envoy finds something wrong with a configuration
-// file, as it is. Nothing is bound or resolved for it.
+// EnvoyAccepts fails the test if Envoy finds a mistake in a configuration file. Envoy
+// binds no ports and resolves no names for that.
 func EnvoyAccepts(t testing.TB, file string) {
 	t.Helper()
-	binary, err := envoyBinary("")
-	if err != nil {
-		missing(t, "envoy", envoyHint)
-	}
-	out, err := exec.CommandContext(t.Context(), binary,
+	out, err := exec.CommandContext(t.Context(), envoyBinary(t, ""),
 		"--mode", "validate", "--disable-hot-restart", "--log-level", "warn", "-c", file).CombinedOutput()
 	if err != nil {
-		t.Errorf("servers: envoy does not accept %s: %v\n%s", file, err, out)
+		t.Errorf("edge: envoy does not accept %s: %v\n%s", file, err, out)
 	}
 }

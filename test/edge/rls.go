@@ -1,21 +1,26 @@
-package servers
+package edge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
-	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
@@ -34,15 +39,12 @@ const (
 	unixScheme = "unix://"
 )
 
-// rlsBinary builds rls once, unless a binary is named.
+// rlsBinary returns the path of rls, which it builds unless a binary is named.
 func rlsBinary(named string) (string, error) {
-	if named == "" {
-		named = os.Getenv(envRLS)
-	}
-	if named != "" {
+	if named = cmp.Or(named, os.Getenv(envRLS)); named != "" {
 		return exec.LookPath(named)
 	}
-	return rlsCommand.binary()
+	return process.Build("cmd/rls")
 }
 
 // RLSOptions say what to run. The zero value is rls with its built-in example
@@ -56,32 +58,30 @@ type RLSOptions struct {
 	// Env holds settings by the names of their environment variables. The
 	// listeners are on free ports of the loopback interface unless they are in it.
 	Env map[string]string
-	// TLS is whose certificates rls uses, and whom it trusts to sign those of its
-	// clients. Nil: no TLS.
-	TLS *Authority
-	// Way is how RLS lets others get to rls, where Env and TLS do not say it. Empty
-	// parts: what the environment variables SLIDEGATE_TEST_TRANSPORT and
-	// SLIDEGATE_TEST_LISTEN say.
+	// TLS has the certificate of rls, and signs the certificates of its clients.
+	// Nil: no TLS.
+	TLS *servers.Authority
+	// Way is how clients reach rls, unless Env and TLS say it. Empty parts: what the
+	// environment variables SLIDEGATE_TEST_TRANSPORT and SLIDEGATE_TEST_LISTEN say.
+	// StartRLS ignores it.
 	Way Way
 }
 
-// environ is the environment of a process with these options. Settings of the
-// test's own environment stay out.
+// environ returns the environment of a process with these options. It leaves out
+// settings of rls in the test's own environment.
 func (o RLSOptions) environ() []string {
 	env := map[string]string{
 		envGRPCAddress:            anyPort,
 		envHTTPAddress:            anyPort,
 		envAdminAddress:           anyPort,
 		envPrefix + "LOG_FORMAT":  "json",
-		envPrefix + "DRAIN_DELAY": "0s", // nobody waits for a test's proxies
+		envPrefix + "DRAIN_DELAY": "0s", // no load balancer has to notice the end
 	}
 	if o.TLS != nil {
 		env[envPrefix+"GRPC_TLS_CLIENT_CA_FILE"], env[envPrefix+"GRPC_TLS_CERT_FILE"], env[envPrefix+"GRPC_TLS_KEY_FILE"] = o.TLS.ServerFiles()
 	}
-	for name, value := range o.Env {
-		env[name] = value
-	}
-	all := withoutSettings(envPrefix)
+	maps.Copy(env, o.Env)
+	all := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envPrefix) })
 	for name, value := range env {
 		all = append(all, name+"="+value)
 	}
@@ -101,51 +101,64 @@ func (o RLSOptions) Command(ctx context.Context, args ...string) (*exec.Cmd, err
 }
 
 // An RLSServer is an rls process. Start, Stop and Kill must be called by one
-// goroutine; everything else is safe for concurrent use.
+// goroutine. All other methods are safe for concurrent use.
 type RLSServer struct {
 	options RLSOptions
 	dir     string
-	process *process
+	process *process.Process
 	bound   bound
 }
 
-// bound is what the first log line says of the listeners.
+// bound is the addresses in the first log line.
 type bound struct {
 	GRPC  []string `json:"grpc"`
 	HTTP  string   `json:"http"`
 	Admin string   `json:"admin"`
 }
 
-// RLS starts rls for the time of the test.
-func RLS(t testing.TB, o RLSOptions) *RLSServer {
+// RLS starts rls for the time of the test, and returns when rls serves.
+func RLS(t process.TB, o RLSOptions) *RLSServer {
 	t.Helper()
 	var (
 		s   *RLSServer
 		err error
 	)
-	for range startAttempts {
-		s, err = StartRLS(o.going(t))
-		// Another test may have been given the same port in the same moment.
+	for range process.Attempts {
+		s, err = newRLS(o.withWay(t))
+		// Another test may have got the same port at the same time.
 		if err == nil || !strings.Contains(err.Error(), "is in use") {
 			break
 		}
 	}
+	return s.live(t, err)
+}
+
+// StartRLS is RLS for a program that measures or shows something. The environment
+// does not change its transport or its addresses.
+func StartRLS(t process.TB, o RLSOptions) *RLSServer {
+	t.Helper()
+	s, err := newRLS(o)
+	return s.live(t, err)
+}
+
+// live ends the test on an error, and s with the test.
+func (s *RLSServer) live(t process.TB, err error) *RLSServer {
+	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("edge: rls: %v", err)
 	}
 	t.Cleanup(s.Close)
 	return s
 }
 
-// StartRLS starts rls and returns once it serves. Close ends it. It knows of no Way.
-func StartRLS(o RLSOptions) (*RLSServer, error) {
+func newRLS(o RLSOptions) (*RLSServer, error) {
 	dir, err := os.MkdirTemp("", "rls")
 	if err != nil {
 		return nil, err
 	}
-	env := make(map[string]string, len(o.Env)+2)
-	for name, value := range o.Env {
-		env[name] = value
+	env := maps.Clone(o.Env)
+	if env == nil {
+		env = make(map[string]string)
 	}
 	s := &RLSServer{options: o, dir: dir}
 	s.options.Env = env
@@ -178,30 +191,23 @@ func (s *RLSServer) RulesFile() string { return filepath.Join(s.dir, "rules.yaml
 // TiersFile is where the tiers are, if they were given as a text.
 func (s *RLSServer) TiersFile() string { return filepath.Join(s.dir, "tiers.yaml") }
 
-// WriteRules replaces the rules file as editors do: a new file is renamed over
-// the old one.
-func (s *RLSServer) WriteRules(text string) error { return replaceFile(s.RulesFile(), text) }
+// WriteRules replaces the rules file; see servers.ReplaceFile.
+func (s *RLSServer) WriteRules(text string) error { return servers.ReplaceFile(s.RulesFile(), text) }
 
 // WriteTiers replaces the tiers file in the same way.
-func (s *RLSServer) WriteTiers(text string) error { return replaceFile(s.TiersFile(), text) }
+func (s *RLSServer) WriteTiers(text string) error { return servers.ReplaceFile(s.TiersFile(), text) }
 
-func replaceFile(path, text string) error {
-	fresh := path + ".new"
-	return errors.Join(os.WriteFile(fresh, []byte(text), 0o600), os.Rename(fresh, path))
-}
-
-// Start starts a stopped rls again, on the same addresses, with the settings and
-// files that it had. Of an embedded store only a snapshot is left, if there
-// is one.
+// Start starts a stopped rls again, on the same addresses, with the same settings and
+// files. An embedded store has lost its data, except for a snapshot.
 func (s *RLSServer) Start() error {
 	cmd, err := s.options.Command(context.Background(), "serve")
 	if err != nil {
 		return err
 	}
-	if s.process, err = startProcess("rls", cmd); err != nil {
+	if s.process, err = process.Start("rls", cmd); err != nil {
 		return err
 	}
-	if err := s.process.until(s.serves); err != nil {
+	if err := s.process.Until(s.serves); err != nil {
 		return err
 	}
 	s.options.Env[envGRPCAddress] = strings.Join(s.bound.GRPC, ",")
@@ -210,18 +216,18 @@ func (s *RLSServer) Start() error {
 	return nil
 }
 
-// serves returns nil once rls has said where it listens and answers there.
+// serves returns nil once rls has logged its addresses and answers there.
 func (s *RLSServer) serves() error {
 	s.bound = bound{}
 	if !s.logged("starting", &s.bound) || len(s.bound.GRPC) == 0 {
-		return errors.New("it has not said where it listens")
+		return errors.New("it has not logged its addresses")
 	}
 	conn, err := s.Dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Timeout)
 	defer cancel()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	if err != nil {
@@ -246,8 +252,8 @@ func (s *RLSServer) logged(message string, v any) bool {
 	return false
 }
 
-// Dial returns a connection to the address of GRPC, with TLS and the certificate of
-// a client where rls wants that. It is made with the first call.
+// Dial returns a connection to the address of GRPC, with TLS and a client's
+// certificate if rls uses TLS. The first call connects.
 func (s *RLSServer) Dial(options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
 	if s.options.TLS != nil && !strings.HasPrefix(s.GRPC(), unixScheme) {
@@ -273,7 +279,7 @@ func (s *RLSServer) HTTP() string { return "http://" + s.bound.HTTP }
 func (s *RLSServer) Admin() string { return "http://" + s.bound.Admin }
 
 // Output returns everything that the process has printed since it was started.
-func (s *RLSServer) Output() string { return s.process.output() }
+func (s *RLSServer) Output() string { return s.process.Output() }
 
 // Logs returns the log lines since the process was started.
 func (s *RLSServer) Logs() []map[string]any {
@@ -288,14 +294,14 @@ func (s *RLSServer) Logs() []map[string]any {
 }
 
 // Exited is closed when the process has ended.
-func (s *RLSServer) Exited() <-chan struct{} { return s.process.exited }
+func (s *RLSServer) Exited() <-chan struct{} { return s.process.Exited() }
 
 // Signal sends a signal.
-func (s *RLSServer) Signal(sig os.Signal) error { return s.process.signal(sig) }
+func (s *RLSServer) Signal(sig os.Signal) error { return s.process.Signal(sig) }
 
 // Wait waits until the process ends and returns its exit code, or -1 and the
 // signal that ended it.
-func (s *RLSServer) Wait() (int, error) { return s.process.wait() }
+func (s *RLSServer) Wait() (int, error) { return s.process.Wait() }
 
 // Stop sends SIGTERM and waits until the process has ended; see Wait.
 func (s *RLSServer) Stop() (int, error) {
@@ -305,14 +311,14 @@ func (s *RLSServer) Stop() (int, error) {
 	return s.Wait()
 }
 
-// Kill ends the process without a word, and waits until it is gone.
-func (s *RLSServer) Kill() { s.process.kill() }
+// Kill ends the process by SIGKILL, and waits until it has ended.
+func (s *RLSServer) Kill() { s.process.Kill() }
 
 // Close ends the process and removes its files. A second time is harmless.
 func (s *RLSServer) Close() {
 	if s.process != nil {
-		s.process.kill()
+		s.process.Kill()
 	}
-	// What is left are temporary files, which nobody misses.
+	// If removing fails, temporary files are left.
 	_ = os.RemoveAll(s.dir)
 }

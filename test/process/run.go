@@ -1,4 +1,4 @@
-package servers
+package process
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// A TB is what a server needs of the test that it lives in. A testing.TB has all
-// of it, and Run gives one to a program.
+// A TB is what a helper needs of the test that it works for. Every testing.TB is
+// one, and Run makes one for a program.
 type TB interface {
 	Context() context.Context
 	Cleanup(func())
@@ -19,15 +19,15 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// Run lets a program use what takes a TB. It calls f and returns when f and all
-// cleanups are through. Fatalf and Skipf end f, as they end a test, and are the
-// error; like there they may only be called by the goroutine that f runs in. The
-// TB's context is a child of ctx and ends before the cleanups begin.
+// Run calls f with a TB and returns when f and all cleanups have ended. Fatalf and
+// Skipf end f, as they end a test, and are the error that Run returns. Only the
+// goroutine of f may call them. The TB's context is a child of ctx and ends before
+// the cleanups begin.
 func Run(ctx context.Context, f func(TB)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &program{ctx: ctx}
 	ended := make(chan struct{})
-	// A goroutine of its own is what Fatalf can end, whatever it has on its stack.
+	// Fatalf ends the goroutine of f, whatever functions f has called.
 	go func() {
 		defer close(ended)
 		defer p.clean()
@@ -68,16 +68,16 @@ func (p *program) clean() {
 	f := p.cleanups[last]
 	p.cleanups = p.cleanups[:last]
 	p.mu.Unlock()
-	defer p.clean() // even if this one ends in Fatalf
+	defer p.clean() // also if f ends in Fatalf
 	f()
 }
 
 func (p *program) TempDir() string {
-	dir, err := os.MkdirTemp("", "servers")
+	dir, err := os.MkdirTemp("", "program")
 	if err != nil {
-		p.Fatalf("servers: %w", err)
+		p.Fatalf("making a folder: %w", err)
 	}
-	// What is left if it fails are temporary files, which nobody misses.
+	// If removing fails, temporary files are left.
 	p.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
