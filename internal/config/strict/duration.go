@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// The units of [ParseDuration] that package time does not have.
 const (
 	Day  = 24 * time.Hour
 	Week = 7 * Day

@@ -83,6 +83,7 @@ func (r *Report) File(name string) {
 	}
 }
 
+// Add adds a problem, or counts it if there are [MaxProblems] already.
 func (r *Report) Add(p Problem) {
 	r.File(p.File)
 	if len(r.problems) >= MaxProblems {
@@ -92,6 +93,7 @@ func (r *Report) Add(p Problem) {
 	r.problems = append(r.problems, p)
 }
 
+// Addf adds a problem with a message in the format of fmt.
 func (r *Report) Addf(file string, line int, path, format string, args ...any) {
 	r.Add(Problem{File: file, Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
 }

@@ -202,6 +202,7 @@ func follow(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
+// IsNull reports whether a node has no value.
 func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
@@ -236,6 +237,7 @@ type Field[T any] struct {
 	Value T
 }
 
+// ReadLocated reads a node and keeps its place.
 func (f *Field[T]) ReadLocated(d *Decoder, n *yaml.Node, p *Path) {
 	f.Spot, f.Set = d.Spot(n, p), true
 	if target := follow(n); target != nil {
@@ -260,6 +262,7 @@ func (f *Field[T]) OrElse(other Spot) Spot {
 // Blankable is a text that may be blank: null is the empty text.
 type Blankable string
 
+// ReadNode reads a node.
 func (b *Blankable) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		*b = ""
@@ -271,12 +274,14 @@ func (b *Blankable) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 // Ordered is a mapping with any keys, in the order of the file.
 type Ordered[T any] []Entry[T]
 
+// An Entry is one pair of an [Ordered].
 type Entry[T any] struct {
 	Spot
 	Key   string
 	Value T
 }
 
+// ReadNode reads a node.
 func (o *Ordered[T]) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		return
@@ -297,6 +302,7 @@ type List struct {
 	Node *yaml.Node // nil: no list
 }
 
+// ReadNode reads a node.
 func (l *List) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		return

@@ -13,6 +13,7 @@ import (
 // too, and one without a value is false.
 type Truth bool
 
+// ReadNode reads a node.
 func (f *Truth) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	*f = false
 	if IsNull(n) {
