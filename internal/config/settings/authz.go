@@ -116,8 +116,8 @@ func (c *Credential) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// NewSecrets returns what digests API keys under a secret, as the settings say. The
-// scheme Basic holds a key only if authz.credentials names it.
+// NewSecrets returns the digests of API keys under a secret, as the settings say. The scheme
+// Basic holds a key only if authz.credentials names it.
 func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
 	secrets := tier.NewSecrets(s.Secrets.Entries, secret.Reveal())
 	if slices.ContainsFunc(s.Authz.Credentials, func(c Credential) bool { return c.Kind == CredentialBasic }) {
@@ -158,14 +158,13 @@ func (h *LabelHeader) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// fixedHeaders belong to the connection or to the message, and nobody else sets
-// them.
+// fixedHeaders belong to the connection or to the message. No setting may name them.
 var fixedHeaders = []string{
 	"connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
 	"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
-// checkHeader says what is wrong with the name of a header in lower case.
+// checkHeader returns what is wrong with the name of a header in lower case.
 func checkHeader(name string) string {
 	switch {
 	case len(name) > maxCredentialName || !httpguts.ValidHeaderFieldName(name):
@@ -176,15 +175,15 @@ func checkHeader(name string) string {
 	return ""
 }
 
-// takenHeaders are what proxies say about a request, and what an answer over HTTP
-// says besides the subject. A star stands for whatever comes behind.
+// takenHeaders are headers that proxies put on a request, and headers of answers over HTTP. A
+// star stands for any rest of the name.
 var takenHeaders = []string{
 	"cache-control", "content-*", "forwarded", "ratelimit*", "retry-after", "www-authenticate", "x-authz-status", "x-envoy-*", "x-forwarded-*",
 	"x-original-*", "x-ratelimit*",
 }
 
-// checkUpstreamHeader says what is wrong with the name of a header that tells the
-// upstream who calls.
+// checkUpstreamHeader returns what is wrong with the name of a header with the subject, its
+// tier or a label for the upstream.
 func checkUpstreamHeader(name string) string {
 	if problem := checkHeader(name); problem != "" {
 		return problem

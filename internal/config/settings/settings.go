@@ -17,10 +17,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Settings say how the service runs. The zero value is not usable; [Default] and
-// [LoadSettings] make one, and only the latter checks it. It is a plain value:
-// safe for concurrent use as long as nobody writes to it, and safe to print,
-// since what is secret in it hides itself.
+// Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
+// settings, and Load checks them. They are safe for concurrent reading, and safe to print,
+// since secrets in them hide themselves.
 type Settings struct {
 	GRPC     GRPC     `yaml:"grpc"`
 	HTTP     HTTP     `yaml:"http"`
@@ -38,7 +37,7 @@ type Settings struct {
 	Log      Log      `yaml:"log"`
 }
 
-// GRPC is the listener that Envoy calls.
+// GRPC is the listener for Envoy.
 type GRPC struct {
 	Address              []Address     `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
@@ -78,7 +77,7 @@ type Admin struct {
 	Hosts   []string `yaml:"hosts" doc:"host names that requests to admin.address may have in Host, separated by commas: name the one that Prometheus scrapes; IP addresses and localhost need no entry"`
 }
 
-// Rules says where the rules are and how they are meant as a whole.
+// Rules says where the rules are, and what applies to all of them.
 type Rules struct {
 	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml in it and below; empty: the built-in example"`
 	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may stand in several files, whose descriptors are joined; otherwise that is refused"`
@@ -152,7 +151,7 @@ const (
 	StyleXRateLimitEpoch = "x-ratelimit-epoch"
 )
 
-// Headers says what is put on answers.
+// Headers says which headers are on answers.
 type Headers struct {
 	Styles []string `yaml:"styles" doc:"headers on answers, any of: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-Limit, -Remaining, -Reset), x-ratelimit (X-RateLimit-*, reset in seconds), x-ratelimit-epoch (the same, reset as a Unix time); Retry-After is on every denial"`
 }
@@ -190,8 +189,8 @@ type Log struct {
 	Format string `yaml:"format" doc:"json or console"`
 }
 
-// Default returns the settings of a service that was told nothing: memory store
-// and built-in rules. It is the only place that knows defaults.
+// Default returns the settings without a file and without variables: memory store and
+// built-in rules. It is the only place that knows defaults.
 func Default() Settings {
 	return Settings{
 		GRPC: GRPC{
@@ -246,7 +245,7 @@ const EnvPrefix = "SLIDEGATE_"
 // environment is the File of a problem with an environment variable.
 const environment = "environment"
 
-// EnvConfig names the settings file. The command reads it, not [LoadSettings].
+// EnvConfig names the settings file. The command reads it, not [Load].
 const EnvConfig = EnvPrefix + "CONFIG"
 
 // A Setting describes one setting for documentation.
@@ -307,15 +306,17 @@ const (
 	maxSecretFile   = 64 << 10
 )
 
-// Load returns the defaults, overridden by the file at path unless path
-// is empty, overridden by the environment (as [os.Environ] returns it). The error
-// is [Problems]: everything that is wrong with either; the settings are then what
-// could be read, good for nothing but finding more problems with [Load]. It reads
-// secrets.key_file into Secrets.Key.
+// Load returns the defaults, overridden by the file at path unless path is empty, overridden
+// by the environment (as [os.Environ] returns it). It reads secrets.key_file into
+// Secrets.Key.
 //
-// A variable that begins with [EnvPrefix] and is no setting is a problem, but for
-// [EnvConfig] and for those that Kubernetes sets in every pod of a namespace
-// that has a service named slidegate.
+// The error is [strict.Problems]: everything that is wrong with either. On error, the settings
+// are those that could be read. Use them only to find more problems in the files of rules and
+// tiers.
+//
+// A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
+// [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
+// service named slidegate.
 func Load(path string, environ []string) (Settings, error) {
 	if path == "" {
 		return Parse("", nil, environ)
@@ -329,7 +330,7 @@ func Load(path string, environ []string) (Settings, error) {
 	return Parse(path, data, environ)
 }
 
-// Parse is [LoadSettings] for the content of a settings file. Problems call the
+// Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
 func Parse(name string, data []byte, environ []string) (Settings, error) {
 	r := new(strict.Report)
@@ -388,8 +389,8 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 	}
 }
 
-// kubernetes matches what Kubernetes sets for a service whose name begins with
-// slidegate. The ports of it hold URLs, which tells them from a mistyped setting.
+// kubernetes matches the variables that Kubernetes sets for a service whose name begins with
+// slidegate. Its ports hold URLs, which distinguishes them from a mistyped setting.
 var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 func (l *settingsLoader) readEnviron(environ []string) {
@@ -418,7 +419,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 		l.places[t.path] = place{file: environment, path: name}
 		if err := strict.SetText(t.value, text); err != nil {
 			l.report.Addf(environment, 0, name, "%s", err)
-			// Not judged a second time.
+			// The value is not checked a second time.
 			delete(l.places, t.path)
 			if l.bad == nil {
 				l.bad = make(map[string]bool)
@@ -428,8 +429,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 	}
 }
 
-// problem reports what is wrong with the value of a setting, at the place where
-// it was given.
+// problem reports a problem with the value of a setting, at the place that sets it.
 func (l *settingsLoader) problem(path, format string, args ...any) {
 	if l.bad[path] {
 		return
@@ -441,8 +441,7 @@ func (l *settingsLoader) problem(path, format string, args ...any) {
 	l.report.Addf(at.file, at.line, at.path, format, args...)
 }
 
-// given returns the first of some settings that is not at its default, else the
-// last.
+// given returns the first of some settings that is set, or else the last.
 func (l *settingsLoader) given(paths ...string) string {
 	for _, p := range paths {
 		if _, ok := l.places[p]; ok {
@@ -477,7 +476,7 @@ func (l *settingsLoader) zeroOrBetween(path string, got, least, most time.Durati
 	}
 }
 
-// Bounds of settings. They are wide: they catch a wrong unit, not a bold choice.
+// Bounds of settings. They are wide: they catch a wrong unit, and allow unusual values.
 const (
 	minMessageBytes = 1 << 10  // a request with a few descriptors
 	maxMessageBytes = 64 << 20 // held in memory for every call in flight
@@ -575,8 +574,8 @@ func (l *settingsLoader) listeners() {
 	}
 }
 
-// hosts checks a list of host names and puts them into the form in which they are
-// compared: lower case, without a dot at the end.
+// hosts checks a list of host names and puts them into the form for comparisons: lower case,
+// without a dot at the end.
 func (l *settingsLoader) hosts(path string, names []string) {
 	for i, name := range names {
 		host := strings.ToLower(strings.TrimSuffix(name, "."))
@@ -592,12 +591,12 @@ func (l *settingsLoader) hosts(path string, names []string) {
 	}
 }
 
-// hostName matches the name of a host in lower case. Compose and Kubernetes allow
-// underscores, DNS does not.
+// hostName matches the name of a host in lower case. Compose and Kubernetes allow underscores,
+// which DNS does not.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
-// takenBy reports whether one of others is this very address. Port 0 is never
-// taken: every listener that asks for it gets a port of its own.
+// takenBy reports whether one of others is the same address. Port 0 is never taken: every
+// listener with it gets its own port.
 func takenBy(others []Address, address Address) bool {
 	return slices.Contains(others, address) && !strings.HasSuffix(string(address), ":0")
 }
@@ -608,7 +607,7 @@ func (l *settingsLoader) styles() {
 	}
 }
 
-// CheckStyles says what is wrong with a list of header styles.
+// CheckStyles returns what is wrong with a list of header styles.
 func CheckStyles(styles []string) (messages []string) {
 	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
 	for i, s := range styles {
@@ -692,8 +691,8 @@ var (
 	_ encoding.TextUnmarshaler = (*FileMode)(nil)
 )
 
-// WatchPaths returns the files and directories whose change makes another
-// generation of rules and tiers. It is empty where everything is built in.
+// WatchPaths returns the files and directories whose change makes another generation of rules
+// and tiers. It is empty if all of them are built in.
 func (s Settings) WatchPaths() []string {
 	var paths []string
 	if s.Rules.Path != "" {

@@ -23,13 +23,13 @@ const (
 	TiersOverHTTP   = "http"
 )
 
-// What becomes of API keys that the tiers do not know.
+// The values of tiers.unknown_key, for API keys without a subject.
 const (
 	UnknownKeyShared = "shared"
 	UnknownKeyEach   = "each"
 )
 
-// What becomes of API keys while the source of tiers cannot say whose they are.
+// The values of tiers.on_error, for API keys while the source of tiers does not answer.
 const (
 	OnErrorDefaultTier = "default_tier"
 	OnErrorDeny        = "deny"
@@ -52,7 +52,7 @@ type Tiers struct {
 	HTTP             TiersHTTP     `yaml:"http"`
 }
 
-// TiersCache bounds what is remembered of a source's answers.
+// TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
 	Subjects   int           `yaml:"subjects" doc:"API keys with a subject that are remembered"`
 	Unknown    int           `yaml:"unknown" doc:"API keys without a subject that are remembered"`
@@ -67,7 +67,7 @@ type TiersBreaker struct {
 	Retry    time.Duration `yaml:"retry" doc:"after which time it is then asked again"`
 }
 
-// TiersRedis is the Redis in which subjects live. It need not be that of the store.
+// TiersRedis is the Redis with the subjects. It may be another than that of the store.
 type TiersRedis struct {
 	URL                  RedisURL      `yaml:"url" doc:"where Redis is, in the forms of store.redis.url"`
 	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
@@ -83,7 +83,7 @@ type TiersRedis struct {
 	Channel              string        `yaml:"channel" doc:"the channel on which changes are published; empty: changes are seen when cache.ttl ends"`
 }
 
-// Connection returns what connecting takes, in the form that the store's Redis has.
+// Connection returns the settings of the connection, in the form of the store's Redis.
 func (r TiersRedis) Connection() Redis {
 	return Redis{
 		URL:                  r.URL,
@@ -100,7 +100,7 @@ func (r TiersRedis) Connection() Redis {
 	}
 }
 
-// TiersPostgres is the PostgreSQL in which subjects live.
+// TiersPostgres is the PostgreSQL with the subjects.
 type TiersPostgres struct {
 	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket; user:password@ unless the settings below say it"`
 	Password     Secret      `yaml:"password" doc:"password of the user"`
@@ -119,8 +119,7 @@ const (
 	TLSVerifyFull = "verify-full"
 )
 
-// PostgresTLS says whether connections to PostgreSQL have TLS, which its URLs do
-// not tell, and whom they trust.
+// PostgresTLS says whether connections to PostgreSQL have TLS, and which servers they trust.
 type PostgresTLS struct {
 	Mode       string `yaml:"mode" doc:"disable, require (encrypted, but anybody may be the server) or verify-full; empty: verify-full, but disable for a unix socket and for this machine"`
 	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's"`
@@ -163,7 +162,7 @@ func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
 	return c, nil
 }
 
-// How the HTTP source is asked.
+// The values of tiers.http.method and tiers.http.send.
 const (
 	MethodGet  = "get"
 	MethodPost = "post"
@@ -210,7 +209,7 @@ func defaultTiers() Tiers {
 	}
 }
 
-// Asks reports whether subjects live outside of this process and are asked for.
+// Asks reports whether this process asks a source outside of it for subjects.
 func (t Tiers) Asks() bool {
 	return t.Source == TiersInRedis || t.Source == TiersInPostgres || t.Source == TiersOverHTTP
 }
@@ -284,14 +283,14 @@ func (l *settingsLoader) trustedEntry(t *Tiers) {
 	}
 }
 
-// channel checks the name of a channel. Empty: there is none.
+// channel checks the name of a channel. Empty: no channel.
 func (l *settingsLoader) channel(path, name string, most int) {
 	if len(name) > most || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		l.problem(path, "%s: at most %d printable ASCII characters, without spaces", strict.Quote(name), most)
 	}
 }
 
-// postgres checks everything about PostgreSQL that can be checked without it.
+// postgres checks the settings of PostgreSQL without asking it.
 func (l *settingsLoader) postgres(p *TiersPostgres) {
 	err := p.URL.read()
 	if err != nil {
@@ -385,21 +384,20 @@ func (p *PostgresURL) read() error {
 	return nil
 }
 
-// postgresOptions are what clients of PostgreSQL read from URLs and has its place
-// among our settings. All others are left to the client.
+// postgresOptions are options of URLs that have a setting. The client reads all others.
 var postgresOptions = []struct{ prefix, setting string }{
 	{"pass", "tiers.postgres.password_file"},
 	{"pool_", "tiers.postgres.pool_size"},
 	{"ssl", "tiers.postgres.tls"},
 }
 
-// isLoopback reports whether a host is this machine by its very name.
+// isLoopback reports whether the name of a host stands for this machine.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// overHTTP checks everything about the HTTP source that can be checked without it.
+// overHTTP checks the settings of the HTTP source without asking it.
 func (l *settingsLoader) overHTTP(h *TiersHTTP) {
 	l.oneOf("tiers.http.method", h.Method, MethodGet, MethodPost)
 	l.oneOf("tiers.http.send", h.Send, SendDigest, SendKey)
