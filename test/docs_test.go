@@ -104,9 +104,9 @@ func TestTLSSnippet(t *testing.T) {
 	}
 }
 
-// TestConfigureExamples loads every YAML example of docs/configure.md: as rules, as
-// tiers or as settings. TestTLSSnippet has the one for Envoy.
-func TestConfigureExamples(t *testing.T) {
+// TestExamples loads the YAML examples of these pages: as rules, as tiers or as
+// settings. TestTLSSnippet checks the one for Envoy.
+func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -128,12 +128,16 @@ func TestConfigureExamples(t *testing.T) {
 	for _, name := range []string{"redis-password", "sentinel-password", "postgres-password", "secret-new", "secret-old"} {
 		put(name, "the secret of "+name)
 	}
+	var text string
+	for _, page := range []string{"docs/configure.md", "docs/tiers.md", "docs/transport.md", "docs/operate.md"} {
+		text += read(t, page)
+	}
 	count := make(map[string]int)
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/configure.md"), -1) {
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		s, kind, err := config.Default(), "settings", error(nil)
 		switch text := files.Replace(m[1]); {
-		case strings.HasPrefix(text, "transport_socket:"):
-			continue
+		case strings.HasPrefix(text, "transport_socket:"), strings.HasPrefix(text, "groups:"), strings.HasPrefix(text, " "):
+			continue // for Envoy, for Prometheus, or part of an example
 		case strings.HasPrefix(text, "domain:"):
 			kind, s.Rules.Path = "rules", put("rules.yaml", text)
 			_, err = config.Load(s)
