@@ -118,7 +118,7 @@ func TestExamples(t *testing.T) {
 	authority := servers.NewAuthority(t)
 	ca, cert, key := authority.ClientFiles()
 	_, serverCert, serverKey := authority.ServerFiles()
-	// The directory last: it holds the files that need no content of a kind.
+	// The replacer tries the names in order, so the directories come last.
 	files := strings.NewReplacer(
 		"/etc/slidegate/ca.pem", ca,
 		"/etc/slidegate/client.pem", cert, "/etc/slidegate/client-key.pem", key,
@@ -135,17 +135,17 @@ func TestExamples(t *testing.T) {
 	count := make(map[string]int)
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		s, kind, err := config.Default(), "settings", error(nil)
-		switch text := files.Replace(m[1]); {
-		case strings.HasPrefix(text, "transport_socket:"), strings.HasPrefix(text, "groups:"), strings.HasPrefix(text, " "):
+		switch example := files.Replace(m[1]); {
+		case strings.HasPrefix(example, "transport_socket:"), strings.HasPrefix(example, "groups:"), strings.HasPrefix(example, " "):
 			continue // for Envoy, for Prometheus, or part of an example
-		case strings.HasPrefix(text, "domain:"):
-			kind, s.Rules.Path = "rules", put("rules.yaml", text)
+		case strings.HasPrefix(example, "domain:"):
+			kind, s.Rules.Path = "rules", put("rules.yaml", example)
 			_, err = config.Load(s)
-		case strings.HasPrefix(text, "tiers: ["):
-			kind, s.Tiers.Path = "tiers", put("tiers.yaml", text)
+		case strings.HasPrefix(example, "tiers: ["):
+			kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
 			_, err = config.Load(s)
 		default:
-			_, err = config.LoadSettings(put("settings.yaml", text), nil)
+			_, err = config.LoadSettings(put("settings.yaml", example), nil)
 		}
 		if err != nil {
 			t.Errorf("%s\n%s", m[1], err)
