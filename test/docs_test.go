@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -36,7 +38,7 @@ func TestSettingsTable(t *testing.T) {
 	)
 	var table strings.Builder
 	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
-	for _, s := range config.Describe() {
+	for _, s := range settings.Describe() {
 		if s.Default != "" {
 			s.Default = "`" + s.Default + "`"
 		}
@@ -130,7 +132,7 @@ func TestConfigureExamples(t *testing.T) {
 	}
 	count := make(map[string]int)
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/configure.md"), -1) {
-		s, kind, err := config.Default(), "settings", error(nil)
+		s, kind, err := settings.Default(), "settings", error(nil)
 		switch text := files.Replace(m[1]); {
 		case strings.HasPrefix(text, "transport_socket:"):
 			continue
@@ -141,7 +143,7 @@ func TestConfigureExamples(t *testing.T) {
 			kind, s.Tiers.Path = "tiers", put("tiers.yaml", text)
 			_, err = config.Load(s)
 		default:
-			_, err = config.LoadSettings(put("settings.yaml", text), nil)
+			_, err = settings.Load(put("settings.yaml", text), nil)
 		}
 		if err != nil {
 			t.Errorf("%s\n%s", m[1], err)
