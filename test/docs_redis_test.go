@@ -14,8 +14,8 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestRedisUserOfTheDocs runs the store as the user that docs/operate.md makes:
-// its rights must be enough, and none more than what the scripts call.
+// TestRedisUserOfTheDocs runs the store as the Redis user of docs/operate.md. The user
+// must have exactly the rights that the scripts need.
 func TestRedisUserOfTheDocs(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^ACL SETUSER rls .*$`).FindString(read(t, "docs/operate.md"))
 	if line == "" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -27,7 +28,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestSettingsTable holds the table of docs/configure.md to the code.
+// TestSettingsTable compares the table of docs/configure.md with the code.
 func TestSettingsTable(t *testing.T) {
 	const (
 		page  = "docs/configure.md"
@@ -36,7 +37,7 @@ func TestSettingsTable(t *testing.T) {
 	)
 	var table strings.Builder
 	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
-	for _, s := range config.Describe() {
+	for _, s := range settings.Describe() {
 		if s.Default != "" {
 			s.Default = "`" + s.Default + "`"
 		}
@@ -59,7 +60,7 @@ func TestSettingsTable(t *testing.T) {
 	}
 }
 
-// TestGatewaySnippets holds the configurations in docs/authorization.md to those
+// TestGatewaySnippets compares the configurations in docs/authorization.md with those
 // that TestNginxAsks and TestCaddyAsks run.
 func TestGatewaySnippets(t *testing.T) {
 	const page = "docs/authorization.md"
@@ -82,8 +83,8 @@ func TestGatewaySnippets(t *testing.T) {
 	}
 }
 
-// TestTLSSnippet holds what docs/configure.md shows of Envoy's side of TLS to the
-// file that TestEnvoyOverTLS runs.
+// TestTLSSnippet compares Envoy's TLS configuration in docs/configure.md with the file
+// that TestEnvoyOverTLS runs.
 func TestTLSSnippet(t *testing.T) {
 	const page, begin, end = "docs/configure.md", "transport_socket:\n", "circuit_breakers:\n"
 	_, rest, ok := strings.Cut(read(t, page), "```yaml\n"+begin)
@@ -134,7 +135,7 @@ func TestExamples(t *testing.T) {
 	}
 	count := make(map[string]int)
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		s, kind, err := config.Default(), "settings", error(nil)
+		s, kind, err := settings.Default(), "settings", error(nil)
 		switch example := files.Replace(m[1]); {
 		case strings.HasPrefix(example, "transport_socket:"), strings.HasPrefix(example, "groups:"), strings.HasPrefix(example, " "):
 			continue // for Envoy, for Prometheus, or part of an example
@@ -145,7 +146,7 @@ func TestExamples(t *testing.T) {
 			kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
 			_, err = config.Load(s)
 		default:
-			_, err = config.LoadSettings(put("settings.yaml", example), nil)
+			_, err = settings.Load(put("settings.yaml", example), nil)
 		}
 		if err != nil {
 			t.Errorf("%s\n%s", m[1], err)
@@ -308,8 +309,8 @@ func TestThreats(t *testing.T) {
 	}
 }
 
-// TestDependencies holds docs/dependencies.md to go.mod, and to what that of
-// test/transport has beyond it.
+// TestDependencies compares docs/dependencies.md with go.mod, and with the further
+// dependencies of test/transport.
 func TestDependencies(t *testing.T) {
 	var required []string
 	for _, file := range []string{"go.mod", "test/transport/go.mod"} {

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // problem is the body of a denial.
@@ -61,7 +61,7 @@ descriptors:
     rate_limit: {name: per-address, window: 1d, requests: 50000}
 `
 
-// logged is what the access log says of a decision.
+// logged is the entry of the access log about a decision.
 type logged struct {
 	Status              float64
 	Flags, Details      string
@@ -70,8 +70,8 @@ type logged struct {
 	HasRetryAfter       bool
 }
 
-// TestEveryValueOfAnAnswer compares all that a client and the access log see of
-// an allowed request, the last allowed one, and a denied one.
+// TestEveryValueOfAnAnswer compares everything that a client and the access log get
+// from an allowed request, the last allowed one, and a denied one.
 func TestEveryValueOfAnAnswer(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		s := setup{rules: twoLimits, tiers: tiersOf("free"), env: settings}.start(t)
@@ -131,7 +131,7 @@ func TestEveryValueOfAnAnswer(t *testing.T) {
 			}
 			reset := almostAnHour(tt.name+": t", rest)
 
-			entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == tt.path })
+			entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == tt.path })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,8 +178,8 @@ func TestEveryValueOfAnAnswer(t *testing.T) {
 	})
 }
 
-// TestHeaderStyles compares the header fields of each style on an allowed and on
-// a denied request. The store has no part in them.
+// TestHeaderStyles compares the header fields of each style on an allowed and on a
+// denied request. The store does not change them.
 func TestHeaderStyles(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -231,8 +231,8 @@ func TestHeaderStyles(t *testing.T) {
 	}
 }
 
-// masked replaces a number at the end of a value that is a true time: TIME for
-// what is almost an hour of seconds, EPOCH for a Unix time near end.
+// masked replaces a right time at the end of a value: by TIME for almost an hour in
+// seconds, by EPOCH for a Unix time near end.
 func masked(value string, end time.Time) string {
 	digits := strings.TrimLeft(value[strings.LastIndex(value, "=")+1:], " ")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -303,10 +303,10 @@ func TestALimitedGRPCCall(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", name, got, want)
 			}
 		}
-		entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["flags"] == "RL" })
+		entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["flags"] == "RL" })
 		if err != nil || entry["grpc_status"] != 8.0 {
 			t.Errorf("access log: got grpc_status %v, %v, want 8", entry["grpc_status"], err)
 		}
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }

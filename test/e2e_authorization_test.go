@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // Settings of rls that authorization needs.
@@ -79,10 +79,10 @@ descriptors:
 
 func customersWith(tier string) string { return strings.ReplaceAll(customers, "TIER", tier) }
 
-// trusting has rls believe the tier that it says itself.
-var trusting = map[string]string{envTrustedEntry: "tier"}
+// trustOwnTier makes rls believe the tier in its own first answer.
+var trustOwnTier = map[string]string{envTrustedEntry: "tier"}
 
-// with returns settings with some more.
+// with returns the settings in both maps.
 func with(settings, more map[string]string) map[string]string {
 	all := maps.Clone(settings)
 	if all == nil {
@@ -104,7 +104,7 @@ func eachWay(t *testing.T, f func(t *testing.T, config string)) {
 	}
 }
 
-// refusal is the body of a denial that has nothing to do with limits.
+// The bodies of denials by authorization.
 const (
 	refused    = `{"type":"about:blank","title":"Unauthorized","status":401,"detail":"`
 	noKey      = refused + `This request needs an API key.","reason":"missing"}`
@@ -113,18 +113,19 @@ const (
 	disabled   = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"The subject of this API key is disabled.","reason":"disabled"}`
 )
 
-// challenges of the default credentials, and of a key that was not good.
+// The challenges for the default credentials, and for a bad key.
 var (
 	challenges    = []string{`ApiKey realm="api"`, `Bearer realm="api"`}
 	badChallenges = []string{`ApiKey realm="api"`, `Bearer realm="api", error="invalid_token"`}
 )
 
-// TestWhoMayPass sends good keys, bad ones and none, in every form.
+// TestWhoMayPass sends requests with good keys, bad keys and without a key, in every
+// form.
 func TestWhoMayPass(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
 		s := setup{
 			rules: authorized, tiers: customersWith("starter"), config: config,
-			env: with(trusting, map[string]string{envLogLevel: "debug"}),
+			env: with(trustOwnTier, map[string]string{envLogLevel: "debug"}),
 		}.start(t)
 		for _, tt := range []struct {
 			name, path      string
@@ -196,12 +197,12 @@ func TestWhoMayPass(t *testing.T) {
 				t.Errorf("Envoy's counter %s: got %d, want %d", name, n, want)
 			}
 		}
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestOnlyRlsSaysWhoCalls sends headers that only rls may set, with Envoy's own
-// defence and without.
+// TestOnlyRlsSaysWhoCalls sends headers that only rls may set, with and without
+// Envoy's own defence.
 func TestOnlyRlsSaysWhoCalls(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]string{
@@ -213,7 +214,7 @@ func TestOnlyRlsSaysWhoCalls(t *testing.T) {
 			t.Parallel()
 			s := setup{
 				rules: authorized, tiers: customersWith("starter"), config: authorizationConfig, change: change,
-				env: with(trusting, map[string]string{envLabelHeaders: "x-region=region"}),
+				env: with(trustOwnTier, map[string]string{envLabelHeaders: "x-region=region"}),
 			}.start(t)
 			spoofed := []string{"x-tier: pro", "X-Tier: starter", "x-subject-id: bigco", "X-Subject-Id: zeta", "x-consumer-id: bigco", "x-region: moon", "x-region: mars"}
 			for _, tt := range []struct {
@@ -235,12 +236,12 @@ func TestOnlyRlsSaysWhoCalls(t *testing.T) {
 					}
 				}
 			}
-			// acme is of the tier starter whatever was sent, and nobody else was charged.
+			// acme has the tier starter whatever was sent, and no other subject was charged.
 			want := []uint32{5, 0, 6}
 			if diff := cmp.Diff(want, append(s.peekAs("starter", "subject=acme", "subject=zeta"), s.peekAs("starter", "subject=bigco")...)); diff != "" {
 				t.Errorf("remaining of acme, zeta and bigco (-want +got):\n%s", diff)
 			}
-			s.mustHaveDecided()
+			s.wantAllDecided()
 		})
 	}
 }
@@ -251,13 +252,13 @@ func (s *stack) peekAs(tier string, descriptors ...string) []uint32 {
 	return s.peek(append(descriptors, "tier="+tier)...)[:len(descriptors)]
 }
 
-// TestCredentialsStayHere has credentials in every place, and takes them off the
-// request.
+// TestCredentialsStayHere sends credentials in every place. The application must not
+// get them.
 func TestCredentialsStayHere(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
 		s := setup{
 			rules: authorized, tiers: customersWith("starter"), config: config,
-			env: with(trusting, map[string]string{
+			env: with(trustOwnTier, map[string]string{
 				envCredentials:      "header:x-api-key,bearer,basic,apikey,query:api_key,cookie:session",
 				envRemoveCredential: "true",
 			}),
@@ -309,14 +310,14 @@ func TestCredentialsStayHere(t *testing.T) {
 				t.Errorf("%q: got %d %s, want 401 malformed", request, got.status, got.body)
 			}
 		}
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestLimitsBySubject has limits by what Envoy learned in the first question.
+// TestLimitsBySubject has limits by the subject that Envoy got from authorization.
 func TestLimitsBySubject(t *testing.T) {
 	t.Parallel()
-	s := setup{rules: authorized, tiers: customersWith("starter"), config: authorizationConfig, env: trusting}.start(t)
+	s := setup{rules: authorized, tiers: customersWith("starter"), config: authorizationConfig, env: trustOwnTier}.start(t)
 	c := s.from("127.0.0.1")
 
 	// The starter's limit of 6, over both keys of acme.
@@ -328,7 +329,7 @@ func TestLimitsBySubject(t *testing.T) {
 			t.Errorf("%s after 6 of 6: got %d by %+v, want 429 by the limit of 6 of per-subject", key, got.status, p)
 		}
 	}
-	entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == "/denied" })
+	entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == "/denied" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,19 +353,19 @@ func TestLimitsBySubject(t *testing.T) {
 		s.from(address).want(200, 2, "/login")
 		s.from(address).want(429, 1, "/login")
 	}
-	// 7 of starters have passed, 7 of others: 3 by a key, 4 by nobody; 10 from here.
+	// 7 requests of starters have passed, and 7 others: 3 with a key, 4 without; 10 from here.
 	left := s.peek("tier=starter", "tier=free", "remote_address=127.0.0.1", "remote_address=127.0.0.2")
 	if diff := cmp.Diff([]uint32{49993, 49993, 49990, 49998}, left); diff != "" {
 		t.Errorf("remaining of starters, of others and of two addresses (-want +got):\n%s", diff)
 	}
-	s.mustHaveDecided()
+	s.wantAllDecided()
 }
 
 // TestATierChangeReachesBothQuestions moves a subject up and down, and then takes
 // a key away.
 func TestATierChangeReachesBothQuestions(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
-		s := setup{rules: authorized, tiers: customersWith("free"), config: config, env: trusting}.start(t)
+		s := setup{rules: authorized, tiers: customersWith("free"), config: config, env: trustOwnTier}.start(t)
 		c := s.from("127.0.0.1")
 		rewrite := func(tiers string) {
 			t.Helper()
@@ -392,17 +393,17 @@ func TestATierChangeReachesBothQuestions(t *testing.T) {
 		rewrite(strings.ReplaceAll(customersWith("free"), "      - plain: acme-old-key\n", ""))
 		c.want(401, 1, "/", "x-api-key", "acme-old-key")
 		c.want(429, 1, "/", "x-api-key", "acme-new-key")
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestOneHopAnswersAlike asks one rls in one question and in the way of
-// ratelimit.yaml, and compares all that a client gets.
+// TestOneHopAnswersAlike sends requests through one hop and through ratelimit.yaml to
+// one rls, and compares everything that a client gets.
 func TestOneHopAnswersAlike(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		two := setup{rules: authorized, tiers: customersWith("starter"), env: settings}.start(t)
 		one := &stack{t: t, app: two.app, rls: two.rls}
-		setup{config: oneHopConfig}.front(one)
+		setup{config: oneHopConfig}.startEnvoy(one)
 
 		// names of what the client gets, with values that do not depend on time.
 		alike := func(a answer, without ...string) map[string][]string {
@@ -445,7 +446,7 @@ func TestOneHopAnswersAlike(t *testing.T) {
 		one.get("/log", "x-api-key", "acme-old-key")
 		two.get("/log", "x-api-key", "acme-old-key")
 		logged := func(s *stack) map[string]any {
-			entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == "/log" })
+			entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == "/log" })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -459,11 +460,11 @@ func TestOneHopAnswersAlike(t *testing.T) {
 		if diff := cmp.Diff(want, logged(one)); diff != "" {
 			t.Errorf("access log, in two questions (-) and in one (+):\n%s", diff)
 		}
-		two.mustHaveDecided()
+		two.wantAllDecided()
 	})
 }
 
-// TestADeniedGRPCCall has gRPC clients that authorization denies.
+// TestADeniedGRPCCall has gRPC clients whose calls authorization denies.
 func TestADeniedGRPCCall(t *testing.T) {
 	t.Parallel()
 	s := setup{rules: authorized, tiers: customersWith("starter"), config: oneHopConfig}.start(t)
@@ -496,7 +497,7 @@ func TestADeniedGRPCCall(t *testing.T) {
 	}
 }
 
-// TestWithoutRlsNobodyPasses kills rls, with each of Envoy's failure modes.
+// TestWithoutRlsNobodyPasses kills rls, in each of Envoy's failure modes.
 func TestWithoutRlsNobodyPasses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -507,7 +508,7 @@ func TestWithoutRlsNobodyPasses(t *testing.T) {
 			t.Run(config+" "+tt.mode, func(t *testing.T) {
 				t.Parallel()
 				s := setup{
-					rules: authorized, tiers: customersWith("free"), config: config, env: trusting,
+					rules: authorized, tiers: customersWith("free"), config: config, env: trustOwnTier,
 					change: map[string]string{"failure_mode_allow: false": "failure_mode_allow: " + tt.mode},
 				}.start(t)
 				c := s.from("127.0.0.1")
@@ -537,7 +538,7 @@ func TestWithoutRlsNobodyPasses(t *testing.T) {
 	}
 }
 
-// TestTheAddressByAHeader has rls take the address from the headers that Envoy
+// TestTheAddressByAHeader makes rls read the address from the headers that Envoy
 // writes, at the edge and behind another proxy.
 func TestTheAddressByAHeader(t *testing.T) {
 	t.Parallel()
@@ -574,11 +575,10 @@ func TestTheAddressByAHeader(t *testing.T) {
 	}
 }
 
-// TestBuiltInRulesAuthorize runs the files with nothing but the settings that they
-// name.
+// TestBuiltInRulesAuthorize runs the files with only the settings that they name.
 func TestBuiltInRulesAuthorize(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
-		s := setup{config: config, env: with(trusting, map[string]string{envTiersSource: "file", envRemoveCredential: "true"})}.start(t)
+		s := setup{config: config, env: with(trustOwnTier, map[string]string{envTiersSource: "file", envRemoveCredential: "true"})}.start(t)
 		c := s.from("127.0.0.1")
 		c.want(200, 100, "/", "x-api-key", "demo-free")
 		c.want(429, 1, "/", "x-api-key", "demo-free")
@@ -590,6 +590,6 @@ func TestBuiltInRulesAuthorize(t *testing.T) {
 		if slices.ContainsFunc(s.app.received(), func(r *http.Request) bool { return r.Header.Get("X-Api-Key") != "" }) {
 			t.Error("the application got a key")
 		}
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }

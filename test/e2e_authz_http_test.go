@@ -10,7 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
@@ -23,25 +24,25 @@ const (
 // A gatewaySetup is a gateway in the place of Envoy, before an application.
 type gatewaySetup struct {
 	app     *application
-	rls     *servers.RLSServer
-	gateway *servers.Gateway
+	rls     *edge.RLSServer
+	gateway *edge.Gateway
 }
 
-// newGateway starts one that asks over HTTP.
-func newGateway(t *testing.T, run func(testing.TB, servers.GatewayOptions) *servers.Gateway, config string, replace map[string]string) gatewaySetup {
+// newGateway starts a gateway that calls rls over HTTP.
+func newGateway(t *testing.T, run func(process.TB, edge.GatewayOptions) *edge.Gateway, config string, replace map[string]string) gatewaySetup {
 	t.Helper()
 	g := gatewaySetup{app: newApplication(t)}
 	g.rls = setup{rules: authorized, tiers: customersWith("starter"), env: map[string]string{
 		envAddress: "x-forwarded-for", envCredentials: "header:x-api-key,bearer,basic,apikey,cookie:session", envRemoveCredential: "true",
 	}}.serve(t)
-	g.gateway = run(t, servers.GatewayOptions{
+	g.gateway = run(t, edge.GatewayOptions{
 		Config: config, Upstream: g.app.addr, RLS: strings.TrimPrefix(g.rls.HTTP(), "http://"), Replace: replace,
 	})
 	return g
 }
 
-// ask sends a request, with everything in it that a client might say in the place
-// of others.
+// ask sends a request with all headers by which a client may pretend to be the
+// gateway.
 func (g gatewaySetup) ask(t *testing.T, path string, lines ...string) answer {
 	t.Helper()
 	got, raw := send(t, g.gateway.Addr(), get11(path, append(lines,
@@ -55,9 +56,9 @@ func (g gatewaySetup) ask(t *testing.T, path string, lines ...string) answer {
 	return got
 }
 
-// passes sends a good key. The application gets the request with what rls says of
-// it, and without the key.
-func (g gatewaySetup) passes(t *testing.T) answer {
+// wantPasses sends a good key. The application must get the request with the headers
+// of rls and without the key.
+func (g gatewaySetup) wantPasses(t *testing.T) answer {
 	t.Helper()
 	const path = "/a?x=1&anonymous=true&domain=other"
 	got := g.ask(t, path, "x-api-key: acme-old-key")
@@ -77,9 +78,9 @@ func (g gatewaySetup) passes(t *testing.T) answer {
 	return got
 }
 
-// takesKeysOff sends keys in every other place: five good ones of acme, and one of
-// other without Host.
-func (g gatewaySetup) takesKeysOff(t *testing.T) {
+// wantKeysRemoved sends keys in every other place: five of acme, and one of other
+// without Host.
+func (g gatewaySetup) wantKeysRemoved(t *testing.T) {
 	t.Helper()
 	before := len(g.app.received())
 	for _, tt := range []struct {
@@ -110,9 +111,9 @@ func (g gatewaySetup) takesKeysOff(t *testing.T) {
 	}
 }
 
-// refusesPaths sends a good key with paths that an application may read in another way
-// than the gateway.
-func (g gatewaySetup) refusesPaths(t *testing.T) {
+// wantPathsRefused sends a good key with paths that an application may read in another
+// way than the gateway.
+func (g gatewaySetup) wantPathsRefused(t *testing.T) {
 	t.Helper()
 	before := len(g.app.received())
 	for _, path := range []string{
@@ -129,10 +130,10 @@ func (g gatewaySetup) refusesPaths(t *testing.T) {
 	}
 }
 
-// isLimited asks for acme, which has no request left, and returns the answer and
-// its Retry-After. That all requests had the gateway's word about the address, not
-// the client's, shows how many are left for it.
-func (g gatewaySetup) isLimited(t *testing.T, left uint32) (answer, int) {
+// wantLimited sends a request for acme, whose limit is used up, and returns the answer
+// and its Retry-After. left is how much remains for the gateway's address. The address
+// that the client claims must not be charged.
+func (g gatewaySetup) wantLimited(t *testing.T, left uint32) (answer, int) {
 	t.Helper()
 	got := g.ask(t, "/", "x-api-key: acme-old-key")
 	var problem struct {
@@ -162,8 +163,8 @@ func (g gatewaySetup) isLimited(t *testing.T, left uint32) (answer, int) {
 func TestNginxAsks(t *testing.T) {
 	t.Parallel()
 	// A busy machine may take longer.
-	g := newGateway(t, servers.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""})
-	got := g.passes(t)
+	g := newGateway(t, edge.Nginx, nginxConfig, map[string]string{"proxy_read_timeout 1s;": "proxy_read_timeout 30s;", "proxy_connect_timeout 250ms;": ""})
+	got := g.wantPasses(t)
 	if h := got.header.Values("RateLimit"); len(h) != 1 || !strings.HasPrefix(h[0], `"per-key";r=5;`) {
 		t.Errorf("RateLimit: got %q, want one with 5 remaining of per-key", h)
 	}
@@ -189,9 +190,9 @@ func TestNginxAsks(t *testing.T) {
 		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
 	}
 
-	g.refusesPaths(t)
-	g.takesKeysOff(t)
-	g.isLimited(t, 49993)
+	g.wantPathsRefused(t)
+	g.wantKeysRemoved(t)
+	g.wantLimited(t, 49993)
 
 	// Neither can a client ask rls itself.
 	if got := g.ask(t, "/_authz?anonymous=true"); got.status != http.StatusNotFound {
@@ -204,12 +205,12 @@ func TestNginxAsks(t *testing.T) {
 	}
 }
 
-// TestCaddyAsks has Caddy there, which passes on what rls says.
+// TestCaddyAsks has Caddy in the place of Envoy. Caddy passes on the answers of rls.
 func TestCaddyAsks(t *testing.T) {
 	t.Parallel()
 	// A busy machine may take longer.
-	g := newGateway(t, servers.Caddy, caddyConfig, map[string]string{"response_header_timeout 1s": "response_header_timeout 30s", "dial_timeout 250ms": "dial_timeout 30s"})
-	g.passes(t)
+	g := newGateway(t, edge.Caddy, caddyConfig, map[string]string{"response_header_timeout 1s": "response_header_timeout 30s", "dial_timeout 250ms": "dial_timeout 30s"})
+	g.wantPasses(t)
 
 	invalid := `, error="invalid_token"`
 	for _, tt := range []struct {
@@ -233,8 +234,8 @@ func TestCaddyAsks(t *testing.T) {
 		[]any{got.status, got.body, got.header.Get("Content-Type"), got.header["Retry-After"]}); diff != "" {
 		t.Errorf("disabled: status, body, type, Retry-After (-want +got):\n%s", diff)
 	}
-	g.refusesPaths(t)
-	g.takesKeysOff(t)
+	g.wantPathsRefused(t)
+	g.wantKeysRemoved(t)
 
 	// A header that Connection names is not sent on: a client would be rid of its
 	// tier. One request more of other.
@@ -246,7 +247,7 @@ func TestCaddyAsks(t *testing.T) {
 		[]any{got.status, r.Method, r.ContentLength, r.Header["X-Subject-Id"], r.Header["X-Tier"]}); diff != "" {
 		t.Errorf("names in Connection: status; method, length, X-Subject-Id, X-Tier at the application (-want +got):\n%s", diff)
 	}
-	g.isLimited(t, 49992)
+	g.wantLimited(t, 49992)
 
 	g.rls.Kill()
 	if got := g.ask(t, "/", "x-api-key: acme-old-key"); got.status != http.StatusBadGateway {
@@ -254,15 +255,15 @@ func TestCaddyAsks(t *testing.T) {
 	}
 }
 
-// TestEnvoyAsksOverHTTP has Envoy's variant for services without gRPC.
+// TestEnvoyAsksOverHTTP uses Envoy's authorization over HTTP.
 func TestEnvoyAsksOverHTTP(t *testing.T) {
 	t.Parallel()
 	app := newApplication(t)
 	rls := setup{
 		rules: authorized, tiers: customersWith("starter"),
-		env: with(trusting, map[string]string{envCredentials: "header:x-api-key,bearer,query:api_key,cookie:session", envRemoveCredential: "true"}),
+		env: with(trustOwnTier, map[string]string{envCredentials: "header:x-api-key,bearer,query:api_key,cookie:session", envRemoveCredential: "true"}),
 	}.serve(t)
-	envoy := servers.Envoy(t, servers.EnvoyOptions{Config: httpServiceConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://")})
+	envoy := edge.Envoy(t, edge.EnvoyOptions{Config: httpServiceConfig, Upstream: app.addr, RLS: strings.TrimPrefix(rls.HTTP(), "http://")})
 	for _, tt := range []struct {
 		name, path string
 		lines      []string
@@ -303,7 +304,7 @@ func TestEnvoyAsksOverHTTP(t *testing.T) {
 			t.Errorf("%s: status, body, challenges, and the subject at the application (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	// A key in the query stays in the path: over HTTP nobody can take it off.
+	// A key in the query stays in the path: over HTTP rls cannot remove it.
 	if got := app.last(t).RequestURI; got != "/a?x=1&api_key=acme-new-key" {
 		t.Errorf("path at the application: got %s", got)
 	}

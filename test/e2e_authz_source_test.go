@@ -1,8 +1,6 @@
 package test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,31 +9,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// tierNames is a tiers file whose subjects live elsewhere.
+// tierNames is a tiers file without subjects.
 const tierNames = `
 tiers: [free, starter]
 default: free
 `
 
-func digest(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
-}
-
-// customersIn starts a PostgreSQL with the tables of rls and one customer, and
-// returns the settings of an rls that asks it. Nothing that rls remembers ends by
-// itself, and it has all the time that it wants, for the reason of patientEnvoy.
-func customersIn(t *testing.T) (pg *servers.PostgresServer, settings map[string]string) {
+// startCustomerDatabase starts a PostgreSQL with the tables of rls and one customer,
+// and returns the settings of an rls that uses it. Records in the cache of rls do not
+// expire during a test. The timeouts are long for the reason of patientEnvoy.
+func startCustomerDatabase(t *testing.T) (pg *servers.PostgresServer, settings map[string]string) {
 	t.Helper()
 	pg = servers.StartPostgres(t, servers.PostgresOptions{})
 	execute(t, pg, pgsource.Schema())
 	execute(t, pg, `GRANT USAGE ON SCHEMA slidegate TO slidegate`)
 	execute(t, pg, `GRANT SELECT ON slidegate.subjects, slidegate.keys TO slidegate`)
 	execute(t, pg, `INSERT INTO slidegate.subjects (id, tier) VALUES ('acme', 'free')`)
-	execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digest("acme-old-key"))
+	execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digestOf("acme-old-key"))
 	return pg, map[string]string{
 		envTrustedEntry:                     "tier",
 		envTiersSource:                      "postgres",
@@ -56,17 +50,17 @@ func execute(t *testing.T, pg *servers.PostgresServer, sql string, args ...any) 
 	}
 }
 
-// watching waits until rls is told of changes.
-func watching(t *testing.T, rls *servers.RLSServer) {
+// watching waits until rls gets the notifications of changes.
+func watching(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	eventually(t, "rls to listen for changes", func() bool { return metric(t, rls, "slidegate_tiers_watching") == "1" })
 }
 
-// TestAChangeInPostgresCounts changes a customer in every way while it spends. What
-// rls remembers lasts for an hour, so it is the database that tells.
+// TestAChangeInPostgresCounts changes a customer in every way. Records in the cache of
+// rls last for an hour, so rls learns of the changes from the database.
 func TestAChangeInPostgresCounts(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
-		pg, env := customersIn(t)
+		pg, env := startCustomerDatabase(t)
 		s := setup{rules: authorized, tiers: tierNames, config: config, env: env}.start(t)
 		watching(t, s.rls)
 		c := s.from("127.0.0.1")
@@ -104,11 +98,11 @@ func TestAChangeInPostgresCounts(t *testing.T) {
 			overrides = '{"per-subject": {"window": "1h", "requests": 20}, "per-key": {"window": "1h", "requests": 20}}'`)
 		becomes(200, "acme-old-key")
 
-		// Keys come and go, also one that rls knows to be nobody's.
+		// Keys are added and revoked, also one that rls has found to be unknown.
 		c.want(401, 1, "/", "x-api-key", "acme-new-key")
-		execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digest("acme-new-key"))
+		execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, 'acme')`, digestOf("acme-new-key"))
 		becomes(200, "acme-new-key")
-		execute(t, pg, `UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1`, digest("acme-old-key"))
+		execute(t, pg, `UPDATE slidegate.keys SET revoked_at = now() WHERE digest = $1`, digestOf("acme-old-key"))
 		becomes(401, "acme-old-key")
 		c.want(200, 1, "/", "x-api-key", "acme-new-key")
 
@@ -116,29 +110,29 @@ func TestAChangeInPostgresCounts(t *testing.T) {
 		becomes(403, "acme-new-key")
 		execute(t, pg, `DELETE FROM slidegate.subjects`)
 		becomes(401, "acme-new-key")
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestPostgresIsAway has customers that rls knows, and others, while nobody can be
-// asked. One rls has an Envoy of each kind in front.
+// TestPostgresIsAway sends requests of known and unknown customers while PostgreSQL is
+// down. One rls has an Envoy of each kind in front.
 func TestPostgresIsAway(t *testing.T) {
 	t.Parallel()
-	pg, env := customersIn(t)
+	pg, env := startCustomerDatabase(t)
 	// Short, so that what is known has expired.
 	env["SLIDEGATE_TIERS_CACHE_TTL"] = "10ms"
 	rls := setup{rules: authorized, tiers: tierNames, env: env}.serve(t)
 	watching(t, rls)
 	type edge struct {
 		*stack
-		stranger string // a key that nobody has
-		open     bool   // failure_mode_allow
+		unknown string // an unknown key
+		open    bool   // failure_mode_allow
 	}
 	var edges []edge
 	for _, config := range []string{authorizationConfig, oneHopConfig} {
 		for _, mode := range []string{"false", "true"} {
 			e := edge{&stack{t: t, app: newApplication(t), rls: rls}, fmt.Sprintf("planted-%d", len(edges)), mode == "true"}
-			setup{config: config, change: map[string]string{"failure_mode_allow: false": "failure_mode_allow: " + mode}}.front(e.stack)
+			setup{config: config, change: map[string]string{"failure_mode_allow: false": "failure_mode_allow: " + mode}}.startEnvoy(e.stack)
 			edges = append(edges, e)
 		}
 	}
@@ -165,11 +159,11 @@ func TestPostgresIsAway(t *testing.T) {
 		}
 		c.want(429, 1, "/", "x-api-key", "acme-old-key")
 
-		got := c.get("/stranger", "x-api-key", e.stranger, "x-subject-id", "bigco")
+		got := c.get("/stranger", "x-api-key", e.unknown, "x-subject-id", "bigco")
 		want := []any{503, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The API key cannot be checked now.","reason":"unavailable"}`, "1", "application/problem+json"}
 		switch {
 		case envoyVersion(t)[1] < 37:
-			// It takes "could not decide" for a denial, whose status it makes up.
+			// This Envoy takes "could not decide" for a denial, and makes up a status.
 			want = []any{403, "", "", ""}
 		case e.open:
 			want = []any{200, appBody, "", appContentType}
@@ -178,12 +172,12 @@ func TestPostgresIsAway(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(want, []any{got.status, got.body, got.header.Get("Retry-After"), got.header.Get("Content-Type")}); diff != "" {
-			t.Errorf("a key that rls does not know, %s: status, body, Retry-After, type (-want +got):\n%s", e.stranger, diff)
+			t.Errorf("a key that rls does not know, %s: status, body, Retry-After, type (-want +got):\n%s", e.unknown, diff)
 		}
 	}
 
 	pg.Start()
 	eventually(t, "answers from PostgreSQL", func() bool {
-		return edges[0].get("/", "x-api-key", edges[0].stranger).status == http.StatusUnauthorized
+		return edges[0].get("/", "x-api-key", edges[0].unknown).status == http.StatusUnauthorized
 	})
 }

@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
-// attack is a page of a stranger who knows a customer's key. It sends what a browser
-// sends to another origin without a preflight, and writes that it is done.
+// attack is the page of an attacker who has a customer's key. It sends everything that
+// a browser sends to another origin without a preflight, and then writes that it is
+// done.
 const attack = `<!DOCTYPE html><title>evil</title><iframe name="sink"></iframe>
 <form id="form" method="post" enctype="text/plain" target="sink" action="%[1]s/json"><input name='%[2]s' value='"}'></form>
 <script>
@@ -29,7 +30,7 @@ Promise.all([
 
 // TestWebPages opens pages in a real browser that can reach rls.
 func TestWebPages(t *testing.T) {
-	rls := servers.RLS(t, servers.RLSOptions{})
+	rls := edge.RLS(t, edge.RLSOptions{})
 	const (
 		entries = `"entries":[{"key":"api_key","value":"demo-free"}]`
 		hit     = `{"domain":"edge","descriptors":[{` + entries + `}]}`
@@ -54,7 +55,7 @@ func TestWebPages(t *testing.T) {
 	}
 
 	origin := "http://evil.example:" + at.Port()
-	if html := servers.Chromium(t, origin+"/"); !strings.Contains(html, "all sent") {
+	if html := edge.Chromium(t, origin+"/"); !strings.Contains(html, "all sent") {
 		t.Fatalf("the page has not sent everything:\n%s", html)
 	}
 	_, out := postJSON(t, rls.HTTP(), question(1, "api_key=demo-free"))
@@ -64,7 +65,7 @@ func TestWebPages(t *testing.T) {
 	if _, out = postJSON(t, rls.HTTP(), question(1, "remote_address=127.0.0.1")); out.GetStatuses()[0].GetLimitRemaining() != 49_999 {
 		t.Errorf("the page has spent a limit through /authz: %v", out)
 	}
-	// They have arrived.
+	// The requests have arrived.
 	if n := strings.Count(rls.Output(), `"origin":"`+origin+`"`); n != 4 {
 		t.Errorf("%d requests of the page were refused, want 4: two of fetch, a form, a beacon\n%s", n, rls.Output())
 	}
@@ -76,14 +77,14 @@ func TestWebPages(t *testing.T) {
 		t.Errorf("the page has not asked for a lookup, or was answered:\n%s", rls.Output())
 	}
 
-	// A name of a stranger that leads here, and how operators come.
+	// An attacker's name that resolves to this machine, and the names that operators use.
 	for _, tt := range []struct{ url, want, never string }{
 		{"http://rebind.example:" + port + "/", "http.hosts", "/json"},
 		{"http://rebind.example:" + adminPort + "/rlconfig", "admin.hosts", "per-key"},
 		{"http://localhost:" + adminPort + "/rlconfig", `<td class="place">built-in rules.yaml:`, "BROKEN"},
 		{"http://localhost:" + port + "/healthcheck", "<td>memory</td>", "hosts"},
 	} {
-		if html := servers.Chromium(t, tt.url); !strings.Contains(html, tt.want) || strings.Contains(html, tt.never) {
+		if html := edge.Chromium(t, tt.url); !strings.Contains(html, tt.want) || strings.Contains(html, tt.never) {
 			t.Errorf("%s does not have %q, or has %q:\n%s", tt.url, tt.want, tt.never, html)
 		}
 	}

@@ -13,19 +13,19 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
-// TestTheGreetingWorksAsItIs types the lines that rls greets its operator with: they
-// put Envoy in front of it, and the 101st request through that is denied.
+// TestTheGreetingWorksAsItIs runs the lines that rls prints at its start. They put
+// Envoy in front of rls. The 101st request through Envoy is denied.
 func TestTheGreetingWorksAsItIs(t *testing.T) {
 	for _, program := range []string{"make", "bash", "curl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("there is no %s here", program)
 		}
 	}
-	servers.EnvoyAccepts(t, edgeConfig) // or it says what is missing
-	program, err := exec.LookPath(envoyProgram())
+	edge.EnvoyAccepts(t, edgeConfig) // or it says what is missing
+	program, err := exec.LookPath(edge.EnvoyProgram())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := servers.RLSOptions{Env: map[string]string{
+	o := edge.RLSOptions{Env: map[string]string{
 		envGRPCAddress: "127.0.0.1:0", "SLIDEGATE_HTTP_ADDRESS": "127.0.0.1:0", "SLIDEGATE_ADMIN_ADDRESS": "127.0.0.1:0",
 		"SLIDEGATE_LOG_FORMAT": "console",
 	}}
@@ -97,7 +97,8 @@ func TestTheGreetingWorksAsItIs(t *testing.T) {
 	}
 }
 
-// typed is a line that is typed in the clone. Killing it kills what it started.
+// typed returns a command of the shell in the root of the repository. Killing it kills
+// its children.
 func typed(ctx context.Context, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", "-c", line)
 	cmd.Dir = ".."

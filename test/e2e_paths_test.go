@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 const (
@@ -38,19 +38,19 @@ descriptors:
 	upstreamRequests = "cluster.upstream.upstream_rq_total"
 )
 
-// spellings are paths that some applications take for /login. Envoy must refuse each
-// of them or count it as the route /login.
+// spellings are paths that some applications read as /login. Envoy must refuse each of
+// them or count it as the route /login.
 var spellings = []string{
-	// What Envoy itself makes one.
+	// Paths that Envoy itself normalizes.
 	"/login", "//login", "///login//x", "/./login", "/%2e/login", "/x/../login", "/x/%2e%2e/login", "/x/.%2E/login", "/../../login", "/login/", "/login//", "/login/.",
 	"/login/x/..", "/login/../login", "/login?", "/login?next=/", "/login?;", "/login?/../..;/", "/login\\", "/\\login", "/x\\..\\login",
 	"http://host/login", "http://host//login", "HTTP://HOST/login", "http://host:80/login", "http://user@host/login", "http://host/LOGIN;",
-	// What is escaped, well or badly.
+	// Valid and invalid escapes.
 	"/%6cogin", "/%6Cogin", "/%6C%6f%67%69%6E", "/login%2f", "/login%2Fx", "/x%2f..%2flogin", "/.%2flogin", "/login%5c", "/x%5c..%5clogin",
 	"/login%", "/login%2", "/login%zz", "/login%u002f", "/%u006cogin", "/login%u",
-	// What is escaped twice.
+	// Double escapes.
 	"/%256cogin", "/%%36cogin", "/%25%36cogin", "/%6%63ogin", "/login%252f", "/login%253b", "/x/%252e%252e/login", "/%25252flogin",
-	// What is in capitals.
+	// Capitals.
 	"/LOGIN", "/%4cOGIN", "/lOgIn", "/x/../LOGIN/", "/LOGIN.JSON",
 	// Parameters.
 	"/login;", "/login;x=1", "/login;jsessionid=1/x", "/;x/login", "/;/login", "/x;y/../login", "/x/..;/login", "/x/..;y=1/login", "/.;/login", "/x/%2e%2e;/login", "/x/..%3b/login",
@@ -58,23 +58,23 @@ var spellings = []string{
 	// Control characters and spaces.
 	"/login%00", "/login%00.png", "/login%09", "/login%0a", "/login%0d%0a", "/login%1f", "/login%7f", "/login%20", "/login%20/", "/login\t", "/login\x00", "/%00/login", "/%0alogin", "/x/..%20/login",
 	"/x/..%00/login", "/.%20/login", "/%20/login", "/%20%20/login", "/ /login", "/.../login", "/login%c2%a0", "/login%c2%85", "/login%e3%80%80",
-	// UTF-8 that is overlong, or none.
+	// Overlong or invalid UTF-8.
 	"/login%c0%af", "/x%c0%af..%c0%aflogin", "/x/%c0%ae%c0%ae/login", "/%c1%9clogin", "/%e0%80%aflogin", "/%f0%80%80%aflogin", "/login\xff", "/login;\xff", "/login\xff;", "/\xff;/login", "/login\xc3\xa9",
-	// What follows the name without being part of it.
+	// Characters behind the name.
 	"/login.", "/login..", "/login.json", "/login.json/", "/login.do", "/login+", "/login!", "/login~", "/login,", "/login:", "/login:80", "/login@x", "/login&x=1", "/login=", "/login$", "/login*", "/login'", "/login\"",
 	"/login(x)", "/login[0]", "/login{x}", "/login|", "/login^", "/login`", "/login<", "/login%3f", "/login%3fx=1", "/login%23", "/login%23x", "/login#", "/login#x", "/login%26", "/login%3d", "/login%40",
-	// What is no path.
+	// Texts that are no path.
 	"login", "?/login", "#/login",
 }
 
-// searchSpellings are some for the route /search.
+// searchSpellings are such paths for /search.
 var searchSpellings = []string{"/search", "/SEARCH", "/%53earch", "/search;", "/;/search", "/search.json", "/search%20", "//search/"}
 
-// otherPaths are resources of their own: the application alone knows whether it
-// serves /login under them.
+// otherPaths are other resources. Only the application knows whether it serves /login
+// under them.
 var otherPaths = []string{"/loginx", "/LOGINX", "/login-x", "/login_x", "/xlogin", "/x/login", "/index.php/login", "/100%25", "/50%25off", "/.well-known/login", "/a.b/c..d", "/x%20y", "/%C3%A9", "/?x=;&y=%3b..;%2525"}
 
-// shipped returns the files in envoy/ with what each needs to be started.
+// shipped returns a setup for each file in envoy/.
 func shipped(t *testing.T) map[string]setup {
 	t.Helper()
 	files, err := filepath.Glob("../envoy/*.yaml")
@@ -83,24 +83,15 @@ func shipped(t *testing.T) map[string]setup {
 	}
 	all := make(map[string]setup)
 	for _, file := range files {
-		s := setup{rules: usedUp, tiers: customersWith("starter"), config: file, env: map[string]string{}}
-		switch file {
-		case sidecarConfig:
-			s.env[envGRPCAddress] = "unix://" + filepath.Join(t.TempDir(), "grpc.sock")
-		case authorizationConfig, oneHopConfig:
-			s.env[envTrustedEntry] = "tier"
-		case tlsConfig:
-			s.tls = servers.NewAuthority(t)
-			s.change = trustingEnvoy(s.tls)
-		}
-		all[filepath.Base(file)] = s
+		all[filepath.Base(file)] = fileSetup(t, file, usedUp, customersWith("starter"), nil)
 	}
 	return all
 }
 
-// eachVersion sends a GET request over HTTP/1.1 and then over HTTP/2, with no byte of
-// the path changed, and calls f with the status. What is no path over HTTP/2 is left to
-// TestHTTP2TakesPathsAlone: Envoy takes a second to close such a connection.
+// eachVersion sends a GET request over HTTP/1.1 and over HTTP/2 without changing a
+// byte of the path, and calls f with the status. It leaves out HTTP/2 for texts that
+// are no path, because Envoy takes a second to close such a connection; see
+// TestHTTP2TakesPathsAlone.
 func (s *stack) eachVersion(path, key string, f func(version string, status int)) {
 	s.t.Helper()
 	var lines, fields []string
@@ -114,17 +105,18 @@ func (s *stack) eachVersion(path, key string, f func(version string, status int)
 	}
 }
 
-// isPath reports whether Envoy takes the text as :path.
+// isPath reports whether Envoy accepts the text as :path.
 func isPath(path string) bool {
 	return strings.HasPrefix(path, "/") && !strings.ContainsAny(path, "\x00\t ")
 }
 
-// TestHTTP2TakesPathsAlone sends what is no path. Envoy closes the connection.
+// TestHTTP2TakesPathsAlone sends texts that are no path. Envoy must close the
+// connection.
 func TestHTTP2TakesPathsAlone(t *testing.T) {
 	t.Parallel()
 	s := setup{rules: usedUp}.start(t)
 	opened := make(map[string]*http2.Framer)
-	for _, path := range slices.Concat(spellings, waysOut, []string{"", "*", "\\login"}) {
+	for _, path := range slices.Concat(spellings, escapingPaths, []string{"", "*", "\\login"}) {
 		if !isPath(path) {
 			conn, framer := open2(t, s.envoy.Addr(), get2(path))
 			defer conn.Close()
@@ -142,7 +134,7 @@ func TestHTTP2TakesPathsAlone(t *testing.T) {
 }
 
 // TestEverySpellingOfAPathIsLimited uses up the limits of two routes of each shipped
-// file. Then it asks for them in every way that may lead an application there.
+// file. Then it sends every path that an application may read as one of these routes.
 func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 	t.Parallel()
 	for file, o := range shipped(t) {
@@ -170,16 +162,16 @@ func TestEverySpellingOfAPathIsLimited(t *testing.T) {
 					}
 				})
 			}
-			s.whatRefusalsCost(key, o.config)
-			s.noOtherPathInAHeader(key)
-			s.mustHaveDecided()
+			s.wantRefusalCost(key, o.config)
+			s.wantPathHeadersRemoved(key)
+			s.wantAllDecided()
 		})
 	}
 }
 
-// whatRefusalsCost asks for a refused path with a key and without. With authorization it
-// needs a key, and in one hop it charges the limits of any request.
-func (s *stack) whatRefusalsCost(key, config string) {
+// wantRefusalCost sends a refused path with a key and without. Authorization requires
+// a key. One hop charges the limits of any request.
+func (s *stack) wantRefusalCost(key, config string) {
 	s.t.Helper()
 	authorizes := config == authorizationConfig || config == oneHopConfig
 	for _, key := range []string{"", key} {
@@ -200,15 +192,15 @@ func (s *stack) whatRefusalsCost(key, config string) {
 			s.t.Errorf("/login; with key %q: got %d and a charge of %d, want %d and %d", key, got.status, charged, status, cost)
 		}
 	}
-	if _, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool {
+	if _, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool {
 		return e["path"] == "/login;" && e["details"] == "direct_response"
 	}); err != nil {
 		s.t.Errorf("the access log has no direct_response for /login;: %v", err)
 	}
 }
 
-// noOtherPathInAHeader sends the headers in which some frameworks look for the path.
-func (s *stack) noOtherPathInAHeader(key string) {
+// wantPathHeadersRemoved sends the headers from which some frameworks read the path.
+func (s *stack) wantPathHeadersRemoved(key string) {
 	s.t.Helper()
 	names := []string{"X-Original-Url", "X-Rewrite-Url"}
 	header := []string{"x-api-key", key}
@@ -224,7 +216,8 @@ func (s *stack) noOtherPathInAHeader(key string) {
 }
 
 // TestTheRefusalOfPathsCanBeTakenOut removes the line that refuses paths from each
-// shipped file, as its comment says. Routes still count what follows their name.
+// shipped file, as the comment in the file allows. Routes must still match paths with
+// something behind their name.
 func TestTheRefusalOfPathsCanBeTakenOut(t *testing.T) {
 	t.Parallel()
 	line := regexp.MustCompile(`(?m)^ *- \{name: ambiguous-path, .*\n`)
@@ -248,7 +241,7 @@ func TestTheRefusalOfPathsCanBeTakenOut(t *testing.T) {
 			if got := s.app.last(t).RequestURI; got != shop {
 				t.Errorf("path at the application: got %q, want %q", got, shop)
 			}
-			s.mustHaveDecided()
+			s.wantAllDecided()
 		})
 	}
 }

@@ -19,17 +19,18 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// result is how a command of rls ended.
+// result is the exit code and the output of a command of rls.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
 // run runs a command of rls that ends by itself.
-func run(t *testing.T, o servers.RLSOptions, stdin string, args ...string) result {
+func run(t *testing.T, o edge.RLSOptions, stdin string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -46,10 +47,10 @@ func run(t *testing.T, o servers.RLSOptions, stdin string, args ...string) resul
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// rulesIn are options with a rules file of the given text.
-func rulesIn(t *testing.T, rules string) servers.RLSOptions {
+// rulesIn returns options with a rules file of the given text.
+func rulesIn(t *testing.T, rules string) edge.RLSOptions {
 	t.Helper()
-	return servers.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
+	return edge.RLSOptions{Env: map[string]string{envRulesPath: fileOf(t, "rules.yaml", rules)}}
 }
 
 func fileOf(t *testing.T, name, text string) string {
@@ -61,7 +62,7 @@ func fileOf(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestReloadUnderLoad changes the rules again and again while they are in use.
+// TestReloadUnderLoad changes the rules several times under load.
 func TestReloadUnderLoad(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		const many = 1_000_000
@@ -125,36 +126,28 @@ func TestReloadUnderLoad(t *testing.T) {
 	})
 }
 
-// load sends calls without a pause, over several connections, until one of them
-// is not allowed or stop is called. stop returns what went wrong.
-func load(t *testing.T, rls *servers.RLSServer) (calls *atomic.Int64, stop func() error) {
+// load sends calls over several connections until one of them is not allowed or stop is
+// called. stop returns the errors.
+func load(t *testing.T, rls *edge.RLSServer) (calls *atomic.Int64, stop func() error) {
 	t.Helper()
 	calls = new(atomic.Int64)
-	ended := make(chan struct{})
 	errs := make([]error, 4)
-	var wg sync.WaitGroup
-	for i := range errs {
-		ask := limiter(t, rls)
-		wg.Go(func() {
-			for errs[i] == nil {
-				select {
-				case <-ended:
-					return
-				default:
-				}
-				calls.Add(1)
-				// Every generation allows it, so a denial is as wrong as an error.
-				out, err := ask("api_key=k" + strconv.Itoa(i))
-				if err == nil && out.GetOverallCode() != rlsv3.RateLimitResponse_OK {
-					err = errors.New(out.GetOverallCode().String())
-				}
-				errs[i] = err
-			}
-		})
+	var asks []func(...string) (*rlsv3.RateLimitResponse, error)
+	for range errs {
+		asks = append(asks, limiter(t, rls))
 	}
+	end := workers(t, len(errs), time.Millisecond, func(i, _ int) bool {
+		calls.Add(1)
+		// Every generation allows it, so a denial is as wrong as an error.
+		out, err := asks[i]("api_key=k" + strconv.Itoa(i))
+		if err == nil && out.GetOverallCode() != rlsv3.RateLimitResponse_OK {
+			err = errors.New(out.GetOverallCode().String())
+		}
+		errs[i] = err
+		return err == nil
+	})
 	stop = sync.OnceValue(func() error {
-		close(ended)
-		wg.Wait()
+		end()
 		return errors.Join(errs...)
 	})
 	t.Cleanup(func() {
@@ -165,8 +158,8 @@ func load(t *testing.T, rls *servers.RLSServer) (calls *atomic.Int64, stop func(
 	return calls, stop
 }
 
-// TestSIGHUPReloads sends the signal where the files have not changed since they
-// were refused: only the signal makes them be read again.
+// TestSIGHUPReloads sends SIGHUP while the files have not changed since they were
+// refused. Only the signal makes rls read them again.
 func TestSIGHUPReloads(t *testing.T) {
 	t.Parallel()
 	rls := setup{rules: perKey, env: map[string]string{"SLIDEGATE_RELOAD_INTERVAL": "24h"}}.serve(t)
@@ -182,8 +175,8 @@ func TestSIGHUPReloads(t *testing.T) {
 	eventually(t, "the broken file to be refused again", func() bool { return metric(t, rls, refused) != before })
 }
 
-// TestSIGTERMLetsCallsFinish stops rls while a call waits for Redis. With a drain
-// delay of zero nothing but that call keeps the process alive.
+// TestSIGTERMLetsCallsFinish stops rls while a call waits for Redis. The drain delay
+// is zero, so only that call keeps the process alive.
 func TestSIGTERMLetsCallsFinish(t *testing.T) {
 	t.Parallel()
 	redis := servers.StartRedis(t)
@@ -233,8 +226,8 @@ func TestSIGTERMLetsCallsFinish(t *testing.T) {
 	}
 }
 
-// unread returns how many bytes wait to be read by whoever listens on addr, as
-// the kernel says.
+// unread returns how many bytes the listener on addr has not read, as the kernel
+// reports.
 func unread(t *testing.T, addr string) int {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -272,8 +265,8 @@ func hex4(n int) string {
 	return strings.Repeat("0", 4-len(s)) + s
 }
 
-// TestSIGTERMAnswersDuringTheDelay sends calls after the signal, over an old and
-// over a new connection, and then a second signal, which ends rls at once.
+// TestSIGTERMAnswersDuringTheDelay sends calls after the signal, over an old and over
+// a new connection. A second signal ends rls at once.
 func TestSIGTERMAnswersDuringTheDelay(t *testing.T) {
 	t.Parallel()
 	// Far longer than the test: only the second signal can end it.
@@ -322,7 +315,7 @@ func TestStopAfterTheDelay(t *testing.T) {
 	}
 }
 
-// TestAPortInUse wants one line that says which setting to change.
+// TestAPortInUse expects one line that names the setting to change.
 func TestAPortInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -333,7 +326,7 @@ func TestAPortInUse(t *testing.T) {
 	for env, setting := range map[string]string{
 		envGRPCAddress: "grpc.address", envHTTPAddress: "http.address", envAdminAddress: "admin.address",
 	} {
-		got := run(t, servers.RLSOptions{Env: map[string]string{env: taken.Addr().String()}}, "", "serve")
+		got := run(t, edge.RLSOptions{Env: map[string]string{env: taken.Addr().String()}}, "", "serve")
 		want := "rls: " + setting + ": " + taken.Addr().String() + " is in use"
 		if got.code != 1 || !strings.HasPrefix(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
 			t.Errorf("%s in use: got exit code %d, %q and %q, want 1 and one line %q…", setting, got.code, got.stdout, got.stderr, want)
@@ -341,7 +334,7 @@ func TestAPortInUse(t *testing.T) {
 	}
 }
 
-// TestABadStart lists every problem at once, in serve as in validate.
+// TestABadStart expects all problems at once, from serve and from validate.
 func TestABadStart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -389,7 +382,7 @@ descriptors:
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := servers.RLSOptions{Env: maps.Clone(tt.env)}
+			o := edge.RLSOptions{Env: maps.Clone(tt.env)}
 			if o.Env == nil {
 				o.Env = make(map[string]string)
 			}
@@ -421,7 +414,7 @@ descriptors:
 // TestCommands runs the commands that do not serve.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	var o servers.RLSOptions
+	var o edge.RLSOptions
 	if got := run(t, o, "", "version"); got.code != 0 || !strings.HasPrefix(got.stdout, "slidegate ") {
 		t.Errorf("rls version: got exit code %d and %q, want 0 and slidegate …", got.code, got.stdout)
 	}
@@ -431,7 +424,7 @@ func TestCommands(t *testing.T) {
 		"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n" {
 		t.Errorf("rls digest: got exit code %d and %q, want the SHA-256 of both keys", got.code, got.stdout)
 	}
-	keyed := servers.RLSOptions{Env: map[string]string{"SLIDEGATE_SECRETS_KEY": "0123456789abcdef"}}
+	keyed := edge.RLSOptions{Env: map[string]string{"SLIDEGATE_SECRETS_KEY": "0123456789abcdef"}}
 	if got := run(t, keyed, "x\n", "digest"); got.code != 0 || len(got.stdout) != 65 || strings.HasPrefix(got.stdout, "2d71") {
 		t.Errorf("rls digest with a secret: got exit code %d and %q, want another digest", got.code, got.stdout)
 	}
@@ -452,8 +445,8 @@ func TestCommands(t *testing.T) {
 	}
 
 	// With TLS there is more to it: TestHealthcheckOverTLS.
-	rls := setup{rules: perKey, way: servers.Way{Listen: servers.TCP}}.serve(t)
-	probe := servers.RLSOptions{Env: map[string]string{envGRPCAddress: rls.GRPC()}}
+	rls := setup{rules: perKey, way: edge.Way{Listen: edge.TCP}}.serve(t)
+	probe := edge.RLSOptions{Env: map[string]string{envGRPCAddress: rls.GRPC()}}
 	if got := run(t, probe, "", "healthcheck"); got.code != 0 || got.stderr != "" {
 		t.Errorf("rls healthcheck of a running one: got exit code %d and %q, want 0", got.code, got.stderr)
 	}

@@ -15,11 +15,11 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
-// TestServicesAndTheirHealth asks what a person with grpcurl would: the admin port
-// for what there is, and the gRPC port for how it is.
+// TestServicesAndTheirHealth lists the services on the admin port and checks their
+// health on both ports, as a user of grpcurl would.
 func TestServicesAndTheirHealth(t *testing.T) {
 	t.Parallel()
 	rls := setup{rules: perKey}.serve(t)
@@ -61,9 +61,9 @@ func TestServicesAndTheirHealth(t *testing.T) {
 	}
 }
 
-// TestPings pings an idle connection as Envoy does. grpc-go's own client would
-// wait ten seconds between two pings, so this one speaks HTTP/2 itself, to an rls
-// that is told to permit faster ones.
+// TestPings pings an idle connection as Envoy does. grpc-go's own client waits ten
+// seconds between two pings. So this test writes the frames itself, and sets a shorter
+// minimum.
 func TestPings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -83,9 +83,9 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// pings sends n pings, one after the answer to the other and gap apart, and
-// returns the debug data of a GOAWAY, if one comes.
-func pings(t *testing.T, rls *servers.RLSServer, n int, gap time.Duration) string {
+// pings sends n pings, each a gap after the answer to the one before. It returns the
+// debug data of a GOAWAY, if there is one.
+func pings(t *testing.T, rls *edge.RLSServer, n int, gap time.Duration) string {
 	t.Helper()
 	conn, err := rls.Connect(t.Context())
 	if err != nil {
@@ -124,7 +124,7 @@ func pings(t *testing.T, rls *servers.RLSServer, n int, gap time.Duration) strin
 	return ""
 }
 
-// TestJSON asks by HTTP what Envoy asks by gRPC, with the built-in example.
+// TestJSON sends the requests of Envoy over HTTP.
 func TestJSON(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		rls := setup{rules: strings.ReplaceAll(perKey, "100", "2"), env: settings}.serve(t)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,7 +20,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 const (
@@ -77,29 +76,17 @@ descriptors:
     rate_limit: {name: partner, unit: hour, requests_per_unit: 1}
 `
 
-// meteredApp is an application whose responses say what a request has cost: what
-// the request says that they shall.
+// meteredApp is an application that copies the request header x-spend, the cost of the
+// request, to the response header x-tokens.
 func meteredApp(t *testing.T) *application {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &application{addr: listener.Addr().String()}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	a := new(application)
+	a.addr = serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n := r.Header.Get("x-spend"); n != "" {
 			w.Header().Set("x-tokens", n)
 		}
 		a.ServeHTTP(w, r)
-	})}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("application: %v", err)
-		}
-	})
+	}))
 	return a
 }
 
@@ -113,7 +100,7 @@ func (s setup) startMetered(t *testing.T) *stack {
 	return st
 }
 
-// TestRulesThroughEnvoy has one of every kind of rule that Envoy has a part in.
+// TestRulesThroughEnvoy has every kind of rule in which Envoy takes part.
 func TestRulesThroughEnvoy(t *testing.T) {
 	eachStore(t, func(t *testing.T, settings map[string]string) {
 		s := setup{rules: everyKind, env: settings, config: rulesConfig}.startMetered(t)
@@ -179,7 +166,7 @@ func TestRulesThroughEnvoy(t *testing.T) {
 			for i, want := range []any{nil, "shadowed", "shadowed"} {
 				path := "/shadow/" + strconv.Itoa(i)
 				c.want(200, 1, path, "x-user", "ann")
-				entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == path })
+				entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == path })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -203,7 +190,7 @@ func TestRulesThroughEnvoy(t *testing.T) {
 				before := len(s.app.received())
 				path := "/model/" + strconv.Itoa(i)
 				c.want(want.status, 1, path, "x-user", "ann", "x-backend", "forged")
-				entry, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["path"] == path })
+				entry, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["path"] == path })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -251,16 +238,16 @@ func TestRulesThroughEnvoy(t *testing.T) {
 				}
 			}
 		})
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestRefundThroughEnvoy reserves 5 before and gives back after the response what
-// was not needed. is_negative_hits is known from Envoy 1.38; an older one refuses
-// the configuration, which is what the test then asks for.
+// TestRefundThroughEnvoy reserves 5 before the response and gives the unused part back
+// after it. Envoy knows is_negative_hits from 1.38 on. An older one must refuse the
+// configuration.
 func TestRefundThroughEnvoy(t *testing.T) {
 	if version := envoyVersion(t); version[0] == 1 && version[1] < 38 {
-		out, err := exec.CommandContext(t.Context(), envoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", refundConfig).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--mode", "validate", "--disable-hot-restart", "-c", refundConfig).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "is_negative_hits") {
 			t.Errorf("Envoy %v on a refund: %v\n%s\nwant it to refuse is_negative_hits", version, err, out)
 		}
@@ -288,25 +275,17 @@ func TestRefundThroughEnvoy(t *testing.T) {
 		}
 		c.want(200, 1, "/", "x-user", "bob", "x-spend", "1000")
 		eventually(t, "all to be left", func() bool { return s.peek("reserved=bob")[0] == 10 })
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// envoyProgram is the Envoy that the tests run.
-func envoyProgram() string {
-	if named := os.Getenv(envEnvoy); named != "" {
-		return named
-	}
-	return "envoy"
-}
-
-// envoyVersion returns the first two numbers of its version.
+// envoyVersion returns the first two numbers of Envoy's version.
 func envoyVersion(t *testing.T) [2]int {
 	t.Helper()
-	if _, err := exec.LookPath(envoyProgram()); err != nil {
-		servers.EnvoyAccepts(t, rulesConfig) // which says what is missing
+	if _, err := exec.LookPath(edge.EnvoyProgram()); err != nil {
+		edge.EnvoyAccepts(t, rulesConfig) // which says what is missing
 	}
-	out, err := exec.CommandContext(t.Context(), envoyProgram(), "--version").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), edge.EnvoyProgram(), "--version").CombinedOutput()
 	if err != nil {
 		t.Fatalf("envoy --version: %v\n%s", err, out)
 	}
@@ -333,8 +312,8 @@ const (
 // swapHits is the limit of every rule of a generation.
 func swapHits(generation int) int { return 1_000_000 + generation }
 
-// swapWindow is the window of a rule in a generation, in hours. Every seventh rule
-// changes it with every generation and comes back to it with the next but one.
+// swapWindow returns the window of a rule in a generation, in hours. Every seventh
+// rule alternates between two windows.
 func swapWindow(rule, generation int) int {
 	if rule%7 == 0 && generation%2 == 1 {
 		return 2
@@ -342,10 +321,9 @@ func swapWindow(rule, generation int) int {
 	return 1
 }
 
-// writeGeneration writes the rules of a generation, each time in another order.
-// Every limit and every name tells the generation. With shuffled, each rule is in
-// another file than before; without, files of two generations make a whole that
-// nobody can refuse.
+// writeGeneration writes the rules of a generation in random order. Every limit and
+// every name contains the generation. With shuffled, each rule is in a random file.
+// Without, files of two generations together are valid.
 func writeGeneration(dir string, generation int, shuffled bool) error {
 	files := make([]strings.Builder, swapFiles)
 	for i := range files {
@@ -370,7 +348,7 @@ func writeGeneration(dir string, generation int, shuffled bool) error {
 	return nil
 }
 
-// swapLoad asks about two rules at a time and holds each answer to what it must be.
+// swapLoad sends requests for two rules at a time and checks each answer.
 type swapLoad struct {
 	ask func(descriptors ...string) (*rlsv3.RateLimitResponse, error)
 	who int
@@ -379,7 +357,7 @@ type swapLoad struct {
 	charged map[[2]int]int
 }
 
-// once asks, and returns the generation that answered.
+// once sends one request, and returns the generation that answered.
 func (l *swapLoad) once() (generation int, err error) {
 	// As far apart in the files as two rules can be; which files, chance decides.
 	asked := [2]int{rand.IntN(swapKinds), swapRules - 1 - rand.IntN(swapKinds)}
@@ -414,10 +392,9 @@ func (l *swapLoad) once() (generation int, err error) {
 	return generation, nil
 }
 
-// TestDirectoriesSwapUnderLoad swaps directories of 5,000 rules in 50 files, as
-// Kubernetes swaps a ConfigMap, while some 1,000 requests a second pass. No answer
-// is of two generations, nothing goes back to an older one, and no history is lost:
-// all rules change their place, most keep their window.
+// TestDirectoriesSwapUnderLoad swaps directories of 5,000 rules in 50 files under a
+// load of 1,000 requests a second, as Kubernetes swaps a ConfigMap. An answer must be
+// of one generation, an older generation must not come back, and no log may be lost.
 func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -454,39 +431,28 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	var newest, calls atomic.Int64
 	var inOrder atomic.Bool
 	inOrder.Store(true)
-	ctx, cancel := context.WithCancel(t.Context())
 	const callers = 4
-	errs := make([]error, callers)
-	var wg sync.WaitGroup
+	errs, seen := make([]error, callers), make([]int, callers)
+	var load []swapLoad
 	for i := range errs {
-		load := swapLoad{ask: limiter(t, rls), who: i, charged: make(map[[2]int]int)}
-		wg.Go(func() {
-			pace := time.NewTicker(callers * time.Millisecond)
-			defer pace.Stop()
-			seen := 0
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-pace.C:
-				}
-				g, err := load.once()
-				if err == nil && inOrder.Load() && g < seen {
-					err = fmt.Errorf("generation %d after %d", g, seen)
-				}
-				if errs[i] = err; err != nil {
-					newest.Store(-1) // nobody need wait for more
-					return
-				}
-				seen = g
-				calls.Add(1)
-				if int64(g) > newest.Load() {
-					newest.Store(int64(g))
-				}
-			}
-		})
+		load = append(load, swapLoad{ask: limiter(t, rls), who: i, charged: make(map[[2]int]int)})
 	}
-	defer func() { cancel(); wg.Wait() }()
+	stop := workers(t, callers, callers*time.Millisecond, func(i, _ int) bool {
+		g, err := load[i].once()
+		if err == nil && inOrder.Load() && g < seen[i] {
+			err = fmt.Errorf("generation %d after %d", g, seen[i])
+		}
+		if errs[i] = err; err != nil {
+			newest.Store(-1) // ends the waits below
+			return false
+		}
+		seen[i] = g
+		calls.Add(1)
+		if int64(g) > newest.Load() {
+			newest.Store(int64(g))
+		}
+		return true
+	})
 	reached := func(generation int) func() bool {
 		return func() bool { n := newest.Load(); return n < 0 || n >= int64(generation) }
 	}
@@ -524,16 +490,15 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 	eventually(t, fmt.Sprintf("generation %d", last), reached(last))
 	sofar := calls.Load()
 	eventually(t, "calls under the last generation", func() bool { return newest.Load() < 0 || calls.Load() > sofar+100 })
-	cancel()
-	wg.Wait()
+	stop()
 	if err := errors.Join(errs...); err != nil {
 		t.Errorf("%v\n%s", err, rls.Output())
 	}
 	t.Logf("%d calls, %d swaps in a row", calls.Load(), swaps)
 }
 
-// loads returns how often the files were read.
-func loads(t *testing.T, rls *servers.RLSServer) int {
+// loads returns how often rls has read the files.
+func loads(t *testing.T, rls *edge.RLSServer) int {
 	t.Helper()
 	sum := 0
 	for _, result := range []string{"loaded", "refused"} {

@@ -9,7 +9,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 const (
@@ -17,8 +17,8 @@ const (
 	envMaxKeys  = "SLIDEGATE_STORE_MEMORY_MAX_KEYS"
 )
 
-// wantCode asks once.
-func wantCode(t *testing.T, rls *servers.RLSServer, descriptor string, want rlsv3.RateLimitResponse_Code) {
+// wantCode sends one request.
+func wantCode(t *testing.T, rls *edge.RLSServer, descriptor string, want rlsv3.RateLimitResponse_Code) {
 	t.Helper()
 	out, err := limiter(t, rls)(descriptor)
 	if err != nil || out.GetOverallCode() != want {
@@ -27,7 +27,7 @@ func wantCode(t *testing.T, rls *servers.RLSServer, descriptor string, want rlsv
 }
 
 // restart stops rls and starts it again.
-func restart(t *testing.T, rls *servers.RLSServer) {
+func restart(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	if code, err := rls.Stop(); code != 0 || err != nil {
 		t.Fatalf("exit code: got %d, %v, want 0\n%s", code, err, rls.Output())
@@ -37,9 +37,9 @@ func restart(t *testing.T, rls *servers.RLSServer) {
 	}
 }
 
-// TestRestartKeepsLogs spends a quota and restarts: with a snapshot it stays
-// spent. A crash loses what was spent since the last shutdown, and a torn file is
-// put aside with one line.
+// TestRestartKeepsLogs uses up a limit and restarts rls. With a snapshot the limit
+// stays used up. A crash loses what was used since the last shutdown. A torn file is
+// put aside with one log line.
 func TestRestartKeepsLogs(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "logs")
@@ -107,7 +107,7 @@ func TestRestartKeepsLogs(t *testing.T) {
 	}
 }
 
-// TestRestartForgets proves that nothing is kept unless the settings say so.
+// TestRestartForgets proves that rls keeps nothing without the setting.
 func TestRestartForgets(t *testing.T) {
 	t.Parallel()
 	rls := setup{rules: perKey}.serve(t)
@@ -119,8 +119,8 @@ func TestRestartForgets(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded makes up keys: the store keeps its bound and says so, and
-// the customer who has used more than they keeps his log.
+// TestMemoryIsBounded sends made-up keys. The store keeps its bound and reports
+// evictions. A customer with more use than these keys keeps its log.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	rls := setup{rules: perKey, env: map[string]string{envMaxKeys: "100"}}.serve(t)

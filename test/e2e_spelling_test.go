@@ -12,18 +12,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// onlyHTTP1 changes every file of envoy/ to an application that speaks HTTP/1.1
-// alone, as a comment in ratelimit.yaml says.
+// onlyHTTP1 changes every file of envoy/ for an application that accepts only
+// HTTP/1.1, as a comment in ratelimit.yaml says.
 var onlyHTTP1 = map[string]string{
 	"        use_downstream_protocol_config:\n          http2_protocol_options: {}\n": "        explicit_http_config: {http_protocol_options: {}}\n",
 }
 
 // status2 sends one request over HTTP/2 and returns its status. Header fields are
-// written as "name: value", and the value goes out exactly as it is. The status is 0 if
-// Envoy refuses the request by ending its stream or its connection.
+// written as "name: value"; the value is sent unchanged. The status is 0 if Envoy ends
+// the stream or the connection.
 func status2(t *testing.T, addr string, lines ...string) int {
 	t.Helper()
 	var fields []string
@@ -34,9 +36,9 @@ func status2(t *testing.T, addr string, lines ...string) int {
 	return send2(t, addr, get2("/", fields...)).status
 }
 
-// eachFile runs a test with every file of envoy/, as it is and with an application
-// that speaks HTTP/1.1 alone. rls takes its customers from a tiers file, or knows
-// none where the file works without them.
+// eachFile runs a test with every file of envoy/, with an application that accepts
+// HTTP/2, and with one that accepts only HTTP/1.1. rls has customers in a tiers file.
+// Where the file works without customers, the test also runs without.
 func eachFile(t *testing.T, rules string, f func(t *testing.T, s *stack)) {
 	t.Parallel()
 	for _, config := range []string{edgeConfig, sidecarConfig, tlsConfig, authorizationConfig, oneHopConfig} {
@@ -55,25 +57,24 @@ func eachFile(t *testing.T, rules string, f func(t *testing.T, s *stack)) {
 	}
 }
 
-// fileSetup returns a setup with one of the files of envoy/ and what that file needs.
+// fileSetup returns a setup with one of the files of envoy/ and the settings that the
+// file needs.
 func fileSetup(t *testing.T, config, rules, tiers string, change map[string]string) setup {
 	t.Helper()
 	s := setup{config: config, rules: rules, tiers: tiers, change: maps.Clone(change), env: make(map[string]string)}
 	switch config {
 	case sidecarConfig:
-		s.env[envGRPCAddress] = "unix://" + filepath.Join(socketDir(t), "grpc.sock")
+		s.env[envGRPCAddress] = "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock")
 	case tlsConfig:
 		s.tls = servers.NewAuthority(t)
-		changes := trustingEnvoy(s.tls)
-		maps.Copy(changes, change)
-		s.change = changes
-	case authorizationConfig:
+		s.change = with(trustingEnvoy(s.tls), change)
+	case authorizationConfig, oneHopConfig:
 		s.env[envTrustedEntry] = "tier"
 	}
 	return s
 }
 
-// twoPerKey limits a key, or a subject, to two requests. Nothing else is limited.
+// twoPerKey limits a key, or a subject, to two requests.
 const twoPerKey = `
 domain: edge
 descriptors:
@@ -83,8 +84,8 @@ descriptors:
     rate_limit: {name: per-subject, window: 1h, requests: 2}
 `
 
-// TestWhiteSpaceAroundAKey sends a key with spaces and tabs around it, which Envoy
-// passes on over HTTP/2, after the limit of the key is used up.
+// TestWhiteSpaceAroundAKey uses up the limit of a key, and then sends the key with
+// spaces and tabs around it. Envoy passes these on over HTTP/2.
 func TestWhiteSpaceAroundAKey(t *testing.T) {
 	eachFile(t, twoPerKey, func(t *testing.T, s *stack) {
 		addr := s.envoy.Addr()
@@ -115,12 +116,12 @@ func TestWhiteSpaceAroundAKey(t *testing.T) {
 				t.Errorf("%d requests with the key %s after its limit have reached the application, want none", n, key)
 			}
 		}
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
-// TestOtherPaddingIsAnotherKey: what is neither a space nor a tab belongs to a value,
-// as docs/rules.md says. Envoy refuses control characters.
+// TestOtherPaddingIsAnotherKey proves that only spaces and tabs are not part of a
+// value, as docs/rules.md says. Envoy refuses control characters.
 func TestOtherPaddingIsAnotherKey(t *testing.T) {
 	t.Parallel()
 	s := setup{rules: twoPerKey}.start(t)
@@ -162,10 +163,10 @@ func TestOtherPaddingIsAnotherKey(t *testing.T) {
 			t.Errorf("HTTP/1.1, request %d of a limit of 2, padded by %q: got %d, want %d", i+1, padding, got.status, want)
 		}
 	}
-	s.mustHaveDecided()
+	s.wantAllDecided()
 }
 
-// byAuthorization changes edgeConfig, so that the key is in Authorization.
+// byAuthorization changes edgeConfig to take the key from Authorization.
 var byAuthorization = map[string]string{
 	"request_headers: {header_name: x-api-key, descriptor_key: api_key}": "request_headers: {header_name: authorization, descriptor_key: authorization}",
 }
@@ -179,8 +180,8 @@ func spellingsOf(key string) []string {
 	}
 }
 
-// TestOneCredentialHasOneQuota spells a credential in every way after its limit is
-// used up by another spelling.
+// TestOneCredentialHasOneQuota uses up the limit of a credential, and then sends the
+// credential in every other spelling.
 func TestOneCredentialHasOneQuota(t *testing.T) {
 	t.Parallel()
 	pair := func(pair string) string { return base64.StdEncoding.EncodeToString([]byte(pair)) }
@@ -225,13 +226,13 @@ func TestOneCredentialHasOneQuota(t *testing.T) {
 			if got := status2(t, addr, "authorization: "+tt.other); got != http.StatusOK {
 				t.Errorf("%q, which is another credential: got %d, want 200", tt.other, got)
 			}
-			s.mustHaveDecided()
+			s.wantAllDecided()
 		})
 	}
 }
 
-// TestBothWaysHaveOneQuota has an Envoy that asks for limits by the header itself, and
-// one that authorizes and limits in one hop, before one rls.
+// TestBothWaysHaveOneQuota has two Envoys in front of one rls: one sends the header as
+// a descriptor, the other authorizes and limits in one hop.
 func TestBothWaysHaveOneQuota(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envCredentials: "bearer,basic,apikey"}
@@ -239,7 +240,7 @@ func TestBothWaysHaveOneQuota(t *testing.T) {
 		"request_headers: {header_name: x-api-key, descriptor_key: api_key}": "request_headers: {header_name: authorization, descriptor_key: api_key}",
 	}}.start(t)
 	hop := &stack{t: t, app: s.app, rls: s.rls}
-	setup{config: oneHopConfig}.front(hop)
+	setup{config: oneHopConfig}.startEnvoy(hop)
 	want := uint32(12)
 	basic := func(pair string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(pair)) }
 	for _, value := range []string{"Bearer acme-old-key", "bearer\tacme-old-key ", "ApiKey  acme-new-key", basic("anybody:acme-old-key"), strings.ToLower("Basic") + basic("acme-new-key:")[5:], "\tBEARER acme-new-key"} {
@@ -248,8 +249,8 @@ func TestBothWaysHaveOneQuota(t *testing.T) {
 				t.Errorf("%q: got %d, want 200", value, got)
 			}
 			want--
-			digest := strings.TrimSpace(run(t, servers.RLSOptions{Env: env}, value+"\n", "digest").stdout)
-			if known := strings.TrimSpace(run(t, servers.RLSOptions{}, "acme-old-key\nacme-new-key\n", "digest").stdout); !strings.Contains(known, digest) || digest == "" {
+			digest := strings.TrimSpace(run(t, edge.RLSOptions{Env: env}, value+"\n", "digest").stdout)
+			if known := strings.TrimSpace(run(t, edge.RLSOptions{}, "acme-old-key\nacme-new-key\n", "digest").stdout); !strings.Contains(known, digest) || digest == "" {
 				t.Errorf("rls digest of %q: got %q, want that of a key of acme", value, digest)
 			}
 			if diff := cmp.Diff([]uint32{want}, s.peek("api_key=acme-old-key")); diff != "" {
@@ -257,7 +258,7 @@ func TestBothWaysHaveOneQuota(t *testing.T) {
 			}
 		}
 	}
-	s.mustHaveDecided()
+	s.wantAllDecided()
 }
 
 // ambiguous is the body of a refusal.
@@ -266,13 +267,13 @@ const ambiguous = `{"type":"about:blank","title":"Bad Request","status":400,"det
 // TestKeysOfTwoCustomers sends two keys in one request.
 func TestKeysOfTwoCustomers(t *testing.T) {
 	eachWay(t, func(t *testing.T, config string) {
-		pg, postgres := customersIn(t)
+		pg, postgres := startCustomerDatabase(t)
 		execute(t, pg, `INSERT INTO slidegate.subjects (id, disabled) VALUES ('other', false), ('gone', true)`)
 		for key, subject := range map[string]string{"acme-new-key": "acme", "other-key": "other", "gone-key": "gone"} {
-			execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2)`, digest(key), subject)
+			execute(t, pg, `INSERT INTO slidegate.keys (digest, subject) VALUES ($1, $2)`, digestOf(key), subject)
 		}
 		for name, s := range map[string]setup{
-			"tiers file": {tiers: customersWith("free"), env: trusting},
+			"tiers file": {tiers: customersWith("free"), env: trustOwnTier},
 			"PostgreSQL": {tiers: tierNames, env: postgres},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -299,7 +300,7 @@ func TestKeysOfTwoCustomers(t *testing.T) {
 				if got := metric(t, s.rls, `slidegate_authorizations_total{result="ambiguous"}`); got != "8" {
 					t.Errorf("authorizations that were ambiguous: got %s, want 8", got)
 				}
-				if _, err := s.envoy.WaitAccessLog(func(e servers.AccessLogEntry) bool { return e["reason"] == "ambiguous" && e["subject"] == "acme" }); err != nil {
+				if _, err := s.envoy.WaitAccessLog(func(e edge.AccessLogEntry) bool { return e["reason"] == "ambiguous" && e["subject"] == "acme" }); err != nil {
 					t.Error(err)
 				}
 				// Nothing was charged above: all three of acme are left, and the first key
@@ -317,7 +318,7 @@ func TestKeysOfTwoCustomers(t *testing.T) {
 				if got, _ := send(t, s.envoy.Addr(), get11("/", "x-api-key: acme-old-key")); got.status != http.StatusTooManyRequests {
 					t.Errorf("after three of three: got %d, want 429", got.status)
 				}
-				s.mustHaveDecided()
+				s.wantAllDecided()
 			})
 		}
 	})
@@ -327,12 +328,12 @@ func TestKeysOfTwoCustomers(t *testing.T) {
 func TestKeysOfTwoCustomersOverHTTP(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		run    func(testing.TB, servers.GatewayOptions) *servers.Gateway
+		run    func(process.TB, edge.GatewayOptions) *edge.Gateway
 		config string
 		want   int
 	}{
-		"nginx": {servers.Nginx, nginxConfig, http.StatusForbidden}, // it passes on no other code
-		"caddy": {servers.Caddy, caddyConfig, http.StatusBadRequest},
+		"nginx": {edge.Nginx, nginxConfig, http.StatusForbidden}, // it passes on no other code
+		"caddy": {edge.Caddy, caddyConfig, http.StatusBadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,10 +23,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
 const (
 	edgeConfig          = "../envoy/ratelimit.yaml"
@@ -40,11 +42,10 @@ const (
 	patience = 30 * time.Second
 )
 
-// patientEnvoy returns changes of a file that give rls all the time that it wants:
-// on a busy machine an answer may take longer than the 50 ms of the rate limits or
-// the 200 ms of authorization, or a handshake longer than the 250 ms of connecting, and Envoy would then pass or deny a request that a
-// test counts. They are the only thing in the files that every test changes beside
-// addresses.
+// patientEnvoy returns changes of a file that give rls much time. On a busy machine an
+// answer may take longer than the 50 ms of rate limits or the 200 ms of authorization,
+// or a handshake longer than 250 ms. Envoy would then pass or deny a request that a
+// test counts. Every test makes these changes and changes of addresses.
 func patientEnvoy(t *testing.T, config string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(config)
@@ -76,8 +77,8 @@ const (
 	envTiersPath    = "SLIDEGATE_TIERS_PATH"
 )
 
-// onRedis are the settings for a redis-server. The store gets all the time that
-// it wants, for the reason of patientEnvoy.
+// onRedis returns the settings for a redis-server. The timeout of the store is long
+// for the reason of patientEnvoy.
 func onRedis(addr string) map[string]string {
 	return map[string]string{envStoreType: "redis", envRedisURL: "redis://" + addr, envStoreTimeout: "10s"}
 }
@@ -95,7 +96,7 @@ func eachStore(t *testing.T, f func(t *testing.T, settings map[string]string)) {
 	})
 }
 
-// setup is what a stack is made of.
+// setup says what a stack is made of.
 type setup struct {
 	rules string
 	tiers string // empty: no tiers, every key has its own log
@@ -105,24 +106,24 @@ type setup struct {
 	change map[string]string
 	// upstream is the application; empty: one that records.
 	upstream string
-	// tls is whose certificates rls uses; nil: no TLS.
+	// tls has the certificates of rls; nil: no TLS.
 	tls *servers.Authority
 	// way is how Envoy gets to rls; empty: as the environment says.
-	way servers.Way
+	way edge.Way
 }
 
 // stack is an application, rls and Envoy in front of both.
 type stack struct {
 	t     *testing.T
 	app   *application
-	rls   *servers.RLSServer
-	envoy *servers.EnvoyServer
+	rls   *edge.RLSServer
+	envoy *edge.EnvoyServer
 	// others are further instances of rls behind the same Envoy.
-	others []*servers.RLSServer
+	others []*edge.RLSServer
 }
 
 // serve starts rls with the rules of s.
-func (s setup) serve(t *testing.T) *servers.RLSServer {
+func (s setup) serve(t *testing.T) *edge.RLSServer {
 	t.Helper()
 	env := maps.Clone(s.env)
 	if env == nil {
@@ -131,19 +132,19 @@ func (s setup) serve(t *testing.T) *servers.RLSServer {
 	if s.tiers == "" && env[envTiersSource] == "" {
 		env[envTiersSource] = "none"
 	}
-	return servers.RLS(t, servers.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls, Way: s.way})
+	return edge.RLS(t, edge.RLSOptions{Rules: s.rules, Tiers: s.tiers, Env: env, TLS: s.tls, Way: s.way})
 }
 
 // start starts the whole stack.
 func (s setup) start(t *testing.T) *stack {
 	t.Helper()
 	st := &stack{t: t, app: newApplication(t), rls: s.serve(t)}
-	s.front(st)
+	s.startEnvoy(st)
 	return st
 }
 
-// front puts an Envoy before the application and rls of st.
-func (s setup) front(st *stack) {
+// startEnvoy puts an Envoy before the application and rls of st.
+func (s setup) startEnvoy(st *stack) {
 	st.t.Helper()
 	if s.upstream == "" {
 		s.upstream = st.app.addr
@@ -152,7 +153,7 @@ func (s setup) front(st *stack) {
 		s.config = edgeConfig
 	}
 	changes := patientEnvoy(st.t, s.config)
-	o := servers.EnvoyOptions{Config: s.config, Upstream: s.upstream, RLS: endpoint(st.rls), Replace: changes}
+	o := edge.EnvoyOptions{Config: s.config, Upstream: s.upstream, RLS: endpoint(st.rls), Replace: changes}
 	for _, other := range st.others {
 		o.Others = append(o.Others, endpoint(other))
 	}
@@ -160,11 +161,11 @@ func (s setup) front(st *stack) {
 		o.TLS = st.rls.Authority()
 	}
 	maps.Copy(changes, s.change)
-	st.envoy = servers.Envoy(st.t, o)
+	st.envoy = edge.Envoy(st.t, o)
 }
 
 // endpoint is where Envoy finds an rls.
-func endpoint(rls *servers.RLSServer) string { return strings.TrimPrefix(rls.GRPC(), "unix://") }
+func endpoint(rls *edge.RLSServer) string { return strings.TrimPrefix(rls.GRPC(), "unix://") }
 
 // stat returns one of Envoy's counters.
 func (s *stack) stat(name string) uint64 {
@@ -176,9 +177,9 @@ func (s *stack) stat(name string) uint64 {
 	return n
 }
 
-// mustHaveDecided fails the test if Envoy let a request pass because rls did not
-// answer: what the test has counted would then mean nothing.
-func (s *stack) mustHaveDecided() {
+// wantAllDecided fails the test if Envoy let a request pass because rls did not
+// answer. The counts of the test would then be wrong.
+func (s *stack) wantAllDecided() {
 	s.t.Helper()
 	if n := s.stat("cluster.upstream.ratelimit.error"); n != 0 {
 		s.t.Errorf("Envoy got no decision for %d requests, want one for each", n)
@@ -197,6 +198,16 @@ func (s *stack) from(address string) *client {
 	return newClient(s.t, s.envoy.URL(), address)
 }
 
+// clients returns n clients that call from 127.0.0.1.
+func (s *stack) clients(n int) []*client {
+	s.t.Helper()
+	all := make([]*client, n)
+	for i := range all {
+		all[i] = s.from("127.0.0.1")
+	}
+	return all
+}
+
 // want sends n requests and expects one status for all of them.
 func (c *client) want(status, n int, path string, header ...string) {
 	c.t.Helper()
@@ -207,7 +218,7 @@ func (c *client) want(status, n int, path string, header ...string) {
 	}
 }
 
-// peek asks how much remains of each descriptor, without spending.
+// peek returns how much remains of each descriptor, without charging.
 func (s *stack) peek(descriptors ...string) []uint32 {
 	s.t.Helper()
 	_, out := postJSON(s.t, s.rls.HTTP(), question(0, descriptors...))
@@ -218,7 +229,7 @@ func (s *stack) peek(descriptors ...string) []uint32 {
 	return remaining
 }
 
-// question is a request of the domain edge. A descriptor is written as
+// question returns a request of the domain edge. A descriptor is written as
 // "key=value,key=value".
 func question(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
 	in := &rlsv3.RateLimitRequest{Domain: "edge"}
@@ -233,7 +244,7 @@ func question(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
 	return in
 }
 
-// postJSON asks the port for people.
+// postJSON sends a request to /json.
 func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rlsv3.RateLimitResponse) {
 	t.Helper()
 	body, err := protojson.Marshal(in)
@@ -255,8 +266,8 @@ func postJSON(t *testing.T, url string, in *rlsv3.RateLimitRequest) (answer, *rl
 	return got, out
 }
 
-// dial returns a connection to the gRPC port of an rls, whichever way goes there.
-func dial(t *testing.T, rls *servers.RLSServer) *grpc.ClientConn {
+// dial returns a connection to the gRPC port of an rls, on any way.
+func dial(t *testing.T, rls *edge.RLSServer) *grpc.ClientConn {
 	t.Helper()
 	conn, err := rls.Dial()
 	if err != nil {
@@ -290,7 +301,7 @@ func page(t *testing.T, url string) string {
 }
 
 // metric returns the value of one line of the metrics page.
-func metric(t *testing.T, rls *servers.RLSServer, name string) string {
+func metric(t *testing.T, rls *edge.RLSServer, name string) string {
 	t.Helper()
 	for line := range strings.Lines(page(t, rls.Admin()+"/metrics")) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
@@ -301,7 +312,7 @@ func metric(t *testing.T, rls *servers.RLSServer, name string) string {
 }
 
 // generation returns the digest of the active rules and tiers.
-func generation(t *testing.T, rls *servers.RLSServer) string {
+func generation(t *testing.T, rls *edge.RLSServer) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(page(t, rls.Admin()+"/rlconfig"), "# generation ")
 	digest, _, ok2 := strings.Cut(rest, ",")
@@ -322,7 +333,7 @@ type answer struct {
 	sent, received time.Time
 }
 
-// client speaks HTTP/1.1 from one address over connections of its own.
+// client sends requests over HTTP/1.1 from one address.
 type client struct {
 	t    *testing.T
 	url  string
@@ -372,8 +383,8 @@ func (c *client) get(path string, header ...string) answer {
 	return got
 }
 
-// crowd runs n goroutines, each with clients of its own, and waits for them.
-func crowd(t *testing.T, n int, each func(i int) error) {
+// concurrently runs n goroutines, each with clients of its own, and waits for them.
+func concurrently(t *testing.T, n int, each func(i int) error) {
 	t.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, n)
@@ -386,18 +397,57 @@ func crowd(t *testing.T, n int, each func(i int) error) {
 	}
 }
 
-// send writes bytes to a server as they are and returns the answer, and its
-// bytes as they came.
-func send(t *testing.T, addr, request string) (answer, string) {
+// workers runs n goroutines. Each calls work with its own number and the number of the
+// call, once in each pace, until stop is called, the test ends, or work returns false.
+// stop returns when all calls have returned.
+func workers(t *testing.T, n int, pace time.Duration, work func(worker, call int) bool) (stop func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	for worker := range n {
+		wg.Go(func() {
+			ticks := time.NewTicker(pace)
+			defer ticks.Stop()
+			for call := 0; ; call++ {
+				select {
+				case <-ended:
+					return
+				case <-ticks.C:
+				}
+				if !work(worker, call) {
+					return
+				}
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		close(ended)
+		wg.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// dialRaw opens a TCP connection that is closed when the test ends, or after patience.
+func dialRaw(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
+	return conn
+}
+
+// send writes bytes to a server as they are. It returns the answer, and the bytes of the
+// answer.
+func send(t *testing.T, addr, request string) (answer, string) {
+	t.Helper()
+	conn := dialRaw(t, addr)
+	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -420,13 +470,13 @@ func get11(path string, lines ...string) string {
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// Of the application.
+// The answer of the application.
 const (
 	appBody        = `{"from":"the application"}`
 	appContentType = "application/vnd.example+json; charset=utf-8"
 )
 
-// application is the service behind Envoy. It remembers what it received.
+// application is the service behind Envoy. It records the requests that it gets.
 type application struct {
 	addr string
 
@@ -434,15 +484,23 @@ type application struct {
 	requests []*http.Request
 }
 
-// newApplication serves HTTP/1.1, and HTTP/2 without TLS, until the test ends.
+// newApplication serves until the test ends.
 func newApplication(t *testing.T) *application {
+	t.Helper()
+	a := new(application)
+	a.addr = serveHTTP(t, a)
+	return a
+}
+
+// serveHTTP serves HTTP/1.1, and HTTP/2 without TLS, until the test ends. It returns
+// host:port.
+func serveHTTP(t *testing.T, handler http.Handler) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &application{addr: listener.Addr().String()}
-	server := &http.Server{Handler: a, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	done := make(chan error, 1)
@@ -453,11 +511,11 @@ func newApplication(t *testing.T) *application {
 			t.Errorf("application: %v", err)
 		}
 	})
-	return a
+	return listener.Addr().String()
 }
 
-// ServeHTTP answers with fields that rls must leave alone, and with rate-limit
-// fields of its own, which Envoy takes away.
+// ServeHTTP answers with fields that rls must not change, and with rate-limit fields
+// of its own, which Envoy removes.
 func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.requests = append(a.requests, r.Clone(context.WithoutCancel(r.Context())))
@@ -469,7 +527,7 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, appBody)
 }
 
-// received returns what has reached the application.
+// received returns the requests so far.
 func (a *application) received() []*http.Request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -486,7 +544,7 @@ func (a *application) last(t *testing.T) *http.Request {
 	return all[len(all)-1]
 }
 
-// eventually polls until ok or until the test has waited far too long.
+// eventually polls until ok returns true. After patience it fails the test.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -502,8 +560,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// waitUntil blocks until a point in time. It is for tests whose subject is time
-// itself: a window has to pass, and no condition could be waited for instead.
+// waitUntil blocks until a point in time. It is for tests in which a window has to
+// pass, so that there is no condition to wait for.
 func waitUntil(at time.Time) {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // Of TestSourceFaults. Who waits for the source waits less than it takes while it is
@@ -33,7 +33,7 @@ const (
 // fault is something that happens to the source, and its end.
 type fault struct {
 	name      string
-	make, end func(h *home)
+	make, end func(h *customerSource)
 	// opens: it is asked no more. Otherwise it answers, late or nonsense.
 	opens bool
 	// gone: nobody can write there meanwhile, not even beside the proxy.
@@ -43,18 +43,18 @@ type fault struct {
 }
 
 var faults = []fault{
-	{name: "killed", make: func(h *home) { h.kill() }, end: (*home).start, opens: true, gone: true, cuts: true},
-	{name: "frozen", make: func(h *home) { h.server.Pause() }, end: func(h *home) { h.server.Resume() }, opens: true, gone: true},
-	{name: "slower than anybody waits", make: func(h *home) { h.proxy.Latency(faultSlow) }, end: func(h *home) { h.proxy.Latency(0) }},
-	{name: "slower than a question may be", make: func(h *home) { h.proxy.Latency(faultHang) }, end: func(h *home) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
-	{name: "cut off", make: func(h *home) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *home) { h.proxy.Refuse(false) }, opens: true, cuts: true},
-	{name: "answering rubbish", make: func(h *home) { h.rubbish(true) }, end: func(h *home) { h.rubbish(false) }, opens: true, gone: true},
+	{name: "killed", make: func(h *customerSource) { h.kill() }, end: (*customerSource).start, opens: true, gone: true, cuts: true},
+	{name: "frozen", make: func(h *customerSource) { h.server.Pause() }, end: func(h *customerSource) { h.server.Resume() }, opens: true, gone: true},
+	{name: "slower than anybody waits", make: func(h *customerSource) { h.proxy.Latency(faultSlow) }, end: func(h *customerSource) { h.proxy.Latency(0) }},
+	{name: "slower than a question may be", make: func(h *customerSource) { h.proxy.Latency(faultHang) }, end: func(h *customerSource) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
+	{name: "cut off", make: func(h *customerSource) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *customerSource) { h.proxy.Refuse(false) }, opens: true, cuts: true},
+	{name: "answering rubbish", make: func(h *customerSource) { h.rubbish(true) }, end: func(h *customerSource) { h.rubbish(false) }, opens: true, gone: true},
 }
 
 // TestSourceFaults lets things happen to the source under load, one after the
 // other, and looks at what every request got.
 func TestSourceFaults(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		var known []customer
 		for i := range 10 {
 			known = append(known, customer{
@@ -72,8 +72,8 @@ func TestSourceFaults(t *testing.T) {
 		rls := h.serve(tiersApart, settings)
 		settings[envTiersOnError] = "deny"
 		strict := h.serve(tiersApart, settings)
-		for _, r := range []*servers.RLSServer{rls, strict} {
-			for path, ask := range askers(t, r) {
+		for _, r := range []*edge.RLSServer{rls, strict} {
+			for path, ask := range waysToAsk(t, r) {
 				for _, c := range known {
 					for _, key := range c.keys {
 						if got := ask(key); got != c.tier {
@@ -85,18 +85,18 @@ func TestSourceFaults(t *testing.T) {
 		}
 		l := startLoad(t, rls, known)
 		for i, f := range faults {
-			h.suffer(f, i, rls, strict, l)
+			h.runFault(f, i, rls, strict, l)
 		}
 		l.stop()
 		eventually(t, "no question to be under way", func() bool { return metric(t, rls, "slidegate_tiers_questions_in_flight") == "0" })
 	})
 }
 
-// suffer lets one fault happen and end.
-func (h *home) suffer(f fault, n int, rls, strict *servers.RLSServer, l *tierLoad) {
+// runFault lets one fault happen and end.
+func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) {
 	t := h.t
 	t.Helper()
-	both := []*servers.RLSServer{rls, strict}
+	both := []*edge.RLSServer{rls, strict}
 	before := stateChanges(rls)
 	stale, unavailable := number(t, rls, metricStale), number(t, rls, metricUnavailable)
 	l.healthy("healthy before " + f.name)
@@ -117,7 +117,7 @@ func (h *home) suffer(f fault, n int, rls, strict *servers.RLSServer, l *tierLoa
 	if got := number(t, rls, metricUnavailable); got <= unavailable {
 		t.Errorf("%s: %s: got %d, want more than the %d before", f.name, metricUnavailable, got, unavailable)
 	}
-	for path, ask := range askers(t, strict) {
+	for path, ask := range waysToAsk(t, strict) {
 		if got := ask("k-0-a"); got != h.customers["c0"].tier {
 			t.Errorf("%s: on_error deny: %s: got %q for somebody known, want %q", f.name, path, got, h.customers["c0"].tier)
 		}
@@ -143,7 +143,7 @@ func (h *home) suffer(f fault, n int, rls, strict *servers.RLSServer, l *tierLoa
 		h.put(fresh, changed)
 	}
 	for _, r := range both {
-		asks := askers(t, r)
+		asks := waysToAsk(t, r)
 		eventually(t, f.name+" over: the source to be asked", func() bool {
 			asks["authorization"]("k-made-up") // strict has no other load
 			return metric(t, r, metricOpen) == "0"
@@ -176,7 +176,7 @@ const (
 )
 
 // stateChanges counts these lines.
-func stateChanges(rls *servers.RLSServer) map[string]int {
+func stateChanges(rls *edge.RLSServer) map[string]int {
 	n := make(map[string]int)
 	for _, line := range rls.Logs() {
 		for _, message := range []string{sourceDown, sourceUp, tellsNot, tellsAgain} {
@@ -205,38 +205,24 @@ type tierLoad struct {
 
 // startLoad starts the load in the phase "start". Any request on behalf of somebody
 // known that does not get his own tier fails the test, in whatever phase.
-func startLoad(t *testing.T, rls *servers.RLSServer, known []customer) *tierLoad {
+func startLoad(t *testing.T, rls *edge.RLSServer, known []customer) *tierLoad {
 	t.Helper()
 	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
 	l.phase("start")
-	ended := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range callers {
-		path := []string{"limits", "authorization"}[i%2]
-		ask := askers(t, rls)[path]
-		stranger := i < callers/5
-		wg.Go(func() {
-			pace := time.NewTicker(callerPace)
-			defer pace.Stop()
-			for n := 0; ; n++ {
-				select {
-				case <-ended:
-					return
-				case <-pace.C:
-				}
-				if stranger {
-					l.stranger(path, ask, fmt.Sprintf("k-made-up-%d-%d", i, n))
-				} else {
-					l.customer(path, ask, known[(i+n)%len(known)], n)
-				}
-			}
-		})
+	paths := []string{"limits", "authorization"}
+	var asks []map[string]askFunc
+	for range callers {
+		asks = append(asks, waysToAsk(t, rls))
 	}
-	l.stop = sync.OnceFunc(func() {
-		close(ended)
-		wg.Wait()
+	l.stop = workers(t, callers, callerPace, func(i, n int) bool {
+		path := paths[i%2]
+		if i < callers/5 {
+			l.stranger(path, asks[i][path], fmt.Sprintf("k-made-up-%d-%d", i, n))
+		} else {
+			l.customer(path, asks[i][path], known[(i+n)%len(known)], n)
+		}
+		return true
 	})
-	t.Cleanup(l.stop)
 	return l
 }
 
@@ -245,7 +231,7 @@ func (l *tierLoad) phase(name string) { l.now.Store(&name) }
 // forget has a customer's requests no longer looked at: his tier is about to change.
 func (l *tierLoad) forget(c customer) { l.forgotten.Store(c.id, true) }
 
-func (l *tierLoad) customer(path string, ask asker, c customer, n int) {
+func (l *tierLoad) customer(path string, ask askFunc, c customer, n int) {
 	before := l.now.Load()
 	got := ask(c.keys[n%len(c.keys)])
 	if _, ok := l.forgotten.Load(c.id); ok || l.t.Context().Err() != nil {
@@ -261,7 +247,7 @@ func (l *tierLoad) customer(path string, ask asker, c customer, n int) {
 	}
 }
 
-func (l *tierLoad) stranger(path string, ask asker, key string) {
+func (l *tierLoad) stranger(path string, ask askFunc, key string) {
 	before := l.now.Load()
 	got := ask(key)
 	if before != l.now.Load() {
@@ -333,19 +319,15 @@ func (l *tierLoad) want(strangers map[string][]string) {
 // TestBadRecords has records that are none. That is the affair of their customers
 // alone, who stay what they were.
 func TestBadRecords(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
 		other := customer{id: "other", tier: "top", keys: []string{"k-other"}}
 		h.put(acme, other)
 		rls := h.serve(tiersApart, nil)
-		asks := askers(t, rls)
+		asks := waysToAsk(t, rls)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
-			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
-				if got := asks[path](key); got != want {
-					t.Errorf("%s: %s: %s: got %q, want %q", what, path, key, got, want)
-				}
-			}
+			wantTiers(t, asks, what, key, limits, authorization)
 		}
 		want("before", "k-acme-1", "pro", "pro") // the other key is not asked for
 		h.change(rls, h.tells.subject, func() { h.corrupt(acme) })

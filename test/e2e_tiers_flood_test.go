@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +16,7 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
 // TestFloodOfMadeUpKeys has many callers make up a key for each request. The source
@@ -31,7 +30,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 		limit   = 12 // of all strangers of an address
 	)
 	rules := strings.Replace(tiersApart, "1000001", strconv.Itoa(limit), 1)
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		asked := h.asked()
 		var known []customer
 		for i := range 5 {
@@ -43,52 +42,42 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 			// Customers are asked for again all the time.
 			envTiersTTL: "1s", envTiersWait: "100ms", envAuthzWait: "100ms",
 		})
-		for _, ask := range askers(t, rls) {
+		for _, ask := range waysToAsk(t, rls) {
 			for _, c := range known {
 				eventually(t, "a customer to be known", func() bool { return ask(c.keys[0]) == "pro" })
 			}
 		}
 
 		var requests, passed atomic.Int64
-		ended := make(chan struct{})
-		var wg sync.WaitGroup
-		for i := range callers {
-			limits, authz := limiter(t, rls), askers(t, rls)["authorization"]
-			wg.Go(func() {
-				pace := time.NewTicker(callerPace)
-				defer pace.Stop()
-				for n := 0; ; n++ {
-					select {
-					case <-ended:
-						return
-					case <-pace.C:
-					}
-					key := rand.Text()
-					if i%3 == 0 {
-						if got := authz(key); got != "401" && got != "no decision" && t.Context().Err() == nil {
-							t.Errorf("authorization of a key that was made up: got %q", got)
-						}
-						continue
-					}
-					requests.Add(1)
-					// Half of them with descriptors the other way round.
-					descriptors := []string{"api_key=" + key, "remote_address=192.0.2.1"}
-					if n%2 == 0 {
-						slices.Reverse(descriptors)
-					}
-					out, err := limits(descriptors...)
-					switch {
-					case err != nil && t.Context().Err() == nil:
-						t.Errorf("limits of a key that was made up: %v", err)
-					case out.GetOverallCode() == rlsv3.RateLimitResponse_OK:
-						passed.Add(1)
-					}
-				}
-			})
+		var limits []func(...string) (*rlsv3.RateLimitResponse, error)
+		var authz []askFunc
+		for range callers {
+			limits, authz = append(limits, limiter(t, rls)), append(authz, waysToAsk(t, rls)["authorization"])
 		}
-		stop := sync.OnceFunc(func() { close(ended); wg.Wait() })
-		t.Cleanup(stop)
-		asks := askers(t, rls)
+		stop := workers(t, callers, callerPace, func(i, n int) bool {
+			key := rand.Text()
+			if i%3 == 0 {
+				if got := authz[i](key); got != "401" && got != "no decision" && t.Context().Err() == nil {
+					t.Errorf("authorization of a key that was made up: got %q", got)
+				}
+				return true
+			}
+			requests.Add(1)
+			// Half of them have the descriptors in the other order.
+			descriptors := []string{"api_key=" + key, "remote_address=192.0.2.1"}
+			if n%2 == 0 {
+				slices.Reverse(descriptors)
+			}
+			out, err := limits[i](descriptors...)
+			switch {
+			case err != nil && t.Context().Err() == nil:
+				t.Errorf("limits of a key that was made up: %v", err)
+			case out.GetOverallCode() == rlsv3.RateLimitResponse_OK:
+				passed.Add(1)
+			}
+			return true
+		})
+		asks := waysToAsk(t, rls)
 		customers := 0
 		eventually(t, "the source to be asked for some seconds", func() bool {
 			for path, ask := range asks {
@@ -129,7 +118,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 }
 
 // slowest bounds how long any question to the source took.
-func slowest(t *testing.T, rls *servers.RLSServer) time.Duration {
+func slowest(t *testing.T, rls *edge.RLSServer) time.Duration {
 	t.Helper()
 	const name = "slidegate_tiers_source_seconds"
 	metrics := page(t, rls.Admin()+"/metrics")
@@ -165,49 +154,56 @@ func busiest(times []time.Time, d time.Duration) int {
 	return most
 }
 
-// monitor returns when a Redis was asked for a hash that begins with prefix, by its
-// own clock.
-func monitor(t *testing.T, addr, prefix string) func() []time.Time {
+// monitor calls each for every command that a Redis gets from now on, in the form of
+// the command MONITOR. It returns when the Redis has agreed.
+func monitor(t *testing.T, addr string, each func(line string)) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 1<<20)
 	if !lines.Scan() || lines.Text() != "+OK" {
 		t.Fatalf("MONITOR: got %q, %v", lines.Text(), lines.Err())
 	}
-	var mu sync.Mutex
-	var times []time.Time
 	done := make(chan struct{})
 	t.Cleanup(func() { conn.Close(); <-done })
 	go func() {
 		defer close(done)
 		for lines.Scan() {
-			// +1700000000.123456 [0 127.0.0.1:4711] "hmget" "slidegate:tier:key:2c70…"
-			at, command, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "+"), " ")
-			if !strings.Contains(strings.ToLower(command), `"hmget" "`+prefix) {
-				continue
-			}
-			second, micro, _ := strings.Cut(at, ".")
-			s, err1 := strconv.ParseInt(second, 10, 64)
-			us, err2 := strconv.ParseInt(micro, 10, 64)
-			if err1 != nil || err2 != nil {
-				t.Errorf("MONITOR said %q", lines.Text())
-				return
-			}
-			mu.Lock()
-			times = append(times, time.Unix(s, us*1000))
-			mu.Unlock()
+			each(lines.Text())
 		}
-		if err := lines.Err(); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrClosed) {
-			t.Errorf("MONITOR: %v", err)
+		if errors.Is(lines.Err(), bufio.ErrTooLong) {
+			t.Errorf("MONITOR: %v", lines.Err())
 		}
 	}()
+}
+
+// hashReads returns the times at which a Redis was asked for a hash whose name begins
+// with prefix, by its own clock.
+func hashReads(t *testing.T, addr, prefix string) func() []time.Time {
+	t.Helper()
+	var mu sync.Mutex
+	var times []time.Time
+	monitor(t, addr, func(line string) {
+		// +1700000000.123456 [0 127.0.0.1:4711] "hmget" "slidegate:tier:key:2c70…"
+		at, command, _ := strings.Cut(strings.TrimPrefix(line, "+"), " ")
+		if !strings.Contains(strings.ToLower(command), `"hmget" "`+prefix) {
+			return
+		}
+		seconds, err := strconv.ParseFloat(at, 64)
+		if err != nil {
+			t.Errorf("MONITOR printed %q", line)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		times = append(times, time.UnixMicro(int64(seconds*1e6)))
+	})
 	return func() []time.Time {
 		mu.Lock()
 		defer mu.Unlock()
@@ -215,19 +211,16 @@ func monitor(t *testing.T, addr, prefix string) func() []time.Time {
 	}
 }
 
-// statements reads from the log of a PostgreSQL when it was asked for a key, by its
-// own clock. The prefix of its lines is a Unix time.
+// statements returns the times at which a PostgreSQL was asked for a key, by its own log
+// and clock. The prefix of the log's lines is a Unix time.
 func statements(log string) (times []time.Time) {
 	for line := range strings.Lines(log) {
 		at, rest, _ := strings.Cut(line, " ")
 		if !strings.Contains(rest, "execute") || !strings.Contains(rest, "SELECT s.id AS subject") {
 			continue
 		}
-		seconds, millis, _ := strings.Cut(at, ".")
-		s, err1 := strconv.ParseInt(seconds, 10, 64)
-		ms, err2 := strconv.ParseInt(millis, 10, 64)
-		if err1 == nil && err2 == nil {
-			times = append(times, time.Unix(s, ms*int64(time.Millisecond)))
+		if seconds, err := strconv.ParseFloat(at, 64); err == nil {
+			times = append(times, time.UnixMicro(int64(seconds*1e6)))
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)

@@ -1,17 +1,14 @@
 package test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -30,6 +26,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -76,8 +73,8 @@ func (e *evidence) of(key string) (places []string) {
 	return places
 }
 
-// acquit fails the test if one of the keys is anywhere, or if nothing was looked at.
-func (e *evidence) acquit(t *testing.T, p planted) {
+// wantNoKeys fails the test if one of the keys is anywhere, or if nothing was looked at.
+func (e *evidence) wantNoKeys(t *testing.T, p plantedKeys) {
 	t.Helper()
 	for where, text := range e.found {
 		if text.Len() == 0 {
@@ -91,11 +88,11 @@ func (e *evidence) acquit(t *testing.T, p planted) {
 	}
 }
 
-// planted are keys by the place that they were put in.
-type planted map[string]string
+// plantedKeys are keys by the place that they were put in.
+type plantedKeys map[string]string
 
 // at returns a key that is nowhere else.
-func (p planted) at(place string) string {
+func (p plantedKeys) at(place string) string {
 	if p[place] == "" {
 		p[place] = rand.Text()
 	}
@@ -103,7 +100,7 @@ func (p planted) at(place string) string {
 }
 
 // secretRules name API keys themselves, which operators do.
-func secretRules(p planted) string {
+func secretRules(p plantedKeys) string {
 	return `
 domain: edge
 descriptors:
@@ -130,26 +127,26 @@ descriptors:
 // TestKeysLeaveNoTrace plants API keys wherever a client or an operator can put
 // one, with the source and the store well and gone, and looks for them everywhere.
 func TestKeysLeaveNoTrace(t *testing.T) {
-	eachHome(t, func(_ *testing.T, h *home) { h.leavesNoTrace("redis") })
+	eachSource(t, func(_ *testing.T, h *customerSource) { h.wantNoTrace("redis") })
 	t.Run("http asked by the key", func(t *testing.T) {
 		t.Parallel()
-		h := overHTTP(t)
+		h := httpSource(t)
 		h.t, h.customers = t, make(map[string]customer)
 		h.digest = func(key string) string { return key }
 		h.env["SLIDEGATE_TIERS_HTTP_METHOD"], h.env["SLIDEGATE_TIERS_HTTP_SEND"] = "post", "key"
-		h.leavesNoTrace("memory")
+		h.wantNoTrace("memory")
 	})
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
-		inAFile(t)
+		testKeysInAFile(t)
 	})
 }
 
-// leavesNoTrace is the test for one home and one store.
-func (h *home) leavesNoTrace(store string) {
+// wantNoTrace is the test for one home and one store.
+func (h *customerSource) wantNoTrace(store string) {
 	t := h.t
 	t.Helper()
-	p, e := make(planted), new(evidence)
+	p, e := make(plantedKeys), new(evidence)
 	acme := customer{id: "acme", tier: "pro", keys: []string{p.at("a customer's")}}
 	h.put(acme, customer{id: "gone", tier: "pro", disabled: true, keys: []string{p.at("a disabled customer's")}})
 
@@ -170,24 +167,24 @@ func (h *home) leavesNoTrace(store string) {
 	env[envTiersTimeout], env[envTiersWait], env[envAuthzWait] = "300ms", "200ms", "200ms"
 	rls := h.serve(secretRules(p), env)
 
-	plantAll(t, rls, p, e)
+	sendKeysEverywhere(t, rls, p, e)
 	if got := number(t, rls, `slidegate_authorizations_total{result="authenticated"}`); got == 0 {
 		t.Error("no key was recognised")
 	}
 	h.rubbish(true)
 	invalidate(t, rls, `{"all":true}`)
-	plantAll(t, rls, p, e)
+	sendKeysEverywhere(t, rls, p, e)
 	h.rubbish(false)
 	if s, ok := h.server.(*servers.CustomersServer); ok {
 		// It quotes what it was asked, as some do.
 		for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
 			s.Rubbish(status, `{"subject": "acme", "tier": 5, "error": "no such key: `+acme.keys[0]+`", "`+acme.keys[0]+`": 1}`)
 			invalidate(t, rls, `{"all":true}`)
-			plantAll(t, rls, p, e)
+			sendKeysEverywhere(t, rls, p, e)
 		}
 		s.Rubbish(0, "")
 	}
-	h.gather(e)
+	h.collectFromSource(e)
 	h.kill()
 	if logs != nil {
 		for key, text := range redisTexts(t, logs.Addr()) {
@@ -196,16 +193,16 @@ func (h *home) leavesNoTrace(store string) {
 		logs.Pause()
 	}
 	invalidate(t, rls, `{"all":true}`)
-	plantAll(t, rls, p, e)
+	sendKeysEverywhere(t, rls, p, e)
 	if logs != nil {
 		logs.Resume()
 	}
-	e.pages(t, rls)
+	e.recordPages(t, rls)
 	for _, key := range []string{acme.keys[0], p.at("a disabled customer's")} {
-		got := run(t, servers.RLSOptions{}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
+		got := run(t, edge.RLSOptions{}, "", "tiers", "lookup", "--admin", rls.Admin(), "--digest", digestOf(key))
 		e.add("rls tiers lookup", got.stdout, got.stderr)
 	}
-	e.ended(t, rls)
+	e.recordLog(t, rls)
 	if store == "memory" {
 		kept, err := os.ReadFile(snapshot)
 		if err != nil || len(kept) == 0 {
@@ -213,7 +210,7 @@ func (h *home) leavesNoTrace(store string) {
 		}
 		e.add("the snapshot", string(kept))
 	}
-	e.acquit(t, p)
+	e.wantNoKeys(t, p)
 }
 
 // secretSettings have every place for a credential, and everything logged.
@@ -224,9 +221,9 @@ func secretSettings() map[string]string {
 	}
 }
 
-// gather looks into the home. One that is asked by keys has to know them, which
+// collectFromSource looks into the home. One that is asked by keys has to know them, which
 // also shows that what is looked for is found.
-func (h *home) gather(e *evidence) {
+func (h *customerSource) collectFromSource(e *evidence) {
 	t := h.t
 	t.Helper()
 	switch s := h.server.(type) {
@@ -265,11 +262,11 @@ func (h *home) gather(e *evidence) {
 	}
 }
 
-// inAFile has customers in a tiers file with their keys as they are, which is for
+// testKeysInAFile has customers in a tiers file with their keys as they are, which is for
 // examples.
-func inAFile(t *testing.T) {
+func testKeysInAFile(t *testing.T) {
 	t.Helper()
-	p, e := make(planted), new(evidence)
+	p, e := make(plantedKeys), new(evidence)
 	tiers := threeTiers + `
 subjects:
   - {id: acme, tier: pro, keys: [{plain: "` + p.at("a customer's") + `"}]}
@@ -277,10 +274,10 @@ subjects:
 `
 	env := secretSettings()
 	env[envSnapshot] = filepath.Join(t.TempDir(), "logs")
-	rls := servers.RLS(t, servers.RLSOptions{Rules: secretRules(p), Tiers: tiers, Env: env})
-	plantAll(t, rls, p, e)
+	rls := edge.RLS(t, edge.RLSOptions{Rules: secretRules(p), Tiers: tiers, Env: env})
+	sendKeysEverywhere(t, rls, p, e)
 
-	o := servers.RLSOptions{Env: map[string]string{envRulesPath: rls.RulesFile(), envTiersPath: rls.TiersFile()}}
+	o := edge.RLSOptions{Env: map[string]string{envRulesPath: rls.RulesFile(), envTiersPath: rls.TiersFile()}}
 	for _, args := range [][]string{
 		{"validate"},
 		{"explain", "--descriptor", "api_key=" + p.at("the value of a rule")},
@@ -314,28 +311,28 @@ subjects:
 	if n := strings.Count(got.stdout, rls.TiersFile()); n < 11 {
 		t.Errorf("rls validate --json: got %d problems of the tiers file, want them all:\n%s", n, got.stdout)
 	}
-	e.pages(t, rls)
-	e.ended(t, rls)
+	e.recordPages(t, rls)
+	e.recordLog(t, rls)
 	kept, err := os.ReadFile(env[envSnapshot])
 	if err != nil || len(kept) == 0 {
 		t.Errorf("the snapshot: got %d bytes, %v", len(kept), err)
 	}
 	e.add("the snapshot", string(kept))
-	e.acquit(t, p)
+	e.wantNoKeys(t, p)
 }
 
-// plantAll sends keys to every port of rls, in every place, and keeps the answers.
-func plantAll(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+// sendKeysEverywhere sends keys to every port of rls, in every place, and keeps the answers.
+func sendKeysEverywhere(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
-	plantLimits(t, rls, p, e)
-	plantAuthorization(t, rls, p, e)
-	plantHTTP(t, rls, p, e)
+	sendKeysToLimits(t, rls, p, e)
+	sendKeysToAuthorization(t, rls, p, e)
+	sendKeysOverHTTP(t, rls, p, e)
 }
 
-// junk makes a key malformed.
-var junk = map[string]string{"not UTF-8": "\xff\xfe", "with control characters": "\x00\x1b[1m", "with a line feed": "\n", "long": strings.Repeat("x", 10_000)}
+// badBytes makes a key malformed.
+var badBytes = map[string]string{"not UTF-8": "\xff\xfe", "with control characters": "\x00\x1b[1m", "with a line feed": "\n", "long": strings.Repeat("x", 10_000)}
 
-func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func sendKeysToLimits(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
 	conn := dial(t, rls)
 	client := rlsv3.NewRateLimitServiceClient(conn)
@@ -361,7 +358,7 @@ func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 			ask(question(1, text, "remote_address=192.0.2.1"))
 		}
 	}
-	for name, bad := range junk {
+	for name, bad := range badBytes {
 		key := p.at("an entry api_key " + name)
 		// Go's own codec refuses to send what is not UTF-8.
 		placeholder := strings.Repeat("@", len(bad))
@@ -372,7 +369,7 @@ func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 		text = bytes.Replace(text, []byte(placeholder), []byte(bad), 1)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		var out []byte
-		err = conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, text, &out, grpc.ForceCodecV2(asIs{}))
+		err = conn.Invoke(ctx, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, text, &out, grpc.ForceCodecV2(rawCodec{}))
 		cancel()
 		e.add("answers of RateLimitService", string(out), fmt.Sprint(err))
 	}
@@ -389,27 +386,27 @@ func plantLimits(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 		"of /json without a domain":    `{"descriptors":[{"entries":[{"key":"api_key","value":"%s"}]}]}`,
 	} {
 		for range 3 {
-			e.post(t, rls.HTTP()+"/json", strings.Replace(body, "%s", p.at(place), 1))
+			e.recordPost(t, rls.HTTP()+"/json", strings.Replace(body, "%s", p.at(place), 1))
 		}
 	}
 }
 
-// asIs is a codec for messages that are encoded already.
-type asIs struct{}
+// rawCodec is a codec for messages that are encoded already.
+type rawCodec struct{}
 
-func (asIs) Name() string { return "proto" }
+func (rawCodec) Name() string { return "proto" }
 
-func (asIs) Marshal(v any) (mem.BufferSlice, error) {
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
 }
 
-func (asIs) Unmarshal(data mem.BufferSlice, v any) error {
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	*v.(*[]byte) = data.Materialize()
 	return nil
 }
 
-// post keeps the answer to a POST.
-func (e *evidence) post(t *testing.T, target, body string) {
+// recordPost keeps the answer to a POST.
+func (e *evidence) recordPost(t *testing.T, target, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
 	if err != nil {
@@ -429,7 +426,7 @@ func (e *evidence) do(t *testing.T, req *http.Request) {
 }
 
 // credentials are headers and paths with a key, by place.
-func credentials(p planted) map[string]func(headers map[string]string, path *string) {
+func credentials(p plantedKeys) map[string]func(headers map[string]string, path *string) {
 	header := func(name, value string) func(map[string]string, *string) {
 		return func(headers map[string]string, _ *string) { headers[name] = value }
 	}
@@ -455,14 +452,14 @@ func credentials(p planted) map[string]func(headers map[string]string, path *str
 		"cookie, twice":  header("cookie", "session="+p.at("a cookie twice")+"; session=x"),
 		"cookie, quoted": header("cookie", `session="`+p.at("a quoted cookie")+`"`),
 	}
-	for name, bad := range junk {
+	for name, bad := range badBytes {
 		all["x-api-key "+name] = header("x-api-key", p.at("a header "+name)+bad+p.at("a header "+name))
 		all["bearer "+name] = header("authorization", "Bearer "+p.at("a token "+name)+bad)
 	}
 	return all
 }
 
-func plantAuthorization(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func sendKeysToAuthorization(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
 	client := authv3.NewAuthorizationClient(dial(t, rls))
 	ask := func(in *authv3.CheckRequest) {
@@ -515,7 +512,7 @@ func valid(headers map[string]string) bool {
 	return err == nil
 }
 
-func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
+func sendKeysOverHTTP(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
 	address := strings.TrimPrefix(rls.HTTP(), "http://")
 	for _, put := range credentials(p) {
@@ -537,33 +534,27 @@ func plantHTTP(t *testing.T, rls *servers.RLSServer, p planted, e *evidence) {
 			{path: "/json" + path},
 			{path: "/healthcheck" + path},
 		} {
-			e.raw(t, address, "GET "+target.path+" HTTP/1.1\r\n"+strings.Join(slices.Concat(lines, target.lines), "\r\n")+"\r\n\r\n")
+			e.recordRaw(t, address, "GET "+target.path+" HTTP/1.1\r\n"+strings.Join(slices.Concat(lines, target.lines), "\r\n")+"\r\n\r\n")
 		}
 	}
 	// What is no HTTP, and what is no path.
-	e.raw(t, address, "GET /authz HTTP/9\r\nX-Api-Key: "+p.at("a broken request")+"\r\n\r\n")
-	e.raw(t, address, "GET /authz/%zz"+p.at("a broken path")+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-	e.raw(t, address, "GET /authz/ HTTP/1.1\r\nHost: a\r\nX-Api-Key "+p.at("a broken header")+"\r\n\r\n")
+	e.recordRaw(t, address, "GET /authz HTTP/9\r\nX-Api-Key: "+p.at("a broken request")+"\r\n\r\n")
+	e.recordRaw(t, address, "GET /authz/%zz"+p.at("a broken path")+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	e.recordRaw(t, address, "GET /authz/ HTTP/1.1\r\nHost: a\r\nX-Api-Key "+p.at("a broken header")+"\r\n\r\n")
 	for _, target := range []string{"/v1/tiers/lookup?digest=", "/v1/tiers/lookup?key="} {
 		// A key in the place of a digest is somebody's mistake. The answer may not repeat it.
-		e.raw(t, strings.TrimPrefix(rls.Admin(), "http://"), "GET "+target+url.QueryEscape(p.at("a lookup"))+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		e.recordRaw(t, strings.TrimPrefix(rls.Admin(), "http://"), "GET "+target+url.QueryEscape(p.at("a lookup"))+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	}
 	for _, body := range []string{`{"digest":"%s"}`, `{"key":"%s"}`, `"%s"`, `%s`, `{"%s":`} {
-		e.post(t, rls.Admin()+"/v1/tiers/invalidate", strings.Replace(body, "%s", p.at("an invalidation"), 1))
+		e.recordPost(t, rls.Admin()+"/v1/tiers/invalidate", strings.Replace(body, "%s", p.at("an invalidation"), 1))
 	}
 }
 
-// raw keeps what is answered to bytes.
-func (e *evidence) raw(t *testing.T, address, request string) {
+// recordRaw records the bytes of an answer.
+func (e *evidence) recordRaw(t *testing.T, address, request string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dialRaw(t, address)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -574,8 +565,8 @@ func (e *evidence) raw(t *testing.T, address, request string) {
 	e.add("answers over HTTP", string(got))
 }
 
-// pages keeps every page of the admin port.
-func (e *evidence) pages(t *testing.T, rls *servers.RLSServer) {
+// recordPages keeps every page of the admin port.
+func (e *evidence) recordPages(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	for _, path := range []string{
 		"/", "/metrics", "/rlconfig", "/debug/pprof/", "/debug/pprof/cmdline",
@@ -590,8 +581,8 @@ func (e *evidence) pages(t *testing.T, rls *servers.RLSServer) {
 	}
 }
 
-// ended stops rls and keeps its log, which must be one at debug level.
-func (e *evidence) ended(t *testing.T, rls *servers.RLSServer) {
+// recordLog stops rls and keeps its log, which must be one at debug level.
+func (e *evidence) recordLog(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	if code, err := rls.Stop(); code != 0 || err != nil {
 		t.Errorf("exit code: got %d, %v, want 0", code, err)
@@ -602,29 +593,10 @@ func (e *evidence) ended(t *testing.T, rls *servers.RLSServer) {
 	}
 }
 
-// watch keeps whatever a Redis is told from now on.
+// watch records all commands that a Redis gets from now on.
 func (e *evidence) watch(t *testing.T, where, addr string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(nil, 1<<20)
-	done := make(chan struct{})
-	t.Cleanup(func() { conn.Close(); <-done })
-	go func() {
-		defer close(done)
-		for lines.Scan() {
-			e.add(where, lines.Text())
-		}
-		if errors.Is(lines.Err(), bufio.ErrTooLong) {
-			t.Errorf("%s: %v", where, lines.Err())
-		}
-	}()
+	monitor(t, addr, func(line string) { e.add(where, line) })
 }
 
 // redisTexts returns every key of a Redis with its value as text.

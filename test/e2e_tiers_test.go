@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -78,13 +79,14 @@ type customer struct {
 	keys      []string
 }
 
+// digestOf returns the digest of an API key.
 func digestOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
 // A home is where customers live: a server, behind a proxy that rls asks through.
-type home struct {
+type customerSource struct {
 	t     *testing.T
 	proxy *servers.Proxy
 	env   map[string]string // what rls is told of it
@@ -114,14 +116,14 @@ type home struct {
 	digest func(key string) string
 
 	customers map[string]customer // as last written, by id
-	listening []*servers.RLSServer
+	listening []*edge.RLSServer
 }
 
-// eachHome runs a test with customers in each kind of home.
-func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
+// eachSource runs a test with customers in each kind of home.
+func eachSource(t *testing.T, f func(t *testing.T, h *customerSource)) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T) *home{
-		"postgres": inPostgres, "redis": inRedis, "http": overHTTP,
+	for name, start := range map[string]func(*testing.T) *customerSource{
+		"postgres": postgresSource, "redis": redisSource, "http": httpSource,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +140,7 @@ func eachHome(t *testing.T, f func(t *testing.T, h *home)) {
 	}
 }
 
-func inPostgres(t *testing.T) *home {
+func postgresSource(t *testing.T) *customerSource {
 	t.Helper()
 	s := servers.StartPostgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_line_prefix=%n ", "max_connections=200"}})
 	exec := func(sql string, args ...any) {
@@ -149,7 +151,7 @@ func inPostgres(t *testing.T) *home {
 	}
 	exec(pgsource.Schema())
 	exec("GRANT USAGE ON SCHEMA slidegate TO slidegate; GRANT SELECT ON ALL TABLES IN SCHEMA slidegate TO slidegate")
-	h := &home{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
+	h := &customerSource{server: s, kill: s.Kill, proxy: servers.StartProxy(t, s.Addr())}
 	h.tells.subject, h.tells.newKey, h.tells.revoked = 1, 1, 1
 	h.env = map[string]string{
 		envTiersSource:                 "postgres",
@@ -182,7 +184,7 @@ func inPostgres(t *testing.T) *home {
 	return h
 }
 
-func inRedis(t *testing.T) *home {
+func redisSource(t *testing.T) *customerSource {
 	t.Helper()
 	s := servers.StartRedis(t)
 	do := func(args ...string) {
@@ -193,7 +195,7 @@ func inRedis(t *testing.T) *home {
 	}
 	const prefix, channel = "slidegate:tier:", "slidegate:tiers"
 	do("SET", prefix+"ready", "1")
-	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h := &customerSource{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
 	h.tells.subject, h.tells.revoked = 1, 1
 	h.env = map[string]string{envTiersSource: "redis", "SLIDEGATE_TIERS_REDIS_URL": "redis://" + h.proxy.Addr()}
 	h.write = func(c customer) {
@@ -217,7 +219,7 @@ func inRedis(t *testing.T) *home {
 		do("DEL", prefix+"subject:"+c.id)
 		h.put(c)
 	}
-	h.asked = func() func() []time.Time { return monitor(t, s.Addr(), prefix+"key:") }
+	h.asked = func() func() []time.Time { return hashReads(t, s.Addr(), prefix+"key:") }
 	h.rubbish = func(on bool) {
 		if on {
 			do("ACL", "SETUSER", "default", "-hmget") // somebody's change of the ACL went wrong
@@ -228,10 +230,10 @@ func inRedis(t *testing.T) *home {
 	return h
 }
 
-func overHTTP(t *testing.T) *home {
+func httpSource(t *testing.T) *customerSource {
 	t.Helper()
 	s := servers.StartCustomers(t)
-	h := &home{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
+	h := &customerSource{server: s, kill: s.Stop, proxy: servers.StartProxy(t, s.Addr())}
 	h.env = map[string]string{envTiersSource: "http", "SLIDEGATE_TIERS_HTTP_URL": "http://" + h.proxy.Addr() + "/lookup"}
 	h.write = func(c customer) {
 		t.Helper()
@@ -278,7 +280,7 @@ func overHTTP(t *testing.T) *home {
 }
 
 // put writes customers, who are written again when the home has lost them.
-func (h *home) put(all ...customer) {
+func (h *customerSource) put(all ...customer) {
 	h.t.Helper()
 	for _, c := range all {
 		h.write(c)
@@ -288,7 +290,7 @@ func (h *home) put(all ...customer) {
 
 // change does something that is told in so many messages, and returns when rls has
 // heard of it, which takes no request.
-func (h *home) change(rls *servers.RLSServer, messages int, do func()) {
+func (h *customerSource) change(rls *edge.RLSServer, messages int, do func()) {
 	h.t.Helper()
 	before := number(h.t, rls, metricPushes)
 	do()
@@ -298,7 +300,7 @@ func (h *home) change(rls *servers.RLSServer, messages int, do func()) {
 }
 
 // update is put for one customer, with change.
-func (h *home) update(rls *servers.RLSServer, c customer) {
+func (h *customerSource) update(rls *edge.RLSServer, c customer) {
 	h.t.Helper()
 	messages := h.tells.subject
 	if _, ok := h.customers[c.id]; !ok {
@@ -308,7 +310,7 @@ func (h *home) update(rls *servers.RLSServer, c customer) {
 }
 
 // number is a metric that counts.
-func number(t *testing.T, rls *servers.RLSServer, name string) int {
+func number(t *testing.T, rls *edge.RLSServer, name string) int {
 	t.Helper()
 	text := metric(t, rls, name)
 	n, err := strconv.ParseFloat(text, 64)
@@ -320,7 +322,7 @@ func number(t *testing.T, rls *servers.RLSServer, name string) int {
 
 // start starts a home that was killed. Nobody reaches it before it knows
 // everybody again.
-func (h *home) start() {
+func (h *customerSource) start() {
 	h.t.Helper()
 	h.proxy.Refuse(true)
 	h.server.Start()
@@ -333,7 +335,7 @@ func (h *home) start() {
 // serve starts an rls that asks this home. Unless env says otherwise what it knows
 // expires in no test's time, and there is time enough to ask: what a test sees of
 // a change was told.
-func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
+func (h *customerSource) serve(rules string, env map[string]string) *edge.RLSServer {
 	h.t.Helper()
 	all := map[string]string{
 		envTiersTTL: "1h", envTiersUnknownTTL: "1h", envTiersTimeout: "20s", envTiersWait: "10s", envAuthzWait: "10s",
@@ -341,22 +343,22 @@ func (h *home) serve(rules string, env map[string]string) *servers.RLSServer {
 	}
 	maps.Copy(all, h.env)
 	maps.Copy(all, env)
-	rls := servers.RLS(h.t, servers.RLSOptions{Rules: rules, Tiers: threeTiers, Env: all})
+	rls := edge.RLS(h.t, edge.RLSOptions{Rules: rules, Tiers: threeTiers, Env: all})
 	h.listening = append(h.listening, rls)
 	h.watched(rls)
 	return rls
 }
 
 // watched waits until rls hears of changes, if the home tells of any.
-func (h *home) watched(rls *servers.RLSServer) {
+func (h *customerSource) watched(rls *edge.RLSServer) {
 	h.t.Helper()
 	if h.tells.subject > 0 {
-		eventually(h.t, "changes to be told", func() bool { return metric(h.t, rls, metricWatching) == "1" })
+		watching(h.t, rls)
 	}
 }
 
 // tell tells every rls of a change in a home that does not.
-func (h *home) tell(change string) {
+func (h *customerSource) tell(change string) {
 	h.t.Helper()
 	for _, rls := range h.listening {
 		invalidate(h.t, rls, change)
@@ -364,7 +366,7 @@ func (h *home) tell(change string) {
 }
 
 // invalidate has an rls ask again.
-func invalidate(t *testing.T, rls *servers.RLSServer, change string) {
+func invalidate(t *testing.T, rls *edge.RLSServer, change string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, rls.Admin()+"/v1/tiers/invalidate", strings.NewReader(change))
 	if err != nil {
@@ -379,14 +381,14 @@ func invalidate(t *testing.T, rls *servers.RLSServer, change string) {
 
 // An asker asks an rls on behalf of an API key and says in a word what came of
 // it: a tier, or why not.
-type asker func(key string) string
+type askFunc func(key string) string
 
-// askers are the ways to ask, by name.
-func askers(t *testing.T, rls *servers.RLSServer) map[string]asker {
+// waysToAsk are the ways to ask, by name.
+func waysToAsk(t *testing.T, rls *edge.RLSServer) map[string]askFunc {
 	t.Helper()
 	conn := dial(t, rls)
 	limits, authz := rlsv3.NewRateLimitServiceClient(conn), authv3.NewAuthorizationClient(conn)
-	return map[string]asker{
+	return map[string]askFunc{
 		"limits": func(key string) string {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -440,20 +442,26 @@ func upstreamHeader(out *authv3.CheckResponse, name string) string {
 	return ""
 }
 
+// wantTiers asks in both ways on behalf of a key.
+func wantTiers(t *testing.T, ask map[string]askFunc, what, key, limits, authorization string) {
+	t.Helper()
+	for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
+		if got := ask[path](key); got != want {
+			t.Errorf("%s: %s: %s: got %q for the next request, want %q", what, path, key, got, want)
+		}
+	}
+}
+
 // TestChangesAreTold changes customers. Each change counts for the next request.
 func TestChangesAreTold(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2"}}
 		h.put(acme)
 		rls := h.serve(tiersApart, nil)
-		ask := askers(t, rls)
+		ask := waysToAsk(t, rls)
 		want := func(what, key, limits, authorization string) {
 			t.Helper()
-			for path, want := range map[string]string{"limits": limits, "authorization": authorization} {
-				if got := ask[path](key); got != want {
-					t.Errorf("%s: %s: got %q for the next request, want %q", what, path, got, want)
-				}
-			}
+			wantTiers(t, ask, what, key, limits, authorization)
 		}
 		for path, want := range map[string]string{"limits": "free", "authorization": "401"} {
 			if got := ask[path]("k-new"); got != want {
@@ -504,7 +512,7 @@ descriptors:
 // TestHistoryIsKept changes tiers of somebody who has spent: what was spent with
 // any of the keys counts against whatever limit holds now.
 func TestHistoryIsKept(t *testing.T) {
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2", "k-acme-3"}}
 		h.put(acme)
 		rls := h.serve(quota, nil)
@@ -559,12 +567,12 @@ func TestTwoSecrets(t *testing.T) {
 			return hex.EncodeToString(mac.Sum(nil))
 		}
 	}
-	eachHome(t, func(t *testing.T, h *home) {
+	eachSource(t, func(t *testing.T, h *customerSource) {
 		h.digest = keyed(previous)
 		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
 		h.put(acme)
 		rls := h.serve(quota, map[string]string{envSecretsKey: current, envPreviousKey: previous})
-		limits, ask := limiter(t, rls), askers(t, rls)["authorization"]
+		limits, ask := limiter(t, rls), waysToAsk(t, rls)["authorization"]
 		spent := uint32(0)
 		want := func(tier string, limit uint32, keys ...string) {
 			t.Helper()

@@ -14,6 +14,7 @@ import (
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -58,7 +59,7 @@ func withCertificates(t *testing.T, file string) string {
 // health checks included, and limits are what they are without.
 func TestEnvoyOverTLS(t *testing.T) { eachTransport(t, testEnvoyOverTLS) }
 
-func testEnvoyOverTLS(t *testing.T, way servers.Way) {
+func testEnvoyOverTLS(t *testing.T, way edge.Way) {
 	a := servers.NewAuthority(t)
 	s := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way}.start(t)
 	c := s.from("127.0.0.1")
@@ -66,7 +67,7 @@ func testEnvoyOverTLS(t *testing.T, way servers.Way) {
 	c.want(429, 1, "/", "x-api-key", "k")
 	c.want(200, 2, "/login")
 	c.want(429, 1, "/login")
-	s.mustHaveDecided()
+	s.wantAllDecided()
 	if n := s.stat("cluster.rls.ssl.handshake"); n == 0 {
 		t.Error("Envoy has made no handshake")
 	}
@@ -76,7 +77,7 @@ func testEnvoyOverTLS(t *testing.T, way servers.Way) {
 // that does not answer. Its own setting decides.
 func TestEnvoyIsRefused(t *testing.T) { eachTransport(t, testEnvoyIsRefused) }
 
-func testEnvoyIsRefused(t *testing.T, way servers.Way) {
+func testEnvoyIsRefused(t *testing.T, way edge.Way) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, changes map[string]string)
 		stat   string // of Envoy's, that says why
@@ -121,7 +122,7 @@ func testEnvoyIsRefused(t *testing.T, way servers.Way) {
 				changes["address: rls, port_value: 8081"] = "address: " + host + ", port_value: " + port
 				// RLS is not named, for it will never be healthy.
 				app := newApplication(t)
-				envoy := servers.Envoy(t, servers.EnvoyOptions{Config: tlsConfig, Upstream: app.addr, Replace: changes})
+				envoy := edge.Envoy(t, edge.EnvoyOptions{Config: tlsConfig, Upstream: app.addr, Replace: changes})
 				s := &stack{t: t, app: app, rls: rls, envoy: envoy}
 				s.from("127.0.0.1").want(want, 2, "/", "x-api-key", "k")
 				if n := s.stat("cluster.upstream.ratelimit.error"); n != 2 {
@@ -145,7 +146,7 @@ func testEnvoyIsRefused(t *testing.T, way servers.Way) {
 // over connections from before and then, as those grow old, over new ones.
 func TestCertificateRenewed(t *testing.T) { eachTransport(t, testCertificateRenewed) }
 
-func testCertificateRenewed(t *testing.T, way servers.Way) {
+func testCertificateRenewed(t *testing.T, way edge.Way) {
 	a := servers.NewAuthority(t)
 	s := setup{
 		rules: perKey, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way,
@@ -180,20 +181,20 @@ func testCertificateRenewed(t *testing.T, way servers.Way) {
 		return s.stat("cluster.rls.ssl.handshake") > before
 	})
 	ask()
-	s.mustHaveDecided()
+	s.wantAllDecided()
 }
 
 // TestHealthcheckOverTLS: the command finds a way in where there is one.
 func TestHealthcheckOverTLS(t *testing.T) { eachTransport(t, testHealthcheckOverTLS) }
 
-func testHealthcheckOverTLS(t *testing.T, way servers.Way) {
+func testHealthcheckOverTLS(t *testing.T, way edge.Way) {
 	a := servers.NewAuthority(t)
-	dir := socketDir(t)
-	rls := servers.RLS(t, servers.RLSOptions{TLS: a, Way: way, Env: map[string]string{
+	dir := edge.SocketDir(t)
+	rls := edge.RLS(t, edge.RLSOptions{TLS: a, Way: way, Env: map[string]string{
 		envGRPCAddress: "127.0.0.1:0,unix://" + filepath.Join(dir, "grpc.sock"),
 	}})
-	tcp := servers.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC()}}
-	both := servers.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC() + ",unix://" + filepath.Join(dir, "grpc.sock")}}
+	tcp := edge.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC()}}
+	both := edge.RLSOptions{TLS: a, Env: map[string]string{envGRPCAddress: rls.GRPC() + ",unix://" + filepath.Join(dir, "grpc.sock")}}
 
 	if got := run(t, both, "", "healthcheck"); got.code != 0 {
 		t.Errorf("beside a socket: got exit code %d and %q, want 0", got.code, got.stderr)

@@ -14,6 +14,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -23,9 +24,9 @@ import (
 
 // onEveryWay runs a test on both transports over everything that rls listens on, or on
 // the one way that the environment chooses.
-func onEveryWay(t *testing.T, f func(t *testing.T, way servers.Way)) {
+func onEveryWay(t *testing.T, f func(t *testing.T, way edge.Way)) {
 	t.Parallel()
-	for _, way := range servers.Ways() {
+	for _, way := range edge.Ways() {
 		t.Run(way.String(), func(t *testing.T) {
 			t.Parallel()
 			f(t, way)
@@ -35,12 +36,12 @@ func onEveryWay(t *testing.T, f func(t *testing.T, way servers.Way)) {
 
 // eachTransport runs a test on both transports, or on the one that the environment
 // chooses, as it chooses over what.
-func eachTransport(t *testing.T, f func(t *testing.T, way servers.Way)) {
+func eachTransport(t *testing.T, f func(t *testing.T, way edge.Way)) {
 	t.Parallel()
-	for _, transport := range servers.Transports() {
+	for _, transport := range edge.Transports() {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			f(t, servers.Way{Transport: transport})
+			f(t, edge.Way{Transport: transport})
 		})
 	}
 }
@@ -71,37 +72,16 @@ type traffic struct {
 	slowest   time.Duration
 }
 
-// drive sends requests from eight clients, each as soon as the last one is answered
-// and a moment has passed, until stop is called.
-func (s *stack) drive() (seen *traffic, stop func()) {
+// sendUntilStopped sends requests from eight clients until stop is called. There are requests in
+// flight at any time, and few enough to leave the machine to other tests.
+func (s *stack) sendUntilStopped() (seen *traffic, stop func()) {
 	seen = new(traffic)
-	ended := make(chan struct{})
-	start := time.Now()
-	var wg sync.WaitGroup
-	for i := range 8 {
-		c := s.from("127.0.0.1")
-		wg.Go(func() {
-			// Enough to have questions in flight whenever something happens, and to
-			// leave the machine to other tests.
-			pace := time.NewTicker(4 * time.Millisecond)
-			defer pace.Stop()
-			for {
-				select {
-				case <-ended:
-					return
-				case <-pace.C:
-				}
-				got, err := c.try(s.t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
-				seen.add(got, err, time.Since(start))
-			}
-		})
-	}
-	stop = sync.OnceFunc(func() {
-		close(ended)
-		wg.Wait()
+	start, clients := time.Now(), s.clients(8)
+	return seen, workers(s.t, len(clients), 4*time.Millisecond, func(i, _ int) bool {
+		got, err := clients[i].try(s.t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
+		seen.add(got, err, time.Since(start))
+		return true
 	})
-	s.t.Cleanup(stop)
-	return seen, stop
 }
 
 // add notes one answer.
@@ -136,8 +116,8 @@ func (tr *traffic) more(t *testing.T, n int) {
 	})
 }
 
-// allDecided fails the test if one request was not.
-func (tr *traffic) allDecided(t *testing.T, s *stack) {
+// wantNoneUndecided fails the test if one request was not.
+func (tr *traffic) wantNoneUndecided(t *testing.T, s *stack) {
 	t.Helper()
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -153,46 +133,46 @@ func (tr *traffic) allDecided(t *testing.T, s *stack) {
 // TestEveryWay is the short form of a run of all tests on every way: limits alone, on
 // Redis, where the answer has to wait, and behind authorization, where it need not.
 func TestEveryWay(t *testing.T) {
-	onEveryWay(t, func(t *testing.T, way servers.Way) {
+	onEveryWay(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: threeKinds, way: way, env: onRedis(servers.Redis(t))}.start(t)
 		c := s.from("127.0.0.1")
 		c.want(200, 3, "/", "x-api-key", "k")
 		c.want(429, 1, "/", "x-api-key", "k")
 		c.want(200, 2, "/login")
 		c.want(429, 1, "/login")
-		passed, denied := storm(t, "another-key", s)
+		passed, denied := sendFromMany(t, "another-key", s)
 		if passed != 3 || denied != 297 {
 			t.Errorf("of 300 requests: got %d passed and %d denied, want 3 and 297", passed, denied)
 		}
-		s.mustHaveDecided()
-		s.cameBy(way)
+		s.wantAllDecided()
+		s.wantWay(way)
 
 		s = setup{
 			rules: authorized, tiers: customersWith("starter"), way: way,
-			config: authorizationConfig, env: trusting,
+			config: authorizationConfig, env: trustOwnTier,
 		}.start(t)
 		c = s.from("127.0.0.1")
 		c.want(401, 1, "/")
 		c.want(401, 1, "/", "x-api-key", "nobody's")
 		c.want(200, 6, "/", "x-api-key", "acme-old-key")
 		c.want(429, 1, "/", "x-api-key", "acme-new-key")
-		s.mustHaveDecided()
-		s.cameBy(way)
+		s.wantAllDecided()
+		s.wantWay(way)
 	})
 }
 
-// cameBy fails the test if Envoy's questions went another way.
-func (s *stack) cameBy(way servers.Way) {
+// wantWay fails the test if Envoy's questions went another way.
+func (s *stack) wantWay(way edge.Way) {
 	s.t.Helper()
-	if got, want := strings.HasPrefix(s.rls.GRPC(), "unix:"), way.Listen == servers.Unix; got != want {
+	if got, want := strings.HasPrefix(s.rls.GRPC(), "unix:"), way.Listen == edge.Unix; got != want {
 		s.t.Errorf("on a unix socket: got %v, want %v", got, want)
 	}
-	if got, want := s.stat("cluster.rls.ssl.handshake") > 0, way.Listen == servers.TLS; got != want {
+	if got, want := s.stat("cluster.rls.ssl.handshake") > 0, way.Listen == edge.TLS; got != want {
 		s.t.Errorf("handshakes of Envoy: got %v, want %v", got, want)
 	}
 	// grpc-go's connections are not counted.
 	n := metric(s.t, s.rls, "slidegate_grpc_connections_total")
-	if got, want := n != "" && n != "0", way.Transport == servers.Unary; got != want {
+	if got, want := n != "" && n != "0", way.Transport == edge.Unary; got != want {
 		s.t.Errorf("connections counted: got %v, want %v", got, want)
 	}
 }
@@ -200,7 +180,7 @@ func (s *stack) cameBy(way servers.Way) {
 // TestRestartsUnderLoad stops and starts two instances in turn, as an update does.
 // Nobody notices.
 func TestRestartsUnderLoad(t *testing.T) {
-	eachTransport(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way edge.Way) {
 		su := setup{
 			rules: endless, way: way,
 			env: map[string]string{
@@ -214,10 +194,10 @@ func TestRestartsUnderLoad(t *testing.T) {
 		s := &stack{t: t, app: newApplication(t), rls: su.serve(t)}
 		beside := su
 		beside.tls = s.rls.Authority() // Envoy trusts one
-		s.others = []*servers.RLSServer{beside.serve(t)}
-		su.front(s)
-		seen, stop := s.drive()
-		both := []*servers.RLSServer{s.rls, s.others[0]}
+		s.others = []*edge.RLSServer{beside.serve(t)}
+		su.startEnvoy(s)
+		seen, stop := s.sendUntilStopped()
+		both := []*edge.RLSServer{s.rls, s.others[0]}
 		for round := range 5 {
 			for i, rls := range both {
 				eventually(t, "Envoy to know of two healthy instances", func() bool {
@@ -235,12 +215,12 @@ func TestRestartsUnderLoad(t *testing.T) {
 		}
 		seen.more(t, 100)
 		stop()
-		seen.allDecided(t, s)
+		seen.wantNoneUndecided(t, s)
 	})
 }
 
 // questions is how many questions of Envoy an rls has answered.
-func questions(t *testing.T, rls *servers.RLSServer) int {
+func questions(t *testing.T, rls *edge.RLSServer) int {
 	t.Helper()
 	text := metric(t, rls, `slidegate_rpc_seconds_count{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`)
 	if text == "" {
@@ -255,19 +235,19 @@ func questions(t *testing.T, rls *servers.RLSServer) int {
 
 // TestConnectionsAgeUnderLoad tells Envoy again and again to make new connections.
 func TestConnectionsAgeUnderLoad(t *testing.T) {
-	eachTransport(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way edge.Way) {
 		s := setup{
 			rules: endless, way: way, change: noDecisionIs500,
 			env: map[string]string{envMaxConnectionAge: "1s"},
 		}.start(t)
-		seen, stop := s.drive()
+		seen, stop := s.sendUntilStopped()
 		eventually(t, "five connections to be too old", func() bool {
 			return s.stat("cluster.rls.upstream_cx_close_notify") >= 5
 		})
 		seen.more(t, 100)
 		stop()
-		seen.allDecided(t, s)
-		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="age"}`); way.Transport == servers.Unary && (n == "" || n == "0") {
+		seen.wantNoneUndecided(t, s)
+		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="age"}`); way.Transport == edge.Unary && (n == "" || n == "0") {
 			t.Errorf("connections that were told to go for their age: got %q, want some", n)
 		}
 	})
@@ -276,9 +256,9 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 // TestKilledUnderLoad ends rls without a word, and starts it again. Who asks
 // meanwhile is told at once that there is no answer, and who asks then gets one.
 func TestKilledUnderLoad(t *testing.T) {
-	eachTransport(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: endless, way: way, change: noDecisionIs500}.start(t)
-		seen, stop := s.drive()
+		seen, stop := s.sendUntilStopped()
 		c := s.from("127.0.0.1")
 		for range 3 {
 			seen.more(t, 50)
@@ -309,7 +289,7 @@ func TestKilledUnderLoad(t *testing.T) {
 // question after its 20 ms. To rls that is a client that resets everything it begins,
 // and one that has every right to.
 func TestEnvoyGivesUp(t *testing.T) {
-	eachTransport(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way edge.Way) {
 		redis := servers.StartRedis(t)
 		env := onRedis(redis.Addr())
 		// Each question waits as long as it may, and rls does not decide it by itself.
@@ -324,11 +304,8 @@ func TestEnvoyGivesUp(t *testing.T) {
 
 		redis.Pause()
 		const callers, each = 50, 20
-		clients := make([]*client, callers)
-		for i := range clients {
-			clients[i] = s.from("127.0.0.1")
-		}
-		crowd(t, callers, func(i int) error {
+		clients := s.clients(callers)
+		concurrently(t, callers, func(i int) error {
 			for range each {
 				got, err := clients[i].try(t.Context(), "/", "x-api-key", "k"+strconv.Itoa(i))
 				if err != nil {
@@ -347,7 +324,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 		if n := s.stat("cluster.rls.upstream_cx_close_notify"); n != 0 {
 			t.Errorf("Envoy was told %d times to go away, want never", n)
 		}
-		if way.Transport == servers.Unary {
+		if way.Transport == edge.Unary {
 			// docs/operate.md has the codes. CANCEL, which other clients say, is not Envoy's.
 			resets := func(code string) string {
 				return metric(t, s.rls, `slidegate_grpc_resets_total{by="client",code="`+code+`"}`)
@@ -371,7 +348,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 			}
 			return true
 		})
-		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="flood"}`); way.Transport == servers.Unary && n != "0" {
+		if n := metric(t, s.rls, `slidegate_grpc_goaways_total{reason="flood"}`); way.Transport == edge.Unary && n != "0" {
 			t.Errorf("connections that were closed as floods: got %q, want 0", n)
 		}
 	})
@@ -379,7 +356,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 
 // TestEnvoyChecksHealth follows Envoy's own checks through the life of an rls.
 func TestEnvoyChecksHealth(t *testing.T) {
-	onEveryWay(t, func(t *testing.T, way servers.Way) {
+	onEveryWay(t, func(t *testing.T, way edge.Way) {
 		s := setup{
 			rules: endless, way: way, change: with(noDecisionIs500, oftenChecked),
 			// Far longer than the test.
@@ -407,7 +384,7 @@ func TestEnvoyChecksHealth(t *testing.T) {
 			eventually(t, "Envoy to find rls again", healthy(1))
 		}
 		s.from("127.0.0.1").want(200, 10, "/", "x-api-key", "k")
-		s.mustHaveDecided()
+		s.wantAllDecided()
 	})
 }
 
@@ -415,7 +392,7 @@ func TestEnvoyChecksHealth(t *testing.T) {
 // of rls. What is answered is larger than a frame, and all that is answered at the
 // same time than the window of Envoy's one connection.
 func TestLargeMessages(t *testing.T) {
-	eachTransport(t, func(t *testing.T, way servers.Way) {
+	eachTransport(t, func(t *testing.T, way edge.Way) {
 		const (
 			limits   = 250 // of at most 256
 			callers  = 16
@@ -455,11 +432,8 @@ func TestLargeMessages(t *testing.T) {
 			t.Fatalf("the answer has %d bytes, want more than a frame, and %d of them more than a window", n, callers)
 		}
 
-		clients := make([]*client, callers)
-		for i := range clients {
-			clients[i] = s.from("127.0.0.1")
-		}
-		crowd(t, callers, func(i int) error {
+		clients := s.clients(callers)
+		concurrently(t, callers, func(i int) error {
 			for range requests {
 				got, err := clients[i].try(t.Context(), "/search", "x-api-key", key)
 				if err != nil {
@@ -471,7 +445,7 @@ func TestLargeMessages(t *testing.T) {
 			}
 			return nil
 		})
-		s.mustHaveDecided()
+		s.wantAllDecided()
 		out, err = ask(append(texts, "api_key="+key)...)
 		if err != nil {
 			t.Fatal(err)

@@ -8,24 +8,24 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
 )
 
-// told is what rls tells of one request, and when it was decided.
-type told struct {
+// decision is what rls tells of one request, and when it was decided.
+type decision struct {
 	sent, received time.Time
 	status         *rlsv3.RateLimitResponse_DescriptorStatus
 	header         map[string]string
 }
 
 // spend asks rls for a cost of one key.
-func spend(t *testing.T, rls *servers.RLSServer, cost uint64, key string) told {
+func spend(t *testing.T, rls *edge.RLSServer, cost uint64, key string) decision {
 	t.Helper()
 	got, out := postJSON(t, rls.HTTP(), question(cost, "api_key="+key))
 	if len(out.GetStatuses()) != 1 {
 		t.Fatalf("got %d %s, want one status", got.status, got.body)
 	}
-	a := told{got.sent, got.received, out.GetStatuses()[0], make(map[string]string)}
+	a := decision{got.sent, got.received, out.GetStatuses()[0], make(map[string]string)}
 	for _, h := range out.GetResponseHeadersToAdd() {
 		a.header[strings.ToLower(h.GetKey())] = h.GetValue()
 	}

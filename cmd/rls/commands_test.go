@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 const reviewedRules = `domain: edge
@@ -40,7 +41,7 @@ func write(t *testing.T, rules string) string {
 }
 
 func TestValidateTellsWhatRulesMean(t *testing.T) {
-	s := config.Default()
+	s := settings.Default()
 	s.Rules.Path = write(t, reviewedRules)
 	g, err := config.Load(s)
 	if err != nil {
@@ -98,7 +99,7 @@ func TestExplainCommand(t *testing.T) {
 		{"no such domain", explainCmd{Descriptor: []string{"api_key=x"}, Domain: "other"}, `the rules have no domain "other"`},
 		{"not a descriptor", explainCmd{Descriptor: []string{"api_key"}}, "--descriptor: entry 1 has no ="},
 	} {
-		g, err := config.Load(config.Default())
+		g, err := config.Load(settings.Default())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +112,7 @@ func TestExplainCommand(t *testing.T) {
 			t.Errorf("%s: got %s, want %q", tt.name, text, tt.want)
 		}
 	}
-	g, err := config.Load(config.Settings{Rules: config.Rules{Path: write(t, "domain: a\n---\ndomain: b\n")}, Tiers: config.Tiers{Source: "none"}})
+	g, err := config.Load(settings.Settings{Rules: settings.Rules{Path: write(t, "domain: a\n---\ndomain: b\n")}, Tiers: settings.Tiers{Source: "none"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func FuzzExplain(f *testing.F) {
 	if err := os.WriteFile(path, []byte(reviewedRules), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	s := config.Default()
+	s := settings.Default()
 	s.Rules.Path = path
 	g, err := config.Load(s)
 	if err != nil {

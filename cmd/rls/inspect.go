@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
@@ -38,7 +38,7 @@ func inspect(c *cli) *cobra.Command {
 
 // Run prints a log that the Redis of the settings holds.
 func (i inspectCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/unary"
 )
@@ -240,10 +240,10 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 		name, transport string
 		handler         unary.Handler // nil: only the interceptor runs
 	}{
-		{"standard", config.TransportStandard, nil},
-		{"unary, interceptor", config.TransportUnary, nil},
-		{"unary, without waiting", config.TransportUnary, func(context.Context, bool, *unary.Call, []byte) ([]byte, bool, error) { panic("a secret") }},
-		{"unary, waiting", config.TransportUnary, func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+		{"standard", settings.TransportStandard, nil},
+		{"unary, interceptor", settings.TransportUnary, nil},
+		{"unary, without waiting", settings.TransportUnary, func(context.Context, bool, *unary.Call, []byte) ([]byte, bool, error) { panic("a secret") }},
+		{"unary, waiting", settings.TransportUnary, func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
 			if !wait {
 				return answer, false, nil
 			}
@@ -252,7 +252,7 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMeasured()
-			settings := config.Default().GRPC
+			settings := settings.Default().GRPC
 			settings.Transport = tt.transport
 			server, _ := transport{settings: settings, calls: m.calls}.server(nil)
 			server.RegisterService(&grpc.ServiceDesc{ServiceName: "s", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{

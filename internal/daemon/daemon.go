@@ -22,6 +22,8 @@ import (
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/extauthz"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -52,10 +54,10 @@ type Running struct {
 
 // Run serves until ctx ends and the drain is over, or until a part of it fails.
 // It returns nil only in the first case.
-func Run(ctx context.Context, s config.Settings, o Options) error {
+func Run(ctx context.Context, s settings.Settings, o Options) error {
 	gs := &generations{settings: s, log: o.Log}
 	// Before the first load, so that no change is missed between the two.
-	watch := config.NewWatcher(config.WatchOptions{
+	watch := watch.New(watch.Options{
 		Paths:          s.WatchPaths(),
 		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
 		Interval:       s.Reload.Interval,
@@ -99,7 +101,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 		Meters:         m,
 		StoreSeconds:   m.StoreSeconds,
 		Wait:           s.Tiers.Wait,
-		DenyUnresolved: s.Tiers.OnError == config.OnErrorDeny,
+		DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 		Log:            sampledLog,
 		Unknown:        rareLog,
 	}
@@ -130,16 +132,12 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
 	})
-	authorize, err := authorizationOptions(s.Authz, extauthz.Options{
+	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: decider, Subjects: options.Subjects, Secrets: generation.Secrets, Headers: render,
 		Meters: newAuthorizationMeters(registry, m), Log: sampledLog, PlainKeys: plainKeys,
-	})
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	authorization := extauthz.NewService(authorize)
+	}))
 	transport := transport{settings: s.GRPC, secure: secure, calls: calls{m, o.Log}}
-	if s.GRPC.Transport == config.TransportUnary {
+	if s.GRPC.Transport == settings.TransportUnary {
 		transport.meters = metrics.NewTransport(registry)
 	}
 	server, health := transport.server(map[string]service{
@@ -193,7 +191,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", ls.addresses()), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
-	if s.Secrets.Key == "" && s.Tiers.Source != config.TiersNone {
+	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
 		o.Log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
 	}
 	gs.start(generation)
@@ -205,7 +203,7 @@ func Run(ctx context.Context, s config.Settings, o Options) error {
 	return err
 }
 
-func styles(s config.Settings) []answer.Style {
+func styles(s settings.Settings) []answer.Style {
 	var all []answer.Style
 	for _, style := range s.Headers.Styles {
 		all = append(all, answer.Style(style))
@@ -219,7 +217,7 @@ type listeners struct {
 	http, admin net.Listener
 }
 
-func openListeners(s config.Settings) (ls listeners, err error) {
+func openListeners(s settings.Settings) (ls listeners, err error) {
 	defer func() {
 		if err != nil {
 			ls.close()
@@ -388,7 +386,7 @@ func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 // drain answers everything for a while, then lets calls in flight finish. It
 // ends at once when ctx does: another part has ended, maybe since the last call has
 // and the server with it.
-func drain(ctx context.Context, s config.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
+func drain(ctx context.Context, s settings.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
 	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
 		zap.Bool("not_serving", s.NotServing))

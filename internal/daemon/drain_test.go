@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -65,7 +65,7 @@ func TestDrain(t *testing.T) {
 				}
 				core, logs := observer.New(zapcore.DebugLevel)
 				start := time.Now()
-				drain(ctx, config.Drain{Delay: delay, Timeout: timeout}, server, nil, zap.New(core))
+				drain(ctx, settings.Drain{Delay: delay, Timeout: timeout}, server, nil, zap.New(core))
 				if took := time.Since(start); took != tt.want {
 					t.Errorf("the drain took %v, want %v", took, tt.want)
 				}
@@ -80,7 +80,7 @@ func TestDrain(t *testing.T) {
 // TestStopsWithoutAWarning stops often, each time with a client connected.
 func TestStopsWithoutAWarning(t *testing.T) { onEachTransport(t, testStopsWithoutAWarning) }
 
-func testStopsWithoutAWarning(t *testing.T, s config.Settings) {
+func testStopsWithoutAWarning(t *testing.T, s settings.Settings) {
 	for range 20 {
 		r := start(t, s)
 		if _, err := r.ask(demo); err != nil {
@@ -97,7 +97,7 @@ func testStopsWithoutAWarning(t *testing.T, s config.Settings) {
 // TestSaysHowGRPCIsServed reads the line of the start.
 func TestSaysHowGRPCIsServed(t *testing.T) { onEachTransport(t, testSaysHowGRPCIsServed) }
 
-func testSaysHowGRPCIsServed(t *testing.T, s config.Settings) {
+func testSaysHowGRPCIsServed(t *testing.T, s settings.Settings) {
 	for _, on := range []bool{false, true} {
 		if on {
 			secure(&s, servers.NewAuthority(t))

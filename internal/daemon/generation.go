@@ -13,13 +13,14 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
 // generations keeps the active generation of rules and tiers and replaces it.
 type generations struct {
-	settings config.Settings
+	settings settings.Settings
 	decider  *policy.Decider
 	metrics  *metrics.Metrics
 	log      *zap.Logger
@@ -52,7 +53,7 @@ func (gs *generations) fields(g *config.Generation) []zap.Field {
 		zap.Strings("domains", g.Rules.Domains()),
 		zap.Int("rules", len(g.Rules.All())),
 	}
-	if t := g.Rules.Tiers(); t != nil && gs.settings.Tiers.Source == config.TiersFile {
+	if t := g.Rules.Tiers(); t != nil && gs.settings.Tiers.Source == settings.TiersFile {
 		f = append(f, zap.Int("subjects", t.Subjects()))
 	}
 	return f

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/slidegate/slidegate/internal/adapter"
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
@@ -52,7 +52,7 @@ type service interface {
 
 // A transport is what a gRPC server is made of, whichever it is.
 type transport struct {
-	settings config.GRPC
+	settings settings.GRPC
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections, which grpc-go does not count
@@ -71,7 +71,7 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 		}
 		healthv1.RegisterHealthServer(server, h)
 	}
-	if t.settings.Transport != config.TransportUnary {
+	if t.settings.Transport != settings.TransportUnary {
 		server := t.standard()
 		register(server)
 		reflection.Register(server)

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -22,14 +23,14 @@ const inspectTimeout = 5 * time.Second
 // Inspect writes what the log under a key of the settings' Redis holds to w. The
 // key is the whole name, as SCAN prints it. Of the entries, oldest first, at most
 // entries are written, the newest; below zero means all.
-func Inspect(ctx context.Context, s config.Settings, key string, entries int, w io.Writer) error {
-	if s.Store.Type != config.StoreRedis {
+func Inspect(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
+	if s.Store.Type != settings.StoreRedis {
 		return fmt.Errorf("store.type is %s: its logs are in the memory of that process, and inspect reads Redis", s.Store.Type)
 	}
 	s.Store.Timeout, s.Store.Redis.DialTimeout = inspectTimeout, inspectTimeout
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	client, err := redisClient(storeServer(s.Store), zap.NewNop())
+	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
 	if err != nil {
 		return err
 	}

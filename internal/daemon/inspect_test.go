@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
@@ -21,9 +21,9 @@ func TestInspect(t *testing.T) {
 	addr := servers.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
-	s := config.Default()
-	s.Store.Type = config.StoreRedis
-	s.Store.Redis.URL = config.URL("redis://" + addr)
+	s := settings.Default()
+	s.Store.Type = settings.StoreRedis
+	s.Store.Redis.URL = redisURL(t, "redis://"+addr)
 
 	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:"})
 	d := make([]window.Decision, 1)
@@ -78,11 +78,11 @@ func TestInspect(t *testing.T) {
 	if err := client.Do(t.Context(), acl...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s.Store.Redis.URL = config.URL("redis://support:pw@" + addr)
+	s.Store.Redis.URL = redisURL(t, "redis://support:pw@"+addr)
 	if err := Inspect(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
 		t.Errorf("as the user of the docs: %v", err)
 	}
-	s.Store.Type = config.StoreMemory
+	s.Store.Type = settings.StoreMemory
 	if err := Inspect(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {
 		t.Errorf("with the embedded store: %v, want a reason", err)
 	}

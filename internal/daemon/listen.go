@@ -6,24 +6,25 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 const unixScheme = "unix://"
 
 // listen opens one address: host:port, or unix:///path with the given file mode.
 // setting names the place to mend in an error.
-func listen(setting, address string, mode fs.FileMode) (net.Listener, error) {
+func listen(setting string, address settings.Address, mode fs.FileMode) (net.Listener, error) {
 	var (
 		l   net.Listener
 		err error
 	)
-	if path, ok := strings.CutPrefix(address, unixScheme); ok {
+	if path, ok := address.Socket(); ok {
 		l, err = listenUnix(path, mode)
 	} else {
-		l, err = net.Listen("tcp", address)
+		l, err = net.Listen("tcp", string(address))
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

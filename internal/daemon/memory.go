@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -27,7 +27,7 @@ type memoryStore struct {
 // bad snapshot is put aside and the store is empty; an error means that no
 // snapshot can be written to where the settings say, which is better known now
 // than at shutdown.
-func openMemory(s config.Memory, log *zap.Logger) (*memoryStore, error) {
+func openMemory(s settings.Memory, log *zap.Logger) (*memoryStore, error) {
 	o := bounds(s)
 	m := &memoryStore{log: log}
 	if s.Snapshot != "" {
@@ -48,7 +48,7 @@ func openMemory(s config.Memory, log *zap.Logger) (*memoryStore, error) {
 
 // bounds are those of the settings. They hold for the logs of rules that decide by
 // themselves while Redis is away, too.
-func bounds(s config.Memory) memstore.Options {
+func bounds(s settings.Memory) memstore.Options {
 	return memstore.Options{
 		MaxKeys:  int(min(s.MaxKeys, math.MaxInt)),
 		MaxBytes: int64(min(s.MaxBytes, math.MaxInt64)),

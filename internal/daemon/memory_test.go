@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -28,7 +28,7 @@ func oneHit(key string) []window.Check {
 func openSnapshot(t *testing.T, path string) (*memoryStore, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
-	m, err := openMemory(config.Memory{Snapshot: path}, zap.New(core))
+	m, err := openMemory(settings.Memory{Snapshot: path}, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 		dir:                             "store.memory.snapshot: " + dir + " is not a file",
 		filepath.Join(dir, "no", "dir"): "store.memory.snapshot: ",
 	} {
-		s := settings(t)
+		s := testSettings(t)
 		s.Store.Memory.Snapshot = path
 		err := Run(t.Context(), s, Options{Log: zap.NewNop()})
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -174,7 +174,7 @@ func TestSnapshotThatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	small, err := openMemory(config.Memory{Snapshot: path, MaxKeys: 4}, zap.New(core))
+	small, err := openMemory(settings.Memory{Snapshot: path, MaxKeys: 4}, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestSnapshotBehindLinks(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"round", "lost"} {
-		if _, err := openMemory(config.Memory{Snapshot: filepath.Join(dir, name)}, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "store.memory.snapshot: ") {
+		if _, err := openMemory(settings.Memory{Snapshot: filepath.Join(dir, name)}, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "store.memory.snapshot: ") {
 			t.Errorf("%s: got error %v, want that it leads nowhere", name, err)
 		}
 	}
@@ -290,7 +290,7 @@ func TestSnapshotSaysWhatWasWritten(t *testing.T) {
 // TestFullStoreSaysWhatToDo fills a memory store.
 func TestFullStoreSaysWhatToDo(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	m, err := openMemory(config.Memory{MaxKeys: 1}, zap.NewNop())
+	m, err := openMemory(settings.Memory{MaxKeys: 1}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

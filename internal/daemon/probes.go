@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/slidegate/slidegate/internal/admin"
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // A nodeState is what is known of one server of the store.
@@ -91,7 +91,7 @@ func (p *probes) notReady() string {
 	if p.draining.Load() {
 		return "draining"
 	}
-	if p.ready == config.ReadyAlways || p.state == nil {
+	if p.ready == settings.ReadyAlways || p.state == nil {
 		return ""
 	}
 	state := p.state()

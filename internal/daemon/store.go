@@ -12,9 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -22,11 +23,11 @@ import (
 
 // openStore returns the store of the settings. Redis need not be there yet. What
 // a store tells of single logs goes to sampledLog.
-func openStore(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
+func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (window.Store, error) {
 	switch s.Store.Type {
-	case config.StoreMemory:
+	case settings.StoreMemory:
 		return openMemory(s.Store.Memory, log)
-	case config.StoreRedis:
+	case settings.StoreRedis:
 		return openRedis(ctx, s, m, log, sampledLog)
 	default:
 		return nil, fmt.Errorf("store.type: unknown store %q", s.Store.Type)
@@ -81,19 +82,19 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 }
 
 // openRedis returns a store in Redis.
-func openRedis(ctx context.Context, s config.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
+func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
-	server := storeServer(s.Store)
-	server.connected = func() { r.Connected() }
-	client, err := redisClient(server, log)
+	o := storeClient(s.Store, log)
+	o.Connected = func() { r.Connected() }
+	client, err := redisclient.New(o)
 	if err != nil {
 		return nil, err
 	}
 	r.client = client
 	prefix := s.Store.Redis.KeyPrefix
 	r.Store = redisstore.New(client, redisstore.Options{
-		Name:          masterName(s.Store.Redis.URL),
+		Name:          masterName(&s.Store.Redis.URL),
 		Prefix:        prefix,
 		Timeout:       s.Store.Timeout,
 		Failures:      s.Store.Redis.Breaker.Failures,
@@ -134,10 +135,15 @@ const redisAdvice = "check that it runs, that it is at store.redis.url, and that
 // refundsChannel is where the script tells of refunds, behind the prefix of keys.
 const refundsChannel = "refunds"
 
-// masterName is what the one server of a Sentinel set is called: it has no address
-// of its own. Others are called by theirs.
-func masterName(url config.URL) string {
-	if servers, _ := url.Servers(); servers.Topology == config.RedisSentinel {
+// storeClient returns the options of the client for the store's Redis.
+func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
+	return redisclient.Options{Redis: s.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
+}
+
+// masterName names the one server of a Sentinel set, which has no address of its own. It
+// is empty for other servers: they are called by their addresses.
+func masterName(servers *settings.RedisURL) string {
+	if servers.Topology == settings.RedisSentinel {
 		return "master " + servers.Master
 	}
 	return ""

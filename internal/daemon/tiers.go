@@ -11,9 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/tier/httpsource"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
@@ -30,7 +33,7 @@ type subjects struct {
 
 // openSubjects returns nil where subjects live in a file, or nowhere. The source
 // need not be there yet.
-func openSubjects(s config.Settings, secrets *tier.Secrets, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
+func openSubjects(s settings.Settings, secrets *tier.Secrets, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
 	if !s.Tiers.Asks() {
 		return nil, nil
 	}
@@ -68,8 +71,8 @@ func openSubjects(s config.Settings, secrets *tier.Secrets, m *metrics.Metrics, 
 }
 
 // asksByKey reports whether the source is asked by API keys themselves.
-func asksByKey(t config.Tiers) bool {
-	return t.Source == config.TiersOverHTTP && t.HTTP.Send == config.SendKey
+func asksByKey(t settings.Tiers) bool {
+	return t.Source == settings.TiersOverHTTP && t.HTTP.Send == settings.SendKey
 }
 
 // knowsTier reports whether the active rules know a tier.
@@ -89,8 +92,8 @@ func (s *subjects) knowsRule(name string) bool {
 const questionsPerConnection = 16
 
 // questions is how many questions are under way at most; zero: the cache's own bound.
-func questions(t config.Tiers) int {
-	if t.Source == config.TiersInPostgres {
+func questions(t settings.Tiers) int {
+	if t.Source == settings.TiersInPostgres {
 		return questionsPerConnection * t.Postgres.PoolSize
 	}
 	return 0
@@ -120,7 +123,7 @@ func (s *subjects) text(source string) string {
 
 // CheckSource reports what is wrong with the settings of a source of tiers, as far as
 // that shows without asking it.
-func CheckSource(s config.Settings) error {
+func CheckSource(s settings.Settings) error {
 	if !s.Tiers.Asks() {
 		return nil
 	}
@@ -131,42 +134,42 @@ func CheckSource(s config.Settings) error {
 	return source.Close()
 }
 
-func openSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+func openSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
 	switch t.Source {
-	case config.TiersInRedis:
+	case settings.TiersInRedis:
 		return openRedisSource(t, log, sampledLog)
-	case config.TiersInPostgres:
+	case settings.TiersInPostgres:
 		return openPostgresSource(t, log, sampledLog)
 	default:
 		return openHTTPSource(t, log)
 	}
 }
 
-func openRedisSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisClient(redisServer{t.Redis.Connection(), "tiers.redis", t.Timeout, func() {}}, log)
+func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+	client, err := redisclient.New(redisclient.Options{Redis: t.Redis.Connection(), Section: "tiers.redis", Timeout: t.Timeout, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	return redissource.New(redissource.Options{
-		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: config.ReadOverrides, Log: sampledLog,
+		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: rules.ReadOverrides, Log: sampledLog,
 	})
 }
 
-func openPostgresSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
 	p := t.Postgres
-	password, err := newLogin("tiers.postgres.password_file", "", p.Password, p.PasswordFile, log)
+	password, err := watch.Secret("tiers.postgres.password_file", p.Password, p.PasswordFile, log)
 	if err != nil {
 		return nil, err
 	}
 	o := pgsource.Options{
-		URL:       string(p.URL),
-		Password:  password.secret,
+		URL:       p.URL.Reveal(),
+		Password:  password,
 		Query:     p.Query,
 		QueryByID: p.QueryByID,
 		Channel:   p.Channel,
 		PoolSize:  p.PoolSize,
 		Timeout:   t.Timeout,
-		Overrides: config.ReadOverrides,
+		Overrides: rules.ReadOverrides,
 		Log:       sampledLog,
 	}
 	if o.TLS, err = rereadTLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
@@ -175,20 +178,20 @@ func openPostgresSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Sourc
 	return pgsource.New(o)
 }
 
-func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
+func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 	h := t.HTTP
-	token, err := newLogin("tiers.http.token_file", "", h.Token, h.TokenFile, log)
+	token, err := watch.Secret("tiers.http.token_file", h.Token, h.TokenFile, log)
 	if err != nil {
 		return nil, err
 	}
 	o := httpsource.Options{
-		URL:       string(h.URL),
+		URL:       h.URL.Parsed,
 		Method:    h.Method,
-		SendKey:   h.Send == config.SendKey,
-		Token:     token.secret,
+		SendKey:   h.Send == settings.SendKey,
+		Token:     token,
 		MaxBytes:  h.MaxBytes,
 		Timeout:   t.Timeout,
-		Overrides: config.ReadOverrides,
+		Overrides: rules.ReadOverrides,
 	}
 	const at = "tiers.http.tls"
 	o.TLS, err = rereadTLS(at, h.TLS.Files(), func() (*tls.Config, error) { return h.TLS.Config(at) }, log)
@@ -200,17 +203,11 @@ func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
 
 // rereadTLS returns what the files of a setting say for each new connection.
 func rereadTLS(setting string, files []string, read func() (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
-	c, err := newReread(setting, files, read, log)
+	c, err := watch.NewReread(setting, files, read, log)
 	if err != nil {
 		return nil, err
 	}
-	return c.get, nil
-}
-
-// secret is the password as it is now.
-func (l *login) secret() string {
-	_, password, _ := l.credentials(context.Background()) // which has no error
-	return password
+	return c.Get, nil
 }
 
 // directory answers support about subjects that live in the rules' own directory.

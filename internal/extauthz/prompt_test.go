@@ -31,7 +31,7 @@ type (
 	waitingSource struct{ tier.Resolver }
 )
 
-func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if !wait {
 		return false, nil
 	}

@@ -14,45 +14,46 @@ import (
 	"go.uber.org/zap"
 )
 
-// CacheOptions are what a [Cache] needs. All are required but those that say so.
+// CacheOptions are the options of a [Cache]. All are required unless their comment has a
+// default.
 type CacheOptions struct {
 	Source Source
 	// Timeout bounds one question to the source.
 	Timeout time.Duration
-	// LookupsPerSecond is how many questions are asked in a second at most.
+	// LookupsPerSecond is how many questions the cache asks in a second at most.
 	LookupsPerSecond int
-	// Subjects is how many records of known keys are held at most, Unknown of keys
-	// that nobody has.
+	// Subjects is how many records of known keys the cache holds at most, and Unknown
+	// how many of unknown keys.
 	Subjects, Unknown int
-	// TTL is how long a record counts without being asked for again, UnknownTTL the
-	// same for a key that nobody has. Each record's own is up to a tenth longer or
-	// shorter.
+	// TTL is how long the record of a known key is valid, and UnknownTTL that of an
+	// unknown key. The time of each record is up to a tenth longer or shorter.
 	TTL, UnknownTTL time.Duration
-	// Stale is how long after that a record still counts while the source cannot say.
-	// Zero: not at all.
+	// Stale is how long after that the record is still an answer while the source does
+	// not answer. Zero: not at all.
 	Stale time.Duration
-	// Failures in a row make the source be left alone. After Retry one question tries.
+	// After so many Failures in a row the cache asks the source nothing for Retry. Then
+	// it tries one question.
 	Failures int
 	Retry    time.Duration
-	// Questions is how many questions are under way at most, of which a fifth is kept
-	// for known keys. It should be no more than the source answers within Timeout, or
-	// keys that somebody makes up have questions time out. Zero: 1024.
+	// Questions is how many questions are under way at most. A fifth of them is
+	// reserved for known keys. If the source answers fewer within Timeout, a flood of
+	// invalid keys makes questions time out. Zero: 1024.
 	Questions int
-	// PlainKeys: the source is asked by API keys themselves, so that nobody is asked
-	// for by a digest alone.
+	// PlainKeys says that the source needs the API key itself. Without the key the
+	// cache does not ask it.
 	PlainKeys bool
-	// KnownTier reports whether rules know a tier. nil: they know all. A record with
-	// another one is counted and logged, and counts.
+	// KnownTier reports whether the rules have a tier. Nil: they have all. A record with
+	// an unknown tier is counted and logged, and is valid.
 	KnownTier func(tier string) bool
-	// KnownRule reports whether a rule has a name. nil: all have. An override of
-	// another one is counted and logged.
+	// KnownRule reports whether there is a rule with a name. Nil: there is for all. An
+	// override of an unknown rule is counted and logged.
 	KnownRule func(name string) bool
-	// Panicked is told that the source did. May be nil.
+	// Panicked is called after a panic of the source. It may be nil.
 	Panicked func()
-	// SourceSeconds is told how long each question took. May be nil.
+	// SourceSeconds observes how long each question took. It may be nil.
 	SourceSeconds func(seconds float64)
-	// Log gets a line for each change of state, SampledLog what single records and
-	// questions say. nil: none.
+	// Log gets a line when the source fails or recovers. SampledLog gets lines about
+	// single records and questions. Nil disables them.
 	Log, SampledLog *zap.Logger
 }
 
@@ -60,22 +61,23 @@ type CacheOptions struct {
 const defaultQuestions = 1024
 
 // Cache is a [Resolver] in front of a [Source]. It is safe for concurrent use; make
-// one with [NewCache]. The manual of the package says who waits how long and what is
-// answered when.
+// one with [NewCache]. The package comment says how long requests wait and what they
+// get.
 type Cache struct {
 	opts  CacheOptions
 	start time.Time
-	// Apart, so that a flood of made-up keys pushes out none but themselves.
+	// There are two, so that a flood of unknown keys evicts unknown keys only.
 	known, unknown *otter.Cache[selector, *held]
 
-	// What has changed, by the number of the change. mu is held to write.
+	// The number of the last change: of all, of all records, of any subject, and of each
+	// stripe. Writers hold mu.
 	changes    atomic.Uint64
 	everything atomic.Uint64
 	anyID      atomic.Uint64
 	changed    [stripes]atomic.Uint64
 	seed       maphash.Seed
 
-	mu        sync.Mutex // never held while the source is asked, nor while a log is written
+	mu        sync.Mutex // not held during a question or while a log line is written
 	closed    bool
 	flights   map[sum]*flight
 	questions share
@@ -86,7 +88,7 @@ type Cache struct {
 	open    atomic.Bool
 	cause   atomic.Pointer[error] // of the last failure
 
-	news     atomic.Int32 // of the breaker, that is to be logged
+	news     atomic.Int32 // the change of the breaker that tell still has to log
 	watching atomic.Bool
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -96,8 +98,7 @@ type Cache struct {
 
 var _ Resolver = (*Cache)(nil)
 
-// NewCache returns a cache that holds nothing yet. It asks the source nothing before
-// it is asked itself. [Cache.Close] closes the source too.
+// NewCache returns an empty cache. [Cache.Close] closes the source too.
 func NewCache(o CacheOptions) (*Cache, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -153,8 +154,8 @@ func (o *CacheOptions) validate() error {
 		{"UnknownTTL", int64(o.UnknownTTL)},
 		{"Failures", int64(o.Failures)},
 		{"Retry", int64(o.Retry)},
-		{"Stale", int64(o.Stale) + 1},         // zero will do
-		{"Questions", int64(o.Questions) + 1}, // and here
+		{"Stale", int64(o.Stale) + 1},         // zero is valid
+		{"Questions", int64(o.Questions) + 1}, // zero is valid
 	} {
 		if n.value <= 0 {
 			return fmt.Errorf("%s is too small for a cache", n.name)
@@ -166,7 +167,7 @@ func (o *CacheOptions) validate() error {
 func newRecords(most int) (*otter.Cache[selector, *held], error) {
 	return otter.New(&otter.Options[selector, *held]{
 		MaximumSize: most,
-		// What it has to tidy up is little, and no goroutine is to outlive Close.
+		// Its maintenance is short. In a goroutine it could run after Close.
 		Executor: func(f func()) { f() },
 	})
 }
@@ -187,10 +188,10 @@ func (c *Cache) Resolve(ctx context.Context, k Key, wait time.Duration) (a Answe
 	}
 	f, err := c.ask(k, &s, h)
 	if h != nil && now < h.until+c.opts.Stale && c.breaker.State() == gobreaker.StateOpen {
-		wait = 0 // the question is from before that: there is little hope, and something to answer
+		wait = 0 // the breaker opened after the question began, and h is an answer
 	}
 	if err != nil || !f.wait(ctx, wait) || f.err != nil {
-		return c.without(h), true
+		return c.withoutSource(h), true
 	}
 	c.count.asked.Add(1)
 	return f.held.answer(), true
@@ -212,20 +213,20 @@ func (c *Cache) fromMemory(k Key, s *sum, h *held, now time.Duration) (a Answer,
 		c.count.hits.Add(1)
 		return h.answer(), true
 	case c.onHold(h, s, now):
-		return c.without(h), true
+		return c.withoutSource(h), true
 	}
-	if c.mute(k) {
-		return c.without(h), true
+	if c.lacksKey(k) {
+		return c.withoutSource(h), true
 	}
 	return Answer{}, false
 }
 
-// mute reports whether the source cannot be asked for a key: by an empty one, or by
-// a digest alone where it wants the key.
-func (c *Cache) mute(k Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
+// lacksKey reports whether the source cannot be asked, because it needs the API key
+// itself and k has only the digest.
+func (c *Cache) lacksKey(k Key) bool { return c.opts.PlainKeys && k.Digest != "" && k.Plain == "" }
 
-// without answers while the source cannot say, by the record that is held, if any.
-func (c *Cache) without(h *held) Answer {
+// withoutSource answers while the source does not, by the record h, which may be nil.
+func (c *Cache) withoutSource(h *held) Answer {
 	if h != nil {
 		if now := c.now(); now < h.until+c.opts.Stale {
 			c.count.stale.Add(1)
@@ -239,29 +240,29 @@ func (c *Cache) without(h *held) Answer {
 	return Answer{Unavailable: true}
 }
 
-// refresh asks for a record that counts still, unless there is something to wait for.
+// refresh asks the source for a record that is still valid, unless mu is busy.
 func (c *Cache) refresh(k Key, s *sum, h *held, now time.Duration) {
-	if c.mute(k) || c.onHold(h, s, now) || !c.mu.TryLock() {
+	if c.lacksKey(k) || c.onHold(h, s, now) || !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
 	_, _ = c.askLocked(k, s, h)
 }
 
-// An Inspection is what a cache holds of a key.
+// An Inspection is what a cache holds for a key.
 type Inspection struct {
-	// Held: there is a record that counts, at least while the source cannot say.
-	// Otherwise the rest is zero.
+	// Held: there is a record that is an answer, at least while the source does not
+	// answer. Otherwise all fields are zero.
 	Held bool
-	// Subject is nil if nobody has the key.
+	// Subject is nil if the key is unknown.
 	Subject *Subject
-	// Age is the time since the source was asked.
+	// Age is the time since the question that returned the record.
 	Age time.Duration
-	// Fresh: the next request is answered by it without asking.
+	// Fresh: the next request gets the record without a question.
 	Fresh bool
 }
 
-// Look says what is held of a key. It asks nobody, and is no request.
+// Look returns what the cache holds for a key. It asks no source and counts nothing.
 func (c *Cache) Look(k Key) Inspection {
 	s, ok := sumOf(k)
 	if !ok {
@@ -278,14 +279,14 @@ func (c *Cache) inspect(h *held, s *sum) Inspection {
 	return Inspection{Held: true, Subject: h.answer().Subject, Age: now - h.asked, Fresh: c.fresh(h, s, now)}
 }
 
-// Lookup asks the source for a key, whatever is held of it, and waits until it
-// answers, fails, or ctx ends. With an error it returns what Look does.
+// Lookup asks the source for a key even if the cache holds a record. It waits until the
+// source answers or fails, or ctx ends. With an error it returns what Look returns.
 func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	s, ok := sumOf(k)
 	if !ok {
 		return Inspection{}, errors.New("the key is neither a digest of 64 hexadecimal digits nor the id of a subject")
 	}
-	if c.mute(k) {
+	if c.lacksKey(k) {
 		return c.Look(k), errors.New("the source is asked by API keys themselves, and here is only a digest; ask for the subject by its id")
 	}
 	f, err := c.ask(k, &s, c.peek(&s))
@@ -300,12 +301,12 @@ func (c *Cache) Lookup(ctx context.Context, k Key) (Inspection, error) {
 	if f.err != nil {
 		return c.Look(k), f.err
 	}
-	h := f.held // which counts, even if the source allows no record to
+	h := f.held // an answer, even if the source allows to keep no record
 	return Inspection{Held: true, Subject: h.answer().Subject, Age: c.now() - h.asked, Fresh: c.fresh(h, &s, c.now())}, nil
 }
 
-// Close ends the questions that are under way and closes the source. What is held is
-// answered still. [Cache.Run] must have returned.
+// Close ends the questions that are under way and closes the source. Resolve still
+// answers by the records that the cache holds. [Cache.Run] must have returned.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true

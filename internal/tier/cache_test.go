@@ -360,7 +360,7 @@ func TestCacheBadRecord(t *testing.T) {
 				if s := l.Stats(); s.BadRecords != 2 || s.Open || s.Errors != 0 {
 					t.Errorf("%+v, want 2 bad records", s)
 				}
-				if l.samples.FilterMessageSnippet("no record").Len() != 2 || l.states.Len() != 0 {
+				if l.samples.FilterMessageSnippet("malformed record").Len() != 2 || l.states.Len() != 0 {
 					t.Errorf("log = %v and %v, want a sampled line for each", l.samples.All(), l.states.All())
 				}
 				for i := range 10 { // the source answers, so it is asked on

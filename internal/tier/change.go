@@ -8,10 +8,9 @@ import (
 	"fmt"
 )
 
-// ReadChange reads what somebody has sent to tell of a change: a JSON object with
-// one member {"digest":"…"}, {"subject":"…"} or {"all":true}, or a digest alone.
-// Members of other names are ignored. On an error nobody knows what has changed,
-// so that everybody may have.
+// ReadChange reads the notification of a change: a JSON object with one member
+// {"digest":"…"}, {"subject":"…"} or {"all":true}, or a digest alone. It ignores members
+// of other names. On an error it returns the zero [Change], which stands for all records.
 func ReadChange(payload []byte) (Change, error) {
 	payload = bytes.TrimSpace(payload)
 	if !bytes.HasPrefix(payload, []byte("{")) {
@@ -19,9 +18,9 @@ func ReadChange(payload []byte) (Change, error) {
 		return Change{Digest: digest}, err
 	}
 	var c Change
-	said := 0
+	given := 0
 	err := ReadObject(payload, func(name string, value json.RawMessage) (err error) {
-		said++
+		given++
 		switch name {
 		case "digest":
 			if c.Digest, err = ReadText(value); err == nil {
@@ -36,7 +35,7 @@ func ReadChange(payload []byte) (Change, error) {
 				err = errors.New("it is not true")
 			}
 		default:
-			said--
+			given--
 			return nil
 		}
 		if err != nil {
@@ -44,7 +43,7 @@ func ReadChange(payload []byte) (Change, error) {
 		}
 		return nil
 	})
-	if err == nil && said != 1 {
+	if err == nil && given != 1 {
 		err = errors.New("give exactly one of digest, subject and all")
 	}
 	if err != nil {
@@ -53,7 +52,7 @@ func ReadChange(payload []byte) (Change, error) {
 	return c, nil
 }
 
-// ReadDigest returns a digest of 64 hex digits in lower case, which is its one form.
+// ReadDigest reads a digest of 64 hexadecimal digits and returns it in lower case.
 func ReadDigest(text string) (string, error) {
 	digest, err := hex.DecodeString(text)
 	if err != nil || len(text) != DigestLen {

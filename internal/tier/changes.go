@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// stripes is how many digests and ids are told apart. Those that share one change
-// together, which costs a question to the source and nothing else.
+// stripes is how many numbers of changes the cache keeps, for digests and for ids. Keys
+// that share a stripe change together, which costs one question to the source each.
 const stripes = 1 << 16
 
 const (
@@ -20,17 +20,19 @@ const (
 	maxBackoff = 2 * time.Second
 )
 
+// ofID returns the number of the last change in the stripe of an id.
 func (c *Cache) ofID(id string) *atomic.Uint64 {
 	return &c.changed[maphash.String(c.seed, id)%stripes]
 }
 
+// ofKey returns the number of the last change in the stripe of a key.
 func (c *Cache) ofKey(s *sum) *atomic.Uint64 {
 	return &c.changed[binary.BigEndian.Uint16(s[:])]
 }
 
-// Invalidate says that records may have changed: they are asked for before they are
-// answered again. Nothing is forgotten: while the source cannot say, they count as if
-// they had expired.
+// Invalidate makes records expire, because they may have changed. The next request for
+// one of them asks the source. While the source does not answer, the records are stale
+// answers.
 func (c *Cache) Invalidate(ch Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,20 +41,20 @@ func (c *Cache) Invalidate(ch Change) {
 		if s, ok := sumOf(Key{Digest: ch.Digest}); ok {
 			c.ofKey(&s).Store(n)
 		} else {
-			ch = Change{} // nobody can tell whose it is
+			ch = Change{} // an invalid digest: any record may have changed
 		}
 	}
 	if ch.ID != "" {
 		c.ofID(ch.ID).Store(n)
-		c.anyID.Store(n) // it may have a key now that nobody had
+		c.anyID.Store(n) // it may have got a key that was unknown
 	}
 	if ch == (Change{}) {
 		c.everything.Store(n)
 	}
 }
 
-// required returns the last change that concerns a record, or one of a key of which
-// nothing is known if h is nil.
+// required returns the number of the last change that concerns the record h. If h is nil,
+// it concerns an unknown key.
 func (c *Cache) required(h *held, s *sum) uint64 {
 	n := max(c.everything.Load(), c.ofKey(s).Load())
 	if h == nil || !h.known() {
@@ -61,19 +63,20 @@ func (c *Cache) required(h *held, s *sum) uint64 {
 	return max(n, c.ofID(h.subject.ID).Load())
 }
 
-// fresh reports whether a record counts without being asked for.
+// fresh reports whether a record is valid, so that it needs no question.
 func (c *Cache) fresh(h *held, s *sum, now time.Duration) bool {
 	return now < h.until && (h.change == c.changes.Load() || h.change >= c.required(h, s))
 }
 
-// onHold reports whether it would be in vain to ask.
+// onHold reports whether the source is not asked, because it has answered with a
+// malformed record.
 func (c *Cache) onHold(h *held, s *sum, now time.Duration) bool {
-	return h.says != nil && now < h.says.hold && h.says.change >= c.required(h, s)
+	return h.extra != nil && now < h.extra.hold && h.extra.change >= c.required(h, s)
 }
 
-// Run has the source tell its changes, until ctx ends. Whenever it begins to, all
-// records are asked for anew, because some changes may have been missed. Without a
-// [Watcher] there is nothing to do.
+// Run watches the source for changes until ctx ends. Each time that watching begins, all
+// records expire, because changes may have been missed. If the source is no [Watcher],
+// Run only waits.
 func (c *Cache) Run(ctx context.Context) error {
 	w, ok := c.opts.Source.(Watcher)
 	if !ok {

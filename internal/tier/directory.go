@@ -20,16 +20,17 @@ type Directory struct {
 	byID        map[string]*Subject
 }
 
-// half of a digest, the last, finds whose it may be; the other half is compared in
-// constant time, so that how long a search takes tells nothing of what is there.
+// half is half of a digest. The last half finds the subject. The first half is compared
+// in constant time, so that the time of a search does not show which digests exist.
 type half [sha256.Size / 2]byte
 
-// holder is who has an API key.
+// holder is the subject of an API key, with the other half of its digest.
 type holder struct {
 	rest    half
 	subject *Subject
 }
 
+// halves returns both halves of a digest. It reports false if that is invalid.
 func halves(digest string) (last, rest half, ok bool) {
 	var sum [sha256.Size]byte
 	if len(digest) != DigestLen {
@@ -39,8 +40,8 @@ func halves(digest string) (last, rest half, ok bool) {
 	return half(sum[len(half{}):]), half(sum[:len(half{})]), err == nil
 }
 
-// NewDirectory returns a directory without subjects. defaultTier is the tier of
-// whoever has none, and must be one of tiers.
+// NewDirectory returns a directory without subjects. defaultTier is the tier of unknown
+// keys and of subjects without a tier. It must be one of tiers.
 func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 	d := &Directory{
 		tiers:       tiers,
@@ -54,15 +55,15 @@ func NewDirectory(tiers []string, defaultTier string) (*Directory, error) {
 	return d, nil
 }
 
-// Add puts in a subject with the digests of its API keys. A subject without a
-// tier gets the default one. It refuses an id or a digest that is there already,
-// what is no digest and a tier that is not there, and then adds nothing.
+// Add adds a subject with the digests of its API keys. A subject without a tier gets the
+// default tier. Add refuses an id or a digest that the directory already has, an invalid
+// digest and an unknown tier, and then adds nothing.
 func (d *Directory) Add(s Subject, digests ...string) error {
 	switch {
 	case s.ID == "":
 		return fmt.Errorf("a subject needs an id")
 	case strings.HasPrefix(s.ID, AnonymousPrefix):
-		return fmt.Errorf("subject %q: %q stands for the address of who has no key", s.ID, AnonymousPrefix)
+		return fmt.Errorf("subject %q: %q stands for the address of a caller without a key", s.ID, AnonymousPrefix)
 	}
 	if s.Tier == "" {
 		s.Tier = d.defaultTier
@@ -97,8 +98,8 @@ func (d *Directory) Add(s Subject, digests ...string) error {
 	return nil
 }
 
-// ByDigest returns the subject of the API key with this digest, or nil. A
-// disabled subject is returned as such.
+// ByDigest returns the subject of the API key with this digest, or nil. The subject may
+// be disabled.
 func (d *Directory) ByDigest(digest string) *Subject {
 	last, rest, ok := halves(digest)
 	h := d.byDigest[last]
@@ -119,14 +120,13 @@ func (d *Directory) Resolve(_ context.Context, k Key, _ time.Duration) (a Answer
 	return Answer{Subject: d.ByDigest(k.Digest)}, true
 }
 
-// DefaultTier is the tier of a subject without one and of an unknown key.
+// DefaultTier returns the tier of unknown keys and of subjects without a tier.
 func (d *Directory) DefaultTier() string { return d.defaultTier }
 
-// Tiers returns the names that rules may use, in the order of the source.
+// Tiers returns the names of the tiers, in the order of the file.
 func (d *Directory) Tiers() []string { return d.tiers }
 
-// SubjectsByTier returns how many subjects each tier has. Tiers without any are
-// not in it.
+// SubjectsByTier returns how many subjects each tier has, without tiers that have none.
 func (d *Directory) SubjectsByTier() map[string]int {
 	counts := make(map[string]int)
 	for _, s := range d.byID {
@@ -135,10 +135,10 @@ func (d *Directory) SubjectsByTier() map[string]int {
 	return counts
 }
 
-// Subjects returns how many subjects there are.
+// Subjects returns the number of subjects.
 func (d *Directory) Subjects() int { return len(d.byID) }
 
-// HasTier reports whether rules may use this name.
+// HasTier reports whether there is a tier with this name.
 func (d *Directory) HasTier(tier string) bool {
 	for _, t := range d.tiers {
 		if t == tier {

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// A sum is what a key is held by: the digest of an API key, or that of an id.
+// A sum identifies a key in the cache: the digest of an API key, or that of an id.
 type sum [sha256.Size]byte
 
-// A selector is the half of a sum that a record is found by. The other half, the
-// verifier, is compared in constant time, so that how long a search takes tells
-// nobody how much of a digest was right.
+// A selector is the half of a sum that finds a record. The other half, the verifier, is
+// compared in constant time, so that the time of a search does not show how much of a
+// digest is right.
 type selector [sha256.Size / 2]byte
 
 func (s *sum) selector() selector { return selector(s[:len(selector{})]) }
 func (s *sum) verifier() []byte   { return s[len(selector{}):] }
 
-// idSalt keeps the sums of ids apart from the digests of API keys: nobody outside of
-// this process can make up a key whose digest is the sum of an id.
+// idSalt separates the sums of ids from the digests of API keys. It is a secret of the
+// process, so that no client can make a key whose digest is the sum of an id.
 var idSalt = func() (salt [sha256.Size]byte) {
-	_, _ = rand.Read(salt[:]) // which never fails
+	_, _ = rand.Read(salt[:]) // never fails
 	return salt
 }()
 
-// sumOf reports whether a key can be one.
+// sumOf returns the sum of a key. It reports false if the key is invalid.
 func sumOf(k Key) (s sum, ok bool) {
 	if k.Digest == "" {
 		if ValidID(k.ID) != nil {
@@ -45,22 +45,23 @@ func sumOf(k Key) (s sum, ok bool) {
 	return s, err == nil
 }
 
-// held is a record in the cache. It is immutable, and there may be a million of them.
+// held is a record in the cache. It is immutable. It is small, because there may be a
+// million of them.
 type held struct {
-	subject  Subject // without an id: nobody has the key
+	subject  Subject // without an id: the key is unknown
 	verifier [sha256.Size / 2]byte
-	asked    time.Duration // when the source was asked
-	until    time.Duration // when it is asked again
-	change   uint64        // the last change of which the source was asked after
-	says     *says         // nil: nothing
+	asked    time.Duration // when the question began
+	until    time.Duration // when the record expires
+	change   uint64        // the number of the last change before the question
+	extra    *heldExtra    // nil for most records
 }
 
-// says is what few sources say of a record, beside the subject.
-type says struct {
+// heldExtra has the fields that few records need.
+type heldExtra struct {
 	tag    string
 	maxAge time.Duration
-	// Until hold the key is not asked for: the source said something that is no record,
-	// and since then has told of no change.
+	// The source is not asked for the key until hold, unless there is a change after the
+	// one with the number change: it has answered with a malformed record.
 	hold   time.Duration
 	change uint64
 }
@@ -74,20 +75,21 @@ func (h *held) answer() Answer {
 	return Answer{Subject: &h.subject}
 }
 
-// ahead is when an access has the record asked for again, although it counts.
+// ahead returns the time from which a request refreshes the record before it expires.
 func (h *held) ahead() time.Duration { return h.until - (h.until-h.asked)/5 }
 
-// record is what the source returned, for asking whether it still holds.
+// record returns what the source returned, so that it can confirm it, or nil if it
+// cannot. h may be nil.
 func (h *held) record() *Record {
-	if h == nil || h.says == nil || h.says.tag == "" {
-		return nil // nothing to ask it by
+	if h == nil || h.extra == nil || h.extra.tag == "" {
+		return nil
 	}
-	return &Record{Subject: h.answer().Subject, MaxAge: h.says.maxAge, Tag: h.says.tag}
+	return &Record{Subject: h.answer().Subject, MaxAge: h.extra.maxAge, Tag: h.extra.tag}
 }
 
-// lifetime is how long a record counts: the ttl, or less if the source says so, and
-// up to a tenth more or less by its key, so that what was loaded at once is not asked
-// for again at once.
+// lifetime returns how long a record is valid: the ttl, or maxAge if that is shorter, and
+// up to a tenth more or less by its key. So records that were loaded together do not
+// expire together.
 func (s *sum) lifetime(ttl, maxAge time.Duration) time.Duration {
 	switch {
 	case maxAge < 0:
@@ -114,7 +116,7 @@ func (c *Cache) get(s *sum) *held {
 	return nil
 }
 
-// peek is get, but no access.
+// peek is get, but does not count as an access.
 func (c *Cache) peek(s *sum) *held {
 	if e, ok := c.known.GetEntryQuietly(s.selector()); ok && e.Value.of(s) {
 		return e.Value
@@ -125,9 +127,10 @@ func (c *Cache) peek(s *sum) *held {
 	return nil
 }
 
+// of reports whether h is the record of a key.
 func (h *held) of(s *sum) bool { return subtle.ConstantTimeCompare(h.verifier[:], s.verifier()) == 1 }
 
-// put holds a record instead of what was. mu is held.
+// put replaces the record of a key. mu is held.
 func (c *Cache) put(s *sum, h *held) {
 	to, from := c.known, c.unknown
 	if !h.known() {

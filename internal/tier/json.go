@@ -10,9 +10,9 @@ import (
 )
 
 // ReadObject reads a JSON object and calls member for each of its members, until
-// that returns an error. Unlike encoding/json it refuses a name that is there
-// twice, a text that is not UTF-8, and anything behind the object. Its own errors
-// repeat nothing of data.
+// that returns an error. Unlike encoding/json it refuses a name that is used twice, a
+// text that is not UTF-8, and anything after the object. Its own errors repeat nothing
+// of data.
 func ReadObject(data []byte, member func(name string, value json.RawMessage) error) error {
 	if !utf8.Valid(data) {
 		return errors.New("it is not UTF-8")
@@ -42,7 +42,7 @@ func ReadObject(data []byte, member func(name string, value json.RawMessage) err
 			return err
 		}
 	}
-	if _, err := d.Token(); err != nil { // the brace
+	if _, err := d.Token(); err != nil { // the closing brace
 		return notJSON(d)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -51,12 +51,12 @@ func ReadObject(data []byte, member func(name string, value json.RawMessage) err
 	return nil
 }
 
-// notJSON does not repeat what the library says, which quotes the text.
+// notJSON returns an error without the library's message, which quotes the text.
 func notJSON(d *json.Decoder) error {
 	return fmt.Errorf("it is not JSON from byte %d on", d.InputOffset()+1)
 }
 
-// ReadText reads a JSON string. The error repeats nothing of it.
+// ReadText reads a JSON string. Its error repeats nothing of value.
 func ReadText(value json.RawMessage) (text string, err error) {
 	if len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &text) != nil {
 		return "", errors.New("it is no text")

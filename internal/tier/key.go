@@ -9,24 +9,24 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// The schemes of Authorization whose credential is an API key, or holds one. Case
-// does not count.
+// The schemes of Authorization whose credential is an API key or contains one. Case does
+// not matter.
 const (
 	SchemeBearer = "Bearer" // RFC 6750
 	SchemeBasic  = "Basic"  // RFC 7617
 	SchemeAPIKey = "ApiKey"
 )
 
-// MaxKey is the length of an API key in bytes at most, and maxPair that of a user and
-// a password together.
+// MaxKey is the maximum length of an API key in bytes, and maxPair that of a user and a
+// password together.
 const (
 	MaxKey  = 4 << 10
 	maxPair = 2 * MaxKey
 )
 
-// malformedBasic stands for every value of the scheme Basic that holds no key. All of
-// them are one caller, so that a decoder which accepts many spellings of a pair brings
-// its clients one more quota, and not one for each spelling.
+// malformedBasic is the key of each value of the scheme Basic without an API key. All of
+// them share one log. Otherwise a client could get a quota for each spelling of a pair
+// that its server still decodes.
 const malformedBasic = "basic ="
 
 // ValidKey reports whether text can be an API key: 1 to [MaxKey] bytes of visible ASCII.
@@ -39,9 +39,8 @@ func ValidKey(text string) bool {
 	return text != "" && len(text) <= MaxKey
 }
 
-// CutScheme cuts the value of an Authorization field into its scheme and the
-// credential, without the white space around either. The scheme of a single word is
-// that word, and its credential is empty.
+// CutScheme cuts the value of an Authorization field into its scheme and credential, and
+// trims both. A single word is a scheme with an empty credential.
 func CutScheme(value string) (scheme, credential string) {
 	value = descriptors.Trim(value)
 	if i := indexAny(value, " \t"); i >= 0 {
@@ -51,7 +50,7 @@ func CutScheme(value string) (scheme, credential string) {
 }
 
 // BasicKey returns the API key in the credential of the scheme Basic: the password,
-// or the user if the password is empty. It reports false if there is none.
+// or the user if the password is empty. It reports false for a malformed credential.
 func BasicKey(credential string) (key string, ok bool) {
 	pair, ok := decodePair(credential)
 	if !ok {
@@ -71,26 +70,24 @@ func decodePair(credential string) (pair string, ok bool) {
 	return pair, err == nil && len(pair) <= maxPair && strings.Contains(pair, ":")
 }
 
-// BasicHoldsKey says that the credential of the scheme Basic holds an API key, as
-// [BasicKey] reads it. Otherwise the user and the password count together: the
-// password alone would show who has the same. It must be called before s is used.
+// BasicHoldsKey makes [Secrets.Key] read the credential of the scheme Basic with
+// [BasicKey]. Without it the user and the password are the key together. It must be
+// called before s is used.
 func (s *Secrets) BasicHoldsKey() { s.basicHoldsKey = true }
 
-// Key returns the API key in a value that holds one: in that of an Authorization
-// field, of any other header field, or in a key by itself. Two values that differ in
-// spelling alone have one key:
+// Key returns the API key in the value of an Authorization field or of any other field.
+// The value can also be a key. Two spellings of one credential have the same key:
 //
-//   - White space (spaces and tabs) around the value does not count.
-//   - Behind Bearer and ApiKey the key is the next word, which a comma ends too.
-//   - Behind Basic it is what [BasicKey] returns, after [Secrets.BasicHoldsKey].
-//     Otherwise the key is "basic" and the pair, encoded anew. All values that cannot be
-//     decoded have one key.
-//   - Behind another scheme, which is a token of RFC 9110, it is that scheme in lower
+//   - White space (spaces and tabs) around the value is ignored.
+//   - After Bearer and ApiKey the key is the next word. A comma ends the word too.
+//   - After Basic the key is what [BasicKey] returns, if [Secrets.BasicHoldsKey] was
+//     called. Otherwise it is "basic" and the pair, encoded again. All malformed values
+//     have the same key.
+//   - After another scheme, which is a token of RFC 9110, the key is the scheme in lower
 //     case, a space, and the rest.
-//   - Any other value is the key as it is.
+//   - Any other value is the key.
 //
-// Key changes no key that it has returned. Except for Basic and other schemes it does
-// not allocate.
+// The key of a key is the same key. Key allocates only for Basic and for other schemes.
 func (s *Secrets) Key(value string) string {
 	scheme, rest := CutScheme(value)
 	switch {
@@ -124,7 +121,7 @@ func (s *Secrets) basicKey(credential string) string {
 	return "basic " + base64.StdEncoding.EncodeToString([]byte(pair))
 }
 
-// indexAny is strings.IndexAny for few single bytes, which it looks for one by one.
+// indexAny is strings.IndexAny for few bytes. It searches for one byte after the other.
 func indexAny(text, bytes string) int {
 	first := -1
 	for i := range len(bytes) {

@@ -2,44 +2,44 @@ package tier
 
 import "time"
 
-// pace is how many questions may be asked in a second. Whatever the second, the source
-// sees no more than that: a bucket of tokens would admit its burst on top of its rate,
-// and a second from one question to the next would not do either, because some may be
-// held up on their way.
+// pace bounds the questions per second. The source sees no more in any second. A token
+// bucket would admit its burst in addition to its rate. A fixed time between questions
+// would not help either, because questions may be delayed on their way.
 //
-// What nobody is known to have may use four fifths of it. So whoever asks for keys
-// that he makes up leaves the rest to those that have to be asked for again.
-type pace struct{ all, strangers turns }
+// Unknown keys may use four fifths. So a flood of invalid keys leaves a fifth for known
+// keys whose records expire.
+type pace struct{ all, unknown turns }
 
 func newPace(perSecond int) pace {
-	return pace{newTurns(perSecond), newTurns(forStrangers(perSecond))}
+	return pace{newTurns(perSecond), newTurns(forUnknown(perSecond))}
 }
 
-func forStrangers(n int) int { return max(1, n-(n+4)/5) }
+// forUnknown returns how many of n questions may be for unknown keys.
+func forUnknown(n int) int { return max(1, n-(n+4)/5) }
 
 func (p *pace) room(known bool, now time.Duration) bool {
-	return p.all.room(now) && (known || p.strangers.room(now))
+	return p.all.room(now) && (known || p.unknown.room(now))
 }
 
 func (p *pace) take(known bool) {
 	p.all.take()
 	if !known {
-		p.strangers.take()
+		p.unknown.take()
 	}
 }
 
 func (p *pace) end(known bool, now time.Duration) {
 	p.all.end(now)
 	if !known {
-		p.strangers.end(now)
+		p.unknown.end(now)
 	}
 }
 
-// turns are as many as there may be questions in a second. A question has one until a
-// second after its end, before which the source has seen it.
+// turns are the questions that are possible in one second. A question has its turn until
+// one second after its end. Before its end the source has seen it.
 type turns struct {
-	ended   []time.Duration // when those that no question under way has were given back
-	next, n int             // the oldest of them, and how many there are
+	ended   []time.Duration // a ring of the free turns: when their questions ended
+	next, n int             // the index of the oldest free turn, and how many are free
 }
 
 func newTurns(n int) turns {
@@ -62,16 +62,16 @@ func (t *turns) end(now time.Duration) {
 	t.n++
 }
 
-// share counts the questions under way, in the same parts.
-type share struct{ all, strangers int }
+// share counts the questions under way: all of them, and those for unknown keys.
+type share struct{ all, unknown int }
 
 func (n *share) room(most int, known bool) bool {
-	return n.all < most && (known || n.strangers < forStrangers(most))
+	return n.all < most && (known || n.unknown < forUnknown(most))
 }
 
 func (n *share) add(known bool, d int) {
 	n.all += d
 	if !known {
-		n.strangers += d
+		n.unknown += d
 	}
 }

@@ -14,16 +14,15 @@ import (
 )
 
 var (
-	errLimited = errors.New("the source is not asked: lookups_per_second have been, or too many questions are under way")
+	errLimited = errors.New("the source is not asked: it has had lookups_per_second questions, or too many are under way")
 	errClosed  = errors.New("the cache is closed")
 )
 
-// A flight is a question that is under way. Whoever wants to know the same waits for
-// it.
+// A flight is a question that is under way. All requests for its key wait for it.
 type flight struct {
-	change uint64        // the last change that it comes after
+	change uint64        // the number of the last change before the question
 	done   chan struct{} // closed once the rest is set
-	held   *held         // nil: err
+	held   *held         // nil if there is an err
 	err    error
 }
 
@@ -48,23 +47,24 @@ func (f *flight) wait(ctx context.Context, wait time.Duration) bool {
 	return false
 }
 
-// ask asks the source for a key, or joins those who do. seen is the record that will
-// not do.
+// ask begins a question to the source, or returns the one for the same key that is under
+// way. seen is the record that the caller cannot use, or nil.
 func (c *Cache) ask(k Key, s *sum, seen *held) (*flight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.askLocked(k, s, seen)
 }
 
+// askLocked is ask with mu held.
 func (c *Cache) askLocked(k Key, s *sum, seen *held) (*flight, error) {
-	// An answer to a question from before a change may be from before it too.
+	// The answer to a question from before a change may be from before it too.
 	if f := c.flights[*s]; f != nil && f.change >= c.required(nil, s) {
 		return f, nil
 	}
 	now, last := c.now(), c.peek(s)
 	if last != nil && last != seen && c.fresh(last, s, now) {
 		f := &flight{done: make(chan struct{}), held: last}
-		close(f.done) // it has just ended
+		close(f.done) // another question has just ended
 		return f, nil
 	}
 	known := last != nil && last.known()
@@ -87,8 +87,8 @@ func (c *Cache) askLocked(k Key, s *sum, seen *held) (*flight, error) {
 	return f, nil
 }
 
-// admit says whether one more question may be asked. If so, done must be told what
-// came of it. mu is held.
+// admit admits one more question, or returns why it does not. The caller calls done with
+// the question's error, or nil. mu is held.
 func (c *Cache) admit(known bool, now time.Duration) (done func(error), err error) {
 	if c.closed {
 		return nil, errClosed
@@ -106,14 +106,14 @@ func (c *Cache) admit(known bool, now time.Duration) (done func(error), err erro
 	return done, nil
 }
 
-// question asks the source, and makes of the answer what will be held. It says what
-// went wrong without the key.
+// question asks the source and makes the record to hold from its answer. Its error does
+// not contain the key.
 func (c *Cache) question(f *flight, k Key, s *sum, last *held) (*held, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.opts.Timeout)
 	defer cancel()
 	asked := c.now()
 	if k.Digest != "" {
-		k.Digest = hex.EncodeToString(s[:]) // in its one form
+		k.Digest = hex.EncodeToString(s[:]) // in lower case
 	}
 	r, err := c.lookup(ctx, k, last.record())
 	if c.opts.SourceSeconds != nil {
@@ -136,20 +136,20 @@ func (c *Cache) question(f *flight, k Key, s *sum, last *held) (*held, error) {
 	if r.Subject != nil {
 		ttl = c.opts.TTL
 		h.subject = *r.Subject
-		h.subject.ID = strings.Clone(r.Subject.ID) // it may be part of all that was read
+		h.subject.ID = strings.Clone(r.Subject.ID) // it may be part of a longer text
 	}
 	if r.Tag != "" {
-		h.says = &says{tag: strings.Clone(r.Tag), maxAge: r.MaxAge}
+		h.extra = &heldExtra{tag: strings.Clone(r.Tag), maxAge: r.MaxAge}
 	}
 	h.until = asked + s.lifetime(ttl, r.MaxAge)
 	c.answered(h)
 	return h, nil
 }
 
-// lookup asks the source. A panic of what reads its answers is one record's.
+// lookup asks the source. It turns a panic of the source into an error about the record.
 func (c *Cache) lookup(ctx context.Context, k Key, last *Record) (r *Record, err error) {
 	defer func() {
-		if recover() == nil { // its value may hold a key
+		if recover() == nil { // the value may contain a key, so it is not logged
 			return
 		}
 		if c.opts.Panicked != nil {
@@ -171,7 +171,7 @@ func (c *Cache) answered(h *held) {
 	c.count.found.Add(1)
 	if t := h.subject.Tier; t != "" && c.opts.KnownTier != nil && !c.opts.KnownTier(t) {
 		c.count.unknownTiers.Add(1)
-		c.opts.SampledLog.Warn("the source of tiers has a subject with a tier that the rules do not know: it gets the default one",
+		c.opts.SampledLog.Warn("the source of tiers has a subject with an unknown tier: the subject gets the default tier",
 			zap.String("subject", h.subject.ID), zap.String("tier", t))
 	}
 	if h.subject.Extra == nil || c.opts.KnownRule == nil {
@@ -180,7 +180,7 @@ func (c *Cache) answered(h *held) {
 	for rule := range h.subject.Extra.Overrides {
 		if !c.opts.KnownRule(rule) {
 			c.count.unknownRules.Add(1)
-			c.opts.SampledLog.Warn("the source of tiers has an override of a rule that there is not: it does nothing",
+			c.opts.SampledLog.Warn("the source of tiers has an override for an unknown rule: it has no effect",
 				zap.String("subject", h.subject.ID), zap.String("rule", rule))
 		}
 	}
@@ -199,8 +199,8 @@ func (c *Cache) failed(ctx context.Context, err error) {
 	}
 }
 
-// hide takes an API key out of an error. A source that is asked by the key may repeat
-// what it was answered.
+// hide removes the API key plain from an error. A source that needs the key may repeat
+// it in an error.
 func hide(err error, plain string) error {
 	if plain == "" || !strings.Contains(err.Error(), plain) {
 		return err
@@ -212,7 +212,7 @@ func hide(err error, plain string) error {
 	return h
 }
 
-// hidden is an error without a key. It does not wrap the one with it.
+// hidden is an error whose key was removed. It does not wrap the original error.
 type hidden struct {
 	text string
 	kind error // ErrBadRecord, or nil
@@ -221,12 +221,12 @@ type hidden struct {
 func (h hidden) Error() string { return h.text }
 func (h hidden) Unwrap() error { return h.kind }
 
-// settle ends a flight: what the source said is held, unless somebody asked after a
-// later change and knows better.
+// settle ends a flight. The cache keeps the record unless it holds one from after a later
+// change.
 func (c *Cache) settle(f *flight, s *sum, h *held, err error, known bool) {
 	switch {
 	case errors.Is(err, ErrBadRecord):
-		c.opts.SampledLog.Warn("the source of tiers holds something that is no record: what was known of the key stays true for now",
+		c.opts.SampledLog.Warn("the source of tiers has a malformed record: the last valid record of the key still counts",
 			zap.Error(err))
 	case err != nil && c.ctx.Err() == nil && !c.open.Load():
 		c.opts.SampledLog.Warn("the source of tiers has not answered a question", zap.Error(err))
@@ -251,28 +251,28 @@ func (c *Cache) settle(f *flight, s *sum, h *held, err error, known bool) {
 	close(f.done)
 }
 
-// hold returns a record like h, which may be nil, whose key is not asked for until
-// that of an unknown key would be.
+// hold returns a copy of h, or an expired record if h is nil. The source is not asked for
+// its key for UnknownTTL.
 func (c *Cache) hold(h *held, f *flight, s *sum) *held {
 	now := c.now()
-	next := held{until: now - c.opts.Stale, asked: now, change: f.change} // never counts
+	next := held{until: now - c.opts.Stale, asked: now, change: f.change} // never an answer
 	if h != nil {
 		next = *h
 	}
 	copy(next.verifier[:], s.verifier())
-	var told says
-	if next.says != nil {
-		told = *next.says
+	var extra heldExtra
+	if next.extra != nil {
+		extra = *next.extra
 	}
-	told.hold, told.change = now+s.lifetime(c.opts.UnknownTTL, 0), f.change
-	next.says = &told
+	extra.hold, extra.change = now+s.lifetime(c.opts.UnknownTTL, 0), f.change
+	next.extra = &extra
 	return &next
 }
 
-// maxTiers is how many names of tiers are kept once for all records.
+// maxTiers is how many names of tiers the records share.
 const maxTiers = 1024
 
-// intern returns a tier's name that shares its memory with others. mu is held.
+// intern returns a tier's name in memory that all records share. mu is held.
 func (c *Cache) intern(tier string) string {
 	if same, ok := c.tiers[tier]; ok {
 		return same
@@ -284,14 +284,14 @@ func (c *Cache) intern(tier string) string {
 	return tier
 }
 
-// News of the breaker.
+// The values of Cache.news. Zero: there is nothing to log.
 const (
 	newsBack int32 = iota + 1
 	newsGone
 )
 
-// switched is told by the breaker, which nobody passes meanwhile: a log that takes
-// its time must not be waited for here.
+// switched is called by the breaker, which is locked meanwhile. So tell logs the change
+// later.
 func (c *Cache) switched(_ string, _, to gobreaker.State) {
 	wasOpen := c.open.Swap(to != gobreaker.StateClosed)
 	switch {
@@ -302,13 +302,13 @@ func (c *Cache) switched(_ string, _, to gobreaker.State) {
 	}
 }
 
-// tell logs the news of the breaker.
+// tell logs the last change of the breaker.
 func (c *Cache) tell() {
 	switch c.news.Swap(0) {
 	case newsBack:
 		c.opts.Log.Info("the source of tiers answers again")
 	case newsGone:
-		c.opts.Log.Warn("the source of tiers does not answer and is not asked: known subjects stay what they were, and for others tiers.on_error decides",
+		c.opts.Log.Warn("the source of tiers does not answer and is not asked: cached subjects keep their tier, and tiers.on_error decides for all others",
 			zap.Error(*c.cause.Load()))
 	}
 }

@@ -15,29 +15,29 @@ import (
 // DigestLen is the length of a digest as text.
 const DigestLen = 2 * sha256.Size
 
-// Secrets digests what must not be kept. It is safe for concurrent use; the
-// zero value is not usable, [NewSecrets] makes one.
+// Secrets knows which descriptor entries contain API keys, and digests the keys. It is
+// safe for concurrent use. The zero value is not usable; make one with [NewSecrets].
 type Secrets struct {
 	keys     map[string]bool // in lower case
-	lengths  uint64          // those of keys, as bits: most entries have another one
+	lengths  uint64          // a bit for each length of keys, which most entries do not have
 	current  digester
 	previous *digester // nil: none
 	found    atomic.Uint64
-	// basicHoldsKey: the scheme Basic holds an API key.
+	// basicHoldsKey: the credential of the scheme Basic contains an API key.
 	basicHoldsKey bool
 }
 
 // digester makes digests under one secret.
 type digester struct{ hashes sync.Pool }
 
-// hasher is what one digest needs, used again by the next.
+// hasher is the memory of one digest. The next one reuses it.
 type hasher struct {
 	hash hash.Hash
 	key  []byte
 	sum  [sha256.Size]byte
 }
 
-// maxKeptKey bounds the memory that is kept for the next key.
+// maxKeptKey bounds the memory that a hasher keeps for the next key, in bytes.
 const maxKeptKey = 1 << 10
 
 // NewSecrets returns Secrets for descriptor entries with the given keys, in upper
@@ -52,9 +52,9 @@ func NewSecrets(keys []string, secret []byte) *Secrets {
 	return s
 }
 
-// Previous has API keys accepted that are known under another secret alone, while
-// their digests are replaced. Empty: plain SHA-256. It must be called before s is
-// used.
+// Previous sets the secret of digests that are still to be replaced. A key that is
+// unknown under the current secret is looked up under this one too. Empty means plain
+// SHA-256. It must be called before s is used.
 func (s *Secrets) Previous(secret []byte) {
 	s.previous = new(digester)
 	s.previous.use(secret)
@@ -73,7 +73,7 @@ func (d *digester) digest(apiKey string) (text [DigestLen]byte) {
 	h := d.hashes.Get().(*hasher)
 	h.hash.Reset()
 	for rest := apiKey; rest != ""; {
-		// In parts: a client may have sent a megabyte.
+		// The key goes in parts, because it may be a megabyte long.
 		part := rest[:min(len(rest), maxKeptKey)]
 		rest = rest[len(part):]
 		h.key = append(h.key[:0], part...)
@@ -85,29 +85,30 @@ func (d *digester) digest(apiKey string) (text [DigestLen]byte) {
 	return text
 }
 
-// forget leaves nothing of the key behind: it is there no longer than its request.
+// forget removes the key from memory that the next digest reuses.
 func (h *hasher) forget() {
-	clear(h.key[:cap(h.key)]) // of several parts the last may be the shortest
+	clear(h.key[:cap(h.key)]) // an earlier part may be longer than the last
 	if h.key = h.key[:0]; cap(h.key) > maxKeptKey {
 		h.key = nil
 	}
 	h.sum = [sha256.Size]byte{}
-	// A hash keeps the end of what was written until there is a whole block of it.
+	// A hash keeps an incomplete block of the key. These bytes overwrite it.
 	h.hash.Reset()
 	h.hash.Write(blank[:])
 }
 
+// blank overwrites an incomplete block of a hash.
 var blank [sha256.BlockSize - 1]byte
 
-// Is reports whether entries with this key hold secrets. Case does not count: the
-// keys are often names of HTTP headers. That is, of ASCII letters.
+// Is reports whether entries with this key contain API keys. The case of ASCII letters
+// does not matter, because keys are often names of HTTP headers.
 func (s *Secrets) Is(key string) bool {
 	if s.lengths&lengthBit(key) == 0 {
 		return false
 	}
 	for i := range len(key) {
 		if isUpper(key[i]) {
-			var lower [64]byte // so that a usual key needs no memory
+			var lower [64]byte // on the stack, so that most keys do not allocate
 			return s.keys[string(appendLower(lower[:0], key))]
 		}
 	}
@@ -116,13 +117,12 @@ func (s *Secrets) Is(key string) bool {
 
 func lengthBit(key string) uint64 { return 1 << (len(key) % 64) }
 
-// Hides reports whether the values of a key are not to be shown: it holds secrets,
-// or looks as if it did although nobody has said so.
+// Hides reports whether the values of a key must not be shown: it contains API keys, or
+// its name looks like that of a secret.
 func (s *Secrets) Hides(key string) bool { return s.Is(key) || LooksSecret(key) }
 
-// LooksSecret guesses from its key whether an entry holds API keys, or other secrets
-// that a request may come with. Tokens in the plural are those of language models,
-// and counted.
+// LooksSecret guesses from its key whether an entry contains an API key or another
+// secret. It ignores "tokens", which are counts of language models.
 func LooksSecret(key string) bool {
 	key = separators.Replace(strings.ToLower(key))
 	for _, word := range secretWords {
@@ -138,7 +138,7 @@ var secretWords = []string{
 	"credential", "session", "cookie", "signature",
 }
 
-// separators are what words of a key are joined with.
+// separators removes the characters between the words of a key.
 var separators = strings.NewReplacer("-", "", "_", "")
 
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
@@ -154,15 +154,15 @@ func appendLower(b []byte, text string) []byte {
 	return b
 }
 
-// Digest returns the digest of the API key in a value, which [Secrets.Key] finds, as
-// 64 lower-case hex digits.
+// Digest returns the digest of the API key that [Secrets.Key] finds in a value: 64
+// hexadecimal digits in lower case.
 func (s *Secrets) Digest(value string) string {
 	text := s.current.digest(s.Key(value))
 	return string(text[:])
 }
 
-// Fingerprint returns what may be kept of the API key in a value: its digest, and
-// behind it that under the previous secret where there is one.
+// Fingerprint returns the text that replaces the API key in a value: its digest. If there
+// is a previous secret, the digest under that follows.
 func (s *Secrets) Fingerprint(value string) string {
 	if s.previous == nil {
 		return s.Digest(value)
@@ -172,8 +172,7 @@ func (s *Secrets) Fingerprint(value string) string {
 	return string(append(current[:], previous[:]...))
 }
 
-// Value returns what may be kept of an entry: the fingerprint if the key holds
-// secrets, else the value itself.
+// Value returns the value of an entry, or its fingerprint if the key contains API keys.
 func (s *Secrets) Value(key, value string) string {
 	if s.Is(key) {
 		return s.Fingerprint(value)
@@ -181,7 +180,7 @@ func (s *Secrets) Value(key, value string) string {
 	return value
 }
 
-// FingerprintDigest returns the digest of a fingerprint, under the secret of now.
+// FingerprintDigest returns the digest under the current secret in a fingerprint.
 func FingerprintDigest(fingerprint string) string {
 	return fingerprint[:min(len(fingerprint), DigestLen)]
 }
@@ -214,6 +213,6 @@ func (s *Secrets) Resolve(ctx context.Context, r Resolver, fingerprint, plain st
 	return a, true
 }
 
-// FoundByPrevious returns how many API keys were found under the previous secret
-// alone: while it grows, that secret is needed.
+// FoundByPrevious returns how many API keys were found only under the previous secret.
+// While it grows, that secret is still needed.
 func (s *Secrets) FoundByPrevious() uint64 { return s.found.Load() }

@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// A Key is what a subject is looked up by: the digest of an API key, or an id.
+// A Key identifies a subject: by the digest of an API key, or by its id.
 type Key struct {
-	// Digest is that of the API key, 64 lower-case hex digits. Empty: by ID.
+	// Digest is the digest of the API key, 64 hexadecimal digits in lower case. Empty:
+	// ID counts.
 	Digest string
-	// ID is the subject's id, where there is no digest.
+	// ID is the subject's id. It counts if Digest is empty.
 	ID string
-	// Plain is the API key itself, for a source that has to be asked by it. Empty
-	// for all others. It must not outlive the question.
+	// Plain is the API key itself, for a source that needs it. It is empty for all
+	// other sources. A source must not keep it after the question.
 	Plain string
 }
 
-// An Answer says who a key belongs to.
+// An Answer is the result of [Resolver].Resolve.
 type Answer struct {
-	// Subject is nil if nobody has the key, or if nobody could say.
+	// Subject is nil if the key is unknown, or if Unavailable.
 	Subject *Subject
-	// Unavailable: the source could not say, and nothing that it said before is
-	// known.
+	// Unavailable: the source does not answer, and there is no earlier answer.
 	Unavailable bool
-	// Stale: the source said so before, and cannot say whether it is still true.
+	// Stale: the source does not answer, and this is an earlier answer that has
+	// expired.
 	Stale bool
 }
 
@@ -44,46 +45,48 @@ type Resolver interface {
 	Resolve(ctx context.Context, k Key, wait time.Duration) (a Answer, ok bool)
 }
 
-// A Source is where subjects live, outside of this process. It is safe for
-// concurrent use. What it returns is not written to again by anybody.
+// A Source has subjects outside of this process. It is safe for concurrent use. What it
+// returns is immutable.
 type Source interface {
-	// Lookup asks for one key. last is what Lookup returned for this key before, or
-	// nil: a source that can ask whether it still holds does, and returns last
-	// itself if it does. An error means that the source could not say; one that
-	// wraps [ErrBadRecord] means that it said something which is no record. ctx
-	// bounds the question.
+	// Lookup asks for the record of one key. ctx bounds the question.
+	//
+	// last is the last record of this key that Lookup returned, or nil. A source that
+	// can ask whether last is still valid does so, and then returns last itself.
+	//
+	// An error means that the source did not answer. If it wraps [ErrBadRecord], the
+	// source answered with a malformed record.
 	Lookup(ctx context.Context, k Key, last *Record) (*Record, error)
-	// Close gives back what the source holds. Lookups that are under way fail.
+	// Close frees what the source holds. Lookups that are under way fail.
 	Close() error
 }
 
-// A Record is what a source says of one key.
+// A Record is the answer of a source for one key.
 type Record struct {
-	// Subject is nil if nobody has the key. Its tier may be empty, or be one that
-	// the rules do not know.
+	// Subject is nil if the key is unknown. Its tier may be empty or unknown to the
+	// rules.
 	Subject *Subject
-	// MaxAge is how long the source allows to believe it. Zero: it does not say.
-	// Negative: not at all.
+	// MaxAge is how long the source allows to keep the record. Zero: the source sets no
+	// bound. Negative: not at all.
 	MaxAge time.Duration
-	// Tag is the source's own name for this version of the record. Empty: none.
+	// Tag is the source's own name for this version of the record. It may be empty.
 	Tag string
 }
 
-// A Watcher is a [Source] that tells of changes.
+// A Watcher is a [Source] that reports changes.
 type Watcher interface {
 	Source
-	// Watch listens until ctx ends or it cannot any longer, and says why. ready is
-	// called once everything that changes from now on will be told, changed for
-	// each change; neither may be kept waiting. The caller begins anew.
+	// Watch reports changes until ctx ends or it fails, and returns why. It calls ready
+	// once, when no later change can be missed, and changed for each change. Neither
+	// may block. The caller calls Watch again.
 	Watch(ctx context.Context, ready func(), changed func(Change)) error
 }
 
-// A Change says whose record may have changed. The zero value: everybody's.
+// A Change names the records that may have changed. The zero value names all records.
 type Change struct {
-	// Digest is that of a key; ID is a subject with all of its keys.
+	// Digest is the digest of one key. ID is a subject with all of its keys.
 	Digest, ID string
 }
 
-// ErrBadRecord is wrapped by errors about what a source holds, rather than about
-// the source: the text names the place and what is wrong there.
+// ErrBadRecord is wrapped by errors about a malformed record, rather than about the
+// source. The text names the place and what is wrong there.
 var ErrBadRecord = errors.New("bad record")

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// CacheStats are what a [Cache] has counted since it was made, and what it is now.
+// CacheStats are the counts of a [Cache] since it was made, and its present state.
 type CacheStats struct {
-	// How requests were answered. Every one is counted once.
-	Hits         uint64 // a subject, without asking
-	NegativeHits uint64 // nobody, without asking
-	Asked        uint64 // by the source, while the request waited
-	Stale        uint64 // by a record that had expired
+	// Answers to requests. Each request is counted once.
+	Hits         uint64 // a subject, without a question
+	NegativeHits uint64 // an unknown key, without a question
+	Asked        uint64 // from the source, after the request waited
+	Stale        uint64 // an expired record
 	Unavailable  uint64
 
-	// What became of questions. The last two were not asked.
+	// Results of questions. The source did not see the last two.
 	Found, Unknown, BadRecords, Timeouts, Errors uint64
 	Limited                                      uint64 // LookupsPerSecond, or too many under way
-	Refused                                      uint64 // the source had failed
+	Refused                                      uint64 // because the source had failed
 
-	Pushes       uint64 // changes that the source told of
-	UnknownTiers uint64 // records with a tier that the rules do not know
-	UnknownRules uint64 // overrides of rules that there are not
+	Pushes       uint64 // changes that the source reported
+	UnknownTiers uint64 // records with an unknown tier
+	UnknownRules uint64 // overrides of unknown rules
 
 	Subjects    int  // records of known keys
-	UnknownKeys int  // records of keys that nobody has
+	UnknownKeys int  // records of unknown keys
 	Questions   int  // under way
 	Open        bool // the source has failed and is not asked
-	Watching    bool // the source tells of changes
+	Watching    bool // the source reports changes
 
-	LastAnswer time.Time     // when the source answered last; zero: never
+	LastAnswer time.Time     // when the source last answered; zero: never
 	StaleAge   time.Duration // how old the last stale answer was
 }
 
@@ -43,7 +43,7 @@ type counters struct {
 	staleAge atomic.Int64 // in nanoseconds
 }
 
-// Stats returns what was counted. Its numbers are not all of one moment.
+// Stats returns the counts. They are not all of one moment.
 func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
 	questions := c.questions.all

@@ -11,16 +11,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Subject is somebody who calls. It is immutable.
+// A Subject is a consumer whose requests are limited. It is immutable.
 type Subject struct {
 	ID       string
 	Tier     string
-	Disabled bool // known, but no longer a customer
-	// Extra is nil for nearly everybody.
+	Disabled bool // known, but its keys no longer count
+	// Extra is nil for most subjects.
 	Extra *Extra
 }
 
-// Extra is what few subjects have.
+// Extra has the fields that few subjects need.
 type Extra struct {
 	// Overrides are limits of the subject's own, by the name of the rule whose
 	// limits they replace.
@@ -33,11 +33,12 @@ type Extra struct {
 type Override struct {
 	// Limits have different windows. All must have room.
 	Limits []window.Limit
-	// Unlimited says on purpose that nothing is limited. Limits is empty then.
+	// Unlimited means that the rule does not limit the subject. Limits is empty then.
 	Unlimited bool
 }
 
-// Override returns the limits that the subject has of its own under a rule.
+// Override returns the subject's own limits under a rule. It reports false if there are
+// none.
 func (s *Subject) Override(rule string) (o Override, ok bool) {
 	if s.Extra == nil {
 		return o, false
@@ -54,35 +55,34 @@ func (s *Subject) Labels() map[string]string {
 	return s.Extra.Labels
 }
 
-// Bounds of what a subject may be, whatever source it comes from.
+// Bounds of a subject, for all sources.
 const (
-	// MaxText is the length of an id, a tier or the value of a label in bytes.
+	// MaxText is the maximum length of an id, a tier or the value of a label in bytes.
 	MaxText = 256
-	// MaxLabels is how many labels a subject has.
+	// MaxLabels is the maximum number of labels.
 	MaxLabels = 32
-	// MaxLabelName is the length of a label's name.
+	// MaxLabelName is the maximum length of a label's name.
 	MaxLabelName = 64
-	// MaxPart is the length of [Parts.Overrides] and of [Parts.Labels] in bytes.
+	// MaxPart is the maximum length of [Parts.Overrides] and of [Parts.Labels] in bytes.
 	MaxPart = 64 << 10
 )
 
-// Parts are a subject as sources keep it.
+// Parts are the fields of a subject as sources keep it.
 type Parts struct {
-	// ID is what [ValidID] says.
+	// ID must be a [ValidID].
 	ID string
 	// Tier is UTF-8 without control characters. Empty: the default tier.
 	Tier     string
 	Disabled bool
-	// Overrides are the subject's limits by the name of the rule, in the rules' own
-	// language; Labels a JSON object of texts. Empty and null: none.
+	// Overrides are the subject's limits by the name of the rule, in the language of
+	// rules files. Labels are a JSON object of texts. Both may be empty or null.
 	Overrides, Labels []byte
 }
 
-// NewSubject makes a subject of its parts, whose overrides it has read by the
-// given function. An error wraps [ErrBadRecord] and names the subject and the part,
-// but repeats no bad id, which may be an API key in the wrong place. A subject that is
-// disabled is never an error for its other parts: nobody is served on because of a
-// misspelt label.
+// NewSubject makes a subject from its parts. The function overrides reads the overrides.
+// An error wraps [ErrBadRecord] and names the subject and the part. It does not repeat
+// an invalid id, which may be an API key in the wrong place. If the subject is disabled,
+// its other parts cause no error: a misspelt label must not keep its keys valid.
 func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*Subject, error) {
 	if err := ValidID(p.ID); err != nil {
 		return nil, fmt.Errorf("%w: id: %w", ErrBadRecord, err)
@@ -98,7 +98,7 @@ func NewSubject(p Parts, overrides func([]byte) (map[string]Override, error)) (*
 	}
 }
 
-// subject reads what stands beside the id.
+// subject reads the parts other than the id.
 func (p *Parts) subject(overrides func([]byte) (map[string]Override, error)) (*Subject, error) {
 	if err := validText(p.Tier); err != nil {
 		return nil, fmt.Errorf("tier: %w", err)
@@ -141,19 +141,21 @@ func tooLong(n, most int) error {
 	return nil
 }
 
-// AnonymousPrefix begins what stands for the id of who has no API key; an address
-// follows. It is nobody's id.
+// AnonymousPrefix begins the text that replaces the id of a caller without an API key.
+// The address of the caller follows. No id begins with it.
+// AnonymousPrefix begins the text that replaces the id of a caller without an API key.
+// The address of the caller follows. No id begins with it.
 const AnonymousPrefix = "ip:"
 
-// ValidID reports what is wrong with the id of a subject, or nil. Ids become
-// values of headers: 1 to [MaxText] bytes of visible ASCII, with spaces inside.
-// None begins with [AnonymousPrefix], so that nobody is looked up by it.
+// ValidID returns what is wrong with the id of a subject, or nil. Ids become values of
+// headers: 1 to [MaxText] bytes of visible ASCII, with spaces inside. They do not begin
+// with [AnonymousPrefix].
 func ValidID(id string) error {
 	switch {
 	case id == "":
 		return fmt.Errorf("it is empty")
 	case strings.HasPrefix(id, AnonymousPrefix):
-		return fmt.Errorf("it begins with %q, which stands for the address of who has no key", AnonymousPrefix)
+		return fmt.Errorf("it begins with %q, which stands for the address of a caller without a key", AnonymousPrefix)
 	}
 	if err := tooLong(len(id), MaxText); err != nil {
 		return err
@@ -169,8 +171,8 @@ func ValidID(id string) error {
 	return nil
 }
 
-// ValidLabels reports what is wrong with labels, or nil: at most [MaxLabels],
-// names of 1 to [MaxLabelName] letters, digits and _.-, and values of at most
+// ValidLabels returns what is wrong with labels, or nil: at most [MaxLabels], with names
+// of 1 to [MaxLabelName] letters, digits and _.-, and values of at most
 // [MaxText] bytes of UTF-8 without control characters.
 func ValidLabels(labels map[string]string) error {
 	if len(labels) > MaxLabels {

@@ -23,55 +23,58 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// complete handles a request that is whole: body is all of its DATA.
-func (c *conn) complete(st *stream, body string) error {
-	r := st.refusal
+// complete handles a request that is whole. body is all of its DATA.
+func (r *reader) complete(st *stream, body string) error {
+	q := &st.request
+	res := q.refusal
 	var message string
-	if r == nil {
-		message, r = c.message(st, body)
+	if res == nil {
+		message, res = r.message(st, body)
 	}
-	if c.unpacked > 0 {
-		// To unpack costs more than to read, also what is refused then.
-		n := c.unpacked / packedAToken
-		c.unpacked = 0
-		if err := c.budget.spend(c, n); err != nil {
+	if r.unpacked > 0 {
+		// To unpack costs more than to read, also if the message is refused then.
+		n := r.unpacked / packedAToken
+		r.unpacked = 0
+		if err := r.spend(n); err != nil {
 			return err
 		}
 	}
-	if r == nil && !st.deadline.IsZero() && c.readAt.After(st.deadline) {
-		r = refusal(codes.DeadlineExceeded, "the deadline has passed")
+	if res == nil && !q.deadline.IsZero() && r.readAt.After(q.deadline) {
+		res = refusal(codes.DeadlineExceeded, "the deadline has passed")
 	}
-	if r != nil {
-		c.respond(st, r)
-		return nil
+	switch {
+	case res != nil:
+		r.respond(st, res)
+	case st.method.handler != nil:
+		r.ask(st, message)
+	default:
+		md := q.metadata
+		r.spawn(st, func(ctx context.Context) *response { return r.callStandard(ctx, st, md, message) })
 	}
-	if st.method.handler == nil {
-		c.spawn(st, func(ctx context.Context) *response { return c.handle(ctx, st, message) })
-		return nil
-	}
-	c.ask(st, message)
 	return nil
 }
 
-// usualAnswer is room for most answers.
-const usualAnswer = 1 << 10
-
-// maxAnswerKept is how much memory is kept for the next answer.
-const maxAnswerKept = 64 << 10
+const (
+	// usualAnswer is room for most answers.
+	usualAnswer = 1 << 10
+	// maxAnswerKept is how much memory is kept for the next answer.
+	maxAnswerKept = 64 << 10
+)
 
 // message takes the one message out of a request, and decompresses it.
-func (c *conn) message(st *stream, body string) (string, *response) {
+func (r *reader) message(st *stream, body string) (string, *response) {
 	if body == "" {
 		return "", refusal(codes.Unimplemented, tooFew)
 	}
 	if len(body) < prefixLen {
 		return "", refusal(codes.Internal, "unexpected EOF")
 	}
+	most := r.server.o.MaxMessageBytes
 	length := announced(body)
 	message := body[prefixLen:]
 	switch {
-	case int64(length) > int64(c.server.o.MaxMessageBytes):
-		return "", c.tooLarge(length)
+	case int64(length) > int64(most):
+		return "", r.tooLarge(length)
 	case int64(len(message)) < int64(length):
 		return "", refusal(codes.Internal, "unexpected EOF")
 	case int64(len(message)) > int64(length):
@@ -80,39 +83,39 @@ func (c *conn) message(st *stream, body string) (string, *response) {
 		return message, nil
 	case body[0] != 1:
 		return "", refusal(codes.Internal, "received unexpected payload format "+strconv.Itoa(int(body[0])))
-	case len(message) > min(c.server.o.MaxMessageBytes/2, maxPacked):
-		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(min(c.server.o.MaxMessageBytes/2, maxPacked)))
+	case len(message) > mostPacked(most):
+		return "", refusal(codes.ResourceExhausted, "received compressed message larger than max "+strconv.Itoa(mostPacked(most)))
 	case st.encoding != gzipped:
 		return "", refusal(codes.Internal, "compressed flag set with identity or empty encoding")
 	}
-	return c.decompress(message)
+	return r.decompress(message)
 }
 
-// announced returns the length of the message that a request announces in its
-// prefix, which is there.
+// announced returns the length of the message that the prefix of a request announces.
+// The prefix must be whole.
 func announced(body string) uint32 {
 	return uint32(body[1])<<24 | uint32(body[2])<<16 | uint32(body[3])<<8 | uint32(body[4])
 }
 
-// decompress unpacks a message, but no more of it than may be.
-func (c *conn) decompress(packed string) (string, *response) {
-	length := unpackedLength(packed)
+// decompress unpacks a message, up to the length that is allowed.
+func (r *reader) decompress(packed string) (string, *response) {
+	length, most := unpackedLength(packed), r.server.o.MaxMessageBytes
 	switch {
 	case length < 0:
 		return "", refusal(codes.Internal, "the message cannot be decompressed")
-	case length > int64(c.server.o.MaxMessageBytes):
-		return "", refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(c.server.o.MaxMessageBytes))
+	case length > int64(most):
+		return "", refusal(codes.ResourceExhausted, "received message after decompression larger than max "+strconv.Itoa(most))
 	case length > int64(mayUnpackTo(len(packed))):
-		return "", refusal(codes.Internal, errUnpacksToMuch.Error())
+		return "", refusal(codes.Internal, errUnpacksTooMuch.Error())
 	}
-	r, err := encoding.GetCompressor(gzipped).Decompress(strings.NewReader(packed))
+	in, err := encoding.GetCompressor(gzipped).Decompress(strings.NewReader(packed))
 	if err != nil {
 		return "", refusal(codes.Internal, "the message cannot be decompressed")
 	}
 	var out strings.Builder
 	out.Grow(int(length))
-	_, err = io.Copy(&out, io.LimitReader(r, length+1))
-	c.unpacked = out.Len()
+	_, err = io.Copy(&out, io.LimitReader(in, length+1))
+	r.unpacked = out.Len()
 	if err != nil || int64(out.Len()) != length {
 		return "", refusal(codes.Internal, "the message cannot be decompressed")
 	}
@@ -121,126 +124,115 @@ func (c *conn) decompress(packed string) (string, *response) {
 
 // ask calls the method's Handler without waiting. If the Handler does not decide, ask
 // calls it again on a goroutine of its own.
-func (c *conn) ask(st *stream, message string) {
+func (r *reader) ask(st *stream, message string) {
 	handler := st.method.handler
-	c.call = Call{Request: message, Begin: time.Now()}
-	answer, decided, err := handler(c.ctx, false, &c.call, append(c.memory[:0], 0, 0, 0, 0, 0))
+	r.call = Call{Request: message, Begin: time.Now()}
+	answer, decided, err := handler(r.ctx, false, &r.call, append(r.memory[:0], 0, 0, 0, 0, 0))
 	if err == nil && !decided {
 		waiting := new(Call)
-		*waiting, c.call = c.call, Call{}
-		c.spawn(st, func(ctx context.Context) *response {
+		*waiting, r.call = r.call, Call{}
+		r.spawn(st, func(ctx context.Context) *response {
 			answer, decided, err := handler(ctx, true, waiting, make([]byte, prefixLen, usualAnswer))
 			if err == nil && !decided {
 				return refusal(codes.Internal, "the method did not decide the call")
 			}
-			return c.answer(st, answer, err)
+			return result(st.encoding, answer, err)
 		})
 		return
 	}
-	c.call = Call{} // lets go of the request
+	r.call = Call{} // releases the request
 	if cap(answer) <= maxAnswerKept && answer != nil {
-		c.memory = answer[:0]
+		r.memory = answer[:0]
 	}
-	c.respond(st, c.answer(st, answer, err))
+	r.respond(st, result(st.encoding, answer, err))
 }
 
-// spawn runs a handler on a goroutine of its own. Its context ends with the call's
-// deadline, with a reset, and with the connection.
-func (c *conn) spawn(st *stream, handle func(context.Context) *response) {
+// spawn runs a handler on a goroutine of its own. Its context ends at the call's
+// deadline, when the stream is reset, or when the connection ends.
+func (r *reader) spawn(st *stream, handle func(context.Context) *response) {
+	q := &st.request
 	var (
 		ctx    context.Context
 		cancel context.CancelFunc
 	)
-	if st.deadline.IsZero() {
-		ctx, cancel = context.WithCancel(c.ctx)
+	if q.deadline.IsZero() {
+		ctx, cancel = context.WithCancel(r.ctx)
 	} else {
-		ctx, cancel = context.WithDeadline(c.ctx, st.deadline)
+		ctx, cancel = context.WithDeadline(r.ctx, q.deadline)
 	}
-	c.mu.Lock()
+	body := q.body.Cap()
+	q.drop() // the handler has what it needs
+	l := r.shared.lock()
 	st.cancel, st.handled = cancel, true
-	c.held -= st.body.Cap()
-	st.body = strings.Builder{} // the handler has it
-	c.running++
-	c.mu.Unlock()
-	c.server.gone.Add(1) // of the connection there is one still
-	go func() {
-		defer c.server.gone.Done()
-		defer cancel()
-		defer c.buggy()
-		if c.handled(st, handle(ctx)) {
-			// Others may be about to answer too, as when a store has decided many calls
-			// at once: one write takes them all.
-			runtime.Gosched()
-		}
-		c.flushAlone()
-	}()
+	l.hold(st, -body)
+	l.running++
+	l.unlock()
+	r.server.gone.Add(1) // the connection itself still counts, so this is never the first
+	go r.run(ctx, st, handle)
 }
 
-// handled answers a call whose handler has returned, and reports whether others run.
-func (c *conn) handled(st *stream, r *response) (busy bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running--
-	if c.streams[st.id] != st {
-		c.orphans--
+// run calls a handler and sends its answer.
+func (c *conn) run(ctx context.Context, st *stream, handle func(context.Context) *response) {
+	defer c.server.gone.Done()
+	defer c.recovered()
+	res := handle(ctx)
+	l := c.shared.lock()
+	busy := l.handled(st, res)
+	l.unlock()
+	if busy {
+		// Other handlers may be about to return too, as when a store has decided many
+		// calls at once. Then one write sends all answers.
+		runtime.Gosched()
 	}
-	c.release(st)
-	st.handled = false
-	c.answerStream(st, r)
-	return c.running > 0
+	c.flush()
 }
 
-// answer is how a call is answered whose handler has returned message and err.
-func (c *conn) answer(st *stream, message []byte, err error) *response {
+// result returns the answer for what a handler has returned. message begins with room
+// for its prefix. It is compressed if the request came with encoding gzip, as in
+// grpc-go.
+func result(requestEncoding string, message []byte, err error) *response {
 	if err != nil {
 		return failure(err)
 	}
-	return c.success(st, message)
-}
-
-// success is an answer with a message that has room for its prefix.
-func (c *conn) success(st *stream, message []byte) *response {
 	if len(message) < prefixLen {
 		return refusal(codes.Internal, "the method has left no room in front of its answer")
 	}
-	r := &response{message: message}
-	// Who compresses gets it compressed, as grpc-go does.
-	if st.encoding == gzipped && len(message) > prefixLen {
-		var packed bytes.Buffer
-		packed.Write(message[:prefixLen])
-		w, err := encoding.GetCompressor(gzipped).Compress(&packed)
-		if err == nil {
-			_, err = w.Write(message[prefixLen:])
-			err = errors.Join(err, w.Close())
-		}
-		if err != nil {
-			return failure(status.Error(codes.Internal, "the answer cannot be compressed"))
-		}
-		r.message, r.compressed = packed.Bytes(), true
+	if requestEncoding != gzipped || len(message) == prefixLen {
+		return &response{message: message}
 	}
-	return r
+	var packed bytes.Buffer
+	packed.Write(message[:prefixLen])
+	w, err := encoding.GetCompressor(gzipped).Compress(&packed)
+	if err == nil {
+		_, err = w.Write(message[prefixLen:])
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
+		return failure(status.Error(codes.Internal, "the answer cannot be compressed"))
+	}
+	return &response{message: packed.Bytes(), compressed: true}
 }
 
-// failure is an answer without a message.
+// failure returns the answer for an error of a handler.
 func failure(err error) *response {
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
 	}
-	r := refusal(s.Code(), s.Message())
+	res := refusal(s.Code(), s.Message())
 	if p := s.Proto(); len(p.GetDetails()) > 0 {
 		if b, err := proto.Marshal(p); err == nil {
-			r.trailer = append(r.trailer, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
+			res.trailer = append(res.trailer, hpack.HeaderField{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)})
 		}
 	}
-	return r
+	return res
 }
 
-// handle calls the method's standard handler of grpc-go.
-func (c *conn) handle(ctx context.Context, st *stream, message string) *response {
+// callStandard calls the method's standard handler of grpc-go.
+func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, message string) *response {
 	call := &serverCall{method: st.method.name}
 	ctx = peer.NewContext(ctx, c.peer)
-	ctx = metadata.NewIncomingContext(ctx, readMetadata(st.fields, st.authority))
+	ctx = metadata.NewIncomingContext(ctx, readMetadata(md.fields, md.authority))
 	ctx = grpc.NewContextWithServerTransportStream(ctx, call)
 	codec := c.server.o.Codec
 	decode := func(into any) error {
@@ -250,23 +242,24 @@ func (c *conn) handle(ctx context.Context, st *stream, message string) *response
 		return nil
 	}
 	answer, err := st.method.standard(st.method.service, ctx, decode, c.server.o.Interceptor)
-	var r *response
-	if err != nil {
-		r = failure(err)
-	} else if encoded, err := codec.Marshal(answer); err != nil {
-		r = failure(status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err))
-	} else {
-		out := make([]byte, prefixLen+encoded.Len())
-		encoded.CopyTo(out[prefixLen:])
-		encoded.Free()
-		r = c.success(st, out)
+	var out []byte
+	if err == nil {
+		var encoded mem.BufferSlice
+		if encoded, err = codec.Marshal(answer); err != nil {
+			err = status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+		} else {
+			out = make([]byte, prefixLen+encoded.Len())
+			encoded.CopyTo(out[prefixLen:])
+			encoded.Free()
+		}
 	}
-	call.take(r)
-	return r
+	res := result(st.encoding, out, err)
+	call.take(res)
+	return res
 }
 
-// serverCall is what handlers set header and trailer through: grpc.SetHeader,
-// grpc.SendHeader and grpc.SetTrailer.
+// serverCall implements grpc.SetHeader, grpc.SendHeader and grpc.SetTrailer for one
+// call.
 type serverCall struct {
 	method string
 
@@ -291,8 +284,7 @@ func (s *serverCall) SetHeader(md metadata.MD) error {
 	return nil
 }
 
-// SendHeader implements grpc.ServerTransportStream. The header leaves with the
-// answer, before which there is nothing to use it for.
+// SendHeader implements grpc.ServerTransportStream. The header is sent with the answer.
 func (s *serverCall) SendHeader(md metadata.MD) error {
 	err := s.SetHeader(md)
 	s.mu.Lock()
@@ -309,11 +301,11 @@ func (s *serverCall) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// take adds what the handler has set.
-func (s *serverCall) take(r *response) {
+// take adds to an answer what the handler has set.
+func (s *serverCall) take(res *response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent = true // too late for more
-	r.header = appendMetadata(nil, s.header)
-	r.trailer = append(r.trailer, appendMetadata(nil, s.trailer)...)
+	s.sent = true
+	res.header = appendMetadata(nil, s.header)
+	res.trailer = append(res.trailer, appendMetadata(nil, s.trailer)...)
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestWhatFramesCost reads one frame while many answers wait for windows. Frames that
-// change no window must not go through the waiting streams; frames that go through
+// TestWhatFramesCost reads one frame while many answers wait for windows. A frame that
+// changes no window must not go through the waiting streams. A frame that goes through
 // them must cost tokens in proportion.
 func TestWhatFramesCost(t *testing.T) {
 	const waiting = 3200
@@ -45,31 +45,33 @@ func TestWhatFramesCost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ours, theirs := net.Pipe()
 			defer func() { _, _ = ours.Close(), theirs.Close() }()
-			c := newConn(NewServer(Options{}), ours)
+			r := newConn(NewServer(Options{}), ours)
+			l := &r.shared.locked // no other goroutine uses it
 			var in bytes.Buffer
-			c.framer = http2.NewFramer(&c.out, &in)
-			c.opened, c.lastID, c.peerWindow = true, 2*waiting, 1000
+			r.framer = http2.NewFramer(nil, &in)
+			l.opened, l.lastID, l.peerWindow = true, 2*waiting, 1000
 			for i := range uint32(waiting) {
-				st := c.newStream(4*i+1, maxRequest)
+				st := l.open(4*i + 1)
 				st.sendWindow, st.waiting = -1000, refusal(0, "")
 				st.waiting.message = make([]byte, 10)
-				c.blocked = append(c.blocked, st)
+				l.blocked = append(l.blocked, st)
 			}
-			// The last is gone. Only a frame that goes through all takes it off the list.
-			last := c.blocked[waiting-1]
-			delete(c.streams, last.id)
+			// The last stream is gone. Only a frame that goes through all streams takes it off
+			// the list.
+			last := l.blocked[waiting-1]
+			delete(l.streams, last.id)
 			last.waiting = nil
 			if err := tt.frame(http2.NewFramer(&in, nil)); err != nil {
 				t.Fatal(err)
 			}
-			before := c.budget.tokens
-			if err := c.read(); err != nil {
+			before := r.tokens
+			if err := r.read(false); err != nil {
 				t.Fatal(err)
 			}
-			if walked := len(c.blocked) < waiting; walked != tt.walks {
+			if walked := len(l.blocked) < waiting; walked != tt.walks {
 				t.Errorf("it has gone through the waiting streams: %v, want %v", walked, tt.walks)
 			}
-			if spent := before - c.budget.tokens; spent > tt.tokens || spent < tt.tokens-1 {
+			if spent := before - r.tokens; spent > tt.tokens || spent < tt.tokens-1 {
 				t.Errorf("it costs %d tokens, want %d", spent, tt.tokens)
 			}
 		})

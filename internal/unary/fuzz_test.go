@@ -12,58 +12,57 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// How the bytes of FuzzConnection are sent, as bits.
+// Flags that say how FuzzConnection sends its bytes.
 const (
-	withoutPreface = 1 << iota // they are all that is sent
-	inPieces                   // the server comes to rest after every few
-	slowly                     // and time passes
-	rudely                     // nothing is acknowledged, and no window given back
-	draining                   // the server is stopped in the middle
-	unread                     // the client does not read
+	withoutPreface       = 1 << iota // they are all that is sent
+	inParts                          // the test waits until the server is idle after each part
+	slowly                           // a second passes after each part
+	withoutAcknowledging             // the client acknowledges nothing and gives no window back
+	draining                         // the server stops gracefully in the middle
+	withoutReading                   // the client does not read
 
-	allManners = 1<<iota - 1
+	allFlags = 1<<iota - 1
 )
 
-// FuzzConnection sends any bytes behind a good preface, or in place of one. Whatever
-// they are: nothing panics, what the server sends is HTTP/2, and when the client is
-// gone nothing is left of it.
+// FuzzConnection sends any bytes after a valid preface, or in its place. Then nothing has
+// panicked, the server has sent valid HTTP/2, and nothing remains of the connection.
 func FuzzConnection(f *testing.F) {
-	for _, b := range conversations() {
-		for _, m := range []byte{0, inPieces, slowly | inPieces | rudely, draining} {
+	for _, b := range seedInputs() {
+		for _, m := range []byte{0, inParts, slowly | inParts | withoutAcknowledging, draining} {
 			f.Add(m, b)
 		}
 	}
 	f.Add(byte(withoutPreface), []byte(http2.ClientPreface))
 	f.Add(byte(withoutPreface), []byte("GET / HTTP/1.1\r\nHost: test\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, how byte, b []byte) {
-		if how > allManners {
-			t.Skip("no such manner")
+		if how > allFlags {
+			t.Skip("unknown flags")
 		}
-		synctest.Test(t, func(t *testing.T) { converse(t, how, b) })
+		synctest.Test(t, func(t *testing.T) { sendAll(t, how, b) })
 	})
 }
 
-func converse(t *testing.T, how byte, b []byte) {
-	ledger := newLedger()
+func sendAll(t *testing.T, how byte, b []byte) {
+	meters := newCountingMeters()
 	o := limits
-	o.Meters, o.WriteTimeout = ledger, 0
-	s := newStage(t, lean, o, pipes())
-	m := polite
+	o.Meters, o.WriteTimeout = meters, 0
+	s := startServer(t, ours, o, pipes())
+	m := acknowledging
 	switch {
-	case how&unread != 0:
-		m = deaf
-	case how&rudely != 0:
-		m = rude
+	case how&withoutReading != 0:
+		m = notReading
+	case how&withoutAcknowledging != 0:
+		m = onlyReading
 	}
-	p := newPeer(t, s.l.dial(t), m)
-	p.frames(1 << 24) // the bytes may allow it
+	p := newClient(t, s.l.dial(t), m)
+	p.frames(1 << 24) // the bytes may contain such a setting
 	if how&withoutPreface == 0 {
-		// Nobody may be left to take it when it does not read.
-		go func() { _ = p.try(func(w *wire) { w.preface() }) }()
+		// In the background: a client that does not read may also block the server.
+		go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface() }) }()
 	}
-	synctest.Wait() // until the server has accepted
+	synctest.Wait() // until the server has accepted the connection
 	pieces := [][]byte{b}
-	if how&inPieces != 0 {
+	if how&inParts != 0 {
 		pieces = nil
 		for n := max(7, len(b)/50); len(b) > n; b = b[n:] {
 			pieces = append(pieces, b[:n])
@@ -79,7 +78,7 @@ func converse(t *testing.T, how byte, b []byte) {
 			go func() { s.GracefulStop(); close(stopped) }()
 		}
 		sent := make(chan error, 1)
-		go func() { sent <- p.try(func(w *wire) { w.Write(piece) }) }()
+		go func() { sent <- p.tryToSend(func(w *frameWriter) { w.Write(piece) }) }()
 		synctest.Wait()
 		if how&slowly != 0 {
 			time.Sleep(time.Second)
@@ -87,12 +86,12 @@ func converse(t *testing.T, how byte, b []byte) {
 		select {
 		case err := <-sent:
 			if err != nil {
-				pieces = nil // the server has hung up
+				pieces = nil // the server has closed the connection
 			}
 		case <-time.After(time.Minute):
-			// It does not read because nobody reads what it says.
-			if how&unread == 0 {
-				t.Errorf("the server does not read: %v", p.told())
+			// The server may stop reading only if the client does not read.
+			if how&withoutReading == 0 {
+				t.Errorf("the server does not read: %v", p.describe())
 			}
 		}
 		if pieces == nil {
@@ -101,7 +100,7 @@ func converse(t *testing.T, how byte, b []byte) {
 	}
 	synctest.Wait()
 	p.close()
-	s.open()
+	s.openGate()
 	if how&draining != 0 && len(pieces) == 0 {
 		go func() { s.GracefulStop() }()
 	}
@@ -109,19 +108,19 @@ func converse(t *testing.T, how byte, b []byte) {
 	case <-stopped:
 	case <-time.After(time.Minute):
 		if how&draining != 0 && pieces != nil {
-			t.Errorf("the server does not stop: %v", p.told())
+			t.Errorf("the server does not stop: %v", p.describe())
 		}
 	}
 	s.Stop()
 	synctest.Wait()
-	p.sound()
+	p.checkFaults()
 	if n := s.running.Load(); n != 0 {
 		t.Errorf("%d calls are still running", n)
 	}
-	if ledger.opened != 1 || ledger.closed != 1 {
-		t.Errorf("%d connections were opened and %d closed", ledger.opened, ledger.closed)
+	if meters.opened != 1 || meters.closed != 1 {
+		t.Errorf("%d connections were opened and %d closed", meters.opened, meters.closed)
 	}
-	for reason := range ledger.goAways() {
+	for reason := range meters.goAways() {
 		if reason == "bug" || !known(reason) {
 			t.Errorf("the connection has ended for the reason %q", reason)
 		}
@@ -137,23 +136,23 @@ func known(reason string) bool {
 	return false
 }
 
-// conversations are what clients send, behind preface and first settings.
-func conversations() [][]byte {
-	made := func(f func(w *wire)) []byte {
-		w := newWire()
+// seedInputs are what clients send after preface and first SETTINGS.
+func seedInputs() [][]byte {
+	made := func(f func(w *frameWriter)) []byte {
+		w := newFrameWriter()
 		f(w)
 		return bytes.Clone(w.Bytes())
 	}
 	return [][]byte{
-		made(func(w *wire) { w.call(1, "Ready", value("hello")) }),
-		made(func(w *wire) { // as a load generator does
+		made(func(w *frameWriter) { w.call(1, "Ready", value("hello")) }),
+		made(func(w *frameWriter) { // like a load generator
 			w.update(0, 1<<30)
 			must(w.fr.WriteSettingsAck())
 			for id := uint32(1); id < 65; id += 2 {
 				w.call(id, "Ready", value("hello"))
 			}
 		}),
-		made(func(w *wire) { // as a proxy does
+		made(func(w *frameWriter) { // like a proxy
 			must(w.fr.WriteSettingsAck())
 			w.call(1, "Slow", value("hello"), "grpc-timeout: 20m", "x-request-id: 1", "x-bin: AQI")
 			w.call(3, "Echo", value("hello"), "grpc-timeout: 20m", "x-request-id: 2", "x-bin: AQI")
@@ -162,7 +161,7 @@ func conversations() [][]byte {
 			w.call(5, "Tell", value("hello"), "grpc-encoding: gzip")
 			must(w.fr.WriteGoAway(0, http2.ErrCodeNo, nil))
 		}),
-		made(func(w *wire) { // all kinds of frames
+		made(func(w *frameWriter) { // all kinds of frames
 			block := w.fields(request("Set"))
 			must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:10], PadLength: 3, Priority: http2.PriorityParam{StreamDep: 3, Weight: 9}}))
 			must(w.fr.WriteContinuation(1, false, block[10:20]))
@@ -178,7 +177,7 @@ func conversations() [][]byte {
 			w.update(0, 100_000)
 			w.update(3, 100_000)
 		}),
-		made(func(w *wire) { // what is refused
+		made(func(w *frameWriter) { // calls that are refused
 			w.call(1, "None", value("hello"))
 			w.call(3, "Echo", value("hello"), "content-type: text/plain")
 			w.call(5, "Echo", value("hello"), ":method: GET")
@@ -188,7 +187,7 @@ func conversations() [][]byte {
 			w.headers(13, false, request("Echo"))
 			w.data(13, false, []byte{0, 0, 0xff, 0, 0})
 			w.headers(15, false, request("Echo", "grpc-encoding: gzip"))
-			w.data(15, true, framed(1, zipped(value("hello"))))
+			w.data(15, true, framed(1, gzipped(value("hello"))))
 			w.headers(17, true, request("Echo", "connection: close"))
 			w.call(19, "Crash", nil)
 			w.call(21, "Refuse", value("5:not found"))

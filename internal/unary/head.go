@@ -16,23 +16,23 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A head is the header list of one call, or of its trailers, as it is decoded. It is
-// reused: what is to outlive the frame is taken out.
+// A head is the decoded header list of one call, or of its trailers. It is reused for
+// the next frame.
 type head struct {
 	method, path, authority string
 	contentType, encoding   string
 	timeout                 time.Duration
-	timed                   bool   // there is a grpc-timeout
-	untimely                string // one that is none
+	timed                   bool   // the list has a grpc-timeout
+	badTimeout              string // the answer to a malformed grpc-timeout
 	declared                int64  // content-length; below zero: none
-	pseudo                  pseudo // those that were there
+	pseudo                  pseudo // the pseudo fields so far
 	hosts                   int
-	regular                 bool                // a field that is no pseudo field was there
-	bad                     string              // why it is malformed; empty: it is not
-	notBinary               string              // a field of binary metadata that is not base64
+	regular                 bool                // the list has a field that is not a pseudo field
+	bad                     bool                // a field is malformed, or must not be there
+	badBinary               string              // a field of binary metadata that is not base64
 	fields                  []hpack.HeaderField // what becomes metadata
 	size                    uint32
-	long                    bool // above MaxHeaderBytes: what follows was not looked at
+	long                    bool // the list is larger than MaxHeaderBytes; the rest was ignored
 }
 
 // pseudo is a set of pseudo fields.
@@ -47,7 +47,7 @@ const (
 	pseudoNeeded = pseudoMethod | pseudoScheme | pseudoPath
 )
 
-// reset forgets everything, and the memory if it was much.
+// reset empties the head. It releases the memory of a long list.
 func (h *head) reset() {
 	clear(h.fields)
 	*h = head{fields: h.fields[:0], declared: -1}
@@ -58,13 +58,13 @@ func (h *head) reset() {
 
 const maxFieldsKept = 64
 
-// emit is told of every field by the decoder.
-func (c *conn) emit(f hpack.HeaderField) {
-	h := &c.head
+// emit takes a field from the decoder.
+func (r *reader) emit(f hpack.HeaderField) {
+	h := &r.head
 	h.size += f.Size()
-	if h.size > c.server.o.MaxHeaderBytes {
+	if h.size > r.server.o.MaxHeaderBytes {
 		h.long = true
-		c.decoder.SetEmitEnabled(false) // the table has to be kept up, but nobody looks
+		r.decoder.SetEmitEnabled(false) // the decoder goes on, to keep its table up to date
 		return
 	}
 	if strings.HasPrefix(f.Name, ":") {
@@ -79,42 +79,36 @@ func (c *conn) emit(f hpack.HeaderField) {
 	case "grpc-timeout":
 		d, ok := parseTimeout(f.Value)
 		if h.timeout, h.timed = d, true; !ok {
-			h.untimely = fmt.Sprintf("malformed grpc-timeout: %q", brief(f.Value))
+			h.badTimeout = fmt.Sprintf("malformed grpc-timeout: %q", brief(f.Value))
 		}
 	case "grpc-encoding":
 		h.encoding = f.Value
 	case "content-length":
 		n, err := strconv.ParseUint(f.Value, 10, 63)
 		if err != nil || h.declared >= 0 && h.declared != int64(n) {
-			h.bad = "content-length is no number, or more than one"
+			h.bad = true
 		}
 		h.declared = int64(n)
 		h.fields = append(h.fields, f)
 	case "te":
-		if f.Value != "trailers" {
-			h.bad = "te is not trailers"
-		}
+		h.bad = h.bad || f.Value != "trailers"
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
-		h.bad = "a field belongs to HTTP/1"
+		h.bad = true // fields of HTTP/1
 	case "grpc-message-type", "grpc-message", "grpc-status":
-		// Of the protocol, but not of requests.
+		// The protocol reserves these fields, but requests do not use them.
 	case "host":
 		h.hosts++
 		h.fields = append(h.fields, f)
 	default:
-		if !validName(f.Name) {
-			h.bad = "a field has an invalid name"
-		}
+		h.bad = h.bad || !validName(f.Name)
 		if strings.HasSuffix(f.Name, binarySuffix) {
 			if _, err := decodeBinary(f.Value); err != nil {
-				h.notBinary = f.Name
+				h.badBinary = f.Name
 			}
 		}
 		h.fields = append(h.fields, f)
 	}
-	if !httpguts.ValidHeaderFieldValue(f.Value) {
-		h.bad = "a field has an invalid value"
-	}
+	h.bad = h.bad || !httpguts.ValidHeaderFieldValue(f.Value)
 }
 
 func (h *head) addPseudo(f hpack.HeaderField) {
@@ -129,20 +123,15 @@ func (h *head) addPseudo(f hpack.HeaderField) {
 	case ":authority":
 		which, h.authority = pseudoAuthority, f.Value
 	default:
-		h.bad = "there is an unknown pseudo field"
+		h.bad = true
 	}
-	switch {
-	case h.regular:
-		h.bad = "a pseudo field follows others"
-	case h.pseudo&which != 0:
-		h.bad = "a pseudo field is there twice"
-	case !httpguts.ValidHeaderFieldValue(f.Value):
-		h.bad = "a pseudo field has an invalid value"
+	if h.regular || h.pseudo&which != 0 || !httpguts.ValidHeaderFieldValue(f.Value) {
+		h.bad = true // a pseudo field behind others, twice, or with an invalid value
 	}
 	h.pseudo |= which
 }
 
-// validName reports whether a field may be called so: a token without upper case.
+// validName reports whether name is the name of a field: a token in lower case.
 func validName(name string) bool {
 	for i := range len(name) {
 		if b := name[i]; !httpguts.IsTokenRune(rune(b)) || 'A' <= b && b <= 'Z' {
@@ -152,22 +141,14 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// malformed says what makes a request malformed by RFC 9113, section 8.3. Empty:
-// nothing does.
-func (h *head) malformed() string {
-	switch {
-	case h.bad != "":
-		return h.bad
-	case h.pseudo&pseudoNeeded != pseudoNeeded:
-		return "a pseudo field is missing"
-	case h.path == "":
-		return "the path is empty"
-	}
-	return ""
+// malformed reports whether the header of a request is malformed by RFC 9113, section
+// 8.3.
+func (h *head) malformed() bool {
+	return h.bad || h.pseudo&pseudoNeeded != pseudoNeeded || h.path == ""
 }
 
-// refuse returns how a request is answered that no handler is asked about, by its
-// header alone. Nil: a handler is.
+// refuse returns the answer to a request whose header already decides it. Nil: a handler
+// decides.
 func (s *Server) refuse(h *head, m *method) *response {
 	switch {
 	case h.long:
@@ -176,10 +157,10 @@ func (s *Server) refuse(h *head, m *method) *response {
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "there are several hosts"}
 	case !isGRPC(h.contentType):
 		return &response{http: http.StatusUnsupportedMediaType, code: codes.InvalidArgument, text: fmt.Sprintf("invalid gRPC request content-type %q", brief(h.contentType))}
-	case h.untimely != "":
-		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.untimely}
-	case h.notBinary != "":
-		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", brief(h.notBinary))}
+	case h.badTimeout != "":
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: h.badTimeout}
+	case h.badBinary != "":
+		return &response{http: http.StatusBadRequest, code: codes.Internal, text: fmt.Sprintf("malformed binary metadata in header %q", brief(h.badBinary))}
 	case h.pseudo&pseudoAuthority == 0 && h.hosts == 0:
 		return &response{http: http.StatusBadRequest, code: codes.Internal, text: "no host or :authority header present"}
 	case h.method != http.MethodPost:
@@ -189,27 +170,36 @@ func (s *Server) refuse(h *head, m *method) *response {
 	case m == nil:
 		return refusal(codes.Unimplemented, s.unknown(h.path))
 	case !understood(h.encoding):
-		r := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", brief(h.encoding)))
-		r.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "identity,gzip"}}
-		return r
+		res := refusal(codes.Unimplemented, fmt.Sprintf("grpc-encoding %q is not understood", brief(h.encoding)))
+		res.trailer = []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "identity,gzip"}}
+		return res
 	}
 	return nil
 }
 
-// brief is the beginning of what a client has sent, for a text that tells it.
+// brief returns the beginning of what a client has sent, to quote it in a message.
 func brief(text string) string { return text[:min(len(text), maxBrief)] }
 
 const maxBrief = 200
 
 const contentType = "application/grpc"
 
-// isGRPC reports whether a content type is one of gRPC, such as application/grpc+proto.
+// isGRPC reports whether a content type is a gRPC one, such as application/grpc+proto.
 func isGRPC(t string) bool {
 	rest, ok := strings.CutPrefix(t, contentType)
 	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
-// The encodings that are understood, beside none at all.
+// subtype returns what follows application/grpc in the content type, such as +proto.
+func (h *head) subtype() string {
+	t, ok := strings.CutPrefix(h.contentType, contentType)
+	if !ok || len(t) < 2 || t[0] != '+' {
+		return ""
+	}
+	return t
+}
+
+// The encodings that are understood. A request without an encoding is understood too.
 const (
 	identity = encoding.Identity
 	gzipped  = "gzip"
@@ -219,39 +209,24 @@ func understood(encoding string) bool {
 	return encoding == "" || encoding == identity || encoding == gzipped
 }
 
+// units are the units of grpc-timeout, in the order of "numSMH".
+var units = [...]time.Duration{time.Nanosecond, time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour}
+
 // parseTimeout reads grpc-timeout: up to 8 digits and a unit.
 func parseTimeout(text string) (time.Duration, bool) {
 	if len(text) < 2 || len(text) > 9 {
 		return 0, false
 	}
-	var unit time.Duration
-	switch text[len(text)-1] {
-	case 'n':
-		unit = time.Nanosecond
-	case 'u':
-		unit = time.Microsecond
-	case 'm':
-		unit = time.Millisecond
-	case 'S':
-		unit = time.Second
-	case 'M':
-		unit = time.Minute
-	case 'H':
-		unit = time.Hour
-	default:
+	last := len(text) - 1
+	which := strings.IndexByte("numSMH", text[last])
+	n, err := strconv.ParseUint(text[:last], 10, 63)
+	if which < 0 || err != nil {
 		return 0, false
 	}
-	var n int64
-	for _, d := range []byte(text[:len(text)-1]) {
-		if d < '0' || d > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(d-'0')
-	}
-	if n > int64(math.MaxInt64/unit) {
+	if n > uint64(math.MaxInt64/units[which]) {
 		return math.MaxInt64, true
 	}
-	return time.Duration(n) * unit, true
+	return time.Duration(n) * units[which], true
 }
 
 // binarySuffix ends the names of fields whose values are base64.
@@ -263,18 +238,16 @@ func readMetadata(fields []hpack.HeaderField, authority string) metadata.MD {
 	for _, f := range fields {
 		value := f.Value
 		if strings.HasSuffix(f.Name, binarySuffix) {
-			value, _ = decodeBinary(value) // it was tried as it came in
+			value, _ = decodeBinary(value) // emit has checked it
 		}
 		md[f.Name] = append(md[f.Name], value)
 	}
-	switch host := md["host"]; {
-	case authority != "":
+	if authority != "" {
 		md[":authority"] = []string{authority}
-		delete(md, "host")
-	case host != nil:
+	} else if host := md["host"]; host != nil {
 		md[":authority"] = host
-		delete(md, "host")
 	}
+	delete(md, "host")
 	return md
 }
 
@@ -288,8 +261,8 @@ func decodeBinary(text string) (string, error) {
 	return string(b), err
 }
 
-// appendMetadata appends what a handler has set, without what belongs to the
-// protocol.
+// appendMetadata appends what a handler has set, without the fields that the protocol
+// reserves.
 func appendMetadata(to []hpack.HeaderField, md metadata.MD) []hpack.HeaderField {
 	for name, values := range md {
 		if name = strings.ToLower(name); reserved(name) || !validName(name) {
@@ -305,7 +278,7 @@ func appendMetadata(to []hpack.HeaderField, md metadata.MD) []hpack.HeaderField 
 	return to
 }
 
-// reserved reports whether a field belongs to the protocol.
+// reserved reports whether the protocol reserves a field.
 func reserved(name string) bool {
 	switch name {
 	case "content-type", "te", "user-agent", "grpc-encoding", "grpc-message", "grpc-message-type", "grpc-status", "grpc-status-details-bin", "grpc-timeout":
@@ -314,26 +287,18 @@ func reserved(name string) bool {
 	return strings.HasPrefix(name, ":")
 }
 
-// percentEncoded is a status message as grpc-message has it: what is not printable
-// ASCII is encoded, and bytes that are not UTF-8 become U+FFFD.
+// percentEncoded encodes a status message for grpc-message: all but printable ASCII is
+// encoded, and bytes that are not UTF-8 become U+FFFD.
 func percentEncoded(text string) string {
-	plain := true
-	for i := range len(text) {
-		if b := text[i]; b < ' ' || b > '~' || b == '%' {
-			plain = false
-			break
-		}
-	}
-	if plain {
+	if !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || c == '%' }) {
 		return text
 	}
-	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for _, c := range []byte(strings.ToValidUTF8(text, "\uFFFD")) {
 		if c >= ' ' && c <= '~' && c != '%' {
 			b.WriteByte(c)
 		} else {
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
 	return b.String()

@@ -22,7 +22,7 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// certificate makes a server's settings for TLS.
+// certificate returns a server's settings for TLS.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -40,26 +40,25 @@ func certificate(t testing.TB) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
 }
 
-// inTime plays f to a server whose connections are pipes, in a bubble.
-func inTime(t *testing.T, o unary.Options, f func(t *testing.T, s *stage, l *ledger)) {
+// withServer runs f with a server whose connections are pipes, in a bubble.
+func withServer(t *testing.T, o unary.Options, f func(t *testing.T, s *testServer, l *meters)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ledger := newLedger()
-		o.Meters = ledger
-		s := newStage(t, lean, o, pipes())
-		f(t, s, ledger)
-		s.open()
+		meters := newCountingMeters()
+		o.Meters = meters
+		s := startServer(t, ours, o, pipes())
+		f(t, s, meters)
+		s.openGate()
 		s.Stop()
 		synctest.Wait()
-		if ledger.opened != ledger.closed || ledger.opened == 0 {
-			t.Errorf("%d connections were opened, and %d closed", ledger.opened, ledger.closed)
+		if meters.opened != meters.closed || meters.opened == 0 {
+			t.Errorf("%d connections were opened, and %d closed", meters.opened, meters.closed)
 		}
 	})
 }
 
-// about makes sure that something took as long as it should, give or take a tick of
-// the server's clock.
-func about(t *testing.T, what string, since time.Time, want time.Duration) {
+// checkDuration checks how long something took. It allows for a tick of the server.
+func checkDuration(t *testing.T, what string, since time.Time, want time.Duration) {
 	t.Helper()
 	if got := time.Since(since); got < want || got > want+want/4+2*time.Second {
 		t.Errorf("%s after %v, want %v", what, got, want)
@@ -69,13 +68,13 @@ func about(t *testing.T, what string, since time.Time, want time.Duration) {
 func TestKeepalive(t *testing.T) {
 	o := unary.Options{KeepaliveTime: time.Minute, KeepaliveTimeout: 10 * time.Second}
 	t.Run("a client that is gone", func(t *testing.T) {
-		inTime(t, o, func(t *testing.T, s *stage, l *ledger) {
-			p := s.visit(t, rude)
-			s.call(t, p, "Wait") // calls do not keep it alive
+		withServer(t, o, func(t *testing.T, s *testServer, l *meters) {
+			p := s.connectAs(t, onlyReading)
+			s.startWaiting(t, p, "Wait") // a call does not count as activity
 			begun := time.Now()
 			synctest.Wait()
-			p.endedIn(time.Hour)
-			about(t, "closed", begun, 70*time.Second)
+			p.waitClosedIn(time.Hour)
+			checkDuration(t, "closed", begun, 70*time.Second)
 			if n, _ := p.pings(); n != 1 {
 				t.Errorf("%d PINGs were sent", n)
 			}
@@ -89,7 +88,7 @@ func TestKeepalive(t *testing.T) {
 		})
 	})
 	t.Run("a client that answers", func(t *testing.T) {
-		inTime(t, o, func(t *testing.T, s *stage, _ *ledger) {
+		withServer(t, o, func(t *testing.T, s *testServer, _ *meters) {
 			p := s.connect(t)
 			time.Sleep(time.Hour)
 			p.echo()
@@ -99,7 +98,7 @@ func TestKeepalive(t *testing.T) {
 		})
 	})
 	t.Run("a client that calls", func(t *testing.T) {
-		inTime(t, o, func(t *testing.T, s *stage, _ *ledger) {
+		withServer(t, o, func(t *testing.T, s *testServer, _ *meters) {
 			p := s.connect(t)
 			for range 100 {
 				time.Sleep(30 * time.Second)
@@ -113,41 +112,41 @@ func TestKeepalive(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	inTime(t, unary.Options{MaxConnectionIdle: time.Minute}, func(t *testing.T, s *stage, l *ledger) {
+	withServer(t, unary.Options{MaxConnectionIdle: time.Minute}, func(t *testing.T, s *testServer, l *meters) {
 		p, busy := s.connect(t), s.connect(t)
-		waiting := s.call(t, busy, "Gate")
+		waiting := s.startWaiting(t, busy, "Gate")
 		time.Sleep(50 * time.Second)
 		p.echo()
 		begun := time.Now()
-		p.endedIn(time.Hour)
-		about(t, "closed", begun, time.Minute)
-		if got := p.farewells(); len(got) != 2 || got[0].code != http2.ErrCodeNo || got[1].last != 1 {
-			t.Errorf("told to go by %v", got)
+		p.waitClosedIn(time.Hour)
+		checkDuration(t, "closed", begun, time.Minute)
+		if got := p.goAways(); len(got) != 2 || got[0].code != http2.ErrCodeNo || got[1].last != 1 {
+			t.Errorf("GOAWAYs %v", got)
 		}
 		time.Sleep(10 * time.Minute)
-		if !busy.alive() || len(busy.farewells()) > 0 {
-			t.Errorf("a connection with a call counts as idle: %v", busy.told())
+		if !busy.alive() || len(busy.goAways()) > 0 {
+			t.Errorf("a connection with a call counts as idle: %v", busy.describe())
 		}
-		s.open()
+		s.openGate()
 		busy.answer(waiting)
 		begun = time.Now()
-		busy.endedIn(time.Hour)
-		about(t, "closed", begun, time.Minute)
+		busy.waitClosedIn(time.Hour)
+		checkDuration(t, "closed", begun, time.Minute)
 		if got := l.goAways(); got["idle"] != 2 {
 			t.Errorf("counted %v", got)
 		}
-		p.sound()
-		busy.sound()
+		p.checkFaults()
+		busy.checkFaults()
 	})
 }
 
 func TestAge(t *testing.T) {
 	const age = time.Hour
-	inTime(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *stage, l *ledger) {
+	withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, l *meters) {
 		p, begun := s.connect(t), time.Now()
-		waiting := s.call(t, p, "Gate")
+		waiting := s.startWaiting(t, p, "Gate")
 		for p.alive() {
-			if len(p.farewells()) > 0 {
+			if len(p.goAways()) > 0 {
 				break
 			}
 			if time.Since(begun) > 2*age {
@@ -156,72 +155,72 @@ func TestAge(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if got := time.Since(begun); got < age*9/10 || got > age*11/10+2*time.Second {
-			t.Errorf("told to go after %v", got)
+			t.Errorf("the first GOAWAY came after %v", got)
 		}
-		// What was begun is finished, however long it takes.
+		// A call that has begun is finished, however long it takes.
 		time.Sleep(age)
 		if !p.alive() {
-			t.Fatalf("closed with a call: %v", p.told())
+			t.Fatalf("closed with a call: %v", p.describe())
 		}
-		s.open()
+		s.openGate()
 		if a := p.answer(waiting); a.last("grpc-status") != "0" {
 			t.Errorf("answered %v", a)
 		}
-		p.ended()
+		p.waitClosed()
 		if got := l.goAways(); got["age"] != 1 {
 			t.Errorf("counted %v", got)
 		}
-		p.sound()
+		p.checkFaults()
 	})
 }
 
-// call begins a call that waits, and returns when it does.
-func (s *stage) call(t *testing.T, p *peer, method string) uint32 {
+// startWaiting starts a call that waits, and returns when its handler runs.
+func (s *testServer) startWaiting(t *testing.T, p *testClient, method string) uint32 {
 	t.Helper()
 	before := s.begun.Load()
 	id := p.start(method, value("x"))
 	synctest.Wait()
 	if s.begun.Load() != before+1 {
-		t.Fatalf("the call does not run: %v", p.told())
+		t.Fatalf("the call does not run: %v", p.describe())
 	}
 	return id
 }
 
 func TestDrain(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		m    manner
-		told time.Duration // until the second GOAWAY
+		name  string
+		m     behavior
+		until time.Duration // the second GOAWAY
 	}{
-		{"a client that answers", polite, 0},
-		{"a client that does not", rude, 5 * time.Second},
+		{"a client that answers", acknowledging, 0},
+		{"a client that does not", onlyReading, 5 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inTime(t, unary.Options{}, func(t *testing.T, s *stage, l *ledger) {
-				p, unused := s.visit(t, tt.m), s.connect(t)
-				waiting := s.call(t, p, "Gate")
+			withServer(t, unary.Options{}, func(t *testing.T, s *testServer, l *meters) {
+				p, unused := s.connectAs(t, tt.m), s.connect(t)
+				waiting := s.startWaiting(t, p, "Gate")
 				begun, done := time.Now(), make(chan struct{})
 				go func() { s.GracefulStop(); close(done) }()
-				p.await("GOAWAY", func(r *reading) bool { return len(r.farewells) >= 1 })
-				if got := p.farewells()[0]; got.code != http2.ErrCodeNo || got.last != 1<<31-1 {
-					t.Errorf("told to go by %v", got)
+				p.waitFor("GOAWAY", func(r *received) bool { return len(r.goAways) >= 1 })
+				if got := p.goAways()[0]; got.code != http2.ErrCodeNo || got.last != 1<<31-1 {
+					t.Errorf("GOAWAYs %v", got)
 				}
-				unused.ended()
-				about(t, "an unused connection closed", begun, 0)
-				if tt.told > 0 {
-					p.echo() // it may not have heard yet
+				unused.waitClosed()
+				checkDuration(t, "an unused connection closed", begun, 0)
+				if tt.until > 0 {
+					p.echo() // the client may not have read the GOAWAY yet
 				}
-				p.await("GOAWAY", func(r *reading) bool { return len(r.farewells) >= 2 })
-				about(t, "told what is served", begun, tt.told)
-				if got := p.farewells()[1]; got.code != http2.ErrCodeNo || got.last != p.next-2 {
-					t.Errorf("told what is served by %v", got)
+				p.waitFor("GOAWAY", func(r *received) bool { return len(r.goAways) >= 2 })
+				checkDuration(t, "the second GOAWAY", begun, tt.until)
+				if got := p.goAways()[1]; got.code != http2.ErrCodeNo || got.last != p.next-2 {
+					t.Errorf("the second GOAWAY is %v", got)
 				}
-				// What comes now is not.
+				// A call that comes now is not served.
 				late := p.next
-				p.send(func(w *wire) { w.call(late, "Echo", nil) })
+				p.send(func(w *frameWriter) { w.call(late, "Echo", nil) })
 				p.next += 2
 				time.Sleep(time.Minute)
-				if a := p.sofar(late); len(a.headers) > 0 || a.over() {
+				if a := p.answerSoFar(late); len(a.headers) > 0 || a.over() {
 					t.Errorf("a late call was answered %v", a)
 				}
 				select {
@@ -229,46 +228,46 @@ func TestDrain(t *testing.T) {
 					t.Error("GracefulStop has not waited for a call")
 				default:
 				}
-				s.open()
+				s.openGate()
 				if a := p.answer(waiting); a.last("grpc-status") != "0" {
 					t.Errorf("answered %v", a)
 				}
-				p.ended()
+				p.waitClosed()
 				<-done
 				if got := l.goAways(); got["drain"] != 2 {
 					t.Errorf("counted %v", got)
 				}
-				p.sound()
-				unused.sound()
+				p.checkFaults()
+				unused.checkFaults()
 			})
 		})
 	}
 }
 
-// TestDrainOfBadClients makes sure that nobody can keep a server from stopping.
+// TestDrainOfBadClients checks that a bad client cannot keep a server from stopping.
 func TestDrainOfBadClients(t *testing.T) {
 	o := unary.Options{OpenTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	for _, tt := range []struct {
 		name string
-		make func(t *testing.T, s *stage) *peer
+		make func(t *testing.T, s *testServer) *testClient
 	}{
-		{"one that says nothing", func(t *testing.T, s *stage) *peer { return newPeer(t, s.l.dial(t), rude) }},
-		{"one that does not read", func(t *testing.T, s *stage) *peer {
-			p := newPeer(t, s.l.dial(t), deaf)
-			go func() { _ = p.try(func(w *wire) { w.preface(); w.call(1, "Bulk", value("1000000")) }) }()
+		{"one that says nothing", func(t *testing.T, s *testServer) *testClient { return newClient(t, s.l.dial(t), onlyReading) }},
+		{"one that does not read", func(t *testing.T, s *testServer) *testClient {
+			p := newClient(t, s.l.dial(t), notReading)
+			go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface(); w.call(1, "Bulk", value("1000000")) }) }()
 			return p
 		}},
-		{"one that does not close", func(t *testing.T, s *stage) *peer { return s.visit(t, rude) }},
-		{"one in the middle of a header", func(t *testing.T, s *stage) *peer {
-			p := s.visit(t, rude)
-			p.send(func(w *wire) {
+		{"one that does not close", func(t *testing.T, s *testServer) *testClient { return s.connectAs(t, onlyReading) }},
+		{"one in the middle of a header", func(t *testing.T, s *testServer) *testClient {
+			p := s.connectAs(t, onlyReading)
+			p.send(func(w *frameWriter) {
 				must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.fields(request("Echo"))}))
 			})
 			return p
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inTime(t, o, func(t *testing.T, s *stage, _ *ledger) {
+			withServer(t, o, func(t *testing.T, s *testServer, _ *meters) {
 				p := tt.make(t, s)
 				synctest.Wait()
 				begun := time.Now()
@@ -282,24 +281,24 @@ func TestDrainOfBadClients(t *testing.T) {
 	}
 }
 
-// TestStop makes sure that Stop ends everything, and returns when it has ended.
+// TestStop checks that Stop ends all connections and handlers before it returns.
 func TestStop(t *testing.T) {
-	inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
+	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
 		p := s.connect(t)
-		s.call(t, p, "Wait")
-		s.call(t, p, "Slow")
+		s.startWaiting(t, p, "Wait")
+		s.startWaiting(t, p, "Slow")
 		s.Stop()
 		if n := s.running.Load(); n != 0 {
 			t.Errorf("%d calls run when Stop has returned", n)
 		}
-		p.ended()
+		p.waitClosed()
 	})
 }
 
 func TestDeadline(t *testing.T) {
 	for _, method := range []string{"Wait", "Slow"} {
 		t.Run(method, func(t *testing.T) {
-			inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
+			withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
 				p := s.connect(t)
 				begun := time.Now()
 				a := p.call(method, nil, "grpc-timeout: 1500m")
@@ -312,197 +311,199 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestADeadlineIsNotEarly begins calls just before the server looks at times, with
-// requests that are not whole by then.
+// TestADeadlineIsNotEarly starts calls just before a tick of the server, with requests that
+// are not whole at the tick.
 func TestADeadlineIsNotEarly(t *testing.T) {
 	const timeout = 500 * time.Millisecond
-	inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
+	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
 		p := s.connect(t)
 		p.echo()
 		time.Sleep(990 * time.Millisecond)
 		begun := time.Now()
-		p.send(func(w *wire) {
+		p.send(func(w *frameWriter) {
 			w.headers(3, false, request("Echo", "grpc-timeout: 500m"))
 			w.headers(5, false, request("Echo", "grpc-timeout: 500m"))
 		})
 		p.next = 7
 		time.Sleep(timeout - 10*time.Millisecond)
-		p.send(func(w *wire) { w.data(3, true, framed(0, value("hello"))) })
+		p.send(func(w *frameWriter) { w.data(3, true, framed(0, value("hello"))) })
 		if a := p.answer(3); a.last("grpc-status") != "0" {
 			t.Errorf("in time, and answered %v", a)
 		}
 		synctest.Wait()
-		if a := p.sofar(5); a.over() {
+		if a := p.answerSoFar(5); a.over() {
 			t.Errorf("answered %v after %v, want it after %v", a, time.Since(begun), timeout)
 		}
 		if a := p.answer(5); a.last("grpc-status") != "4" {
 			t.Errorf("never whole, and answered %v", a)
 		}
-		about(t, "answered", begun, timeout)
+		checkDuration(t, "answered", begun, timeout)
 		p.echo()
 	})
 }
 
-// TestOverdueCallsHoldUpNothing has a client that always has a call that is overdue:
-// the other times of its connection are kept all the same.
-func TestOverdueCallsHoldUpNothing(t *testing.T) {
-	// until begins calls that are overdue at once until there are n GOAWAYs.
-	until := func(t *testing.T, p *peer, n int) {
+// TestLateCallsDelayNothing has a client that always has a late call. The other timeouts
+// of its connection still work.
+func TestLateCallsDelayNothing(t *testing.T) {
+	// waitUntil starts calls that are late at once until there are n GOAWAYs.
+	waitUntil := func(t *testing.T, p *testClient, n int) {
 		t.Helper()
 		for range 200 {
-			p.send(func(w *wire) { w.headers(p.next, false, request("Echo", "grpc-timeout: 1n")) })
+			p.send(func(w *frameWriter) { w.headers(p.next, false, request("Echo", "grpc-timeout: 1n")) })
 			p.next += 2
 			time.Sleep(500 * time.Millisecond)
 			synctest.Wait() // the server's clock may tick at the same instant
-			if len(p.farewells()) >= n {
+			if len(p.goAways()) >= n {
 				return
 			}
 		}
-		t.Errorf("no GOAWAY after %d calls: %v", p.next/2, p.farewells())
+		t.Errorf("no GOAWAY after %d calls: %v", p.next/2, p.goAways())
 	}
 	t.Run("age", func(t *testing.T) {
 		const age = 30 * time.Second
-		inTime(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *stage, _ *ledger) {
+		withServer(t, unary.Options{MaxConnectionAge: age}, func(t *testing.T, s *testServer, _ *meters) {
 			p, begun := s.connect(t), time.Now()
-			until(t, p, 1)
-			about(t, "told to go", begun, age*9/10)
+			waitUntil(t, p, 1)
+			checkDuration(t, "the first GOAWAY", begun, age*9/10)
 			p.close()
 		})
 	})
 	t.Run("drain", func(t *testing.T) {
-		inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
-			p := s.visit(t, rude)
+		withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
+			p := s.connectAs(t, onlyReading)
 			p.echo()
 			begun, done := time.Now(), make(chan struct{})
 			go func() { s.GracefulStop(); close(done) }()
-			until(t, p, 2)
-			about(t, "told what is served", begun, 5*time.Second)
+			waitUntil(t, p, 2)
+			checkDuration(t, "the second GOAWAY", begun, 5*time.Second)
 			p.close()
 			<-done
 		})
 	})
 }
 
-// TestServingLater has a server that was made long before it serves.
+// TestServingLater has a server that serves an hour after it was made.
 func TestServingLater(t *testing.T) {
-	late := kind{"late", func(p *player, o unary.Options) transport {
-		s := newUnary(p, o)
+	late := serverKind{"late", func(p *testService, o unary.Options) transport {
+		s := newUnaryServer(p, o)
 		time.Sleep(time.Hour)
 		return s
 	}}
 	synctest.Test(t, func(t *testing.T) {
-		ledger := newLedger()
-		o := unary.Options{Meters: ledger, OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, MaxConnectionIdle: time.Minute, KeepaliveTime: time.Minute}
-		s := newStage(t, late, o, pipes())
-		silent, p := newPeer(t, s.l.dial(t), rude), s.connect(t)
+		meters := newCountingMeters()
+		o := unary.Options{Meters: meters, OpenTimeout: 10 * time.Second, MaxConnectionAge: time.Minute, MaxConnectionIdle: time.Minute, KeepaliveTime: time.Minute}
+		s := startServer(t, late, o, pipes())
+		silent, p := newClient(t, s.l.dial(t), onlyReading), s.connect(t)
 		p.echo()
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		if asked, _ := p.pings(); asked > 0 || len(p.farewells()) > 0 || !silent.alive() {
-			t.Errorf("after 9 s: %d PINGs, and one was told %v, the other %v; counted %v", asked, p.told(), silent.told(), ledger.goAways())
+		if asked, _ := p.pings(); asked > 0 || len(p.goAways()) > 0 || !silent.alive() {
+			t.Errorf("after 9 s: %d PINGs; one client has read %v, the other %v; counted %v", asked, p.describe(), silent.describe(), meters.goAways())
 		}
 		p.echo()
-		p.sound()
+		p.checkFaults()
 		p.close()
 		silent.close()
 	})
 }
 
-// TestGoAwaysDoNotGoBack makes sure that what was said not to be served is never
-// named as served, not even a call whose header had begun before.
+// TestGoAwaysDoNotGoBack checks that later GOAWAYs never name a higher stream as served,
+// not even a call whose header had begun before.
 func TestGoAwaysDoNotGoBack(t *testing.T) {
-	inTime(t, unary.Options{}, func(t *testing.T, s *stage, _ *ledger) {
-		p := s.visit(t, rude)
-		last := s.call(t, p, "Gate")
+	withServer(t, unary.Options{}, func(t *testing.T, s *testServer, _ *meters) {
+		p := s.connectAs(t, onlyReading)
+		last := s.startWaiting(t, p, "Gate")
 		done := make(chan struct{})
 		go func() { s.GracefulStop(); close(done) }()
-		p.farewell()
+		p.goAway()
 		var rest []byte
-		p.send(func(w *wire) {
+		p.send(func(w *frameWriter) {
 			block := w.fields(request("Echo"))
 			must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: last + 2, BlockFragment: block[:3]}))
 			rest = slices.Clone(block[3:])
 		})
-		p.await("second GOAWAY", func(r *reading) bool { return len(r.farewells) == 2 })
-		p.send(func(w *wire) {
+		p.waitFor("second GOAWAY", func(r *received) bool { return len(r.goAways) == 2 })
+		p.send(func(w *frameWriter) {
 			must(w.fr.WriteContinuation(last+2, true, rest))
 			w.data(last+2, true, framed(0, nil))
 			w.call(last+4, "Echo", nil)
-			w.data(0, false, nil) // which ends the connection
+			w.data(0, false, nil) // a fault that ends the connection
 		})
-		p.ended()
+		p.waitClosed()
 		<-done
-		for _, g := range p.farewells()[1:] {
+		for _, g := range p.goAways()[1:] {
 			if g.last != last {
 				t.Errorf("GOAWAY %v, want %d to be the last", g, last)
 			}
 		}
 		for _, id := range []uint32{last + 2, last + 4} {
-			if a := p.sofar(id); a.over() {
+			if a := p.answerSoFar(id); a.over() {
 				t.Errorf("a late call was answered %v", a)
 			}
 		}
-		if n := len(p.farewells()); n != 3 {
+		if n := len(p.goAways()); n != 3 {
 			t.Errorf("%d GOAWAYs, want 3", n)
 		}
-		p.sound()
+		p.checkFaults()
 	})
 }
 
-// A halfPipe is a pipe whose sides close one by one. The other end does not see it.
+// A halfPipe is a pipe that accepts CloseWrite. The other end does not see it.
 type halfPipe struct{ net.Conn }
 
 func (halfPipe) CloseWrite() error { return nil }
 
-// TestLingering makes sure that a client is left time to hear the last words: no less
-// than a second, however long ago the server has looked at its clock.
+// TestLingering checks that a client has at least a second to read the last frames, however
+// long ago the last tick of the server was.
 func TestLingering(t *testing.T) {
 	const tick = 510 * time.Millisecond
 	for _, tt := range []struct {
 		name string
-		end  func(t *testing.T, s *stage, p *peer)
+		end  func(t *testing.T, s *testServer, p *testClient)
 	}{
-		{"after a mistake", func(_ *testing.T, _ *stage, p *peer) { p.send(func(w *wire) { w.data(0, false, nil) }) }},
-		{"after the last answer", func(_ *testing.T, s *stage, p *peer) {
+		{"after a mistake", func(_ *testing.T, _ *testServer, p *testClient) {
+			p.send(func(w *frameWriter) { w.data(0, false, nil) })
+		}},
+		{"after the last answer", func(_ *testing.T, s *testServer, p *testClient) {
 			go s.GracefulStop()
-			p.farewell()
-			p.send(func(w *wire) { must(w.fr.WritePing(true, [8]byte{'d', 'r', 'a', 'i', 'n'})) })
+			p.goAway()
+			p.send(func(w *frameWriter) { must(w.fr.WritePing(true, [8]byte{'d', 'r', 'a', 'i', 'n'})) })
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inTime(t, unary.Options{WriteTimeout: 8 * tick}, func(t *testing.T, s *stage, _ *ledger) {
+			withServer(t, unary.Options{WriteTimeout: 8 * tick}, func(t *testing.T, s *testServer, _ *meters) {
 				near, far := net.Pipe()
-				s.l.calls <- [2]net.Conn{near, halfPipe{far}}
-				p := newPeer(t, near, rude)
-				p.send(func(w *wire) { w.preface() })
+				s.l.dialed <- [2]net.Conn{near, halfPipe{far}}
+				p := newClient(t, near, onlyReading)
+				p.send(func(w *frameWriter) { w.preface() })
 				p.echo()
 				time.Sleep(3*tick - 10*time.Millisecond)
 				begun := time.Now()
 				tt.end(t, s, p)
 				synctest.Wait()
 				if !p.alive() {
-					t.Fatalf("closed at once: %v", p.told())
+					t.Fatalf("closed at once: %v", p.describe())
 				}
-				p.ended()
-				about(t, "closed", begun, time.Second)
-				p.sound()
+				p.waitClosed()
+				checkDuration(t, "closed", begun, time.Second)
+				p.checkFaults()
 			})
 		})
 	}
 }
 
-// TestAPingBehindTheEnd has a client ask whether the server is there when that has
-// sent its last answer, which the client has not read yet. It loses nothing of it.
+// TestAPingBehindTheEnd has a client that sends PINGs after the server has sent its last
+// answer. The client still gets the whole answer.
 func TestAPingBehindTheEnd(t *testing.T) {
 	const size = 200_000
-	l := newLedger()
-	s := newStage(t, lean, unary.Options{MinPingInterval: time.Nanosecond, Meters: l}, loopback(t))
+	l := newCountingMeters()
+	s := startServer(t, ours, unary.Options{MinPingInterval: time.Nanosecond, Meters: l}, loopback(t))
 	c := s.l.dial(t)
 	defer c.Close()
 	if err := c.(*net.TCPConn).SetReadBuffer(32 << 10); err != nil {
 		t.Fatal(err)
 	}
-	w := newWire()
+	w := newFrameWriter()
 	sent := int64(0)
 	write := func() {
 		t.Helper()
@@ -515,26 +516,26 @@ func TestAPingBehindTheEnd(t *testing.T) {
 	w.preface(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	w.update(0, 1<<30)
 	write()
-	await(t, "connection", func() bool { return len(s.l.conns()) == 1 })
+	waitFor(t, "connection", func() bool { return len(s.l.conns()) == 1 })
 	v := s.l.conns()[0]
 	if err := v.Conn.(*net.TCPConn).SetWriteBuffer(2 * size); err != nil {
 		t.Fatal(err)
 	}
 	w.call(1, "Bulk", value(strconv.Itoa(size)))
 	write()
-	await(t, "answer", func() bool { return v.wrote.Load() > size })
+	waitFor(t, "answer", func() bool { return v.wrote.Load() > size })
 	go s.GracefulStop()
-	await(t, "GOAWAY", func() bool { return l.goAways()["drain"] == 1 })
+	waitFor(t, "GOAWAY", func() bool { return l.goAways()["drain"] == 1 })
 	must(w.fr.WritePing(true, [8]byte{'d', 'r', 'a', 'i', 'n'}))
 	write()
-	await(t, "end", v.ended.Load)
+	waitFor(t, "end", v.ended.Load)
 	for range 3 {
 		must(w.fr.WritePing(false, [8]byte{7}))
 		if _, err := w.WriteTo(c); err != nil {
-			break // which costs what has not arrived
+			break // a reset connection would lose the rest of the answer
 		}
 		sent += 17
-		await(t, "reading", func() bool { return v.read.Load() == sent || v.closed.Load() })
+		waitFor(t, "reading", func() bool { return v.read.Load() == sent || v.closed.Load() })
 	}
 	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
 		t.Fatal(err)
@@ -544,8 +545,8 @@ func TestAPingBehindTheEnd(t *testing.T) {
 	}
 }
 
-// await waits until something is true that nothing tells of.
-func await(t *testing.T, what string, ok func() bool) {
+// waitFor polls until ok is true.
+func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
 		if time.Since(begun) > soon {
@@ -554,15 +555,15 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestGoodbyeOverTLS has a client that does not read the last words of TLS. That is
-// its own business: other connections are looked after meanwhile.
-func TestGoodbyeOverTLS(t *testing.T) {
-	// Who waits for a lock holds up the clock of a bubble, so this is in real time.
+// TestCloseOverTLS has a client that does not read the last alert of TLS. The server still
+// checks the timeouts of other connections.
+func TestCloseOverTLS(t *testing.T) {
+	// A goroutine that waits for a mutex stops the clock of a bubble, so this uses real time.
 	const timeout = 500 * time.Millisecond
-	s := newStage(t, lean, unary.Options{TLS: certificate(t), MaxConnectionAge: 100 * time.Millisecond, OpenTimeout: timeout}, pipes())
+	s := startServer(t, ours, unary.Options{TLS: certificate(t), MaxConnectionAge: 100 * time.Millisecond, OpenTimeout: timeout}, pipes())
 	near := s.l.dial(t)
 	c := tls.Client(near, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	w := newWire()
+	w := newFrameWriter()
 	w.preface()
 	if _, err := w.WriteTo(c); err != nil {
 		t.Fatal(err)
@@ -580,7 +581,7 @@ func TestGoodbyeOverTLS(t *testing.T) {
 			go func() { _, _ = w.WriteTo(c) }()
 		}
 	}
-	// Nobody reads any more.
+	// The client reads no more.
 	other, begun := s.l.dial(t), time.Now()
 	if err := other.SetReadDeadline(begun.Add(soon)); err != nil {
 		t.Fatal(err)
@@ -592,10 +593,10 @@ func TestGoodbyeOverTLS(t *testing.T) {
 	near.Close()
 }
 
-// TestConnectionsThatAreReset makes sure that who resets a connection, as probes do
-// that only see whether the port is open, has not broken a rule.
+// TestConnectionsThatAreReset checks that a client that resets its connection, as a probe
+// of the port does, does not count as a fault.
 func TestConnectionsThatAreReset(t *testing.T) {
-	preface := newWire()
+	preface := newFrameWriter()
 	preface.preface()
 	for _, tt := range []struct {
 		name  string
@@ -608,17 +609,17 @@ func TestConnectionsThatAreReset(t *testing.T) {
 		{"in TLS", true, []byte{22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLedger()
+			l := newCountingMeters()
 			o := unary.Options{Meters: l}
 			if tt.tls {
 				o.TLS = certificate(t)
 			}
-			s := newStage(t, lean, o, loopback(t))
+			s := startServer(t, ours, o, loopback(t))
 			c := s.l.dial(t).(*net.TCPConn)
 			if _, err := c.Write(tt.bytes); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "reading", func() bool {
+			waitFor(t, "reading", func() bool {
 				conns := s.l.conns()
 				return len(conns) == 1 && conns[0].read.Load() == int64(len(tt.bytes))
 			})
@@ -626,7 +627,7 @@ func TestConnectionsThatAreReset(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Close()
-			await(t, "end", func() bool {
+			waitFor(t, "end", func() bool {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				return l.closed == 1

@@ -8,34 +8,36 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// A ledger is Meters that remember.
-type ledger struct {
+// countingMeters are Meters for tests to read.
+type meters struct {
 	mu             sync.Mutex
 	opened, closed int
 	traffic        unary.Traffic
 	resets         map[http2.ErrCode]int // by the server
-	theirs         int                   // by clients
+	byClient       int                   // by clients
 	reasons        map[string]int
 }
 
-func newLedger() *ledger { return &ledger{resets: map[http2.ErrCode]int{}, reasons: map[string]int{}} }
+func newCountingMeters() *meters {
+	return &meters{resets: map[http2.ErrCode]int{}, reasons: map[string]int{}}
+}
 
 // Opened implements unary.Meters.
-func (l *ledger) Opened() {
+func (l *meters) Opened() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.opened++
 }
 
 // Closed implements unary.Meters.
-func (l *ledger) Closed() {
+func (l *meters) Closed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed++
 }
 
 // Traffic implements unary.Meters.
-func (l *ledger) Traffic(t unary.Traffic) {
+func (l *meters) Traffic(t unary.Traffic) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.traffic.Streams += t.Streams
@@ -44,32 +46,32 @@ func (l *ledger) Traffic(t unary.Traffic) {
 }
 
 // Reset implements unary.Meters.
-func (l *ledger) Reset(byServer bool, code http2.ErrCode) {
+func (l *meters) Reset(byServer bool, code http2.ErrCode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if byServer {
 		l.resets[code]++
 	} else {
-		l.theirs++
+		l.byClient++
 	}
 }
 
 // GoAway implements unary.Meters.
-func (l *ledger) GoAway(reason string) {
+func (l *meters) GoAway(reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reasons[reason]++
 }
 
 // reset returns how often the server has reset a stream with code.
-func (l *ledger) reset(code http2.ErrCode) int {
+func (l *meters) reset(code http2.ErrCode) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.resets[code]
 }
 
-// goAways returns why connections were ended, and how often.
-func (l *ledger) goAways() map[string]int {
+// goAways returns how often connections were ended, by reason.
+func (l *meters) goAways() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := map[string]int{}

@@ -7,27 +7,28 @@ import (
 )
 
 const (
-	// flushAt is how much may be written by one answer after the other until it is
-	// sent although more could follow at once.
+	// flushAt is how many bytes the reader lets gather before it writes them, although
+	// more answers could follow at once.
 	flushAt = 32 << 10
-	// maxOutput is how much may wait to be sent until nothing more is read.
+	// maxOutput is how many bytes may wait to be sent before nothing more is read.
 	maxOutput = 256 << 10
 )
 
-// output is what is to be sent: a buffer that frames are appended to, and one that
-// is being written. mu of the connection guards it.
+// output is what is to be sent: a buffer that frames are appended to, and one that a
+// goroutine is writing. It is part of [locked].
 type output struct {
+	to      net.Conn // the socket, or TLS on it
 	buf     []byte
 	memory  *[]byte // of buf, to be given back
-	writing bool    // by some goroutine, without mu
+	writing bool    // a goroutine is writing, without the lock
 	since   time.Duration
 	written int
-	ended   bool // our side is closed
+	ended   bool // this side of the connection is closed
 	err     error
-	drained sync.Cond // buf has been taken, or err is set
+	drained sync.Cond // signals that buf was taken, or that err is set
 }
 
-// buffers keep the memory of outputs that have nothing to say.
+// buffers keep the memory of outputs that are empty.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
 // Write implements io.Writer for the Framer.
@@ -48,48 +49,48 @@ func (o *output) fail(err error) {
 	o.drained.Broadcast()
 }
 
-// taken returns how many bytes were written since it was asked last.
+// taken returns how many bytes were written since its last call.
 func (o *output) taken() int {
 	n := o.written
 	o.written = 0
 	return n
 }
 
-// write is for what the Framer returns, which writes into memory: an error means
-// that the server has made a frame that there is not.
-func (*conn) write(err error) {
+// write checks what the Framer returns. The Framer writes into memory, so an error
+// means that the server has made an invalid frame.
+func (*locked) write(err error) {
 	if err != nil {
 		panic("unary: " + err.Error())
 	}
 }
 
-// flush writes what there is to say, unless somebody is about it: whoever that is
-// takes what was added meanwhile along. mu is held, but not while it writes.
-func (c *conn) flush() {
-	o := &c.out
+// flush writes what is to be sent. If another goroutine is writing, flush leaves the
+// bytes to that one. It releases the lock while it writes.
+func (l *locked) flush() {
+	o := &l.out
 	if o.ended {
-		// Nobody hears it any more, and to try would have the socket forget what it has
-		// not delivered yet.
+		// The client reads nothing more, and to write would make the socket drop what it
+		// has not delivered yet.
 		o.buf = o.buf[:0]
 		return
 	}
 	if o.writing || len(o.buf) == 0 || o.err != nil {
-		c.finish()
+		l.closeWrite()
 		return
 	}
 	o.writing = true
 	for len(o.buf) > 0 && o.err == nil {
 		b, memory := o.buf, o.memory
 		o.buf, o.memory = nil, nil
-		o.since = c.server.now()
-		nc := c.nc
-		c.mu.Unlock()
-		_, err := nc.Write(b)
+		o.since = l.conn.server.now()
+		to := o.to
+		l.mu.Unlock()
+		_, err := to.Write(b)
 		if cap(b) <= maxOutput {
 			*memory = b[:0]
 			buffers.Put(memory)
 		}
-		c.mu.Lock()
+		l.mu.Lock()
 		o.written += len(b)
 		if err != nil {
 			o.fail(err)
@@ -97,33 +98,33 @@ func (c *conn) flush() {
 		o.drained.Broadcast()
 	}
 	o.writing = false
-	c.finish()
+	l.closeWrite()
 }
 
-// waitForRoom waits until what is to be sent is not too much, so that a client that
-// does not read is not read from either. mu is held.
-func (c *conn) waitForRoom() {
-	for c.out.writing && len(c.out.buf) > maxOutput && c.out.err == nil {
-		c.out.drained.Wait()
+// waitForRoom waits, without the lock, while too much is to be sent. A client that does
+// not read is not read from either.
+func (l *locked) waitForRoom() {
+	for l.out.writing && len(l.out.buf) > maxOutput && l.out.err == nil {
+		l.out.drained.Wait()
 	}
 }
 
-// finish closes our side once the last answer is sent, and the client closes its
-// own. mu is held.
-func (c *conn) finish() {
-	o := &c.out
-	if c.phase < leaving || o.ended || o.writing || len(o.buf) > 0 || len(c.streams) > 0 {
+// closeWrite closes this side of the connection once the last answer is sent, so that
+// the client closes its own. It releases the lock meanwhile.
+func (l *locked) closeWrite() {
+	o := &l.out
+	if l.phase < leaving || o.ended || o.writing || len(o.buf) > 0 || len(l.streams) > 0 {
 		return
 	}
-	o.ended, o.since = true, time.Since(c.server.start)
-	o.writing = true // TLS has something to say here
-	nc := c.nc
-	c.mu.Unlock()
-	half, ok := nc.(interface{ CloseWrite() error })
+	o.ended, o.since = true, time.Since(l.conn.server.start)
+	o.writing = true // TLS writes an alert
+	to := o.to
+	l.mu.Unlock()
+	half, ok := to.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
-		_ = c.raw.Close()
+		_ = l.conn.raw.Close()
 	}
-	c.mu.Lock()
+	l.mu.Lock()
 	o.writing = false
 }
 

@@ -48,52 +48,50 @@ type Handler func(ctx context.Context, wait bool, call *Call, answer []byte) (ou
 
 // Options of a [Server]. The zero value of each is usable.
 type Options struct {
-	// Codec reads and writes messages. Nil: that of protobuf.
+	// Codec reads and writes the messages of methods without a Handler. Nil: protobuf.
 	Codec encoding.CodecV2
 	// Interceptor runs around every method without a Handler. It must recover from
 	// panics of the method. Nil: none.
 	Interceptor grpc.UnaryServerInterceptor
 
-	// MaxMessageBytes bounds a message, as it is sent and without compression.
-	// Zero: 1 MiB.
+	// MaxMessageBytes bounds a message, both compressed and unpacked. Zero: 1 MiB.
 	MaxMessageBytes int
 	// MaxStreams bounds the calls in flight on one connection. Zero: 4096.
 	MaxStreams uint32
-	// MaxHeaderBytes bounds the header list of one call, counted as RFC 9113,
-	// section 6.5.2 does. Zero: 64 KiB.
+	// MaxHeaderBytes bounds the header list of one call, counted as in RFC 9113,
+	// section 6.5.2. Zero: 64 KiB.
 	MaxHeaderBytes uint32
 
-	// TLS makes every connection that is not of a unix socket one of TLS, whose
-	// application protocol must be h2. Nil: plain text.
+	// TLS encrypts every connection but those of unix sockets. Clients must offer the
+	// application protocol h2. Nil: plain text.
 	TLS *tls.Config
 
-	// OpenTimeout is how long a connection may take to say what it is: TLS, preface
-	// and settings. Zero: 10 s.
+	// OpenTimeout is how long a client may take for TLS, preface and settings. Zero: 10 s.
 	OpenTimeout time.Duration
-	// WriteTimeout is how long a client may leave answers unread until its connection
-	// is closed. Zero: 20 s.
+	// WriteTimeout is how long a client may leave answers unread before the server closes
+	// its connection. Zero: 20 s.
 	WriteTimeout time.Duration
-	// KeepaliveTime is how long a connection may be silent until it is asked with a
-	// PING whether it is there, KeepaliveTimeout how long it may take to answer. Zero:
-	// 2 h and 20 s.
+	// KeepaliveTime is how long a connection may be silent before the server sends a
+	// PING. KeepaliveTimeout is how long the client may take to answer it. Zero: 2 h and
+	// 20 s.
 	KeepaliveTime, KeepaliveTimeout time.Duration
-	// MinPingInterval is the shortest time between two PINGs of a client that is
-	// tolerated. Zero: 5 minutes, as grpc-go has it.
+	// MinPingInterval is the shortest time between two PINGs of a client that the server
+	// accepts. Zero: 5 minutes, as in grpc-go.
 	MinPingInterval time.Duration
-	// MaxConnectionIdle is how long a connection without calls lives. Zero: for ever.
+	// MaxConnectionIdle is how long a connection without calls stays open. Zero: without
+	// bound.
 	MaxConnectionIdle time.Duration
-	// MaxConnectionAge is how long a connection lives until its client is asked for
-	// another one, give or take a tenth. Zero: for ever.
+	// MaxConnectionAge is how long a connection lives before the server tells the client
+	// to open another one, give or take a tenth. Zero: without bound.
 	MaxConnectionAge time.Duration
 
-	// Meters count what happens. Nil: nobody does.
+	// Meters counts connections. Nil: nothing is counted.
 	Meters Meters
-	// Log is told of connections at debug level, and of what Accept fails with. Nil:
-	// nobody is.
+	// Log gets connections at debug level, and errors of Accept. Nil: nothing is logged.
 	Log *zap.Logger
 }
 
-// withDefaults returns the options with what their zero values mean.
+// withDefaults returns the options with defaults in place of zero values.
 func (o Options) withDefaults() Options {
 	if o.Codec == nil {
 		o.Codec = encoding.GetCodecV2("proto")
@@ -115,7 +113,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A method is what is known of one that is registered.
+// A method is a registered method.
 type method struct {
 	name     string // /package.Service/Method
 	service  any
@@ -123,22 +121,22 @@ type method struct {
 	handler  Handler // nil: standard answers, always on a goroutine of its own
 }
 
-// Server serves unary methods of gRPC. It is safe for concurrent use once its
-// services are registered.
+// Server serves unary methods of gRPC. It is safe for concurrent use once the services
+// are registered.
 type Server struct {
 	o        Options
 	methods  map[string]*method
 	services map[string]grpc.ServiceInfo
 	start    time.Time
-	coarse   atomic.Int64 // time since start, as of the last tick
+	coarse   atomic.Int64 // the time since start, at the last tick
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	ticking   bool
 	stopping  bool
-	halt      chan struct{}  // closed where nothing more is to be accepted
-	gone      sync.WaitGroup // of connections and handlers
+	halt      chan struct{}  // closed when the server stops to accept
+	gone      sync.WaitGroup // connections and handlers
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -175,10 +173,10 @@ func (s *Server) Handle(name string, h Handler) {
 	m.handler = h
 }
 
-// GetServiceInfo says what is registered and served, for reflection.
+// GetServiceInfo returns the registered services, for reflection.
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return maps.Clone(s.services) }
 
-// unknown says which part of a method's name nobody knows, as grpc-go does.
+// unknown returns which part of a method's name is unknown, in the words of grpc-go.
 func (s *Server) unknown(path string) string {
 	full, ok := strings.CutPrefix(brief(path), "/")
 	at := strings.LastIndexByte(full, '/')
@@ -195,7 +193,7 @@ func (s *Server) unknown(path string) string {
 // Serve accepts connections until l fails, or until the server is stopped and the
 // last connection is gone, when it returns nil. It closes l.
 func (s *Server) Serve(l net.Listener) error {
-	defer func() { _ = l.Close() }() // twice is harmless
+	defer func() { _ = l.Close() }() // to close twice is harmless
 	s.mu.Lock()
 	if s.stopping {
 		s.mu.Unlock()
@@ -229,11 +227,11 @@ func (s *Server) Serve(l net.Listener) error {
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		// Such as too many open files, which ends when others do.
+		// Such as too many open files, which may pass.
 		s.o.Log.Warn("a connection cannot be accepted", zap.Error(err), zap.Duration("again_in", acceptPause))
 		select {
 		case <-time.After(acceptPause):
-		case <-s.halt: // which the next Accept is told
+		case <-s.halt: // the next Accept fails
 		}
 	}
 }
@@ -243,28 +241,28 @@ const acceptPause = 100 * time.Millisecond
 
 // open serves a connection.
 func (s *Server) open(nc net.Conn) {
-	c := newConn(s, nc)
+	r := newConn(s, nc)
 	s.mu.Lock()
 	if s.stopping {
 		s.mu.Unlock()
 		_ = nc.Close() // nothing was read from it
 		return
 	}
-	s.conns[c] = struct{}{}
+	s.conns[r.conn] = struct{}{}
 	s.gone.Add(1)
 	s.mu.Unlock()
 	s.o.Meters.Opened()
 	go func() {
 		defer s.gone.Done()
-		c.serve()
+		r.serve()
 		s.mu.Lock()
-		delete(s.conns, c)
+		delete(s.conns, r.conn)
 		s.mu.Unlock()
 		s.o.Meters.Closed()
 	}()
 }
 
-// stop has nothing more accepted, and returns the connections there are.
+// stop stops accepting connections, and returns the open ones.
 func (s *Server) stop() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,40 +271,40 @@ func (s *Server) stop() []*conn {
 		close(s.halt)
 	}
 	for l := range s.listeners {
-		_ = l.Close() // Serve returns
+		_ = l.Close() // Accept fails
 	}
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// GracefulStop accepts nothing more, tells clients to go, and returns when all calls
-// are answered and all connections closed.
+// GracefulStop stops accepting connections and tells clients to go. It returns when all
+// calls are answered and all connections are closed.
 func (s *Server) GracefulStop() {
 	for _, c := range s.stop() {
-		go c.drain(reasonDrain) // a client that does not read keeps only this one waiting
+		go c.drain(reasonDrain) // on its own goroutine, because a client may not read
 	}
 	s.gone.Wait()
 }
 
-// Stop closes everything at once and returns when no handler runs any more.
+// Stop closes all connections at once. It returns when all handlers have returned.
 func (s *Server) Stop() {
 	for _, c := range s.stop() {
-		_ = c.raw.Close() // whatever there is to say, nobody waits for it
+		_ = c.raw.Close()
 	}
 	s.gone.Wait()
 }
 
-// now is the time since the server was made, as of the last tick.
+// now returns the time from the start of the server to its last tick.
 func (s *Server) now() time.Duration { return time.Duration(s.coarse.Load()) }
 
-// Ticks are as fine as the shortest of the timeouts asks for, within bounds.
+// The shortest timeout decides how often the server ticks, within bounds.
 const (
 	ticksATimeout = 8
 	minTick       = 10 * time.Millisecond
 	maxTick       = time.Second
 )
 
-// tick looks after every connection now and then, until the server is stopped and
-// the last one is gone.
+// tick checks the timeouts of all connections at each tick. It returns when the server
+// is stopped and the last connection is gone.
 func (s *Server) tick() {
 	every := maxTick
 	for _, d := range []time.Duration{s.o.OpenTimeout, s.o.WriteTimeout, s.o.KeepaliveTime, s.o.KeepaliveTimeout, s.o.MaxConnectionIdle, s.o.MaxConnectionAge} {
@@ -333,14 +331,14 @@ func (s *Server) tick() {
 		all := slices.Collect(maps.Keys(s.conns))
 		s.mu.Unlock()
 		for _, c := range all {
-			c.look(s.now())
+			c.check(s.now())
 		}
 	}
 }
 
-// age returns how long a connection may live, a little different for each so that
-// they do not all go at once.
+// age returns how long a connection may live. It is different for each connection, so
+// that they do not all end at once.
 func (o *Options) age() time.Duration {
-	spread := (rand.Float64() - 0.5) / 5 //nolint:gosec // it guards nothing
+	spread := (rand.Float64() - 0.5) / 5 //nolint:gosec // not for security
 	return o.MaxConnectionAge + time.Duration(spread*float64(o.MaxConnectionAge))
 }

@@ -21,52 +21,53 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// play is the name of the service that does what tests ask it to.
-const play = "/test.Play/"
+// servicePath is what the paths of the test service begin with.
+const servicePath = "/test.Play/"
 
-// A player is that service. All of its methods take and return a BytesValue.
-type player struct {
-	running, most, begun, finished atomic.Int64  // calls that wait
+// A testService is a service that does what tests need. All of its methods take and
+// return a BytesValue.
+type testService struct {
+	running, most, begun, finished atomic.Int64  // counters of calls that wait
 	gate                           chan struct{} // Gate, Slow and Stay wait until it is closed
 }
 
-func newPlayer() *player { return &player{gate: make(chan struct{})} }
+func newTestService() *testService { return &testService{gate: make(chan struct{})} }
 
-// A deed is a method: what it makes of a message.
-type deed func(ctx context.Context, in []byte) ([]byte, error)
+// A methodFunc is a method: it turns a message into an answer.
+type methodFunc func(ctx context.Context, in []byte) ([]byte, error)
 
-// deeds are the methods by name.
-func (p *player) deeds() map[string]deed {
-	return map[string]deed{
+// methodFuncs returns the methods by name.
+func (p *testService) methodFuncs() map[string]methodFunc {
+	return map[string]methodFunc{
 		"Echo":   func(_ context.Context, in []byte) ([]byte, error) { return in, nil },
-		"Wait":   p.wait,
-		"Gate":   p.pass,
-		"Stay":   p.stay,
-		"Fail":   func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) },
-		"Tell":   tell,
-		"Set":    set,
-		"Large":  large,
+		"Wait":   p.waitForContext,
+		"Gate":   p.waitForGate,
+		"Stay":   p.waitForGateOnly,
+		"Fail":   func(_ context.Context, in []byte) ([]byte, error) { return nil, requestedError(string(in)) },
+		"Tell":   describeCall,
+		"Set":    setMetadata,
+		"Large":  answerBytes,
 		"Panic":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },
-		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                  // a Handler that never waits
-		"Stop":   p.stay,                                                                                 // a Handler that waits
-		"Slow":   p.pass,                                                                                 // a Handler that waits
-		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, failure(string(in)) }, // a Handler that never waits
-		"Bulk":   large,                                                                                  // a Handler that never waits
-		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Handler that never waits
-		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                    // a Handler that waits
+		"Ready":  func(_ context.Context, in []byte) ([]byte, error) { return in, nil },                         // a Handler that never waits
+		"Stop":   p.waitForGateOnly,                                                                             // a Handler that waits
+		"Slow":   p.waitForGate,                                                                                 // a Handler that waits
+		"Refuse": func(_ context.Context, in []byte) ([]byte, error) { return nil, requestedError(string(in)) }, // a Handler that never waits
+		"Bulk":   answerBytes,                                                                                   // a Handler that never waits
+		"Crash":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                           // a Handler that never waits
+		"Break":  func(context.Context, []byte) ([]byte, error) { panic("as asked") },                           // a Handler that waits
 	}
 }
 
-// wait runs until its context ends.
-func (p *player) wait(ctx context.Context, _ []byte) ([]byte, error) {
-	defer p.enter()()
+// waitForContext runs until its context ends.
+func (p *testService) waitForContext(ctx context.Context, _ []byte) ([]byte, error) {
+	defer p.countCall()()
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// pass waits for the gate.
-func (p *player) pass(ctx context.Context, in []byte) ([]byte, error) {
-	defer p.enter()()
+// waitForGate waits until the gate is open or its context ends.
+func (p *testService) waitForGate(ctx context.Context, in []byte) ([]byte, error) {
+	defer p.countCall()()
 	select {
 	case <-p.gate:
 		return in, nil
@@ -75,15 +76,15 @@ func (p *player) pass(ctx context.Context, in []byte) ([]byte, error) {
 	}
 }
 
-// stay waits for the gate, whatever becomes of the call.
-func (p *player) stay(_ context.Context, in []byte) ([]byte, error) {
-	defer p.enter()()
+// waitForGateOnly waits until the gate is open. It ignores its context.
+func (p *testService) waitForGateOnly(_ context.Context, in []byte) ([]byte, error) {
+	defer p.countCall()()
 	<-p.gate
 	return in, nil
 }
 
-// enter counts a call that waits, and returns what is to be called at its end.
-func (p *player) enter() func() {
+// countCall counts a call that waits. The caller calls the returned function at its end.
+func (p *testService) countCall() func() {
 	p.begun.Add(1)
 	n := p.running.Add(1)
 	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
@@ -94,9 +95,9 @@ func (p *player) enter() func() {
 	}
 }
 
-// failure is the error that is asked for: "code:message", or the name of one that
-// is no status.
-func failure(in string) error {
+// requestedError returns the error that a message asks for: "code:message", or the name
+// of an error that is no status.
+func requestedError(in string) error {
 	switch in {
 	case "plain":
 		return errors.New("plain")
@@ -121,8 +122,8 @@ func failure(in string) error {
 	return status.Error(codes.Code(n), message)
 }
 
-// tell says what a handler sees of its call.
-func tell(ctx context.Context, in []byte) ([]byte, error) {
+// describeCall answers with what a handler sees of its call.
+func describeCall(ctx context.Context, in []byte) ([]byte, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	var lines []string
 	for name, values := range md {
@@ -137,9 +138,9 @@ func tell(ctx context.Context, in []byte) ([]byte, error) {
 	return []byte(strings.Join(lines, "\n")), nil
 }
 
-// set answers with metadata: message bytes that are no text in a -bin field, which
-// the client's own field set-fail has come with an error.
-func set(ctx context.Context, in []byte) ([]byte, error) {
+// setMetadata sets header and trailer. The message goes into -bin fields. If the client
+// sends the field set-fail, the answer is an error.
+func setMetadata(ctx context.Context, in []byte) ([]byte, error) {
 	if err := grpc.SetHeader(ctx, metadata.Pairs("play-header", "a", "play-header", "b", "play-bin", string(in))); err != nil {
 		return nil, err
 	}
@@ -152,8 +153,8 @@ func set(ctx context.Context, in []byte) ([]byte, error) {
 	return in, nil
 }
 
-// large answers with as many bytes as it is asked for.
-func large(_ context.Context, in []byte) ([]byte, error) {
+// answerBytes answers with as many bytes as the message asks for.
+func answerBytes(_ context.Context, in []byte) ([]byte, error) {
 	n, err := strconv.Atoi(string(in))
 	if err != nil || n < 0 || n > 1<<20 {
 		return nil, status.Error(codes.InvalidArgument, "how many bytes?")
@@ -162,9 +163,9 @@ func large(_ context.Context, in []byte) ([]byte, error) {
 }
 
 // desc describes the service to either server.
-func (p *player) desc() *grpc.ServiceDesc {
+func (p *testService) desc() *grpc.ServiceDesc {
 	d := &grpc.ServiceDesc{ServiceName: "test.Play", HandlerType: (*any)(nil)}
-	for name, do := range p.deeds() {
+	for name, do := range p.methodFuncs() {
 		d.Methods = append(d.Methods, grpc.MethodDesc{MethodName: name, Handler: handler(name, do)})
 	}
 	d.Streams = []grpc.StreamDesc{{
@@ -174,7 +175,7 @@ func (p *player) desc() *grpc.ServiceDesc {
 	return d
 }
 
-func handler(name string, do deed) grpc.MethodHandler {
+func handler(name string, do methodFunc) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		in := new(wrapperspb.BytesValue)
 		if err := decode(in); err != nil {
@@ -190,18 +191,18 @@ func handler(name string, do deed) grpc.MethodHandler {
 		if interceptor == nil {
 			return call(ctx, in)
 		}
-		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: play + name}, call)
+		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: servicePath + name}, call)
 	}
 }
 
-// handle gives the methods that have one their Handler.
-func (p *player) handle(s *unary.Server) {
+// handle registers the Handlers of the methods that have one.
+func (p *testService) handle(s *unary.Server) {
 	for name, waits := range map[string]bool{
 		"Ready": false, "Refuse": false, "Bulk": false, "Crash": false,
 		"Slow": true, "Stop": true, "Break": true,
 	} {
-		do := p.deeds()[name]
-		s.Handle(play+name, func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
+		do := p.methodFuncs()[name]
+		s.Handle(servicePath+name, func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
 			defer func() { recovered(recover(), &err) }()
 			if waits && !wait {
 				call.State = name
@@ -216,7 +217,7 @@ func (p *player) handle(s *unary.Server) {
 	}
 }
 
-// recovered is what interceptors and handlers make of a panic.
+// recovered turns a panic into INTERNAL.
 func recovered(panicked any, err *error) {
 	if panicked != nil {
 		*err = status.Error(codes.Internal, "internal error")
@@ -229,8 +230,8 @@ func intercept(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.U
 	return next(ctx, in)
 }
 
-// encoded does a deed with messages as they are on the wire.
-func encoded(ctx context.Context, do deed, request, answer []byte) ([]byte, error) {
+// encoded calls a method with encoded messages.
+func encoded(ctx context.Context, do methodFunc, request, answer []byte) ([]byte, error) {
 	in := new(wrapperspb.BytesValue)
 	if err := proto.Unmarshal(request, in); err != nil {
 		return nil, status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
@@ -242,5 +243,6 @@ func encoded(ctx context.Context, do deed, request, answer []byte) ([]byte, erro
 	return proto.MarshalOptions{}.MarshalAppend(answer, wrapperspb.Bytes(out))
 }
 
-// soon is how long a test waits for what must come, on a machine that is busy.
+// soon is how long a test waits for what must come. It is long, because the machine may be
+// busy.
 const soon = 20 * time.Second

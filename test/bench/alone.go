@@ -8,7 +8,6 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
@@ -18,14 +17,14 @@ import (
 // aloneName is what the measurement of one caller is called.
 const aloneName = "redis/alone/1"
 
-// alone is how long one caller waits who asks one request after the other: the
-// service on Redis, the bare server, and Redis itself, for a PING and for the
-// script that decides, which is the round trip that the service cannot save.
+// alone is how long a single caller waits for an answer: from the service on Redis,
+// from the bare server, and from Redis itself, to a PING and to the script that
+// decides. The service cannot be faster than the script.
 type alone struct{ ours, bare, ping, script []time.Duration } // medians of rounds
 
-// measureAlone asks each in turn, so that what slows the machine slows all.
+// measureAlone calls each in turn, so that a slow machine slows all.
 func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
-	t, err := b.service(ctx, onRedis)
+	t, err := b.service(onRedis)
 	if err != nil {
 		return a, err
 	}
@@ -34,7 +33,7 @@ func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
 	if err != nil {
 		return a, err
 	}
-	bare, stop, err := b.bare(ctx, s.method, answer)
+	bare, stop, err := b.bare(s.method, answer)
 	if err != nil {
 		return a, err
 	}
@@ -62,10 +61,8 @@ func (b *bench) measureAlone(ctx context.Context) (a alone, err error) {
 		return a, err
 	}
 	defer close2()
-	client := redis.NewClient(&redis.Options{Addr: t.redis})
-	defer func() { _ = client.Close() }() // the server ends next
-	askRedis := func() error { return client.Ping(ctx).Err() }
-	store := redisstore.New(client, redisstore.Options{Timeout: time.Minute})
+	askRedis := func() error { return t.redis.Ping(ctx).Err() }
+	store := redisstore.New(t.redis, redisstore.Options{Timeout: time.Minute})
 	defer func() { _ = store.Close() }() // there is nothing to lose
 	check := [1]window.Check{{Key: "alone", Limit: window.Limit{Hits: 1 << 31, Window: time.Second}, Cost: 1, Precision: 100 * time.Microsecond}}
 	askScript := func() error {
@@ -107,10 +104,9 @@ func (a alone) write(w io.Writer) {
 		for i := range both {
 			both[i] = a.bare[i] + redis[i]
 		}
-		r := figures.Ratios(column(a.ours), column(both))
-		return fmt.Sprintf("**%.2f** (%.2f–%.2f)", figures.Median(r), slices.Min(r), slices.Max(r))
+		return figures.Spread(figures.Ratios(column(a.ours), column(both)), 2)
 	}
-	fmt.Fprintln(w, "| one caller, allowed | p50 µs | bare µs | PING µs | ratio to bare and PING (min–max) | the script alone µs | ratio to bare and script (min–max) |\n|---|---|---|---|---|---|---|")
+	figures.Head(w, "| one caller, allowed | p50 µs | bare µs | PING µs | ratio to bare and PING (min–max) | the script alone µs | ratio to bare and script (min–max) |")
 	fmt.Fprintf(w, "| redis | %.0f | %.0f | %.0f | %s | %.0f | %s |\n", figures.Median(column(a.ours)), figures.Median(column(a.bare)),
 		figures.Median(column(a.ping)), ratio(a.ping), figures.Median(column(a.script)), ratio(a.script))
 	fmt.Fprintln(w)

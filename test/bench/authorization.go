@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// authenticated is a Check that turns an API key into a subject and no more.
+// authenticated is a Check that finds the subject of an API key and decides no limit.
 func authenticated() scenario {
 	return scenario{
 		name: "authentication", method: authv3.Authorization_Check_FullMethodName,
@@ -21,7 +21,7 @@ func authenticated() scenario {
 	}
 }
 
-// oneHop is a Check that takes a limit too.
+// oneHop is a Check that decides a limit too.
 func oneHop() scenario {
 	return scenario{
 		name: "one-hop", descriptors: 1, method: authv3.Authorization_Check_FullMethodName,
@@ -31,8 +31,8 @@ func oneHop() scenario {
 	}
 }
 
-// checkRequest is what Envoy sends of a browser's request when it sends all headers,
-// as it does unless told otherwise.
+// checkRequest is Envoy's Check of a browser's request with all headers, which is
+// Envoy's default.
 func checkRequest(context map[string]string) *authv3.CheckRequest {
 	address := func(host string, port uint32) *authv3.AttributeContext_Peer {
 		return &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
@@ -73,8 +73,8 @@ func checkRequest(context map[string]string) *authv3.CheckRequest {
 	}}
 }
 
-// checkPasses reports how an answer differs from one that lets the request pass, with
-// the headers that the upstream gets.
+// checkPasses returns an error unless an answer lets the request pass, with headers for
+// the upstream.
 func checkPasses(a *authv3.CheckResponse, toClient, metadata int) error {
 	switch {
 	case a.GetStatus() == nil || codes.Code(a.GetStatus().GetCode()) != codes.OK:

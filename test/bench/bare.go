@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +21,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/test/process"
 )
 
-// streamWorkers is as many as the service has; see internal/daemon.
+// streamWorkers is the setting of the service; see internal/daemon.
 const streamWorkers = 64
 
 // bareService answers every request with the same message.
@@ -44,7 +44,7 @@ func (s bareService) Check(context.Context, *authv3.CheckRequest) (*authv3.Check
 	return s.answer.(*authv3.CheckResponse), nil
 }
 
-// register adds the service of the method alone: the other has no answer.
+// register adds the one service that has the method.
 func (s bareService) register(server *grpc.Server) {
 	if s.method == authv3.Authorization_Check_FullMethodName {
 		authv3.RegisterAuthorizationServer(server, s)
@@ -61,9 +61,9 @@ func newAnswer(method string) proto.Message {
 	return new(rlsv3.RateLimitResponse)
 }
 
-// serveBare is the bare server: what is METHOD=FILE, and it answers the method with
-// the message in the file until ctx ends or whoever started it is gone. Its first line of output says where it
-// listens, first for gRPC and then for /metrics.
+// serveBare is the bare server. what is METHOD=FILE: it answers the method with the
+// message in the file, until ctx or its standard input ends. Its first line of output
+// has the address for gRPC and the address for /metrics.
 func serveBare(ctx context.Context, what string, out io.Writer) error {
 	method, file, _ := strings.Cut(what, "=")
 	data, err := os.ReadFile(file)
@@ -74,17 +74,17 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 	if err := proto.Unmarshal(data, answer); err != nil {
 		return err
 	}
-	calls, err := net.Listen("tcp", anyPort)
+	calls, err := net.Listen("tcp", process.Address(0))
 	if err != nil {
 		return err
 	}
-	pages, err := net.Listen("tcp", anyPort)
+	pages, err := net.Listen("tcp", process.Address(0))
 	if err != nil {
 		return err
 	}
-	// The same options as the service has: what is compared is what it does with a
-	// call, not how gRPC is set up.
-	s := config.Default().GRPC
+	// The options of the service, so that both servers differ only in what they do with
+	// a call.
+	s := settings.Default().GRPC
 	server := grpc.NewServer(
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(s.MaxMessageBytes),
@@ -119,33 +119,28 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 
 // startBare starts this program as a bare server that answers a method with the
 // message in file. Calling stop ends it.
-func startBare(ctx context.Context, method, file string) (t target, stop func(), err error) {
+func startBare(method, file string) (t target, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return t, nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-bare", method+"="+file)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
+	cmd := exec.Command(self, "-bare", method+"="+file)
+	// The pipe ends with this program, and then the server ends.
+	if _, err := cmd.StdinPipe(); err != nil {
+		return t, nil, err
+	}
+	p, err := process.Start(bareName, cmd)
 	if err != nil {
 		return t, nil, err
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
+	if err := p.UntilOutput("\n"); err != nil {
+		p.Kill()
 		return t, nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return t, nil, err
+	if _, err := fmt.Sscan(p.Stdout(), &t.grpc, &t.admin); err != nil {
+		p.Kill()
+		return t, nil, fmt.Errorf("the bare server printed %q: %w", p.Output(), err)
 	}
-	stop = func() {
-		_ = stdin.Close() // asks it to end
-		_ = cmd.Wait()    // how it ends is of no interest
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	addresses := strings.Fields(line)
-	if err != nil || len(addresses) != 2 {
-		stop()
-		return t, nil, fmt.Errorf("the bare server did not start: %q, %w", line, err)
-	}
-	return target{name: bareName, grpc: addresses[0], metrics: "http://" + addresses[1] + "/metrics"}, stop, nil
+	t.name, t.admin = bareName, "http://"+t.admin
+	return t, p.Kill, nil
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/test/figures"
+	"github.com/slidegate/slidegate/test/program"
 )
 
 const loadOutput = `starting benchmark...
@@ -67,60 +67,6 @@ func TestLoadCheck(t *testing.T) {
 		tt.change(&l)
 		if err := l.check(100, 200); (err == nil) != tt.ok {
 			t.Errorf("%s: got %v, want ok %t", tt.name, err, tt.ok)
-		}
-	}
-}
-
-func TestParseMetrics(t *testing.T) {
-	got, err := parseMetrics(strings.NewReader(`# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.
-process_cpu_seconds_total 12.34
-process_resident_memory_bytes 2.5e+07
-go_memstats_heap_alloc_bytes 3e+06
-go_memstats_stack_inuse_bytes 1e+06
-go_memstats_mallocs_total 1234
-slidegate_tiers_records{kind="known"} 7
-slidegate_tiers_records{kind="unknown"} 3
-slidegate_decisions_total{domain="bench",outcome="allowed",rule="per-key"} 5
-slidegate_decisions_total{domain="bench",outcome="allowed",rule="per-address"} 1.5e+06
-slidegate_decisions_total{domain="bench",outcome="denied",rule="per-key"} 7
-slidegate_decisions_total_other 9
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := reading{cpu: 12.34, resident: 2.5e7, live: 4e6, allocs: 1234, unknown: 3, decisions: map[string]float64{"allowed": 1500005, "denied": 7}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(reading{})); diff != "" {
-		t.Errorf("parseMetrics (-want +got):\n%s", diff)
-	}
-	for _, bad := range []string{"", "process_cpu_seconds_total x\n"} {
-		if _, err := parseMetrics(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q: got no error", bad)
-		}
-	}
-}
-
-func TestParseRedisCPU(t *testing.T) {
-	got, err := parseRedisCPU("$99\r\n# CPU\r\nused_cpu_sys:1.500000\r\nused_cpu_user:2.250000\r\nused_cpu_sys_children:9.000000\r\n\r\n+OK\r\n")
-	if err != nil || got != 3.75 {
-		t.Errorf("parseRedisCPU = %v, %v, want 3.75", got, err)
-	}
-	if _, err := parseRedisCPU("-NOAUTH Authentication required.\r\n"); err == nil {
-		t.Error("an error of Redis: got no error")
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, tt := range []struct {
-		in   []float64
-		want float64
-	}{
-		{[]float64{3}, 3},
-		{[]float64{4, 1}, 2.5},
-		{[]float64{9, 1, 2}, 2},
-		{[]float64{4, 3, 2, 1}, 2.5},
-	} {
-		if got := figures.Median(tt.in); got != tt.want {
-			t.Errorf("figures.Median(%v) = %v, want %v", tt.in, got, tt.want)
 		}
 	}
 }
@@ -269,7 +215,7 @@ func TestBehindEnvoyTable(t *testing.T) {
 }
 
 func TestMemoryTable(t *testing.T) {
-	m := &memory{rows: []memoryRow{{onUnary, "idle connection", 1000, reading{resident: 30e6, live: 3e6}, reading{resident: 50e6, live: 18e6}}}}
+	m := &memory{rows: []memoryRow{{onUnary, "idle connection", 1000, program.State{Resident: 30e6, Heap: 3e6}, program.State{Resident: 50e6, Heap: 10e6, Stacks: 8e6}}}}
 	var out bytes.Buffer
 	m.write(&out)
 	if want := "| unary | idle connection | 1000 | 20.0 | 15.0 |\n"; !strings.Contains(out.String(), want) {

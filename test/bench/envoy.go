@@ -15,8 +15,8 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/figures"
-	"github.com/slidegate/slidegate/test/servers"
 )
 
 // envoyName is what the measurement behind Envoy is called; the row of a service
@@ -26,9 +26,8 @@ const envoyName = "envoy"
 const (
 	envoyConnections = 16 // each with one request at a time
 	envoyThreads     = 2
-	// pacedRate is how many requests a second of each connection are made where
-	// latency is measured, and pacedTime how long: little enough that nobody waits
-	// for CPUs.
+	// Latency is measured at pacedRate requests a second of each connection, for
+	// pacedTime. That is so few that no request waits for a CPU.
 	pacedRate = 50
 	pacedTime = 2 * time.Second
 )
@@ -41,17 +40,16 @@ type envoySample struct {
 	rate    float64 // requests a second, all connections busy
 	cpu     float64 // CPU seconds of the service for one request, meanwhile
 	latency float64 // median seconds of a request, at the paced rate
-	alone   float64 // the same of requests that Envoy asks nobody about
+	alone   float64 // the same of requests for which Envoy does not call the service
 }
 
-// behindEnvoy is what was measured behind Envoy, by service. All were measured in the
-// same rounds.
+// behindEnvoy is the samples behind Envoy, by service, from the same rounds.
 type behindEnvoy struct {
 	services []string // in the order of the table, the bare server first
 	samples  map[string][]envoySample
 }
 
-// measureEnvoy measures the services that were asked for.
+// measureEnvoy measures the chosen services.
 func (b *bench) measureEnvoy(ctx context.Context) (*behindEnvoy, error) {
 	r := &behindEnvoy{services: []string{bareName}, samples: make(map[string][]envoySample)}
 	for _, service := range []string{onUnary, onStandard} {
@@ -60,14 +58,14 @@ func (b *bench) measureEnvoy(ctx context.Context) (*behindEnvoy, error) {
 		}
 	}
 	if len(r.services) == 1 {
-		return nil, nil //nolint:nilnil // nothing was asked for
+		return nil, nil //nolint:nilnil // nothing was chosen
 	}
 	config := filepath.Join(b.dir, "envoy.yaml")
 	if err := os.WriteFile(config, envoyConfig, 0o600); err != nil {
 		return nil, err
 	}
 	s := limited("allowed", largeKey, 1, rlsv3.RateLimitResponse_OK)
-	proxies, targets := make(map[string]*servers.EnvoyServer), make(map[string]target)
+	proxies, targets := make(map[string]*edge.EnvoyServer), make(map[string]target)
 	for _, name := range slices.Backward(r.services) { // the bare server answers what a service did
 		var t target
 		var err error
@@ -77,23 +75,20 @@ func (b *bench) measureEnvoy(ctx context.Context) (*behindEnvoy, error) {
 				return nil, err
 			}
 			var stop func()
-			if t, stop, err = b.bare(ctx, s.method, answer); err != nil {
+			if t, stop, err = b.bare(s.method, answer); err != nil {
 				return nil, err
 			}
 			defer stop()
-		} else if t, err = b.service(ctx, name); err != nil {
+		} else if t, err = b.service(name); err != nil {
 			return nil, err
 		}
-		e, err := servers.StartEnvoy(servers.EnvoyOptions{Binary: b.envoy, Config: config, RLS: t.grpc, Concurrency: envoyThreads})
-		if err != nil {
-			return nil, err
-		}
+		e := edge.Envoy(b.t, edge.EnvoyOptions{Binary: b.envoy, Config: config, RLS: t.grpc, Concurrency: envoyThreads})
 		defer e.Stop()
 		proxies[name], targets[name] = e, t
 	}
 	for round := range b.rounds + 1 { // the first warms up
 		order := slices.Clone(r.services)
-		if round%2 == 1 { // nobody is always first
+		if round%2 == 1 { // no service is always first
 			slices.Reverse(order)
 		}
 		for _, name := range order {
@@ -112,9 +107,9 @@ func (b *bench) measureEnvoy(ctx context.Context) (*behindEnvoy, error) {
 	return r, nil
 }
 
-// sampleEnvoy measures once, and makes sure that Envoy has asked the service for each
-// request, and got an answer.
-func (b *bench) sampleEnvoy(ctx context.Context, t target, e *servers.EnvoyServer) (s envoySample, err error) {
+// sampleEnvoy measures once, and checks that Envoy has called the service for each
+// request and got an answer.
+func (b *bench) sampleEnvoy(ctx context.Context, t target, e *edge.EnvoyServer) (s envoySample, err error) {
 	withKey := []string{"-H", "x-api-key: " + largeKey}
 	n := b.requests / 2 // each takes longer than without Envoy
 	before, err := b.read(ctx, t)
@@ -129,17 +124,17 @@ func (b *bench) sampleEnvoy(ctx context.Context, t target, e *servers.EnvoyServe
 	if err != nil {
 		return s, err
 	}
-	s.rate, s.cpu = l.rate, (after.cpu-before.cpu)/float64(n)
+	s.rate, s.cpu = l.rate, (after.CPU-before.CPU)/float64(n)
 
 	paced := int(pacedRate * envoyConnections * pacedTime.Seconds())
 	for _, p := range []struct {
 		into    *float64
-		asked   int
+		calls   int
 		headers []string
 	}{{&s.alone, 0, nil}, {&s.latency, paced, withKey}} {
 		file := filepath.Join(b.dir, "times")
 		args := append([]string{"--rps", strconv.Itoa(pacedRate), "--log-file", file}, p.headers...)
-		if _, err := b.envoyLoad(ctx, e, paced, p.asked, args...); err != nil {
+		if _, err := b.envoyLoad(ctx, e, paced, p.calls, args...); err != nil {
 			return s, err
 		}
 		if *p.into, err = readTimes(file); err != nil {
@@ -152,8 +147,8 @@ func (b *bench) sampleEnvoy(ctx context.Context, t target, e *servers.EnvoyServe
 	return s, nil
 }
 
-// envoyLoad sends n requests, of which Envoy has to ask the service for so many.
-func (b *bench) envoyLoad(ctx context.Context, e *servers.EnvoyServer, n, asked int, args ...string) (load, error) {
+// envoyLoad sends n requests. It fails unless the service allowed calls of them.
+func (b *bench) envoyLoad(ctx context.Context, e *edge.EnvoyServer, n, calls int, args ...string) (load, error) {
 	const answered = "cluster.rls.ratelimit.ok"
 	before, err := e.Stat(answered)
 	if err != nil {
@@ -170,13 +165,13 @@ func (b *bench) envoyLoad(ctx context.Context, e *servers.EnvoyServer, n, asked 
 	if l.succeeded != n || l.status2xx != n {
 		return l, fmt.Errorf("of %d requests %d succeeded, %d with a status 2xx", n, l.succeeded, l.status2xx)
 	}
-	if got := int(after - before); got != asked {
-		return l, fmt.Errorf("%d of %d requests were allowed by the service, want %d", got, n, asked)
+	if got := int(after - before); got != calls {
+		return l, fmt.Errorf("%d of %d requests were allowed by the service, want %d", got, n, calls)
 	}
 	return l, nil
 }
 
-// readTimes returns the median of what h2load has logged, in seconds.
+// readTimes returns the median time of a request in h2load's log, in seconds.
 func readTimes(file string) (float64, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -186,8 +181,8 @@ func readTimes(file string) (float64, error) {
 	return parseTimes(f)
 }
 
-// parseTimes reads lines of when a request began, its status, and how many
-// microseconds it took.
+// parseTimes reads lines with the start of a request, its status, and its time in
+// microseconds.
 func parseTimes(in io.Reader) (float64, error) {
 	var times []float64
 	lines := bufio.NewScanner(in)
@@ -220,14 +215,13 @@ func (r *behindEnvoy) write(w io.Writer) {
 		if service == bareName {
 			return ""
 		}
-		all := figures.Ratios(column(service, figure), column(bareName, figure))
-		return fmt.Sprintf("**%.2f** (%.2f–%.2f)", figures.Median(all), slices.Min(all), slices.Max(all))
+		return figures.Spread(figures.Ratios(column(service, figure), column(bareName, figure)), 2)
 	}
 	rate := func(s envoySample) float64 { return s.rate }
 	cpu := func(s envoySample) float64 { return s.cpu }
 	added := func(s envoySample) float64 { return s.latency - s.alone }
-	fmt.Fprintf(w, "| behind Envoy | req/s | ratio to bare | CPU µs | ratio to bare (min–max) | p50 µs at %d req/s | added to Envoy alone µs | ratio to bare (min–max) |\n|---|---|---|---|---|---|---|---|\n",
-		pacedRate*envoyConnections)
+	figures.Head(w, fmt.Sprintf("| behind Envoy | req/s | ratio to bare | CPU µs | ratio to bare (min–max) | p50 µs at %d req/s | added to Envoy alone µs | ratio to bare (min–max) |",
+		pacedRate*envoyConnections))
 	for _, name := range r.services {
 		fmt.Fprintf(w, "| %s | %.0f | %s | %.1f | %s | %.0f | %.0f | %s |\n", name,
 			figures.Median(column(name, rate)), ratio(name, rate), 1e6*figures.Median(column(name, cpu)), ratio(name, cpu),

@@ -15,6 +15,9 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/figures"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -31,27 +34,27 @@ const (
 	maxFlooders = 1024 // requests under way
 )
 
-// flood is what a source, and the callers that it knows, notice of one who makes up
-// keys.
+// flood is how a source of tiers, and callers with known keys, fare while another
+// client sends made-up keys.
 type flood struct{ phases []phase }
 
-// A phase is one of three: nobody else asks, somebody asks as often with a key that
-// is known, and the flood itself.
+// A phase is a time with one kind of other requests: none, requests with a known key,
+// or requests with made-up keys.
 type phase struct {
 	name     string
-	asked    int           // by others
-	allowed  int           // of those
-	took     time.Duration // the phase
-	probes   []time.Duration
-	wrong    int // probes that were not answered by their tier
-	lookups  int // that the source has seen
-	most     int // in any one second
-	resident float64
-	unknown  float64 // records
+	asked    int             // other requests
+	allowed  int             // of those
+	took     time.Duration   // the phase
+	probes   []time.Duration // how long requests with known keys took
+	wrong    int             // probes that were not answered by their tier
+	lookups  int             // of the source
+	most     int             // lookups in any one second
+	resident float64         // bytes of memory of the service
+	unknown  float64         // records of unknown keys
 }
 
-// measureFlood plays the phases, one after the other, and then reads from the log of
-// PostgreSQL what it was asked.
+// measureFlood runs the phases one after the other, and then reads the lookups from the
+// log of PostgreSQL.
 func (b *bench) measureFlood(ctx context.Context) (*flood, error) {
 	postgres := servers.StartPostgres(b.t, servers.PostgresOptions{Settings: []string{
 		"logging_collector=on", "log_rotation_size=0", "log_statement=all", "log_line_prefix=%n %u ",
@@ -65,16 +68,13 @@ func (b *bench) measureFlood(ctx context.Context) (*flood, error) {
 	if err := seed(postgres, known...); err != nil {
 		return nil, err
 	}
-	rls, err := b.start(servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tierNames, Env: map[string]string{
+	rls := edge.StartRLS(b.t, edge.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tierNames, Env: map[string]string{
 		"SLIDEGATE_TIERS_SOURCE":             "postgres",
 		"SLIDEGATE_TIERS_POSTGRES_URL":       postgres.URL(),
 		"SLIDEGATE_TIERS_LOOKUPS_PER_SECOND": strconv.Itoa(floodLimit),
 		"SLIDEGATE_TIERS_CACHE_TTL":          floodTTL.String(),
 	}})
-	if err != nil {
-		return nil, err
-	}
-	t := target{name: floodName, grpc: rls.GRPC(), metrics: rls.Admin() + "/metrics"}
+	t := target{name: floodName, grpc: rls.GRPC(), admin: rls.Admin()}
 	if err := prime(ctx, t.grpc, probes); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (b *bench) measureFlood(ctx context.Context) (*flood, error) {
 	return f, nil
 }
 
-// prime asks until all keys are answered by their tier.
+// prime sends requests until all keys are answered by their tier.
 func prime(ctx context.Context, address string, probes []scenario) error {
 	conn, err := dial(address)
 	if err != nil {
@@ -126,7 +126,7 @@ func prime(ctx context.Context, address string, probes []scenario) error {
 			if isLarge(answer.(*rlsv3.RateLimitResponse)) {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
+			program.Pause(ctx, 10*time.Millisecond)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func isLarge(a *rlsv3.RateLimitResponse) bool {
 	return a.GetDynamicMetadata().GetFields()["tier"].GetStringValue() == "large"
 }
 
-// phase has known keys asked for in turn, and meanwhile others by somebody else.
+// phase sends requests with known keys in turn, and meanwhile others with keys of key.
 func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func() string) (p phase, err error) {
 	during, cancel := context.WithTimeout(ctx, floodTime)
 	var others sync.WaitGroup
@@ -153,7 +153,7 @@ func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func
 			defer conns[i].Close()
 		}
 		others.Go(func() {
-			every(during, time.Second/floodRate, func(n int) {
+			program.Every(during, time.Second/floodRate, maxFlooders, func(n int) {
 				s := limited(floodName, key(), 1, rlsv3.RateLimitResponse_OK)
 				if answer, err := s.call(during, conns[n%len(conns)]); err == nil {
 					asked.Add(1)
@@ -191,42 +191,14 @@ func (b *bench) phase(ctx context.Context, t target, probes []scenario, key func
 	p.took = time.Since(start)
 	p.asked, p.allowed = int(asked.Load()), int(allowed.Load())
 	now, err := b.read(ctx, t)
-	p.resident, p.unknown = now.resident, now.unknown
+	p.resident, p.unknown = now.Resident, now.Sum("slidegate_tiers_records", `kind="unknown"`)
 	return p, err
 }
 
-// every calls f once in a while until ctx ends, whether or not the calls before have
-// returned. It returns when they have.
-func every(ctx context.Context, d time.Duration, f func(n int)) {
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	places := make(chan struct{}, maxFlooders)
-	start, begun := time.Now(), 0
-	for {
-		for due := int(time.Since(start) / d); begun < due; begun++ {
-			select {
-			case places <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			n := begun
-			calls.Go(func() {
-				f(n)
-				<-places
-			})
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-// lookupLine is what PostgreSQL logs of a lookup by digest, behind when.
+// lookupLine is a line of a lookup by digest in the log of PostgreSQL. It begins with the time.
 var lookupLine = regexp.MustCompile(`(?m)^(\d+\.\d+) slidegate LOG:  execute [^:]*: SELECT s\.id AS subject`)
 
-// readLookups returns when PostgreSQL was asked, by its own log.
+// readLookups returns the times of the lookups in the log of PostgreSQL.
 func readLookups(postgres *servers.PostgresServer) ([]time.Time, error) {
 	log, err := postgres.Text("SELECT pg_read_file(pg_current_logfile())")
 	if err != nil {
@@ -247,8 +219,8 @@ func readLookups(postgres *servers.PostgresServer) ([]time.Time, error) {
 	return all, nil
 }
 
-// count returns how many times there are in a phase, and how many in any one second
-// of it at most.
+// count returns how many of times, which are in order, lie between from and to, and
+// the most in one second before any of these.
 func count(times []time.Time, from, to time.Time) (all, most int) {
 	first := 0
 	for i, t := range times {
@@ -269,7 +241,7 @@ func (f *flood) write(w io.Writer) {
 	if f == nil {
 		return
 	}
-	fmt.Fprintf(w, "| who else asks | requests/s | allowed | lookups/s | most in a second, setting %d | known keys, p50 µs | p99 µs | not by their tier | records of unknown keys | resident MB |\n|---|---|---|---|---|---|---|---|---|---|\n", floodLimit)
+	figures.Head(w, fmt.Sprintf("| who else asks | requests/s | allowed | lookups/s | most in a second, setting %d | known keys, p50 µs | p99 µs | not by their tier | records of unknown keys | resident MB |", floodLimit))
 	for _, p := range f.phases {
 		slices.Sort(p.probes)
 		quantile := func(q float64) float64 {

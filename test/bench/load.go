@@ -6,17 +6,18 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+
+	"github.com/slidegate/slidegate/test/peer"
 )
 
-// What generates the load. Envoy, too, asks over few connections with many
-// streams each.
+// The load is few connections with many streams each, as Envoy's are.
 const (
 	h2load      = "h2load"
 	connections = 8
 	streams     = 32
 )
 
-// A load is what h2load saw of one measurement.
+// A load is what h2load reports of one measurement.
 type load struct {
 	rate      float64 // requests a second
 	total     int
@@ -77,11 +78,11 @@ func parseLoad(text string) (load, error) {
 	return l, nil
 }
 
-// check reports what shows that not every request was answered with a message of
-// about size bytes. gRPC reports errors in trailers, under the same status 200:
-// only the missing bodies tell. Sizes differ by the digits of the numbers in them.
+// check fails unless every one of n requests was answered with a message of about
+// size bytes. gRPC reports errors in trailers with status 200, so only a missing body
+// shows them. Sizes differ by the digits of the numbers in the messages.
 func (l load) check(n, size int) error {
-	frame := size + len(messagePrefix(0))
+	frame := size + len(peer.Frame(nil))
 	switch {
 	case l.total != n || l.succeeded != n || l.status2xx != n:
 		return fmt.Errorf("of %d requests %d succeeded, %d with a status 2xx", n, l.succeeded, l.status2xx)

@@ -8,21 +8,22 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-const anyPort = "127.0.0.1:0"
-
 // A target is a server under load.
 type target struct {
-	name    string
-	grpc    string // host:port
-	metrics string // URL
-	redis   string // host:port of its store; empty: none
+	name  string
+	grpc  string        // host:port
+	admin string        // URL of the server with /metrics
+	redis *redis.Client // of its store; nil: none
 }
 
 // A sample is one measurement of one target.
@@ -33,8 +34,8 @@ type sample struct {
 	allocs   float64 // of the server for one request
 }
 
-// A row is everything measured of one service in one scenario: as many samples of
-// it as of what it is compared with, taken in the same rounds.
+// A row is all samples of one service in one scenario. base and second are the samples
+// of the servers that it is compared with, from the same rounds.
 type row struct {
 	what, service string
 	scenario      scenario
@@ -46,16 +47,16 @@ func (r *row) name() string {
 	return fmt.Sprintf("%s/%s/%s/%d", r.what, r.service, r.scenario.name, r.scenario.descriptors)
 }
 
-// bench is what a run has started.
+// bench is a run, with the services that it has started.
 type bench struct {
 	options
-	t        servers.TB
+	t        process.TB
 	progress io.Writer
 	dir      string
 	ours     map[string]target // by service
 }
 
-// results are what was measured: nothing of what was not asked for.
+// results are what was measured. A measurement that was not chosen is nil or empty.
 type results struct {
 	comparisons []measured
 	envoy       *behindEnvoy
@@ -74,9 +75,9 @@ func (r *results) empty() bool {
 	return len(r.comparisons) == 0 && r.envoy == nil && r.memory == nil && len(r.alone.ours) == 0 && r.flood == nil
 }
 
-// measure does all of it.
+// measure runs the whole benchmark.
 func measure(ctx context.Context, o options, progress io.Writer) (r results, err error) {
-	failed := servers.Run(ctx, func(t servers.TB) {
+	failed := process.Run(ctx, func(t process.TB) {
 		b := &bench{options: o, t: t, progress: progress, dir: t.TempDir(), ours: make(map[string]target)}
 		r, err = b.measure(ctx)
 	})
@@ -122,7 +123,7 @@ func (b *bench) measure(ctx context.Context) (r results, err error) {
 	return r, nil
 }
 
-// rows are the rows of one scenario that were asked for.
+// rows returns the chosen rows of one scenario.
 func (b *bench) rows(c comparison, s scenario) []*row {
 	var all []*row
 	for _, service := range c.services {
@@ -145,7 +146,7 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	}
 	var answer proto.Message
 	for _, r := range rows {
-		t, err := b.service(ctx, r.service)
+		t, err := b.service(r.service)
 		if err != nil {
 			return err
 		}
@@ -159,11 +160,11 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	targets := make([]target, 1, 1+len(rows))
 	if c.base == bareName {
 		var stop func()
-		if targets[0], stop, err = b.bare(ctx, s.method, answer); err == nil {
+		if targets[0], stop, err = b.bare(s.method, answer); err == nil {
 			defer stop()
 		}
 	} else {
-		targets[0], err = b.service(ctx, c.base)
+		targets[0], err = b.service(c.base)
 	}
 	if err != nil {
 		return err
@@ -180,7 +181,7 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	for round := range b.rounds {
 		taken := make([]sample, len(targets))
 		for i := range targets {
-			if round%2 == 1 { // nobody is always first
+			if round%2 == 1 { // no target is always first
 				i = len(targets) - 1 - i
 			}
 			t := targets[i]
@@ -203,8 +204,8 @@ func (b *bench) scenario(ctx context.Context, c comparison, s scenario, rows []*
 	return nil
 }
 
-// bare starts a bare server that answers a method so.
-func (b *bench) bare(ctx context.Context, method string, answer proto.Message) (t target, stop func(), err error) {
+// bare starts a bare server with one answer to a method.
+func (b *bench) bare(method string, answer proto.Message) (t target, stop func(), err error) {
 	message, err := proto.Marshal(answer)
 	if err != nil {
 		return t, nil, err
@@ -213,16 +214,16 @@ func (b *bench) bare(ctx context.Context, method string, answer proto.Message) (
 	if err := os.WriteFile(file, message, 0o600); err != nil {
 		return t, nil, err
 	}
-	return startBare(ctx, method, file)
+	return startBare(method, file)
 }
 
-// service returns a service by its name and starts it if it does not run yet.
-func (b *bench) service(ctx context.Context, name string) (target, error) {
+// service returns the service with a name. The first call starts it.
+func (b *bench) service(name string) (target, error) {
 	if t, ok := b.ours[name]; ok {
 		return t, nil
 	}
 	t := target{name: name}
-	o := servers.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tiers, Env: map[string]string{
+	o := edge.RLSOptions{Binary: b.rls, Rules: rules, Tiers: tiers, Env: map[string]string{
 		"SLIDEGATE_HEADERS_STYLES": "ratelimit",
 	}}
 	if isBefore(name) {
@@ -233,16 +234,11 @@ func (b *bench) service(ctx context.Context, name string) (target, error) {
 	}
 	switch {
 	case hasRedis(name):
-		address, stop, err := servers.RunRedis(ctx, "redis-server")
-		if err != nil {
-			return t, err
-		}
-		b.t.Cleanup(stop)
-		t.redis = address
+		t.redis = redis.NewClient(&redis.Options{Addr: servers.Redis(b.t)})
+		b.t.Cleanup(func() { _ = t.redis.Close() }) // it has only read
 		o.Env["SLIDEGATE_STORE_TYPE"] = "redis"
-		o.Env["SLIDEGATE_STORE_REDIS_URL"] = "redis://" + address
-		// What counts here is the work of a decision, not that a machine whose
-		// CPUs are all busy with load answers within 15 ms.
+		o.Env["SLIDEGATE_STORE_REDIS_URL"] = "redis://" + t.redis.Options().Addr
+		// Under this load the machine may not answer within the default of 15 ms.
 		o.Env["SLIDEGATE_STORE_TIMEOUT"] = "5s"
 	case name == noTiers:
 		o.Rules, o.Tiers = rulesWithoutTiers, ""
@@ -255,27 +251,15 @@ func (b *bench) service(ctx context.Context, name string) (target, error) {
 		o.Tiers = tierNames
 		o.Env["SLIDEGATE_TIERS_SOURCE"] = "postgres"
 		o.Env["SLIDEGATE_TIERS_POSTGRES_URL"] = postgres.URL()
-		// The first request is to have its tier, whatever else the machine does.
+		// The first request must get its tier, even on a busy machine.
 		o.Env["SLIDEGATE_TIERS_WAIT"] = "5s"
 		o.Env["SLIDEGATE_TIERS_TIMEOUT"] = "5s"
 		o.Env["SLIDEGATE_AUTHZ_WAIT"] = "5s"
 	}
-	rls, err := b.start(o)
-	if err != nil {
-		return t, err
-	}
-	t.grpc, t.metrics = rls.GRPC(), rls.Admin()+"/metrics"
+	rls := edge.StartRLS(b.t, o)
+	t.grpc, t.admin = rls.GRPC(), rls.Admin()
 	b.ours[name] = t
 	return t, nil
-}
-
-// start starts rls until the end of the run.
-func (b *bench) start(o servers.RLSOptions) (*servers.RLSServer, error) {
-	rls, err := servers.StartRLS(o)
-	if err == nil {
-		b.t.Cleanup(rls.Close)
-	}
-	return rls, err
 }
 
 // A customer is a subject with its tier and its API key.
@@ -298,7 +282,7 @@ func seed(postgres *servers.PostgresServer, customers ...customer) error {
 	return nil
 }
 
-// sample measures once, and makes sure that the answers were the right ones.
+// sample measures once, and checks that the answers were right.
 func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (sample, error) {
 	answer, err := s.sample(ctx, t.grpc, 3)
 	if err != nil {
@@ -320,7 +304,7 @@ func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (
 		return sample{}, err
 	}
 	if want := s.decisions * b.requests; t.name != bareName {
-		if got := after.decisions[s.outcome] - before.decisions[s.outcome]; got != float64(want) {
+		if got := after.decisions(s.outcome) - before.decisions(s.outcome); got != float64(want) {
 			return sample{}, fmt.Errorf("rls counted %.0f decisions as %s, want %d", got, s.outcome, want)
 		}
 	}
@@ -328,5 +312,5 @@ func (b *bench) sample(ctx context.Context, t target, s scenario, body string) (
 		return sample{}, err
 	}
 	n := float64(b.requests)
-	return sample{rate: l.rate, cpu: (after.cpu - before.cpu) / n, redisCPU: (after.redisCPU - before.redisCPU) / n, allocs: (after.allocs - before.allocs) / n}, nil
+	return sample{rate: l.rate, cpu: (after.CPU - before.CPU) / n, redisCPU: (after.redisCPU - before.redisCPU) / n, allocs: (after.Allocs - before.Allocs) / n}, nil
 }

@@ -7,14 +7,16 @@ import (
 	"io"
 	"maps"
 	"net"
-	"net/http"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/figures"
 	"github.com/slidegate/slidegate/test/peer"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -27,26 +29,25 @@ const (
 	// Open streams are spread over a few connections.
 	streamConnections    = 10
 	streamsOfAConnection = 1000
-	// patience is how long a service waits for a Redis that does not answer: as long as
-	// it can be told to. Streams that end before they are measured are found out.
+	// patience is how long a service waits for a Redis that does not answer: the longest
+	// that its settings allow. A stream that ends during the measurement is an error.
 	patience = 10 * time.Second
 	// pause is how long Redis does not answer.
 	pause = time.Minute
 )
 
-// memory is what connections and streams cost a service, on each transport.
+// memory is how much memory connections and streams take, on each transport.
 type memory struct{ rows []memoryRow }
 
 type memoryRow struct {
 	transport string
 	what      string
 	n         int
-	before    reading
-	after     reading
+	before    program.State
+	after     program.State
 }
 
-// measureMemory measures the transports that were asked for, each state in a process
-// of its own.
+// measureMemory measures the chosen transports, each state in a process of its own.
 func (b *bench) measureMemory(ctx context.Context) (*memory, error) {
 	m := new(memory)
 	for _, transport := range []string{onUnary, onStandard} {
@@ -65,12 +66,12 @@ func (b *bench) measureMemory(ctx context.Context) (*memory, error) {
 		}
 	}
 	if m.rows == nil {
-		return nil, nil //nolint:nilnil // nothing was asked for
+		return nil, nil //nolint:nilnil // nothing was chosen
 	}
 	return m, nil
 }
 
-// peers connects n times to a service and lets each say what it is.
+// peers connects n times to a service and exchanges settings.
 func peers(ctx context.Context, address string, n int) ([]*peer.Peer, error) {
 	all := make([]*peer.Peer, 0, n)
 	for range n {
@@ -93,50 +94,26 @@ func peers(ctx context.Context, address string, n int) ([]*peer.Peer, error) {
 	return all, nil
 }
 
-// hangUp closes connections. What the server thinks of it is of no interest.
+// hangUp closes connections and ignores errors.
 func hangUp(all []*peer.Peer) {
 	for _, p := range all {
 		_ = p.Close()
 	}
 }
 
-// fresh starts a service on a transport, with some settings more.
-func (b *bench) fresh(transport string, settings map[string]string) (t target, stop func(), err error) {
+// fresh starts a service on a transport, with more settings. stop ends it.
+func (b *bench) fresh(transport string, settings map[string]string) (t target, stop func()) {
 	env := map[string]string{"SLIDEGATE_GRPC_TRANSPORT": transport, "SLIDEGATE_TIERS_SOURCE": "none"}
 	maps.Copy(env, settings)
-	rls, err := servers.StartRLS(servers.RLSOptions{Binary: b.rls, Rules: rulesWithoutTiers, Env: env})
-	if err != nil {
-		return t, nil, err
-	}
-	return target{name: transport, grpc: rls.GRPC(), metrics: rls.Admin() + "/metrics"}, rls.Close, nil
+	rls := edge.StartRLS(b.t, edge.RLSOptions{Binary: b.rls, Rules: rulesWithoutTiers, Env: env})
+	return target{name: transport, grpc: rls.GRPC(), admin: rls.Admin()}, rls.Close
 }
 
-// atRest reads what a service holds once it has collected its garbage.
-func (b *bench) atRest(ctx context.Context, t target) (reading, error) {
-	collect := t.metrics[:len(t.metrics)-len("/metrics")] + "/debug/pprof/heap?gc=1"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, collect, http.NoBody)
-	if err != nil {
-		return reading{}, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return reading{}, err
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return reading{}, err
-	}
-	return b.read(ctx, t)
-}
-
-// idle is connections without calls: such that never had one, and such that had one.
+// idle is connections without open calls, before their first call and after it.
 func (b *bench) idle(ctx context.Context, transport string) ([]memoryRow, error) {
-	t, stop, err := b.fresh(transport, nil)
-	if err != nil {
-		return nil, err
-	}
+	t, stop := b.fresh(transport, nil)
 	defer stop()
-	before, err := b.atRest(ctx, t)
+	before, err := program.AtRest(ctx, t.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +122,7 @@ func (b *bench) idle(ctx context.Context, transport string) ([]memoryRow, error)
 	if err != nil {
 		return nil, err
 	}
-	unused, err := b.atRest(ctx, t)
+	unused, err := program.AtRest(ctx, t.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +139,7 @@ func (b *bench) idle(ctx context.Context, transport string) ([]memoryRow, error)
 			return nil, fmt.Errorf("a call was answered %+v: %w", a, err)
 		}
 	}
-	used, err := b.atRest(ctx, t)
+	used, err := program.AtRest(ctx, t.admin)
 	return []memoryRow{
 		{transport, "idle connection, without a call so far", len(all), before, unused},
 		{transport, "idle connection, after a call", len(all), before, used},
@@ -176,14 +153,14 @@ func oneCall() (method string, message []byte, err error) {
 	return s.method, message, err
 }
 
-// streams opens many streams and has begin send what is to be sent on each.
+// streams opens many streams and calls begin for each, which sends on it.
 func (b *bench) streams(ctx context.Context, t target, what string, begin func(*peer.Peer) error) ([]memoryRow, error) {
 	all, err := peers(ctx, t.grpc, streamConnections)
 	defer hangUp(all)
 	if err != nil {
 		return nil, err
 	}
-	before, err := b.atRest(ctx, t) // the connections are not what is measured
+	before, err := program.AtRest(ctx, t.admin) // the connections are not what is measured
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +174,7 @@ func (b *bench) streams(ctx context.Context, t target, what string, begin func(*
 			return nil, err
 		}
 	}
-	after, err := b.atRest(ctx, t)
+	after, err := program.AtRest(ctx, t.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -214,10 +191,7 @@ func (b *bench) streams(ctx context.Context, t target, what string, begin func(*
 
 // halfSent is calls whose headers have come, and no message yet.
 func (b *bench) halfSent(ctx context.Context, transport string) ([]memoryRow, error) {
-	t, stop, err := b.fresh(transport, nil)
-	if err != nil {
-		return nil, err
-	}
+	t, stop := b.fresh(transport, nil)
 	defer stop()
 	method, _, err := oneCall()
 	if err != nil {
@@ -229,23 +203,17 @@ func (b *bench) halfSent(ctx context.Context, transport string) ([]memoryRow, er
 	})
 }
 
-// waiting is calls that wait for Redis, which has been told to let everybody wait.
+// waiting is calls that wait for Redis, which has paused all its clients.
 func (b *bench) waiting(ctx context.Context, transport string) ([]memoryRow, error) {
-	address, stopRedis, err := servers.RunRedis(ctx, "redis-server")
-	if err != nil {
-		return nil, err
-	}
-	defer stopRedis()
-	t, stop, err := b.fresh(transport, map[string]string{
+	server := servers.StartRedis(b.t)
+	defer server.Stop()
+	t, stop := b.fresh(transport, map[string]string{
 		"SLIDEGATE_STORE_TYPE":      "redis",
-		"SLIDEGATE_STORE_REDIS_URL": "redis://" + address,
+		"SLIDEGATE_STORE_REDIS_URL": "redis://" + server.Addr(),
 		"SLIDEGATE_STORE_TIMEOUT":   patience.String(),
 	})
-	if err != nil {
-		return nil, err
-	}
 	defer stop()
-	client := redis.NewClient(&redis.Options{Addr: address})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer func() { _ = client.Close() }() // the server ends next
 	if err := client.ClientPause(ctx, pause).Err(); err != nil {
 		return nil, err
@@ -260,18 +228,21 @@ func (b *bench) waiting(ctx context.Context, transport string) ([]memoryRow, err
 	})
 }
 
-// resident is by how many bytes the process has grown for each.
-func (r *memoryRow) resident() float64 { return (r.after.resident - r.before.resident) / float64(r.n) }
+// resident returns the growth of resident memory for each connection or stream, in
+// bytes.
+func (r *memoryRow) resident() float64 { return (r.after.Resident - r.before.Resident) / float64(r.n) }
 
-// live is the same of what is in use, on the heap and on stacks.
-func (r *memoryRow) live() float64 { return (r.after.live - r.before.live) / float64(r.n) }
+// live returns the same of memory in use, on the heap and on stacks.
+func (r *memoryRow) live() float64 {
+	return (r.after.Heap + r.after.Stacks - r.before.Heap - r.before.Stacks) / float64(r.n)
+}
 
 // write writes the result as a Markdown table.
 func (m *memory) write(w io.Writer) {
 	if m == nil {
 		return
 	}
-	fmt.Fprintln(w, "| connections | of | how many | resident kB each | heap and stacks in use, kB each |\n|---|---|---|---|---|")
+	figures.Head(w, "| connections | of | how many | resident kB each | heap and stacks in use, kB each |")
 	for _, r := range m.rows {
 		fmt.Fprintf(w, "| %s | %s | %d | %.1f | %.1f |\n", r.transport, r.what, r.n, r.resident()/1e3, r.live()/1e3)
 	}

@@ -12,14 +12,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/test/peer"
+	"github.com/slidegate/slidegate/test/program"
 )
 
-// A limit that h2load cannot reach: it sends one fixed request, so all load
-// falls on one key. The log of that key then holds what was charged within one
-// second, tens of thousands of entries, which is far more than the log of one
-// customer would.
+// The tier large has a limit that h2load cannot reach. h2load sends one fixed request,
+// so all load charges one key. The log of that key holds the charges of one second:
+// tens of thousands of entries, far more than the log of a customer.
 //
-// And one that is reached before the measurement begins and lasts through it.
+// The limit of the tier small is used up before the measurement begins.
 const rules = `
 domain: bench
 descriptors:
@@ -38,7 +40,7 @@ descriptors:
         rate_limit: {name: search-per-key, unit: second, requests_per_unit: 4000000000}
 `
 
-// The API keys, and who has them.
+// The API keys of the subjects large and small.
 const (
 	largeKey = "bench-large"
 	smallKey = "bench-small"
@@ -55,7 +57,7 @@ subjects:
   - {id: small, tier: small, keys: [{plain: ` + smallKey + `}]}
 `
 
-// rulesWithoutTiers have the limit of the large tier for everybody.
+// rulesWithoutTiers have the limit of the tier large for all keys.
 var rulesWithoutTiers = strings.Replace(rules, `
       by_tier:
         large: {unit: second, requests_per_unit: 4000000000}
@@ -63,36 +65,36 @@ var rulesWithoutTiers = strings.Replace(rules, `
       unit: second
       requests_per_unit: 4000000000`, 1)
 
-// fill is how many requests exhaust the small tier, and some.
+// fill is more requests than the tier small allows.
 const fill = 20
 
-// A scenario is one call and the answer that it must get.
+// A scenario is one call and its right answer.
 type scenario struct {
 	name        string
 	descriptors int
 	method      string
 	request     proto.Message
-	// check reports how an answer differs from what is wanted. Every message is of
-	// the type that the method has.
+	// check returns an error that says how an answer is wrong. The message has the
+	// response type of the method.
 	check func(proto.Message) error
-	// exhausted: the limit is reached before anything is measured.
+	// exhausted says that the limit is used up before the measurement.
 	exhausted bool
-	// outcome is what rls counts the decisions of a call as, decisions how many there
-	// are.
+	// outcome is the label of a call's decisions in rls's metrics, decisions their
+	// number.
 	outcome   string
 	decisions int
 }
 
-// A comparison is servers that get the same calls in the same rounds.
+// A comparison is several servers that get the same calls in the same rounds.
 type comparison struct {
-	what      string // is compared: the title of the column
-	base      string // what others are compared with: bareName, or a service
+	what      string // the title of the column
+	base      string // the server that the services are compared with: bareName, or a service
 	services  []string
-	second    string // one of the services, that the others are compared with too; empty: none
+	second    string // a service that the others are compared with too; empty: none
 	scenarios []scenario
 }
 
-// What rls runs with: a store, or a source of tiers.
+// Services, by their store or their source of tiers.
 const (
 	bareName     = "bare"
 	onMemory     = "memory"
@@ -101,8 +103,7 @@ const (
 	fromPostgres = "postgres"
 )
 
-// And on a transport that it is told. The store is the embedded one, unless it says
-// Redis.
+// Services with a transport of their own. Without "redis" the store is the embedded one.
 const (
 	onUnary         = "unary"
 	onStandard      = "standard"
@@ -116,8 +117,7 @@ const (
 // transportName is what the comparison of transports is called.
 const transportName = "transport"
 
-// transportOf returns which transport a service is told to have. Empty: it is not
-// told.
+// transportOf returns the setting of a service's transport. Empty: the default.
 func transportOf(service string) string {
 	switch service {
 	case onUnary, onUnaryRedis:
@@ -128,7 +128,7 @@ func transportOf(service string) string {
 	return ""
 }
 
-// hasRedis says whether a service has its store in Redis.
+// hasRedis reports whether a service has its store in Redis.
 func hasRedis(service string) bool {
 	return service == onRedis || service == onUnaryRedis || service == onStandardRedis || service == beforeRedis
 }
@@ -136,7 +136,7 @@ func hasRedis(service string) bool {
 // isBefore reports whether a service is the older binary.
 func isBefore(service string) bool { return service == beforeName || service == beforeRedis }
 
-// comparisons returns what is measured: also against the older binary if there is one.
+// comparisons returns all comparisons. before adds those with the older binary.
 func comparisons(before bool) []comparison {
 	const allowed, denied = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	one, three := limited("allowed", largeKey, 1, allowed), limited("allowed", largeKey, 3, allowed)
@@ -167,9 +167,9 @@ func comparisons(before bool) []comparison {
 // limited is a rate-limit request of an API key with the first n descriptors.
 func limited(name, key string, n int, want rlsv3.RateLimitResponse_Code) scenario {
 	descriptors := []*ratelimitcommonv3.RateLimitDescriptor{
-		descriptor("api_key", key),
-		descriptor("remote_address", "198.51.100.7"),
-		descriptor("route", "search", "api_key", key),
+		program.Descriptor("api_key", key),
+		program.Descriptor("remote_address", "198.51.100.7"),
+		program.Descriptor("route", "search", "api_key", key),
 	}
 	s := scenario{
 		name: name, descriptors: n,
@@ -184,17 +184,8 @@ func limited(name, key string, n int, want rlsv3.RateLimitResponse_Code) scenari
 	return s
 }
 
-// descriptor takes keys and values in turn.
-func descriptor(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
-	d := new(ratelimitcommonv3.RateLimitDescriptor)
-	for i := 0; i < len(pairs); i += 2 {
-		d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
-	}
-	return d
-}
-
-// checkLimits reports how an answer to a rate-limit request differs from what is
-// wanted.
+// checkLimits returns an error that says how an answer to a rate-limit request is
+// wrong.
 func checkLimits(a *rlsv3.RateLimitResponse, descriptors int, want rlsv3.RateLimitResponse_Code) error {
 	switch {
 	case a.GetOverallCode() != want:
@@ -211,13 +202,12 @@ func checkLimits(a *rlsv3.RateLimitResponse, descriptors int, want rlsv3.RateLim
 	return nil
 }
 
-// sample asks n times and returns the last answer. Every answer must be what the
-// scenario wants.
+// sample calls n times and returns the last answer. A wrong answer is an error.
 func (s scenario) sample(ctx context.Context, address string, n int) (proto.Message, error) {
 	return s.ask(ctx, address, n, s.check)
 }
 
-// exhaust spends what is to be denied. The answers are of no interest.
+// exhaust uses up the limit of a scenario of denials.
 func (s scenario) exhaust(ctx context.Context, address string) error {
 	if !s.exhausted {
 		return nil
@@ -246,7 +236,7 @@ func (s scenario) ask(ctx context.Context, address string, n int, check func(pro
 	return last, nil
 }
 
-// call asks once.
+// call makes one call.
 func (s scenario) call(ctx context.Context, conn *grpc.ClientConn) (proto.Message, error) {
 	answer := newAnswer(s.method)
 	return answer, conn.Invoke(ctx, s.method, s.request, answer)
@@ -262,11 +252,5 @@ func (s scenario) frame() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(messagePrefix(len(message)), message...), nil
-}
-
-// messagePrefix is what stands before a gRPC message of n bytes that is not
-// compressed.
-func messagePrefix(n int) []byte {
-	return []byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+	return peer.Frame(message), nil
 }

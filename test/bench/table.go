@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/slidegate/slidegate/test/figures"
 )
@@ -24,7 +23,7 @@ func (m *measured) write(w io.Writer) {
 	if withRedis {
 		header += " Redis CPU µs |"
 	}
-	fmt.Fprintf(w, "%s\n%s|\n", header, strings.Repeat("|---", strings.Count(header, "|")-1))
+	figures.Head(w, header)
 	for _, r := range m.rows {
 		fmt.Fprintf(w, "| %s | %s | %d | %.0f | %.0f | %s | %.1f | %.1f | %.2f |",
 			r.service, r.scenario.name, r.scenario.descriptors,
@@ -58,8 +57,7 @@ func ratios(ours, base []sample, figure func(sample) float64) []float64 {
 	return figures.Ratios(figures.Column(ours, figure), figures.Column(base, figure))
 }
 
-// ratio is the median of the ratios, with the smallest and the largest.
+// ratio writes the median of the ratios, with the smallest and the largest.
 func ratio(ours, base []sample, figure func(sample) float64) string {
-	all := ratios(ours, base, figure)
-	return fmt.Sprintf("**%.2f** (%.2f–%.2f)", figures.Median(all), slices.Min(all), slices.Max(all))
+	return figures.Spread(ratios(ours, base, figure), 2)
 }

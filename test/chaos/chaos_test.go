@@ -14,10 +14,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
 // short is a run that shows that the program works. What its latencies are does
 // not matter; that nothing is missing, late or double does, as ever.
@@ -155,8 +157,8 @@ func TestJudge(t *testing.T) {
 			answers: [][]answer{{{sent: at(0), received: at(1), degraded: true}, {sent: at(20), received: at(21)}}},
 			history: history{fault: span{at(0), at(10)}},
 			last:    at(1),
-			before:  process{goroutines: 10, heap: 1e6},
-			after:   process{goroutines: 12, heap: 2e6},
+			before:  program.State{Goroutines: 10, Heap: 1e6},
+			after:   program.State{Goroutines: 12, Heap: 2e6},
 		}
 	}
 	for _, tt := range []struct {
@@ -175,8 +177,8 @@ func TestJudge(t *testing.T) {
 		{"beyond", func(r *result) { r.ledger.ghosts.beyond = 1 }, "was not asked"},
 		{"strays", func(r *result) { r.ledger.ghosts.strays = 9 }, ""},
 		{"lost", func(r *result) { r.ledger.lost = 9 }, ""},
-		{"goroutines", func(r *result) { r.after.goroutines = 30 }, "30 goroutines"},
-		{"memory", func(r *result) { r.after.heap = 1e8 }, "100.0 MB of heap"},
+		{"goroutines", func(r *result) { r.after.Goroutines = 30 }, "30 goroutines"},
+		{"memory", func(r *result) { r.after.Heap = 1e8 }, "100.0 MB of heap"},
 	} {
 		r := good()
 		tt.change(r)
@@ -305,19 +307,6 @@ func TestUnasked(t *testing.T) {
 	}
 	if _, err := unasked([]map[string]any{{"msg": stopsAsking, "ts": "yesterday"}}, at(0)); err == nil {
 		t.Error("a line without a time: got no error")
-	}
-}
-
-func TestParseProcess(t *testing.T) {
-	const good = "# HELP go_goroutines n\ngo_goroutines 12\ngo_memstats_heap_alloc_bytes 3.5e+06\nprocess_resident_memory_bytes 3e+07\n"
-	got, err := parseProcess(good)
-	if want := (process{goroutines: 12, heap: 3.5e6, resident: 3e7}); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	for _, bad := range []string{"", strings.Replace(good, "go_goroutines 12\n", "", 1), strings.Replace(good, " 12", " x", 1)} {
-		if _, err := parseProcess(bad); err == nil {
-			t.Errorf("%q: got no error", bad)
-		}
 	}
 }
 

@@ -10,14 +10,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// sharded is a stage on a Cluster of six nodes.
-func sharded(do func(c *servers.Cluster, f *fault)) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+// sharded is a testbed on a Cluster of six nodes.
+func sharded(do func(c *servers.Cluster, f *fault)) func(t process.TB) *testbed {
+	return func(t process.TB) *testbed {
 		c := servers.StartCluster(t)
-		return &stage{
+		return &testbed{
 			url:     clusterURL(c),
 			masters: func() []string { return mastersOf(c) },
 			fault:   func(f *fault) { do(c, f) },
@@ -35,8 +37,8 @@ func mastersOf(c *servers.Cluster) []string {
 	return addresses
 }
 
-// replaced is a stage on a Cluster in which a replica becomes master by command.
-func replaced(mode string, loses bool) func(t servers.TB) *stage {
+// replaced is a testbed on a Cluster in which a replica becomes master by command.
+func replaced(mode string, loses bool) func(t process.TB) *testbed {
 	return sharded(func(c *servers.Cluster, f *fault) {
 		old := c.Masters()[0]
 		replica := c.ReplicaOf(old)
@@ -58,10 +60,10 @@ func replaced(mode string, loses bool) func(t servers.TB) *stage {
 
 func clusterScenarios() []scenario {
 	return []scenario{
-		{name: "CLUSTER FAILOVER", partial: true, stage: replaced(servers.FailoverAgreed, false)},
-		{name: "CLUSTER FAILOVER FORCE", partial: true, stage: replaced(servers.FailoverForce, true)},
-		{name: "CLUSTER FAILOVER TAKEOVER", partial: true, stage: replaced(servers.FailoverTakeover, true)},
-		{name: "Cluster: one master killed", degrades: true, partial: true, stage: sharded(func(c *servers.Cluster, f *fault) {
+		{name: "CLUSTER FAILOVER", partial: true, start: replaced(servers.FailoverAgreed, false)},
+		{name: "CLUSTER FAILOVER FORCE", partial: true, start: replaced(servers.FailoverForce, true)},
+		{name: "CLUSTER FAILOVER TAKEOVER", partial: true, start: replaced(servers.FailoverTakeover, true)},
+		{name: "Cluster: one master killed", degrades: true, partial: true, start: sharded(func(c *servers.Cluster, f *fault) {
 			old := c.Masters()[0]
 			replica := c.ReplicaOf(old)
 			f.begin(old.Stop)
@@ -69,18 +71,18 @@ func clusterScenarios() []scenario {
 			f.during(becomes(f.ctx, "master", replica))
 			f.over()
 		})},
-		{name: "Cluster: one master frozen", degrades: true, partial: true, stage: sharded(func(c *servers.Cluster, f *fault) {
+		{name: "Cluster: one master frozen", degrades: true, partial: true, start: sharded(func(c *servers.Cluster, f *fault) {
 			old := c.Masters()[0]
 			replica := c.ReplicaOf(old)
 			f.begin(old.Pause)
 			f.loses()
 			f.during(becomes(f.ctx, "master", replica))
 			f.over()
-			pause(f.ctx, f.lasts)
+			program.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 		})},
-		{name: "slots migrate", partial: true, stage: func(t servers.TB) *stage {
+		{name: "slots migrate", partial: true, start: func(t process.TB) *testbed {
 			return sharded(func(c *servers.Cluster, f *fault) {
 				f.begin(func() {})
 				m, err := migrate(f.ctx, c, 3*f.lasts)
@@ -122,7 +124,7 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 			slot := c.Slot(key)
 			c.BeginMigration(slot, from, to)
 			for {
-				pause(ctx, halfMoved)
+				program.Pause(ctx, halfMoved)
 				moved, err := moveKey(slot, from, to)
 				if err != nil {
 					return m, err

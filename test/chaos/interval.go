@@ -11,12 +11,14 @@ import (
 	"sync"
 	"time"
 
-	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc/codes"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/test/figures"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -89,9 +91,7 @@ func kindsOfRequests(callers int) (questions []*rlsv3.RateLimitRequest, logs []*
 			// Not always the same pairs, so that one of them denies and the other not.
 			other := fmt.Sprintf("hot-%d", i/(services*hotKeys)%hotKeys)
 			q := question("left", value)
-			q.Descriptors = append(q.Descriptors, &ratelimitcommonv3.RateLimitDescriptor{
-				Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "right", Value: other}},
-			})
+			q.Descriptors = append(q.Descriptors, program.Descriptor("right", other))
 			questions = append(questions, q)
 			log("left", value, short, i)
 			log("right", other, short, i)
@@ -114,7 +114,7 @@ type resharded struct {
 // any window ever holds more than its limit.
 func runResharded(ctx context.Context, o *options) (*resharded, error) {
 	r := new(resharded)
-	err := servers.Run(ctx, func(t servers.TB) {
+	err := process.Run(ctx, func(t process.TB) {
 		if err := r.run(t, o); err != nil {
 			t.Fatalf("%w", err)
 		}
@@ -122,7 +122,7 @@ func runResharded(ctx context.Context, o *options) (*resharded, error) {
 	return r, err
 }
 
-func (r *resharded) run(t servers.TB, o *options) error {
+func (r *resharded) run(t process.TB, o *options) error {
 	ctx := t.Context()
 	c := servers.StartCluster(t)
 	var addresses []string
@@ -137,7 +137,7 @@ func (r *resharded) run(t servers.TB, o *options) error {
 	}
 	t.Cleanup(l.close)
 	l.start(ctx)
-	pause(ctx, o.warmUp)
+	program.Pause(ctx, o.warmUp)
 
 	reader := newReader(c.Addrs())
 	defer reader.Close()
@@ -152,7 +152,7 @@ func (r *resharded) run(t servers.TB, o *options) error {
 	if r.migrated, err = migrate(ctx, c, 3*o.lasts); err != nil {
 		return err
 	}
-	pause(ctx, o.warmUp)
+	program.Pause(ctx, o.warmUp)
 	l.end()
 	stop()
 	looks.Wait()
@@ -269,7 +269,7 @@ func findKeys(ctx context.Context, masters []string, logs []*hotLog) error {
 				found++
 			}
 		}
-		pause(ctx, lookEvery)
+		program.Pause(ctx, lookEvery)
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func look(ctx context.Context, reader *redis.ClusterClient, logs []*hotLog) erro
 				l.exceeded++
 			}
 		}
-		pause(ctx, lookEvery)
+		program.Pause(ctx, lookEvery)
 	}
 	return nil
 }
@@ -313,8 +313,7 @@ func look(ctx context.Context, reader *redis.ClusterClient, logs []*hotLog) erro
 func (r *resharded) write(w io.Writer) {
 	fmt.Fprintf(w, "%d services, %d slots migrated, %d answers, %d degraded:\n\n",
 		services, r.slots, r.answers, r.degraded)
-	fmt.Fprintln(w, "| rule | limit | logs | allowed | readings of the logs | most in a window, by a log | by the answers, for certain |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
+	figures.Head(w, "| rule | limit | logs | allowed | readings of the logs | most in a window, by a log | by the answers, for certain |")
 	type kind struct {
 		rule  string
 		limit window.Limit

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/test/program"
 )
 
 const (
@@ -54,13 +56,11 @@ type caller struct {
 	answers  []answer // only for its own goroutine while it calls
 }
 
-// question is a request with one descriptor of one entry.
+// question returns a request with one descriptor of one entry.
 func question(key, value string) *rlsv3.RateLimitRequest {
 	return &rlsv3.RateLimitRequest{
-		Domain: domain,
-		Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
-			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: key, Value: value}},
-		}},
+		Domain:      domain,
+		Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{program.Descriptor(key, value)},
 	}
 }
 
@@ -150,7 +150,7 @@ func (l *load) end() {
 // during runs the load for some time.
 func (l *load) during(ctx context.Context, d time.Duration) {
 	l.start(ctx)
-	pause(ctx, d)
+	program.Pause(ctx, d)
 	l.end()
 }
 
@@ -169,16 +169,6 @@ func (l *load) answers() [][]answer {
 		all[i] = c.answers
 	}
 	return all
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // callerName is the value of the descriptor of a caller, and so a part of the name

@@ -3,37 +3,22 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/slidegate/slidegate/test/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("chaos", run) }
 
-// controlCallers ask beside the others for what needs no store.
+// controlCallers is how many callers send requests that need no store.
 const controlCallers = 20
 
-// options are the flags, and what tests make smaller.
+// options are the flags, and times that tests shorten.
 type options struct {
 	rls      string
 	callers  int
@@ -42,7 +27,7 @@ type options struct {
 	attempts int
 	only     *regexp.Regexp
 
-	explain io.Writer // where single calls are told of that were charged wrongly; nil: nowhere
+	explain io.Writer // for single calls that were charged wrongly; nil: they are not written
 
 	warmUp, lasts, recovery time.Duration
 }
@@ -52,20 +37,20 @@ func (o *options) interval() time.Duration {
 	return time.Second * time.Duration(o.callers) / time.Duration(o.rate)
 }
 
-// defaults are the options without flags.
+// defaults returns the options without flags.
 func defaults() options {
 	return options{warmUp: 2 * time.Second, lasts: 3 * time.Second, recovery: 3 * time.Second}
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
-	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags := program.NewFlags("chaos")
 	o := defaults()
-	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
+	flags.RLS(&o.rls)
 	flags.IntVar(&o.callers, "callers", 100, "how many ask at once")
 	flags.IntVar(&o.rate, "rate", 3000, "calls a `second` of all callers together")
 	flags.IntVar(&o.attempts, "attempts", 3, "how often a fault is made at most, until the machine is quiet")
 	rules := flags.String("rules", strings.Join(choices, ","), "the rules that callers ask in turn, by their on_store_error")
-	only := flags.String("only", "", "run only faults whose name matches this `regexp`, such as SIGSTOP")
+	flags.Only(&o.only, "run only faults whose name matches this `regexp`, such as SIGSTOP")
 	explain := flags.Bool("explain", false, "tell of single calls whose answer and charge differ")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -74,10 +59,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		o.explain = progress
 	}
 	o.rules = strings.Split(*rules, ",")
-	var err error
 	switch {
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.attempts < 1:
 		return errors.New("-attempts must be at least 1")
 	case o.callers < 1 || o.callers > 9999 || o.rate < 1:
@@ -88,15 +70,6 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 			return fmt.Errorf("-rules: unknown choice %q, want some of %s", r, strings.Join(choices, ", "))
 		}
 	}
-	if o.only, err = regexp.Compile(*only); err != nil {
-		return fmt.Errorf("-only: %w", err)
-	}
-	if o.rls, err = filepath.Abs(o.rls); err != nil {
-		return err
-	}
-	if _, err := exec.LookPath(o.rls); err != nil {
-		return fmt.Errorf("-rls: %w: build it with make build", err)
-	}
 	m, err := measure(ctx, &o, progress)
 	if err != nil {
 		return err
@@ -105,8 +78,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if len(m.results) > 0 {
 		redis = ", Redis " + m.results[0].redis
 	}
-	fmt.Fprintf(out, "%s/%s, %d CPUs shared by Redis, service and load, %s%s; %d callers, %d calls a second\n\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), redis, o.callers, o.rate)
+	fmt.Fprintf(out, "%s%s; %d callers, %d calls a second\n\n", program.Machine("Redis, service and load"), redis, o.callers, o.rate)
 	m.write(out)
 	if n := len(m.failures()); n > 0 {
 		return fmt.Errorf("%d requirements are not met", n)
@@ -119,7 +91,7 @@ func scenarios() []scenario {
 	return slices.Concat(singleScenarios(), sentinelScenarios(), clusterScenarios())
 }
 
-// measured is everything that the program has found out.
+// measured is the results of all scenarios.
 type measured struct {
 	results   []*result
 	resharded *resharded // nil: not chosen
@@ -150,7 +122,7 @@ func measure(ctx context.Context, o *options, progress io.Writer) (m measured, e
 	return m, nil
 }
 
-// failures are the requirements that are not met, whatever the machine.
+// failures returns the requirements that are not met.
 func (m measured) failures() []string {
 	var all []string
 	for _, r := range m.results {

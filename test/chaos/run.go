@@ -13,7 +13,8 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 )
 
 // A scenario is one fault.
@@ -24,12 +25,12 @@ type scenario struct {
 	degrades bool
 	// partial says that there are other servers, which decide for their own logs.
 	partial bool
-	// stage starts the servers that the service shall use.
-	stage func(t servers.TB) *stage
+	// start starts the servers of the service.
+	start func(t process.TB) *testbed
 }
 
-// A stage is the servers of a scenario, and the fault.
-type stage struct {
+// A testbed is the servers of a scenario, and the fault.
+type testbed struct {
 	url string
 	// masters returns the addresses of the servers whose logs are the true ones.
 	masters func() []string
@@ -83,7 +84,7 @@ func (f *fault) during(s span) {
 }
 
 // last waits while the fault lasts.
-func (f *fault) last() { pause(f.ctx, f.lasts) }
+func (f *fault) last() { program.Pause(f.ctx, f.lasts) }
 
 // over says that the fault has been removed.
 func (f *fault) over() {
@@ -115,8 +116,8 @@ type result struct {
 	end      time.Time
 	ledger   ledger
 	inFlight int
-	before   process
-	after    process
+	before   program.State
+	after    program.State
 	notes    []string
 	failures []string
 }
@@ -154,7 +155,7 @@ func (r *result) machine() time.Duration { return quantilesOf(r.control, r.met()
 // attempt runs one fault from beginning to end.
 func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 	r := &result{scenario: s.name, rules: o.rules}
-	err := servers.Run(ctx, func(t servers.TB) {
+	err := process.Run(ctx, func(t process.TB) {
 		if err := r.run(t, o, s); err != nil {
 			t.Fatalf("%w", err)
 		}
@@ -162,10 +163,10 @@ func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 	return r, err
 }
 
-func (r *result) run(t servers.TB, o *options, s scenario) error {
+func (r *result) run(t process.TB, o *options, s scenario) error {
 	ctx := t.Context()
-	stage := s.stage(t)
-	service := startService(t, o.rls, rulesFile(o.rules), stage.url)
+	bed := s.start(t)
+	service := startService(t, o.rls, rulesFile(o.rules), bed.url)
 
 	var questions []*rlsv3.RateLimitRequest
 	for i := range o.callers {
@@ -186,21 +187,21 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 	warm := time.Now()
 	l.during(ctx, o.warmUp)
 	free.during(ctx, o.warmUp/4)
-	if r.before, err = inspect(ctx, service); err != nil {
+	if r.before, err = program.AtRest(ctx, service.Admin()); err != nil {
 		return err
 	}
 
 	f := &fault{ctx: ctx, lasts: o.lasts}
-	if stage.absent {
+	if bed.absent {
 		// The fault has been there from the beginning.
 		f.begun = warm
 		f.moments = append(f.moments, span{warm, warm})
 	}
 	l.start(ctx)
 	free.start(ctx)
-	pause(ctx, o.warmUp)
-	stage.fault(f)
-	pause(ctx, o.recovery)
+	program.Pause(ctx, o.warmUp)
+	bed.fault(f)
+	program.Pause(ctx, o.recovery)
 	r.end = time.Now()
 	l.end()
 	free.end()
@@ -225,7 +226,7 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 			r.unasked = spans
 		}
 	}
-	masters := stage.masters()
+	masters := bed.masters()
 	charges, err := readCharges(ctx, masters)
 	if err != nil {
 		return err
@@ -243,7 +244,7 @@ func (r *result) run(t servers.TB, o *options, s scenario) error {
 			}
 		}
 	}
-	if r.after, err = settle(ctx, service, r.before); err != nil {
+	if r.after, err = program.Settle(ctx, service.Admin(), settling, func(s program.State) bool { return grown(s, r.before) == nil }); err != nil {
 		return err
 	}
 	r.judge(s)
@@ -300,7 +301,7 @@ func (r *result) judge(s scenario) {
 	if n := r.ledger.ghosts.beyond; n > 0 {
 		r.fail("%d calls were charged while the server was not asked", n)
 	}
-	if err := r.after.grown(r.before); err != nil {
+	if err := grown(r.after, r.before); err != nil {
 		r.fail("the service does not return to where it was: %v", err)
 	}
 }

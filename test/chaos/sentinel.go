@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -43,16 +45,16 @@ func becomes(ctx context.Context, role string, those ...*servers.RedisServer) sp
 			}
 		}
 		at.from = asked
-		pause(ctx, pollEvery)
+		program.Pause(ctx, pollEvery)
 	}
 	return at
 }
 
-// watched is a stage on a Sentinel set.
-func watched(do func(set *servers.SentinelSet, f *fault)) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+// watched is a testbed on a Sentinel set.
+func watched(do func(set *servers.SentinelSet, f *fault)) func(t process.TB) *testbed {
+	return func(t process.TB) *testbed {
 		set := servers.StartSentinel(t, servers.SentinelOptions{})
-		return &stage{
+		return &testbed{
 			url:     "redis-sentinel://" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName(),
 			masters: func() []string { return []string{set.Master().Addr()} },
 			fault:   func(f *fault) { do(set, f) },
@@ -87,7 +89,7 @@ func names(ctx context.Context, set *servers.SentinelSet, notAddr string) time.T
 				return time.Now()
 			}
 		}
-		pause(ctx, pollEvery)
+		program.Pause(ctx, pollEvery)
 	}
 	return time.Now()
 }
@@ -98,23 +100,23 @@ func names(ctx context.Context, set *servers.SentinelSet, notAddr string) time.T
 // master.
 func sentinelScenarios() []scenario {
 	return []scenario{
-		{name: "Sentinel: master killed", degrades: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
+		{name: "Sentinel: master killed", degrades: true, start: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(old.Stop)
 			f.loses()
 			promoted(set, f, old, others)
 		})},
-		{name: "Sentinel: master frozen", degrades: true, stage: watched(func(set *servers.SentinelSet, f *fault) {
+		{name: "Sentinel: master frozen", degrades: true, start: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(old.Pause)
 			f.loses()
 			promoted(set, f, old, others)
-			pause(f.ctx, f.lasts)
+			program.Pause(f.ctx, f.lasts)
 			f.moment(old.Resume)
 			f.during(becomes(f.ctx, "slave", old))
 			f.loses()
 		})},
-		{name: "SENTINEL FAILOVER", stage: watched(func(set *servers.SentinelSet, f *fault) {
+		{name: "SENTINEL FAILOVER", start: watched(func(set *servers.SentinelSet, f *fault) {
 			old, others := set.Master(), set.Replicas()
 			f.begin(set.Failover)
 			promoted(set, f, old, others)

@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -18,24 +20,24 @@ const (
 
 func redisURL(address string) string { return "redis://" + address }
 
-// direct is a stage on a single Redis.
-func direct(t servers.TB, args []string, do func(s *servers.RedisServer, f *fault)) *stage {
+// direct is a testbed on a single Redis.
+func direct(t process.TB, args []string, do func(s *servers.RedisServer, f *fault)) *testbed {
 	t.Helper()
 	s := servers.StartRedis(t, args...)
-	return &stage{
+	return &testbed{
 		url:     redisURL(s.Addr()),
 		masters: func() []string { return []string{s.Addr()} },
 		fault:   func(f *fault) { do(s, f) },
 	}
 }
 
-// proxied is a stage on a single Redis behind a proxy: on makes a fault of it, and
+// proxied is a testbed on a single Redis behind a proxy: on makes a fault of it, and
 // off removes it.
-func proxied(on, off func(p *servers.Proxy)) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+func proxied(on, off func(p *servers.Proxy)) func(t process.TB) *testbed {
+	return func(t process.TB) *testbed {
 		s := servers.StartRedis(t)
 		p := servers.StartProxy(t, s.Addr())
-		return &stage{
+		return &testbed{
 			url:     redisURL(p.Addr()),
 			masters: func() []string { return []string{s.Addr()} },
 			fault: func(f *fault) {
@@ -48,21 +50,21 @@ func proxied(on, off func(p *servers.Proxy)) func(t servers.TB) *stage {
 	}
 }
 
-func latency(d time.Duration) func(t servers.TB) *stage {
+func latency(d time.Duration) func(t process.TB) *testbed {
 	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) })
 }
 
 // admin sends a command to a server for a scenario; if that fails, so does it.
-func admin(t servers.TB, client *redis.Client, args ...any) {
+func admin(t process.TB, client *redis.Client, args ...any) {
 	t.Helper()
 	if err := client.Do(t.Context(), args...).Err(); err != nil && t.Context().Err() == nil {
 		t.Fatalf("%v: %w", args[0], err)
 	}
 }
 
-// commands is a stage on a single Redis that some commands break and others mend.
-func commands(broken, mended [][]any) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+// commands is a testbed on a single Redis that some commands break and others mend.
+func commands(broken, mended [][]any) func(t process.TB) *testbed {
+	return func(t process.TB) *testbed {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 			client := plainClient(s.Addr())
 			defer client.Close()
@@ -80,14 +82,14 @@ func commands(broken, mended [][]any) func(t servers.TB) *stage {
 	}
 }
 
-// repeated is a stage on a single Redis that gets a command over and over.
-func repeated(every time.Duration, command ...any) func(t servers.TB) *stage {
-	return func(t servers.TB) *stage {
+// repeated is a testbed on a single Redis that gets a command over and over.
+func repeated(every time.Duration, command ...any) func(t process.TB) *testbed {
+	return func(t process.TB) *testbed {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 			client := plainClient(s.Addr())
 			defer client.Close()
 			f.begin(func() { admin(t, client, command...) })
-			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; pause(f.ctx, every) {
+			for end := time.Now().Add(f.lasts); time.Now().Before(end) && f.ctx.Err() == nil; program.Pause(f.ctx, every) {
 				f.moment(func() { admin(t, client, command...) })
 			}
 			f.over()
@@ -97,22 +99,22 @@ func repeated(every time.Duration, command ...any) func(t servers.TB) *stage {
 
 func singleScenarios() []scenario {
 	return []scenario{
-		{name: "none", stage: func(t servers.TB) *stage {
+		{name: "none", start: func(t process.TB) *testbed {
 			return direct(t, nil, func(_ *servers.RedisServer, f *fault) {
 				f.begin(func() {})
 				f.last()
 				f.over()
 			})
 		}},
-		{name: "SIGSTOP for 5 s", degrades: true, stage: func(t servers.TB) *stage {
+		{name: "SIGSTOP for 5 s", degrades: true, start: func(t process.TB) *testbed {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Pause)
-				pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
+				program.Pause(f.ctx, max(f.lasts, min(frozen, 10*f.lasts)))
 				s.Resume()
 				f.over()
 			})
 		}},
-		{name: "SIGKILL, restart empty", degrades: true, stage: func(t servers.TB) *stage {
+		{name: "SIGKILL, restart empty", degrades: true, start: func(t process.TB) *testbed {
 			return direct(t, nil, func(s *servers.RedisServer, f *fault) {
 				f.begin(s.Stop)
 				f.loses()
@@ -121,10 +123,10 @@ func singleScenarios() []scenario {
 				f.over()
 			})
 		}},
-		{name: "no Redis at the start", degrades: true, stage: func(t servers.TB) *stage {
+		{name: "no Redis at the start", degrades: true, start: func(t process.TB) *testbed {
 			s := servers.StartRedis(t)
 			s.Stop() // its port stays its own
-			return &stage{
+			return &testbed{
 				url:     redisURL(s.Addr()),
 				masters: func() []string { return []string{s.Addr()} },
 				absent:  true,
@@ -135,31 +137,31 @@ func singleScenarios() []scenario {
 				},
 			}
 		}},
-		{name: "loading a dump", degrades: true, stage: loading},
-		{name: "replies 5 ms late", stage: latency(5 * time.Millisecond)},
-		{name: "replies 50 ms late", degrades: true, stage: latency(50 * time.Millisecond)},
-		{name: "replies 500 ms late", degrades: true, stage: latency(500 * time.Millisecond)},
-		{name: "half-open connections", degrades: true, stage: proxied(
+		{name: "loading a dump", degrades: true, start: loading},
+		{name: "replies 5 ms late", start: latency(5 * time.Millisecond)},
+		{name: "replies 50 ms late", degrades: true, start: latency(50 * time.Millisecond)},
+		{name: "replies 500 ms late", degrades: true, start: latency(500 * time.Millisecond)},
+		{name: "half-open connections", degrades: true, start: proxied(
 			func(p *servers.Proxy) { p.Blackhole(true) }, func(p *servers.Proxy) { p.Blackhole(false) },
 		)},
-		{name: "replies dropped", degrades: true, stage: proxied(
+		{name: "replies dropped", degrades: true, start: proxied(
 			func(p *servers.Proxy) { p.DropReplies(true) }, func(p *servers.Proxy) { p.DropReplies(false) },
 		)},
-		{name: "closed in mid-reply", degrades: true, stage: proxied(
+		{name: "closed in mid-reply", degrades: true, start: proxied(
 			func(p *servers.Proxy) { p.CutAfter(cutBytes) }, func(p *servers.Proxy) { p.CutAfter(-1) },
 		)},
-		{name: "SCRIPT FLUSH, every 5 ms", stage: repeated(flushEvery, "SCRIPT", "FLUSH")},
-		{name: "CLIENT KILL, every 20 ms", stage: repeated(killEvery, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
-		{name: "READONLY", degrades: true, stage: commands(
+		{name: "SCRIPT FLUSH, every 5 ms", start: repeated(flushEvery, "SCRIPT", "FLUSH")},
+		{name: "CLIENT KILL, every 20 ms", start: repeated(killEvery, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
+		{name: "READONLY", degrades: true, start: commands(
 			// Of a master that is not there, so that the data stays.
 			[][]any{{"REPLICAOF", "127.0.0.1", "1"}},
 			[][]any{{"REPLICAOF", "NO", "ONE"}},
 		)},
-		{name: "MASTERDOWN", degrades: true, stage: commands(
+		{name: "MASTERDOWN", degrades: true, start: commands(
 			[][]any{{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", "1"}},
 			[][]any{{"REPLICAOF", "NO", "ONE"}},
 		)},
-		{name: "maxmemory, noeviction", degrades: true, stage: commands(
+		{name: "maxmemory, noeviction", degrades: true, start: commands(
 			[][]any{{"CONFIG", "SET", "maxmemory", "1"}},
 			[][]any{{"CONFIG", "SET", "maxmemory", "0"}},
 		)},
@@ -174,8 +176,8 @@ const (
 	loadDelay  = "10000" // microseconds
 )
 
-// loading is a stage on a Redis that is killed and loads what it had saved.
-func loading(t servers.TB) *stage {
+// loading is a testbed on a Redis that is killed and loads what it had saved.
+func loading(t process.TB) *testbed {
 	return direct(t, []string{"--rdbcompression", "no", "--key-load-delay", loadDelay}, func(s *servers.RedisServer, f *fault) {
 		client := plainClient(s.Addr())
 		defer client.Close()

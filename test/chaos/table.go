@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/slidegate/slidegate/test/figures"
 )
 
 const (
@@ -51,8 +53,7 @@ func met(ok bool) string {
 // writeTables writes the results as Markdown: how long answers took, what was
 // charged, and what each rule answered.
 func writeTables(w io.Writer, results []*result) {
-	fmt.Fprintln(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | gRPC errors | degraded | not asked after ms | exact again after ms | ≤ 1000 |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	figures.Head(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | gRPC errors | degraded | not asked after ms | exact again after ms | ≤ 1000 |")
 	for _, r := range results {
 		q := quantilesOf(r.answers, r.met(), nil)
 		c := quantilesOf(r.control, r.met(), nil)
@@ -72,22 +73,20 @@ func writeTables(w io.Writer, results []*result) {
 	}
 
 	fmt.Fprintln(w)
-	fmt.Fprintln(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | settled | late | double | goroutines | heap MB | resident MB |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	figures.Head(w, "| fault | told to be charged | charged | lost | missing | in flight | ghosts in flight | before it was noticed | beyond | strays | settled | late | double | goroutines | heap MB | resident MB |")
 	for _, r := range results {
 		l := r.ledger
 		lost := "–"
 		if !r.lostBefore.IsZero() {
 			lost = fmt.Sprint(l.lost)
 		}
-		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d → %d | %.1f → %.1f | %.0f → %.0f |\n",
+		fmt.Fprintf(w, "| %s | %d | %d | %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %.0f → %.0f | %.1f → %.1f | %.0f → %.0f |\n",
 			r.scenario, l.exact, l.charges, lost, l.missing, r.inFlight, l.ghosts.atFault, l.ghosts.unnoticed, l.ghosts.beyond, l.ghosts.strays, l.settled, l.late, l.double,
-			r.before.goroutines, r.after.goroutines, r.before.heap/1e6, r.after.heap/1e6, r.before.resident/1e6, r.after.resident/1e6)
+			r.before.Goroutines, r.after.Goroutines, r.before.Heap/1e6, r.after.Heap/1e6, r.before.Resident/1e6, r.after.Resident/1e6)
 	}
 
 	fmt.Fprintln(w)
-	fmt.Fprintln(w, "| fault | rule | exact | degraded, allowed | degraded, denied | p99.9 ms | slowest ms |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|")
+	figures.Head(w, "| fault | rule | exact | degraded, allowed | degraded, denied | p99.9 ms | slowest ms |")
 	for _, r := range results {
 		for i, rule := range r.rules {
 			own := func(a *answer) bool { return a.caller%len(r.rules) == i }

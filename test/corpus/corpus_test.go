@@ -31,6 +31,7 @@ import (
 	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -94,7 +95,7 @@ func TestCorpus(t *testing.T) {
 // replay puts what happens into g.
 func replay(t *testing.T, g *golden) {
 	t.Helper()
-	s := &stage{t: t, golden: g}
+	s := &runningService{t: t, golden: g}
 	generation, settings, warnings := s.load("")
 	if warnings != "" {
 		g.set("warnings", warnings)
@@ -136,8 +137,8 @@ func replay(t *testing.T, g *golden) {
 	}
 }
 
-// stage is a running service and what a transcript does with it.
-type stage struct {
+// runningService is a running service and what a transcript does with it.
+type runningService struct {
 	t      *testing.T
 	golden *golden
 
@@ -150,7 +151,7 @@ type stage struct {
 }
 
 // load reads a generation. Its warnings are lines.
-func (s *stage) load(name string) (*config.Generation, config.Settings, string) {
+func (s *runningService) load(name string) (*config.Generation, settings.Settings, string) {
 	t := s.t
 	t.Helper()
 	dir := t.TempDir()
@@ -173,15 +174,15 @@ func (s *stage) load(name string) (*config.Generation, config.Settings, string) 
 			t.Fatal(err)
 		}
 	}
-	settings, err := config.LoadSettings(settingsPath, nil)
+	loaded, err := settings.Load(settingsPath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings.Rules.Path, settings.Tiers.Path = rules, tiersPath
+	loaded.Rules.Path, loaded.Tiers.Path = rules, tiersPath
 	if tiersPath == "" {
-		settings.Tiers.Source = config.TiersNone
+		loaded.Tiers.Source = settings.TiersNone
 	}
-	generation, err := config.Load(settings)
+	generation, err := config.Load(loaded)
 	if err != nil {
 		t.Fatalf("it does not load:\n%v", strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
@@ -189,11 +190,11 @@ func (s *stage) load(name string) (*config.Generation, config.Settings, string) 
 	for _, w := range generation.Warnings {
 		b.WriteString(strings.ReplaceAll(strings.ReplaceAll(w.String(), rules+"/", ""), dir+"/", "") + "\n")
 	}
-	return generation, settings, b.String()
+	return generation, loaded, b.String()
 }
 
 // start serves a generation until the test ends.
-func (s *stage) start(g *config.Generation, settings config.Settings) {
+func (s *runningService) start(g *config.Generation, settings settings.Settings) {
 	t := s.t
 	t.Helper()
 	clock := memstore.Options{
@@ -247,7 +248,7 @@ func (s *stage) start(g *config.Generation, settings config.Settings) {
 }
 
 // request sends what a line says, checks the answer and renders it.
-func (s *stage) request(line string) string {
+func (s *runningService) request(line string) string {
 	s.t.Helper()
 	a, err := readAsk(line)
 	if err != nil {
@@ -276,7 +277,7 @@ func (s *stage) request(line string) string {
 }
 
 // askJSON asks the port for people.
-func (s *stage) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, []string, error) {
+func (s *runningService) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, []string, error) {
 	body, err := protojson.Marshal(in)
 	if err != nil {
 		return nil, nil, err
@@ -299,7 +300,7 @@ func (s *stage) askJSON(in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, [
 }
 
 // counted returns the counters that are not zero, sorted.
-func (s *stage) counted() string {
+func (s *runningService) counted() string {
 	families, err := s.registry.Gather()
 	if err != nil {
 		s.t.Fatal(err)

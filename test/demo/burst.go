@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/slidegate/slidegate/test/program"
 )
 
 const (
@@ -165,14 +167,8 @@ func plan(i int) time.Duration {
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {
-	t := time.NewTimer(time.Until(at))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	program.Pause(ctx, time.Until(at))
+	return ctx.Err()
 }
 
 // client keeps the connections of the warm-up for the burst.

@@ -16,19 +16,18 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 )
 
 // limit is how many requests a second the API key has.
@@ -53,42 +52,35 @@ subjects:
   - {id: demo, keys: [{plain: ` + apiKey + `}]}
 `
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("demo", run) }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	binary := flags.String("rls", "bin/rls", "the `binary` of the service")
-	envoy := flags.String("envoy", "", "the `binary` of Envoy; rls is asked without one if it is not there")
-	svg := flags.String("svg", "", "write a drawing of the burst to this `file`")
+func run(ctx context.Context, args []string, out, _ io.Writer) error {
+	flags := program.NewFlags("demo")
+	var o options
+	flags.RLS(&o.rls)
+	flags.StringVar(&o.envoy, "envoy", "", "the `binary` of Envoy; rls is asked without one if it is not there")
+	flags.StringVar(&o.svg, "svg", "", "write a drawing of the burst to this `file`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if _, err := exec.LookPath(*binary); err != nil {
-		return fmt.Errorf("-rls: %w: build it with make build", err)
-	}
-	rls, err := servers.StartRLS(servers.RLSOptions{
-		Binary: *binary, Rules: rules, Tiers: tiers,
+	return process.Run(ctx, func(t process.TB) {
+		if err := show(t, o, out); err != nil {
+			t.Fatalf("%w", err)
+		}
+	})
+}
+
+// options are the flags.
+type options struct{ rls, envoy, svg string }
+
+// show sends the burst and writes what became of it.
+func show(t process.TB, o options, out io.Writer) error {
+	ctx := t.Context()
+	rls := edge.StartRLS(t, edge.RLSOptions{
+		Binary: o.rls, Rules: rules, Tiers: tiers,
 		Env: map[string]string{"SLIDEGATE_HEADERS_STYLES": "ratelimit"},
 	})
-	if err != nil {
-		return err
-	}
-	defer rls.Close()
-	way, stop, err := ask(ctx, rls, *envoy)
-	if err != nil {
-		return err
-	}
-	defer stop()
+	way := ask(t, rls, o.envoy)
 	fmt.Fprintf(out, "%s%s. Limit: %d requests a second for each API key.\n\n", way.name, way.note, limit)
 
 	b, err := straddle(ctx, way)
@@ -99,11 +91,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintln(out)
 	writeTimeLine(out, b)
 	fmt.Fprintf(out, "\n%s\n", b.summary())
-	if *svg != "" {
-		if err := os.WriteFile(*svg, []byte(drawing(b, way.name)), 0o644); err != nil {
+	if o.svg != "" {
+		if err := os.WriteFile(o.svg, []byte(drawing(b, way.name)), 0o644); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "Drawn to %s.\n", *svg)
+		fmt.Fprintf(out, "Drawn to %s.\n", o.svg)
 	}
 	if n := b.admitted(slidegate); n != limit {
 		return fmt.Errorf("slidegate admitted %d of %d requests within %v, want exactly %d", n, len(b.requests), b.length(), limit)
@@ -118,36 +110,20 @@ type way struct {
 	request func(ctx context.Context, key string) (*http.Request, error)
 }
 
-// ask returns the way through Envoy, or without one the direct way. Calling stop
-// ends what was started for it.
-func ask(ctx context.Context, rls *servers.RLSServer, envoy string) (w way, stop func(), err error) {
+// ask returns the way through Envoy, or without Envoy the direct way.
+func ask(t process.TB, rls *edge.RLSServer, envoy string) way {
 	path, err := exec.LookPath(envoy)
 	if err != nil {
-		return direct(rls), func() {}, nil
+		return direct(rls)
 	}
-	upstream, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return w, nil, err
-	}
-	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }),
-		ReadHeaderTimeout: time.Second,
-	}
-	go func() { _ = server.Serve(upstream) }() // ends with Close
-	e, err := servers.StartEnvoy(servers.EnvoyOptions{
-		Binary: path, Config: envoyConfig, Upstream: upstream.Addr().String(), RLS: rls.GRPC(),
-		// On a busy machine an answer may take longer than the 50 ms after which
-		// Envoy lets a request pass. What is shown here is the limit.
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }))
+	t.Cleanup(upstream.Close)
+	e := edge.Envoy(t, edge.EnvoyOptions{
+		Binary: path, Config: envoyConfig, Upstream: upstream.Listener.Addr().String(), RLS: rls.GRPC(),
+		// On a busy machine an answer may take longer than the 50 ms after which Envoy
+		// lets a request pass. The demo shows the limit.
 		Replace: map[string]string{"timeout: 0.05s": "timeout: 5s"},
 	})
-	if err != nil {
-		_ = server.Close()
-		return w, nil, err
-	}
-	stop = func() {
-		e.Stop()
-		_ = server.Close()
-	}
 	return way{
 		name: "Through Envoy",
 		request: func(ctx context.Context, key string) (*http.Request, error) {
@@ -157,11 +133,11 @@ func ask(ctx context.Context, rls *servers.RLSServer, envoy string) (w way, stop
 			}
 			return r, err
 		},
-	}, stop, nil
+	}
 }
 
 // direct asks rls what Envoy would ask.
-func direct(rls *servers.RLSServer) way {
+func direct(rls *edge.RLSServer) way {
 	return way{
 		name: "Without Envoy",
 		note: ", which is not there (make demo gets it): rls is asked directly",

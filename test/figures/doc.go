@@ -1,3 +1,3 @@
-// Package figures is how the benchmark programs turn the samples of their rounds
-// into medians and ratios.
+// Package figures turns the samples of a program's rounds into medians, ratios and
+// the heads of Markdown tables.
 package figures

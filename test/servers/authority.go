@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 // The files in the directory of an authority.
@@ -36,7 +38,7 @@ type Authority struct {
 }
 
 // NewAuthority makes one for the time of a test.
-func NewAuthority(t TB) *Authority {
+func NewAuthority(t process.TB) *Authority {
 	t.Helper()
 	a := &Authority{dir: t.TempDir()}
 	if err := a.Renew(); err != nil {
@@ -59,8 +61,8 @@ func (a *Authority) ServerFiles() (ca, cert, key string) {
 	return a.file(caFile), a.file(serverCert), a.file(serverKey)
 }
 
-// ClientConfig is the TLS configuration of a client that uses what the files hold
-// now.
+// ClientConfig returns the TLS configuration of a client with the present content of
+// the files.
 func (a *Authority) ClientConfig() (*tls.Config, error) {
 	ca, err := os.ReadFile(a.file(caFile))
 	if err != nil {
@@ -77,8 +79,8 @@ func (a *Authority) ClientConfig() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{cert}}, nil
 }
 
-// Renew makes a new authority and new certificates. Nothing that was signed before
-// is good for who trusts the new one.
+// Renew makes a new authority and new certificates. The new authority has not signed
+// the earlier certificates.
 func (a *Authority) Renew() error {
 	a.own = &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "Slidegate test authority"},
@@ -96,12 +98,12 @@ func (a *Authority) Renew() error {
 	return errors.Join(a.RenewServer(), a.RenewClient())
 }
 
-// RenewServer makes a new certificate of the server, which is good for what is
-// given besides.
-func (a *Authority) RenewServer(besides ...x509.ExtKeyUsage) error {
+// RenewServer makes a new certificate of the server. more are further uses that it
+// allows.
+func (a *Authority) RenewServer(more ...x509.ExtKeyUsage) error {
 	return a.sign(serverCert, serverKey, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "localhost"},
-		ExtKeyUsage: append(besides, x509.ExtKeyUsageServerAuth),
+		ExtKeyUsage: append(more, x509.ExtKeyUsageServerAuth),
 		DNSNames:    []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	})
@@ -129,8 +131,8 @@ func (a *Authority) sign(certFile, keyFile string, leaf *x509.Certificate) error
 	return errors.Join(a.write(certFile, "CERTIFICATE", leaf.Raw), a.write(keyFile, "PRIVATE KEY", der))
 }
 
-// newCertificate signs c with the key of its issuer, or with its own if there is
-// none, replaces c by the result, and returns the new key of c.
+// newCertificate makes a key for c, signs c with the issuer's key, and replaces c by
+// the result. It returns the new key. A nil issuerKey means that c signs itself.
 func newCertificate(c, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -142,8 +144,8 @@ func newCertificate(c, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey) (*
 	if c.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return nil, err
 	}
-	// An hour on both sides: no test takes longer, and clocks may differ.
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	// An hour before now, because clocks may differ. No run takes longer than a month.
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(30*24*time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, c, issuer, &key.PublicKey, issuerKey)
 	if err != nil {
 		return nil, err
@@ -156,9 +158,15 @@ func newCertificate(c, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey) (*
 	return key, nil
 }
 
-// write replaces a file in one step, so that nobody reads half of it.
+// ReplaceFile replaces a file as editors do: it renames a new file over the old one.
+func ReplaceFile(path, text string) error {
+	fresh := path + ".new"
+	return errors.Join(os.WriteFile(fresh, []byte(text), 0o600), os.Rename(fresh, path))
+}
+
+// write replaces a file in one step, so that no process reads half of it.
 func (a *Authority) write(name, kind string, der []byte) error {
-	if err := replaceFile(a.file(name), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))); err != nil {
+	if err := ReplaceFile(a.file(name), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
@@ -26,35 +28,33 @@ const (
 
 // A Cluster is a Redis Cluster of three masters with a replica each. Its nodes
 // can be stopped, started and frozen one by one; a node that starts again is
-// empty and has its old identity. What is asked of the cluster is asked of the
-// nodes that run, at every call, so that it is true after a failover as well.
+// empty and has its old identity. Every method asks the running nodes, so its answer
+// is true after a failover too.
 //
-// The methods fail the test on an error, wait until what they have changed is
-// known to every node that runs, and must be called from the test's goroutine.
+// The methods fail the test on an error and must be called from the test's
+// goroutine. Those that change the cluster wait until every running node knows of
+// the change.
 type Cluster struct {
-	t     TB
+	t     process.TB
 	nodes []*RedisServer
 	ids   map[string]*RedisServer // by node id
 }
 
 // StartCluster starts a cluster. args are further options of every node, as those
-// of StartRedis. It takes two seconds: so long does a master that has just
-// started refuse to serve.
-func StartCluster(t TB, args ...string) *Cluster {
+// of StartRedis. It takes two seconds, because a master refuses to serve for that
+// long after its start.
+func StartCluster(t process.TB, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, ids: make(map[string]*RedisServer)}
 	for range clusterNodes {
-		s := newRedis(t, append([]string{
+		s := newRedis(t, "", append([]string{
 			"--port", portArgument,
 			"--cluster-enabled", "yes",
 			"--cluster-node-timeout", clusterNodeTimeout,
-			// However long a slow machine takes to hold the vote, a replica may still
-			// stand for it.
-			"--cluster-replica-validity-factor", "0",
-			// A dead master takes away its own slots and no others.
+			// The other slots are served while a master is dead.
 			"--cluster-require-full-coverage", "no",
-			// A replica is electable however long it has not heard of its master, and
-			// stays with it.
+			// A replica can be elected however long its master has been silent, and it
+			// stays with its master.
 			"--cluster-replica-validity-factor", "0",
 			"--cluster-allow-replica-migration", "no",
 			"--masteruser", adminUser,
@@ -72,8 +72,8 @@ func StartCluster(t TB, args ...string) *Cluster {
 	return c
 }
 
-// launch starts the nodes and tells them of each other, of the slots, and who
-// replicates whom.
+// launch starts the nodes, introduces them to each other, and assigns slots and
+// replicas.
 func (c *Cluster) launch() error {
 	if err := launchAll(c.nodes); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (c *Cluster) launch() error {
 		}
 		ids[i] = id
 		c.ids[id] = s
-		// Different epochs from the start: otherwise the nodes find out that theirs
-		// are equal and sort it out, while a test is running.
+		// Different epochs from the start: nodes with equal epochs change them while a
+		// test is running.
 		if _, err := s.Do("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (c *Cluster) launch() error {
 				return err
 			}
 		}
-		// Everybody meets everybody: gossip would take its time.
+		// Each node meets all others, because gossip would take longer.
 		for _, other := range c.nodes[:i] {
 			host, port, _ := net.SplitHostPort(other.Addr())
 			if _, err := s.Do("CLUSTER", "MEET", host, port); err != nil {
@@ -111,7 +111,7 @@ func (c *Cluster) launch() error {
 		}
 	}
 	for i, s := range c.nodes[clusterMasters:] {
-		// It must have heard of its master, and that this is one.
+		// It fails until the node knows that its master is a master.
 		err := eventually(c.t, func() error {
 			_, err := s.Do("CLUSTER", "REPLICATE", ids[i])
 			return err
@@ -135,8 +135,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Masters returns the nodes that have slots, in the order of Nodes, whether they
-// run or not.
+// Masters returns the nodes that have slots, running or not, in the order of Nodes.
 func (c *Cluster) Masters() []*RedisServer {
 	c.t.Helper()
 	v := c.view()
@@ -208,11 +207,11 @@ func (c *Cluster) Slot(key string) int {
 
 // The modes of Failover.
 const (
-	// FailoverAgreed asks the master to wait until the replica has everything.
+	// FailoverAgreed makes the master wait until the replica has everything.
 	FailoverAgreed = ""
-	// FailoverForce does not ask the master, which may be dead.
+	// FailoverForce does without the master, which may be dead.
 	FailoverForce = "FORCE"
-	// FailoverTakeover does not ask the other masters either.
+	// FailoverTakeover does without the other masters too.
 	FailoverTakeover = "TAKEOVER"
 )
 
@@ -250,12 +249,11 @@ func (c *Cluster) MigrateSlot(slot int, from, to *RedisServer) {
 	c.FinishMigration(slot, from, to)
 }
 
-// BeginMigration does what comes before the first key is moved. From then on the
-// old master sends those who ask for a key that it does not have to the new one,
-// with ASK.
+// BeginMigration prepares a slot for moving its keys. From then on the old master
+// answers ASK to a client that asks for a key that the master does not have.
 func (c *Cluster) BeginMigration(slot int, from, to *RedisServer) {
 	c.t.Helper()
-	// In this order: nobody is sent to a node that does not expect it.
+	// In this order: no client is sent to a node that does not expect it.
 	c.setSlot(to, slot, "IMPORTING", c.id(from))
 	c.setSlot(from, slot, "MIGRATING", c.id(to))
 }
@@ -264,7 +262,7 @@ func (c *Cluster) BeginMigration(slot int, from, to *RedisServer) {
 // how many there were.
 func (c *Cluster) MigrateKeys(slot int, from, to *RedisServer, n int) int {
 	c.t.Helper()
-	reply, err := from.do(startTimeout, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), strconv.Itoa(n))
+	reply, err := from.do(process.Timeout, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), strconv.Itoa(n))
 	if err != nil {
 		c.t.Fatalf("servers: keys in slot %d of %s: %v", slot, from.Addr(), err)
 		return 0
@@ -275,14 +273,14 @@ func (c *Cluster) MigrateKeys(slot int, from, to *RedisServer, n int) int {
 	}
 	host, port, _ := net.SplitHostPort(to.Addr())
 	command := []string{
-		"MIGRATE", host, port, "", "0", strconv.FormatInt(startTimeout.Milliseconds(), 10),
+		"MIGRATE", host, port, "", "0", strconv.FormatInt(process.Timeout.Milliseconds(), 10),
 		"AUTH2", adminUser, adminPassword(), "KEYS",
 	}
 	for _, key := range keys {
 		command = append(command, replyText(key))
 	}
 	// A key that has expired in between is no error: the answer is NOKEY then.
-	if _, err := from.do(2*startTimeout, command...); err != nil {
+	if _, err := from.do(2*process.Timeout, command...); err != nil {
 		c.t.Fatalf("servers: moving keys of slot %d from %s to %s: %v", slot, from.Addr(), to.Addr(), err)
 	}
 	return len(keys)
@@ -294,8 +292,8 @@ func (c *Cluster) FinishMigration(slot int, from, to *RedisServer) {
 	c.t.Helper()
 	for c.MigrateKeys(slot, from, to, 100) > 0 {
 	}
-	// The new master first, so that at no time nobody has the slot, then those who
-	// would find out by gossip.
+	// The new master first, so that a master has the slot at any time, then the nodes
+	// that would learn of it by gossip.
 	c.setSlot(to, slot, "NODE", c.id(to))
 	c.setSlot(from, slot, "NODE", c.id(to))
 	for _, s := range c.Masters() {
@@ -323,9 +321,8 @@ func (c *Cluster) setSlot(s *RedisServer, slot int, state, node string) {
 	}
 }
 
-// WaitOK waits until all nodes that run serve, agree on who has which slot, see
-// nothing wrong with each other, and every replica among them is connected to
-// its master.
+// WaitOK waits until all running nodes serve, agree on the master of each slot, find
+// each other well, and every running replica is connected to its master.
 func (c *Cluster) WaitOK() {
 	c.t.Helper()
 	err := eventually(c.t, func() error {
@@ -346,7 +343,7 @@ func (c *Cluster) WaitOK() {
 				owners = v.owners()
 			}
 			if !slices.Equal(owners, v.owners()) {
-				return errors.New("it differs about who has which slot")
+				return errors.New("it names other masters for some slots")
 			}
 			if v.self == nil || v.self.master == "" || !c.ids[v.self.master].answers() {
 				return nil
@@ -370,7 +367,7 @@ func (c *Cluster) running() []*RedisServer {
 	return slices.DeleteFunc(c.Nodes(), func(s *RedisServer) bool { return !s.answers() })
 }
 
-// agree returns nil if check does for what every node that runs says.
+// agree returns nil if check accepts the view of every running node.
 func (c *Cluster) agree(check func(*clusterView) error) error {
 	running := c.running()
 	if len(running) == 0 {
@@ -388,7 +385,7 @@ func (c *Cluster) agree(check func(*clusterView) error) error {
 	return nil
 }
 
-// view returns what the node says that has seen the latest change.
+// view returns the view of the node that has seen the latest change.
 func (c *Cluster) view() *clusterView {
 	c.t.Helper()
 	var latest *clusterView
@@ -410,7 +407,7 @@ func (c *Cluster) view() *clusterView {
 	return latest
 }
 
-// those returns the nodes of a view that are chosen, in the order of Nodes.
+// those returns the chosen nodes of a view, in the order of Nodes.
 func (c *Cluster) those(chosen func(clusterNode) bool, v *clusterView) []*RedisServer {
 	var found []*RedisServer
 	for _, n := range v.nodes {
@@ -434,7 +431,7 @@ func (c *Cluster) id(s *RedisServer) string {
 	return ""
 }
 
-// clusterView is what one node says of the cluster.
+// clusterView is the state of the cluster as one node reports it.
 type clusterView struct {
 	asked *RedisServer
 	info  string // of CLUSTER INFO
@@ -519,7 +516,7 @@ func (n *clusterNode) has(slot int) bool {
 	return slices.ContainsFunc(n.slots, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] })
 }
 
-// of returns what the view says of a node, or nil.
+// of returns a node in the view, or nil.
 func (v *clusterView) of(c *Cluster, s *RedisServer) *clusterNode {
 	i := slices.IndexFunc(v.nodes, func(n clusterNode) bool { return c.ids[n.id] == s })
 	if i < 0 {
@@ -528,8 +525,8 @@ func (v *clusterView) of(c *Cluster, s *RedisServer) *clusterNode {
 	return &v.nodes[i]
 }
 
-// owners returns a line for each node that says whose replica it is and which
-// slots it has, in the order of ids.
+// owners returns a line for each node with its master and its slots, in the order of
+// ids.
 func (v *clusterView) owners() []string {
 	lines := make([]string, len(v.nodes))
 	for i, n := range v.nodes {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 // clusterClient follows the cluster like any client does.
@@ -154,13 +156,13 @@ func testDeadMaster(t *testing.T, c *Cluster) {
 	}
 }
 
-// TestClusterInAProgram proves that a program gets the same, here as one that is
-// interrupted.
+// TestClusterInAProgram proves that a program that is interrupted stops waiting for its
+// cluster.
 func TestClusterInAProgram(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var nodes []*RedisServer
-	err := Run(ctx, func(tb TB) {
+	err := process.Run(ctx, func(tb process.TB) {
 		cancel()
 		c := StartCluster(tb)
 		nodes = c.Nodes()

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,61 +11,53 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
-// A CustomersServer is an endpoint over HTTP that knows whose an API key is; see
-// test/customers. A test can stop it, start it again on the same port, knowing
-// nobody, and freeze it. Its methods fail the test on an error and must be called
+// A CustomersServer is an HTTP endpoint that answers whose an API key is; see
+// test/customers. A test can stop it, start it again on the same port without its
+// records, and freeze it. Its methods fail the test on an error and must be called
 // from the test's goroutine.
 type CustomersServer struct {
-	t       TB
+	t       process.TB
 	path    string
 	addr    string
-	process *process // nil while stopped
+	process *process.Process // nil while stopped
 }
 
-// A Question is one that the endpoint was asked.
+// A Question is a request for a customer that the endpoint has received.
 type Question struct {
 	At                           time.Time
 	Method, Target, Header, Body string
 }
 
 // StartCustomers starts an endpoint that is killed when the test ends.
-func StartCustomers(t TB) *CustomersServer {
+func StartCustomers(t process.TB) *CustomersServer {
 	t.Helper()
-	path, err := customersCommand.binary()
+	path, err := process.Build("test/customers")
 	if err != nil {
-		t.Fatalf("%v", err)
+		t.Fatalf("servers: %v", err)
 	}
 	s := &CustomersServer{t: t, path: path}
 	t.Cleanup(s.Stop)
-	for range startAttempts {
-		var port int
-		if port, err = freePort(false); err != nil {
-			break
-		}
-		s.addr = "127.0.0.1:" + strconv.Itoa(port)
-		if err = s.start(); err == nil {
-			return s
-		}
+	err = process.Launch(func(port int) error {
+		s.addr = process.Address(port)
+		return s.start()
+	})
+	if err != nil {
+		t.Fatalf("servers: starting customers: %v", err)
 	}
-	t.Fatalf("servers: starting customers: %v", err)
-	return nil
+	return s
 }
 
 func (s *CustomersServer) start() error {
-	p, err := startProcess("customers", exec.Command(s.path, "-listen", s.addr))
+	p, err := process.Start("customers", exec.Command(s.path, "-listen", s.addr))
 	if err != nil {
 		return err
 	}
-	err = p.until(func() error {
-		if !strings.Contains(p.output(), "listening on") {
-			return errors.New("it does not listen yet")
-		}
-		return nil
-	})
-	if err != nil {
-		p.kill()
+	if err := p.UntilOutput("listening on"); err != nil {
+		p.Kill()
 		return err
 	}
 	s.process = p
@@ -90,13 +81,13 @@ func (s *CustomersServer) Start() {
 // Stop kills the endpoint, frozen or not.
 func (s *CustomersServer) Stop() {
 	if s.process != nil {
-		s.process.kill()
+		s.process.Kill()
 		s.process = nil
 	}
 }
 
 // Pause freezes the endpoint: the kernel still accepts connections and bytes, and
-// nobody answers.
+// the endpoint does not answer.
 func (s *CustomersServer) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -114,24 +105,24 @@ func (s *CustomersServer) signal(sig syscall.Signal) {
 		s.t.Fatalf("servers: sending %v to stopped customers", sig)
 		return
 	}
-	if err := s.process.signal(sig); err != nil {
+	if err := s.process.Signal(sig); err != nil {
 		s.t.Fatalf("%v", err)
 	}
 }
 
-// Put says what is answered for a digest, an id or an API key.
+// Put sets the answer for a digest, an id or an API key.
 func (s *CustomersServer) Put(name, answer string) {
 	s.t.Helper()
 	s.call(http.MethodPut, "/records/"+url.PathEscape(name), answer)
 }
 
-// Remove makes a digest, an id or an API key nobody's again.
+// Remove deletes the answer for a digest, an id or an API key.
 func (s *CustomersServer) Remove(name string) {
 	s.t.Helper()
 	s.call(http.MethodDelete, "/records/"+url.PathEscape(name), "")
 }
 
-// Rubbish has everybody answered by this instead, until status is zero.
+// Rubbish sets one answer for all questions. A status of zero ends that.
 func (s *CustomersServer) Rubbish(status int, body string) {
 	s.t.Helper()
 	if status == 0 {
@@ -141,7 +132,7 @@ func (s *CustomersServer) Rubbish(status int, body string) {
 	s.call(http.MethodPut, "/rubbish?status="+strconv.Itoa(status), body)
 }
 
-// Asked returns all questions since the endpoint was started.
+// Asked returns all questions since the start of the endpoint.
 func (s *CustomersServer) Asked() []Question {
 	s.t.Helper()
 	var all []Question
@@ -165,7 +156,7 @@ func (s *CustomersServer) try(method, path, body string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Timeout}
 	resp, err := client.Do(r)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
@@ -31,17 +32,17 @@ const (
 	postgresFirst = "postgres"
 )
 
-// postgresSettings are for speed: what a test writes need not outlive the machine.
-// Connections are bounded by what a test opens, and start fast.
+// postgresSettings make the server fast. What a test writes need not survive a crash
+// of the machine.
 var postgresSettings = []string{
 	"fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_wal_senders=0", "wal_level=minimal",
 	"autovacuum=off", "jit=off", "max_connections=50",
 }
 
 // PostgresOptions say what to start. The zero value is a server without TLS that
-// trusts everybody.
+// needs no password.
 type PostgresOptions struct {
-	// Password is the one that the role slidegate needs. Empty: none.
+	// Password is the password of the role slidegate. Empty: it needs none.
 	Password string
 	// TLS: connections over TCP use it; see PostgresServer.CA.
 	TLS bool
@@ -49,33 +50,37 @@ type PostgresOptions struct {
 	Settings []string
 }
 
-// A PostgresServer is a PostgreSQL cluster of its own, with the role slidegate,
-// which may do nothing yet, and an empty database slidegate. A test can stop it,
+// A PostgresServer is a PostgreSQL server of its own. It has an empty database
+// slidegate and the role slidegate, which has no rights yet. A test can stop it,
 // start it again with its data on the same port, and freeze it. Its methods may be
-// called in any state and, but for Exec and Text, fail the test on an error; they
-// must be called from the test's goroutine. Exec and Text are safe for concurrent
-// use.
+// called in any state. They must be called from the test's goroutine and fail the
+// test on an error. Exec and Text return their error and are safe for concurrent use.
 type PostgresServer struct {
-	t        TB
+	t        process.TB
 	bin, dir string
-	owner    *syscall.Credential // nil: we are no root
+	owner    *syscall.Credential // nil: the tests do not run as root
 	settings []string
 	port     int
 	tls      *Authority // nil: no TLS
 
-	process *process // nil while stopped
+	process *process.Process // nil while stopped
 }
 
 // StartPostgres starts a server that is killed when the test ends. PostgreSQL
-// refuses to run as root; then it runs as the user postgres, or nobody.
-func StartPostgres(t TB, o PostgresOptions) *PostgresServer {
+// refuses to run as root. If the test runs as root, the server runs as the user
+// postgres or nobody.
+func StartPostgres(t process.TB, o PostgresOptions) *PostgresServer {
 	t.Helper()
 	s := &PostgresServer{t: t, bin: postgresPath(t), settings: slices.Concat(postgresSettings, o.Settings)}
 	if err := s.create(o); err != nil {
 		t.Fatalf("servers: creating a PostgreSQL cluster: %v", err)
 	}
 	t.Cleanup(s.Kill)
-	if err := s.launch(); err != nil {
+	err := process.Launch(func(port int) error {
+		s.port = port
+		return s.start()
+	})
+	if err != nil {
 		t.Fatalf("servers: starting PostgreSQL: %v", err)
 	}
 	role := "CREATE ROLE " + postgresName + " LOGIN"
@@ -91,35 +96,35 @@ func StartPostgres(t TB, o PostgresOptions) *PostgresServer {
 }
 
 // postgresPath finds the folder of the newest PostgreSQL.
-func postgresPath(t TB) string {
+func postgresPath(t process.TB) string {
 	t.Helper()
 	if path, err := exec.LookPath(postgresBinary); err == nil {
-		// Beside it are the other programs, which a link to it alone is not.
+		// The other programs are beside the file that a link leads to.
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			return filepath.Dir(path)
 		}
 	}
 	newest, version := "", 0
-	places, _ := filepath.Glob(postgresPlaces) // the pattern is no bad one
+	places, _ := filepath.Glob(postgresPlaces) // an error means a malformed pattern
 	for _, p := range places {
 		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil && v > version {
 			newest, version = p, v
 		}
 	}
 	if newest == "" {
-		missing(t, postgresBinary, postgresHint)
+		process.Missing(t, postgresBinary, postgresHint)
 	}
 	return newest
 }
 
-// create makes the files of a cluster. They are not in the test's own folder,
-// which nobody else may enter, and whose path is too long for a socket.
+// create makes the files of the server. They are not in the test's own folder:
+// other users may not enter that, and its path may be too long for a socket.
 func (s *PostgresServer) create(o PostgresOptions) error {
 	var err error
 	if s.dir, err = os.MkdirTemp("", "postgres"); err != nil {
 		return err
 	}
-	s.t.Cleanup(func() { _ = os.RemoveAll(s.dir) }) // what is left are temporary files
+	s.t.Cleanup(func() { _ = os.RemoveAll(s.dir) }) // if removing fails, temporary files are left
 	if os.Geteuid() == 0 {
 		if s.owner, err = unprivileged(); err != nil {
 			return err
@@ -153,7 +158,7 @@ func (s *PostgresServer) create(o PostgresOptions) error {
 	return os.WriteFile(filepath.Join(s.data(), "pg_hba.conf"), []byte(access), 0o600)
 }
 
-// unprivileged is somebody whom PostgreSQL runs as.
+// unprivileged returns a user that PostgreSQL agrees to run as.
 func unprivileged() (*syscall.Credential, error) {
 	var u *user.User
 	var err error
@@ -170,7 +175,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
 }
 
-// own gives a file to whom the server runs as.
+// own gives a file to the user that the server runs as.
 func (s *PostgresServer) own(path string) error {
 	if s.owner == nil {
 		return nil
@@ -178,7 +183,7 @@ func (s *PostgresServer) own(path string) error {
 	return os.Chown(path, int(s.owner.Uid), int(s.owner.Gid))
 }
 
-// lower has a command run as that one, in a folder that it may enter.
+// lower makes a command run as that user, in a folder that the user may enter.
 func (s *PostgresServer) lower(cmd *exec.Cmd) {
 	cmd.Dir = s.dir
 	if s.owner != nil {
@@ -190,7 +195,7 @@ func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
 
 // Addr returns host:port, which stays the same across Stop and Start.
 func (s *PostgresServer) Addr() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	return process.Address(s.port)
 }
 
 // URL is that of the database over TCP, for the role slidegate without its
@@ -199,8 +204,8 @@ func (s *PostgresServer) URL() string {
 	return "postgres://" + postgresName + "@" + s.Addr() + "/" + postgresName
 }
 
-// SocketURL is that of the database over the server's socket, where everybody is
-// trusted.
+// SocketURL is that of the database over the server's socket, where no password is
+// needed.
 func (s *PostgresServer) SocketURL() string { return s.socketURL(postgresName, postgresName) }
 
 func (s *PostgresServer) socketURL(role, database string) string {
@@ -213,7 +218,7 @@ func (s *PostgresServer) Output() string {
 	if s.process == nil {
 		return ""
 	}
-	return s.process.output()
+	return s.process.Output()
 }
 
 // CA returns the path of the certificate that has signed the server's, which is
@@ -236,17 +241,17 @@ func (s *PostgresServer) Start() {
 	}
 }
 
-// Stop shuts the server down: its clients are told, and it is gone when Stop
-// returns.
+// Stop shuts the server down and waits until it has ended. The server tells its
+// clients.
 func (s *PostgresServer) Stop() {
 	s.t.Helper()
 	if s.process == nil {
 		return
 	}
 	// SIGINT is PostgreSQL's "fast": it does not wait for clients to leave.
-	err := s.process.signal(syscall.SIGINT)
+	err := s.process.Signal(syscall.SIGINT)
 	if err == nil {
-		_, err = s.process.wait()
+		_, err = s.process.Wait()
 	}
 	if err != nil {
 		s.t.Fatalf("servers: stopping PostgreSQL: %v", err)
@@ -254,25 +259,25 @@ func (s *PostgresServer) Stop() {
 	s.process = nil
 }
 
-// Kill ends the server and all of its processes, frozen or not: its connections
-// are closed without a word.
+// Kill ends the server and all of its processes, frozen or not. Its connections are
+// closed without a message.
 func (s *PostgresServer) Kill() {
 	if s.process == nil {
 		return
 	}
-	// The first one stands still while the others are killed, so that it starts no
+	// The first process is frozen while the others are killed, so that it starts no
 	// new ones. An error means that it has ended already.
-	_ = s.process.signal(syscall.SIGSTOP)
+	_ = s.process.Signal(syscall.SIGSTOP)
 	for _, pid := range s.sessions() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		s.gone(pid)
 	}
-	s.process.kill()
+	s.process.Kill()
 	s.process = nil
 }
 
-// Pause freezes the server: the kernel still accepts connections and bytes, and
-// nobody answers.
+// Pause freezes the server: the kernel still accepts connections and bytes, and the
+// server does not answer.
 func (s *PostgresServer) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -291,7 +296,7 @@ func (s *PostgresServer) signal(sig syscall.Signal) {
 		s.t.Fatalf("servers: sending %v to a stopped PostgreSQL", sig)
 		return
 	}
-	if err := s.process.signal(sig); err != nil {
+	if err := s.process.Signal(sig); err != nil {
 		s.t.Fatalf("%v", err)
 	}
 	for _, pid := range s.sessions() {
@@ -300,12 +305,12 @@ func (s *PostgresServer) signal(sig syscall.Signal) {
 }
 
 // sessions returns the processes that the first one has started. Each leads a
-// session of its own, so there is no group of them that a signal could go to.
+// session of its own, so one signal to a process group does not reach them.
 func (s *PostgresServer) sessions() []int {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is no bad one
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // an error means a malformed pattern
 	var found []int
 	for _, path := range stats {
-		if _, parent := processState(path); parent == s.process.cmd.Process.Pid {
+		if _, parent := processState(path); parent == s.process.ID() {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
 				found = append(found, pid)
 			}
@@ -314,9 +319,9 @@ func (s *PostgresServer) sessions() []int {
 	return found
 }
 
-// gone waits until a killed process holds nothing any longer.
+// gone waits until a killed process has released its files and ports.
 func (s *PostgresServer) gone(pid int) {
-	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
+	for deadline := time.Now().Add(process.Timeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if state, _ := processState(fmt.Sprintf("/proc/%d/stat", pid)); state == "" || state == "Z" {
 			return
 		}
@@ -338,7 +343,7 @@ func processState(path string) (state string, parent int) {
 	return fields[0], parent
 }
 
-// Exec runs statements in the database slidegate as a user who may do everything.
+// Exec runs statements in the database slidegate as a user with all rights.
 func (s *PostgresServer) Exec(sql string, args ...any) error {
 	return s.run(postgresName, sql, args...)
 }
@@ -358,30 +363,16 @@ func (s *PostgresServer) Text(sql string, args ...any) (text string, err error) 
 	return text, err
 }
 
-// with lends a connection over the socket.
+// with calls use with a connection over the socket.
 func (s *PostgresServer) with(database string, use func(context.Context, *pgx.Conn) error) error {
 	// Not the test's context: that one has ended when cleanups run.
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Timeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.socketURL(adminUser, database))
 	if err != nil {
 		return err
 	}
 	return errors.Join(use(ctx, conn), conn.Close(ctx))
-}
-
-// launch starts a new server on a free port.
-func (s *PostgresServer) launch() error {
-	var err error
-	for range startAttempts {
-		if s.port, err = freePort(false); err != nil {
-			return err
-		}
-		if err = s.start(); err == nil {
-			return nil
-		}
-	}
-	return err
 }
 
 // start runs the server and waits until it answers, or has failed.
@@ -393,13 +384,13 @@ func (s *PostgresServer) start() error {
 	path := filepath.Join(s.bin, postgresBinary)
 	cmd := exec.Command(path, args...)
 	s.lower(cmd)
-	p, err := startProcess(path, cmd)
+	p, err := process.Start(path, cmd)
 	if err != nil {
 		return err
 	}
 	s.process = p
-	// The socket is ours alone: nobody else answers there.
-	err = p.until(func() error { return s.run(postgresFirst, "SELECT") })
+	// The socket is in a folder of this server: no other server answers there.
+	err = p.Until(func() error { return s.run(postgresFirst, "SELECT") })
 	if err != nil {
 		s.Kill()
 	}

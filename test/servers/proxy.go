@@ -5,25 +5,26 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
 	proxyBuffer = 32 << 10
-	// proxyQueue is how many pieces of replies may be on their way at once, per
-	// connection. When more come, the server is read no further.
+	// proxyQueue bounds how many pieces of replies wait on one connection. While it is
+	// full, the proxy does not read from the server.
 	proxyQueue = 1024
 )
 
-// A Proxy stands in front of one server and does to its connections what networks
-// do. It starts without faults, and faults can be combined. A fault holds for the
-// connections there are and for those to come, until it is switched off.
+// A Proxy stands in front of one server and makes the faults of a network on its
+// connections. It starts without faults, and faults can be combined. A fault applies
+// to open and to new connections until it is switched off.
 //
-// All methods are safe for concurrent use. A method that switches a fault returns
-// when it holds: what reaches the proxy afterwards meets it.
+// All methods are safe for concurrent use. When a method that switches a fault has
+// returned, the fault applies to everything that reaches the proxy.
 //
-// It is our own because toxiproxy, used as a library, closes connections when it
-// stops swallowing bytes, does not wait for its goroutines, and brings the router
-// of its web server, its logger and its metrics.
+// We do not use toxiproxy as a library. It closes connections when it stops dropping
+// bytes, does not wait for its goroutines, and needs a router, a logger and metrics.
 type Proxy struct {
 	ctx      context.Context // ends the attempts to reach a server that hangs
 	target   string
@@ -40,19 +41,18 @@ type Proxy struct {
 	refuse  bool
 }
 
-// A link is one connection of a client and the one to the server that belongs to
-// it.
+// A link is one connection of a client and its connection to the server.
 type link struct {
 	client, server net.Conn
 	over           chan struct{} // closed when the link ends
 	once           sync.Once
 
 	// Guarded by the mutex of the proxy.
-	lost bool // some of a reply was thrown away
-	left int  // of a reply, until it is cut
+	lost bool // a part of a reply was dropped
+	left int  // bytes of replies until the cut
 }
 
-// end closes both connections and lets go of whoever waits.
+// end closes both connections and releases goroutines that wait.
 func (l *link) end() {
 	l.once.Do(func() {
 		close(l.over)
@@ -62,8 +62,8 @@ func (l *link) end() {
 }
 
 // StartProxy starts a proxy in front of a server at host:port, for the time of
-// the test. The server need not run: then connections are closed at once.
-func StartProxy(t TB, target string) *Proxy {
+// the test. While the server does not run, connections are closed at once.
+func StartProxy(t process.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -95,17 +95,16 @@ func StartProxy(t TB, target string) *Proxy {
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Latency adds d to the time that each reply takes. Replies stay in order and do
-// not wait for each other. Zero switches it off, for what comes from then on.
+// not wait for each other. Zero switches it off for later replies.
 func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
 }
 
-// Blackhole makes connections half-open: they stay, new ones are made, bytes are
-// accepted on both sides, and nothing arrives. What was sent meanwhile arrives
-// when it is switched off, as with packets that are sent again, even if its sender
-// has closed the connection since.
+// Blackhole makes connections half-open: both sides can connect and send, and nothing
+// arrives. When it is switched off, everything that was sent arrives, even if its
+// sender has closed the connection since. TCP does the same by sending packets again.
 func (p *Proxy) Blackhole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,9 +120,9 @@ func (p *Proxy) Blackhole(on bool) {
 	}
 }
 
-// DropReplies swallows replies: requests reach the server and are executed. When
-// it is switched off, connections whose replies were swallowed are closed, because
-// the next reply would be taken for the one that is missing.
+// DropReplies drops replies: requests reach the server and are executed. When it is
+// switched off, connections that lost a reply are closed, because the client would
+// take the next reply for the lost one.
 func (p *Proxy) DropReplies(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,9 +137,9 @@ func (p *Proxy) DropReplies(on bool) {
 	}
 }
 
-// CutAfter closes each connection when n further bytes of replies have passed: in
-// the middle of a reply if that is longer, and of the handshake of a new
-// connection if n is less than that takes. A negative n switches it off.
+// CutAfter closes each connection after n more bytes of replies, which may be in the
+// middle of a reply or of the handshake of a new connection. A negative n switches it
+// off.
 func (p *Proxy) CutAfter(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,20 +234,20 @@ func (p *Proxy) requests(l *link) {
 			}
 		}
 		if err != nil {
-			p.pass(l) // the end of a connection does not arrive either
+			p.pass(l) // the black hole holds back the end of a connection too
 			return
 		}
 	}
 }
 
-// reply is what was read from the server at once.
+// reply is the bytes of one read from the server.
 type reply struct {
 	data []byte
 	due  time.Time
 }
 
-// receive reads replies, so that the time of each is known however long the ones
-// before it are held up.
+// receive reads replies. It notes when each is due, even while earlier replies are
+// delayed.
 func (p *Proxy) receive(l *link, replies chan<- reply) {
 	defer close(replies)
 	for {
@@ -294,7 +293,7 @@ func (p *Proxy) replies(l *link, replies <-chan reply) {
 	p.pass(l)
 }
 
-// pass waits while nothing arrives. It returns false if the link has ended.
+// pass waits while there is a black hole. It returns false if the link has ended.
 func (p *Proxy) pass(l *link) bool {
 	p.mu.Lock()
 	flows := p.flows
@@ -307,8 +306,8 @@ func (p *Proxy) pass(l *link) bool {
 	}
 }
 
-// mangle returns what is left of a piece of a reply, and whether the connection
-// is closed after it.
+// mangle returns the part of a piece of a reply that passes, and whether the
+// connection is closed after it.
 func (p *Proxy) mangle(l *link, data []byte) (left []byte, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

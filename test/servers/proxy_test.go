@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 // silence is how long it takes to be convinced that nothing comes.
@@ -44,7 +46,7 @@ func until(t *testing.T, s *RedisServer, want string, command ...string) {
 
 func wantReply(t *testing.T, conn net.Conn, command, want string) {
 	t.Helper()
-	if got, err := through(t, conn, startTimeout, command); got != want || err != nil {
+	if got, err := through(t, conn, process.Timeout, command); got != want || err != nil {
 		t.Errorf("%s: got %q, %v, want %q", command, got, err, want)
 	}
 }
@@ -98,7 +100,7 @@ func TestProxyBlackhole(t *testing.T) {
 	p.Blackhole(false)
 	p.Blackhole(false)
 	until(t, s, "3", "GET", "k")
-	if err := conn.SetDeadline(time.Now().Add(startTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(process.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := bufio.NewReader(conn).ReadString('\n'); got != ":2\r\n" && got != ":3\r\n" {
@@ -136,7 +138,7 @@ func TestProxyDropReplies(t *testing.T) {
 	}
 
 	p.DropReplies(false)
-	if got, err := through(t, conn, startTimeout, "INCR k"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := through(t, conn, process.Timeout, "INCR k"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection that lost a reply: got %q, %v, want that it is closed", got, err)
 	}
 	wantReply(t, idle, "PING", "+PONG")
@@ -150,7 +152,7 @@ func TestProxyCutAfter(t *testing.T) {
 	wantReply(t, conn, "PING", "+PONG")
 
 	p.CutAfter(5)
-	if err := conn.SetDeadline(time.Now().Add(startTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(process.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, "GET k\r\n"); err != nil {
@@ -160,12 +162,12 @@ func TestProxyCutAfter(t *testing.T) {
 		t.Errorf("GET: got %q, %v, want the first five bytes and the end", got, err)
 	}
 	for range 2 { // new connections meet it too, each from its beginning
-		if got, err := through(t, dial(t, p.Addr()), startTimeout, "PING"); got != "+PONG" || !errors.Is(err, io.EOF) {
+		if got, err := through(t, dial(t, p.Addr()), process.Timeout, "PING"); got != "+PONG" || !errors.Is(err, io.EOF) {
 			t.Errorf("PING: got %q, %v, want +PONG without its line end", got, err)
 		}
 	}
 	p.CutAfter(0)
-	if got, err := through(t, dial(t, p.Addr()), startTimeout, "INCR n"); got != "" || !errors.Is(err, io.EOF) {
+	if got, err := through(t, dial(t, p.Addr()), process.Timeout, "INCR n"); got != "" || !errors.Is(err, io.EOF) {
 		t.Errorf("INCR: got %q, %v, want the end", got, err)
 	}
 	if got := do(t, s, "GET", "n"); got != "1" {
@@ -182,7 +184,7 @@ func TestProxyConnections(t *testing.T) {
 	wantReply(t, conn, "PING", "+PONG")
 
 	p.Refuse(true)
-	if got, err := through(t, dial(t, p.Addr()), startTimeout, "PING"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := through(t, dial(t, p.Addr()), process.Timeout, "PING"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a new connection: got %q, %v, want that it is closed", got, err)
 	}
 	wantReply(t, conn, "PING", "+PONG")
@@ -195,7 +197,7 @@ func TestProxyConnections(t *testing.T) {
 
 	p.CloseAll()
 	for _, c := range []net.Conn{conn, other} {
-		if got, err := through(t, c, startTimeout, "PING"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if got, err := through(t, c, process.Timeout, "PING"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after CloseAll: got %q, %v, want that it is closed", got, err)
 		}
 	}
@@ -219,7 +221,7 @@ func TestProxyConnections(t *testing.T) {
 	wantReply(t, conn, "PING", "+PONG")
 	s.Stop()
 	for _, c := range []net.Conn{conn, dial(t, p.Addr())} {
-		if got, err := through(t, c, startTimeout, "PING"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if got, err := through(t, c, process.Timeout, "PING"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("without a server: got %q, %v, want that it is closed", got, err)
 		}
 	}

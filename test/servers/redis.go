@@ -1,14 +1,12 @@
 package servers
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	mrand "math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -19,6 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
@@ -28,30 +28,17 @@ const (
 	// envRedis names the variable that says which redis-server to run.
 	envRedis = "SLIDEGATE_TEST_REDIS"
 
-	// startTimeout is generous: it only decides how long a broken start takes to
-	// fail, never how long a good one takes.
-	startTimeout = 30 * time.Second
-	pollInterval = 2 * time.Millisecond
-
-	// stateTimeout bounds the question for a node's state: one that is in trouble
-	// must not hold up those who look at all of them.
+	// stateTimeout bounds the question for a node's state. A node that hangs must not
+	// delay the questions to the others.
 	stateTimeout = time.Second
 	statePoll    = 10 * time.Millisecond
 
-	// startAttempts bounds how often another port is tried. Redis cannot be asked
-	// which port it chose, so a free one is picked first, and somebody else may
-	// take it in between.
-	startAttempts = 5
+	// busOffset is how far the port of a cluster node's bus is above its port.
+	busOffset = 10000
 
-	// Ports are picked below the range that kernels take for outgoing connections
-	// (from 32768 on Linux): there a server that is down for a while would find
-	// its port taken. The bus of a cluster node has the port busOffset above.
-	firstPort, lastPort = 11000, 21999
-	busOffset           = 10000
-
-	// adminUser is an ACL user that every server has. It lets a test look into and
-	// repair a server whatever it has done to the default user, and replicas and
-	// Sentinels stay connected.
+	// adminUser is an ACL user that every server has. With it a test can inspect and
+	// repair a server whatever rights the default user has. Replicas and Sentinels
+	// connect with it.
 	adminUser = "test-admin"
 )
 
@@ -60,17 +47,17 @@ var adminPassword = sync.OnceValue(rand.Text)
 
 // Redis starts a redis-server for the time of the test and returns its address
 // as host:port. It keeps nothing on disk.
-func Redis(t TB) string {
+func Redis(t process.TB) string {
 	t.Helper()
 	return StartRedis(t).Addr()
 }
 
 // A RedisServer is a redis-server process that a test can stop, start again on
-// the same port, and freeze. Its methods may be called in any state and, but for
-// Do, fail the test on an error; they must be called from the test's goroutine.
-// Do is safe for concurrent use.
+// the same port, and freeze. Its methods may be called in any state. They must be
+// called from the test's goroutine and fail the test on an error. Do returns its
+// error and is safe for concurrent use.
 type RedisServer struct {
-	t       TB
+	t       process.TB
 	path    string
 	command []string // what it runs with, but for the port
 	bus     bool     // the port busOffset above must be free as well
@@ -79,16 +66,23 @@ type RedisServer struct {
 	// started, if set, is called after every start.
 	started func() error
 
-	process *process // nil while stopped
+	process *process.Process // nil while stopped
 	paused  bool
 }
 
 // StartRedis starts a redis-server that is killed when the test ends. args are
 // further options of redis-server, a word each, for instance "--maxmemory", "3mb"
 // or "--replicaof", host, port; they are used at every start.
-func StartRedis(t TB, args ...string) *RedisServer {
+func StartRedis(t process.TB, args ...string) *RedisServer {
 	t.Helper()
-	s := newRedis(t, append([]string{"--port", portArgument}, args...)...)
+	return StartRedisBinary(t, "", args...)
+}
+
+// StartRedisBinary is StartRedis with a binary. Empty: the one that the environment
+// names, else redis-server.
+func StartRedisBinary(t process.TB, binary string, args ...string) *RedisServer {
+	t.Helper()
+	s := newRedis(t, binary, append([]string{"--port", portArgument}, args...)...)
 	if err := s.launch(); err != nil {
 		t.Fatalf("servers: starting %s: %v", s.path, err)
 	}
@@ -98,11 +92,11 @@ func StartRedis(t TB, args ...string) *RedisServer {
 // portArgument stands for the port in RedisServer.command.
 const portArgument = "{port}"
 
-// newRedis returns a stopped server that keeps nothing and has adminUser. args
-// must say where portArgument goes.
-func newRedis(t TB, args ...string) *RedisServer {
+// newRedis returns a stopped server that keeps nothing on disk and has adminUser.
+// args must say where portArgument goes.
+func newRedis(t process.TB, binary string, args ...string) *RedisServer {
 	t.Helper()
-	s := &RedisServer{t: t, path: redisPath(t), command: []string{
+	s := &RedisServer{t: t, path: redisPath(t, binary), command: []string{
 		"--bind", "127.0.0.1",
 		"--save", "",
 		"--appendonly", "no",
@@ -116,22 +110,19 @@ func newRedis(t TB, args ...string) *RedisServer {
 }
 
 // redisPath finds the redis-server to run.
-func redisPath(t TB) string {
+func redisPath(t process.TB, binary string) string {
 	t.Helper()
-	named := os.Getenv(envRedis)
-	if named == "" {
-		named = redisBinary
-	}
+	named := cmp.Or(binary, os.Getenv(envRedis), redisBinary)
 	path, err := exec.LookPath(named)
 	if err != nil {
-		missing(t, named, redisHint)
+		process.Missing(t, named, redisHint)
 	}
 	return path
 }
 
 // Addr returns host:port, which stays the same across Stop and Start.
 func (s *RedisServer) Addr() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+	return process.Address(s.port)
 }
 
 // Start starts a stopped server again, empty, on the same port.
@@ -151,12 +142,12 @@ func (s *RedisServer) Stop() {
 	if s.process == nil {
 		return
 	}
-	s.process.kill()
+	s.process.Kill()
 	s.process, s.paused = nil, false
 }
 
-// Pause freezes the server: the kernel still accepts connections and bytes, and
-// nobody answers.
+// Pause freezes the server: the kernel still accepts connections and bytes, and the
+// server does not answer.
 func (s *RedisServer) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -179,17 +170,17 @@ func (s *RedisServer) signal(sig os.Signal) {
 		s.t.Fatalf("servers: sending %v to a stopped %s", sig, s.path)
 		return
 	}
-	if err := s.process.signal(sig); err != nil {
+	if err := s.process.Signal(sig); err != nil {
 		s.t.Fatalf("%v", err)
 	}
 }
 
-// Do sends one command as a user who may do everything and returns the reply: a
-// text, a number in digits, nothing for a null, and the elements of an array
-// one per line. It uses a connection of its own, which maxclients counts. The
-// error reply of the server is an error with its text.
+// Do sends one command as a user with all rights and returns the reply as text:
+// a number in digits, nothing for a null, the elements of an array one per line.
+// An error reply of the server is an error with its text. Do uses a connection of
+// its own, which maxclients counts.
 func (s *RedisServer) Do(args ...string) (string, error) {
-	reply, err := s.do(startTimeout, args...)
+	reply, err := s.do(process.Timeout, args...)
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
@@ -274,16 +265,14 @@ func launchAll(all []*RedisServer) error {
 
 // launch starts a new server on a free port.
 func (s *RedisServer) launch() error {
-	var err error
-	for range startAttempts {
-		if s.port, err = freePort(s.bus); err != nil {
-			return err
-		}
-		if err = s.start(); err == nil {
-			return nil
-		}
+	var offsets []int
+	if s.bus {
+		offsets = []int{busOffset}
 	}
-	return err
+	return process.Launch(func(port int) error {
+		s.port = port
+		return s.start()
+	}, offsets...)
 }
 
 // start runs one process and waits until it answers, or has failed.
@@ -292,12 +281,12 @@ func (s *RedisServer) start() error {
 	for i, a := range s.command {
 		args[i] = strings.ReplaceAll(a, portArgument, strconv.Itoa(s.port))
 	}
-	p, err := startProcess(s.path, exec.Command(s.path, args...))
+	p, err := process.Start(s.path, exec.Command(s.path, args...))
 	if err != nil {
 		return err
 	}
-	if err := p.until(func() error { return s.ready(p) }); err != nil {
-		p.kill()
+	if err := p.Until(func() error { return s.ready(p) }); err != nil {
+		p.Kill()
 		return err
 	}
 	s.process = p
@@ -311,22 +300,20 @@ func (s *RedisServer) start() error {
 	return nil
 }
 
-// ready returns nil once our process answers. Asking for the process id matters:
-// if somebody else took the port, theirs answers while ours is about to fail.
-func (s *RedisServer) ready(p *process) error {
+// ready returns nil once our process answers. It compares the process id: if another
+// process took the port, that one answers while ours is about to fail.
+func (s *RedisServer) ready(p *process.Process) error {
 	// go-redis would print every attempt that fails.
-	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
-	if err != nil {
+	if err := process.Reach(s.Addr()); err != nil {
 		return err
 	}
-	conn.Close()
 	// INFO is answered by every server in every state.
 	reply, err := s.do(time.Second, "INFO")
 	if err != nil {
 		return err
 	}
 	info := replyText(reply)
-	if field(info, "process_id") != strconv.Itoa(p.cmd.Process.Pid) {
+	if field(info, "process_id") != strconv.Itoa(p.ID()) {
 		return errors.New("another process answers on this port")
 	}
 	if field(info, "loading") == "1" {
@@ -337,8 +324,8 @@ func (s *RedisServer) ready(p *process) error {
 
 // eventually calls ready until it returns nil, the test has ended, or a time has
 // passed that is far longer than anything takes.
-func eventually(t TB, ready func() error) error {
-	deadline := time.NewTimer(startTimeout)
+func eventually(t process.TB, ready func() error) error {
+	deadline := time.NewTimer(process.Timeout)
 	defer deadline.Stop()
 	poll := time.NewTicker(statePoll)
 	defer poll.Stop()
@@ -351,59 +338,8 @@ func eventually(t TB, ready func() error) error {
 		case <-t.Context().Done():
 			return errors.Join(t.Context().Err(), last)
 		case <-deadline.C:
-			return fmt.Errorf("not within %v: %w", startTimeout, last)
+			return fmt.Errorf("not within %v: %w", process.Timeout, last)
 		case <-poll.C:
 		}
 	}
-}
-
-// freePort returns a port of the loopback interface that nobody listened on a
-// moment ago, and neither on its bus port, if that is asked for.
-func freePort(bus bool) (int, error) {
-	var err error
-	for range 100 {
-		port := firstPort + mrand.IntN(lastPort-firstPort+1)
-		if err = tryPort(port); err == nil && bus {
-			err = tryPort(port + busOffset)
-		}
-		if err == nil {
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no free port between %d and %d: %w", firstPort, lastPort, err)
-}
-
-func tryPort(port int) error {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
-// missing ends a test whose server is not installed.
-func missing(t TB, binary, hint string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("servers: %s is not in PATH, and CI=true forbids skipping; %s", binary, hint)
-	}
-	t.Skipf("servers: %s is not in PATH; %s", binary, hint)
-}
-
-// output collects what a process prints, for the message of a failed start.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,7 +89,7 @@ func TestRedisPauseAndResume(t *testing.T) {
 	}
 
 	s.Resume()
-	if err := conn.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(process.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
@@ -203,36 +205,5 @@ func TestRedisTLS(t *testing.T) {
 	s.Start()
 	if err := ping(second); err != nil {
 		t.Errorf("after a restart: got %v, want an answer", err)
-	}
-}
-
-// recorder is a testing.TB that notes how a test was ended instead of ending it.
-type recorder struct {
-	testing.TB
-	skipped, failed bool
-}
-
-func (r *recorder) Helper()               {}
-func (r *recorder) Skipf(string, ...any)  { r.skipped = true }
-func (r *recorder) Fatalf(string, ...any) { r.failed = true }
-
-func TestMissingServer(t *testing.T) {
-	for _, tt := range []struct {
-		ci         string
-		wantFailed bool
-	}{
-		{ci: "", wantFailed: false},
-		{ci: "false", wantFailed: false},
-		{ci: "true", wantFailed: true},
-	} {
-		t.Setenv("CI", tt.ci)
-		r := &recorder{}
-		missing(r, "some-server", "install it")
-		if r.failed != tt.wantFailed {
-			t.Errorf("CI=%q: got failed %t, want %t", tt.ci, r.failed, tt.wantFailed)
-		}
-		if !tt.wantFailed && !r.skipped {
-			t.Errorf("CI=%q: got no skip", tt.ci)
-		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 const (
@@ -21,12 +23,12 @@ const (
 	sentinelCount    = 3
 	sentinelQuorum   = 2
 
-	// In milliseconds. A master is replaced one or two seconds after it has fallen
-	// silent, and a failover that failed is tried again after twice the timeout.
+	// In milliseconds. A master is replaced one or two seconds after it has stopped
+	// answering. A failed failover is tried again after twice the timeout.
 	sentinelDownAfter       = 800
 	sentinelFailoverTimeout = 3000
-	// See hurry. Five times the first one is how old the news of a replica may be
-	// that is to become master, and they come every second.
+	// See shortenPeriods. A replica can become master if the Sentinel's last answer
+	// from it is younger than five ping periods. Answers come every second.
 	sentinelPingPeriod     = "300"
 	sentinelPeriod         = "500"
 	sentinelTiltPeriod     = "1000"
@@ -36,9 +38,9 @@ const (
 // SentinelOptions say what a Sentinel set is like. The zero value has no
 // passwords.
 type SentinelOptions struct {
-	// Password is what the master and its replicas want of a client (requirepass).
+	// Password is the password of the master and its replicas (requirepass).
 	Password string
-	// SentinelPassword is what the Sentinels want of a client.
+	// SentinelPassword is the password of the Sentinels.
 	SentinelPassword string
 	// Args are further options of the master and its replicas, as those of
 	// StartRedis.
@@ -46,25 +48,25 @@ type SentinelOptions struct {
 }
 
 // A SentinelSet is a master with two replicas, and three Sentinels that watch
-// them. All of them can be stopped, started and frozen one by one. Who is master
-// is asked of the Sentinels, at every call.
+// them. All of them can be stopped, started and frozen one by one. Every method
+// asks the Sentinels which server is the master.
 //
-// A data server that starts again is an empty master, until the Sentinels have
-// noticed and made it a replica, which takes two or three seconds (twenty before
-// Redis 7). So does a master that was replaced while it was well: until then it
-// is one more master, and what is written to it is lost. A Sentinel that starts
-// again keeps what it knew.
+// A data server that starts again is an empty master until the Sentinels make it a
+// replica. That takes two or three seconds (twenty before Redis 7). The same holds
+// for a master that was replaced while it was running: until then it is a second
+// master, and what is written to it is lost. A Sentinel that starts again keeps its
+// state.
 //
 // The methods fail the test on an error and must be called from the test's
 // goroutine.
 type SentinelSet struct {
-	t         TB
+	t         process.TB
 	data      []*RedisServer
 	sentinels []*RedisServer
 }
 
 // StartSentinel starts a set and waits until a failover would work.
-func StartSentinel(t TB, o SentinelOptions) *SentinelSet {
+func StartSentinel(t process.TB, o SentinelOptions) *SentinelSet {
 	t.Helper()
 	set := &SentinelSet{t: t}
 	args := append([]string{
@@ -78,12 +80,12 @@ func StartSentinel(t TB, o SentinelOptions) *SentinelSet {
 		args = append(args, "--requirepass", o.Password)
 	}
 	for range 1 + sentinelReplicas {
-		set.data = append(set.data, newRedis(t, args...))
+		set.data = append(set.data, newRedis(t, "", args...))
 	}
 	for range sentinelCount {
 		config := filepath.Join(t.TempDir(), "sentinel.conf")
-		s := &RedisServer{t: t, path: redisPath(t), command: []string{config, "--sentinel"}}
-		s.started = func() error { return hurry(s) }
+		s := &RedisServer{t: t, path: redisPath(t, ""), command: []string{config, "--sentinel"}}
+		s.started = func() error { return shortenPeriods(s) }
 		t.Cleanup(s.Stop)
 		set.sentinels = append(set.sentinels, s)
 	}
@@ -98,20 +100,20 @@ func StartSentinel(t TB, o SentinelOptions) *SentinelSet {
 	return set
 }
 
-// hurry shortens what is fixed in a Sentinel: how often it pings and connects
-// again, asks the data servers how they are, and tells the other Sentinels what
-// it knows. With the usual ten and two seconds of the latter it takes twenty until
-// an old master is a replica. The usual second of the former is longer than
-// sentinelDownAfter: a server that has just become master would be replaced
-// before anybody has tried to connect to it. A Sentinel that a busy machine has
-// held up for two seconds trusts nothing that it sees (TILT); half a minute of
-// that is shortened to one second.
-func hurry(s *RedisServer) error {
+// shortenPeriods shortens four periods that no option of a Sentinel sets.
+//
+// Pings: the default of a second is longer than sentinelDownAfter. A server that has
+// just become master would be replaced before the first connection to it.
+// Questions to the data servers (10 s) and news to the other Sentinels (2 s): with
+// the defaults it takes 20 s until an old master is a replica.
+// TILT: a Sentinel that a busy machine has delayed for two seconds stops acting for
+// half a minute.
+func shortenPeriods(s *RedisServer) error {
 	_, err := s.do(stateTimeout, "SENTINEL", "DEBUG",
 		"PING-PERIOD", sentinelPingPeriod, "INFO-PERIOD", sentinelPeriod, "PUBLISH-PERIOD", sentinelPeriod,
 		"TILT-PERIOD", sentinelTiltPeriod)
 	if refused := redis.Error(nil); errors.As(err, &refused) {
-		// Redis 6.2 has no such command, and must not be in such a hurry.
+		// Redis 6.2 does not have the command. It gets a longer time before a failover.
 		_, err = s.do(stateTimeout, "SENTINEL", "SET", sentinelMaster, "down-after-milliseconds", sentinelDownAfterFixed)
 	}
 	return err
@@ -125,8 +127,8 @@ func (set *SentinelSet) replicate() error {
 	}
 	host, port, _ := net.SplitHostPort(set.data[0].Addr())
 	for _, s := range set.data[1:] {
-		// Not by an option: it must not come back as the replica of whoever was the
-		// master when it was first started.
+		// Not by an option: when the server starts again, the first master may be the
+		// master no longer.
 		if _, err := s.Do("REPLICAOF", host, port); err != nil {
 			return err
 		}
@@ -134,11 +136,11 @@ func (set *SentinelSet) replicate() error {
 	return eventually(set.t, func() error { return set.replicated(set.data[0]) })
 }
 
-// watch starts the Sentinels. They are told of each other, because they would
-// need seconds to find each other, and so all ports must be known before.
+// watch starts the Sentinels. Their files name the other Sentinels, because finding
+// each other would take seconds. So all ports must be known before.
 func (set *SentinelSet) watch(password string) error {
 	var err error
-	for range startAttempts {
+	for range process.Attempts {
 		if err = set.configure(password); err != nil {
 			return err
 		}
@@ -165,7 +167,7 @@ func (set *SentinelSet) configure(password string) error {
 		_, _ = rand.Read(id) // never fails
 		ids[i] = hex.EncodeToString(id)
 		var err error
-		if s.port, err = freePort(false); err != nil {
+		if s.port, err = process.FreePort(); err != nil {
 			return err
 		}
 	}
@@ -214,7 +216,7 @@ func (set *SentinelSet) Sentinels() []string {
 // SentinelServers returns the Sentinels themselves, in the order of Sentinels.
 func (set *SentinelSet) SentinelServers() []*RedisServer { return slices.Clone(set.sentinels) }
 
-// MasterName is what the Sentinels call the master.
+// MasterName returns the name under which the Sentinels watch the master.
 func (*SentinelSet) MasterName() string { return sentinelMaster }
 
 // Master returns the server that the Sentinels name as the master, whether it
@@ -227,7 +229,7 @@ func (set *SentinelSet) Master() *RedisServer {
 		return err
 	})
 	if err != nil {
-		set.t.Fatalf("servers: who is the master: %v", err)
+		set.t.Fatalf("servers: finding the master: %v", err)
 	}
 	return master
 }
@@ -239,14 +241,14 @@ func (set *SentinelSet) Replicas() []*RedisServer {
 	return slices.DeleteFunc(slices.Clone(set.data), func(s *RedisServer) bool { return s == master })
 }
 
-// Failover has a Sentinel begin to replace the master, which is well. WaitMaster
-// waits for the end of it.
+// Failover makes a Sentinel begin to replace a running master. WaitMaster waits for
+// the end of the failover.
 func (set *SentinelSet) Failover() {
 	set.t.Helper()
 	err := eventually(set.t, func() error {
 		for _, s := range set.sentinels {
 			if s.answers() {
-				// It refuses while there is no replica that it finds good enough.
+				// The Sentinel refuses while it finds no replica good enough.
 				_, err := s.Do("SENTINEL", "FAILOVER", sentinelMaster)
 				return err
 			}
@@ -258,8 +260,8 @@ func (set *SentinelSet) Failover() {
 	}
 }
 
-// WaitMaster waits until all Sentinels that run name the same master, this is
-// not the one at notAddr, and it says itself that it is one.
+// WaitMaster waits until all running Sentinels name the same master, which is not
+// the one at notAddr and has the role of a master itself.
 func (set *SentinelSet) WaitMaster(notAddr string) *RedisServer {
 	set.t.Helper()
 	var master *RedisServer
@@ -278,8 +280,8 @@ func (set *SentinelSet) WaitMaster(notAddr string) *RedisServer {
 	return master
 }
 
-// WaitOK waits until all Sentinels that run see each other, the master and the
-// replicas that run, and the replicas are connected to the master.
+// WaitOK waits until all running Sentinels see each other and the running data
+// servers, and the replicas are connected to the master.
 func (set *SentinelSet) WaitOK() {
 	set.t.Helper()
 	err := eventually(set.t, func() error {
@@ -307,7 +309,7 @@ func (set *SentinelSet) WaitOK() {
 	}
 }
 
-// named returns the master if all Sentinels that run name the same.
+// named returns the master if all running Sentinels name the same one.
 func (set *SentinelSet) named() (*RedisServer, error) {
 	addr := ""
 	for _, s := range set.sentinels {
@@ -347,7 +349,7 @@ func isMaster(s *RedisServer) error {
 	return nil
 }
 
-// replicated returns nil if all other servers that run are connected to master.
+// replicated returns nil if all other running servers are connected to master.
 func (set *SentinelSet) replicated(master *RedisServer) error {
 	_, port, _ := net.SplitHostPort(master.Addr())
 	for _, s := range set.data {
@@ -366,7 +368,7 @@ func (set *SentinelSet) replicated(master *RedisServer) error {
 	return nil
 }
 
-// sees returns nil if a Sentinel finds nothing wrong with what runs.
+// sees returns nil if a Sentinel finds all running servers well.
 func (set *SentinelSet) sees(sentinel, master *RedisServer) error {
 	flags := make(map[string]string)
 	for _, what := range []string{"MASTERS", "REPLICAS", "SENTINELS"} {
@@ -383,12 +385,12 @@ func (set *SentinelSet) sees(sentinel, master *RedisServer) error {
 			values := pairs(e)
 			addr := net.JoinHostPort(values["ip"], values["port"])
 			flags[addr] = values["flags"]
-			// So Valkey 9 marks a Sentinel that once found the master down, until it has to
-			// ask again. What it finds now is asked of it as well.
+			// Valkey 9 keeps this flag on a Sentinel that once found the master down, until
+			// it has to ask again. WaitOK asks that Sentinel itself too.
 			if what == "SENTINELS" {
 				flags[addr] = strings.ReplaceAll(flags[addr], ",master_down", "")
 			}
-			// What it last heard of a replica may be old.
+			// The last news of a replica may be old.
 			if what == "REPLICAS" && values["master-link-status"] != "ok" {
 				flags[addr] += ",not connected to its master"
 			}

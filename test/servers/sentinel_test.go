@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/test/process"
 )
 
 func TestSentinel(t *testing.T) {
@@ -82,7 +84,7 @@ func TestSentinelPasswords(t *testing.T) {
 				DialerRetries:    1,
 			})
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+			ctx, cancel := context.WithTimeout(t.Context(), process.Timeout)
 			defer cancel()
 			err := client.Ping(ctx).Err()
 			if (err == nil) != tt.want || errors.Is(err, context.DeadlineExceeded) {

@@ -19,6 +19,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/test/program"
 )
 
 // What calls are counted as.
@@ -76,11 +78,11 @@ func anyQuestion() *question {
 	case 0, 1:
 		return usedUp()
 	case 2, 3:
-		return limits(rlsv3.RateLimitResponse_OK, descriptor("caller", caller), descriptor("unknown", "x"), descriptor("route", "search", "caller", caller))
+		return limits(rlsv3.RateLimitResponse_OK, program.Descriptor("caller", caller), program.Descriptor("unknown", "x"), program.Descriptor("route", "search", "caller", caller))
 	case 4, 5, 6:
 		return apiKeyCheck()
 	default:
-		return limits(rlsv3.RateLimitResponse_OK, descriptor("caller", caller))
+		return limits(rlsv3.RateLimitResponse_OK, program.Descriptor("caller", caller))
 	}
 }
 
@@ -89,7 +91,7 @@ const callers = 1000
 
 // usedUp asks for a limit that is reached.
 func usedUp() *question {
-	return limits(rlsv3.RateLimitResponse_OVER_LIMIT, descriptor("greedy", "one"))
+	return limits(rlsv3.RateLimitResponse_OVER_LIMIT, program.Descriptor("greedy", "one"))
 }
 
 func limits(want rlsv3.RateLimitResponse_Code, descriptors ...*ratelimitcommonv3.RateLimitDescriptor) *question {
@@ -104,15 +106,6 @@ func limits(want rlsv3.RateLimitResponse_Code, descriptors ...*ratelimitcommonv3
 			return nil
 		},
 	}
-}
-
-// descriptor takes keys and values in turn.
-func descriptor(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
-	d := new(ratelimitcommonv3.RateLimitDescriptor)
-	for pair := range slices.Chunk(pairs, 2) {
-		d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: pair[0], Value: pair[1]})
-	}
-	return d
 }
 
 func apiKeyCheck() *question {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/slidegate/slidegate/test/figures"
+	"github.com/slidegate/slidegate/test/program"
 )
 
 // What may be more in the last quarter of the time than in the one before, besides a
@@ -23,7 +24,7 @@ const fewest = 2
 const left = 5
 
 // grown reports what has grown in the last half.
-func grown(states []state) []string {
+func grown(states []program.State) []string {
 	half := states[len(states)/2:]
 	third, fourth := half[:len(half)/2], half[len(half)/2:]
 	if len(third) < fewest {
@@ -32,13 +33,13 @@ func grown(states []state) []string {
 	var all []string
 	for _, g := range []struct {
 		what   string
-		figure func(state) float64
+		figure func(program.State) float64
 		more   float64
 	}{
-		{"goroutines", func(s state) float64 { return s.goroutines }, moreGoroutines},
-		{"open files", func(s state) float64 { return s.files }, moreFiles},
-		{"bytes of live heap", func(s state) float64 { return s.heap }, moreHeap},
-		{"bytes of resident memory", func(s state) float64 { return s.resident }, moreResident},
+		{"goroutines", func(s program.State) float64 { return s.Goroutines }, moreGoroutines},
+		{"open files", func(s program.State) float64 { return s.Files }, moreFiles},
+		{"bytes of live heap", func(s program.State) float64 { return s.Heap }, moreHeap},
+		{"bytes of resident memory", func(s program.State) float64 { return s.Resident }, moreResident},
 	} {
 		before, after := figures.Median(figures.Column(third, g.figure)), figures.Median(figures.Column(fourth, g.figure))
 		if after > before*1.1+g.more {
@@ -49,13 +50,13 @@ func grown(states []state) []string {
 }
 
 // remains reports what is left of a service's clients.
-func remains(before, after state) []string {
+func remains(before, after program.State) []string {
 	var all []string
-	if after.goroutines > before.goroutines+left {
-		all = append(all, fmt.Sprintf("%.0f goroutines when all clients are gone, %.0f before they came", after.goroutines, before.goroutines))
+	if after.Goroutines > before.Goroutines+left {
+		all = append(all, fmt.Sprintf("%.0f goroutines when all clients are gone, %.0f before they came", after.Goroutines, before.Goroutines))
 	}
-	if after.files > before.files+left {
-		all = append(all, fmt.Sprintf("%.0f open files when all clients are gone, %.0f before they came", after.files, before.files))
+	if after.Files > before.Files+left {
+		all = append(all, fmt.Sprintf("%.0f open files when all clients are gone, %.0f before they came", after.Files, before.Files))
 	}
 	return all
 }

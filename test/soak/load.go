@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/test/peer"
+	"github.com/slidegate/slidegate/test/program"
 )
 
 const (
@@ -54,14 +55,14 @@ func (l *load) run(ctx context.Context, rate int) error {
 	var running sync.WaitGroup
 	half := float64(rate) / 2
 	running.Go(func() {
-		every(ctx, seconds(1/half), func(n int) { l.call(steady[n%len(steady)], anyQuestion(), "steady") })
+		program.Every(ctx, seconds(1/half), maxWaiting, func(n int) { l.call(steady[n%len(steady)], anyQuestion(), "steady") })
 	})
 	running.Go(func() {
-		every(ctx, seconds(callsOfConnection/half), func(n int) { l.visit(n) })
+		program.Every(ctx, seconds(callsOfConnection/half), maxWaiting, func(n int) { l.visit(n) })
 	})
 	for i := range l.ends {
 		running.Go(func() {
-			every(ctx, time.Second, func(int) { l.call(steady[i], healthCheck(), "steady") })
+			program.Every(ctx, time.Second, maxWaiting, func(int) { l.call(steady[i], healthCheck(), "steady") })
 		})
 	}
 	for _, e := range l.ends {
@@ -76,32 +77,6 @@ func (l *load) run(ctx context.Context, rate int) error {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// every calls f once in a while until ctx ends, whether or not the calls before have
-// returned. It returns when they have.
-func every(ctx context.Context, d time.Duration, f func(n int)) {
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	places := make(chan struct{}, maxWaiting)
-	ticks := time.NewTicker(d)
-	defer ticks.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case places <- struct{}{}:
-		}
-		calls.Go(func() {
-			f(n)
-			<-places
-		})
-	}
-}
 
 // counted is a connection that is counted as long as it is open.
 type counted struct {

@@ -42,29 +42,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"os/signal"
-	"path/filepath"
-	"runtime"
-	"syscall"
 	"time"
+
+	"github.com/slidegate/slidegate/test/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("soak", run) }
 
 // options are the flags.
 type options struct {
@@ -76,10 +61,10 @@ type options struct {
 	tls       bool
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+func run(ctx context.Context, args []string, out, _ io.Writer) error {
+	flags := program.NewFlags("soak")
 	var o options
-	flags.StringVar(&o.rls, "rls", "bin/rls", "the `binary` of the service")
+	flags.RLS(&o.rls)
 	flags.DurationVar(&o.lasts, "for", time.Hour, "how long the service is asked")
 	flags.DurationVar(&o.every, "every", time.Minute, "how often a line is written")
 	flags.IntVar(&o.rate, "rate", 300, "calls a `second`, health checks not counted")
@@ -89,26 +74,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.rate < 10:
 		return errors.New("-rate must be at least 10")
 	case o.every <= 0 || o.lasts < o.every:
 		return errors.New("-for must be at least -every, which must be more than 0s")
 	}
-	var err error
-	if o.rls, err = filepath.Abs(o.rls); err != nil {
-		return err
-	}
-	if _, err := exec.LookPath(o.rls); err != nil {
-		return fmt.Errorf("-rls: %w: build it with make build", err)
-	}
 	transport := o.transport
 	if transport == "" {
 		transport = "by default"
 	}
-	fmt.Fprintf(out, "%s/%s, %d CPUs shared by service and load, %s; transport %s, TLS %t; %d calls a second for %v\n\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), transport, o.tls, o.rate, o.lasts)
+	fmt.Fprintf(out, "%s; transport %s, TLS %t; %d calls a second for %v\n\n", program.Machine("service and load"), transport, o.tls, o.rate, o.lasts)
 	failures, err := soak(ctx, o, out)
 	if err != nil {
 		return err

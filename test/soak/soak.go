@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/figures"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 )
 
 // settling is how long a service has to come to rest.
@@ -17,7 +18,7 @@ const settling = 20 * time.Second
 // soak does all of it, writes a line now and then, and returns what is not as it
 // should be.
 func soak(ctx context.Context, o options, out io.Writer) (failures []string, err error) {
-	failed := servers.Run(ctx, func(t servers.TB) {
+	failed := process.Run(ctx, func(t process.TB) {
 		var s *service
 		if s, err = start(t, o); err == nil {
 			failures, err = s.soak(t.Context(), o, out)
@@ -31,7 +32,7 @@ func (s *service) soak(ctx context.Context, o options, out io.Writer) (failures 
 	if err := l.prime(ctx); err != nil {
 		return nil, err
 	}
-	before, err := s.rest(ctx, state{})
+	before, err := s.rest(ctx, program.State{})
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (s *service) soak(ctx context.Context, o options, out io.Writer) (failures 
 	}
 	l.tally.write(out)
 	fmt.Fprintf(out, "Before the clients came and after they had gone: goroutines %.0f, %.0f; open files %.0f, %.0f; heap %.1f, %.1f MB; resident %.1f, %.1f MB.\n\n",
-		before.goroutines, after.goroutines, before.files, after.files, before.heap/1e6, after.heap/1e6, before.resident/1e6, after.resident/1e6)
+		before.Goroutines, after.Goroutines, before.Files, after.Files, before.Heap/1e6, after.Heap/1e6, before.Resident/1e6, after.Resident/1e6)
 	failures = append(l.tally.failures(), grown(states)...)
 	failures = append(failures, remains(before, after)...)
 	if n := l.open.Load(); n != 0 {
@@ -83,30 +84,20 @@ func (l *load) prime(ctx context.Context) error {
 }
 
 // rest waits until a service has no more goroutines and open files than before, or
-// has had its time, and returns how it is then.
-func (s *service) rest(ctx context.Context, before state) (state, error) {
-	deadline := time.Now().Add(settling)
-	for {
-		now, err := s.inspect(ctx)
-		if err != nil || len(remains(before, now)) == 0 || before == (state{}) || time.Now().After(deadline) {
-			return now, err
-		}
-		select {
-		case <-ctx.Done():
-			return now, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+// for settling. It returns the last state.
+func (s *service) rest(ctx context.Context, before program.State) (program.State, error) {
+	return program.Settle(ctx, s.Admin(), settling, func(now program.State) bool {
+		return before == (program.State{}) || len(remains(before, now)) == 0
+	})
 }
 
 // watch writes a line now and then until ctx ends.
-func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) (states []state, err error) {
-	const header = "| after | limits | checks | health checks | given up | failed | connections made | open | open files | goroutines | live heap MB | resident MB | collections |"
-	fmt.Fprintf(out, "%s\n%s|\n", header, strings.Repeat("|---", strings.Count(header, "|")-1))
+func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) (states []program.State, err error) {
+	figures.Head(out, "| after | limits | checks | health checks | given up | failed | connections made | open | open files | goroutines | live heap MB | resident MB | collections |")
 	ticks := time.NewTicker(o.every)
 	defer ticks.Stop()
 	began, last := time.Now(), totals{}
-	var first state
+	var first program.State
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,7 +105,7 @@ func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) 
 		case <-ticks.C:
 		}
 		open := l.open.Load()
-		now, err := s.inspect(ctx)
+		now, err := program.AtRest(ctx, s.Admin())
 		if ctx.Err() != nil {
 			return states, nil
 		}
@@ -128,7 +119,7 @@ func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) 
 		sum := l.tally.totals()
 		fmt.Fprintf(out, "| %v | %d | %d | %d | %d | %s | %d | %d | %.0f | %.0f | %.1f | %.1f | %.0f |\n", time.Since(began).Round(time.Second),
 			sum.limits-last.limits, sum.checks-last.checks, sum.health-last.health, sum.givenUp-last.givenUp, list(difference(sum.failed, last.failed)),
-			sum.opened-last.opened, open, now.files, now.goroutines, now.heap/1e6, now.resident/1e6, now.collections-first.collections)
+			sum.opened-last.opened, open, now.Files, now.Goroutines, now.Heap/1e6, now.Resident/1e6, now.Collections-first.Collections)
 		last = sum
 	}
 }

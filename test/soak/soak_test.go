@@ -19,10 +19,11 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 )
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
 // TestSoak is a run that shows that the program works.
 func TestSoak(t *testing.T) {
@@ -111,28 +112,28 @@ func TestTally(t *testing.T) {
 }
 
 func TestGrown(t *testing.T) {
-	flat := func(n int) []state {
-		states := make([]state, n)
+	flat := func(n int) []program.State {
+		states := make([]program.State, n)
 		for i := range states {
 			// As it grows at first, that is of no interest.
-			states[i] = state{goroutines: 100, files: 50, heap: 4e6, resident: 30e6}
+			states[i] = program.State{Goroutines: 100, Files: 50, Heap: 4e6, Resident: 30e6}
 			if i < n/2 {
-				states[i] = state{goroutines: float64(i)}
+				states[i] = program.State{Goroutines: float64(i)}
 			}
 		}
 		return states
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*state)
+		change func(*program.State)
 		want   string
 	}{
-		{"as ever", func(*state) {}, ""},
-		{"a little", func(s *state) { *s = state{119, 64, 6.2e6, 40e6, 0} }, ""},
-		{"goroutines", func(s *state) { s.goroutines = 121 }, "121 goroutines in the last quarter, 100 in the one before"},
-		{"files", func(s *state) { s.files = 66 }, "66 open files in the last quarter, 50 in the one before"},
-		{"heap", func(s *state) { s.heap = 7e6 }, "7000000 bytes of live heap in the last quarter, 4000000 in the one before"},
-		{"memory", func(s *state) { s.resident = 42e6 }, "42000000 bytes of resident memory in the last quarter, 30000000 in the one before"},
+		{"as ever", func(*program.State) {}, ""},
+		{"a little", func(s *program.State) { *s = program.State{Goroutines: 119, Files: 64, Heap: 6.2e6, Resident: 40e6} }, ""},
+		{"goroutines", func(s *program.State) { s.Goroutines = 121 }, "121 goroutines in the last quarter, 100 in the one before"},
+		{"files", func(s *program.State) { s.Files = 66 }, "66 open files in the last quarter, 50 in the one before"},
+		{"heap", func(s *program.State) { s.Heap = 7e6 }, "7000000 bytes of live heap in the last quarter, 4000000 in the one before"},
+		{"memory", func(s *program.State) { s.Resident = 42e6 }, "42000000 bytes of resident memory in the last quarter, 30000000 in the one before"},
 	} {
 		states := flat(40)
 		for i := range states[30:] {
@@ -150,41 +151,18 @@ func TestGrown(t *testing.T) {
 }
 
 func TestRemains(t *testing.T) {
-	before := state{goroutines: 80, files: 15}
+	before := program.State{Goroutines: 80, Files: 15}
 	for _, tt := range []struct {
-		after state
+		after program.State
 		want  int
 	}{
 		{before, 0},
-		{state{goroutines: 85, files: 20}, 0},
-		{state{goroutines: 86, files: 15}, 1},
-		{state{goroutines: 86, files: 21}, 2},
+		{program.State{Goroutines: 85, Files: 20}, 0},
+		{program.State{Goroutines: 86, Files: 15}, 1},
+		{program.State{Goroutines: 86, Files: 21}, 2},
 	} {
 		if got := remains(before, tt.after); len(got) != tt.want {
 			t.Errorf("%v: got %q, want %d complaints", tt.after, got, tt.want)
-		}
-	}
-}
-
-func TestParseState(t *testing.T) {
-	const text = `# TYPE go_goroutines gauge
-go_goroutines 82
-process_open_fds 15
-go_memstats_heap_alloc_bytes 4.5e+06
-process_resident_memory_bytes 3e+07
-go_gc_duration_seconds{quantile="1"} 0.5
-go_gc_duration_seconds_count 7
-`
-	got, err := parseState(text)
-	if want := (state{goroutines: 82, files: 15, heap: 4.5e6, resident: 3e7, collections: 7}); err != nil || got != want {
-		t.Errorf("parseState = %+v, %v, want %+v", got, err, want)
-	}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "#") || strings.Contains(line, "{") {
-			continue
-		}
-		if _, err := parseState(strings.Replace(text, line, "", 1)); err == nil {
-			t.Errorf("without %q: got no error", line)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/summerwind/h2spec/spec"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -80,7 +81,7 @@ func runH2spec(t *testing.T, name string, authority *servers.Authority) ([]h2spe
 	for _, g := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
 		cases = append(cases, h2specCases(g)...)
 	}
-	rls := servers.RLS(t, servers.RLSOptions{TLS: authority, Env: map[string]string{"SLIDEGATE_GRPC_TRANSPORT": name}})
+	rls := edge.RLS(t, edge.RLSOptions{TLS: authority, Env: map[string]string{"SLIDEGATE_GRPC_TRANSPORT": name}})
 	direct := h2specConfig(t, rls.GRPC())
 	dial := func() (net.Conn, error) { return net.Dial("tcp", rls.GRPC()) }
 	if authority != nil {

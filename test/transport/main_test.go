@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/slidegate/slidegate/test/servers"
+	"github.com/slidegate/slidegate/test/process"
 )
 
 func TestMain(m *testing.M) {
@@ -16,5 +16,5 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(servers.Main(m))
+	os.Exit(process.Main(m))
 }

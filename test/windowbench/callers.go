@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -108,11 +107,11 @@ func (b *bench) together(with takers, what string) probe {
 		if err != nil {
 			return sample{}, err
 		}
-		cpu, began := ownCPU(), time.Now()
+		cpu, began := cpuTime(), time.Now()
 		if err := run(decisions); err != nil {
 			return sample{}, err
 		}
-		took, spent := time.Since(began), ownCPU()-cpu
+		took, spent := time.Since(began), cpuTime()-cpu
 		after, err := b.usage(ctx)
 		if err != nil {
 			return sample{}, err
@@ -124,11 +123,4 @@ func (b *bench) together(with takers, what string) probe {
 		}[what]
 		return sample{value: value / float64(decisions), extra: float64(decisions) / took.Seconds()}, nil
 	}
-}
-
-// ownCPU is what this process has used.
-func ownCPU() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for oneself
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -31,29 +31,16 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"os/signal"
 	"regexp"
-	"runtime"
 	"slices"
-	"syscall"
+
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return
-		}
-		fmt.Fprintln(os.Stderr, "windowbench:", err)
-		os.Exit(1)
-	}
-}
+func main() { program.Main("windowbench", run) }
 
 // options are the flags.
 type options struct {
@@ -69,62 +56,55 @@ type options struct {
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
-	flags := flag.NewFlagSet("windowbench", flag.ContinueOnError)
+	flags := program.NewFlags("windowbench")
 	o := options{keys: 32, memstore: 100_000, large: 100_000}
 	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured; the tables show medians")
 	flags.IntVar(&o.calls, "calls", 16_000, "decisions of one measurement in Redis")
 	flags.StringVar(&o.redis, "redis", "redis-server", "the `binary` of Redis, 6.2 or later, or of Valkey")
-	only := flags.String("only", "", "measure only rows whose name matches this `regexp`, such as cpu/full/100")
+	flags.Only(&o.only, "measure only rows whose name matches this `regexp`, such as cpu/full/100")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var err error
-	switch {
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case o.rounds < 1 || o.calls < 1000:
+	if o.rounds < 1 || o.calls < 1000 {
 		return errors.New("-rounds must be at least 1 and -calls at least 1000")
-	}
-	if o.only, err = regexp.Compile(*only); err != nil {
-		return fmt.Errorf("-only: %w", err)
-	}
-	if _, err := exec.LookPath(o.redis); err != nil {
-		return fmt.Errorf("-redis: %w: install it (Debian: apt-get install redis-server)", err)
 	}
 	rows, version, err := measure(ctx, o, progress)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s/%s, %d CPUs shared by Redis and load, %s, %s; medians of %d rounds of %d calls\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), version, o.rounds, o.calls)
+	fmt.Fprintf(out, "%s, %s; medians of %d rounds of %d calls\n", program.Machine("Redis and load"), version, o.rounds, o.calls)
 	writeTables(out, rows)
 	return nil
 }
 
-// measure does all of it. version says which Redis it was.
+// measure measures the chosen rows. version is that of Redis.
 func measure(ctx context.Context, o options, progress io.Writer) (measured []*row, version string, err error) {
-	b, err := newBench(ctx, o)
-	if err != nil {
-		return nil, "", err
-	}
-	defer b.close()
+	failed := process.Run(ctx, func(t process.TB) {
+		b := newBench(t, o)
+		version = b.version
+		measured, err = b.measure(t.Context(), progress)
+	})
+	return measured, version, errors.Join(failed, err)
+}
+
+func (b *bench) measure(ctx context.Context, progress io.Writer) (measured []*row, err error) {
 	for _, r := range b.rows() {
-		if o.only.MatchString(r.name()) {
+		if b.only.MatchString(r.name()) {
 			measured = append(measured, r)
 		}
 	}
 	if len(measured) == 0 {
-		return nil, "", fmt.Errorf("-only %s matches nothing", o.only)
+		return nil, fmt.Errorf("-only %s matches nothing", b.only)
 	}
-	for round := range o.rounds {
+	for round := range b.rounds {
 		for _, r := range measured {
 			if err := b.round(ctx, r, round%2 == 1); err != nil {
-				return nil, "", fmt.Errorf("%s: %w", r.name(), err)
+				return nil, fmt.Errorf("%s: %w", r.name(), err)
 			}
 			fmt.Fprintf(progress, "round %d  %s\n", round+1, r)
 		}
 	}
-	return measured, b.version, nil
+	return measured, nil
 }
 
 // round measures a row once; backwards, the baseline comes first.

@@ -61,7 +61,7 @@ func (n *naive) Take(_ context.Context, wait bool, checks []window.Check, decisi
 }
 
 // take measures window.Take on one log: nanoseconds of CPU, and allocations.
-func (b *bench) take(scene string, l limit) probe {
+func (b *bench) take(state string, l limit) probe {
 	return func(context.Context) (sample, error) {
 		c := l.check("log", time.Duration(l.hits)*pace, 0)
 		now := (2*c.Limit.Window + time.Duration(l.hits-1)*pace).Microseconds() // the first hit is two windows after zero
@@ -70,7 +70,7 @@ func (b *bench) take(scene string, l limit) probe {
 			return sample{}, err
 		}
 		step := int64(0)
-		if scene == full {
+		if state == full {
 			// Rounded up, a hit counts a little longer than its window.
 			c.Limit.Hits += l.hits/1000 + 2
 			step = pace.Microseconds()
@@ -83,7 +83,7 @@ func (b *bench) take(scene string, l limit) probe {
 		start := cpuTime()
 		for range n {
 			now += step
-			if log = window.Take(log, now, &c, &d); d.Allowed != (scene == full) {
+			if log = window.Take(log, now, &c, &d); d.Allowed != (state == full) {
 				wrong++
 			}
 		}
@@ -101,12 +101,12 @@ func (b *bench) take(scene string, l limit) probe {
 
 // parallel measures how many decisions a second all CPUs make together, and the
 // nanoseconds of CPU for each.
-func (b *bench) parallel(open func() window.Store, scene string) probe {
+func (b *bench) parallel(open func() window.Store, state string) probe {
 	return func(ctx context.Context) (sample, error) {
 		s := open()
 		defer s.Close()
 		limit := window.Limit{Hits: 1 << 30, Window: 100 * time.Millisecond}
-		if scene == denied {
+		if state == denied {
 			limit = window.Limit{Hits: 5, Window: time.Hour}
 		}
 		// A request brings its key along, so finding the key is not to cost a miss of
@@ -142,7 +142,7 @@ func (b *bench) parallel(open func() window.Store, scene string) probe {
 					c[0].Key = keys[at*keyBytes:][:keyBytes]
 					if _, err := s.Take(ctx, window.MayWait, c, d); err != nil {
 						failed[w] = err
-					} else if d[0].Allowed == (scene == denied) {
+					} else if d[0].Allowed == (state == denied) {
 						failed[w] = fmt.Errorf("decision is %+v", d[0])
 					}
 				}

@@ -9,22 +9,22 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// pace is how often every log is asked in the scene full, so a window has as many
+// pace is how often every log is asked in the state full, so a window has as many
 // milliseconds as the limit has hits. It leaves Redis idle for half of the time.
 const pace = time.Millisecond
 
-// decisions measures one decision in a scene, so many in one EVALSHA.
-func (b *bench) decisions(k kind, scene string, l limit, inOne int) probe {
+// decisions measures one decision in a state, so many in one EVALSHA.
+func (b *bench) decisions(k kind, state string, l limit, inOne int) probe {
 	return func(ctx context.Context) (sample, error) {
 		logs := max(b.keys, inOne)
 		win := time.Hour
 		slack := l.hits/10 + 3
 		before := past{hits: int(l.hits)}
-		if scene != full {
+		if state != full {
 			before.pace = win / 2 / time.Duration(l.hits)
 		}
 		send := load{each: inOne, count: b.calls, batch: max(1, b.keys/inOne)}
-		switch scene {
+		switch state {
 		case full:
 			win, before.pace, send.pace = time.Duration(l.hits)*pace, pace, pace
 		case filling:
@@ -45,7 +45,7 @@ func (b *bench) decisions(k kind, scene string, l limit, inOne int) probe {
 			checks = append(checks, c)
 		}
 		var err error
-		if send.calls, err = calls(k, checks, inOne, scene != denied); err != nil {
+		if send.calls, err = calls(k, checks, inOne, state != denied); err != nil {
 			return sample{}, err
 		}
 		return b.send(ctx, send)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/program"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -20,36 +22,27 @@ type bench struct {
 	options
 	client  *redis.Client
 	version string
-	stop    func()
 }
 
 // newBench starts a Redis that keeps nothing on disk.
-func newBench(ctx context.Context, o options) (*bench, error) {
-	address, stop, err := servers.RunRedis(ctx, o.redis)
-	if err != nil {
-		return nil, err
+func newBench(t process.TB, o options) *bench {
+	server := servers.StartRedisBinary(t, o.redis)
+	b := &bench{options: o}
+	b.client = redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	t.Cleanup(func() { _ = b.client.Close() }) // the server ends next
+	if err := b.prepare(t.Context()); err != nil {
+		t.Fatalf("preparing Redis: %v", err)
 	}
-	b := &bench{options: o, stop: stop}
-	b.client = redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
-	if err := b.prepare(ctx); err != nil {
-		b.close()
-		return nil, err
-	}
-	return b, nil
-}
-
-func (b *bench) close() {
-	_ = b.client.Close() // the server ends next
-	b.stop()
+	return b
 }
 
 // prepare gives Redis all scripts, so that no call sends one.
 func (b *bench) prepare(ctx context.Context) error {
-	server, err := b.info(ctx, "server")
+	server, err := b.client.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return err
 	}
-	b.version = "Redis " + server["redis_version"]
+	b.version = "Redis " + server["Server"]["redis_version"]
 	for _, s := range scripts {
 		if err := s.Load(ctx, b.client).Err(); err != nil {
 			return err
@@ -62,21 +55,6 @@ func (b *bench) prepare(ctx context.Context) error {
 	return err
 }
 
-// info returns a section of INFO.
-func (b *bench) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := b.client.Info(ctx, section).Result()
-	if err != nil {
-		return nil, err
-	}
-	values := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			values[name] = value
-		}
-	}
-	return values, nil
-}
-
 // A usage is what Redis has spent, in microseconds.
 type usage struct {
 	cpu    float64 // of the process
@@ -84,22 +62,16 @@ type usage struct {
 }
 
 func (b *bench) usage(ctx context.Context) (u usage, err error) {
-	cpu, err := b.info(ctx, "cpu")
+	seconds, err := program.RedisCPU(ctx, b.client)
 	if err != nil {
 		return u, err
 	}
-	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
-		seconds, err := strconv.ParseFloat(cpu[name], 64)
-		if err != nil {
-			return u, fmt.Errorf("INFO cpu: %s: %w", name, err)
-		}
-		u.cpu += seconds * 1e6
-	}
-	stats, err := b.info(ctx, "commandstats")
+	u.cpu = seconds * 1e6
+	stats, err := b.client.InfoMap(ctx, "commandstats").Result()
 	if err != nil {
 		return u, err
 	}
-	_, after, ok := strings.Cut(stats["cmdstat_evalsha"], "usec=")
+	_, after, ok := strings.Cut(stats["Commandstats"]["cmdstat_evalsha"], "usec=")
 	if !ok {
 		return u, nil // there was no such call yet
 	}

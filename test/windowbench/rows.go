@@ -20,7 +20,7 @@ type probe func(ctx context.Context) (sample, error)
 // A row is a line of a table: something of ours beside its baseline.
 type row struct {
 	topic  *topic
-	scene  string // its name within the topic
+	state  string // its name within the topic
 	ours   probe
 	base   probe // nil: none
 	waits  probe // a baseline that answers as much as we do; nil: none
@@ -36,7 +36,7 @@ type target struct {
 	least float64 // at least this
 }
 
-func (r *row) name() string { return r.topic.name + "/" + r.scene }
+func (r *row) name() string { return r.topic.name + "/" + r.state }
 
 // A topic is a table.
 type topic struct {
@@ -58,11 +58,11 @@ var (
 	}
 	batchTopic = &topic{
 		name: "batch", title: "16 independent decisions in one EVALSHA", unit: "µs", base: "sorted set, one call each", extra: "script", waits: true,
-		about: "CPU of Redis for each of the 16, against one sorted-set call for one decision. Scenes as above.",
+		about: "CPU of Redis for each of the 16, against one sorted-set call for one decision. States as above.",
 	}
 	groupTopic = &topic{
 		name: "group", title: "3 keys × 2 windows in one EVALSHA", unit: "µs", base: "6 sorted-set calls", extra: "script", waits: true,
-		about: "CPU of Redis for one request: limits of 10 and 100 on each of three keys, scene *full*. Six calls are not one decision: they charge some logs of a request that others deny.",
+		about: "CPU of Redis for one request: limits of 10 and 100 on each of three keys, state *full*. Six calls are not one decision: they charge some logs of a request that others deny.",
 	}
 	memoryTopic = &topic{
 		name: "memory", title: "Memory per recorded hit", unit: "bytes", base: "sorted set",
@@ -74,7 +74,7 @@ var (
 	}
 	millionTopic = &topic{
 		name: "million", title: "A limit of 1,000,000", unit: "µs", base: "packed log, limit 10", extra: "script",
-		about: "CPU of Redis for one decision, scenes as in the first table, against our own log at limit 10.",
+		about: "CPU of Redis for one decision, states as in the first table, against our own log at limit 10.",
 	}
 	takeTopic = &topic{
 		name: "take", title: "In memory: the arithmetic on one log", unit: "ns of CPU", extra: "allocations", own: true,
@@ -120,9 +120,9 @@ func (l limit) check(key string, win time.Duration, slack uint64) window.Check {
 	return c
 }
 
-// scenes are the states in which a decision is measured, and its targets: one
+// states are the states in which a decision is measured, and its targets: one
 // EVALSHA for one decision, and for 16.
-var scenes = []struct {
+var states = []struct {
 	name    string
 	one, of float64
 }{
@@ -140,8 +140,8 @@ const (
 // rows are all there are.
 func (b *bench) rows() []*row {
 	var all []*row
-	add := func(t *topic, scene string, ours, base probe, target target) *row {
-		r := &row{topic: t, scene: scene, ours: ours, base: base, target: target}
+	add := func(t *topic, state string, ours, base probe, target target) *row {
+		r := &row{topic: t, state: state, ours: ours, base: base, target: target}
 		all = append(all, r)
 		return r
 	}
@@ -149,14 +149,14 @@ func (b *bench) rows() []*row {
 	small, ring := limit{hits: 10}, limit{hits: 3_000}
 	limits := []limit{small, {hits: 100}, ring, {hits: b.large}, {hits: b.large, auto: true}}
 
-	for _, s := range scenes {
+	for _, s := range states {
 		for _, l := range limits {
 			add(cpuTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 1), b.decisions(set, s.name, l, 1), target{ratio: s.one}).
 				waits = b.decisions(withWaits, s.name, l, 1)
 		}
 	}
 	for _, o := range []struct {
-		name, scene string
+		name, state string
 		kind        kind
 	}{
 		{"two-counters/full/100", full, other{twoCountersScript}},
@@ -164,9 +164,9 @@ func (b *bench) rows() []*row {
 		{"empty-evalsha", full, other{emptyScript}},
 		{"time-getrange-set", full, other{getAndSetScript}},
 	} {
-		add(cpuTopic, o.name, b.decisions(o.kind, o.scene, limits[1], 1), b.decisions(set, o.scene, limits[1], 1), target{})
+		add(cpuTopic, o.name, b.decisions(o.kind, o.state, limits[1], 1), b.decisions(set, o.state, limits[1], 1), target{})
 	}
-	for _, s := range scenes {
+	for _, s := range states {
 		for _, l := range []limit{small, ring} {
 			if s.of > 0 {
 				add(batchTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 16), b.decisions(set, s.name, l, 1), target{ratio: s.of}).

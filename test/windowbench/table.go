@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/slidegate/slidegate/test/figures"
 )
@@ -49,10 +48,10 @@ func (r *row) verdict() (target, met string) {
 
 // String is the row as a line of its table.
 func (r *row) String() string {
-	line := fmt.Sprintf("| %s | %s |", r.scene, number(figures.Median(figures.Column(r.our, value))))
+	line := fmt.Sprintf("| %s | %s |", r.state, number(figures.Median(figures.Column(r.our, value))))
 	if r.base != nil {
 		by := figures.Ratios(figures.Column(r.our, value), figures.Column(r.their, value))
-		line += fmt.Sprintf(" %s | **%.3f** (%.3f–%.3f) |", number(figures.Median(figures.Column(r.their, value))), figures.Median(by), slices.Min(by), slices.Max(by))
+		line += fmt.Sprintf(" %s | %s |", number(figures.Median(figures.Column(r.their, value))), figures.Spread(by, 3))
 	}
 	if r.waits != nil {
 		line += fmt.Sprintf(" %.2f |", figures.Median(figures.Ratios(figures.Column(r.our, value), figures.Column(r.theirWaits, value))))
@@ -76,17 +75,18 @@ func writeTables(w io.Writer, rows []*row) {
 	for _, r := range rows {
 		if t := r.topic; t != last {
 			last = t
-			head, line := "| "+t.name+" | ours, "+t.unit+" |", "|---|---|"
+			fmt.Fprintf(w, "\n### %s\n\n%s\n\n", t.title, t.about)
+			head := "| " + t.name + " | ours, " + t.unit + " |"
 			if r.base != nil {
-				head, line = head+" "+t.base+" | ratio (min–max) |", line+"---|---|"
+				head += " " + t.base + " | ratio (min–max) |"
 			}
 			if t.waits {
-				head, line = head+" with waits |", line+"---|"
+				head += " with waits |"
 			}
 			if t.extra != "" {
-				head, line = head+" "+t.extra+" |", line+"---|"
+				head += " " + t.extra + " |"
 			}
-			fmt.Fprintf(w, "\n### %s\n\n%s\n\n%s target | met |\n%s---|---|\n", t.title, t.about, head, line)
+			figures.Head(w, head+" target | met |")
 		}
 		fmt.Fprintln(w, r)
 	}

@@ -74,13 +74,9 @@ func TestEveryRow(t *testing.T) {
 	}
 }
 
-// A row whose answers are not what its scene says must fail.
+// A row whose answers are not what its state says must fail.
 func TestWrongAnswers(t *testing.T) {
-	b, err := newBench(t.Context(), tiny())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.close()
+	b := newBench(t, tiny())
 	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}} {
 		c := limit{hits: 5}.check("wrong", time.Hour, 0)
 		if err := k.plant(t.Context(), b, c, past{hits: 5, pace: time.Second}); err != nil {
@@ -103,11 +99,7 @@ func TestWrongAnswers(t *testing.T) {
 
 // TestBaselines asks the scripts that ours is compared with.
 func TestBaselines(t *testing.T) {
-	b, err := newBench(t.Context(), tiny())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.close()
+	b := newBench(t, tiny())
 	const hour = int64(3_600_000_000)
 	ask := func(s *redis.Script, key string, cost, waits int) []int64 {
 		t.Helper()

@@ -141,7 +141,7 @@ func TestCache(t *testing.T) {
 					_, _ = io.WriteString(w, now.body)
 				})}
 				go func() { _ = server.Serve(network) }() // it ends with an error always
-				source := newSource(t, Options{URL: "http://customers.internal/tiers", Timeout: time.Second})
+				source := newSource(t, Options{URL: parsed("http://customers.internal/tiers"), Timeout: time.Second})
 				source.transport.DialContext = network.dial
 				cache, err := tier.NewCache(tier.CacheOptions{
 					Source: source, Timeout: time.Second, LookupsPerSecond: 1000, Subjects: 100, Unknown: 100,

@@ -109,9 +109,9 @@ func fixture(t *testing.T, o Options, secure bool) tiertest.Fixture {
 	proxy := servers.StartProxy(t, address)
 
 	o.Timeout = time.Hour // what ends questions here is something else
-	o.URL = "http://" + proxy.Addr() + "/tiers?v=1"
+	o.URL = parsed("http://" + proxy.Addr() + "/tiers?v=1")
 	if secure {
-		o.URL = "https" + o.URL[len("http"):]
+		o.URL.Scheme = "https"
 		o.TLS = trust(server)
 	}
 	return tiertest.Fixture{

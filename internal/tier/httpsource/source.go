@@ -41,7 +41,7 @@ const (
 type Options struct {
 	// URL is that of the endpoint: http or https, with a query if it needs one,
 	// without user and password.
-	URL string
+	URL *url.URL
 	// Method is [Get] or [Post].
 	Method string
 	// SendKey asks by the API key itself. It needs [Post], and https or an address
@@ -77,8 +77,8 @@ var _ tier.Source = (*Source)(nil)
 
 // New returns a source that has not connected yet.
 func New(o Options) (*Source, error) {
-	u, err := parseURL(o.URL)
-	if err != nil {
+	u := o.URL
+	if err := checkURL(u); err != nil {
 		return nil, fmt.Errorf("tiers.http.url: %w", err)
 	}
 	switch {
@@ -108,20 +108,18 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// parseURL does not repeat the URL in its errors, which may have a secret in it.
-func parseURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
+// checkURL returns what is wrong with a URL. It does not repeat the URL, which may hold a
+// secret.
+func checkURL(u *url.URL) error {
 	switch {
-	case err != nil:
-		return nil, errors.New("the URL cannot be read")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		return nil, errors.New("the URL does not begin with http:// or https:// and a host")
+	case u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
+		return errors.New("the URL does not begin with http:// or https:// and a host")
 	case u.User != nil:
-		return nil, errors.New("the URL has a user or a password; use a token")
+		return errors.New("the URL has a user or a password; use a token")
 	case u.Fragment != "":
-		return nil, errors.New("the URL has a fragment, which is never sent")
+		return errors.New("the URL has a fragment, which is never sent")
 	}
-	return u, nil
+	return nil
 }
 
 func isLoopback(host string) bool {

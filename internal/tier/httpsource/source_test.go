@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,15 @@ const (
 
 var digest = strings.Repeat("2c", 32)
 
+// parsed returns a URL that the test wrote.
+func parsed(text string) *url.URL {
+	u, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
 // serve starts a server for the time of the test.
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
@@ -52,28 +62,27 @@ func says(body string) http.HandlerFunc {
 }
 
 func TestNew(t *testing.T) {
-	good := Options{URL: "https://tiers.internal/x?y=z", Method: Get, MaxBytes: 1, Timeout: 1, Overrides: tiertest.ReadOverrides}
+	good := Options{URL: parsed("https://tiers.internal/x?y=z"), Method: Get, MaxBytes: 1, Timeout: 1, Overrides: tiertest.ReadOverrides}
 	for _, tt := range []struct {
 		change func(*Options)
 		want   string // of the error; empty: none
 	}{
 		{func(*Options) {}, ""},
-		{func(o *Options) { o.URL = "http://tiers.internal" }, ""},
+		{func(o *Options) { o.URL = parsed("http://tiers.internal") }, ""},
 		{func(o *Options) { o.Method, o.SendKey = Post, true }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://127.0.0.1:80/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://[::1]/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://tiers.internal/" }, "tiers.http.send: an API key is sent over https alone"},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost.example/" }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://127.0.0.1:80/") }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://[::1]/") }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://localhost/") }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://tiers.internal/") }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://localhost.example/") }, "tiers.http.send: an API key is sent over https alone"},
 		{func(o *Options) { o.SendKey = true }, "tiers.http.send: an API key is sent by post alone"},
 		{func(o *Options) { o.Method = "put" }, `tiers.http.method: the method "put"`},
-		{func(o *Options) { o.URL = "" }, "does not begin with"},
-		{func(o *Options) { o.URL = "ftp://x/" + planted }, "cannot be read"},
-		{func(o *Options) { o.URL = "ftp://x/" }, "tiers.http.url: the URL does not begin with"},
-		{func(o *Options) { o.URL = "https:///x" }, "does not begin with"},
-		{func(o *Options) { o.URL = "https:x" }, "does not begin with"},
-		{func(o *Options) { o.URL = "https://me:sk-planted@x/" }, "has a user"},
-		{func(o *Options) { o.URL = "https://x/#y" }, "has a fragment"},
+		{func(o *Options) { o.URL = nil }, "does not begin with"},
+		{func(o *Options) { o.URL = parsed("ftp://x/") }, "tiers.http.url: the URL does not begin with"},
+		{func(o *Options) { o.URL = parsed("https:///x") }, "does not begin with"},
+		{func(o *Options) { o.URL = parsed("https:x") }, "does not begin with"},
+		{func(o *Options) { o.URL = parsed("https://me:sk-planted@x/") }, "has a user"},
+		{func(o *Options) { o.URL = parsed("https://x/#y") }, "has a fragment"},
 		{func(o *Options) { o.MaxBytes = 0 }, "are needed"},
 		{func(o *Options) { o.Timeout = 0 }, "are needed"},
 		{func(o *Options) { o.Overrides = nil }, "are needed"},
@@ -124,7 +133,7 @@ func TestQuestions(t *testing.T) {
 		{"/t", Options{Method: Post, SendKey: true}, tier.Key{Digest: digest, Plain: planted}, "", question{"POST", "/t", `{"key":"` + planted + `"}`, "", "application/json", ""}},
 		{"/t", Options{Method: Post, SendKey: true}, tier.Key{ID: "acme"}, "", question{"POST", "/t", `{"id":"acme"}`, "", "application/json", ""}},
 	} {
-		tt.o.URL = url + tt.path
+		tt.o.URL = parsed(url + tt.path)
 		tt.o.Token = func() string { return tt.token }
 		r, err := newSource(t, tt.o).Lookup(t.Context(), tt.key, last)
 		if err != nil || r.Subject == nil || r.Subject.ID != "acme" {
@@ -139,7 +148,7 @@ func TestQuestions(t *testing.T) {
 // TestUnasked: what is not asked at all.
 func TestUnasked(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked: %s %s", r.Method, r.RequestURI) })
-	s := newSource(t, Options{URL: url, Method: Post, SendKey: true})
+	s := newSource(t, Options{URL: parsed(url), Method: Post, SendKey: true})
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "only its digest") {
 		t.Errorf("without the key: %+v, %v", r, err)
 	}
@@ -148,7 +157,7 @@ func TestUnasked(t *testing.T) {
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: "\xff"}, nil); err != nil || r.Subject != nil {
 		t.Errorf("a key that is not UTF-8: %+v, %v", r, err)
 	}
-	s = newSource(t, Options{URL: url, Token: func() string { return planted + "\n" }})
+	s = newSource(t, Options{URL: parsed(url), Token: func() string { return planted + "\n" }})
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "the token has") || strings.Contains(err.Error(), planted) {
 		t.Errorf("a token with the end of a line: %+v, %v", r, err)
 	}
@@ -237,7 +246,7 @@ func TestAnswers(t *testing.T) {
 				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 			})
-			s := newSource(t, Options{URL: url + "/tiers?token=" + planted, Method: method, SendKey: method == Post})
+			s := newSource(t, Options{URL: parsed(url + "/tiers?token=" + planted), Method: method, SendKey: method == Post})
 			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil)
 			name := fmt.Sprintf("%s: %d %s %.60q", method, tt.status, tt.kind, tt.body)
 			if err == nil {
@@ -277,7 +286,7 @@ func TestConditional(t *testing.T) {
 		}
 		says(acme)(w, r)
 	})
-	s := newSource(t, Options{URL: url})
+	s := newSource(t, Options{URL: parsed(url)})
 	lookup := func(last *tier.Record) *tier.Record {
 		t.Helper()
 		r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, last)
@@ -406,7 +415,7 @@ func TestBroken(t *testing.T) {
 						}()
 					}
 				}()
-				o := Options{URL: "http://" + listener.Addr().String(), Timeout: 300 * time.Millisecond}
+				o := Options{URL: parsed("http://" + listener.Addr().String()), Timeout: 300 * time.Millisecond}
 				if !tt.hang {
 					o.Timeout = 30 * time.Second // what ends by itself needs none
 				}
@@ -426,7 +435,7 @@ func TestBroken(t *testing.T) {
 
 // TestRefused: nobody listens.
 func TestRefused(t *testing.T) {
-	s := newSource(t, Options{URL: "http://127.0.0.1:1/x?token=" + planted})
+	s := newSource(t, Options{URL: parsed("http://127.0.0.1:1/x?token=" + planted)})
 	_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "tiers.http: http://127.0.0.1:1/x: connecting: ") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Lookup: %v", err)
@@ -438,7 +447,7 @@ func TestRefused(t *testing.T) {
 func TestClosedConnections(t *testing.T) {
 	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
 	for _, method := range []string{Get, Post} {
-		s := newSource(t, Options{URL: "http://" + proxy.Addr(), Method: method})
+		s := newSource(t, Options{URL: parsed("http://" + proxy.Addr()), Method: method})
 		for i := range 50 {
 			if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil {
 				t.Errorf("%s %d: %v", method, i, err)
@@ -467,7 +476,7 @@ func TestConnections(t *testing.T) {
 	}
 	server.Start()
 	defer stop(server)
-	s := newSource(t, Options{URL: server.URL})
+	s := newSource(t, Options{URL: parsed(server.URL)})
 	errs := make(chan error, 2*connections)
 	for range cap(errs) {
 		go func() {
@@ -488,7 +497,7 @@ func TestConnections(t *testing.T) {
 // TestClose: connections that are kept alive are closed.
 func TestClose(t *testing.T) {
 	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
-	s := newSource(t, Options{URL: "http://" + proxy.Addr()})
+	s := newSource(t, Options{URL: parsed("http://" + proxy.Addr())})
 	if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil || proxy.Connections() != 1 {
 		t.Fatalf("%v; %d connections, want one that is kept", err, proxy.Connections())
 	}
@@ -546,7 +555,7 @@ func TestTLS(t *testing.T) {
 	known := trust(server)()
 
 	config := known.Clone()
-	s := newSource(t, Options{URL: server.URL, TLS: func() *tls.Config { return config }})
+	s := newSource(t, Options{URL: parsed(server.URL), TLS: func() *tls.Config { return config }})
 	for _, tt := range []struct {
 		name   string
 		change func(*tls.Config)
@@ -573,12 +582,12 @@ func TestTLS(t *testing.T) {
 	}
 
 	// The system's authorities do not know it.
-	if _, err := newSource(t, Options{URL: server.URL}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := newSource(t, Options{URL: parsed(server.URL)}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without a configuration: %v", err)
 	}
 	// Somebody who speaks no TLS.
 	plain := "https" + strings.TrimPrefix(serve(t, says(acme)), "http")
-	if _, err := newSource(t, Options{URL: plain}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "TLS: ") {
+	if _, err := newSource(t, Options{URL: parsed(plain)}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "TLS: ") {
 		t.Errorf("a server without TLS: %v", err)
 	}
 }
@@ -586,13 +595,13 @@ func TestTLS(t *testing.T) {
 // TestContext: the caller's deadline counts as well as the source's own.
 func TestContext(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	s := newSource(t, Options{URL: url})
+	s := newSource(t, Options{URL: parsed(url)})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Lookup(ctx, tier.Key{Digest: digest}, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Lookup: %v", err)
 	}
-	s = newSource(t, Options{URL: url, Timeout: 50 * time.Millisecond})
+	s = newSource(t, Options{URL: parsed(url), Timeout: 50 * time.Millisecond})
 	if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Lookup: %v", err)
 	}

@@ -56,6 +56,18 @@ func (w *watch) end(t *testing.T) error {
 	}
 }
 
+// silent waits until the watch has been silent for so long that it has pinged the
+// server.
+func (w *watch) silent(t *testing.T, s *servers.PostgresServer) {
+	t.Helper()
+	const pings = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'slidegate' AND query LIKE '%ping%'`
+	for deadline := time.Now().Add(patience); text(t, s, pings) == "0"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the connection that listens has not pinged the server")
+		}
+	}
+}
+
 // until returns the changes before one that the test makes itself.
 func (w *watch) until(t *testing.T, last tier.Change) (changes []string) {
 	t.Helper()
@@ -222,7 +234,7 @@ func TestWatchEnds(t *testing.T) {
 		{"frozen", s.Pause, s.Resume},
 	} {
 		w := listen(t, source)
-		time.Sleep(5 * source.silence) // it has asked whether the server is there
+		w.silent(t, s)
 		exec(t, s, `NOTIFY slidegate_tiers, '{"subject":"acme"}'`)
 		if got := w.until(t, tier.Change{ID: "acme"}); got != nil {
 			t.Errorf("%s: got changes %q before, want none", tt.name, got)

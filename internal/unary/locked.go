@@ -1,0 +1,350 @@
+package unary
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+)
+
+// shared guards the state that the goroutines of a connection share.
+type shared struct{ locked locked }
+
+// lock returns the state. The caller must call its unlock. No other code may take the
+// address of the state, so its methods always run with the lock.
+func (s *shared) lock() *locked {
+	s.locked.mu.Lock()
+	return &s.locked
+}
+
+// locked is the state of a connection that needs the lock: the open streams, the
+// client's windows, and what is to be sent.
+type locked struct {
+	mu   sync.Mutex
+	conn *conn
+
+	out     output
+	framer  *http2.Framer // writes to out
+	encoder *hpack.Encoder
+	block   bytes.Buffer // what encoder writes to
+
+	streams    map[uint32]*stream
+	free       []*stream
+	peak       int // the most streams since there were none
+	held       int // bytes of unfinished messages and of metadata
+	running    int // handlers that run on goroutines of their own
+	orphans    int // handlers that run although their stream is gone
+	closed     closedStreams
+	lastID     uint32    // the highest stream that was opened
+	blocked    []*stream // the streams that wait for windows, the oldest first
+	sendWindow int64
+	peerWindow int64 // the initial window of a stream
+
+	opened      bool // the client has sent preface and settings
+	forgiven    bool // something was sent since the last PING of the client
+	phase       phase
+	since       time.Duration // when phase began
+	drainWanted string        // the reason to drain once the connection is open; empty: none
+	began       time.Duration
+	lastRead    time.Duration
+	idleSince   time.Duration
+	pinged      time.Duration // when a keepalive PING was sent; zero: never
+	maxAge      time.Duration
+	hungUp      bool
+}
+
+func (l *locked) init(c *conn) {
+	now := c.server.now()
+	l.conn = c
+	l.out.to, l.out.drained.L = c.raw, &l.mu
+	l.framer = http2.NewFramer(&l.out, nil)
+	l.encoder = hpack.NewEncoder(&l.block)
+	l.streams = make(map[uint32]*stream)
+	l.sendWindow, l.peerWindow = 64<<10-1, 64<<10-1
+	l.began, l.lastRead, l.idleSince = now, now, now
+	l.maxAge = c.server.o.age()
+}
+
+func (l *locked) unlock() { l.mu.Unlock() }
+
+// A stream is one call. Only the reading goroutine uses request. id, method, subtype
+// and encoding do not change. Everything else needs the lock.
+type stream struct {
+	id       uint32
+	method   *method
+	subtype  string // what follows application/grpc in the content type
+	encoding string // of messages
+	request  request
+
+	held       int                // bytes of request
+	cancel     context.CancelFunc // ends the context of the handler; nil: none was started
+	handled    bool               // a handler runs, possibly after the stream is gone
+	waiting    *response          // waits for windows, with what is left of its message; nil: nothing waits
+	listed     bool               // the stream is or was in blocked
+	due        time.Duration      // when the request must be whole; for a waiting answer, when it must be sent
+	sendWindow int64
+}
+
+// late reports whether the request is not whole in time, or the client has left no
+// window for the answer.
+func (st *stream) late(now time.Duration) bool {
+	return now > st.due && (!st.handled || st.waiting != nil)
+}
+
+// overdue reports whether a stream is late.
+func (l *locked) overdue(now time.Duration) bool {
+	for _, st := range l.streams {
+		if st.late(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// closedStreams are the streams that were closed last. A frame for one of them may have
+// crossed with its reset; a frame for a stream that was never opened is a fault.
+type closedStreams struct {
+	last [64]closedStream
+	next int
+}
+
+type closedStream struct {
+	id       uint32
+	byServer bool // the client may not know yet
+}
+
+func (s *closedStreams) add(id uint32, byServer bool) {
+	s.last[s.next] = closedStream{id, byServer}
+	s.next = (s.next + 1) % len(s.last)
+}
+
+// reset notes that the server has reset a stream that was closed.
+func (s *closedStreams) reset(id uint32) {
+	for i := range s.last {
+		if s.last[i].id == id {
+			s.last[i].byServer = true
+			return
+		}
+	}
+	s.add(id, true)
+}
+
+// find reports whether a stream was closed lately, and whether the server has closed it.
+func (s *closedStreams) find(id uint32) (byServer, ok bool) {
+	for _, c := range s.last {
+		if c.id == id {
+			return c.byServer, true
+		}
+	}
+	return false, false
+}
+
+// unopened returns an error if the client has never opened the stream.
+func (l *locked) unopened(id uint32) error {
+	if (id%2 == 0 || id > l.lastID) && l.phase < leaving {
+		return protocolError(http2.ErrCodeProtocol, "a frame is for a stream that was never opened")
+	}
+	return nil
+}
+
+// maxFree is how many streams a connection keeps for the next calls.
+const maxFree = 64
+
+// open returns a new stream.
+func (l *locked) open(id uint32) *stream {
+	var st *stream
+	if n := len(l.free); n > 0 {
+		st = l.free[n-1]
+		l.free = l.free[:n-1]
+	} else {
+		st = new(stream)
+	}
+	st.id, st.sendWindow = id, l.peerWindow
+	l.streams[id] = st
+	l.peak = max(l.peak, len(l.streams))
+	return st
+}
+
+// remove closes a stream. Afterwards only a handler that still runs may use it.
+func (l *locked) remove(st *stream, byServer bool) {
+	delete(l.streams, st.id)
+	l.closed.add(st.id, byServer)
+	if st.cancel != nil {
+		st.cancel()
+	}
+	st.waiting = nil
+	if st.handled {
+		l.orphans++
+	} else {
+		l.hold(st, -st.held)
+	}
+	if len(l.streams) == 0 {
+		l.idleSince = l.conn.server.now()
+		if l.peak > maxFree {
+			l.streams, l.peak = make(map[uint32]*stream), 0 // a map does not shrink
+		}
+	}
+	// A stream that had a handler is not reused: the handler's goroutine may remove it
+	// while the reader still uses it.
+	if st.cancel == nil && !st.listed && len(l.free) < maxFree {
+		*st = stream{}
+		l.free = append(l.free, st)
+	}
+}
+
+// hold counts n more bytes that a stream holds of its request. It reports whether the
+// connection holds too much.
+func (l *locked) hold(st *stream, n int) (crowded bool) {
+	st.held += n
+	l.held += n
+	return l.held > l.conn.server.o.MaxMessageBytes+heldBeyond
+}
+
+// handled answers a call whose handler has returned. It reports whether other handlers
+// run.
+func (l *locked) handled(st *stream, res *response) (busy bool) {
+	l.running--
+	if l.streams[st.id] != st {
+		l.orphans--
+	}
+	l.hold(st, -st.held)
+	st.cancel()
+	st.handled = false
+	l.answer(st, res, true)
+	return l.running > 0
+}
+
+// answer sends an answer as far as the client's windows allow. ended says whether the
+// request has ended. It sends nothing if the client has given the call up.
+func (l *locked) answer(st *stream, res *response, ended bool) {
+	if l.streams[st.id] != st {
+		return
+	}
+	l.forgiven = true
+	l.conn.earned.Add(earned)
+	l.encodeHeader(st, res)
+	if res.message != nil || len(res.header) > 0 { // otherwise one block has header and trailer
+		l.sendBlock(st.id, false)
+	}
+	if b := res.message; b != nil {
+		b[0] = 0
+		if res.compressed {
+			b[0] = 1
+		}
+		binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen))
+		if rest := l.sendData(st, b); len(rest) > 0 {
+			res.message = slices.Clone(rest)
+			l.hold(st, -st.held)
+			st.waiting, st.listed, st.due = res, true, l.conn.server.now()+l.conn.server.o.WriteTimeout
+			if len(l.blocked) > 2*len(l.streams) {
+				l.dropUnblocked()
+			}
+			l.blocked = append(l.blocked, st)
+			return // a request with a message in its answer has ended
+		}
+	}
+	l.finish(st, res, ended)
+}
+
+// encodeHeader adds the first header block of an answer to l.block.
+func (l *locked) encodeHeader(st *stream, res *response) {
+	l.field(":status", strconv.Itoa(cmp.Or(res.http, http.StatusOK)))
+	l.field("content-type", contentType+st.subtype)
+	if res.compressed {
+		l.field("grpc-encoding", gzipped)
+	}
+	for _, f := range res.header {
+		l.field(f.Name, f.Value)
+	}
+}
+
+// finish sends l.block with the trailer of an answer, and closes its stream.
+func (l *locked) finish(st *stream, res *response, ended bool) {
+	l.field("grpc-status", strconv.Itoa(int(res.code)))
+	if res.code != codes.OK {
+		l.field("grpc-message", percentEncoded(res.text))
+	}
+	for _, f := range res.trailer {
+		l.field(f.Name, f.Value)
+	}
+	l.sendBlock(st.id, true)
+	if !ended {
+		// The answer does not need the rest of the request.
+		l.write(l.framer.WriteRSTStream(st.id, http2.ErrCodeNo))
+	}
+	l.remove(st, !ended)
+}
+
+// field adds a header field to l.block.
+func (l *locked) field(name, value string) {
+	_ = l.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) // into memory
+}
+
+// sendBlock sends l.block, in as many frames as it takes.
+func (l *locked) sendBlock(id uint32, end bool) {
+	block := l.block.Bytes()
+	first := block[:min(len(block), maxFrame)]
+	block = block[len(first):]
+	l.write(l.framer.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: first, EndStream: end, EndHeaders: len(block) == 0,
+	}))
+	for len(block) > 0 {
+		next := block[:min(len(block), maxFrame)]
+		block = block[len(next):]
+		l.write(l.framer.WriteContinuation(id, len(block) == 0, next))
+	}
+	l.block.Reset()
+}
+
+// sendData sends as much of b as the windows allow, and returns the rest.
+func (l *locked) sendData(st *stream, b []byte) (rest []byte) {
+	for len(b) > 0 {
+		n := int(min(int64(len(b)), st.sendWindow, l.sendWindow, maxFrame))
+		if n <= 0 {
+			break
+		}
+		l.write(l.framer.WriteData(st.id, false, b[:n]))
+		l.forgiven = true // grpc-go measures the bandwidth with PINGs
+		st.sendWindow -= int64(n)
+		l.sendWindow -= int64(n)
+		b = b[n:]
+	}
+	return b
+}
+
+// sendWaiting sends the answer that waits on a stream, if one does, as the windows
+// allow.
+func (l *locked) sendWaiting(st *stream) {
+	res := st.waiting
+	if res == nil {
+		return
+	}
+	if res.message = l.sendData(st, res.message); len(res.message) == 0 {
+		l.finish(st, res, true)
+	}
+}
+
+// sendBlocked sends the answers that wait, the oldest first.
+func (l *locked) sendBlocked() {
+	for _, st := range l.blocked {
+		if l.sendWindow <= 0 {
+			break
+		}
+		l.sendWaiting(st)
+	}
+	l.dropUnblocked()
+}
+
+// dropUnblocked drops the streams from l.blocked that wait no longer.
+func (l *locked) dropUnblocked() {
+	l.blocked = slices.DeleteFunc(l.blocked, func(st *stream) bool { return st.waiting == nil })
+}
