@@ -358,10 +358,10 @@ func checkURLOptions(path, query string, socket bool) error {
 // TLS says whom a connection trusts and how it names itself. Whether there is TLS
 // says the scheme of the URL.
 type TLS struct {
-	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's"`
-	CertFile   string `yaml:"cert_file" doc:"our own certificate (PEM), with those between it and its CA, where the server asks for one"`
+	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
+	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ServerName string `yaml:"server_name" doc:"the name that certificates of servers must have; empty: the host that is connected to"`
+	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
 }
 
 // Files are the files that are set.
