@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -498,25 +497,6 @@ descriptors:
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
-}
-
-// TestTiersInDocs: the tiers files of docs/configure.md load.
-func TestTiersInDocs(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configure.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile("(?s)```yaml\n(tiers:\\s.*?)```").FindAllSubmatch(page, -1)
-	if len(examples) < 2 {
-		t.Errorf("only %d examples were found", len(examples))
-	}
-	for _, e := range examples {
-		s := settings.Default()
-		s.Tiers.Path = configtest.Write(t, "tiers.yaml", string(e[1]))
-		if _, err := Load(s); err != nil {
-			t.Errorf("%s\n%s", e[1], err)
-		}
 	}
 }
 
