@@ -35,29 +35,29 @@ const (
 // immutable and safe for concurrent use.
 type Generation struct {
 	Rules *policy.Rules
-	// Places are where the rules stand, in the order of Rules.All.
+	// Places are the places of the rules, in the order of Rules.All.
 	Places []rules.Place
 	// Secrets digests API keys the way the rules and the tiers were read.
 	Secrets *tier.Secrets
-	// Files are those that were read, in order. The built-in ones are not there.
+	// Files are the files that were read, in order, without the built-in ones.
 	Files []string
 	// Digest is a short name for the content of all files: the same content has
 	// the same digest, in every instance.
 	Digest string
-	// Warnings say what is unwise, in the order of the files. Nil: nothing.
+	// Warnings say what is unwise, in the order of the files. Nil: no warning.
 	Warnings []strict.Problem
 }
 
-// digestLen is the length of a generation's digest in bytes: enough to tell the
-// generations of one service apart, short enough to read.
+// digestLen is the length of a generation's digest in bytes. It is enough to distinguish the
+// generations of one service, and short enough to read.
 const digestLen = 6
 
 // Load reads the rules and the tiers that the settings name. The error is
-// [Problems]: everything that is wrong with any of the files; there is no
-// generation then. Load keeps nothing and may run concurrently with itself.
+// [strict.Problems]: everything that is wrong with any of the files. On error the generation
+// is nil. Load is safe for concurrent use.
 func Load(s settings.Settings) (*Generation, error) { return new(Input).Load(s) }
 
-// load reads files until none of them changes meanwhile.
+// load reads the files, and again if one of them changes meanwhile.
 func load(begin loader) (*Generation, error) {
 	l := new(loader)
 	for range maxReads {
@@ -72,11 +72,11 @@ func load(begin loader) (*Generation, error) {
 	return nil, l.report.Err()
 }
 
-// maxReads is how often files are read that change meanwhile.
+// maxReads bounds how often load reads files that change meanwhile.
 const maxReads = 10
 
-// settled reports whether what was read is what is there: a directory that is
-// swapped between two of its files would give a generation that nobody wrote.
+// settled reports whether the files are still as they were read. If a directory is swapped
+// between the reading of two of its files, they do not belong together.
 func (l *loader) settled() bool {
 	if l.tiers != nil && !l.tiers.Settled() {
 		return false
@@ -108,8 +108,8 @@ type loader struct {
 	listed   files.Listing // what the paths of rules stood for
 }
 
-// readFiles reads everything before anything is judged, so that the files are
-// read within as short a time as possible.
+// readFiles reads all files before it checks any, so that reading takes as little time as
+// possible.
 func (l *loader) readFiles() {
 	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == settings.TiersNone {
 	} else if p == "" {
@@ -140,7 +140,7 @@ func (l *loader) readFiles() {
 	if len(listed.Files)+len(listed.Failed) == 0 {
 		l.report.Addf(l.paths[0], 0, "", "the directory holds no *.yaml or *.yml file")
 	}
-	// All are known now, so their problems and warnings stand in one order.
+	// Problems and warnings are in the order of the files.
 	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.Files, listed.Skipped))) {
 		l.report.File(file)
 		l.warn.File(file)
@@ -151,7 +151,7 @@ func (l *loader) readFiles() {
 	l.readRulesFiles()
 }
 
-// readSource reads a file, or what was given for standard input.
+// readSource reads a file, or takes the content of standard input.
 func (l *loader) readSource(name string, most int64) (files.File, error) {
 	if name != files.Stdin || l.stdin == nil {
 		return files.ReadFile(name, most)
@@ -162,7 +162,7 @@ func (l *loader) readSource(name string, most int64) (files.File, error) {
 	return files.File{Name: name, Data: l.stdin}, nil
 }
 
-// readRulesFiles reads what the paths of rules stand for.
+// readRulesFiles reads the files that the paths of rules stand for.
 func (l *loader) readRulesFiles() {
 	for _, problem := range l.listed.Failed {
 		l.report.Add(problem)
@@ -205,7 +205,7 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	l.warnOfIdleSource()
 	read, places := l.readRules(secrets, tiersFile)
-	tiersFile.JudgeOverrides(read, s.Rules.QuotaMode, &l.warn)
+	tiersFile.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
 	if err := l.report.Err(); err != nil {
 		return nil, err
 	}
@@ -227,22 +227,22 @@ func (l *loader) elsewhere() string {
 	return ""
 }
 
-// identity says how the rules find out who calls.
+// identity returns how the rules find the subject of a request.
 func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) policy.Identity {
 	t := &l.settings.Tiers
 	return policy.Identity{
 		Secrets: secrets,
 		Tiers:   directory,
-		// Where tiers come with requests every key is unknown, and whether it is one
-		// has been judged before us.
+		// If tiers come with requests, no key is known here. Another service has checked
+		// the key before.
 		EachUnknownKey: t.UnknownKey == settings.UnknownKeyEach || t.Source == settings.TiersInHeader,
 		TrustedEntry:   t.TrustedEntry,
 		Elsewhere:      l.elsewhere() != "",
 	}
 }
 
-// warnOfIdleSource warns of settings of a source of tiers that is not the one that is
-// asked: somebody may have forgotten to say so.
+// warnOfIdleSource warns of settings of a source of tiers that tiers.source does not name.
+// The operator may have forgotten to set it.
 func (l *loader) warnOfIdleSource() {
 	t, d := &l.settings.Tiers, settings.Default().Tiers
 	for _, s := range []struct {
@@ -253,7 +253,7 @@ func (l *loader) warnOfIdleSource() {
 		{settings.TiersInPostgres, t.Postgres != d.Postgres},
 		{settings.TiersOverHTTP, t.HTTP != d.HTTP},
 	} {
-		// Settings that were not loaded have no defaults.
+		// Settings of a test may have no defaults.
 		if s.set && s.source != t.Source && l.settings.Store.Type != "" {
 			l.warn.Addf("settings", 0, "tiers.source", "is %s, but tiers.%s is set, which nobody asks then", t.Source, s.source)
 		}
@@ -278,8 +278,8 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 	return rules.Read(o, l.rules)
 }
 
-// digest names the content. Lengths go in with it, so that no shift of text from
-// one file to the next gives the same digest.
+// digest returns the digest of the content. It includes the lengths of the files, so that
+// moving text from one file to the next changes it.
 func (l *loader) digest() string {
 	h := sha256.New()
 	write := func(src files.File) {

@@ -11,22 +11,23 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// An Input is files that are checked together before a service has them. The zero
-// value is what the settings name.
+// An Input is a set of files that are checked together. The zero value is the files that
+// the settings name.
 type Input struct {
 	// Settings is the settings file. Empty: none.
 	Settings string
-	// Tiers is the tiers file instead of that of the settings. Empty: that.
+	// Tiers is the tiers file, instead of tiers.path. Empty: tiers.path.
 	Tiers string
-	// Rules are files and directories of rules instead of that of the settings. They
-	// are one set, as the files of a directory are. Nil: that of the settings.
+	// Rules are files and directories of rules, instead of rules.path. They are one set,
+	// like the files of a directory. Nil: rules.path.
 	Rules []string
 
 	stdin []byte
 }
 
-// NewInput sorts paths by what they hold: a directory and what is not recognised
-// hold rules. The path [Stdin] reads stdin. A second settings file or tiers file is an error.
+// NewInput sorts paths by their content. A directory, and a file that is not recognised,
+// hold rules. The path [files.Stdin] reads stdin. A second settings file or tiers file is an
+// error.
 func NewInput(paths []string, stdin io.Reader) (Input, error) {
 	var in Input
 	for i, path := range paths {
@@ -55,8 +56,8 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 	return in, nil
 }
 
-// begin returns enough of a file to recognise it, or nothing if it cannot be read,
-// which Load reports.
+// begin returns enough of a file to recognise it. If the file cannot be read, begin returns
+// nil, and Load reports the problem.
 func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	if path == files.Stdin {
 		data, err := io.ReadAll(io.LimitReader(stdin, max(maxTiersFile, maxRulesFile)+1))
@@ -78,20 +79,20 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// maxKind is how much of a file is looked at to recognise it.
+// maxKind is how many bytes of a file are read to recognise it.
 const maxKind = 1 << 20
 
-// What a file holds.
+// The kinds of files.
 const (
 	rulesFile = iota
 	tiersFile
 	settingsFile
 )
 
-// kindOfFile recognises a file by the keys at its top, also if it is not valid.
+// kindOfFile recognises a file by the keys at its top, even if it is not valid.
 func kindOfFile(data []byte) int {
 	keys, mappings := strict.TopKeys(data)
-	section := slices.Contains(mappings, "tiers") // of settings
+	section := slices.Contains(mappings, "tiers") // the section of settings
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
 	}
@@ -108,7 +109,7 @@ func kindOfFile(data []byte) int {
 	return rulesFile
 }
 
-// LoadSettings is [LoadSettings] for the settings file of the input.
+// LoadSettings is [settings.Load] for the settings file of the input.
 func (in *Input) LoadSettings(environ []string) (settings.Settings, error) {
 	if in.Settings != files.Stdin {
 		return settings.Load(in.Settings, environ)
@@ -116,8 +117,8 @@ func (in *Input) LoadSettings(environ []string) (settings.Settings, error) {
 	return settings.Parse(files.Stdin, in.stdin, environ)
 }
 
-// Load is [Load] for the files of the input. A tiers file alone is checked without
-// rules, since the built-in ones name tiers of their own.
+// Load is [Load] for the files of the input. It checks a tiers file alone without rules,
+// since the built-in rules name other tiers.
 func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if in.Tiers != "" {
 		s.Tiers.Path = in.Tiers

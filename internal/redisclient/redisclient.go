@@ -70,7 +70,7 @@ func New(o Options) (redis.UniversalClient, error) {
 	d := &dialer{timeout: o.DialTimeout}
 	if at.TLS {
 		section := o.Section + ".tls"
-		d.tls, err = watch.NewReread(section, o.Redis.TLS.Files(), func() (*tls.Config, error) { return o.Redis.TLS.Config(section) }, o.Log)
+		d.tls, err = watch.NewReread(section, o.TLS.Files(), func() (*tls.Config, error) { return o.TLS.Config(section) }, o.Log)
 		if err != nil {
 			return nil, err
 		}

@@ -74,6 +74,7 @@ func FilesAgainstSchema(t *testing.T, schemaFile string, good []string, bad stri
 	}
 }
 
+// An Object is an object of JSON.
 type Object = map[string]any
 
 // Text is what counts as a text: YAML takes some for numbers and truth values.

@@ -11,10 +11,10 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// Stdin is the path that stands for standard input. Its content is given beside the path.
+// Stdin is the path that stands for standard input. The caller has its content.
 const Stdin = "-"
 
-// Listing is what some paths of rules stand for.
+// A Listing is the files that some paths of rules stand for.
 type Listing struct {
 	Files   []string         // of rules, sorted
 	Skipped []string         // regular files of other names, sorted
@@ -22,14 +22,14 @@ type Listing struct {
 	Ways    []string         // directories, and links that lead nowhere: a change in them may change the rest
 }
 
-// maxListed bounds the files and directories below a rules path, so that a wrong
-// path (/, a home directory) is a problem and not an hour of reading.
+// maxListed bounds the files and directories below a rules path. A wrong path, such as / or a
+// home directory, is then reported at once.
 const maxListed = 100_000
 
-// List lists what paths of rules stand for: themselves, or the files of a
-// directory and of those below it. Symbolic links count as what they lead to, and
-// every file and directory counts once, by the first of its paths; in a directory
-// those without a name that begins with a dot come first.
+// List lists the files that paths of rules stand for. A path stands for itself, or for the
+// files of a directory and of all directories below it. A symbolic link counts as its target.
+// Every file and directory counts once, by the first of its paths. In a directory, names
+// that begin with a dot come last.
 func List(paths []string, ignoreDotFiles bool) *Listing {
 	w := walk{ignoreDotFiles: ignoreDotFiles, seen: make(map[string]bool), most: maxListed}
 	for _, path := range paths {
@@ -81,8 +81,8 @@ type other struct{ path, leadsTo string }
 
 var errTooMany = fmt.Errorf("more than %d files and directories in it and below", maxListed)
 
-// dir lists a directory, which is really at another path if links lead to it. Of
-// what is wrong with those below it only errTooMany is an error.
+// dir lists a directory. leadsTo is its path without symbolic links. Of the errors of
+// directories below it, dir returns only errTooMany, and reports the others.
 func (w *walk) dir(path, leadsTo string) error {
 	if w.seen[leadsTo] {
 		return nil
@@ -117,9 +117,9 @@ func (w *walk) dir(path, leadsTo string) error {
 	return nil
 }
 
-// volumeData is the link to the version of a ConfigMap that counts. Kubernetes
-// keeps versions beside it, in directories whose names begin with two dots, and an
-// old or a coming one counts for nothing.
+// volumeData is the link to the current version of a ConfigMap. Kubernetes keeps versions in
+// directories beside it, whose names begin with two dots. Old and coming versions are
+// ignored.
 const volumeData = "..data"
 
 func isVolume(entries []os.DirEntry) bool {
@@ -134,8 +134,8 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	if mode&os.ModeSymlink != 0 {
 		info, err := os.Stat(path)
 		if err != nil {
-			// It leads nowhere, as yet. Under the name of a rules file it is kept,
-			// and reading it is a problem.
+			// The target is missing. If the link has the name of a rules file, it stays in the
+			// list, and reading it is a problem.
 			w.Ways = append(w.Ways, path)
 			if isRulesFile(path) {
 				w.Files = append(w.Files, path)
@@ -154,7 +154,7 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	}
 	switch {
 	case !isRulesFile(path):
-		// Another path to it may have the name of a rules file.
+		// Another path to this file may have the name of a rules file.
 		if mode.IsRegular() {
 			w.others = append(w.others, other{path, leadsTo})
 		}
@@ -165,7 +165,8 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 	return nil
 }
 
-// resolved is where a path leads. One that cannot be followed is its own.
+// resolved returns a path without symbolic links, or the absolute path if a link cannot be
+// followed.
 func resolved(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs

@@ -13,7 +13,7 @@ import (
 type File struct {
 	Name string
 	Data []byte
-	info os.FileInfo // which file it was; nil: built in, or standard input
+	info os.FileInfo // identifies the file; nil: built in, or standard input
 }
 
 // Settled reports whether the file that was read is still the one of that name,
@@ -33,7 +33,7 @@ func Read(name string, most int64) ([]byte, error) {
 	return src.Data, err
 }
 
-// ReadFile is readFile that also tells which file it was.
+// ReadFile is Read that also returns the identity of the file.
 func ReadFile(name string, most int64) (File, error) {
 	f, size, err := Open(name)
 	if err != nil {

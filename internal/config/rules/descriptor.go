@@ -72,7 +72,7 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 	r.entries(at, e.Descriptors)
 }
 
-// idle warns of what has no effect without a limit.
+// idle warns of keys that have no effect without a limit.
 func (r *rulesReader) idle(e *descriptorEntry) {
 	if e.RateLimit.Set && !e.RateLimit.Null {
 		return
@@ -90,8 +90,8 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 	}
 }
 
-// kept is path as the rule tree has it: no API key is kept, and values have one
-// form.
+// kept returns path as the rule tree has it: digests instead of API keys, and values in their
+// canonical form.
 func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
 	cloned := false
 	for i, n := range path {
@@ -148,8 +148,8 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	return n, ok
 }
 
-// suspect reports whether entries with a key seem to hold API keys that are not
-// known to be secret.
+// suspect reports whether entries with a key seem to hold API keys, while secrets.entries does
+// not name the key.
 func (r *rulesReader) suspect(key string) bool {
 	is, known := r.keys[key]
 	if !known {
@@ -161,11 +161,10 @@ func (r *rulesReader) suspect(key string) bool {
 	return is
 }
 
-// hides reports whether values of entries with a key must not be repeated.
+// hides reports whether problems must not repeat values of entries with a key.
 func (r *rulesReader) hides(key string) bool { return r.secrets.Hides(key) }
 
-// rule reads what a descriptor limits and adds it. pathOK says that nothing is
-// wrong with the path.
+// rule reads the limits of a descriptor and adds the rule. pathOK: the path has no problem.
 func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bool) {
 	before := r.report.Count()
 	e, rl := &f.Value, &f.Value.RateLimit
@@ -187,7 +186,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 		r.modes(&rule, e)
 		r.sharedTiers(&rule, limits)
 	}
-	r.replaces(limits) // also of a rule with a problem, which may be part of a cycle
+	r.replaces(limits) // a rule with a problem may be part of a cycle, too
 	if !pathOK || e.bad() || r.domain.name == "" || r.report.Count() > before {
 		return
 	}
@@ -205,8 +204,7 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 	r.checkName(&limits.Name, rl.OrElse(f.Spot))
 }
 
-// sharedTiers warns where the value that says which tier counts is one of those
-// that share a log.
+// sharedTiers warns if all values of the entry with the subject share one log.
 func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 	if len(rule.ByTier) == 0 {
 		return
@@ -220,8 +218,7 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 	}
 }
 
-// bad reports whether something is wrong with the descriptor itself, not with
-// those below it.
+// bad reports whether the descriptor itself has a problem, regardless of those below it.
 func (e *descriptorEntry) bad() bool {
 	return e.RateLimit.Bad || e.ShareThreshold.Bad || e.ShadowMode.Bad || e.QuotaMode.Bad ||
 		e.DetailedMetric.Bad || e.ValueToMetric.Bad || e.Metadata.Bad
@@ -234,7 +231,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	rule.Subject = v.Subject.Value
 	rule.Terms, rule.ByTier = r.terms(rl)
 	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
-		// As where a tier is named beside default.
+		// The same as with a tier beside default.
 		rule.Subject = rule.Path[len(rule.Path)-1].Key
 	}
 	if strict.Given(&v.Subject) && rule.Subject == "" {
@@ -262,7 +259,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 	}
 }
 
-// Bounds on the wait that a rule tells while the store cannot decide.
+// Bounds on the wait in Retry-After while the store cannot decide.
 const (
 	minStoreErrorRetry = time.Second // what Retry-After can say
 	maxStoreErrorRetry = time.Hour
@@ -299,8 +296,8 @@ func (r *rulesReader) oneOf(f *strict.Field[string], names ...string) string {
 	return f.Value
 }
 
-// Bounds on what a denial says. It is in memory once, but goes out with every
-// denial, of which an attacker can cause many.
+// Bounds on the texts of a denial, in bytes. Every denial carries them, and an attacker can
+// cause many denials.
 const (
 	maxBody     = 16 << 10
 	maxOneLiner = 256
@@ -340,8 +337,7 @@ func isOneLiner(text string) bool {
 	return len(text) <= maxOneLiner && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// modes sets what shadow_mode means and refuses modes that contradict each
-// other, at the line that says so.
+// modes applies shadow_mode, and refuses modes that contradict each other.
 func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	v := e.RateLimit.Value
 	if e.ShadowMode.Value {
@@ -391,7 +387,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	}
 }
 
-// leases returns what says that something is reserved.
+// leases returns the fields that ask for a lease.
 func (v *rateLimit) leases() []*strict.Field[string] {
 	var leases []*strict.Field[string]
 	add := func(l *limit) {

@@ -21,8 +21,8 @@ type rulesDoc struct {
 	Descriptors []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the first entry of a descriptor"`
 }
 
-// descriptorEntry is one node of the rule tree. There are many of them: what most
-// have not is behind a pointer.
+// descriptorEntry is one node of the rule tree. There are many, so a rare part is behind a
+// pointer.
 type descriptorEntry struct {
 	Key            strict.Field[string]            `yaml:"key,required" doc:"the key of the entry"`
 	Value          strict.Field[strict.Blankable]  `yaml:"value" doc:"the value of the entry; each * stands for any number of bytes; without it any value"`
@@ -46,7 +46,7 @@ type limit struct {
 	Lease           strict.Field[string] `yaml:"lease" doc:"what an instance may reserve ahead on a key that is asked for often: a time such as 50ms, a percentage of the limit, or none; beside limits and by_tier, for all that have none of their own"`
 }
 
-// terms are one limit or several, or none on purpose.
+// terms are one limit, several limits, or unlimited.
 type terms struct {
 	limit
 	Limits    strict.Field[[]strict.Field[limit]] `yaml:"limits" doc:"several limits; all must have room"`
@@ -68,7 +68,7 @@ type rateLimit struct {
 	StatusText   strict.Field[string]                              `yaml:"status_text" doc:"the title of the denial's problem document"`
 }
 
-// storeError is a choice alone, or a mapping with what belongs to it.
+// storeError is a choice alone, or a mapping with a choice and its wait.
 type storeError struct {
 	Choice     strict.Field[string] `yaml:"choice,required" doc:"local for this instance's share of the limit, allow, deny, or report to leave it to Envoy"`
 	RetryAfter strict.Field[string] `yaml:"retry_after" doc:"of deny: the wait that Retry-After tells, such as 5s"`
@@ -106,14 +106,14 @@ type replacement struct {
 	Name strict.Field[strict.Blankable] `yaml:"name,required" doc:"the name of a rule"`
 }
 
-// ofReference are the keys of envoyproxy/ratelimit. It takes any of them at any
-// level, and ignores those that have no meaning there.
+// ofReference are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and
+// ignores those without a meaning there.
 var ofReference = []string{
 	"domain", "descriptors", "key", "value", "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces",
 	"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
 }
 
-// homes says where keys of rules files belong.
+// homes returns where each key of rules files belongs.
 var homes = sync.OnceValue(func() map[string]string {
 	homes := make(map[string]string)
 	for _, level := range []struct {
@@ -133,8 +133,8 @@ var homes = sync.OnceValue(func() map[string]string {
 	return homes
 })
 
-// misplaced says what is wrong with a key that a level lacks. Where the level is
-// one of envoyproxy/ratelimit, its keys are ignored, since such files load there.
+// misplaced returns the advice for a key that a level does not have. If envoyproxy/ratelimit
+// has the level, its keys are ignored there, as it does.
 func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
 	home := homes()[key]
 	switch {
@@ -148,9 +148,9 @@ func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
 	return strict.KeyAdvice{Message: fmt.Sprintf("%q has no meaning here: it belongs %s", key, home)}
 }
 
-func (*rulesDoc) JudgeKey(key string) strict.KeyAdvice        { return misplaced(key, true) }
-func (*descriptorEntry) JudgeKey(key string) strict.KeyAdvice { return misplaced(key, true) }
-func (*rateLimit) JudgeKey(key string) strict.KeyAdvice       { return misplaced(key, true) }
-func (*replacement) JudgeKey(key string) strict.KeyAdvice     { return misplaced(key, true) }
-func (*limit) JudgeKey(key string) strict.KeyAdvice           { return misplaced(key, false) }
-func (*terms) JudgeKey(key string) strict.KeyAdvice           { return misplaced(key, false) }
+func (*rulesDoc) AdviseKey(key string) strict.KeyAdvice        { return misplaced(key, true) }
+func (*descriptorEntry) AdviseKey(key string) strict.KeyAdvice { return misplaced(key, true) }
+func (*rateLimit) AdviseKey(key string) strict.KeyAdvice       { return misplaced(key, true) }
+func (*replacement) AdviseKey(key string) strict.KeyAdvice     { return misplaced(key, true) }
+func (*limit) AdviseKey(key string) strict.KeyAdvice           { return misplaced(key, false) }
+func (*terms) AdviseKey(key string) strict.KeyAdvice           { return misplaced(key, false) }

@@ -10,13 +10,13 @@ import (
 
 // TestKeysOfTheReferenceAreKnownEverywhere: such files load there.
 func TestKeysOfTheReferenceAreKnownEverywhere(t *testing.T) {
-	for _, level := range []strict.KeyJudge{new(rulesDoc), new(descriptorEntry), new(rateLimit), new(replacement)} {
+	for _, level := range []strict.KeyAdviser{new(rulesDoc), new(descriptorEntry), new(rateLimit), new(replacement)} {
 		known := strict.KeysOf(reflect.TypeOf(level).Elem())
 		for _, key := range ofReference {
 			if slices.ContainsFunc(known, func(k strict.Key) bool { return k.Name == key }) {
 				continue
 			}
-			if got := level.JudgeKey(key); !got.Ignored || got.Message == "" {
+			if got := level.AdviseKey(key); !got.Ignored || got.Message == "" {
 				t.Errorf("%T: %s: got %+v, want a warning", level, key, got)
 			}
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// units are the units of envoyproxy/ratelimit with their lengths, which are the
-// same there.
+// units are the units of envoyproxy/ratelimit, with their lengths.
 var units = []struct {
 	name   string
 	length time.Duration
@@ -38,8 +37,7 @@ func unitNames() []string {
 // defaultArm is the arm of by_tier for every tier that is not named.
 const defaultArm = "default"
 
-// terms reads what everybody gets and what each tier gets. ok is false if that
-// cannot be said, which is reported.
+// terms reads the terms of a rule and those of each tier. It reports what is wrong.
 func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byTier map[string]policy.Terms) {
 	v := rl.Value
 	own, given := r.someTerms(&v.terms, nil, rl.Spot, rl.Bad, v.ByTier.Set)
@@ -96,7 +94,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 	return own, byTier
 }
 
-// first is where the first key of a limit stands.
+// first returns the place of the first key of a limit.
 func (t *terms) first() strict.Spot {
 	for _, s := range []struct {
 		set bool
@@ -115,10 +113,10 @@ func (t *terms) first() strict.Spot {
 	return t.Requests.Spot
 }
 
-// someTerms reads one limit, a list of them, or that there is none. The terms
-// above, if any, say how those are meant that do not say it. given says that there
-// was a limit, right or wrong; bad, that something is wrong with t, so that what
-// seems to be missing may have been mistyped; arms, that others inherit from t.
+// someTerms reads one limit, a list of limits, or unlimited. t inherits observe, precision and
+// lease from the terms above, if there are any. given reports whether there is a limit, right
+// or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms: the arms of
+// by_tier inherit from t.
 func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
 	share := r.share(&t.Observe)
 	if t.Unlimited.Value {
@@ -146,8 +144,8 @@ func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool)
 	return out, given || t.Unlimited.Set && t.Unlimited.Bad
 }
 
-// unlimited refuses limits beside unlimited. With arms, others inherit from t how
-// theirs are meant.
+// unlimited refuses limits beside unlimited. With arms, observe, precision and lease are for
+// the arms of by_tier.
 func (r *rulesReader) unlimited(t *terms, arms bool) {
 	for _, other := range []struct {
 		set bool
@@ -251,7 +249,7 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool)
 	return limits, true
 }
 
-// manner is how a limit is kept.
+// manner is the precision and the lease of a limit.
 type manner struct {
 	precision precision
 	lease     lease
@@ -268,7 +266,7 @@ func (r *rulesReader) limitOf(l window.Limit, written *limit, how manner, at str
 // autoPrecision leaves the precision to the service.
 const autoPrecision = "auto"
 
-// precision is what a precision says. The zero value leaves it to the service.
+// precision is the value of a key precision. The zero value leaves it to the service.
 type precision struct {
 	strict.Spot
 	text      string
@@ -300,7 +298,7 @@ func readPrecision(f *strict.Field[string]) (precision, error) {
 	return precision{Spot: f.Spot, text: f.Value, chosen: true, exact: exact}, nil
 }
 
-// precisionOf applies a precision to a limit that stands at a spot.
+// precisionOf returns the precision of a limit at a spot.
 func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, at strict.Spot) time.Duration {
 	switch {
 	case !p.chosen:
@@ -320,8 +318,8 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 // the topic "longest" of test/windowbench.
 const slotsAMillisecond = 12_500
 
-// boundLog refuses a limit whose log needs more slots than the store may keep: Redis
-// does nothing else while it moves them. Only a chosen precision needs so many.
+// boundLog refuses a limit whose log needs more slots than store.redis.max_log_slots: Redis
+// does nothing else while it moves them. Only a chosen precision can need so many.
 func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at strict.Spot) {
 	check := window.Check{Limit: l, Precision: p.exact}
 	slots := window.LogSlots(&check)
@@ -338,11 +336,11 @@ func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at s
 		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.o.MaxLogSlots)
 }
 
-// noLease is what lease says where a rule has one that does not hold for a limit.
+// noLease is the value of lease for a limit that must not inherit the rule's lease.
 const noLease = "none"
 
-// Bounds on leases. What is reserved denies others until it is spent, so it is
-// little, and not for long.
+// Bounds on leases. Hits that one instance reserves are not available to others, so leases
+// are small and short.
 const (
 	minLease      = time.Millisecond
 	maxLease      = time.Second
@@ -350,7 +348,7 @@ const (
 	leasesAWindow = 10 // at least
 )
 
-// lease is what a lease says. The zero value is none.
+// lease is the value of a key lease. The zero value is no lease.
 type lease struct {
 	strict.Spot
 	text      string
@@ -395,7 +393,7 @@ func readLease(f *strict.Field[string]) (lease, error) {
 	return l, nil
 }
 
-// leaseOf applies a lease to a limit that stands at a spot.
+// leaseOf returns the lease of a limit at a spot.
 func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at strict.Spot) window.Lease {
 	most := l.Window / leasesAWindow
 	switch {
@@ -422,15 +420,15 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 	return window.Lease{}
 }
 
-// littleLease warns of a lease that is never made. One that several tiers inherit is
-// for those that it helps.
+// littleLease warns of a lease that is too small to have an effect. It does not warn of an
+// inherited lease, which may help other tiers.
 func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
 	if !given.inherited {
 		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(policy.MinLeaseHits))
 	}
 }
 
-// length is a window as the file has it.
+// length returns a window as the file has it.
 func (l *limit) length(length time.Duration) string {
 	if l.Window.Set {
 		return strict.Quoteless(l.Window.Value)
@@ -438,7 +436,7 @@ func (l *limit) length(length time.Duration) string {
 	return policy.FormatWindow(length)
 }
 
-// limit reads one limit. With bad, halves of pairs are not missed.
+// limit reads one limit. With bad, it does not report that half of a pair is missing.
 func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, bool) {
 	d := r.decoder
 	unit, inUnit := l.Unit.Set, l.RequestsPerUnit.Set
@@ -447,7 +445,7 @@ func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, b
 		return window.Limit{}, false
 	}
 	if l.RequestsPerUnit.Bad || l.Requests.Bad {
-		// The length beside a bad number is judged all the same.
+		// Check the length beside a bad number, too.
 		switch {
 		case unit && !win && !requests:
 			r.perUnit(l)
@@ -501,7 +499,7 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 	return r.bounded(window.Limit{Hits: l.Requests.Value, Window: length}, l, l.Requests.Spot, l.Window.Spot)
 }
 
-// bounded checks what the stores can hold.
+// bounded checks that the stores can hold a limit.
 func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Spot) (window.Limit, bool) {
 	ok := true
 	if l.Hits > window.MaxHits {

@@ -10,12 +10,12 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// Overrides are limits by the name of the rule whose limits they replace, in the
-// language of by_tier. How limits are kept stays the rule's.
+// Overrides are limits by the name of the rule whose limits they replace, in the language of
+// by_tier. Precision, lease and observe stay those of the rule.
 type Overrides = strict.Ordered[strict.Field[terms]]
 
-// DecodeOverrides reads the limits that a subject has of its own, or nil if it has none.
-// What is wrong is reported and left out.
+// DecodeOverrides reads the overrides of a subject, or returns nil without any. It reports and
+// omits those that are wrong.
 func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override {
 	if len(all) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 	return o, d.Report.Count() == before
 }
 
-// rulesOwn refuses what only the rule says of a limit.
+// rulesOwn refuses keys of a limit that only a rule may have.
 func rulesOwn(d *strict.Decoder, l *limit) {
 	if l.Precision.Set {
 		d.Problem(l.Precision.Spot, "precision is the rule's: an override says only how much")
@@ -75,14 +75,13 @@ func rulesOwn(d *strict.Decoder, l *limit) {
 	}
 }
 
-// ReadOverrides reads the limits that a subject has of its own, as sources keep
-// them: a mapping, in JSON or YAML, of names of rules to limits in the language of
-// by_tier,
+// ReadOverrides reads the overrides of a subject as sources keep them: a mapping, in JSON or
+// YAML, of names of rules to limits in the language of by_tier,
 //
 //	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}
 //
-// Nothing, null and an empty mapping give nil. The error says on one line what is
-// wrong, each with its place in the mapping. It repeats no text of the mapping.
+// An empty text, null and an empty mapping give nil. The error is one line with each problem
+// and its place in the mapping. It repeats no text of the mapping.
 func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 	docs, problem := strict.Parse("", data)
 	switch {
@@ -107,11 +106,11 @@ func ReadOverrides(data []byte) (map[string]tier.Override, error) {
 			texts = append(texts, fmt.Sprintf("and %d more problems", d.Report.Count()-i))
 			break
 		}
-		p.Line, p.Column = 0, 0 // the record is no file
+		p.Line, p.Column = 0, 0 // a record has no lines
 		texts = append(texts, p.String())
 	}
 	return nil, errors.New(strings.Join(texts, "; "))
 }
 
-// maxTold is how many problems the error of [ReadOverrides] has: it goes into logs.
+// maxTold bounds the problems in the error of [ReadOverrides], which goes into logs.
 const maxTold = 3

@@ -9,11 +9,11 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// edge says that a rule replaces those of a name.
+// edge is one item of replaces: a rule replaces the rules of a name.
 type edge struct {
 	from, to string // from is empty for a rule without a name
 	at       Place
-	path     string // rendered, since it is needed when the nodes are gone
+	path     string // as text, since it is needed when the nodes are gone
 }
 
 // replacement reads one item of replaces.
@@ -29,8 +29,8 @@ func (r *rulesReader) replacement(own string, f *strict.Field[replacement]) stri
 	return name
 }
 
-// checkName judges the name of the rule that was just added. The name made from
-// a path can be that of another rule, too.
+// checkName checks the name of the rule that was added last. A name that is made from a path
+// may be the name of another rule, too.
 func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Spot) {
 	all := r.rules.All()
 	name, named := all[len(all)-1].Name, string(f.Value)
@@ -47,15 +47,15 @@ func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Spo
 	case named != "":
 		r.decoder.Warning(at, "the rule %s has the same name: headers and metrics cannot tell them apart", r.place(first).from(r.decoder.File))
 	case slices.ContainsFunc(all[len(all)-1].Path, func(n descriptors.Node) bool { return !n.AnyValue && r.hides(n.Key) }):
-		// The name has the value in it.
+		// The name contains the value.
 		r.decoder.Warning(at, "the rule %s has the same name: give one of them another", r.place(first).from(r.decoder.File))
 	default:
 		r.decoder.Warning(at, "the rule %s has the same name, %s: give one of them another", r.place(first).from(r.decoder.File), name)
 	}
 }
 
-// replaces remembers the name of a rule and what the rule replaces. A rule that
-// replaces itself or nothing is a problem already.
+// replaces keeps the name of a rule and the names that it replaces. A rule that replaces
+// itself or an empty name is reported elsewhere.
 func (r *rulesReader) replaces(v *rateLimit) {
 	if v.Name.Value != "" {
 		r.domain.named[string(v.Name.Value)] = true
@@ -74,10 +74,10 @@ func (r *rulesReader) replaces(v *rateLimit) {
 	}
 }
 
-// MaxSuggest bounds the names among which a mistyped one is searched.
+// MaxSuggest bounds the names that are compared with a mistyped name.
 const MaxSuggest = 200
 
-// replaced judges who replaces whom in a domain, once all of it is known.
+// replaced checks the items of replaces of a domain, after all of its files.
 func (r *rulesReader) replaced(d *domainReader) {
 	if len(d.edges) == 0 {
 		return
@@ -110,11 +110,11 @@ func (r *rulesReader) replaced(d *domainReader) {
 	}
 }
 
-// cycles finds rules that replace each other in a circle: where a request meets
-// all of them, none would count.
+// cycles finds rules that replace each other in a circle. If a request matched all of them,
+// none would count.
 type cycles struct {
 	edges []edge
-	out   map[string][]int // edges by the name they come from
+	out   map[string][]int // edges by the name of their rule
 	state map[string]int
 }
 
@@ -124,8 +124,8 @@ const (
 	done     = 2
 )
 
-// from returns the cycles that can be reached from a name and were not found
-// before. It keeps its own stack: a chain may be as long as there are rules.
+// from returns the new cycles that can be reached from a name. It has its own stack, since a
+// chain may be as long as the number of rules.
 func (c *cycles) from(name string) (found [][]edge) {
 	if name == "" || c.state[name] != 0 {
 		return nil
@@ -165,7 +165,7 @@ func (c *cycles) from(name string) (found [][]edge) {
 	return found
 }
 
-// tellCycle writes a cycle, whose last edge is where the message stands.
+// tellCycle returns a cycle as text. The message is at the place of its last edge.
 func tellCycle(cycle []edge) string {
 	last := cycle[len(cycle)-1]
 	var steps []string

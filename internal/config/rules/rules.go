@@ -24,7 +24,7 @@ type Place struct {
 // String returns file:line.
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-// from names the place in a message about another place.
+// from returns the place for a message about another place in file.
 func (p Place) from(file string) string {
 	if p.File == file {
 		return fmt.Sprintf("on line %d", p.Line)
@@ -32,20 +32,20 @@ func (p Place) from(file string) string {
 	return "in " + strict.Quoteless(p.File) + fmt.Sprintf(":%d", p.Line)
 }
 
-// lineMark is a Place in few bytes, of which there are as many as rules.
+// lineMark is a Place in few bytes. There is one for each rule.
 type lineMark struct{ file, line int32 }
 
 func (r *rulesReader) mark(s strict.Spot) lineMark {
-	// A file has at most as many lines as bytes, and there are fewer files.
+	// Neither number can overflow: the size of files is bounded.
 	return lineMark{file: int32(len(r.files) - 1), line: int32(s.Line)}
 }
 
 func (r *rulesReader) place(m lineMark) Place { return Place{r.files[m.file], int(m.line)} }
 
-// Options say how [ReadRules] reads rules.
+// Options say how [Read] reads rules.
 type Options struct {
 	Settings settings.Rules
-	// Identity says how the rules find out who calls. Its Secrets are required.
+	// Identity says how the rules find the subject of a request. Its Secrets are required.
 	Identity policy.Identity
 	// OnStoreError is the choice of rules that make none. Zero: that of package policy.
 	OnStoreError policy.OnStoreError
@@ -100,16 +100,16 @@ type rulesReader struct {
 	files   []string // that were begun
 	domains map[string]*domainReader
 	order   []*domainReader
-	keys    map[string]bool // descriptor keys that were judged: is it a suspect?
+	keys    map[string]bool // whether a descriptor key is suspect; see suspect
 
 	decoder *strict.Decoder // of what is being read
 	domain  *domainReader   // whose rules are being read
 }
 
-// domainReader is what is known of one domain across its files.
+// domainReader is the state of one domain across its files.
 type domainReader struct {
 	name    string
-	void    bool // its rules are judged, but cannot be kept
+	void    bool // its rules are checked, but not kept
 	filled  bool // it has descriptors
 	at      Place
 	headers Place // zero: none were given
@@ -153,7 +153,7 @@ func (r *rulesReader) document(n *yaml.Node) {
 	r.entries(trail{}, doc.Value.Descriptors)
 }
 
-// head reads what a document says of its domain, and so which one it is.
+// head reads the domain of a document and its headers.
 func (r *rulesReader) head(doc *rulesDoc) {
 	r.domain = r.domainOf(&doc.Domain)
 	r.headers(&doc.Headers)
@@ -182,7 +182,7 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 		}
 		return d
 	}
-	// Its rules are judged all the same.
+	// Its rules are checked, so that their problems are reported, too.
 	void := newDomain(name, at)
 	void.void = true
 	r.order = append(r.order, void)
@@ -217,7 +217,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	}
 }
 
-// finish judges what only all files together tell.
+// finish checks what depends on all files.
 func (r *rulesReader) finish() {
 	for _, d := range r.order {
 		if !d.filled {

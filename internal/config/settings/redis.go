@@ -16,14 +16,15 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// URL is where servers are and may hold a password, which is never printed. [URL.Reveal] returns the whole text.
+// A URL names servers and may hold a password, which is never printed. [URL.Reveal] returns
+// the whole text.
 type URL string
 
 // Reveal returns the URL with its password.
 func (u URL) Reveal() string { return string(u) }
 
-// String returns the URL with *** for a password. Of a text that is no URL it
-// shows nothing: a password with a "/" in it could be anywhere.
+// String returns the URL with *** for a password. For a malformed URL it returns *** alone: a
+// password with a "/" in it could be anywhere.
 func (u URL) String() string {
 	if u == "" {
 		return ""
@@ -68,13 +69,12 @@ type urlParts struct {
 	scheme               string
 	user, password       string // decoded
 	hasUser, hasPassword bool
-	hosts                []string // as written; one that is empty if there is none
+	hosts                []string // as written; without a host one empty text
 	path, query          string   // as written
 }
 
-// split takes a URL apart. It does so itself because package net/url knows only
-// one host. It is strict: what it takes for a host or a path is no part of a
-// password that somebody forgot to escape.
+// split takes a URL apart. Package net/url reads only one host. split is strict, so that it
+// never takes a part of a password without escapes for a host or a path.
 func (u URL) split() (p urlParts, ok bool) {
 	scheme, rest, ok := strings.Cut(string(u), "://")
 	if !ok || scheme == "" || strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz-") != "" {
@@ -134,7 +134,8 @@ func splitHost(text string) (host, port string, ok bool) {
 	return host, port, host != "" && (rest == "" || colon) && !strings.ContainsFunc(host, odd)
 }
 
-// A Topology says how Redis servers belong together.
+// A Topology is how Redis servers form a unit: one server, a master with sentinels, or a
+// cluster.
 type Topology int
 
 // The topologies.
@@ -155,7 +156,7 @@ type RedisURL struct {
 type RedisServers struct {
 	Topology Topology
 	TLS      bool
-	// Socket is the path of a unix socket; then there are no addresses.
+	// Socket is the path of a unix socket. If it is set, Addresses is empty.
 	Socket string
 	// Addresses are host:port of the server, of sentinels, or of some nodes of a
 	// cluster.
@@ -293,8 +294,8 @@ func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers,
 	return s, nil
 }
 
-// urlOptions are what clients of Redis read from URLs, and where it is said here:
-// %s is the path of the settings, %timeout that of the timeout beside them.
+// urlOptions are options that clients of Redis read from URLs, with the setting to use
+// instead. %s is the section of the settings, and %timeout its timeout.
 var urlOptions = map[string]string{ //nolint:gosec // names of settings and no secrets
 	"addr":              "write all hosts before the path, with commas between them",
 	"db":                "the database is the last part of the path",
@@ -311,7 +312,7 @@ var urlOptions = map[string]string{ //nolint:gosec // names of settings and no s
 	"write_timeout":     "set %timeout",
 }
 
-// fixedOptions are the rest of them, which are not for choice here.
+// fixedOptions are the other options of URLs, which have no setting.
 var fixedOptions = []string{
 	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "dialer_retries",
 	"dialer_retry_timeout", "max_active_conns", "max_concurrent_dials", "max_idle_conns", "max_redirects", "max_retries",
@@ -320,9 +321,9 @@ var fixedOptions = []string{
 	"route_randomly",
 }
 
-// checkURLOptions refuses what stands behind a question mark, so that everything
-// has one place. Only the database of a unix socket has no other. A name that no
-// client knows is not repeated: it may be a part of a password.
+// checkURLOptions refuses options after a question mark, so that every setting has one place.
+// The database of a unix socket is the exception. The error does not repeat an unknown name,
+// which may be a part of a password.
 func checkURLOptions(path, query string, socket bool) error {
 	if query == "" {
 		return nil
@@ -355,13 +356,13 @@ func checkURLOptions(path, query string, socket bool) error {
 	return nil
 }
 
-// TLS says whom a connection trusts and how it names itself. Whether there is TLS
-// says the scheme of the URL.
+// TLS says which servers a connection trusts and which certificate it shows. The scheme of the
+// URL says whether there is TLS.
 type TLS struct {
-	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's"`
-	CertFile   string `yaml:"cert_file" doc:"our own certificate (PEM), with those between it and its CA, where the server asks for one"`
+	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
+	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ServerName string `yaml:"server_name" doc:"the name that certificates of servers must have; empty: the host that is connected to"`
+	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
 }
 
 // Files are the files that are set.
@@ -386,10 +387,10 @@ func (t TLS) Config(setting string) (*tls.Config, error) {
 	}, nil
 }
 
-// roots returns nil for the system's.
+// roots returns the certificates to trust, or nil for those of the system.
 func (t TLS) roots() (*x509.CertPool, error) { return readAuthorities(t.CAFile) }
 
-// certificates returns nil if there is none of our own.
+// certificates returns the certificate of this service, or nil without one.
 func (t TLS) certificates() ([]tls.Certificate, error) { return readPair(t.CertFile, t.KeyFile) }
 
 // ReadPassword returns the password that a file holds, without the newline that
@@ -407,7 +408,7 @@ func ReadPassword(file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// redis checks everything about the store's Redis that can be checked without it.
+// redis checks the settings of the store's Redis without asking it.
 func (l *settingsLoader) redis() {
 	r := &l.settings.Store.Redis
 	l.redisConnection("store.redis", r)
@@ -416,7 +417,7 @@ func (l *settingsLoader) redis() {
 	l.timeBetween("store.redis.breaker.probe_interval", r.Breaker.ProbeInterval, minProbeInterval, time.Minute)
 }
 
-// redisConnection checks the settings at a path that are of any Redis.
+// redisConnection checks the settings at a path that every Redis has.
 func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	servers, err := r.URL.servers(path)
 	if err != nil {
@@ -503,8 +504,8 @@ const (
 	minProbeInterval = 10 * time.Millisecond
 )
 
-// notInKeyPrefix says what a key prefix must not hold: braces would move Redis
-// Cluster's hash tag, and the rest would make keys hard to find with SCAN.
+// notInKeyPrefix reports whether a key prefix must not hold a character. Braces would move the
+// hash tag of Redis Cluster. The others make keys hard to find with SCAN.
 func notInKeyPrefix(c rune) bool {
 	return c <= ' ' || c > '~' || strings.ContainsRune("{}*?[]\\", c)
 }

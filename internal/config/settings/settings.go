@@ -17,10 +17,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Settings say how the service runs. The zero value is not usable; [Default] and
-// [LoadSettings] make one, and only the latter checks it. It is a plain value:
-// safe for concurrent use as long as nobody writes to it, and safe to print,
-// since what is secret in it hides itself.
+// Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
+// settings, and Load checks them. They are safe for concurrent reading, and safe to print,
+// since secrets in them hide themselves.
 type Settings struct {
 	GRPC     GRPC     `yaml:"grpc"`
 	HTTP     HTTP     `yaml:"http"`
@@ -38,19 +37,19 @@ type Settings struct {
 	Log      Log      `yaml:"log"`
 }
 
-// GRPC is the listener that Envoy calls.
+// GRPC is the listener for Envoy.
 type GRPC struct {
-	Address              []Address     `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
+	Address              []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS                  ServerTLS     `yaml:"tls"`
-	Transport            string        `yaml:"transport" doc:"who speaks HTTP/2: unary (our own, for calls with one question and one answer, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message that is read; a larger one is answered RESOURCE_EXHAUSTED, and Envoy lets the request pass: keep it above the largest header that Envoy takes, times the descriptors that hold it"`
+	Transport            string        `yaml:"transport" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message; a larger one gets RESOURCE_EXHAUSTED, and Envoy lets the request pass. Keep it above the largest header that Envoy accepts, times the descriptors that hold it"`
 	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
-	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; one that pings more often is disconnected"`
-	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent until it is asked with a ping whether it is there"`
-	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long its answer to that may take until it is disconnected"`
-	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls lives; 0s: for ever"`
-	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives before the client is asked for a new one, so that load spreads over new instances; 0s: for ever"`
+	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
+	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent before the server sends it a ping"`
+	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long the answer to that ping may take; then the client is disconnected"`
+	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls stays open; 0s: no bound"`
+	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
 // The transports.
@@ -61,9 +60,9 @@ const (
 
 // HTTP is the listener for people and probes.
 type HTTP struct {
-	Address Address  `yaml:"address" doc:"/healthcheck, /readyz, /json and /authz: host:port; empty: off"`
-	Hosts   []string `yaml:"hosts" doc:"host names that requests to http.address may have in Host, separated by commas; IP addresses and localhost need no entry; /healthcheck, /readyz and paths below /authz/ take any"`
-	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
+	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
+	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 }
 
 // When an instance is ready.
@@ -74,22 +73,22 @@ const (
 
 // Admin is the listener for operators.
 type Admin struct {
-	Address Address  `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
-	Hosts   []string `yaml:"hosts" doc:"host names that requests to admin.address may have in Host, separated by commas: name the one that Prometheus scrapes; IP addresses and localhost need no entry"`
+	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
 }
 
-// Rules says where the rules are and how they are meant as a whole.
+// Rules says where the rules are, and what applies to all of them.
 type Rules struct {
-	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml in it and below; empty: the built-in example"`
-	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may stand in several files, whose descriptors are joined; otherwise that is refused"`
+	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
+	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
-	ShadowMode     bool   `yaml:"shadow_mode" doc:"every rule is only observed: decided and reported, but nothing is denied"`
+	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
 }
 
 // Reload says how changes of files are noticed.
 type Reload struct {
-	Interval time.Duration `yaml:"interval" doc:"how often rules and tiers are looked at, beside events of the file system; 0s: events only"`
+	Interval time.Duration `yaml:"interval" doc:"how often rls checks the files of rules and tiers, besides events of the file system; 0s: events only"`
 }
 
 // The stores.
@@ -106,42 +105,42 @@ var StoreErrors = []string{
 // Store says where logs are kept.
 type Store struct {
 	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout   time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
-	OnError   string        `yaml:"on_error" doc:"what becomes of a request that the store cannot decide in time, unless its rule has on_store_error: local (this instance's share of the limit decides), allow, deny, or report (the call fails, and Envoy's failure_mode_deny decides); with the memory store local is the same as report"`
-	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this part of a limit"`
-	LocalKeys int           `yaml:"local_keys" doc:"redis store: logs whose last answer is remembered, so that a denial that still holds is not asked for again; 0: none"`
+	Timeout   time.Duration `yaml:"timeout" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit"`
+	LocalKeys int           `yaml:"local_keys" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
 	Memory    Memory        `yaml:"memory"`
 	Redis     Redis         `yaml:"redis"`
 }
 
 // Memory is the memory store.
 type Memory struct {
-	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: logs that are held, one for each key and window; 0: any number"`
-	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: memory that the logs take, in bytes; 0: any number"`
-	Snapshot string `yaml:"snapshot" doc:"memory store: a file that the logs are written to at shutdown and read from at start, one for each process; empty: a restart forgets"`
+	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: most logs, one for each key and window; 0: no bound"`
+	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
+	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
 }
 
 // Redis is the redis store.
 type Redis struct {
-	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss:// and so on for TLS; user:password@ before the hosts, unless the settings below say it"`
-	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
-	Password             Secret        `yaml:"password" doc:"password of the user"`
-	PasswordFile         string        `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
-	SentinelUsername     string        `yaml:"sentinel_username" doc:"user of the ACL of the sentinels; empty: their default user"`
-	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"password for the sentinels, which are not sent that of Redis"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file that holds sentinel_password, read again as password_file is"`
+	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
+	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
+	Password             Secret        `yaml:"password" doc:"the user's password"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
 	TLS                  TLS           `yaml:"tls"`
 	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"for making a connection, which goes on while requests that wait for it give up at store.timeout"`
-	KeyPrefix            string        `yaml:"key_prefix" doc:"what every key in Redis begins with"`
-	MaxLogSlots          int           `yaml:"max_log_slots" doc:"slots that the log of one limit may need; a rule whose precision asks for more is refused. Redis does nothing else while a log grows, about 1 ms for each 12,500 slots, so 1,000,000 slots stop it for about 80 ms"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection. Requests that wait for it give up at store.timeout, and the connecting goes on"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key in Redis"`
+	MaxLogSlots          int           `yaml:"max_log_slots" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
 	Breaker              Breaker       `yaml:"breaker"`
 }
 
 // Breaker stops asking a server that does not decide.
 type Breaker struct {
-	Failures      int           `yaml:"failures" doc:"failures in a row after which a server is no longer asked"`
-	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often it is then looked at, until it answers again"`
+	Failures      int           `yaml:"failures" doc:"failures in a row after which rls stops asking a server"`
+	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often rls then checks the server, until it answers again"`
 }
 
 // The header styles.
@@ -152,36 +151,36 @@ const (
 	StyleXRateLimitEpoch = "x-ratelimit-epoch"
 )
 
-// Headers says what is put on answers.
+// Headers says which headers are on answers.
 type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers, any of: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-Limit, -Remaining, -Reset), x-ratelimit (X-RateLimit-*, reset in seconds), x-ratelimit-epoch (the same, reset as a Unix time); Retry-After is on every denial"`
+	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time). Retry-After is on every denial"`
 }
 
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
 type Metadata struct {
-	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer; never an API key"`
+	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
 }
 
 // Metrics bounds the metrics.
 type Metrics struct {
-	MaxDetailSeries int `yaml:"max_detail_series" doc:"how many series of their own the values of descriptors may have (detailed_metric, value_to_metric); all others share one named other"`
+	MaxDetailSeries int `yaml:"max_detail_series" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
-	Entries         []string `yaml:"entries" doc:"descriptor keys, in upper or lower case, whose values are API keys; they are digested before anything can log or store them"`
-	Key             Secret   `yaml:"key" doc:"secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
-	KeyFile         string   `yaml:"key_file" doc:"a file that holds secrets.key; only one of the two may be given"`
-	PreviousKey     Secret   `yaml:"previous_key" doc:"the secret before secrets.key: API keys that tiers know by a digest under it alone are accepted too"`
-	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file that holds secrets.previous_key; only one of the two may be given"`
-	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"API keys that tiers know by a plain SHA-256 alone are accepted too, while secrets.key is introduced"`
+	Entries         []string `yaml:"entries" doc:"keys of descriptor entries, in any case, whose values are API keys; rls digests them before it logs or stores anything"`
+	Key             Secret   `yaml:"key" doc:"the secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
+	KeyFile         string   `yaml:"key_file" doc:"a file with secrets.key; set only one of the two"`
+	PreviousKey     Secret   `yaml:"previous_key" doc:"the previous secrets.key: tiers may still have digests that were made with it"`
+	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file with secrets.previous_key; set only one of the two"`
+	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"tiers may still have plain SHA-256 digests, while secrets.key is introduced"`
 }
 
 // Drain says how the service stops.
 type Drain struct {
-	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long everything is still answered"`
-	Timeout    time.Duration `yaml:"timeout" doc:"after that: how long calls in flight may take"`
-	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay; only where other instances take over, since a lone one that says so can make Envoy let everything pass"`
+	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long rls still answers everything"`
+	Timeout    time.Duration `yaml:"timeout" doc:"after drain.delay: how long calls in flight may take"`
+	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay. Set it only if other instances take over: with a single instance Envoy could let every request pass"`
 }
 
 // Log is the service's own log.
@@ -190,8 +189,8 @@ type Log struct {
 	Format string `yaml:"format" doc:"json or console"`
 }
 
-// Default returns the settings of a service that was told nothing: memory store
-// and built-in rules. It is the only place that knows defaults.
+// Default returns the settings without a file and without variables: memory store and
+// built-in rules. It is the only place that knows defaults.
 func Default() Settings {
 	return Settings{
 		GRPC: GRPC{
@@ -246,7 +245,7 @@ const EnvPrefix = "SLIDEGATE_"
 // environment is the File of a problem with an environment variable.
 const environment = "environment"
 
-// EnvConfig names the settings file. The command reads it, not [LoadSettings].
+// EnvConfig names the settings file. The command reads it, not [Load].
 const EnvConfig = EnvPrefix + "CONFIG"
 
 // A Setting describes one setting for documentation.
@@ -307,15 +306,17 @@ const (
 	maxSecretFile   = 64 << 10
 )
 
-// Load returns the defaults, overridden by the file at path unless path
-// is empty, overridden by the environment (as [os.Environ] returns it). The error
-// is [Problems]: everything that is wrong with either; the settings are then what
-// could be read, good for nothing but finding more problems with [Load]. It reads
-// secrets.key_file into Secrets.Key.
+// Load returns the defaults, overridden by the file at path unless path is empty, overridden
+// by the environment (as [os.Environ] returns it). It reads secrets.key_file into
+// Secrets.Key.
 //
-// A variable that begins with [EnvPrefix] and is no setting is a problem, but for
-// [EnvConfig] and for those that Kubernetes sets in every pod of a namespace
-// that has a service named slidegate.
+// The error is [strict.Problems]: everything that is wrong with either. On error, the settings
+// are those that could be read. Use them only to find more problems in the files of rules and
+// tiers.
+//
+// A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
+// [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
+// service named slidegate.
 func Load(path string, environ []string) (Settings, error) {
 	if path == "" {
 		return Parse("", nil, environ)
@@ -329,7 +330,7 @@ func Load(path string, environ []string) (Settings, error) {
 	return Parse(path, data, environ)
 }
 
-// Parse is [LoadSettings] for the content of a settings file. Problems call the
+// Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
 func Parse(name string, data []byte, environ []string) (Settings, error) {
 	r := new(strict.Report)
@@ -388,8 +389,8 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 	}
 }
 
-// kubernetes matches what Kubernetes sets for a service whose name begins with
-// slidegate. The ports of it hold URLs, which tells them from a mistyped setting.
+// kubernetes matches the variables that Kubernetes sets for a service whose name begins with
+// slidegate. Its ports hold URLs, which distinguishes them from a mistyped setting.
 var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 func (l *settingsLoader) readEnviron(environ []string) {
@@ -418,7 +419,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 		l.places[t.path] = place{file: environment, path: name}
 		if err := strict.SetText(t.value, text); err != nil {
 			l.report.Addf(environment, 0, name, "%s", err)
-			// Not judged a second time.
+			// The value is not checked a second time.
 			delete(l.places, t.path)
 			if l.bad == nil {
 				l.bad = make(map[string]bool)
@@ -428,8 +429,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 	}
 }
 
-// problem reports what is wrong with the value of a setting, at the place where
-// it was given.
+// problem reports a problem with the value of a setting, at the place that sets it.
 func (l *settingsLoader) problem(path, format string, args ...any) {
 	if l.bad[path] {
 		return
@@ -441,8 +441,7 @@ func (l *settingsLoader) problem(path, format string, args ...any) {
 	l.report.Addf(at.file, at.line, at.path, format, args...)
 }
 
-// given returns the first of some settings that is not at its default, else the
-// last.
+// given returns the first of some settings that is set, or else the last.
 func (l *settingsLoader) given(paths ...string) string {
 	for _, p := range paths {
 		if _, ok := l.places[p]; ok {
@@ -477,7 +476,7 @@ func (l *settingsLoader) zeroOrBetween(path string, got, least, most time.Durati
 	}
 }
 
-// Bounds of settings. They are wide: they catch a wrong unit, not a bold choice.
+// Bounds of settings. They are wide: they catch a wrong unit, and allow unusual values.
 const (
 	minMessageBytes = 1 << 10  // a request with a few descriptors
 	maxMessageBytes = 64 << 20 // held in memory for every call in flight
@@ -575,8 +574,8 @@ func (l *settingsLoader) listeners() {
 	}
 }
 
-// hosts checks a list of host names and puts them into the form in which they are
-// compared: lower case, without a dot at the end.
+// hosts checks a list of host names and puts them into the form for comparisons: lower case,
+// without a dot at the end.
 func (l *settingsLoader) hosts(path string, names []string) {
 	for i, name := range names {
 		host := strings.ToLower(strings.TrimSuffix(name, "."))
@@ -592,12 +591,12 @@ func (l *settingsLoader) hosts(path string, names []string) {
 	}
 }
 
-// hostName matches the name of a host in lower case. Compose and Kubernetes allow
-// underscores, DNS does not.
+// hostName matches the name of a host in lower case. Compose and Kubernetes allow underscores,
+// which DNS does not.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
-// takenBy reports whether one of others is this very address. Port 0 is never
-// taken: every listener that asks for it gets a port of its own.
+// takenBy reports whether one of others is the same address. Port 0 is never taken: every
+// listener with it gets its own port.
 func takenBy(others []Address, address Address) bool {
 	return slices.Contains(others, address) && !strings.HasSuffix(string(address), ":0")
 }
@@ -608,7 +607,7 @@ func (l *settingsLoader) styles() {
 	}
 }
 
-// CheckStyles says what is wrong with a list of header styles.
+// CheckStyles returns what is wrong with a list of header styles.
 func CheckStyles(styles []string) (messages []string) {
 	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
 	for i, s := range styles {
@@ -692,8 +691,8 @@ var (
 	_ encoding.TextUnmarshaler = (*FileMode)(nil)
 )
 
-// WatchPaths returns the files and directories whose change makes another
-// generation of rules and tiers. It is empty where everything is built in.
+// WatchPaths returns the files and directories whose change makes another generation of rules
+// and tiers. It is empty if all of them are built in.
 func (s Settings) WatchPaths() []string {
 	var paths []string
 	if s.Rules.Path != "" {

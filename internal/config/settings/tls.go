@@ -11,15 +11,15 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// ServerTLS says how a listener names itself and whom it lets in. There is TLS if
-// there is a certificate.
+// ServerTLS is the certificate of a listener, and the certificates that clients must have.
+// There is TLS if there is a certificate.
 type ServerTLS struct {
-	CertFile     string `yaml:"cert_file" doc:"our certificate (PEM), with those between it and its CA: every address that is host:port then speaks TLS and nothing else, while unix sockets stay plain text; read again for new connections when it changes; empty: no TLS"`
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ClientCAFile string `yaml:"client_ca_file" doc:"certificates (PEM) that clients must show one of, or one signed by; empty: clients are not asked for one"`
+	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
 }
 
-// On says whether there is TLS.
+// On reports whether there is TLS.
 func (t ServerTLS) On() bool { return t.CertFile != "" }
 
 // Files are the files that are set.
@@ -41,8 +41,7 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 		CipherSuites: suitesOfHTTP2,
 		NextProtos:   []string{"h2"},
 		Certificates: own,
-		// A session that is taken up again shows no certificate, neither ours nor the
-		// client's, and so would outlive a change of the files.
+		// A resumed session shows no certificates. So it would outlive a change of the files.
 		SessionTicketsDisabled: true,
 	}
 	if clients != nil {
@@ -62,8 +61,8 @@ var suitesOfHTTP2 = []uint16{
 	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// maxCertFile bounds a file of certificates, in bytes: a bundle of all public CAs
-// has a quarter of that.
+// maxCertFile bounds a file of certificates, in bytes. A bundle of all public CAs has a quarter
+// of that.
 const maxCertFile = 1 << 20
 
 // notEmpty returns the files that are set.
@@ -71,7 +70,7 @@ func notEmpty(files ...string) []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
 
-// readAuthorities reads certificates to trust. It returns nil if there is no file.
+// readAuthorities reads certificates to trust. It returns nil if no file is set.
 func readAuthorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -103,7 +102,7 @@ func readPair(certFile, keyFile string) ([]tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		// It says what is wrong with a block of PEM, and never what is in it.
+		// The error says what is wrong with a block of PEM, without its content.
 		return nil, fmt.Errorf("%s and the key %s: %s", strict.Quoteless(certFile), strict.Quoteless(keyFile), strings.TrimPrefix(err.Error(), "tls: "))
 	}
 	return []tls.Certificate{pair}, nil

@@ -11,12 +11,11 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// A Secret is a text that must not be printed: every verb of fmt and every
-// encoder shows "***" for it, or nothing if it is empty. [Secret.Reveal] returns
-// the text.
+// A Secret is a text that is never printed. Every verb of fmt and every encoder shows "***"
+// for it, or nothing if it is empty. [Secret.Reveal] returns the text.
 type Secret string
 
-// Reveal returns the secret itself, or nil if there is none.
+// Reveal returns the secret itself, or nil if it is empty.
 func (s Secret) Reveal() []byte {
 	if s == "" {
 		return nil
@@ -35,8 +34,8 @@ func (s Secret) String() string {
 // GoString hides the secret.
 func (s Secret) GoString() string { return strconv.Quote(s.String()) }
 
-// Format hides the secret from every verb, also from those that make no sense
-// for a text, which would print it in their complaint.
+// Format hides the secret from every verb. Without it, fmt prints the text for a verb that is
+// wrong for texts.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
 // MarshalText hides the secret.
@@ -55,8 +54,8 @@ type FileMode fs.FileMode
 // String returns four octal digits.
 func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
-// UnmarshalText reads octal digits that begin with 0, so that a mode that some
-// tool turned into a decimal number is not taken for another one.
+// UnmarshalText reads octal digits that begin with 0. So it refuses a mode that a tool turned
+// into a decimal number.
 func (m *FileMode) UnmarshalText(text []byte) error {
 	digits := strings.TrimPrefix(string(text), "0o")
 	bits, err := strconv.ParseUint(digits, 8, 32)
@@ -67,9 +66,9 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// maxSocketPath is what fits into the kernel's struct sockaddr_un, with the byte
-// that ends it, less what the service appends for the moment in which it makes
-// the socket: a dot and a process id.
+// maxSocketPath is the longest path of a unix socket, in bytes. The kernel's struct
+// sockaddr_un has room for 107. While the service makes the socket, it appends a dot and a
+// process id.
 const maxSocketPath = 107 - len(".4194304")
 
 // An Address is where a listener listens: host:port, or unix:///path. Empty: nowhere.
@@ -81,8 +80,7 @@ func (a Address) Socket() (path string, ok bool) { return strings.CutPrefix(stri
 // IsSocket reports whether the address is that of a unix socket.
 func (a Address) IsSocket() bool { return strings.HasPrefix(string(a), "unix:") }
 
-// check says what is wrong with an address, of which socket says that it may be a unix
-// socket.
+// check returns what is wrong with an address. socket: it may be a unix socket.
 func (a Address) check(socket bool) string {
 	address := string(a)
 	expected := "expected host:port"

@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// The units of [ParseDuration] that package time does not have.
 const (
 	Day  = 24 * time.Hour
 	Week = 7 * Day
@@ -54,7 +55,7 @@ func ParseDuration(s string) (time.Duration, error) {
 }
 
 var (
-	// ErrNoTime stands for the errors of ParseDuration where the text is not repeated.
+	// ErrNoTime replaces the errors of ParseDuration if a message must not repeat the text.
 	ErrNoTime  = errors.New("not a time: write it like 500ms, 10s, 1h30m, 7d or 1w")
 	errNoUnit  = errors.New("no unit")
 	errTooLong = errors.New("too long")
@@ -73,8 +74,8 @@ func parsePart(number, unit string) (time.Duration, error) {
 	}
 	part, err := time.ParseDuration(number + unit)
 	if err != nil {
-		// The package has no error value for this. Whether the number or the
-		// unit is wrong shows with a number that fits.
+		// Package time has no error value for a number that is too large. If the unit is
+		// right with another number, the number is too large.
 		if _, unitErr := time.ParseDuration("1" + unit); unitErr == nil && strings.Count(number, ".") < 2 && number != "." && number != "" {
 			return 0, errTooLong
 		}

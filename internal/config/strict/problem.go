@@ -62,8 +62,8 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// MaxProblems is how many problems are told at once. A million-line file in
-// which every line is wrong has one cause, and nobody reads a million lines.
+// MaxProblems bounds the problems of one report. If every line of a million-line file is
+// wrong, there is one cause, and a million messages do not help.
 const MaxProblems = 1000
 
 // Report collects problems.
@@ -83,6 +83,7 @@ func (r *Report) File(name string) {
 	}
 }
 
+// Add adds a problem, or counts it if there are [MaxProblems] already.
 func (r *Report) Add(p Problem) {
 	r.File(p.File)
 	if len(r.problems) >= MaxProblems {
@@ -92,6 +93,7 @@ func (r *Report) Add(p Problem) {
 	r.problems = append(r.problems, p)
 }
 
+// Addf adds a problem with a message in the format of fmt.
 func (r *Report) Addf(file string, line int, path, format string, args ...any) {
 	r.Add(Problem{File: file, Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
 }
@@ -99,7 +101,7 @@ func (r *Report) Addf(file string, line int, path, format string, args ...any) {
 // Count returns how many problems there are so far.
 func (r *Report) Count() int { return len(r.problems) + r.dropped }
 
-// Sorted returns what was collected in the order of the files, or nil.
+// Sorted returns the problems in the order of the files, or nil.
 func (r *Report) Sorted() Problems {
 	if len(r.problems) == 0 {
 		return nil
@@ -114,7 +116,7 @@ func (r *Report) Sorted() Problems {
 	return ps
 }
 
-// Err returns what was collected as an error, or nil.
+// Err returns the problems as an error, or nil.
 func (r *Report) Err() error {
 	if ps := r.Sorted(); ps != nil {
 		return ps
@@ -125,14 +127,14 @@ func (r *Report) Err() error {
 // Hidden stands for a secret wherever it is printed.
 const Hidden = "***"
 
-// maxQuote is how much of an operator's text a message repeats.
+// maxQuote is how many bytes of a text a message repeats.
 const maxQuote = 64
 
 // Quote quotes text for a message, so that no line break or control character
 // of it gets into a log, and shortens it.
 func Quote(text string) string { return strconv.Quote(shorten(text)) }
 
-// Quoteless is quote without the quotes, for text that stands inside a message.
+// Quoteless is Quote without the quotes, for text inside a message.
 func Quoteless(text string) string {
 	q := Quote(text)
 	return q[1 : len(q)-1]
@@ -177,7 +179,7 @@ func SomeNames(names []string) string {
 	return strings.Join(list, ", ")
 }
 
-// NotOneOf says that a text is none of a few.
+// NotOneOf returns the message for a text that is not one of the given names.
 func NotOneOf(got string, names []string) string {
 	return fmt.Sprintf("%s is not one of %s%s", Quote(got), strings.Join(names, ", "), DidYouMean(got, names))
 }
@@ -200,7 +202,7 @@ func nearest(name string, candidates []string) string {
 	longer := make([]string, 0, 2) // that begin with the name
 	for _, c := range candidates {
 		lower := strings.ToLower(c)
-		// Something must be the same.
+		// At least one character must be the same.
 		if d := distance(plain, lower); d < bestDistance && d < len(plain) {
 			best, bestDistance = c, d
 		}
@@ -214,7 +216,7 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// minPrefix is how much of a name must be there to be taken for the whole.
+// minPrefix is how many bytes of a name are enough to suggest the whole name.
 const minPrefix = 4
 
 // distance is the number of edits from a to b, where swapping two neighbours

@@ -18,20 +18,19 @@ import (
 )
 
 const (
-	// maxDepth is how deep a file may nest, with aliases followed. Real rules
-	// nest some ten levels; without a bound an anchor that holds itself would
-	// never end.
+	// maxDepth bounds how deep a file nests, with aliases followed. Usual rules nest some
+	// ten levels. Without a bound, reading an anchor that holds itself would never end.
 	maxDepth = 100
-	// maxAliased is how many values may be read through aliases and merge keys
-	// in one document, so that ten lines cannot stand for a billion rules.
+	// maxAliased bounds the values that one document reads through aliases and merge keys.
+	// Without it ten lines could stand for a billion rules.
 	maxAliased = 100_000
 )
 
 // parseNodes returns a tree of nodes for each YAML document. It refuses documents that
 // nest deeper than maxDepth levels.
 func parseNodes(data []byte) (docs []*yaml.Node, err error) {
-	// The library reports malformed input by its own panics and passes on all
-	// others; a bug in it must not take the service down on a reload.
+	// The library recovers from its own panics for malformed input, but not from others. A
+	// bug in it must not end the service on a reload.
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the parser failed: %v", v)
@@ -54,7 +53,7 @@ func parseNodes(data []byte) (docs []*yaml.Node, err error) {
 	}
 }
 
-// Root returns the value of a document, or nil if it holds nothing.
+// Root returns the value of a document, or nil if the document is empty.
 func Root(doc *yaml.Node) *yaml.Node {
 	n := doc
 	if n.Kind == yaml.DocumentNode {
@@ -69,29 +68,29 @@ func Root(doc *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Decoder reads nodes into Go values and reports everything that does not fit.
-// One decoder reads one document.
+// A Decoder reads nodes into Go values and reports everything that does not fit. One decoder
+// reads one document.
 type Decoder struct {
 	File   string
 	Report *Report
-	// warn takes what is ignored on purpose. Nil: it is a problem.
+	// Warn takes warnings about keys that are ignored on purpose. Nil: they are problems.
 	Warn *Report
-	// hides says that values of descriptor entries with this key are or may be
-	// secret and must not stand in a path. Nil: none is.
+	// Hides reports whether values of items with this key may be secret, so that paths must
+	// not show them. Nil: no value is secret.
 	Hides func(key string) bool
-	// hideValues says that any value and any unknown key of the document may be an API
-	// key in the wrong place: problems repeat none of them, and name places by index.
+	// HideValues says that any value and any unknown key of the document may be secret.
+	// Problems then repeat none of them, and name places by index.
 	HideValues bool
-	// lines gets the line of every scalar and list by its path. Nil: not kept.
+	// Lines gets the line of every scalar and list by its path. Nil: no lines are kept.
 	Lines map[string]int
 
 	depth     int
-	aliased   int          // how many values were read through aliases
-	inAlias   int          // above zero: reading through an alias
-	expanding []*yaml.Node // alias targets being read, to find one that holds itself
+	aliased   int          // the number of values read through aliases
+	inAlias   int          // above zero: the decoder reads through an alias
+	expanding []*yaml.Node // the alias targets in use, to find one that holds itself
 }
 
-// Path is a place in a document. It is rendered only when there is a problem.
+// Path is a place in a document. It becomes text only for a problem.
 type Path struct {
 	Parent *Path
 	Name   string     // of a key; empty for an item of a list
@@ -100,7 +99,7 @@ type Path struct {
 	Item   *yaml.Node // an item, for its label
 }
 
-// Spot is where a value stands.
+// A Spot is the place of a value.
 type Spot struct {
 	Line int
 	Path *Path
@@ -111,7 +110,7 @@ func (d *Decoder) Problem(s Spot, format string, args ...any) {
 	d.Report.Addf(d.File, s.Line, d.Render(s.Path), format, args...)
 }
 
-// Warning reports what is right but unwise at a spot.
+// Warning reports a warning at a spot.
 func (d *Decoder) Warning(s Spot, format string, args ...any) {
 	d.Warn.Addf(d.File, s.Line, d.Render(s.Path), format, args...)
 }
@@ -132,8 +131,7 @@ func (d *Decoder) Shown(text string) string {
 	return Quoteless(text)
 }
 
-// Spot is where n stands. A mapping or a list below its key stands where the key
-// does: that is the line that names it.
+// Spot returns the place of n. A mapping or a list below its key has the line of the key.
 func (d *Decoder) Spot(n *yaml.Node, p *Path) Spot {
 	below := (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && n.Style&yaml.FlowStyle == 0
 	if below && p != nil && p.line > 0 {
@@ -142,8 +140,8 @@ func (d *Decoder) Spot(n *yaml.Node, p *Path) Spot {
 	return Spot{n.Line, p}
 }
 
-// Render writes a path: keys joined by dots, items of lists in brackets, by
-// what names them where something does and else by number.
+// Render returns a path as text: keys joined by dots, and items of lists in brackets. It
+// names an item by its id, or by its key and value, or by its number.
 func (d *Decoder) Render(p *Path) string {
 	if p == nil {
 		return ""
@@ -193,7 +191,7 @@ func (d *Decoder) itemLabel(p *Path) string {
 	return Label(key) + "=" + Label(value)
 }
 
-// follow returns what an alias stands for.
+// follow returns the target of an alias.
 func follow(n *yaml.Node) *yaml.Node {
 	for range maxDepth {
 		if n == nil || n.Kind != yaml.AliasNode {
@@ -204,41 +202,42 @@ func follow(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
+// IsNull reports whether a node has no value.
 func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// located is a value that keeps where it stands. It is asked before an alias is
-// followed.
+// located is a value that keeps its place. It reads the node before an alias is followed.
 type located interface {
 	ReadLocated(d *Decoder, n *yaml.Node, p *Path)
 }
 
-// nodeReader is a value that reads a node by itself, with aliases followed.
+// nodeReader is a value that reads its node itself, with aliases followed.
 type nodeReader interface {
 	ReadNode(d *Decoder, n *yaml.Node, p *Path)
 }
 
-// KeyJudge is a struct that has something to say about keys that it lacks.
-type KeyJudge interface {
-	JudgeKey(key string) KeyAdvice
+// A KeyAdviser is a struct with advice about keys that it does not have.
+type KeyAdviser interface {
+	AdviseKey(key string) KeyAdvice
 }
 
-// KeyAdvice is what to say about a key; the zero value, the usual.
+// KeyAdvice is the advice about an unknown key. The zero value stands for the usual message.
 type KeyAdvice struct {
 	Message string
 	Ignored bool // the message is a warning
 }
 
-// Field is a value with the place where it stands.
+// A Field is a value with its place.
 type Field[T any] struct {
 	Spot
-	Set   bool // it stands in the file
-	Null  bool // without a value
-	Bad   bool // and something is wrong with it, which was reported
+	Set   bool // the file sets it
+	Null  bool // the file sets it without a value
+	Bad   bool // its value has a problem, which was reported
 	Value T
 }
 
+// ReadLocated reads a node and keeps its place.
 func (f *Field[T]) ReadLocated(d *Decoder, n *yaml.Node, p *Path) {
 	f.Spot, f.Set = d.Spot(n, p), true
 	if target := follow(n); target != nil {
@@ -252,7 +251,7 @@ func (f *Field[T]) ReadLocated(d *Decoder, n *yaml.Node, p *Path) {
 // Given reports whether a field has a value that could be read.
 func Given[T any](f *Field[T]) bool { return f.Set && !f.Bad }
 
-// OrElse returns where the field stands, or other if the file does not set it.
+// OrElse returns the place of the field, or other if the file does not set it.
 func (f *Field[T]) OrElse(other Spot) Spot {
 	if f.Set {
 		return f.Spot
@@ -260,9 +259,10 @@ func (f *Field[T]) OrElse(other Spot) Spot {
 	return other
 }
 
-// Blankable is a text that may be left blank: null is the empty text.
+// Blankable is a text that may be blank: null is the empty text.
 type Blankable string
 
+// ReadNode reads a node.
 func (b *Blankable) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		*b = ""
@@ -271,16 +271,17 @@ func (b *Blankable) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	d.Decode(n, reflect.ValueOf((*string)(b)).Elem(), p)
 }
 
-// Ordered is a mapping with keys of the operator's choice, in the order of the
-// file.
+// Ordered is a mapping with any keys, in the order of the file.
 type Ordered[T any] []Entry[T]
 
+// An Entry is one pair of an [Ordered].
 type Entry[T any] struct {
 	Spot
 	Key   string
 	Value T
 }
 
+// ReadNode reads a node.
 func (o *Ordered[T]) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		return
@@ -295,12 +296,13 @@ func (o *Ordered[T]) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	}
 }
 
-// List is a list whose items are read later, one by one.
+// List is a list whose items the caller reads later, one by one.
 type List struct {
 	Spot
 	Node *yaml.Node // nil: no list
 }
 
+// ReadNode reads a node.
 func (l *List) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		return
@@ -312,8 +314,7 @@ func (l *List) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	l.Spot, l.Node = d.Spot(n, p), n
 }
 
-// Decode reads n into v, which must be settable and of a type that the switch
-// below knows.
+// Decode reads n into v. v must be settable, and of a type in the switch below.
 func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, p *Path) {
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -367,7 +368,7 @@ func (d *Decoder) keepLine(n *yaml.Node, p *Path) {
 	}
 }
 
-// enter follows an alias; leave must be called if it returns true.
+// enter begins to read the target of an alias. If it returns true, the caller calls leave.
 func (d *Decoder) enter(n, target *yaml.Node, p *Path) bool {
 	if target == nil {
 		d.Problem(d.Spot(n, p), "an alias that stands for nothing")
@@ -425,7 +426,7 @@ func (d *Decoder) Object(n *yaml.Node, v reflect.Value, p *Path) {
 	}
 }
 
-// below is the path of a pair's value.
+// below returns the path of a pair's value.
 func (d *Decoder) below(kv pair, p *Path) *Path {
 	return &Path{Parent: p, Name: kv.name, line: kv.key.Line}
 }
@@ -440,8 +441,8 @@ func (d *Decoder) pair(kv pair, v reflect.Value, p *Path) {
 
 func (d *Decoder) unknown(kv pair, v reflect.Value, shape *shape, p *Path) {
 	var advice KeyAdvice
-	if j, ok := v.Addr().Interface().(KeyJudge); ok {
-		advice = j.JudgeKey(kv.name)
+	if j, ok := v.Addr().Interface().(KeyAdviser); ok {
+		advice = j.AdviseKey(kv.name)
 	}
 	if advice.Ignored && d.Warn != nil {
 		d.Warning(d.Spot(kv.key, p), "%s", advice.Message)
@@ -461,8 +462,8 @@ func (d *Decoder) unknown(kv pair, v reflect.Value, shape *shape, p *Path) {
 	d.keyProblem(kv.key, p, message)
 }
 
-// keyProblem reports what is wrong with a key of a mapping. Where problems do not
-// repeat the key, its column says which it is.
+// keyProblem reports a problem with a key of a mapping. If problems must not repeat the key,
+// its column names it.
 func (d *Decoder) keyProblem(key *yaml.Node, p *Path, message string) {
 	at := d.Spot(key, p)
 	column := 0
@@ -480,7 +481,7 @@ func (d *Decoder) missing(n *yaml.Node, shape *shape, seen uint64, p *Path) {
 	}
 }
 
-// items reads a list, or for a list of texts one text with commas.
+// items reads a list. A list of texts may also be one text with commas.
 func (d *Decoder) items(n *yaml.Node, v reflect.Value, p *Path) {
 	switch {
 	case IsNull(n):
@@ -505,8 +506,8 @@ type pair struct {
 	merged     bool // from a merge key
 }
 
-// pairs returns what a mapping holds, in order, with merge keys resolved: a key
-// of the mapping itself wins, then the first merged mapping that has it.
+// pairs returns the pairs of a mapping, in order, with merge keys resolved. A key of the
+// mapping itself wins over merged ones, and the first merged mapping wins over later ones.
 func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 	if n.Kind != yaml.MappingNode {
 		d.Problem(d.Spot(n, p), "expected a mapping, got %s", kindOf(n))
@@ -547,8 +548,8 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 	return pairs
 }
 
-// firstKeys finds the first of two equal keys. Mappings are small mostly, and
-// then looking at every pair is faster than a map.
+// firstKeys finds the first of two equal keys. Most mappings are small: for those, comparing
+// every pair is faster than a map.
 type firstKeys struct {
 	pairs *[]pair
 	index map[string]int
@@ -578,8 +579,7 @@ func (f *firstKeys) find(name string) *yaml.Node {
 	return nil
 }
 
-// mergedPairs returns what the value of a merge key holds: a mapping, or a list
-// of mappings.
+// mergedPairs returns the pairs of the value of a merge key: a mapping or a list of mappings.
 func (d *Decoder) mergedPairs(n *yaml.Node, p *Path) []pair {
 	target := follow(n)
 	if !d.enter(n, target, p) {
@@ -637,14 +637,13 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 	}
 }
 
-// badTag refuses a tag. It is not repeated: a text that begins with ! and is not
-// quoted is a tag, too.
+// badTag refuses a tag, without its text. A text that begins with ! and has no quotes is a tag,
+// too.
 func (d *Decoder) badTag(n *yaml.Node, p *Path) {
 	d.Problem(d.Spot(n, p), `a YAML tag is not supported here; quote a text that begins with "!"`)
 }
 
-// fits refuses a quoted number or truth value where the plain one is meant, as
-// YAML does.
+// fits refuses a quoted number or truth value for a number or a truth value, as YAML does.
 func fits(n *yaml.Node, tag string, v reflect.Value) error {
 	if v.Type() == durationType || implementsText(v) {
 		return nil
@@ -679,7 +678,7 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// nameOfType says what is expected.
+// nameOfType names a type for a message.
 func nameOfType(t reflect.Type) string {
 	switch {
 	case t == durationType:
@@ -697,7 +696,7 @@ func nameOfType(t reflect.Type) string {
 	}
 }
 
-// kindOf says what was found, never its content: it may be a secret.
+// kindOf names the kind of a node for a message, without its content, which may be secret.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -719,8 +718,8 @@ func kindOf(n *yaml.Node) string {
 	}
 }
 
-// SetText sets v from text, as a file or the environment has it. Its errors may
-// quote the text, so types that hold secrets have an UnmarshalText of their own.
+// SetText sets v from a text of a file or of the environment. Its errors may quote the text,
+// so types that hold secrets have their own UnmarshalText.
 func SetText(v reflect.Value, text string) error {
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return u.UnmarshalText([]byte(text))
@@ -775,12 +774,11 @@ func SetText(v reflect.Value, text string) error {
 	return nil
 }
 
-// maxExact is the largest number up to which a float64 holds every whole one.
+// maxExact is the largest number up to which a float64 holds every whole number.
 const maxExact = 1 << 53
 
-// parseWhole reads a whole number that is not negative. It takes what YAML
-// takes (1000, 1_000, 0x3E8, 0o1750, 1e3), but for octal numbers that look like
-// decimal ones.
+// parseWhole reads a whole number that is not negative. It accepts the forms of YAML (1000,
+// 1_000, 0x3E8, 0o1750, 1e3), except octal numbers that look like decimal ones.
 func parseWhole(text string) (uint64, error) {
 	t := strings.TrimPrefix(strings.ReplaceAll(text, "_", ""), "+")
 	digits := span(t, func(c byte) bool { return c >= '0' && c <= '9' })
@@ -824,8 +822,8 @@ func wholeError(text string) func(uint64, error) (uint64, error) {
 	}
 }
 
-// shape is what a struct takes: its fields by the name in their yaml tag. The
-// tag may go on with ",required". Fields of embedded structs count as its own.
+// shape is the keys that a struct takes: its fields by the name in their yaml tag, which
+// ",required" may follow. Fields of embedded structs count as its own.
 type shape struct {
 	fields map[string]shapeField
 	names  []string // in the order of the struct

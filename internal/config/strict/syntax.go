@@ -23,9 +23,8 @@ func Parse(file string, data []byte) ([]*yaml.Node, *Problem) {
 	return nil, &p
 }
 
-// notYAML says what to do about an error of the YAML library. It repeats neither
-// the file nor the library's message, which may quote the file: any text of it may
-// be a secret.
+// notYAML turns an error of the YAML library into advice. It repeats neither the file nor the
+// library's message, which may quote the file: any text of it may be secret.
 func notYAML(data []byte, err error) Problem {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
@@ -50,9 +49,8 @@ func notYAML(data []byte, err error) Problem {
 	return Problem{Line: line, Message: "not YAML: check the indentation, the quotes and the brackets of this line and of the line above"}
 }
 
-// syntaxAdvice is what to do about what the YAML library finds, by parts of its
-// message and of the context of that. The first that fits counts. opens: the
-// problem stands where the context begins.
+// syntaxAdvice is advice by parts of a message of the YAML library and of its context. The
+// first match counts. opens: the problem is where the context begins.
 var syntaxAdvice = []struct {
 	message, context string
 	opens            bool
@@ -93,7 +91,7 @@ func indentedByTab(data []byte, line int) bool {
 	return bytes.IndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t"))], '\t') >= 0
 }
 
-// notText says where a file holds what no YAML file can hold.
+// notText finds the first character of a file that YAML does not allow.
 func notText(data []byte) Problem {
 	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])

@@ -13,6 +13,7 @@ import (
 // too, and one without a value is false.
 type Truth bool
 
+// ReadNode reads a node.
 func (f *Truth) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	*f = false
 	if IsNull(n) {
@@ -68,8 +69,8 @@ func (d *Decoder) JSONMapping(n *yaml.Node, p *Path, mostValues, mostBytes int) 
 
 func (r *jsonReader) tooLarge() bool { return r.values > r.mostValues || r.bytes > r.mostBytes }
 
-// value returns what n stands for: nil, a bool, a float64, a string, []any or
-// map[string]any. What is wrong is reported and nil.
+// value returns the value of n: nil, a bool, a float64, a string, []any or map[string]any. It
+// reports what is wrong, and returns nil for that.
 func (r *jsonReader) value(n *yaml.Node, p *Path) any {
 	if r.values++; r.tooLarge() {
 		return nil

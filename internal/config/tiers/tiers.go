@@ -38,7 +38,7 @@ type subjectKey struct {
 	Plain  strict.Field[settings.Secret] `yaml:"plain"`
 }
 
-// Options say how [ReadTiers] reads a tiers file.
+// Options say how [Read] reads a tiers file.
 type Options struct {
 	Secrets *tier.Secrets
 	// Elsewhere is the source that has the subjects. Empty: the file has them.
@@ -50,7 +50,7 @@ type Options struct {
 	Report, Warn *strict.Report
 }
 
-// File is what a tiers file says. The zero value is that of no file.
+// A File is the content of a tiers file. The zero value stands for no file.
 type File struct {
 	Names     []string        // of the tiers; nil: they could not be read
 	Directory *tier.Directory // nil: the file could not be parsed
@@ -82,7 +82,7 @@ type tiersReader struct {
 	overrides []overrideLine // of the subjects added
 }
 
-// subjectLine is where a subject stands.
+// subjectLine is the line of a subject.
 type subjectLine struct {
 	id   string
 	line int
@@ -136,8 +136,8 @@ func counted(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// maxTiers bounds the names, which are searched one by one. A tier is something
-// that is sold, so there are a handful; thousands are subjects in the wrong place.
+// maxTiers bounds the names, which are searched one by one. A service sells a handful of tiers.
+// Thousands of names are subjects in the wrong place.
 const maxTiers = 1000
 
 // tiers reads the names and makes the directory.
@@ -164,8 +164,7 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 	}
 	fallback := doc.Default.Value
 	if len(names) == 0 {
-		// The file has a problem. The subjects are judged all the same, in a directory
-		// that is never used.
+		// The file has a problem. The subjects are checked in a directory that is not used.
 		names = []string{fallback}
 	} else {
 		t.names = names
@@ -173,15 +172,15 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 			if doc.Default.Set && !doc.Default.Bad {
 				d.Problem(doc.Default.Spot, "%s", unknownTier(fallback, names))
 			}
-			fallback = names[0] // never used, as above
+			fallback = names[0] // the directory is not used, as above
 		}
 	}
 	// Neither name nor default can be wrong here.
 	t.directory, _ = tier.NewDirectory(names, fallback)
 }
 
-// unknownTier says that a text is not the name of a tier. It does not repeat the
-// text, which may be an API key.
+// unknownTier returns the message for a text that is not the name of a tier. It does not
+// repeat the text, which may be an API key.
 func unknownTier(name string, names []string) string {
 	return "unknown tier, expected one of " + strict.SomeNames(names) + strict.DidYouMean(name, names)
 }
@@ -217,7 +216,7 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	}
 }
 
-// digest reads one key. A message never repeats a plain one.
+// digest returns the digest of one key. Messages never repeat a plain key.
 func (t *tiersReader) digest(d *strict.Decoder, f *strict.Field[subjectKey]) (string, bool) {
 	k := &f.Value
 	switch {
@@ -250,14 +249,13 @@ func isDigest(text string) bool {
 	return err == nil
 }
 
-// subjectSpots says where the parts of a subject stand.
+// subjectSpots are the places of the parts of a subject.
 type subjectSpots struct {
 	id, tier strict.Spot
 	keys     []strict.Spot
 }
 
-// add puts a subject into the directory and reports every reason why it cannot be
-// there.
+// add puts a subject into the directory, and reports its problems.
 func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, at subjectSpots) {
 	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
 		if t.names != nil {
@@ -274,8 +272,8 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 		s.ID = ""
 	}
 	if s.ID == "" {
-		// The file has a problem. The subject is kept under a name that no id has, so
-		// that later subjects with one of its keys are found, too.
+		// The file has a problem. The subject stays under a name that is not a valid id, so
+		// that a later subject with one of its keys is reported, too.
 		s.ID = fmt.Sprintf("\x00%d", len(t.lines))
 	}
 	kept := 0
@@ -296,8 +294,8 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 	t.lines = append(t.lines, subjectLine{s.ID, at.id.Line})
 }
 
-// line returns where a subject stands. The index is made for the first question:
-// good files ask none.
+// line returns the line of a subject. It makes the index on its first call: a file without
+// problems needs none.
 func (t *tiersReader) line(id string) int {
 	if t.byID == nil {
 		t.byID = make(map[string]int)
@@ -332,16 +330,16 @@ func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[s
 	return read
 }
 
-// overrideLine is where an override stands.
+// overrideLine is the place of an override.
 type overrideLine struct {
 	rule   string
 	limits int
 	place  strict.Problem // without a message
 }
 
-// JudgeOverrides warns of overrides in the file that change nothing under the active rules.
-// quotaMode says that every rule is a quota rule.
-func (t *File) JudgeOverrides(active *policy.Rules, quotaMode bool, warn *strict.Report) {
+// CheckOverrides warns of overrides in the file that change nothing under the active rules.
+// quotaMode: every rule is a quota rule.
+func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict.Report) {
 	if len(t.overrides) == 0 {
 		return
 	}

@@ -16,47 +16,42 @@ import (
 
 // Options say what a [Watcher] watches.
 type Options struct {
-	// Paths are files, and directories that stand for the *.yaml and *.yml in them
-	// and below.
+	// Paths are files and directories. A directory stands for the *.yaml and *.yml files
+	// in it and below.
 	Paths []string
-	// IgnoreDotFiles says that in directories names that begin with a dot do not
-	// count.
+	// IgnoreDotFiles ignores names in directories that begin with a dot.
 	IgnoreDotFiles bool
-	// Interval is how often the paths are looked at, beside events of the file
-	// system, which do not come from every file system. Zero: events only.
+	// Interval is how often the watcher looks at the paths, in addition to events: some
+	// file systems send none. Zero: events only.
 	Interval time.Duration
-	// Debounce is how long the files must be left alone before a change counts,
-	// so that one that is being written is not read. Zero: 100 ms.
+	// Debounce is how long the files must stay unchanged before a change counts, so that
+	// a file is not read while it is written. Zero: 100 ms.
 	Debounce time.Duration
-	// OnChange is called by Run when a file may have changed, and never by two
-	// goroutines at once. Required.
-	OnChange func()
 	// OnWarning is called by Run, at most once, if the file system gives no
-	// events. Nil: nobody is told.
+	// events. Nil: no call.
 	OnWarning func(error)
 }
 
 const (
 	defaultDebounce = 100 * time.Millisecond
-	// maxDebounces bounds the wait for a file that is written all the time.
+	// maxDebounces bounds the wait for a file that is written continuously.
 	maxDebounces = 10
-	// fallbackInterval is used where the file system gives no events and no
-	// interval is set: something must notice.
+	// fallbackInterval is used if the file system gives no events and no interval is set.
 	fallbackInterval = 5 * time.Second
 )
 
-// A Watcher calls back when files may have changed: written in place, renamed
-// over, reached through another symbolic link (as Kubernetes swaps ConfigMaps),
-// gone, or back. It calls back when what it sees differs from what it saw before
-// the last callback: names, sizes, times of modification and identities. Content
-// that is the same again is for the callback to notice, by [Generation.Digest].
+// A Watcher calls back when files may have changed: written in place, renamed over, reached
+// through another symbolic link (as Kubernetes swaps ConfigMaps), removed, or restored. It
+// compares names, sizes, times of modification and identities with those before the last
+// callback. It does not compare the content.
 //
-// [NewWatcher] makes one; the zero value is not usable. All methods are safe for
-// concurrent use, but Run runs once.
+// [New] makes a watcher; the zero value is not usable. All methods are safe for concurrent
+// use, but Run runs once.
 type Watcher struct {
 	o       Options
 	trigger chan struct{}
-	last    sight // what was there before the last load
+	report  func() // that a file may have changed; set by Run
+	last    sight  // what the watcher saw before the last callback
 
 	openNotify func() (*fsnotify.Watcher, error)
 	notify     *fsnotify.Watcher      // nil: no events
@@ -65,11 +60,11 @@ type Watcher struct {
 
 	timer      *time.Timer // the next look
 	ticker     *time.Ticker
-	firstEvent time.Time // of those that the next look is for; zero: none is due
+	firstEvent time.Time // the first event that the next look is for; zero: no look is due
 }
 
-// New returns a watcher that knows the files as they are now. So make it
-// before the first load: what changes in between is then noticed.
+// New returns a watcher that knows the files as they are now. Call it before the first load,
+// so that it notices a change in between.
 func New(o Options) *Watcher {
 	if o.Debounce <= 0 {
 		o.Debounce = defaultDebounce
@@ -83,8 +78,8 @@ func New(o Options) *Watcher {
 	}
 }
 
-// Trigger makes Run call back although nothing changed, for SIGHUP. It does not
-// wait. Triggers that come while one is waiting are one.
+// Trigger makes Run call back although nothing changed, for SIGHUP. It does not wait. While a
+// trigger is pending, more triggers have no effect.
 func (w *Watcher) Trigger() {
 	select {
 	case w.trigger <- struct{}{}:
@@ -92,9 +87,10 @@ func (w *Watcher) Trigger() {
 	}
 }
 
-// Run watches until ctx is done and returns nil then. There is no other reason
-// to return: without events it goes by the interval.
-func (w *Watcher) Run(ctx context.Context) error {
+// Run watches until ctx is done, and returns nil. Without events it looks on the interval.
+// It calls changed, never twice at a time, when a file may have changed.
+func (w *Watcher) Run(ctx context.Context, changed func()) error {
+	w.report = changed
 	w.timer = time.NewTimer(time.Hour)
 	w.timer.Stop()
 	defer w.timer.Stop()
@@ -121,7 +117,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case <-w.trigger:
 			w.last = look(w.o)
-			w.o.OnChange()
+			w.report()
 		case e, ok := <-events:
 			if !ok {
 				events = nil
@@ -135,7 +131,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			} else if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				w.eventsFailed(err)
 			}
-			// Events were lost.
+			// The watcher lost events.
 			w.postpone()
 		case <-w.ticker.C:
 			if w.firstEvent.IsZero() {
@@ -147,7 +143,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// postpone sets the next look to when the files have been left alone.
+// postpone sets the next look to one debounce from now.
 func (w *Watcher) postpone() {
 	now := time.Now()
 	if w.firstEvent.IsZero() {
@@ -160,19 +156,18 @@ func (w *Watcher) postpone() {
 	w.timer.Reset(at.Sub(now))
 }
 
-// look looks at the files and calls back if they are not as they were.
+// look looks at the files and calls back if they have changed.
 func (w *Watcher) look() {
 	now := look(w.o)
 	if w.follow(now.dirs) {
-		// What happened between the look and the new watch gave no event.
+		// A change between the look and the new watch gave no event.
 		now = look(w.o)
 	}
 	if now.equal(w.last) {
 		w.firstEvent = time.Time{}
 		return
 	}
-	// Where a look found the change and not an event, the file may be half
-	// written.
+	// If the interval found the change, the file may be half written.
 	fresh := now.age() < w.o.Debounce
 	if fresh && (w.firstEvent.IsZero() || time.Since(w.firstEvent) < maxDebounces*w.o.Debounce) {
 		w.postpone()
@@ -180,7 +175,7 @@ func (w *Watcher) look() {
 	}
 	w.firstEvent = time.Time{}
 	w.last = now
-	w.o.OnChange()
+	w.report()
 }
 
 func (w *Watcher) open() {
@@ -192,7 +187,7 @@ func (w *Watcher) open() {
 	w.notify = notify
 }
 
-// eventsFailed goes over to the interval alone, or beside what events still come.
+// eventsFailed makes the watcher look on an interval, and warns once.
 func (w *Watcher) eventsFailed(err error) {
 	if w.warned {
 		return
@@ -208,7 +203,7 @@ func (w *Watcher) eventsFailed(err error) {
 	}
 }
 
-// follow watches the directories and no others, and says whether one is new.
+// follow watches exactly the given directories. added reports whether one of them is new.
 func (w *Watcher) follow(dirs map[string]bool) (added bool) {
 	if w.notify == nil {
 		return false
@@ -218,7 +213,7 @@ func (w *Watcher) follow(dirs map[string]bool) (added bool) {
 		if err == nil && os.SameFile(was, is) && dirs[dir] {
 			continue
 		}
-		// An error means that the watch went with its directory.
+		// An error means that the watch has ended with its directory.
 		_ = w.notify.Remove(dir)
 		delete(w.watched, dir)
 	}
@@ -235,7 +230,7 @@ func (w *Watcher) follow(dirs map[string]bool) (added bool) {
 			w.watched[dir] = info
 			added = true
 		case errors.Is(err, os.ErrNotExist):
-			// Gone since the look; its parent is watched or will be.
+			// The directory is gone since the look. Its parent is watched.
 		default:
 			w.eventsFailed(err)
 		}
@@ -243,19 +238,19 @@ func (w *Watcher) follow(dirs map[string]bool) (added bool) {
 	return added
 }
 
-// sight is what a look saw.
+// sight is the result of a look.
 type sight struct {
 	files []seen
-	dirs  map[string]bool // where an event would tell of a change
+	dirs  map[string]bool // the directories whose events report a change
 }
 
 // seen is one file, with symbolic links followed.
 type seen struct {
 	path string
-	info os.FileInfo // nil: not there
+	info os.FileInfo // nil: missing
 }
 
-// look looks at the paths. What cannot be read is not there.
+// look looks at the paths. A file that cannot be read counts as missing.
 func look(o Options) sight {
 	s := sight{dirs: make(map[string]bool)}
 	for _, p := range o.Paths {
@@ -288,13 +283,11 @@ func (s *sight) file(path string) {
 	s.files = append(s.files, seen{path, info})
 }
 
-// maxLinks is how many symbolic links are followed for one path, as many as
-// Linux follows.
+// maxLinks is how many symbolic links are followed for one path. Linux has the same bound.
 const maxLinks = 40
 
-// resolve returns where a path leads, and notes the directory of every symbolic
-// link on the way and that of the end: an event in any of them may lead the path
-// elsewhere.
+// resolve returns a path without symbolic links. It adds the directory of every link and of
+// the target to dirs: an event in any of them may change the target.
 func (s *sight) resolve(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -318,8 +311,8 @@ func (s *sight) resolve(path string) string {
 	return path
 }
 
-// firstLink returns the first part of an absolute path that is a symbolic link,
-// and what follows it.
+// firstLink returns the first part of an absolute path that is a symbolic link, and the rest
+// of the path.
 func firstLink(path string) (link, rest string) {
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != filepath.Separator {
@@ -336,7 +329,7 @@ func firstLink(path string) (link, rest string) {
 	return "", ""
 }
 
-// dir notes a directory, or the nearest one above it that is there.
+// dir adds a directory to dirs, or the nearest existing one above it.
 func (s *sight) dir(dir string) {
 	for {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -361,8 +354,8 @@ func (s sight) equal(other sight) bool {
 	})
 }
 
-// age is how long ago the last file was written. A time in the future, from
-// another machine's clock, is long ago.
+// age returns how long ago the youngest file was written. A time in the future comes from the
+// clock of another machine, and is ignored.
 func (s sight) age() time.Duration {
 	youngest := time.Duration(1<<63 - 1)
 	for _, f := range s.files {
