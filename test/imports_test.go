@@ -17,8 +17,8 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/redisclient", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
-	{"internal/config/tiers"},
+	{"internal/config", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
+	{"internal/config/tiers", "internal/redisclient"},
 	{"internal/config/rules", "internal/config/watch"},
 	{"internal/config/settings"},
 	{"internal/answer", "internal/adapter"},
@@ -27,14 +27,13 @@ var layers = [][]string{
 	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }
 
-// only says who may import what: a prefix of import paths and the packages that
-// may have it.
+// only lists prefixes of import paths and the packages that may import them.
 var only = []struct {
 	prefix, why string
 	packages    []string
 }{
 	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
-	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/daemon"}},
+	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/redislog", "internal/daemon"}},
 	{"github.com/jackc/pgx", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},

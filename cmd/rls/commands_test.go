@@ -59,7 +59,7 @@ domain edge: 4 rules
     120 per 1m, exact, up to 1202 bytes a key
       POINTLESS: 2 per 1s never lets more than 120 through in 1m
   path.-v1-a-  path=/v1/a*  (FILE:6)
-    UNREACHABLE: path=/v1/* stands before path=/v1/a* and takes all of its values
+    UNREACHABLE: path=/v1/* comes before path=/v1/a* and matches all of its values
     1000000 per 1h, times rounded up to 360ms, up to 90 kB a key
       lease up to 10000 for 50ms, where a key is asked for often
   api_key  api_key  (FILE:9)
@@ -67,7 +67,7 @@ domain edge: 4 rules
       only observed for 100 % of the subjects
     pro: unlimited
       only observed for 100 % of the subjects
-    note: the rule's own limit holds for free, starter
+    note: the rule's own limit applies to free, starter
   free  free  (FILE:15)
     limits nothing
 
@@ -80,7 +80,7 @@ tiers that no by_tier names: free, starter
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"valid":true`, `"rules":4`, `"unreachable":"path=/v1/* stands`, `"bytes_per_key":1202`, `"tiers_without_rule":["free","starter"]`} {
+	for _, want := range []string{`"valid":true`, `"rules":4`, `"unreachable":"path=/v1/* comes before`, `"bytes_per_key":1202`, `"tiers_without_rule":["free","starter"]`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the JSON has no %s:\n%s", want, text)
 		}

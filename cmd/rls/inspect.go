@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/redislog"
 )
 
 type inspectCmd struct {
@@ -42,5 +42,5 @@ func (i inspectCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	return daemon.Inspect(context.Background(), s, i.Key, i.Entries, os.Stdout)
+	return redislog.Print(context.Background(), s, i.Key, i.Entries, os.Stdout)
 }

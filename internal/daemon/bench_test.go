@@ -17,7 +17,7 @@ import (
 	"github.com/slidegate/slidegate/test/peer"
 )
 
-// benchRules have limits that nobody reaches, and one that is reached at once.
+// benchRules have limits that no call reaches, and one that is reached at once.
 const benchRules = `
 domain: bench
 descriptors:

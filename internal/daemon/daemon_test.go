@@ -39,8 +39,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// process is a Run in this process.
-type process struct {
+// testRun is a Run in the process of the test.
+type testRun struct {
 	Running
 	t      *testing.T
 	stop   context.CancelFunc
@@ -82,11 +82,11 @@ func onEachTransport(t *testing.T, test func(*testing.T, settings.Settings)) {
 	}
 }
 
-func start(t *testing.T, s settings.Settings) *process {
+func start(t *testing.T, s settings.Settings) *testRun {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &process{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
+	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
 	ready := make(chan Running, 1)
 	go func() {
 		r.done <- Run(ctx, s, Options{
@@ -124,7 +124,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (r *process) waitLog(message string) {
+func (r *testRun) waitLog(message string) {
 	r.t.Helper()
 	waitFor(r.t, "log line "+message, func() bool { return r.logs.FilterMessage(message).Len() > 0 })
 }
@@ -139,7 +139,7 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 	return conn
 }
 
-func (r *process) ask(text string) (*rlsv3.RateLimitResponse, error) {
+func (r *testRun) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
 	return askAt(r.t, r.GRPC[0], text)
 }
@@ -398,7 +398,7 @@ func TestReporting(t *testing.T) {
 	} {
 		for _, wait := range []bool{window.MayWait, window.NoWait} {
 			core, logs := observer.New(zapcore.DebugLevel)
-			r := &reporting{Store: &scripted{errs: []error{err}, decides: true}, log: zap.New(core)}
+			r := &reporting{Store: &failingStore{errs: []error{err}, decides: true}, log: zap.New(core)}
 			if decided, got := r.Take(t.Context(), wait, nil, nil); !decided || !errors.Is(got, err) {
 				t.Errorf("wait %t, error %v: got %t, %v", wait, err, decided, got)
 			}
@@ -411,7 +411,7 @@ func TestReporting(t *testing.T) {
 			}
 		}
 	}
-	store := &scripted{errs: []error{errors.New("gone")}}
+	store := &failingStore{errs: []error{errors.New("gone")}}
 	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).Take(t.Context(), window.NoWait, nil, nil); decided || err != nil {
 		t.Errorf("a store that has to wait: Take = %v, %v, want it undecided", decided, err)
 	}
@@ -436,7 +436,7 @@ descriptors:
 	}
 	s.Rules.Path = path
 	s.Store.Type = settings.StoreRedis
-	s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // nobody listens there
+	s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // no server listens there
 	r := start(t, s)
 	const ok, over = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	for _, tt := range []struct {
@@ -586,13 +586,13 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// scripted is a store that fails with errs, one after the other, and then by its context.
-type scripted struct {
+// failingStore is a store that fails with errs, one after the other, and then by its context.
+type failingStore struct {
 	errs    []error
 	decides bool // also without waiting
 }
 
-func (s *scripted) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+func (s *failingStore) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
 	if !wait && !s.decides {
 		return false, nil
 	}
@@ -604,7 +604,7 @@ func (s *scripted) Take(ctx context.Context, wait bool, _ []window.Check, _ []wi
 	return true, err
 }
 
-func (*scripted) Close() error { return nil }
+func (*failingStore) Close() error { return nil }
 
 const rule = `domain: edge
 descriptors:
@@ -682,7 +682,7 @@ func TestStoreOnError(t *testing.T) {
 		s.Rules.Path = path
 		s.Store.OnError = choice
 		s.Store.Type = settings.StoreRedis
-		s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // nobody listens there
+		s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // no server listens there
 		r := start(t, s)
 		for _, request := range []string{demo, strings.Replace(demo, `"descriptors":[{`, `"descriptors":[{"limit":{"requests_per_unit":1,"unit":"DAY"},`, 1)} {
 			var got []any
@@ -704,7 +704,7 @@ func TestStoreOnError(t *testing.T) {
 func TestRedisUnreachable(t *testing.T) { onEachTransport(t, testRedisUnreachable) }
 
 func testRedisUnreachable(t *testing.T, s settings.Settings) {
-	// A port that was free a moment ago: nobody answers there.
+	// A port that was free a moment ago: no server answers there.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -16,24 +16,24 @@ import (
 
 const cutOff = "calls were still in flight at the end of drain.timeout and are cut off"
 
-// A finishing server is a grpcServer whose last call ends after a while, or with Stop.
-type finishing struct {
+// drainingServer is a grpcServer whose last call ends after a while, or with Stop.
+type drainingServer struct {
 	grpcServer
 	after   time.Duration
 	stopped chan struct{}
 	ended   func() // is called when the last call has, before GracefulStop returns
 }
 
-func (f *finishing) GracefulStop() {
+func (f *drainingServer) GracefulStop() {
 	select {
 	case <-time.After(f.after):
 		f.ended()
 	case <-f.stopped:
 	}
-	synctest.Wait() // whoever has heard of it goes first
+	synctest.Wait() // goroutines that have noticed it go first
 }
 
-func (f *finishing) Stop() { close(f.stopped) }
+func (f *drainingServer) Stop() { close(f.stopped) }
 
 // TestDrain wants to read of calls that are cut off if some are, and only then.
 func TestDrain(t *testing.T) {
@@ -56,7 +56,7 @@ func TestDrain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				server := &finishing{after: tt.after, stopped: make(chan struct{}), ended: func() {}}
+				server := &drainingServer{after: tt.after, stopped: make(chan struct{}), ended: func() {}}
 				if tt.endsAll {
 					server.ended = cancel
 				}

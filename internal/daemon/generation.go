@@ -31,12 +31,17 @@ type generations struct {
 	refused error // of the last reload; nil if it was taken
 }
 
-// start makes g the first generation.
-func (gs *generations) start(g *config.Generation) {
+// newGenerations returns generations of which first is active. Call start to report it.
+func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, log *zap.Logger) *generations {
+	return &generations{settings: s, decider: d, metrics: m, log: log, active: first}
+}
+
+// start reports the first generation.
+func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	gs.take(g)
-	gs.log.Info("rules active", gs.fields(g)...)
+	gs.take(gs.active)
+	gs.log.Info("rules active", gs.fields(gs.active)...)
 }
 
 func (gs *generations) take(g *config.Generation) {

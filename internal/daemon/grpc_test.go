@@ -70,7 +70,7 @@ func testReflection(t *testing.T, s settings.Settings) {
 			}
 		}
 	}
-	// What decides is not on the admin port: nobody spends quotas there.
+	// The services that decide are not on the admin port.
 	if _, err := askAt(t, r.Admin, demo); status.Code(err) != codes.Unimplemented {
 		t.Errorf("ShouldRateLimit on the admin port: %v, want UNIMPLEMENTED", err)
 	}

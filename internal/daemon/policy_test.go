@@ -17,7 +17,7 @@ import (
 // what /healthcheck says of it.
 func (o *opened) warnings() (logged int, page []string) {
 	logged = o.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("maxmemory-policy").Len()
-	p := &probes{store: settings.StoreRedis, state: o.state}
+	p := &probes{tiers: func() string { return "" }, store: settings.StoreRedis, state: o.state}
 	w := httptest.NewRecorder()
 	p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
 	for line := range strings.Lines(w.Body.String()) {

@@ -33,7 +33,7 @@ type probes struct {
 	store    string            // its type
 	ready    string            // the setting
 	state    func() storeState // nil: in memory
-	tiers    func() string     // nil: in memory
+	tiers    func() string     // empty: there is no source
 	draining atomic.Bool
 }
 
@@ -48,8 +48,8 @@ func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	if p.tiers != nil {
-		states = append(states, admin.State{Of: "tiers", Text: p.tiers()})
+	if text := p.tiers(); text != "" {
+		states = append(states, admin.State{Of: "tiers", Text: text})
 	}
 	admin.WriteHealth(w, r, states)
 }

@@ -44,7 +44,7 @@ func TestProbes(t *testing.T) {
 		},
 		{"no node known", []node{}, true, settings.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
 	} {
-		p := &probes{store: settings.StoreMemory, ready: c.ready}
+		p := &probes{tiers: func() string { return "" }, store: settings.StoreMemory, ready: c.ready}
 		p.draining.Store(c.drain)
 		if c.nodes != nil {
 			p.store = settings.StoreRedis

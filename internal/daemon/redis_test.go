@@ -35,15 +35,15 @@ func TestForeignValue(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.InfoLevel)
 	log := zap.New(core)
-	store, err := openStore(t.Context(), s, metrics.New(registry, metrics.Options{}), log, log)
+	store, err := openStore(t.Context(), s, metrics.New(registry, metrics.Options{}), registry, log, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	defer store.close()
 	for i := range 2 {
 		var d [1]window.Decision
 		c := window.Check{Key: "secret", Limit: window.Limit{Hits: 5, Window: time.Minute}, Cost: 1}
-		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(4-i) {
+		if _, err := store.decides.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(4-i) {
 			t.Errorf("call %d: %+v, %v", i, d[0], err)
 		}
 	}

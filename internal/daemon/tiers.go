@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/watch"
@@ -23,27 +23,28 @@ import (
 	"github.com/slidegate/slidegate/internal/tier/redissource"
 )
 
-// subjects is who knows subjects that do not live in the rules' own directory.
+// subjects finds subjects outside of the tiers file. Nil: subjects live in that file, or
+// nowhere.
 type subjects struct {
 	*tier.Cache
-	// decider has the rules that say which tiers there are. It is set before
-	// anybody asks.
-	decider atomic.Pointer[policy.Decider]
+	rules  func() *policy.Rules // the active ones, which name the tiers
+	source string               // tiers.source
+	byKey  bool                 // the source is asked by API keys
+	log    *zap.Logger
 }
 
-// openSubjects returns nil where subjects live in a file, or nowhere. The source
-// need not be there yet.
-func openSubjects(s settings.Settings, secrets *tier.Secrets, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
-	if !s.Tiers.Asks() {
+// openSubjects opens the source of the settings, which need not answer yet. It returns nil
+// if the settings name no source. rules is not called before a request needs it.
+func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *policy.Rules, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
+	t := s.Tiers
+	if !t.Asks() {
 		return nil, nil
 	}
-	source, err := openSource(s.Tiers, log, sampledLog)
+	source, err := openSource(t, log, sampledLog)
 	if err != nil {
 		return nil, err
 	}
-	var sub subjects
-	observe := metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious)
-	t := s.Tiers
+	sub := &subjects{rules: rules, source: t.Source, byKey: asksByKey(t), log: log}
 	sub.Cache, err = tier.NewCache(tier.CacheOptions{
 		Source:           source,
 		Timeout:          t.Timeout,
@@ -55,19 +56,55 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, m *metrics.Metrics
 		Stale:            t.Cache.Stale,
 		Failures:         t.Breaker.Failures,
 		Retry:            t.Breaker.Retry,
-		PlainKeys:        asksByKey(t),
+		PlainKeys:        sub.byKey,
 		Questions:        questions(t),
 		KnownTier:        sub.knowsTier,
 		KnownRule:        sub.knowsRule,
 		Panicked:         m.Panicked,
-		SourceSeconds:    observe,
+		SourceSeconds:    metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious),
 		Log:              log,
 		SampledLog:       sampledLog,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tiers: %w", err)
 	}
-	return &sub, nil
+	return sub, nil
+}
+
+// close closes the source.
+func (s *subjects) close() error {
+	if s != nil {
+		_ = s.Close() // nothing is written there
+	}
+	return nil
+}
+
+// resolver returns s, or nil if subjects live in the tiers file.
+func (s *subjects) resolver() tier.Resolver {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// keys returns what the admin port looks up subjects in.
+func (s *subjects) keys(d *policy.Decider) admin.Tiers {
+	if s == nil {
+		return directory{d.Rules}
+	}
+	return s
+}
+
+// parts returns what runs beside the requests.
+func (s *subjects) parts() []part {
+	if s == nil {
+		return nil
+	}
+	return []part{s.Run, func(ctx context.Context) error {
+		s.probe(ctx)
+		<-ctx.Done()
+		return nil
+	}}
 }
 
 // asksByKey reports whether the source is asked by API keys themselves.
@@ -77,13 +114,13 @@ func asksByKey(t settings.Tiers) bool {
 
 // knowsTier reports whether the active rules know a tier.
 func (s *subjects) knowsTier(name string) bool {
-	d := s.decider.Load().Rules().Tiers()
+	d := s.rules().Tiers()
 	return d == nil || d.HasTier(name)
 }
 
 // knowsRule reports whether one of the active rules has a name.
 func (s *subjects) knowsRule(name string) bool {
-	return slices.ContainsFunc(s.decider.Load().Rules().All(), func(r *policy.Rule) bool { return r.Name == name })
+	return slices.ContainsFunc(s.rules().All(), func(r *policy.Rule) bool { return r.Name == name })
 }
 
 // questionsPerConnection bounds what waits for a connection to PostgreSQL: at 50 ms
@@ -99,26 +136,30 @@ func questions(t settings.Tiers) int {
 	return 0
 }
 
-// probe asks the source for a key that nobody has, so that a start says whether it
-// answers, and the first request need not wait for a connection.
-func (s *subjects) probe(ctx context.Context, byKey bool, log *zap.Logger) {
+// probe asks the source for a key that no subject has, so that the log says at the start
+// whether the source answers, and the first request finds a connection.
+func (s *subjects) probe(ctx context.Context) {
 	k := tier.Key{Digest: strings.Repeat("0", tier.DigestLen)}
-	if byKey {
+	if s.byKey {
 		k = tier.Key{ID: "nobody"}
 	}
 	if _, err := s.Lookup(ctx, k); err != nil && ctx.Err() == nil {
-		log.Warn("the source of tiers does not answer yet", zap.Error(err))
+		s.log.Warn("the source of tiers does not answer yet", zap.Error(err))
 	} else if err == nil {
-		log.Info("the source of tiers answers")
+		s.log.Info("the source of tiers answers")
 	}
 }
 
-// text is a line for /healthcheck.
-func (s *subjects) text(source string) string {
-	if s.Stats().Open {
-		return source + ", not asked since it has failed; what is known counts on"
+// text returns a line for /healthcheck. It is empty if there is no source.
+func (s *subjects) text() string {
+	switch {
+	case s == nil:
+		return ""
+	case s.Stats().Open:
+		return s.source + ", not asked since it has failed; what is known counts on"
+	default:
+		return s.source
 	}
-	return source
 }
 
 // CheckSource reports what is wrong with the settings of a source of tiers, as far as

@@ -63,7 +63,7 @@ func asks(t *testing.T, conn *grpc.ClientConn) error {
 	return err
 }
 
-// TestTLS: who gets through, and who does not.
+// TestTLS connects with and without TLS, with good and bad certificates.
 func TestTLS(t *testing.T) { onEachTransport(t, testTLS) }
 
 func testTLS(t *testing.T, s settings.Settings) {
@@ -108,7 +108,7 @@ func testTLS(t *testing.T, s settings.Settings) {
 	if err := healthy(t, socket, credentials.NewTLS(trusting(t, a))); status.Code(err) != codes.Unavailable {
 		t.Errorf("TLS on the socket: got %v, want %v", err, codes.Unavailable)
 	}
-	// Somebody who speaks another protocol on top of TLS, or does not say which.
+	// A client with another protocol on top of TLS, or without ALPN.
 	for _, protocol := range []string{"", "http/1.1"} {
 		own := trusting(t, a)
 		if protocol != "" {
@@ -131,7 +131,8 @@ func testTLS(t *testing.T, s settings.Settings) {
 	})
 }
 
-// TestTLSWithoutClientCertificates: without grpc.tls.client_ca_file nobody is asked.
+// TestTLSWithoutClientCertificates proves that without grpc.tls.client_ca_file clients
+// need no certificate.
 func TestTLSWithoutClientCertificates(t *testing.T) {
 	onEachTransport(t, testTLSWithoutClientCertificates)
 }
@@ -176,7 +177,7 @@ func testServerTLSThatChanges(t *testing.T, s settings.Settings) {
 	if got := r.logs.FilterMessage(changed).Len(); got != 1 {
 		t.Errorf("%d lines say that the files have changed, want 1", got)
 	}
-	// It would trust whoever serves, and take up a session that it had.
+	// This client trusts any server, and resumes an earlier session.
 	before.InsecureSkipVerify = true
 	if err := healthy(t, r.GRPC[0], credentials.NewTLS(before)); status.Code(err) != codes.Unavailable {
 		t.Errorf("a client of the old authority: got %v, want %v", err, codes.Unavailable)

@@ -20,6 +20,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/redisclient"
+	"github.com/slidegate/slidegate/internal/redislog"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
@@ -105,7 +106,7 @@ func (o *opened) hides(secrets ...string) {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	// Renamed over, as whoever renews secrets does it.
+	// Renamed over, as tools that renew secrets do.
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func write(t *testing.T, file, text string) {
 func (o *opened) inspects(key string) {
 	o.t.Helper()
 	var out strings.Builder
-	if err := Inspect(o.t.Context(), o.settings, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "with a cost of 2") {
+	if err := redislog.Print(o.t.Context(), o.settings, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "with a cost of 2") {
 		o.t.Errorf("inspect: %v\n%s", err, out.String())
 	}
 }

@@ -92,7 +92,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// replay puts what happens into g.
+// replay runs the transcript of g and puts the results into g.
 func replay(t *testing.T, g *golden) {
 	t.Helper()
 	s := &runningService{t: t, golden: g}
@@ -137,7 +137,7 @@ func replay(t *testing.T, g *golden) {
 	}
 }
 
-// runningService is a running service and what a transcript does with it.
+// runningService is a service that a transcript uses.
 type runningService struct {
 	t      *testing.T
 	golden *golden
@@ -247,7 +247,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	s.client = rlsv3.NewRateLimitServiceClient(conn)
 }
 
-// request sends what a line says, checks the answer and renders it.
+// request sends the request of a line, checks the answer and renders it.
 func (s *runningService) request(line string) string {
 	s.t.Helper()
 	a, err := readAsk(line)

@@ -16,17 +16,17 @@ import (
 
 // Authz says how requests are authorized (Envoy's ext_authz).
 type Authz struct {
-	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is, the first that is there counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
-	RemoveCredential bool          `yaml:"remove_credential" doc:"take the header or cookie with the API key off the request upstream; a query parameter always goes"`
+	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; the first place with a key counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
+	RemoveCredential bool          `yaml:"remove_credential" doc:"remove the header or cookie with the API key before the upstream; rls always removes a query parameter"`
 	Realm            string        `yaml:"realm" doc:"the realm in WWW-Authenticate"`
-	Wait             time.Duration `yaml:"wait" doc:"what an authorization waits at most for the source of tiers"`
-	SubjectHeader    string        `yaml:"subject_header" doc:"header upstream with the id of the subject; empty: none"`
-	TierHeader       string        `yaml:"tier_header" doc:"header upstream with the tier; empty: none"`
-	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers upstream with labels of the subject, each header=label"`
+	Wait             time.Duration `yaml:"wait" doc:"longest time that an authorization waits for the source of tiers"`
+	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the subject's id; empty: no header"`
+	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
+	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the subject, each header=label"`
 	Address          string        `yaml:"address" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
 	Hops             int           `yaml:"hops" doc:"with x-forwarded-for: which entry counts, from the right"`
-	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address in masked_remote_address and in the subject of who is anonymous; 128: all"`
-	RateLimitRule    string        `yaml:"rate_limit_rule" doc:"the rule whose override is told as metadata rate_limit; empty: the only one that a subject has"`
+	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`
+	RateLimitRule    string        `yaml:"rate_limit_rule" doc:"the rule whose override goes into the metadata as rate_limit; empty: the only override of a subject"`
 }
 
 // Where a client's address comes from.

@@ -359,10 +359,10 @@ func checkURLOptions(path, query string, socket bool) error {
 // TLS says which servers a connection trusts and which certificate it shows. The scheme of the
 // URL says whether there is TLS.
 type TLS struct {
-	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's"`
-	CertFile   string `yaml:"cert_file" doc:"our own certificate (PEM), with those between it and its CA, where the server asks for one"`
+	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
+	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ServerName string `yaml:"server_name" doc:"the name that certificates of servers must have; empty: the host that is connected to"`
+	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
 }
 
 // Files are the files that are set.

@@ -39,17 +39,17 @@ type Settings struct {
 
 // GRPC is the listener for Envoy.
 type GRPC struct {
-	Address              []Address     `yaml:"address" doc:"where Envoy calls: host:port or unix:///path, several separated by commas"`
+	Address              []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS                  ServerTLS     `yaml:"tls"`
-	Transport            string        `yaml:"transport" doc:"who speaks HTTP/2: unary (our own, for calls with one question and one answer, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message that is read; a larger one is answered RESOURCE_EXHAUSTED, and Envoy lets the request pass: keep it above the largest header that Envoy takes, times the descriptors that hold it"`
+	Transport            string        `yaml:"transport" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message; a larger one gets RESOURCE_EXHAUSTED, and Envoy lets the request pass. Keep it above the largest header that Envoy accepts, times the descriptors that hold it"`
 	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
-	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; one that pings more often is disconnected"`
-	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent until it is asked with a ping whether it is there"`
-	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long its answer to that may take until it is disconnected"`
-	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls lives; 0s: for ever"`
-	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives before the client is asked for a new one, so that load spreads over new instances; 0s: for ever"`
+	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
+	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent before the server sends it a ping"`
+	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long the answer to that ping may take; then the client is disconnected"`
+	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls stays open; 0s: no bound"`
+	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
 // The transports.
@@ -60,9 +60,9 @@ const (
 
 // HTTP is the listener for people and probes.
 type HTTP struct {
-	Address Address  `yaml:"address" doc:"/healthcheck, /readyz, /json and /authz: host:port; empty: off"`
-	Hosts   []string `yaml:"hosts" doc:"host names that requests to http.address may have in Host, separated by commas; IP addresses and localhost need no entry; /healthcheck, /readyz and paths below /authz/ take any"`
-	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves, whatever the store does) or store (while the store decides; an outage of Redis then takes every instance out of its service)"`
+	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
+	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 }
 
 // When an instance is ready.
@@ -73,22 +73,22 @@ const (
 
 // Admin is the listener for operators.
 type Admin struct {
-	Address Address  `yaml:"address" doc:"/metrics, /rlconfig and pprof: host:port; empty: off"`
-	Hosts   []string `yaml:"hosts" doc:"host names that requests to admin.address may have in Host, separated by commas: name the one that Prometheus scrapes; IP addresses and localhost need no entry"`
+	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
 }
 
 // Rules says where the rules are, and what applies to all of them.
 type Rules struct {
-	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml in it and below; empty: the built-in example"`
-	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may stand in several files, whose descriptors are joined; otherwise that is refused"`
+	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
+	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
-	ShadowMode     bool   `yaml:"shadow_mode" doc:"every rule is only observed: decided and reported, but nothing is denied"`
+	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
 }
 
 // Reload says how changes of files are noticed.
 type Reload struct {
-	Interval time.Duration `yaml:"interval" doc:"how often rules and tiers are looked at, beside events of the file system; 0s: events only"`
+	Interval time.Duration `yaml:"interval" doc:"how often rls checks the files of rules and tiers, besides events of the file system; 0s: events only"`
 }
 
 // The stores.
@@ -105,42 +105,42 @@ var StoreErrors = []string{
 // Store says where logs are kept.
 type Store struct {
 	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout   time.Duration `yaml:"timeout" doc:"for one decision, connection included; keep it below Envoy's own timeout (20ms)"`
-	OnError   string        `yaml:"on_error" doc:"what becomes of a request that the store cannot decide in time, unless its rule has on_store_error: local (this instance's share of the limit decides), allow, deny, or report (the call fails, and Envoy's failure_mode_deny decides); with the memory store local is the same as report"`
-	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this part of a limit"`
-	LocalKeys int           `yaml:"local_keys" doc:"redis store: logs whose last answer is remembered, so that a denial that still holds is not asked for again; 0: none"`
+	Timeout   time.Duration `yaml:"timeout" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit"`
+	LocalKeys int           `yaml:"local_keys" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
 	Memory    Memory        `yaml:"memory"`
 	Redis     Redis         `yaml:"redis"`
 }
 
 // Memory is the memory store.
 type Memory struct {
-	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: logs that are held, one for each key and window; 0: any number"`
-	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: memory that the logs take, in bytes; 0: any number"`
-	Snapshot string `yaml:"snapshot" doc:"memory store: a file that the logs are written to at shutdown and read from at start, one for each process; empty: a restart forgets"`
+	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: most logs, one for each key and window; 0: no bound"`
+	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
+	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
 }
 
 // Redis is the redis store.
 type Redis struct {
-	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss:// and so on for TLS; user:password@ before the hosts, unless the settings below say it"`
-	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
-	Password             Secret        `yaml:"password" doc:"password of the user"`
-	PasswordFile         string        `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
-	SentinelUsername     string        `yaml:"sentinel_username" doc:"user of the ACL of the sentinels; empty: their default user"`
-	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"password for the sentinels, which are not sent that of Redis"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file that holds sentinel_password, read again as password_file is"`
+	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
+	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
+	Password             Secret        `yaml:"password" doc:"the user's password"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
 	TLS                  TLS           `yaml:"tls"`
 	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"for making a connection, which goes on while requests that wait for it give up at store.timeout"`
-	KeyPrefix            string        `yaml:"key_prefix" doc:"what every key in Redis begins with"`
-	MaxLogSlots          int           `yaml:"max_log_slots" doc:"slots that the log of one limit may need; a rule whose precision asks for more is refused. Redis does nothing else while a log grows, about 1 ms for each 12,500 slots, so 1,000,000 slots stop it for about 80 ms"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection. Requests that wait for it give up at store.timeout, and the connecting goes on"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key in Redis"`
+	MaxLogSlots          int           `yaml:"max_log_slots" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
 	Breaker              Breaker       `yaml:"breaker"`
 }
 
 // Breaker stops asking a server that does not decide.
 type Breaker struct {
-	Failures      int           `yaml:"failures" doc:"failures in a row after which a server is no longer asked"`
-	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often it is then looked at, until it answers again"`
+	Failures      int           `yaml:"failures" doc:"failures in a row after which rls stops asking a server"`
+	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often rls then checks the server, until it answers again"`
 }
 
 // The header styles.
@@ -153,34 +153,34 @@ const (
 
 // Headers says which headers are on answers.
 type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers, any of: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-Limit, -Remaining, -Reset), x-ratelimit (X-RateLimit-*, reset in seconds), x-ratelimit-epoch (the same, reset as a Unix time); Retry-After is on every denial"`
+	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time). Retry-After is on every denial"`
 }
 
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
 type Metadata struct {
-	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer; never an API key"`
+	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
 }
 
 // Metrics bounds the metrics.
 type Metrics struct {
-	MaxDetailSeries int `yaml:"max_detail_series" doc:"how many series of their own the values of descriptors may have (detailed_metric, value_to_metric); all others share one named other"`
+	MaxDetailSeries int `yaml:"max_detail_series" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
 type Secrets struct {
-	Entries         []string `yaml:"entries" doc:"descriptor keys, in upper or lower case, whose values are API keys; they are digested before anything can log or store them"`
-	Key             Secret   `yaml:"key" doc:"secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
-	KeyFile         string   `yaml:"key_file" doc:"a file that holds secrets.key; only one of the two may be given"`
-	PreviousKey     Secret   `yaml:"previous_key" doc:"the secret before secrets.key: API keys that tiers know by a digest under it alone are accepted too"`
-	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file that holds secrets.previous_key; only one of the two may be given"`
-	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"API keys that tiers know by a plain SHA-256 alone are accepted too, while secrets.key is introduced"`
+	Entries         []string `yaml:"entries" doc:"keys of descriptor entries, in any case, whose values are API keys; rls digests them before it logs or stores anything"`
+	Key             Secret   `yaml:"key" doc:"the secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
+	KeyFile         string   `yaml:"key_file" doc:"a file with secrets.key; set only one of the two"`
+	PreviousKey     Secret   `yaml:"previous_key" doc:"the previous secrets.key: tiers may still have digests that were made with it"`
+	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file with secrets.previous_key; set only one of the two"`
+	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"tiers may still have plain SHA-256 digests, while secrets.key is introduced"`
 }
 
 // Drain says how the service stops.
 type Drain struct {
-	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long everything is still answered"`
-	Timeout    time.Duration `yaml:"timeout" doc:"after that: how long calls in flight may take"`
-	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay; only where other instances take over, since a lone one that says so can make Envoy let everything pass"`
+	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long rls still answers everything"`
+	Timeout    time.Duration `yaml:"timeout" doc:"after drain.delay: how long calls in flight may take"`
+	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay. Set it only if other instances take over: with a single instance Envoy could let every request pass"`
 }
 
 // Log is the service's own log.

@@ -37,14 +37,14 @@ const (
 
 // Tiers says where tiers and subjects come from.
 type Tiers struct {
-	Source           string        `yaml:"source" doc:"where subjects live: none (no tiers: every API key is its own), file (tiers.path), redis, postgres, http, or header (nobody is looked up, the tier comes with the request: tiers.trusted_entry)"`
-	Path             string        `yaml:"path" doc:"the tiers file; with other sources than file it has the names of the tiers and the default alone; empty: the built-in example"`
-	UnknownKey       string        `yaml:"unknown_key" doc:"API keys that are not in the tiers: shared (one log per client address) or each (a log of its own)"`
-	TrustedEntry     string        `yaml:"trusted_entry" doc:"key of a descriptor entry whose value is the tier of the request's subject, from metadata or a header that only Envoy sets; empty: none; source header needs it"`
-	OnError          string        `yaml:"on_error" doc:"API keys of which nothing is known, while the source cannot say: default_tier (treated as unknown keys) or deny (authorization fails, and Envoy's own setting decides)"`
-	Wait             time.Duration `yaml:"wait" doc:"what a rate-limit request waits at most for the source; the question goes on without it"`
-	Timeout          time.Duration `yaml:"timeout" doc:"for one question to the source"`
-	LookupsPerSecond int           `yaml:"lookups_per_second" doc:"questions to the source in any second, whatever clients make up"`
+	Source           string        `yaml:"source" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
+	Path             string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
+	UnknownKey       string        `yaml:"unknown_key" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
+	TrustedEntry     string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
+	OnError          string        `yaml:"on_error" doc:"API keys without a record while the source is away: default_tier (treated as unknown keys) or deny (authorization fails, and Envoy's setting decides)"`
+	Wait             time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
+	Timeout          time.Duration `yaml:"timeout" doc:"time limit of one look-up"`
+	LookupsPerSecond int           `yaml:"lookups_per_second" doc:"most look-ups in any second, also if clients invent keys"`
 	Cache            TiersCache    `yaml:"cache"`
 	Breaker          TiersBreaker  `yaml:"breaker"`
 	Redis            TiersRedis    `yaml:"redis"`
@@ -54,33 +54,33 @@ type Tiers struct {
 
 // TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
-	Subjects   int           `yaml:"subjects" doc:"API keys with a subject that are remembered"`
-	Unknown    int           `yaml:"unknown" doc:"API keys without a subject that are remembered"`
-	TTL        time.Duration `yaml:"ttl" doc:"how long a subject is believed without asking again"`
-	UnknownTTL time.Duration `yaml:"unknown_ttl" doc:"how long an API key is believed to have no subject"`
-	Stale      time.Duration `yaml:"stale" doc:"how long after its ttl an answer still counts while the source cannot say; 0s: not at all"`
+	Subjects   int           `yaml:"subjects" doc:"most remembered API keys with a subject"`
+	Unknown    int           `yaml:"unknown" doc:"most remembered API keys without a subject"`
+	TTL        time.Duration `yaml:"ttl" doc:"how long a remembered subject counts before rls asks again"`
+	UnknownTTL time.Duration `yaml:"unknown_ttl" doc:"how long rls remembers that an API key has no subject"`
+	Stale      time.Duration `yaml:"stale" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
 }
 
 // TiersBreaker stops asking a source that does not answer.
 type TiersBreaker struct {
-	Failures int           `yaml:"failures" doc:"failures in a row after which the source is no longer asked"`
-	Retry    time.Duration `yaml:"retry" doc:"after which time it is then asked again"`
+	Failures int           `yaml:"failures" doc:"failures in a row after which rls stops asking the source"`
+	Retry    time.Duration `yaml:"retry" doc:"the time until rls asks again"`
 }
 
 // TiersRedis is the Redis with the subjects. It may be another than that of the store.
 type TiersRedis struct {
-	URL                  RedisURL      `yaml:"url" doc:"where Redis is, in the forms of store.redis.url"`
-	Username             string        `yaml:"username" doc:"user of the ACL; empty: the default user"`
-	Password             Secret        `yaml:"password" doc:"password of the user"`
-	PasswordFile         string        `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
-	SentinelUsername     string        `yaml:"sentinel_username" doc:"user of the ACL of the sentinels; empty: their default user"`
-	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"password for the sentinels, which are not sent that of Redis"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file that holds sentinel_password, read again as password_file is"`
+	URL                  RedisURL      `yaml:"url" doc:"the URL of Redis, in the forms of store.redis.url"`
+	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
+	Password             Secret        `yaml:"password" doc:"the user's password"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
 	TLS                  TLS           `yaml:"tls"`
 	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"for making a connection"`
-	KeyPrefix            string        `yaml:"key_prefix" doc:"what the keys of subjects begin with"`
-	Channel              string        `yaml:"channel" doc:"the channel on which changes are published; empty: changes are seen when cache.ttl ends"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of the keys of subjects"`
+	Channel              string        `yaml:"channel" doc:"the channel on which changes are published; empty: a change counts when cache.ttl ends"`
 }
 
 // Connection returns the settings of the connection, in the form of the store's Redis.
@@ -102,13 +102,13 @@ func (r TiersRedis) Connection() Redis {
 
 // TiersPostgres is the PostgreSQL with the subjects.
 type TiersPostgres struct {
-	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket; user:password@ unless the settings below say it"`
-	Password     Secret      `yaml:"password" doc:"password of the user"`
-	PasswordFile string      `yaml:"password_file" doc:"a file that holds the password, read again for new connections when it changes; only one of the two may be given"`
-	Query        string      `yaml:"query" doc:"finds the subject of a digest, $1, in columns named subject, tier, disabled, overrides and labels, of which only subject is needed; empty: that of our own schema"`
-	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id of a subject, $1; empty: that of our own schema, or with a query of your own nobody is looked up by id"`
-	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY on which changes are told; empty: changes are seen when cache.ttl ends"`
-	PoolSize     int         `yaml:"pool_size" doc:"connections, beside one that listens to the channel"`
+	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
+	Password     Secret      `yaml:"password" doc:"the user's password"`
+	PasswordFile string      `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
+	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
+	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change counts when cache.ttl ends"`
+	PoolSize     int         `yaml:"pool_size" doc:"connections, besides one that listens to the channel"`
 	TLS          PostgresTLS `yaml:"tls"`
 }
 
@@ -121,11 +121,11 @@ const (
 
 // PostgresTLS says whether connections to PostgreSQL have TLS, and which servers they trust.
 type PostgresTLS struct {
-	Mode       string `yaml:"mode" doc:"disable, require (encrypted, but anybody may be the server) or verify-full; empty: verify-full, but disable for a unix socket and for this machine"`
-	CAFile     string `yaml:"ca_file" doc:"certificates (PEM) that servers are trusted by, instead of the system's"`
-	CertFile   string `yaml:"cert_file" doc:"our own certificate (PEM), with those between it and its CA, where the server asks for one"`
+	Mode       string `yaml:"mode" doc:"disable, require (encrypted, but any server is accepted) or verify-full; empty: disable for a unix socket and for this machine, otherwise verify-full"`
+	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
+	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ServerName string `yaml:"server_name" doc:"the name that certificates of servers must have; empty: the host that is connected to"`
+	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
 }
 
 func (t PostgresTLS) files() TLS {
@@ -172,12 +172,12 @@ const (
 
 // TiersHTTP is the service over HTTP that knows subjects.
 type TiersHTTP struct {
-	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; with get, ?digest= or ?id= is added"`
+	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; with get, rls adds ?digest= or ?id="`
 	Method    string  `yaml:"method" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
-	Send      string  `yaml:"send" doc:"digest, or key for the API key itself, which takes post and https"`
+	Send      string  `yaml:"send" doc:"digest, or key for the API key itself, which requires post and https"`
 	Token     Secret  `yaml:"token" doc:"sent as Authorization: Bearer"`
-	TokenFile string  `yaml:"token_file" doc:"a file that holds the token, read again when it changes; only one of the two may be given"`
-	MaxBytes  int     `yaml:"max_bytes" doc:"largest answer that is read"`
+	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again. Set only one of the two"`
+	MaxBytes  int     `yaml:"max_bytes" doc:"largest answer"`
 	TLS       TLS     `yaml:"tls"`
 }
 

@@ -14,9 +14,9 @@ import (
 // ServerTLS is the certificate of a listener, and the certificates that clients must have.
 // There is TLS if there is a certificate.
 type ServerTLS struct {
-	CertFile     string `yaml:"cert_file" doc:"our certificate (PEM), with those between it and its CA: every address that is host:port then speaks TLS and nothing else, while unix sockets stay plain text; read again for new connections when it changes; empty: no TLS"`
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ClientCAFile string `yaml:"client_ca_file" doc:"certificates (PEM) that clients must show one of, or one signed by; empty: clients are not asked for one"`
+	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
 }
 
 // On reports whether there is TLS.

@@ -27,9 +27,6 @@ type Options struct {
 	// Debounce is how long the files must stay unchanged before a change counts, so that
 	// a file is not read while it is written. Zero: 100 ms.
 	Debounce time.Duration
-	// OnChange is called by Run when a file may have changed, by one goroutine at a time.
-	// Required.
-	OnChange func()
 	// OnWarning is called by Run, at most once, if the file system gives no
 	// events. Nil: no call.
 	OnWarning func(error)
@@ -53,7 +50,8 @@ const (
 type Watcher struct {
 	o       Options
 	trigger chan struct{}
-	last    sight // what the watcher saw before the last callback
+	report  func() // that a file may have changed; set by Run
+	last    sight  // what the watcher saw before the last callback
 
 	openNotify func() (*fsnotify.Watcher, error)
 	notify     *fsnotify.Watcher      // nil: no events
@@ -90,7 +88,9 @@ func (w *Watcher) Trigger() {
 }
 
 // Run watches until ctx is done, and returns nil. Without events it looks on the interval.
-func (w *Watcher) Run(ctx context.Context) error {
+// It calls changed, never twice at a time, when a file may have changed.
+func (w *Watcher) Run(ctx context.Context, changed func()) error {
+	w.report = changed
 	w.timer = time.NewTimer(time.Hour)
 	w.timer.Stop()
 	defer w.timer.Stop()
@@ -117,7 +117,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case <-w.trigger:
 			w.last = look(w.o)
-			w.o.OnChange()
+			w.report()
 		case e, ok := <-events:
 			if !ok {
 				events = nil
@@ -175,7 +175,7 @@ func (w *Watcher) look() {
 	}
 	w.firstEvent = time.Time{}
 	w.last = now
-	w.o.OnChange()
+	w.report()
 }
 
 func (w *Watcher) open() {

@@ -33,7 +33,7 @@ func start(t *testing.T, o Options, open func() (*fsnotify.Watcher, error)) *wat
 	w := &watching{changes: make(chan struct{}), warnings: make(chan error, 10)}
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Debounce = 20 * time.Millisecond
-	o.OnChange = func() {
+	report := func() {
 		select {
 		case w.changes <- struct{}{}:
 		case <-ctx.Done():
@@ -45,7 +45,7 @@ func start(t *testing.T, o Options, open func() (*fsnotify.Watcher, error)) *wat
 		w.openNotify = open
 	}
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	go func() { done <- w.Run(ctx, report) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -269,11 +269,11 @@ func TestWatcherSeesAFileThatIsMissingForAMoment(t *testing.T) {
 func TestWatcherSeesAChangeBeforeRun(t *testing.T) {
 	file := configtest.Write(t, "rules.yaml", "a")
 	changes := make(chan struct{}, 1)
-	w := New(Options{Paths: []string{file}, Debounce: time.Millisecond, OnChange: func() { changes <- struct{}{} }})
+	w := New(Options{Paths: []string{file}, Debounce: time.Millisecond})
 	configtest.Put(t, filepath.Dir(file), "rules.yaml", "ab")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	go func() { done <- w.Run(ctx, func() { changes <- struct{}{} }) }()
 	select {
 	case <-changes:
 	case <-time.After(deadline):
@@ -297,19 +297,18 @@ func TestWatcherIsQuietWithoutAChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	calls := 0
-	w := New(Options{
-		Paths: []string{file}, Interval: time.Millisecond, Debounce: time.Millisecond,
-		OnChange: func() {
-			calls++
-			cancel()
-		},
-	})
+	w := New(Options{Paths: []string{file}, Interval: time.Millisecond, Debounce: time.Millisecond})
 	w.openNotify = func() (*fsnotify.Watcher, error) {
 		close(opened)
 		return fsnotify.NewWatcher()
 	}
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
+	go func() {
+		done <- w.Run(ctx, func() {
+			calls++
+			cancel()
+		})
+	}()
 	<-opened
 	// Events of another file of the directory each make it look.
 	for range 50 {

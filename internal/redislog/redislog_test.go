@@ -1,4 +1,4 @@
-package daemon
+package redislog
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestInspect reads what the store has written, and says what it cannot read.
-func TestInspect(t *testing.T) {
+// TestPrint reads what the store has written, and says what it cannot read.
+func TestPrint(t *testing.T) {
 	addr := servers.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
@@ -56,7 +56,7 @@ func TestInspect(t *testing.T) {
 		{"list", -1, nil, `the value under "list" is not a log: it is no string`},
 	} {
 		var out strings.Builder
-		err := Inspect(t.Context(), s, tt.key, tt.entries, &out)
+		err := Print(t.Context(), s, tt.key, tt.entries, &out)
 		if tt.wantErr == "" && err != nil || tt.wantErr != "" && !strings.Contains(fmt.Sprint(err), tt.wantErr) {
 			t.Errorf("%s: error %v, want %q", tt.key, err, tt.wantErr)
 		}
@@ -79,11 +79,20 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Store.Redis.URL = redisURL(t, "redis://support:pw@"+addr)
-	if err := Inspect(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
+	if err := Print(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
 		t.Errorf("as the user of the docs: %v", err)
 	}
 	s.Store.Type = settings.StoreMemory
-	if err := Inspect(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {
+	if err := Print(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {
 		t.Errorf("with the embedded store: %v, want a reason", err)
 	}
+}
+
+func redisURL(t *testing.T, text string) settings.RedisURL {
+	t.Helper()
+	s, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Store.Redis.URL
 }

@@ -1,4 +1,5 @@
-package daemon
+// Package redislog prints a log that Redis holds, for operators.
+package redislog
 
 import (
 	"context"
@@ -17,20 +18,20 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// inspectTimeout bounds Inspect, which a person waits for and no request.
-const inspectTimeout = 5 * time.Second
+// timeout bounds Print. A person waits for it.
+const timeout = 5 * time.Second
 
-// Inspect writes what the log under a key of the settings' Redis holds to w. The
-// key is the whole name, as SCAN prints it. Of the entries, oldest first, at most
-// entries are written, the newest; below zero means all.
-func Inspect(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
+// Print writes to w what a log in the Redis of the settings holds. key is the whole name
+// of the log, as SCAN prints it. Print writes the newest entries, oldest first, and no more than
+// entries of them. Below zero means all.
+func Print(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
 		return fmt.Errorf("store.type is %s: its logs are in the memory of that process, and inspect reads Redis", s.Store.Type)
 	}
-	s.Store.Timeout, s.Store.Redis.DialTimeout = inspectTimeout, inspectTimeout
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	s.Store.Redis.DialTimeout = timeout
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
+	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "store.redis", Timeout: timeout, Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func Inspect(ctx context.Context, s settings.Settings, key string, entries int, 
 	return nil
 }
 
-// timeAt asks the server that has a key for its time.
+// timeAt returns the time of the server that has a key.
 func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time.Time, error) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx, key)
@@ -98,7 +99,7 @@ func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time
 	return client.Time(ctx).Result()
 }
 
-// windowOf reads the window off the end of a log's name.
+// windowOf returns the window at the end of the name of a log.
 func windowOf(key string) (time.Duration, bool) {
 	micros, err := strconv.ParseUint(key[strings.LastIndexByte(key, ':')+1:], 10, 63)
 	if err != nil {

@@ -1,7 +1,6 @@
-package daemon
+package snapshot
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
@@ -25,10 +23,10 @@ func oneHit(key string) []window.Check {
 	return []window.Check{{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1}}
 }
 
-func openSnapshot(t *testing.T, path string) (*memoryStore, *observer.ObservedLogs) {
+func openSnapshot(t *testing.T, path string) (*Store, *observer.ObservedLogs) {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
-	m, err := openMemory(settings.Memory{Snapshot: path}, zap.New(core))
+	m, err := Open(path, memstore.Options{}, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +86,7 @@ func TestSnapshot(t *testing.T) {
 func TestBadSnapshotIsPutAside(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "logs")
-	const text = "not a snapshot, but maybe dear to somebody"
+	const text = "not a snapshot"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -141,14 +139,11 @@ func TestBadSnapshotThatStays(t *testing.T) {
 func TestSnapshotThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
-		dir:                             "store.memory.snapshot: " + dir + " is not a file",
-		filepath.Join(dir, "no", "dir"): "store.memory.snapshot: ",
+		dir:                             dir + " is not a file",
+		filepath.Join(dir, "no", "dir"): "no such file or directory",
 	} {
-		s := testSettings(t)
-		s.Store.Memory.Snapshot = path
-		err := Run(t.Context(), s, Options{Log: zap.NewNop()})
-		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("Run = %v, want one line that begins with %q", err, want)
+		if _, err := Open(path, memstore.Options{}, zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Open = %v, want one line with %q", err, want)
 		}
 	}
 	path := filepath.Join(dir, "sub", "logs")
@@ -159,7 +154,7 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Close(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "store.memory.snapshot: ") {
+	if err := m.Close(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Close = %v, want that the directory is gone", err)
 	}
 }
@@ -174,7 +169,7 @@ func TestSnapshotThatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zapcore.DebugLevel)
-	small, err := openMemory(settings.Memory{Snapshot: path, MaxKeys: 4}, zap.New(core))
+	small, err := Open(path, memstore.Options{MaxKeys: 4}, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +219,7 @@ func TestSnapshotBehindLinks(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"round", "lost"} {
-		if _, err := openMemory(settings.Memory{Snapshot: filepath.Join(dir, name)}, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "store.memory.snapshot: ") {
+		if _, err := Open(filepath.Join(dir, name), memstore.Options{}, zap.NewNop()); err == nil {
 			t.Errorf("%s: got error %v, want that it leads nowhere", name, err)
 		}
 	}
@@ -284,23 +279,5 @@ func TestSnapshotSaysWhatWasWritten(t *testing.T) {
 	}
 	if got := logs.FilterMessage("snapshot written").All(); len(got) != 1 || got[0].ContextMap()["logs"] != int64(1) {
 		t.Errorf("got %v, want one line that says that one log was written", logs.All())
-	}
-}
-
-// TestFullStoreSaysWhatToDo fills a memory store.
-func TestFullStoreSaysWhatToDo(t *testing.T) {
-	core, logs := observer.New(zapcore.DebugLevel)
-	m, err := openMemory(settings.Memory{MaxKeys: 1}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	r := &reporting{Store: m, log: zap.New(core)}
-	spend(t, r, "first")
-	if _, err := r.Take(context.Background(), window.MayWait, oneHit("second"), make([]window.Decision, 1)); !errors.Is(err, memstore.ErrFull) {
-		t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
-	}
-	if got := logs.FilterMessage("the store is full: raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
-		t.Errorf("got %v, want a line that says what to do", logs.All())
 	}
 }
