@@ -145,7 +145,7 @@ const refundsChannel = "refunds"
 
 // storeClient returns the options of the client for the store's Redis.
 func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
-	return redisclient.Options{Redis: s.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
+	return redisclient.Options{Redis: s.Redis.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
 }
 
 // masterName names the one server of a Sentinel set, which has no address of its own. It

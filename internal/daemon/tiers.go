@@ -187,7 +187,7 @@ func openSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, err
 }
 
 func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisclient.New(redisclient.Options{Redis: t.Redis.Connection(), Section: "tiers.redis", Timeout: t.Timeout, Log: log})
+	client, err := redisclient.New(redisclient.Options{Redis: t.Redis.Redis, Section: "tiers.redis", Timeout: t.Timeout, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -399,7 +399,7 @@ func TestTLSNames(t *testing.T) {
 		"no certificate":    func(r *settings.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
 	} {
 		bad := s
-		change(&bad.Store.Redis)
+		change(&bad.Store.Redis.Redis)
 		err := open(t, bad).refused("k")
 		// What becomes of a connection whose certificate the server misses differs.
 		if !strings.Contains(fmt.Sprint(err), "certificate") && what != "no certificate" {

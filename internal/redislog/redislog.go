@@ -31,7 +31,7 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	s.Store.Redis.DialTimeout = timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "store.redis", Timeout: timeout, Log: zap.NewNop()})
+	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis.Redis, Section: "store.redis", Timeout: timeout, Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,13 @@ type Authz struct {
 	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; the first place with a key counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
 	RemoveCredential bool          `yaml:"remove_credential" doc:"remove the header or cookie with the API key before the upstream; rls always removes a query parameter"`
 	Realm            string        `yaml:"realm" doc:"the realm in WWW-Authenticate"`
-	Wait             time.Duration `yaml:"wait" doc:"longest time that an authorization waits for the source of tiers"`
+	Wait             time.Duration `yaml:"wait" range:"0 10s" doc:"longest time that an authorization waits for the source of tiers"`
 	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the subject's id; empty: no header"`
 	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
 	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the subject, each header=label"`
-	Address          string        `yaml:"address" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
-	Hops             int           `yaml:"hops" doc:"with x-forwarded-for: which entry counts, from the right"`
-	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`
+	Address          string        `yaml:"address" oneof:"peer x-envoy-external-address x-forwarded-for" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
+	Hops             int           `yaml:"hops" range:"1 100" doc:"with x-forwarded-for: which entry counts, from the right"`
+	IPv6Prefix       int           `yaml:"ipv6_prefix" range:"1 128" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`
 	RateLimitRule    string        `yaml:"rate_limit_rule" doc:"the rule whose override goes into the metadata as rate_limit; empty: the only override of a subject"`
 }
 
@@ -210,12 +210,7 @@ func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// Bounds of settings of authorization; see those of the others.
-const (
-	maxAuthzWait = 10 * time.Second
-	maxHops      = 100
-	maxRealm     = 128
-)
+const maxRealm = 128
 
 func (l *settingsLoader) authz() {
 	a := &l.settings.Authz
@@ -223,11 +218,7 @@ func (l *settingsLoader) authz() {
 	if a.Realm == "" || len(a.Realm) > maxRealm || strings.ContainsFunc(a.Realm, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
 		l.problem("authz.realm", `%s: 1 to %d printable ASCII characters, without " and \`, strict.Quote(a.Realm), maxRealm)
 	}
-	l.timeBetween("authz.wait", a.Wait, 0, maxAuthzWait)
 	l.authzHeaders(a)
-	l.oneOf("authz.address", a.Address, AddressPeer, AddressExternal, AddressForwardedFor)
-	l.between("authz.hops", a.Hops, 1, maxHops)
-	l.between("authz.ipv6_prefix", a.IPv6Prefix, 1, 128)
 	if !isPrintable(a.RateLimitRule) {
 		l.problem("authz.rate_limit_rule", "%s is no name of a rule", strict.Quote(a.RateLimitRule))
 	}

@@ -170,9 +170,13 @@ type RedisServers struct {
 	Password Secret
 }
 
-// localRedis returns the URL of a Redis on this machine.
-func localRedis() RedisURL {
-	return RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}}
+// localRedis returns the default connection: to a Redis on this machine.
+func localRedis(keyPrefix string) Redis {
+	return Redis{
+		URL:         RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}},
+		DialTimeout: 250 * time.Millisecond,
+		KeyPrefix:   keyPrefix,
+	}
 }
 
 const (
@@ -408,15 +412,6 @@ func ReadPassword(file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// redis checks the settings of the store's Redis without asking it.
-func (l *settingsLoader) redis() {
-	r := &l.settings.Store.Redis
-	l.redisConnection("store.redis", r)
-	l.between("store.redis.max_log_slots", r.MaxLogSlots, minLogSlots, maxLogSlots)
-	l.between("store.redis.breaker.failures", r.Breaker.Failures, 1, maxFailures)
-	l.timeBetween("store.redis.breaker.probe_interval", r.Breaker.ProbeInterval, minProbeInterval, time.Minute)
-}
-
 // redisConnection checks the settings at a path that every Redis has.
 func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	servers, err := r.URL.servers(path)
@@ -429,8 +424,6 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 	l.password(path+".username", r.Username, path+".password", r.Password, r.PasswordFile)
 	l.password(path+".sentinel_username", r.SentinelUsername, path+".sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
 	l.tls(path+".tls", r.TLS)
-	l.between(path+".pool_size", r.PoolSize, 0, maxPoolSize)
-	l.timeBetween(path+".dial_timeout", r.DialTimeout, time.Millisecond, maxDialTimeout)
 	if p := r.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
 		l.problem(path+".key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", strict.Quote(p), maxKeyPrefix)
 	}
@@ -498,11 +491,8 @@ func (l *settingsLoader) password(userPath, user, path string, password Secret, 
 	}
 }
 
-// Bounds of settings of Redis; see those of the others.
-const (
-	maxDialTimeout   = time.Minute
-	minProbeInterval = 10 * time.Millisecond
-)
+// maxKeyPrefix bounds a key prefix in bytes. Redis stores it with every key.
+const maxKeyPrefix = 64
 
 // notInKeyPrefix reports whether a key prefix must not hold a character. Braces would move the
 // hash tag of Redis Cluster. The others make keys hard to find with SCAN.

@@ -2,10 +2,12 @@ package settings
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // settingsSchema is the schema of settings files, made from the types.
@@ -50,48 +52,37 @@ func TestGoodSettings(t *testing.T) { configtest.GoodFiles(t, loadSettingsFile) 
 
 func makeSettingsSchema() configtest.Object {
 	s := configtest.Schemas{Definitions: configtest.Object{}}
-	enums := map[string][]any{
-		"grpc.transport":          {TransportUnary, TransportStandard},
-		"store.on_error":          {"local", "allow", "deny", "report"},
-		"http.ready":              {ReadyAlways, ReadyStore},
-		"tiers.source":            {TiersNone, TiersFile, TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP},
-		"tiers.unknown_key":       {UnknownKeyShared, UnknownKeyEach},
-		"tiers.on_error":          {OnErrorDefaultTier, OnErrorDeny},
-		"tiers.postgres.tls.mode": {"", TLSDisable, TLSRequire, TLSVerifyFull},
-		"tiers.http.method":       {MethodGet, MethodPost},
-		"tiers.http.send":         {SendDigest, SendKey},
-		"authz.address":           {AddressPeer, AddressExternal, AddressForwardedFor},
-		"store.type":              {StoreMemory, StoreRedis},
-		"log.level":               {"debug", "info", "warn", "error"},
-		"log.format":              {"json", "console"},
-	}
+	enums := map[string][]string{"store.on_error": StoreErrors, "tiers.postgres.tls.mode": {"", TLSDisable, TLSRequire, TLSVerifyFull}}
 	var section func(v reflect.Value, prefix string) configtest.Object
 	section = func(v reflect.Value, prefix string) configtest.Object {
 		properties := configtest.Object{}
-		for i := range v.NumField() {
-			f := v.Type().Field(i)
-			name := f.Tag.Get("yaml")
+		for _, k := range strict.KeysOf(v.Type()) {
+			f, value, path := k.Field, v.FieldByIndex(k.Field.Index), prefix+k.Name
 			if isSection(f.Type) {
-				properties[name] = section(v.Field(i), prefix+name+".")
+				properties[k.Name] = section(value, path+".")
 				continue
 			}
-			schema := configtest.Object{"description": f.Tag.Get("doc"), "default": v.Field(i).Interface()}
+			schema := configtest.Object{"description": f.Tag.Get("doc"), "default": value.Interface()}
 			for k, of := range s.Of(f.Type) {
 				schema[k] = of
 			}
-			switch value := v.Field(i).Interface().(type) {
+			switch list := value.Interface().(type) {
 			case Secret, time.Duration, FileMode:
-				schema["default"] = textOf(v.Field(i))
+				schema["default"] = textOf(value)
 			case []string:
-				if value == nil {
+				if list == nil {
 					schema["default"] = []string{}
 				}
 			}
-			if enum := enums[prefix+name]; enum != nil {
+			enum := enums[path]
+			if oneOf := f.Tag.Get("oneof"); oneOf != "" {
+				enum = strings.Fields(oneOf)
+			}
+			if enum != nil {
 				delete(schema, "type")
 				schema["enum"] = enum
 			}
-			properties[name] = schema
+			properties[k.Name] = schema
 		}
 		return configtest.Object{"type": []any{"object", "null"}, "properties": properties, "additionalProperties": false}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
@@ -42,14 +41,14 @@ type GRPC struct {
 	Address              []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
 	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
 	TLS                  ServerTLS     `yaml:"tls"`
-	Transport            string        `yaml:"transport" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
-	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message; a larger one gets RESOURCE_EXHAUSTED, and Envoy lets the request pass. Keep it above the largest header that Envoy accepts, times the descriptors that hold it"`
-	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
-	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
-	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent before the server sends it a ping"`
-	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long the answer to that ping may take; then the client is disconnected"`
-	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls stays open; 0s: no bound"`
-	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
+	Transport            string        `yaml:"transport" oneof:"unary standard" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" range:"1024 67108864" doc:"largest message; a larger one gets RESOURCE_EXHAUSTED, and Envoy lets the request pass. Keep it above the largest header that Envoy accepts, times the descriptors that hold it"`
+	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" range:"1 1048576" doc:"calls in flight on one connection"`
+	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" range:"1ms 24h" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
+	KeepaliveTime        time.Duration `yaml:"keepalive_time" range:"1s 400d" doc:"how long a client may be silent before the server sends it a ping"`
+	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" range:"100ms 24h" doc:"how long the answer to that ping may take; then the client is disconnected"`
+	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" range:"0 1s 400d" doc:"how long a connection without calls stays open; 0s: no bound"`
+	MaxConnectionAge     time.Duration `yaml:"max_connection_age" range:"0 1s 400d" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
 }
 
 // The transports.
@@ -62,7 +61,7 @@ const (
 type HTTP struct {
 	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
-	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
+	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 }
 
 // When an instance is ready.
@@ -88,7 +87,7 @@ type Rules struct {
 
 // Reload says how changes of files are noticed.
 type Reload struct {
-	Interval time.Duration `yaml:"interval" doc:"how often rls checks the files of rules and tiers, besides events of the file system; 0s: events only"`
+	Interval time.Duration `yaml:"interval" range:"0 10ms 24h" doc:"how often rls checks the files of rules and tiers, besides events of the file system; 0s: events only"`
 }
 
 // The stores.
@@ -104,23 +103,31 @@ var StoreErrors = []string{
 
 // Store says where logs are kept.
 type Store struct {
-	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout   time.Duration `yaml:"timeout" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	Type      string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout   time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
 	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
-	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit"`
-	LocalKeys int           `yaml:"local_keys" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
+	Replicas  int           `yaml:"replicas" range:"1 100_000" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit"`
+	LocalKeys int           `yaml:"local_keys" range:"0 100_000_000" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
 	Memory    Memory        `yaml:"memory"`
-	Redis     Redis         `yaml:"redis"`
+	Redis     RedisStore    `yaml:"redis"`
 }
 
 // Memory is the memory store.
 type Memory struct {
-	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: most logs, one for each key and window; 0: no bound"`
-	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
+	MaxKeys  uint64 `yaml:"max_keys" range:"0 1_099_511_627_776" doc:"memory store: most logs, one for each key and window; 0: no bound"`
+	MaxBytes uint64 `yaml:"max_bytes" range:"0 1_048_576 1_125_899_906_842_624" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
 	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
 }
 
-// Redis is the redis store.
+// RedisStore is the redis store.
+type RedisStore struct {
+	Redis
+	// MaxLogSlots is at least window.ExactHits + 2, which a rule without a precision needs.
+	MaxLogSlots int     `yaml:"max_log_slots" range:"10_002 50_000_000" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
+	Breaker     Breaker `yaml:"breaker"`
+}
+
+// Redis says how to connect to Redis.
 type Redis struct {
 	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
 	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
@@ -130,17 +137,15 @@ type Redis struct {
 	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
 	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
 	TLS                  TLS           `yaml:"tls"`
-	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection. Requests that wait for it give up at store.timeout, and the connecting goes on"`
-	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key in Redis"`
-	MaxLogSlots          int           `yaml:"max_log_slots" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
-	Breaker              Breaker       `yaml:"breaker"`
+	PoolSize             int           `yaml:"pool_size" range:"0 10_000" doc:"connections to each server; 0: 10 for each CPU"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" range:"1ms 1m" doc:"time limit for making a connection. A request that waits for it stops waiting at its own timeout; the connection is still made"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key that rls uses in Redis"`
 }
 
 // Breaker stops asking a server that does not decide.
 type Breaker struct {
-	Failures      int           `yaml:"failures" doc:"failures in a row after which rls stops asking a server"`
-	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often rls then checks the server, until it answers again"`
+	Failures      int           `yaml:"failures" range:"1 1000" doc:"failures in a row after which rls stops asking a server"`
+	ProbeInterval time.Duration `yaml:"probe_interval" range:"10ms 1m" doc:"how often rls then checks the server, until it answers again"`
 }
 
 // The header styles.
@@ -163,7 +168,7 @@ type Metadata struct {
 
 // Metrics bounds the metrics.
 type Metrics struct {
-	MaxDetailSeries int `yaml:"max_detail_series" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
+	MaxDetailSeries int `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
@@ -178,15 +183,15 @@ type Secrets struct {
 
 // Drain says how the service stops.
 type Drain struct {
-	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long rls still answers everything"`
-	Timeout    time.Duration `yaml:"timeout" doc:"after drain.delay: how long calls in flight may take"`
+	Delay      time.Duration `yaml:"delay" range:"0 24h" doc:"after SIGTERM: how long rls still answers everything"`
+	Timeout    time.Duration `yaml:"timeout" range:"1ms 24h" doc:"after drain.delay: how long calls in flight may take"`
 	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay. Set it only if other instances take over: with a single instance Envoy could let every request pass"`
 }
 
 // Log is the service's own log.
 type Log struct {
-	Level  string `yaml:"level" doc:"debug, info, warn or error"`
-	Format string `yaml:"format" doc:"json or console"`
+	Level  string `yaml:"level" oneof:"debug info warn error" doc:"debug, info, warn or error"`
+	Format string `yaml:"format" oneof:"json console" doc:"json or console"`
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -215,10 +220,8 @@ func Default() Settings {
 			Replicas:  1,
 			LocalKeys: 100_000,
 			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
-			Redis: Redis{
-				URL:         localRedis(),
-				DialTimeout: 250 * time.Millisecond,
-				KeyPrefix:   "slidegate:",
+			Redis: RedisStore{
+				Redis:       localRedis("slidegate:"),
 				MaxLogSlots: 20_000,
 				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
 			},
@@ -268,14 +271,13 @@ func Describe() []Setting {
 
 // eachSetting calls back for every setting below v, in order.
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		path := prefix + f.Tag.Get("yaml")
-		if isSection(f.Type) {
-			eachSetting(v.Field(i), path+".", visit)
+	for _, k := range strict.KeysOf(v.Type()) {
+		path, value := prefix+k.Name, v.FieldByIndex(k.Field.Index)
+		if isSection(value.Type()) {
+			eachSetting(value, path+".", visit)
 			continue
 		}
-		visit(path, f, v.Field(i))
+		visit(path, k.Field, value)
 	}
 }
 
@@ -451,94 +453,58 @@ func (l *settingsLoader) given(paths ...string) string {
 	return paths[len(paths)-1]
 }
 
-func (l *settingsLoader) oneOf(path, got string, names ...string) {
+func (l *settingsLoader) oneOf(path, got string, names []string) {
 	if !slices.Contains(names, got) {
 		l.problem(path, "%s", strict.NotOneOf(got, names))
 	}
 }
 
-func (l *settingsLoader) between(path string, got, least, most int) {
-	if got < least || got > most {
-		l.problem(path, "%d is not between %d and %d", got, least, most)
+// bounds checks a setting by its tags: oneof lists its values, and range has its least and its
+// most value. A 0 before those two means that zero turns the setting off. Ranges are wide: they
+// catch a wrong unit, and allow unusual values.
+func (l *settingsLoader) bounds(path string, f reflect.StructField, v reflect.Value) {
+	if names := f.Tag.Get("oneof"); names != "" {
+		l.oneOf(path, v.String(), strings.Fields(names))
+	}
+	texts := strings.Fields(f.Tag.Get("range"))
+	if len(texts) == 0 {
+		return
+	}
+	bounds := reflect.MakeSlice(reflect.SliceOf(f.Type), len(texts), len(texts))
+	for i, text := range texts {
+		if err := strict.SetText(bounds.Index(i), text); err != nil {
+			panic(path + ": " + err.Error()) // the tag is wrong
+		}
+	}
+	number := reflect.TypeFor[int64]()
+	is := func(i int) int64 { return bounds.Index(i).Convert(number).Int() }
+	got, last := v.Convert(number).Int(), len(texts)-1
+	switch {
+	case got >= is(last-1) && got <= is(last):
+	case last == 1:
+		l.problem(path, "%v is not between %v and %v", v, bounds.Index(0), bounds.Index(1))
+	case got != 0:
+		l.problem(path, "%v is not 0 and not between %v and %v", v, bounds.Index(1), bounds.Index(2))
 	}
 }
 
-func (l *settingsLoader) timeBetween(path string, got, least, most time.Duration) {
-	if got < least || got > most {
-		l.problem(path, "%v is not between %v and %v", got, least, most)
-	}
-}
-
-// zeroOrBetween is timeBetween for a setting that zero switches off.
-func (l *settingsLoader) zeroOrBetween(path string, got, least, most time.Duration) {
-	if got != 0 && (got < least || got > most) {
-		l.problem(path, "%v is not 0 and not between %v and %v", got, least, most)
-	}
-}
-
-// Bounds of settings. They are wide: they catch a wrong unit, and allow unusual values.
-const (
-	minMessageBytes = 1 << 10  // a request with a few descriptors
-	maxMessageBytes = 64 << 20 // held in memory for every call in flight
-	maxPoolSize     = 10_000   // Redis's own default for all of its clients
-	maxKeyPrefix    = 64       // it is stored with every key
-	minSecret       = 16       // 128 bits: cannot be guessed
-	maxStoreTimeout = 10 * time.Second
-	minStoreBytes   = 1 << 20 // less is a number of megabytes, by mistake
-	maxStoreBytes   = 1 << 50
-	maxStoreKeys    = 1 << 40
-	maxReplicas     = 100_000
-	maxLocalKeys    = 100_000_000 // far more than a process can hold
-	maxFailures     = 1000
-	minLogSlots     = window.ExactHits + 2 // what a rule without a precision needs
-	maxLogSlots     = 50_000_000           // a value in Redis holds no more
-	maxDetailSeries = 1_000_000            // each takes about 1 kB here and much more where it is stored
-	maxSetTime      = 24 * time.Hour
-)
+const minSecret = 16 // 128 bits: cannot be guessed
 
 func (l *settingsLoader) validate() {
+	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", l.bounds)
 	s := &l.settings
 	l.listeners()
-	l.between("grpc.max_message_bytes", s.GRPC.MaxMessageBytes, minMessageBytes, maxMessageBytes)
-	l.between("grpc.max_concurrent_streams", s.GRPC.MaxConcurrentStreams, 1, 1<<20)
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
-	l.oneOf("http.ready", s.HTTP.Ready, ReadyAlways, ReadyStore)
-	l.oneOf("grpc.transport", s.GRPC.Transport, TransportUnary, TransportStandard)
 	l.serverTLS()
-	l.timeBetween("grpc.keepalive_min_time", s.GRPC.KeepaliveMinTime, time.Millisecond, maxSetTime)
-	// grpc-go pings no more often than that.
-	l.timeBetween("grpc.keepalive_time", s.GRPC.KeepaliveTime, time.Second, 400*strict.Day)
-	l.timeBetween("grpc.keepalive_timeout", s.GRPC.KeepaliveTimeout, 100*time.Millisecond, maxSetTime)
-	l.zeroOrBetween("grpc.max_connection_idle", s.GRPC.MaxConnectionIdle, time.Second, 400*strict.Day)
-	l.zeroOrBetween("grpc.max_connection_age", s.GRPC.MaxConnectionAge, time.Second, 400*strict.Day)
-
-	l.zeroOrBetween("reload.interval", s.Reload.Interval, 10*time.Millisecond, maxSetTime)
-
 	l.tiers()
-
-	l.oneOf("store.type", s.Store.Type, StoreMemory, StoreRedis)
-	l.timeBetween("store.timeout", s.Store.Timeout, time.Millisecond, maxStoreTimeout)
-	if keys := s.Store.Memory.MaxKeys; keys > maxStoreKeys {
-		l.problem("store.memory.max_keys", "%d is above %d", keys, maxStoreKeys)
+	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
+	l.redisConnection("store.redis", &s.Store.Redis.Redis)
+	for _, message := range CheckStyles(s.Headers.Styles) {
+		l.problem("headers.styles", "%s", message)
 	}
-	if size := s.Store.Memory.MaxBytes; size != 0 && (size < minStoreBytes || size > maxStoreBytes) {
-		l.problem("store.memory.max_bytes", "%d is not 0 and not between %d and %d bytes", size, minStoreBytes, maxStoreBytes)
-	}
-	l.oneOf("store.on_error", s.Store.OnError, StoreErrors...)
-	l.between("store.replicas", s.Store.Replicas, 1, maxReplicas)
-	l.between("store.local_keys", s.Store.LocalKeys, 0, maxLocalKeys)
-	l.redis()
-
-	l.styles()
-	l.between("metrics.max_detail_series", s.Metrics.MaxDetailSeries, 0, maxDetailSeries)
 	l.secrets()
 	l.authz()
-
-	l.timeBetween("drain.delay", s.Drain.Delay, 0, maxSetTime)
-	l.timeBetween("drain.timeout", s.Drain.Timeout, time.Millisecond, maxSetTime)
-	l.oneOf("log.level", s.Log.Level, "debug", "info", "warn", "error")
-	l.oneOf("log.format", s.Log.Format, "json", "console")
 }
 
 func (l *settingsLoader) listeners() {
@@ -599,12 +565,6 @@ var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 // listener with it gets its own port.
 func takenBy(others []Address, address Address) bool {
 	return slices.Contains(others, address) && !strings.HasSuffix(string(address), ":0")
-}
-
-func (l *settingsLoader) styles() {
-	for _, message := range CheckStyles(l.settings.Headers.Styles) {
-		l.problem("headers.styles", "%s", message)
-	}
 }
 
 // CheckStyles returns what is wrong with a list of header styles.
@@ -682,14 +642,6 @@ func readLine(file string) (string, error) {
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 }
-
-var (
-	_ encoding.TextUnmarshaler = (*Secret)(nil)
-	_ encoding.TextUnmarshaler = (*URL)(nil)
-	_ encoding.TextUnmarshaler = (*Credential)(nil)
-	_ encoding.TextUnmarshaler = (*LabelHeader)(nil)
-	_ encoding.TextUnmarshaler = (*FileMode)(nil)
-)
 
 // WatchPaths returns the files and directories whose change makes another generation of rules
 // and tiers. It is empty if all of them are built in.

@@ -37,14 +37,14 @@ const (
 
 // Tiers says where tiers and subjects come from.
 type Tiers struct {
-	Source           string        `yaml:"source" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
+	Source           string        `yaml:"source" oneof:"none file header redis postgres http" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
 	Path             string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
-	UnknownKey       string        `yaml:"unknown_key" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
+	UnknownKey       string        `yaml:"unknown_key" oneof:"shared each" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
 	TrustedEntry     string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
-	OnError          string        `yaml:"on_error" doc:"API keys without a record while the source is away: default_tier (treated as unknown keys) or deny (authorization fails, and Envoy's setting decides)"`
+	OnError          string        `yaml:"on_error" oneof:"default_tier deny" doc:"API keys without a record while the source is away: default_tier (treated as unknown keys) or deny (authorization fails, and Envoy's setting decides)"`
 	Wait             time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
-	Timeout          time.Duration `yaml:"timeout" doc:"time limit of one look-up"`
-	LookupsPerSecond int           `yaml:"lookups_per_second" doc:"most look-ups in any second, also if clients invent keys"`
+	Timeout          time.Duration `yaml:"timeout" range:"1ms 1m" doc:"time limit of one look-up"`
+	LookupsPerSecond int           `yaml:"lookups_per_second" range:"1 1_000_000" doc:"most look-ups in any second, also if clients invent keys"`
 	Cache            TiersCache    `yaml:"cache"`
 	Breaker          TiersBreaker  `yaml:"breaker"`
 	Redis            TiersRedis    `yaml:"redis"`
@@ -54,50 +54,23 @@ type Tiers struct {
 
 // TiersCache bounds the cache of a source's answers.
 type TiersCache struct {
-	Subjects   int           `yaml:"subjects" doc:"most remembered API keys with a subject"`
-	Unknown    int           `yaml:"unknown" doc:"most remembered API keys without a subject"`
-	TTL        time.Duration `yaml:"ttl" doc:"how long a remembered subject counts before rls asks again"`
-	UnknownTTL time.Duration `yaml:"unknown_ttl" doc:"how long rls remembers that an API key has no subject"`
-	Stale      time.Duration `yaml:"stale" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
+	Subjects   int           `yaml:"subjects" range:"1 100_000_000" doc:"most remembered API keys with a subject"`
+	Unknown    int           `yaml:"unknown" range:"1 100_000_000" doc:"most remembered API keys without a subject"`
+	TTL        time.Duration `yaml:"ttl" range:"10ms 24h" doc:"how long a remembered subject counts before rls asks again"`
+	UnknownTTL time.Duration `yaml:"unknown_ttl" range:"10ms 24h" doc:"how long rls remembers that an API key has no subject"`
+	Stale      time.Duration `yaml:"stale" range:"0 400d" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
 }
 
 // TiersBreaker stops asking a source that does not answer.
 type TiersBreaker struct {
-	Failures int           `yaml:"failures" doc:"failures in a row after which rls stops asking the source"`
-	Retry    time.Duration `yaml:"retry" doc:"the time until rls asks again"`
+	Failures int           `yaml:"failures" range:"1 1000" doc:"failures in a row after which rls stops asking the source"`
+	Retry    time.Duration `yaml:"retry" range:"10ms 1h" doc:"the time until rls asks again"`
 }
 
 // TiersRedis is the Redis with the subjects. It may be another than that of the store.
 type TiersRedis struct {
-	URL                  RedisURL      `yaml:"url" doc:"the URL of Redis, in the forms of store.redis.url"`
-	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
-	Password             Secret        `yaml:"password" doc:"the user's password"`
-	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
-	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
-	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
-	TLS                  TLS           `yaml:"tls"`
-	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
-	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection"`
-	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of the keys of subjects"`
-	Channel              string        `yaml:"channel" doc:"the channel on which changes are published; empty: a change counts when cache.ttl ends"`
-}
-
-// Connection returns the settings of the connection, in the form of the store's Redis.
-func (r TiersRedis) Connection() Redis {
-	return Redis{
-		URL:                  r.URL,
-		Username:             r.Username,
-		Password:             r.Password,
-		PasswordFile:         r.PasswordFile,
-		SentinelUsername:     r.SentinelUsername,
-		SentinelPassword:     r.SentinelPassword,
-		SentinelPasswordFile: r.SentinelPasswordFile,
-		TLS:                  r.TLS,
-		PoolSize:             r.PoolSize,
-		DialTimeout:          r.DialTimeout,
-		KeyPrefix:            r.KeyPrefix,
-	}
+	Redis
+	Channel string `yaml:"channel" doc:"the channel on which changes are published; empty: a change counts when cache.ttl ends"`
 }
 
 // TiersPostgres is the PostgreSQL with the subjects.
@@ -108,7 +81,7 @@ type TiersPostgres struct {
 	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
 	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
 	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change counts when cache.ttl ends"`
-	PoolSize     int         `yaml:"pool_size" doc:"connections, besides one that listens to the channel"`
+	PoolSize     int         `yaml:"pool_size" range:"1 1000" doc:"connections, besides one that listens to the channel"`
 	TLS          PostgresTLS `yaml:"tls"`
 }
 
@@ -121,19 +94,9 @@ const (
 
 // PostgresTLS says whether connections to PostgreSQL have TLS, and which servers they trust.
 type PostgresTLS struct {
-	Mode       string `yaml:"mode" doc:"disable, require (encrypted, but any server is accepted) or verify-full; empty: disable for a unix socket and for this machine, otherwise verify-full"`
-	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
-	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
-	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
-	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
+	Mode string `yaml:"mode" doc:"disable, require (encrypted, but any server is accepted) or verify-full; empty: disable for a unix socket and for this machine, otherwise verify-full"`
+	TLS
 }
-
-func (t PostgresTLS) files() TLS {
-	return TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
-}
-
-// Files are the files that are set.
-func (t PostgresTLS) Files() []string { return t.files().Files() }
 
 // TLSMode returns tls.mode, or the mode that an empty one stands for.
 func (p TiersPostgres) TLSMode() string {
@@ -154,7 +117,7 @@ func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
 	if mode == TLSDisable {
 		return nil, nil
 	}
-	c, err := p.TLS.files().Config("tiers.postgres.tls")
+	c, err := p.TLS.Config("tiers.postgres.tls")
 	if err != nil {
 		return nil, err
 	}
@@ -173,11 +136,11 @@ const (
 // TiersHTTP is the service over HTTP that knows subjects.
 type TiersHTTP struct {
 	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; with get, rls adds ?digest= or ?id="`
-	Method    string  `yaml:"method" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
-	Send      string  `yaml:"send" doc:"digest, or key for the API key itself, which requires post and https"`
+	Method    string  `yaml:"method" oneof:"get post" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
+	Send      string  `yaml:"send" oneof:"digest key" doc:"digest, or key for the API key itself, which requires post and https"`
 	Token     Secret  `yaml:"token" doc:"sent as Authorization: Bearer"`
 	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again. Set only one of the two"`
-	MaxBytes  int     `yaml:"max_bytes" doc:"largest answer"`
+	MaxBytes  int     `yaml:"max_bytes" range:"1024 16_777_216" doc:"largest answer"`
 	TLS       TLS     `yaml:"tls"`
 }
 
@@ -194,12 +157,7 @@ func defaultTiers() Tiers {
 			TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: strict.Day,
 		},
 		Breaker: TiersBreaker{Failures: 5, Retry: time.Second},
-		Redis: TiersRedis{
-			URL:         localRedis(),
-			DialTimeout: 250 * time.Millisecond,
-			KeyPrefix:   "slidegate:tier:",
-			Channel:     "slidegate:tiers",
-		},
+		Redis:   TiersRedis{Redis: localRedis("slidegate:tier:"), Channel: "slidegate:tiers"},
 		Postgres: TiersPostgres{
 			URL:      PostgresURL{URL: "postgres://slidegate@127.0.0.1:5432/slidegate", Local: true},
 			Channel:  "slidegate_tiers",
@@ -214,31 +172,18 @@ func (t Tiers) Asks() bool {
 	return t.Source == TiersInRedis || t.Source == TiersInPostgres || t.Source == TiersOverHTTP
 }
 
-// Bounds of settings of tiers; see those of the others.
+// Bounds of texts, in bytes.
 const (
-	maxLookups      = 1_000_000
-	maxSubjects     = 100_000_000 // far more than a process can hold
-	minTTL          = 10 * time.Millisecond
-	maxStale        = 400 * strict.Day
-	maxTiersTimeout = time.Minute
-	minRetry        = 10 * time.Millisecond
-	maxPostgresPool = 1000
 	maxPostgresName = 63 // NAMEDATALEN of PostgreSQL, less the byte that ends it
 	maxQuery        = 64 << 10
-	minAnswerBytes  = 1 << 10
-	maxAnswerBytes  = 16 << 20
 	maxChannel      = 128
 	maxEntryKey     = 256
 )
 
 func (l *settingsLoader) tiers() {
 	t := &l.settings.Tiers
-	l.oneOf("tiers.source", t.Source, TiersNone, TiersFile, TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP)
-	l.oneOf("tiers.unknown_key", t.UnknownKey, UnknownKeyShared, UnknownKeyEach)
-	l.oneOf("tiers.on_error", t.OnError, OnErrorDefaultTier, OnErrorDeny)
 	l.trustedEntry(t)
 
-	l.timeBetween("tiers.timeout", t.Timeout, time.Millisecond, maxTiersTimeout)
 	switch {
 	case t.Wait < 0:
 		l.problem("tiers.wait", "%v is negative", t.Wait)
@@ -247,18 +192,8 @@ func (l *settingsLoader) tiers() {
 	case t.Wait > t.Timeout:
 		l.problem("tiers.timeout", "%v is shorter than tiers.wait, %v", t.Timeout, t.Wait)
 	}
-	l.between("tiers.lookups_per_second", t.LookupsPerSecond, 1, maxLookups)
-	l.between("tiers.cache.subjects", t.Cache.Subjects, 1, maxSubjects)
-	l.between("tiers.cache.unknown", t.Cache.Unknown, 1, maxSubjects)
-	l.timeBetween("tiers.cache.ttl", t.Cache.TTL, minTTL, maxSetTime)
-	l.timeBetween("tiers.cache.unknown_ttl", t.Cache.UnknownTTL, minTTL, maxSetTime)
-	l.timeBetween("tiers.cache.stale", t.Cache.Stale, 0, maxStale)
-	l.between("tiers.breaker.failures", t.Breaker.Failures, 1, maxFailures)
-	l.timeBetween("tiers.breaker.retry", t.Breaker.Retry, minRetry, time.Hour)
 
-	redis := t.Redis.Connection()
-	l.redisConnection("tiers.redis", &redis)
-	t.Redis.URL = redis.URL
+	l.redisConnection("tiers.redis", &t.Redis.Redis)
 	l.channel("tiers.redis.channel", t.Redis.Channel, maxChannel)
 	l.postgres(&t.Postgres)
 	l.overHTTP(&t.HTTP)
@@ -312,17 +247,16 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		}
 	}
 	l.channel("tiers.postgres.channel", p.Channel, maxPostgresName)
-	l.between("tiers.postgres.pool_size", p.PoolSize, 1, maxPostgresPool)
 	if p.TLS.Mode != "" {
-		l.oneOf("tiers.postgres.tls.mode", p.TLS.Mode, TLSDisable, TLSRequire, TLSVerifyFull)
+		l.oneOf("tiers.postgres.tls.mode", p.TLS.Mode, []string{TLSDisable, TLSRequire, TLSVerifyFull})
 	}
-	l.tls("tiers.postgres.tls", p.TLS.files())
+	l.tls("tiers.postgres.tls", p.TLS.TLS)
 	switch {
 	case err != nil:
 	case p.TLSMode() == TLSDisable && p.TLS.Mode == "":
-		l.noTLS("tiers.postgres.tls", p.TLS.files(), "tiers.postgres.url is on this machine: set tiers.postgres.tls.mode to verify-full")
+		l.noTLS("tiers.postgres.tls", p.TLS.TLS, "tiers.postgres.url is on this machine: set tiers.postgres.tls.mode to verify-full")
 	case p.TLSMode() == TLSDisable:
-		l.noTLS("tiers.postgres.tls", p.TLS.files(), "tiers.postgres.tls.mode is disable")
+		l.noTLS("tiers.postgres.tls", p.TLS.TLS, "tiers.postgres.tls.mode is disable")
 	case p.TLSMode() == TLSRequire && p.TLS.CAFile != "":
 		l.problem("tiers.postgres.tls.ca_file", "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
 	}
@@ -399,8 +333,6 @@ func isLoopback(host string) bool {
 
 // overHTTP checks the settings of the HTTP source without asking it.
 func (l *settingsLoader) overHTTP(h *TiersHTTP) {
-	l.oneOf("tiers.http.method", h.Method, MethodGet, MethodPost)
-	l.oneOf("tiers.http.send", h.Send, SendDigest, SendKey)
 	if h.Send == SendKey && h.Method == MethodGet {
 		l.problem("tiers.http.send", "key takes tiers.http.method post: a URL stands in too many logs")
 	}
@@ -409,7 +341,6 @@ func (l *settingsLoader) overHTTP(h *TiersHTTP) {
 	if strings.ContainsFunc(string(h.Token), func(c rune) bool { return c <= ' ' || c > '~' }) {
 		l.problem("tiers.http.token", "has characters that a header cannot hold")
 	}
-	l.between("tiers.http.max_bytes", h.MaxBytes, minAnswerBytes, maxAnswerBytes)
 	l.tls("tiers.http.tls", h.TLS)
 }
 

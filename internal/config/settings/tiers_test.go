@@ -25,7 +25,7 @@ func TestPostgresTLS(t *testing.T) {
 		{"postgres:///db?host=/run/postgresql,db", PostgresTLS{}, TLSVerifyFull},
 		{"postgres://[::1]/db", PostgresTLS{Mode: TLSVerifyFull}, TLSVerifyFull},
 		{"postgres://db:5433/db", PostgresTLS{}, TLSVerifyFull},
-		{"postgres://db/db", PostgresTLS{CAFile: cert, CertFile: cert, KeyFile: key, ServerName: "other"}, TLSVerifyFull},
+		{"postgres://db/db", PostgresTLS{TLS: TLS{CAFile: cert, CertFile: cert, KeyFile: key, ServerName: "other"}}, TLSVerifyFull},
 		{"postgres://db1,127.0.0.1/db", PostgresTLS{}, TLSVerifyFull},
 		{"postgres://db/db", PostgresTLS{Mode: TLSRequire}, TLSRequire},
 		{"postgres://db/db", PostgresTLS{Mode: TLSDisable}, TLSDisable},
@@ -53,24 +53,9 @@ func TestPostgresTLS(t *testing.T) {
 			t.Errorf("%s %+v: got name %q, verified %v", c.url, c.tls, got.ServerName, !got.InsecureSkipVerify)
 		}
 	}
-	_, err := TiersPostgres{TLS: PostgresTLS{CAFile: key}}.TLSConfig()
+	_, err := TiersPostgres{TLS: PostgresTLS{TLS: TLS{CAFile: key}}}.TLSConfig()
 	if want := "tiers.postgres.tls.ca_file: " + key + ": holds no certificate in PEM"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-// TestTiersConnection: no setting is lost on the way to whoever connects.
-func TestTiersConnection(t *testing.T) {
-	given := TiersRedis{
-		URL: RedisURL{URL: "rediss-sentinel://h/main"}, Username: "u", Password: "p", PasswordFile: "f", SentinelUsername: "su", SentinelPassword: "sp",
-		SentinelPasswordFile: "sf", TLS: TLS{CAFile: "c"}, PoolSize: 1, DialTimeout: 2, KeyPrefix: "k",
-	}
-	want := Redis{
-		URL: given.URL, Username: "u", Password: "p", PasswordFile: "f", SentinelUsername: "su", SentinelPassword: "sp",
-		SentinelPasswordFile: "sf", TLS: TLS{CAFile: "c"}, PoolSize: 1, DialTimeout: 2, KeyPrefix: "k",
-	}
-	if diff := cmp.Diff(want, given.Connection()); diff != "" {
-		t.Errorf("connection (-want +got):\n%s", diff)
 	}
 }
 

@@ -2,12 +2,14 @@ package strict
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -405,24 +407,25 @@ func (d *Decoder) spend(n *yaml.Node, p *Path, values int) bool {
 
 // Object reads a mapping into a struct.
 func (d *Decoder) Object(n *yaml.Node, v reflect.Value, p *Path) {
-	shape := shapeOf(v.Type())
-	if IsNull(n) {
-		// A section whose keys are all commented out.
-		d.missing(n, shape, 0, p)
-		return
+	keys := KeysOf(v.Type())
+	var pairs []pair
+	if !IsNull(n) { // null: a section whose keys are all commented out
+		pairs = d.pairs(n, p)
 	}
-	var seen uint64 // by number
-	for _, kv := range d.pairs(n, p) {
-		f, ok := shape.fields[kv.name]
-		if !ok {
-			d.unknown(kv, v, shape, p)
+	var seen uint64 // a bit for each key
+	for _, kv := range pairs {
+		i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == kv.name })
+		if i < 0 {
+			d.unknown(kv, v, keys, p)
 			continue
 		}
-		seen |= 1 << f.number
-		d.pair(kv, v.FieldByIndex(f.index), d.below(kv, p))
+		seen |= 1 << i
+		d.pair(kv, v.FieldByIndex(keys[i].Field.Index), d.below(kv, p))
 	}
-	if n.Kind == yaml.MappingNode {
-		d.missing(n, shape, seen, p)
+	for i, k := range keys {
+		if k.Required && seen&(1<<i) == 0 && (n.Kind == yaml.MappingNode || IsNull(n)) {
+			d.Problem(d.Spot(n, p), "%q is missing", k.Name)
+		}
 	}
 }
 
@@ -439,7 +442,11 @@ func (d *Decoder) pair(kv pair, v reflect.Value, p *Path) {
 	d.Decode(kv.value, v, p)
 }
 
-func (d *Decoder) unknown(kv pair, v reflect.Value, shape *shape, p *Path) {
+func (d *Decoder) unknown(kv pair, v reflect.Value, keys []Key, p *Path) {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		names[i] = k.Name
+	}
 	var advice KeyAdvice
 	if j, ok := v.Addr().Interface().(KeyAdviser); ok {
 		advice = j.AdviseKey(kv.name)
@@ -452,12 +459,12 @@ func (d *Decoder) unknown(kv pair, v reflect.Value, shape *shape, p *Path) {
 	switch {
 	case message != "":
 	case d.HideValues:
-		message = "unknown key" + DidYouMean(kv.name, shape.names)
-		if nearest(kv.name, shape.names) == "" {
-			message += ", expected one of " + strings.Join(shape.names, ", ")
+		message = "unknown key" + DidYouMean(kv.name, names)
+		if nearest(kv.name, names) == "" {
+			message += ", expected one of " + strings.Join(names, ", ")
 		}
 	default:
-		message = fmt.Sprintf("unknown key %s%s", Quote(kv.name), DidYouMean(kv.name, shape.names))
+		message = fmt.Sprintf("unknown key %s%s", Quote(kv.name), DidYouMean(kv.name, names))
 	}
 	d.keyProblem(kv.key, p, message)
 }
@@ -471,14 +478,6 @@ func (d *Decoder) keyProblem(key *yaml.Node, p *Path, message string) {
 		column = key.Column
 	}
 	d.Report.Add(Problem{File: d.File, Line: at.Line, Column: column, Path: d.Render(at.Path), Message: message})
-}
-
-func (d *Decoder) missing(n *yaml.Node, shape *shape, seen uint64, p *Path) {
-	for _, name := range shape.names {
-		if f := shape.fields[name]; f.required && seen&(1<<f.number) == 0 {
-			d.Problem(d.Spot(n, p), "%q is missing", name)
-		}
-	}
 }
 
 // items reads a list. A list of texts may also be one text with commas.
@@ -514,7 +513,7 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 		return nil
 	}
 	pairs := make([]pair, 0, len(n.Content)/2)
-	first := firstKeys{pairs: &pairs}
+	first := make(map[string]*yaml.Node, len(n.Content)/2)
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
@@ -527,7 +526,7 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 			d.Problem(d.Spot(key, p), "a key must be a text")
 			continue
 		}
-		if other := first.find(name.Value); other != nil {
+		if other := first[name.Value]; other != nil {
 			message := "duplicate key "
 			if !d.HideValues {
 				message += Quote(name.Value)
@@ -535,48 +534,19 @@ func (d *Decoder) pairs(n *yaml.Node, p *Path) []pair {
 			d.keyProblem(key, p, fmt.Sprintf("%s, first on line %d", strings.TrimSpace(message), other.Line))
 			continue
 		}
+		first[name.Value] = key
 		pairs = append(pairs, pair{name: name.Value, key: key, value: value})
 	}
 	for _, m := range merges {
 		for _, kv := range d.mergedPairs(m, p) {
-			if first.find(kv.name) == nil {
+			if first[kv.name] == nil {
+				first[kv.name] = kv.key
 				kv.merged = true
 				pairs = append(pairs, kv)
 			}
 		}
 	}
 	return pairs
-}
-
-// firstKeys finds the first of two equal keys. Most mappings are small: for those, comparing
-// every pair is faster than a map.
-type firstKeys struct {
-	pairs *[]pair
-	index map[string]int
-}
-
-const fewPairs = 24
-
-func (f *firstKeys) find(name string) *yaml.Node {
-	pairs := *f.pairs
-	if len(pairs) <= fewPairs {
-		for i := range pairs {
-			if pairs[i].name == name {
-				return pairs[i].key
-			}
-		}
-		return nil
-	}
-	if f.index == nil {
-		f.index = make(map[string]int)
-	}
-	for i := len(f.index); i < len(pairs); i++ {
-		f.index[pairs[i].name] = i
-	}
-	if i, ok := f.index[name]; ok {
-		return pairs[i].key
-	}
-	return nil
 }
 
 // mergedPairs returns the pairs of the value of a merge key: a mapping or a list of mappings.
@@ -781,93 +751,51 @@ const maxExact = 1 << 53
 // 1_000, 0x3E8, 0o1750, 1e3), except octal numbers that look like decimal ones.
 func parseWhole(text string) (uint64, error) {
 	t := strings.TrimPrefix(strings.ReplaceAll(text, "_", ""), "+")
-	digits := span(t, func(c byte) bool { return c >= '0' && c <= '9' })
-	switch {
-	case t == "":
-		return 0, fmt.Errorf("expected a whole number, got %s", Quote(text))
-	case digits == len(t) && len(t) > 1 && t[0] == '0':
-		plain := strings.TrimLeft(t, "0")
-		if plain == "" {
-			plain = "0"
-		}
+	decimal := span(t, func(c byte) bool { return c >= '0' && c <= '9' }) == len(t)
+	if decimal && len(t) > 1 && t[0] == '0' {
+		plain := cmp.Or(strings.TrimLeft(t, "0"), "0")
 		return 0, fmt.Errorf("%s begins with 0, which some YAML parsers read as octal: write %s", Quote(text), Quoteless(plain))
-	case digits == len(t):
-		return wholeError(text)(strconv.ParseUint(t, 10, 64))
-	case len(t) > 2 && t[0] == '0' && strings.ContainsAny(t[1:2], "xXoObB"):
-		return wholeError(text)(strconv.ParseUint(t, 0, 64))
 	}
-	f, err := strconv.ParseFloat(t, 64)
+	u, err := strconv.ParseUint(t, 0, 64)
+	var f float64
+	if err != nil && !errors.Is(err, strconv.ErrRange) && !strings.ContainsAny(t, "xXpP") {
+		f, err = strconv.ParseFloat(t, 64)
+		u = uint64(max(0, min(f, maxExact)))
+	}
 	switch {
-	case err != nil && !errors.Is(err, strconv.ErrRange), math.IsNaN(f), strings.ContainsAny(t, "xXpP"):
+	case errors.Is(err, strconv.ErrRange) && f >= 0, f > maxExact:
+		return 0, fmt.Errorf("%s is too large", Quote(text))
+	case err != nil && f >= 0, math.IsNaN(f):
 		return 0, fmt.Errorf("expected a whole number, got %s", Quote(text))
 	case f < 0:
 		return 0, fmt.Errorf("%s is negative", Quote(text))
-	case f > maxExact:
-		return 0, fmt.Errorf("%s is too large", Quote(text))
 	case f != math.Trunc(f):
 		return 0, fmt.Errorf("%s is not a whole number", Quote(text))
 	}
-	return uint64(f), nil
-}
-
-func wholeError(text string) func(uint64, error) (uint64, error) {
-	return func(u uint64, err error) (uint64, error) {
-		switch {
-		case errors.Is(err, strconv.ErrRange):
-			return 0, fmt.Errorf("%s is too large", Quote(text))
-		case err != nil:
-			return 0, fmt.Errorf("expected a whole number, got %s", Quote(text))
-		}
-		return u, nil
-	}
-}
-
-// shape is the keys that a struct takes: its fields by the name in their yaml tag, which
-// ",required" may follow. Fields of embedded structs count as its own.
-type shape struct {
-	fields map[string]shapeField
-	names  []string // in the order of the struct
-}
-
-type shapeField struct {
-	index    []int
-	number   int // in the order of the struct, below 64
-	required bool
-}
-
-var shapes sync.Map // reflect.Type → *shape
-
-func shapeOf(t reflect.Type) *shape {
-	if s, ok := shapes.Load(t); ok {
-		return s.(*shape)
-	}
-	s := &shape{fields: make(map[string]shapeField)}
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name == "" {
-			continue
-		}
-		s.fields[name] = shapeField{index: f.Index, number: len(s.names), required: options == "required"}
-		s.names = append(s.names, name)
-	}
-	shapes.Store(t, s)
-	return s
+	return u, nil
 }
 
 // A Key is a key that a struct takes in a mapping.
 type Key struct {
 	Name     string
-	Field    reflect.StructField
+	Field    reflect.StructField // its Index counts from the outermost struct
 	Required bool
 }
 
-// KeysOf returns the keys that a struct takes, in its order.
+var keys sync.Map // reflect.Type → []Key
+
+// KeysOf returns the keys that a struct takes, in its order: the names in yaml tags, which
+// ",required" may follow. The keys of embedded structs are among them.
 func KeysOf(t reflect.Type) []Key {
-	s := shapeOf(t)
-	keys := make([]Key, len(s.names))
-	for i, name := range s.names {
-		f := s.fields[name]
-		keys[i] = Key{name, t.FieldByIndex(f.index), f.required}
+	if known, ok := keys.Load(t); ok {
+		return known.([]Key)
 	}
-	return keys
+	var all []Key
+	for _, f := range reflect.VisibleFields(t) {
+		if name, options, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" {
+			all = append(all, Key{name, f, options == "required"})
+		}
+	}
+	keys.Store(t, all)
+	return all
 }
