@@ -23,7 +23,16 @@ func (s *File) Settled() bool {
 		return true
 	}
 	now, err := os.Stat(s.Name)
-	return err == nil && os.SameFile(now, s.info) && now.Size() == s.info.Size() && now.ModTime().Equal(s.info.ModTime())
+	return err == nil && Same(now, s.info)
+}
+
+// Same reports whether two looks at a path found the same file, and it did not change. Nil: the
+// file was missing.
+func Same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // Read reads a regular file of at most most bytes. Its errors do not name

@@ -357,7 +357,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 			r.decoder.Problem(v.Charge.Spot, "what is always charged is debt, and cannot be observed only, as shadow_mode on line %d says", e.ShadowMode.Line)
 		}
 		for _, t := range v.all() {
-			if share, err := parseShare(t.Observe.Value); strict.Given(&t.Observe) && err == nil && share > 0 {
+			if read(nil, &t.Observe, parseShare) > 0 {
 				r.decoder.Problem(t.Observe.Spot, "what is always charged is debt, and cannot be observed only: see charge on line %d", v.Charge.Line)
 			}
 		}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 		r.decoder.Problem(v.ByTier.Spot, "holds no tier: write one line for each")
 		return own, nil
 	case r.o.TiersKnown && r.o.Tiers == nil:
-		r.decoder.Problem(v.ByTier.Spot, "there are no tiers: tiers.source is none")
+		r.decoder.Problem(v.ByTier.Spot, "there are no tiers, because tiers.source is \"none\"")
 		return own, nil
 	}
 	byTier = make(map[string]policy.Terms, len(v.ByTier.Value))
@@ -63,7 +64,9 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 		}
 		if e.Key == defaultArm {
 			if given {
-				r.decoder.Problem(e.Spot, "the rule has a limit of its own on line %d, which holds for every tier that is not named: give one of the two", v.terms.first().Line)
+				own := setKeys(&v.terms)
+				line := own[slices.IndexFunc(own, setKey.ofLimit)].Line
+				r.decoder.Problem(e.Spot, "the rule has a limit of its own on line %d, which applies to every tier not named here: give one of the two", line)
 			}
 			if slices.Contains(r.o.Tiers, defaultArm) {
 				r.decoder.Warning(e.Spot, "default is for every tier that is not named here, and one of the tiers is called default")
@@ -94,23 +97,27 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 	return own, byTier
 }
 
-// first returns the place of the first key of a limit.
-func (t *terms) first() strict.Spot {
-	for _, s := range []struct {
-		set bool
-		strict.Spot
-	}{
-		{t.Unlimited.Set, t.Unlimited.Spot},
-		{t.Limits.Set, t.Limits.Spot},
-		{t.Unit.Set, t.Unit.Spot},
-		{t.Window.Set, t.Window.Spot},
-		{t.RequestsPerUnit.Set, t.RequestsPerUnit.Spot},
-	} {
-		if s.set {
-			return s.Spot
+// A setKey is a key of a limit or of terms that the file sets.
+type setKey struct {
+	strict.Spot
+	name string
+}
+
+// ofLimit reports whether the key gives a limit, and is not precision, lease or observe.
+func (k setKey) ofLimit() bool {
+	return !slices.Contains([]string{"precision", "lease", "observe"}, k.name)
+}
+
+// setKeys returns the keys that the file sets in t, which points to a limit or to terms.
+func setKeys(t any) (set []setKey) {
+	v := reflect.ValueOf(t).Elem()
+	for _, k := range strict.KeysOf(v.Type()) {
+		f := v.FieldByIndex(k.Field.Index)
+		if f.FieldByName("Set").Bool() {
+			set = append(set, setKey{f.FieldByName("Spot").Interface().(strict.Spot), k.Name})
 		}
 	}
-	return t.Requests.Spot
+	return set
 }
 
 // someTerms reads one limit, a list of limits, or unlimited. t inherits observe, precision and
@@ -118,23 +125,24 @@ func (t *terms) first() strict.Spot {
 // or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms: the arms of
 // by_tier inherit from t.
 func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
-	share := r.share(&t.Observe)
+	share := read(r.decoder, &t.Observe, parseShare)
 	if t.Unlimited.Value {
 		r.unlimited(t, arms)
 		return policy.Terms{Unlimited: true}, true
 	}
-	how := manner{precision: r.precision(&t.Precision), lease: r.lease(&t.Lease)}
-	if above != nil {
+	how := manner{precision: read(r.decoder, &t.Precision, parsePrecision), lease: read(r.decoder, &t.Lease, parseLease)}
+	how.precision.Spot, how.lease.Spot = t.Precision.Spot, t.Lease.Spot
+	if above != nil { // the problems of above are reported already
 		if !t.Observe.Set {
-			share, _ = readShare(&above.Observe)
+			share = read(nil, &above.Observe, parseShare)
 		}
 		if !t.Precision.Set {
-			how.precision, _ = readPrecision(&above.Precision)
-			how.precision.inherited = true
+			how.precision = read(nil, &above.Precision, parsePrecision)
+			how.precision.Spot, how.precision.inherited = above.Precision.Spot, true
 		}
 		if !t.Lease.Set {
-			how.lease, _ = readLease(&above.Lease)
-			how.lease.inherited = true
+			how.lease = read(nil, &above.Lease, parseLease)
+			how.lease.Spot, how.lease.inherited = above.Lease.Spot, true
 		}
 	}
 	out.Limits, given = r.someLimits(t, how, at, bad)
@@ -147,42 +155,28 @@ func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool)
 // unlimited refuses limits beside unlimited. With arms, observe, precision and lease are for
 // the arms of by_tier.
 func (r *rulesReader) unlimited(t *terms, arms bool) {
-	for _, other := range []struct {
-		set bool
-		strict.Spot
-		name string
-	}{
-		{t.Unit.Set, t.Unit.Spot, "unit"},
-		{t.Window.Set, t.Window.Spot, "window"},
-		{t.Requests.Set, t.Requests.Spot, "requests"},
-		{t.Limits.Set, t.Limits.Spot, "limits"},
-		{t.Precision.Set && !arms, t.Precision.Spot, "precision"},
-		{t.Lease.Set && !arms, t.Lease.Spot, "lease"},
-		{t.Observe.Set && !arms, t.Observe.Spot, "observe"},
-	} {
-		if other.set {
-			r.decoder.Problem(other.Spot, "%s beside unlimited on line %d: give one of the two", other.name, t.Unlimited.Line)
+	for _, k := range setKeys(t) {
+		switch {
+		case k.name == "unlimited", arms && !k.ofLimit():
+		case k.name == "requests_per_unit":
+			r.decoder.Warning(k.Spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
+		default:
+			r.decoder.Problem(k.Spot, "%s beside unlimited on line %d: give one of the two", k.name, t.Unlimited.Line)
 		}
 	}
-	if t.RequestsPerUnit.Set {
-		r.decoder.Warning(t.RequestsPerUnit.Spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
-	}
 }
 
-// share reads observe.
-func (r *rulesReader) share(f *strict.Field[string]) float64 {
-	share, err := readShare(f)
-	if err != nil {
-		r.decoder.Problem(f.Spot, "%s", err)
-	}
-	return share
-}
-
-func readShare(f *strict.Field[string]) (float64, error) {
+// read parses the text of a field. It reports an error to d unless d is nil. Without a text it
+// returns the zero value.
+func read[T any](d *strict.Decoder, f *strict.Field[string], parse func(string) (T, error)) (value T) {
 	if !strict.Given(f) {
-		return 0, nil
+		return value
 	}
-	return parseShare(f.Value)
+	value, err := parse(f.Value)
+	if err != nil && d != nil {
+		d.Problem(f.Spot, "%s", err)
+	}
+	return value
 }
 
 // parseShare reads true, false or a percentage as a share from 0 to 1.
@@ -229,11 +223,13 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool)
 	for i := range t.Limits.Value {
 		f := &t.Limits.Value[i]
 		own := how
-		if f.Value.Precision.Set {
-			own.precision = r.precision(&f.Value.Precision)
+		if p := &f.Value.Precision; p.Set {
+			own.precision = read(r.decoder, p, parsePrecision)
+			own.precision.Spot = p.Spot
 		}
-		if f.Value.Lease.Set {
-			own.lease = r.lease(&f.Value.Lease)
+		if l := &f.Value.Lease; l.Set {
+			own.lease = read(r.decoder, l, parseLease)
+			own.lease.Spot = l.Spot
 		}
 		l, ok := r.limit(&f.Value, f.Spot, f.Bad)
 		if !ok {
@@ -266,36 +262,42 @@ func (r *rulesReader) limitOf(l window.Limit, written *limit, how manner, at str
 // autoPrecision leaves the precision to the service.
 const autoPrecision = "auto"
 
-// precision is the value of a key precision. The zero value leaves it to the service.
-type precision struct {
+// option is what a precision and a lease have in common.
+type option struct {
 	strict.Spot
 	text      string
-	chosen    bool
-	exact     time.Duration
 	inherited bool // from the rule, by an arm of by_tier
 }
 
-// precision reads a precision.
-func (r *rulesReader) precision(f *strict.Field[string]) precision {
-	p, err := readPrecision(f)
-	if err != nil {
-		r.decoder.Problem(f.Spot, "%s", err)
+// tooLong reports an option that is longer than a part of the window of a limit at a spot.
+func (r *rulesReader) tooLong(what string, o option, part string, l window.Limit, written *limit, at strict.Spot) {
+	text, length := strict.Quote(o.text), written.length(l.Window)
+	if o.inherited {
+		r.decoder.Problem(at, "the %s %s on line %d is longer than %s of %s: give this tier its own", what, text, o.Line, part, length)
+		return
 	}
-	return p
+	r.decoder.Problem(o.Spot, "%s is longer than %s of %s", text, part, length)
 }
 
-func readPrecision(f *strict.Field[string]) (precision, error) {
-	if !strict.Given(f) || f.Value == autoPrecision {
+// precision is the value of a key precision. The zero value leaves it to the service.
+type precision struct {
+	option
+	chosen bool
+	exact  time.Duration
+}
+
+func parsePrecision(text string) (precision, error) {
+	if text == autoPrecision {
 		return precision{}, nil
 	}
-	exact, err := strict.ParseDuration(f.Value)
+	exact, err := strict.ParseDuration(text)
 	switch {
 	case err != nil:
 		return precision{}, fmt.Errorf("%w, or auto", err)
 	case exact < 0:
-		return precision{}, fmt.Errorf("%s is negative", strict.Quote(f.Value))
+		return precision{}, fmt.Errorf("%s is negative", strict.Quote(text))
 	}
-	return precision{Spot: f.Spot, text: f.Value, chosen: true, exact: exact}, nil
+	return precision{option: option{text: text}, chosen: true, exact: exact}, nil
 }
 
 // precisionOf returns the precision of a limit at a spot.
@@ -306,10 +308,8 @@ func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, a
 	case p.exact <= l.Window:
 		r.boundLog(l, written, p, at)
 		return p.exact
-	case p.inherited:
-		r.decoder.Problem(at, "the precision %s on line %d is longer than the window of %s: give this tier its own", strict.Quote(p.text), p.Line, written.length(l.Window))
 	default:
-		r.decoder.Problem(p.Spot, "%s is longer than the window of %s", strict.Quote(p.text), written.length(l.Window))
+		r.tooLong("precision", p.option, "the window", l, written, at)
 	}
 	return 0
 }
@@ -350,44 +350,33 @@ const (
 
 // lease is the value of a key lease. The zero value is no lease.
 type lease struct {
-	strict.Spot
-	text      string
-	length    time.Duration // zero: as long as usual
-	percent   float64       // of the limit; zero: as the length has it
-	inherited bool          // from the rule, by an arm of by_tier
+	option
+	length  time.Duration // zero: the usual length
+	percent float64       // of the limit; zero: length decides
 }
 
-// lease reads a lease.
-func (r *rulesReader) lease(f *strict.Field[string]) lease {
-	l, err := readLease(f)
-	if err != nil {
-		r.decoder.Problem(f.Spot, "%s", err)
-	}
-	return l
-}
-
-func readLease(f *strict.Field[string]) (lease, error) {
-	if !strict.Given(f) || f.Value == noLease {
+func parseLease(text string) (lease, error) {
+	if text == noLease {
 		return lease{}, nil
 	}
-	l := lease{Spot: f.Spot, text: f.Value}
-	if number, percent := strings.CutSuffix(f.Value, "%"); percent {
+	l := lease{option: option{text: text}}
+	if number, percent := strings.CutSuffix(text, "%"); percent {
 		share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		switch {
 		case err != nil || strings.ContainsAny(number, "xXpPnN_+"):
-			return lease{}, fmt.Errorf("%s is not a share of the limit: write a percentage such as 5%%", strict.Quote(f.Value))
+			return lease{}, fmt.Errorf("%s is not a share of the limit: write a percentage such as 5%%", strict.Quote(text))
 		case share <= 0 || share > maxLeaseShare:
-			return lease{}, fmt.Errorf("%s is not above 0%% and up to %d%%", strict.Quote(f.Value), maxLeaseShare)
+			return lease{}, fmt.Errorf("%s is not above 0%% and up to %d%%", strict.Quote(text), maxLeaseShare)
 		}
 		l.percent = share
 		return l, nil
 	}
-	length, err := strict.ParseDuration(f.Value)
+	length, err := strict.ParseDuration(text)
 	switch {
 	case err != nil:
 		return lease{}, fmt.Errorf("%w; or a percentage of the limit such as 5%%, or none", err)
 	case length < minLease || length > maxLease:
-		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(f.Value), minLease, maxLease)
+		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(text), minLease, maxLease)
 	}
 	l.length = length
 	return l, nil
@@ -412,10 +401,8 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 			return window.Lease{}
 		}
 		return window.Lease{Length: given.length}
-	case given.inherited:
-		r.decoder.Problem(at, "the lease %s on line %d is longer than a tenth of the window of %s: give this tier its own", strict.Quote(given.text), given.Line, written.length(l.Window))
 	default:
-		r.decoder.Problem(given.Spot, "%s is longer than a tenth of the window of %s", strict.Quote(given.text), written.length(l.Window))
+		r.tooLong("lease", given.option, "a tenth of the window", l, written, at)
 	}
 	return window.Lease{}
 }

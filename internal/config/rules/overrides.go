@@ -37,19 +37,21 @@ func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override 
 func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, ok bool) {
 	t := &f.Value
 	before := d.Report.Count()
-	rulesOwn(d, &t.limit)
-	if t.Observe.Set {
-		d.Problem(t.Observe.Spot, "observe is the rule's: an override says only how much")
-	}
+	keys := setKeys(t)
 	for i := range t.Limits.Value {
-		rulesOwn(d, &t.Limits.Value[i].Value)
+		keys = append(keys, setKeys(&t.Limits.Value[i].Value)...)
+	}
+	for _, k := range keys {
+		if !k.ofLimit() {
+			d.Problem(k.Spot, "only a rule may have %s: an override has only limits", k.name)
+		}
 	}
 	if f.Bad || d.Report.Count() > before {
 		return o, false
 	}
 	if t.Unlimited.Value {
-		if t.Limits.Set || t.Unit.Set || t.RequestsPerUnit.Set || t.Window.Set || t.Requests.Set {
-			d.Problem(t.Unlimited.Spot, "unlimited stands alone: give it, or limits")
+		if len(keys) > 1 {
+			d.Problem(t.Unlimited.Spot, "a limit beside unlimited: give one of the two")
 			return o, false
 		}
 		return tier.Override{Unlimited: true}, true
@@ -63,16 +65,6 @@ func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, o
 		o.Limits = append(o.Limits, limits[i].Limit)
 	}
 	return o, d.Report.Count() == before
-}
-
-// rulesOwn refuses keys of a limit that only a rule may have.
-func rulesOwn(d *strict.Decoder, l *limit) {
-	if l.Precision.Set {
-		d.Problem(l.Precision.Spot, "precision is the rule's: an override says only how much")
-	}
-	if l.Lease.Set {
-		d.Problem(l.Lease.Spot, "lease is the rule's: an override says only how much")
-	}
 }
 
 // ReadOverrides reads the overrides of a subject as sources keep them: a mapping, in JSON or

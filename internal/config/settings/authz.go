@@ -220,7 +220,7 @@ func (l *settingsLoader) authz() {
 	}
 	l.authzHeaders(a)
 	if !isPrintable(a.RateLimitRule) {
-		l.problem("authz.rate_limit_rule", "%s is no name of a rule", strict.Quote(a.RateLimitRule))
+		l.problem("authz.rate_limit_rule", "%s is not the name of a rule: remove control characters", strict.Quote(a.RateLimitRule))
 	}
 }
 
@@ -228,14 +228,14 @@ func (l *settingsLoader) authz() {
 func (l *settingsLoader) credentials(all []Credential) {
 	const path = "authz.credentials"
 	if len(all) == 0 {
-		l.problem(path, "at least one is needed")
+		l.problem(path, "at least one place is needed")
 	}
 	for i, c := range all {
 		switch {
 		case c.Problem != "":
 			l.problem(path, "%s", c.Problem)
 		case slices.Contains(all[:i], c):
-			l.problem(path, "%s stands there twice", strict.Quote(c.String()))
+			l.problem(path, "%s is listed twice", strict.Quote(c.String()))
 		}
 	}
 }
@@ -255,7 +255,7 @@ func (l *settingsLoader) authzHeaders(a *Authz) {
 	}
 	take := func(path, name string) {
 		if other, ok := taken[name]; ok {
-			l.problem(path, "%s is a header of %s already", name, other)
+			l.problem(path, "%s is already a header of %s: choose another", name, other)
 		}
 		taken[name] = path
 	}

@@ -2,9 +2,9 @@ package settings
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -48,9 +48,6 @@ func (u URL) String() string {
 	}
 	return b.String()
 }
-
-// GoString hides the password.
-func (u URL) GoString() string { return strconv.Quote(u.String()) }
 
 // Format hides the password from every verb.
 func (u URL) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(u.String())) }
@@ -248,11 +245,11 @@ func (s *RedisServers) database(text, expected string) error {
 	n, err := strconv.ParseUint(text, 10, 16)
 	switch {
 	case err != nil && s.Topology == RedisSentinel:
-		return errors.New("the part behind the name of the master must be the number of a database" + expected)
+		return errors.New("the part after the name of the master must be the number of a database" + expected)
 	case err != nil:
-		return errors.New("the part behind the host must be the number of a database" + expected)
+		return errors.New("the part after the host must be the number of a database" + expected)
 	case n != 0 && s.Topology == RedisCluster:
-		return errors.New("a cluster has no database but 0" + expected)
+		return errors.New("a cluster has only database 0" + expected)
 	}
 	s.Database = int(n)
 	return nil
@@ -270,14 +267,14 @@ func (s *RedisServers) hosts(hosts []string, expected string) error {
 	for _, h := range hosts {
 		host, port, _ := splitHost(h)
 		if host == "" {
-			return errors.New("the URL has no host, or a comma too many" + expected)
+			return errors.New("the URL has no host, or an extra comma" + expected)
 		}
 		if port == "" {
 			port = usual
 		}
 		address := net.JoinHostPort(host, port)
 		if slices.Contains(s.Addresses, address) {
-			return fmt.Errorf("the URL has %s twice", strict.Quote(address))
+			return fmt.Errorf("the URL lists %s twice", strict.Quote(address))
 		}
 		s.Addresses = append(s.Addresses, address)
 	}
@@ -316,49 +313,29 @@ var urlOptions = map[string]string{ //nolint:gosec // names of settings and no s
 	"write_timeout":     "set %timeout",
 }
 
-// fixedOptions are the other options of URLs, which have no setting.
-var fixedOptions = []string{
-	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "dialer_retries",
-	"dialer_retry_timeout", "max_active_conns", "max_concurrent_dials", "max_idle_conns", "max_redirects", "max_retries",
-	"max_retry_backoff", "min_idle_conns", "min_retry_backoff", "pipeline_pool_size", "pipeline_read_buffer_size",
-	"pipeline_write_buffer_size", "pool_fifo", "protocol", "read_only", "route_by_latency", "route_by_latency_tolerance",
-	"route_randomly",
-}
-
-// checkURLOptions refuses options after a question mark, so that every setting has one place.
-// The database of a unix socket is the exception. The error does not repeat an unknown name,
-// which may be a part of a password.
+// checkURLOptions refuses query options, so that every setting has one place. The database of a
+// unix socket is the exception. The error does not repeat an unknown name, which may be a part
+// of a password.
 func checkURLOptions(path, query string, socket bool) error {
-	if query == "" {
-		return nil
-	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return errors.New("what stands behind ? is not of the form name=value")
+		return errBadQuery
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	section, _, _ := strings.Cut(path, ".")
-	timeout := section + ".timeout"
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if socket && name == "db" && len(values[name]) == 1 {
 			continue
 		}
 		hint, known := urlOptions[name]
-		switch {
-		case known:
-			return fmt.Errorf("%s does not stand in the URL: %s", name, strings.NewReplacer("%s", path, "%timeout", timeout).Replace(hint))
-		case slices.Contains(fixedOptions, name):
-			return fmt.Errorf("%s cannot be set: take it out of the URL", name)
-		default:
-			return errors.New("the URL has an option behind ? that is not known")
+		if !known {
+			return errors.New("the URL has an unknown query option: remove it")
 		}
+		return fmt.Errorf("%s cannot be a query option of the URL: %s", name, strings.NewReplacer("%s", path, "%timeout", section+".timeout").Replace(hint))
 	}
 	return nil
 }
+
+var errBadQuery = errors.New("the part after ? is not of the form name=value")
 
 // TLS says which servers a connection trusts and which certificate it shows. The scheme of the
 // URL says whether there is TLS.
@@ -375,11 +352,11 @@ func (t TLS) Files() []string { return notEmpty(t.CAFile, t.CertFile, t.KeyFile)
 // Config reads the files. Errors name the setting, of which setting is the section,
 // and the file.
 func (t TLS) Config(setting string) (*tls.Config, error) {
-	roots, err := t.roots()
+	roots, err := readAuthorities(t.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s.ca_file: %w", setting, err)
 	}
-	own, err := t.certificates()
+	own, err := readPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
@@ -390,12 +367,6 @@ func (t TLS) Config(setting string) (*tls.Config, error) {
 		ServerName:   t.ServerName,
 	}, nil
 }
-
-// roots returns the certificates to trust, or nil for those of the system.
-func (t TLS) roots() (*x509.CertPool, error) { return readAuthorities(t.CAFile) }
-
-// certificates returns the certificate of this service, or nil without one.
-func (t TLS) certificates() ([]tls.Certificate, error) { return readPair(t.CertFile, t.KeyFile) }
 
 // ReadPassword returns the password that a file holds, without the newline that
 // editors end a file with. The error does not name the file.
@@ -431,49 +402,37 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 
 // tls checks a section about TLS.
 func (l *settingsLoader) tls(path string, t TLS) {
-	if _, err := t.roots(); err != nil {
+	if _, err := readAuthorities(t.CAFile); err != nil {
 		l.problem(path+".ca_file", "%s", err)
 	}
 	l.pair(path, t.CertFile, t.KeyFile)
 }
 
-// noTLS refuses a section about TLS where there is none.
-func (l *settingsLoader) noTLS(path string, t TLS, why string) {
-	for _, s := range []struct{ name, value string }{
-		{"ca_file", t.CAFile}, {"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"server_name", t.ServerName},
-	} {
-		if s.value != "" {
-			l.problem(path+"."+s.name, "there is no TLS: %s", why)
+// refuse reports settings of a section that have a value.
+func (l *settingsLoader) refuse(section string, names []string, format string, args ...any) {
+	for _, name := range names {
+		if path := section + "." + name; !l.values[path].IsZero() {
+			l.problem(path, format, args...)
 		}
 	}
 }
 
+// noTLS refuses a section about TLS where there is none.
+func (l *settingsLoader) noTLS(section, why string) {
+	l.refuse(section, []string{"ca_file", "cert_file", "key_file", "server_name"}, "there is no TLS: %s", why)
+}
+
 // redisBesideURL refuses settings that the URL contradicts.
 func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
-	type setting struct {
-		name string
-		set  bool
+	if r.URL.Password != "" {
+		l.refuse(path, []string{"username", "password", "password_file"}, "%s.url has a user or a password too: give them in one of the two places", path)
 	}
-	for _, s := range []setting{
-		{"username", r.Username != ""},
-		{"password", r.Password != ""},
-		{"password_file", r.PasswordFile != ""},
-	} {
-		if s.set && r.URL.Password != "" {
-			l.problem(path+"."+s.name, "%s.url has a user or a password too: give them in one of the two places", path)
-		}
-	}
-	for _, s := range []setting{
-		{"sentinel_username", r.SentinelUsername != ""},
-		{"sentinel_password", r.SentinelPassword != ""},
-		{"sentinel_password_file", r.SentinelPasswordFile != ""},
-	} {
-		if s.set && r.URL.Topology != RedisSentinel {
-			l.problem(path+"."+s.name, "there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
-		}
+	if r.URL.Topology != RedisSentinel {
+		l.refuse(path, []string{"sentinel_username", "sentinel_password", "sentinel_password_file"},
+			"there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
 	}
 	if !r.URL.TLS {
-		l.noTLS(path+".tls", r.TLS, path+".url does not begin with rediss")
+		l.noTLS(path+".tls", path+".url does not begin with rediss")
 	}
 }
 

@@ -320,16 +320,15 @@ const (
 // [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
 // service named slidegate.
 func Load(path string, environ []string) (Settings, error) {
-	if path == "" {
-		return Parse("", nil, environ)
+	r := new(strict.Report)
+	var data []byte
+	if path != "" {
+		var err error
+		if data, err = files.Read(path, maxSettingsFile); err != nil {
+			r.Addf(path, 0, "", "%s", err)
+		}
 	}
-	data, err := files.Read(path, maxSettingsFile)
-	if err != nil {
-		r := new(strict.Report)
-		r.Addf(path, 0, "", "%s", err)
-		return loadSettings(r, path, nil, environ)
-	}
-	return Parse(path, data, environ)
+	return parse(r, path, data, environ)
 }
 
 // Parse is [Load] for the content of a settings file. Problems call the
@@ -340,11 +339,15 @@ func Parse(name string, data []byte, environ []string) (Settings, error) {
 		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
 		data = nil
 	}
-	return loadSettings(r, name, data, environ)
+	return parse(r, name, data, environ)
 }
 
-func loadSettings(r *strict.Report, file string, data []byte, environ []string) (Settings, error) {
-	l := &settingsLoader{report: r, settings: Default(), places: make(map[string]place)}
+func parse(r *strict.Report, file string, data []byte, environ []string) (Settings, error) {
+	l := &settingsLoader{
+		report: r, settings: Default(),
+		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
+	}
+	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) { l.values[path] = v })
 	if file != "" {
 		r.File(file)
 	}
@@ -360,8 +363,9 @@ func loadSettings(r *strict.Report, file string, data []byte, environ []string) 
 type settingsLoader struct {
 	report   *strict.Report
 	settings Settings
-	places   map[string]place // where a setting that is not default was given
-	bad      map[string]bool  // settings whose value could not be read
+	values   map[string]reflect.Value // the settings by their paths
+	places   map[string]place         // where a setting that is not default was given
+	bad      map[string]bool          // settings whose value could not be read
 }
 
 // place is where the value of a setting comes from.
@@ -396,37 +400,29 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 func (l *settingsLoader) readEnviron(environ []string) {
-	type target struct {
-		path  string
-		value reflect.Value
-	}
-	targets := make(map[string]target)
-	names := []string{EnvConfig}
-	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
-		targets[envName(path)] = target{path, v}
+	paths, names := make(map[string]string), []string{EnvConfig}
+	for path := range l.values {
+		paths[envName(path)] = path
 		names = append(names, envName(path))
-	})
+	}
+	slices.Sort(names)
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
 		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig {
 			continue
 		}
-		t, ok := targets[name]
+		path, ok := paths[name]
 		if !ok {
 			if !kubernetes.MatchString(variable) {
 				l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))
 			}
 			continue
 		}
-		l.places[t.path] = place{file: environment, path: name}
-		if err := strict.SetText(t.value, text); err != nil {
-			l.report.Addf(environment, 0, name, "%s", err)
-			// The value is not checked a second time.
-			delete(l.places, t.path)
-			if l.bad == nil {
-				l.bad = make(map[string]bool)
-			}
-			l.bad[t.path] = true
+		l.places[path] = place{file: environment, path: name}
+		if err := strict.SetText(l.values[path], text); err != nil {
+			l.problem(path, "%s", err)
+			delete(l.places, path)
+			l.bad[path] = true // validate reports no second problem
 		}
 	}
 }
@@ -508,35 +504,35 @@ func (l *settingsLoader) validate() {
 }
 
 func (l *settingsLoader) listeners() {
-	s := &l.settings
-	if len(s.GRPC.Address) == 0 {
-		l.problem("grpc.address", "at least one address is needed")
-	}
-	for i, a := range s.GRPC.Address {
-		if message := a.check(true); message != "" {
-			l.problem("grpc.address", "%s", message)
-		} else if takenBy(s.GRPC.Address[:i], a) {
-			l.problem("grpc.address", "%s stands there twice", strict.Quote(string(a)))
-		}
-	}
-	for _, a := range []struct {
+	type listener struct {
 		path    string
 		address Address
-	}{
-		{"http.address", s.HTTP.Address},
-		{"admin.address", s.Admin.Address},
-	} {
-		if a.address == "" {
+	}
+	var all []listener
+	for _, a := range l.settings.GRPC.Address {
+		all = append(all, listener{"grpc.address", a})
+	}
+	if len(all) == 0 {
+		l.problem("grpc.address", "at least one address is needed")
+	}
+	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address})
+	for i, a := range all {
+		isGRPC := a.path == "grpc.address"
+		if a.address == "" && !isGRPC {
 			continue
 		}
-		if message := a.address.check(false); message != "" {
+		if message := a.address.check(isGRPC); message != "" {
 			l.problem(a.path, "%s", message)
-		} else if takenBy(s.GRPC.Address, a.address) {
-			l.problem(a.path, "%s is also grpc.address", strict.Quote(string(a.address)))
+			continue
 		}
-	}
-	if s.HTTP.Address != "" && takenBy([]Address{s.HTTP.Address}, s.Admin.Address) {
-		l.problem("admin.address", "%s is also http.address", strict.Quote(string(s.Admin.Address)))
+		same := slices.IndexFunc(all[:i], func(b listener) bool { return b.address == a.address })
+		switch text := strict.Quote(string(a.address)); {
+		case same < 0, strings.HasSuffix(string(a.address), ":0"): // each listener with port 0 gets its own port
+		case isGRPC:
+			l.problem(a.path, "%s is listed twice", text)
+		default:
+			l.problem(a.path, "%s is also %s", text, all[same].path)
+		}
 	}
 }
 
@@ -561,19 +557,13 @@ func (l *settingsLoader) hosts(path string, names []string) {
 // which DNS does not.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
-// takenBy reports whether one of others is the same address. Port 0 is never taken: every
-// listener with it gets its own port.
-func takenBy(others []Address, address Address) bool {
-	return slices.Contains(others, address) && !strings.HasSuffix(string(address), ":0")
-}
-
 // CheckStyles returns what is wrong with a list of header styles.
 func CheckStyles(styles []string) (messages []string) {
 	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
 	for i, s := range styles {
 		switch {
 		case slices.Contains(styles[:i], s):
-			messages = append(messages, strict.Quote(s)+" stands there twice")
+			messages = append(messages, strict.Quote(s)+" is listed twice")
 		case !slices.Contains(known, s):
 			messages = append(messages, strict.NotOneOf(s, known))
 		}
@@ -591,7 +581,7 @@ func (l *settingsLoader) secrets() {
 		case e == "":
 			l.problem("secrets.entries", "a descriptor key cannot be empty")
 		case slices.Contains(s.Entries[:i], e):
-			l.problem("secrets.entries", "%s stands there twice", strict.Quote(e))
+			l.problem("secrets.entries", "%s is listed twice", strict.Quote(e))
 		}
 	}
 	l.secret("secrets.key", &s.Key, s.KeyFile)

@@ -210,11 +210,11 @@ func (l *settingsLoader) trustedEntry(t *Tiers) {
 		l.problem("tiers.source", "header needs tiers.trusted_entry, the key of the descriptor entry that has the tier")
 	case e == "":
 	case t.Source == TiersNone:
-		l.problem(path, "there are no tiers: tiers.source is none")
+		l.problem(path, "there are no tiers, because tiers.source is \"none\"")
 	case len(e) > maxEntryKey || !isPrintable(e):
 		l.problem(path, "%s: at most %d bytes of UTF-8 without control characters", strict.Quote(e), maxEntryKey)
 	case slices.ContainsFunc(l.settings.Secrets.Entries, func(s string) bool { return strings.EqualFold(s, e) }):
-		l.problem(path, "%s is one of secrets.entries: an API key is no tier", strict.Quote(e))
+		l.problem(path, "%s is one of secrets.entries: its value is an API key, and cannot be a tier", strict.Quote(e))
 	}
 }
 
@@ -243,7 +243,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		case len(q.text) > maxQuery:
 			l.problem(q.path, "longer than %d KiB", maxQuery>>10)
 		case !strings.Contains(q.text, "$1"):
-			l.problem(q.path, "has no parameter: $1 is what is looked for")
+			l.problem(q.path, "has no parameter $1 for the digest or the id")
 		}
 	}
 	l.channel("tiers.postgres.channel", p.Channel, maxPostgresName)
@@ -254,9 +254,9 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 	switch {
 	case err != nil:
 	case p.TLSMode() == TLSDisable && p.TLS.Mode == "":
-		l.noTLS("tiers.postgres.tls", p.TLS.TLS, "tiers.postgres.url is on this machine: set tiers.postgres.tls.mode to verify-full")
+		l.noTLS("tiers.postgres.tls", "tiers.postgres.url is on this machine: set tiers.postgres.tls.mode to verify-full")
 	case p.TLSMode() == TLSDisable:
-		l.noTLS("tiers.postgres.tls", p.TLS.TLS, "tiers.postgres.tls.mode is disable")
+		l.noTLS("tiers.postgres.tls", "tiers.postgres.tls.mode is disable")
 	case p.TLSMode() == TLSRequire && p.TLS.CAFile != "":
 		l.problem("tiers.postgres.tls.ca_file", "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
 	}
@@ -282,16 +282,16 @@ func (p *PostgresURL) read() error {
 		return errors.New("unknown scheme: expected " + postgresForm)
 	}
 	if strings.Count(u.path, "/") > 1 {
-		return errors.New("the part behind the host must be the name of a database: expected " + postgresForm)
+		return errors.New("the part after the host must be the name of a database: expected " + postgresForm)
 	}
 	query, err := url.ParseQuery(u.query)
 	if err != nil {
-		return errors.New("what stands behind ? is not of the form name=value")
+		return errBadQuery
 	}
 	for _, o := range postgresOptions {
 		for name := range query {
 			if strings.HasPrefix(name, o.prefix) {
-				return fmt.Errorf("options that begin with %s do not stand in the URL: set %s", o.prefix, o.setting)
+				return fmt.Errorf("the URL cannot have query options that begin with %s: set %s", o.prefix, o.setting)
 			}
 		}
 	}
@@ -302,7 +302,7 @@ func (p *PostgresURL) read() error {
 			return errors.New("the URL has no host: expected " + postgresForm + ", or postgres:///database?host=/directory")
 		}
 	} else if query.Has("host") {
-		return errors.New("the URL has hosts in two places: take host out of what stands behind ?")
+		return errors.New("the URL has hosts in two places: remove the query option host")
 	}
 	for _, h := range hosts {
 		if strings.HasPrefix(h, "/") {
@@ -310,7 +310,7 @@ func (p *PostgresURL) read() error {
 		}
 		host, _, ok := splitHost(h)
 		if !ok {
-			return errors.New("the URL has a comma too many, or a host that is none: expected " + postgresForm)
+			return errors.New("the URL has an extra comma, or an invalid host: expected " + postgresForm)
 		}
 		local = local && isLoopback(host)
 	}
@@ -334,7 +334,7 @@ func isLoopback(host string) bool {
 // overHTTP checks the settings of the HTTP source without asking it.
 func (l *settingsLoader) overHTTP(h *TiersHTTP) {
 	if h.Send == SendKey && h.Method == MethodGet {
-		l.problem("tiers.http.send", "key takes tiers.http.method post: a URL stands in too many logs")
+		l.problem("tiers.http.send", "key needs tiers.http.method post, because many logs contain URLs")
 	}
 	l.httpURL(h)
 	l.password("", "", "tiers.http.token", h.Token, h.TokenFile)
@@ -364,20 +364,20 @@ func (l *settingsLoader) httpURL(h *TiersHTTP) {
 	case u.scheme != "http" && u.scheme != "https":
 		l.problem(path, "unknown scheme: expected %s", form)
 	case u.hasUser:
-		l.problem(path, "a user or a password does not stand in the URL: set tiers.http.token_file")
+		l.problem(path, "the URL cannot have a user or a password: set tiers.http.token_file")
 	default:
 		h.URL.Parsed = parsed
 		query, err := url.ParseQuery(u.query)
 		if err != nil {
-			l.problem(path, "what stands behind ? is not of the form name=value")
+			l.problem(path, "%s", errBadQuery)
 		} else if query.Has("digest") || query.Has("id") {
-			l.problem(path, "digest and id are added behind ?: they cannot stand there already")
+			l.problem(path, "rls adds the query options digest and id itself: remove them from the URL")
 		}
 		if h.Send == SendKey && u.scheme == "http" && !isLoopback(parsed.Hostname()) {
-			l.problem("tiers.http.send", "key takes https, or a host on this machine: API keys do not cross a network in plain text")
+			l.problem("tiers.http.send", "key needs https, or a host on this machine: API keys must not cross a network in plain text")
 		}
 		if u.scheme == "http" {
-			l.noTLS("tiers.http.tls", h.TLS, path+" does not begin with https")
+			l.noTLS("tiers.http.tls", path+" does not begin with https")
 		}
 	}
 }

@@ -31,21 +31,12 @@ func (s Secret) String() string {
 	return strict.Hidden
 }
 
-// GoString hides the secret.
-func (s Secret) GoString() string { return strconv.Quote(s.String()) }
-
 // Format hides the secret from every verb. Without it, fmt prints the text for a verb that is
 // wrong for texts.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
 // MarshalText hides the secret.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText takes the text as it is and never fails.
-func (s *Secret) UnmarshalText(text []byte) error {
-	*s = Secret(text)
-	return nil
-}
 
 // FileMode is the permission bits of a file. As text it is octal with a leading
 // zero.

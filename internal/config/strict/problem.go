@@ -28,25 +28,21 @@ type Problem struct {
 
 // String returns file:line:column: path: message, without what is unknown.
 func (p Problem) String() string {
-	var b strings.Builder
-	if p.File != "" {
-		b.WriteString(p.File)
-		if p.Line > 0 {
-			b.WriteByte(':')
-			b.WriteString(strconv.Itoa(p.Line))
-			if p.Column > 0 {
-				b.WriteByte(':')
-				b.WriteString(strconv.Itoa(p.Column))
-			}
-		}
-		b.WriteString(": ")
-	}
+	text := p.Message
 	if p.Path != "" {
-		b.WriteString(p.Path)
-		b.WriteString(": ")
+		text = p.Path + ": " + text
 	}
-	b.WriteString(p.Message)
-	return b.String()
+	at := p.File
+	if at == "" {
+		return text
+	}
+	for _, n := range []int{p.Line, p.Column} {
+		if n == 0 {
+			break
+		}
+		at += ":" + strconv.Itoa(n)
+	}
+	return at + ": " + text
 }
 
 // Problems is the error for bad configuration: all that is wrong, in the order

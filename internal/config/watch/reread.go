@@ -3,10 +3,12 @@ package watch
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
@@ -41,7 +43,7 @@ func (r *Reread[T]) Get() T {
 	defer r.mu.Unlock()
 	// Look before reading: the next call reads what changes in between.
 	now := r.look()
-	if !r.broken && unchanged(r.seen, now) {
+	if !r.broken && !slices.Contains(now, nil) && slices.EqualFunc(r.seen, now, files.Same) {
 		return r.value
 	}
 	value, err := r.read()
@@ -66,16 +68,6 @@ func (r *Reread[T]) look() []os.FileInfo {
 		infos[i], _ = os.Stat(f)
 	}
 	return infos
-}
-
-// unchanged reports whether all files are there and the same.
-func unchanged(a, b []os.FileInfo) bool {
-	for i := range a {
-		if a[i] == nil || b[i] == nil || !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
-			return false
-		}
-	}
-	return true
 }
 
 // Secret returns a function that returns a secret of the settings. If file is set, the

@@ -346,11 +346,7 @@ func (s *sight) dir(dir string) {
 
 func (s sight) equal(other sight) bool {
 	return slices.EqualFunc(s.files, other.files, func(a, b seen) bool {
-		if a.path != b.path || (a.info == nil) != (b.info == nil) {
-			return false
-		}
-		return a.info == nil ||
-			a.info.Size() == b.info.Size() && a.info.ModTime().Equal(b.info.ModTime()) && os.SameFile(a.info, b.info)
+		return a.path == b.path && files.Same(a.info, b.info)
 	})
 }
 
