@@ -68,7 +68,7 @@ func load(begin loader) (*Generation, error) {
 		}
 	}
 	s := &begin.settings
-	l.report.Addf(cmp.Or(s.Rules.Path, s.Tiers.Path), 0, "", "the files changed while they were read, %d times: leave them alone, or swap a whole directory at once", maxReads)
+	l.report.Addf(cmp.Or(s.Rules.Path, s.Tiers.Path), 0, "", "the files changed %d times while rls read them: wait until they no longer change, or swap a whole directory at once", maxReads)
 	return nil, l.report.Err()
 }
 
@@ -255,7 +255,7 @@ func (l *loader) warnOfIdleSource() {
 	} {
 		// Settings of a test may have no defaults.
 		if s.set && s.source != t.Source && l.settings.Store.Type != "" {
-			l.warn.Addf("settings", 0, "tiers.source", "is %s, but tiers.%s is set, which nobody asks then", t.Source, s.source)
+			l.warn.Addf("settings", 0, "tiers.source", "is %s, so rls does not ask tiers.%s, although it is set", t.Source, s.source)
 		}
 	}
 }

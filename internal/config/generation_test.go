@@ -119,7 +119,7 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	wantWarnings := []strict.Problem{
-		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: leave the key out if that is meant"},
+		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: if you want that, remove the key"},
 	}
 	if diff := cmp.Diff(wantWarnings, g.Warnings[len(g.Warnings)-1:]); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -205,7 +205,7 @@ func TestRulesDirectory(t *testing.T) {
 	configtest.Put(t, dir, "c.yaml", "\ndomain: a\n")
 	configtest.Put(t, dir, "team/d.yaml", "domain: []\n")
 	_, err = Load(s)
-	lines = fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place, unless rules.merge_domains joins them\n%[1]s/team/d.yaml:1: domain: expected a text, got a list\n", dir)
+	lines = fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: join them, or set rules.merge_domains\n%[1]s/team/d.yaml:1: domain: expected a text, got a list\n", dir)
 	if got := configtest.ProblemsOf(t, err); got != lines {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, lines)
 	}
@@ -397,8 +397,8 @@ descriptors:
 	}
 	want := []string{
 		"built-in tiers.yaml: the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none",
-		s.Rules.Path + ":4: descriptors[api_key=***].value: an API key in plain text: give it a subject in the tiers file, and a rule for its tier",
-		s.Rules.Path + ":7: descriptors[route].value: an empty value means any value: leave the key out if that is meant",
+		s.Rules.Path + ":4: descriptors[api_key=***].value: an API key in plain text: add it to a subject of the tiers file, and give its tier a limit",
+		s.Rules.Path + ":7: descriptors[route].value: an empty value means any value: if you want that, remove the key",
 		s.Rules.Path + ":8: descriptors[route].rate_limit.name: the rule on line 5 has the same name: headers and metrics cannot tell them apart",
 	}
 	var got []string
@@ -493,7 +493,7 @@ descriptors:
 	}
 	want := []string{
 		"6: the rule on line 4 has the same name, a-b: give one of them another",
-		`9: if this holds API keys, add "customer_apikey" to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject`,
+		`9: if its values are API keys, add "customer_apikey" to secrets.entries: without that, rls keeps them in plain text and finds no subject for them`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

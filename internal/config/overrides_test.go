@@ -67,7 +67,7 @@ subjects:
 	}
 	want := []string{
 		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
-		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: this does not count",
+		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: rls ignores this override",
 	}
 	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -109,7 +109,7 @@ descriptors:
 		}
 		for _, subjects := range []string{"subjects:\n  - id: acme\n", "subjects: [{id: acme}]\n", "subjects:\n  - id: [\n      acme]\n  - nonsense: 1\n"} {
 			_, err := load(names + subjects)
-			want := fmt.Sprintf("%s:3: subjects: subjects come from tiers.source %s: this file has the names of the tiers and the default alone\n", s.Tiers.Path, source)
+			want := fmt.Sprintf("%s:3: subjects: subjects come from tiers.source %s: keep only tiers and default in this file\n", s.Tiers.Path, source)
 			if got := configtest.ProblemsOf(t, err); got != want {
 				t.Errorf("%s, %q: got %s, want %s", source, subjects, got, want)
 			}

@@ -78,14 +78,14 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 		return
 	}
 	if e.RateLimit.Null {
-		r.decoder.Warning(e.RateLimit.Spot, "without a value, so nothing is limited here: leave the key out if that is meant")
+		r.decoder.Warning(e.RateLimit.Spot, "no value, so nothing is limited here: if you want that, remove the key")
 	}
 	for _, f := range []struct {
 		name string
 		*strict.Field[strict.Truth]
 	}{{"shadow_mode", &e.ShadowMode}, {"quota_mode", &e.QuotaMode}} {
 		if f.Value {
-			r.decoder.Warning(f.Spot, "%s is for the rate_limit of this descriptor alone, and there is none", f.name)
+			r.decoder.Warning(f.Spot, "no effect: %s is for a rate_limit of this descriptor, which has none", f.name)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 		ok = false
 	}
 	if r.suspect(key) {
-		r.decoder.Warning(e.Key.Spot, "if this holds API keys, add %s to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject", strict.Quote(key))
+		r.decoder.Warning(e.Key.Spot, "if its values are API keys, add %s to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", strict.Quote(key))
 	}
 	if strings.Contains(key, descriptors.Wildcard) {
 		r.decoder.Warning(e.Key.Spot, "* is a wildcard in values only: this is a key with that character")
@@ -132,17 +132,17 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	secret := r.secrets.Is(key)
 	switch {
 	case e.Value.Set && !e.Value.Bad && value == "":
-		r.decoder.Warning(e.Value.Spot, "an empty value means any value: leave the key out if that is meant")
+		r.decoder.Warning(e.Value.Spot, "an empty value means any value: if you want that, remove the key")
 	case secret && n.Pattern:
 		if strings.Trim(value, descriptors.Wildcard) != "" {
-			r.decoder.Problem(e.Value.Spot, "%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", strict.Quoteless(key))
+			r.decoder.Problem(e.Value.Spot, "the values of %s are API keys, kept as digests: a wildcard cannot match a part of one", strict.Quoteless(key))
 			ok = false
 		}
 	case secret && value != "":
-		r.decoder.Warning(e.Value.Spot, "an API key in plain text: give it a subject in the tiers file, and a rule for its tier")
+		r.decoder.Warning(e.Value.Spot, "an API key in plain text: add it to a subject of the tiers file, and give its tier a limit")
 	}
 	if bool(e.ShareThreshold.Value) && !n.Pattern && !e.Value.Bad {
-		r.decoder.Problem(e.ShareThreshold.Spot, "share_threshold is for a value with a wildcard (*), and there is none")
+		r.decoder.Problem(e.ShareThreshold.Spot, "share_threshold needs a value with a wildcard (*)")
 		ok = false
 	}
 	return n, ok
@@ -214,7 +214,7 @@ func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
 		subject = slices.IndexFunc(rule.Path, func(n descriptors.Node) bool { return n.Key == rule.Subject })
 	}
 	if subject >= 0 && subject < len(rule.Share) && rule.Share[subject] {
-		r.decoder.Warning(v.ByTier.Spot, "the tiers share one log: share_threshold gives one to all values of %s", strict.Label(rule.Path[subject].Key))
+		r.decoder.Warning(v.ByTier.Spot, "the tiers share one log, because share_threshold gives all values of %s one log", strict.Label(rule.Path[subject].Key))
 	}
 }
 
@@ -238,7 +238,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		r.decoder.Problem(v.Subject.Spot, "a subject is the key of a descriptor entry, it cannot be empty")
 	}
 	if rule.Name == reservedName {
-		r.decoder.Problem(v.Name.Spot, "%q is what limits that come with a request are called", reservedName)
+		r.decoder.Problem(v.Name.Spot, "%q is the name of limits that come with a request: choose another", reservedName)
 	}
 	if strict.Given(&v.Charge) {
 		rule.Always = r.oneOf(&v.Charge, "allowed", "always") == "always"
@@ -248,7 +248,7 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		rule.Factor = v.Cost.Value
 		switch {
 		case rule.Factor == 0:
-			r.decoder.Problem(v.Cost.Spot, "a cost of 0 would charge nothing: write unlimited: true if that is meant")
+			r.decoder.Problem(v.Cost.Spot, "a cost of 0 would charge nothing: if you want that, write unlimited: true")
 		case rule.Factor > window.MaxHits:
 			r.decoder.Problem(v.Cost.Spot, "%d is above %d, the largest limit there is", rule.Factor, uint64(window.MaxHits))
 		}
@@ -282,7 +282,7 @@ func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
 	case rule.OnStoreError == policy.StoreErrorDeny:
 		rule.StoreErrorRetry = wait
 	case rule.OnStoreError != policy.StoreErrorUnset:
-		r.decoder.Problem(at, "a wait is told by deny alone, the choice is %s", rule.OnStoreError)
+		r.decoder.Problem(at, "retry_after needs the choice deny, not %s", rule.OnStoreError)
 	}
 }
 
@@ -308,9 +308,9 @@ func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
 	rule.Denial = policy.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value, StatusText: v.StatusText.Value}
 	switch {
 	case strict.Given(&v.Body) && v.Body.Value == "":
-		r.decoder.Problem(v.Body.Spot, "an empty body: leave the key out for the service's own")
+		r.decoder.Problem(v.Body.Spot, "an empty body: remove the key for the service's own body")
 	case len(v.Body.Value) > maxBody:
-		r.decoder.Problem(v.Body.Spot, "longer than %d KiB", maxBody>>10)
+		r.decoder.Problem(v.Body.Spot, "longer than %d KiB: shorten it", maxBody>>10)
 	}
 	if strict.Given(&v.ContentType) {
 		_, _, err := mime.ParseMediaType(v.ContentType.Value)
@@ -328,7 +328,7 @@ func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
 		case v.StatusText.Value == "" || !isOneLiner(v.StatusText.Value):
 			r.decoder.Problem(v.StatusText.Spot, "a status text is one line of at most %d bytes", maxOneLiner)
 		case v.Body.Set:
-			r.decoder.Warning(v.StatusText.Spot, "not used: it is the title of the problem document, which body replaces")
+			r.decoder.Warning(v.StatusText.Spot, "not used: it is the title of the problem document, and body replaces that document")
 		}
 	}
 }
@@ -343,7 +343,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	if e.ShadowMode.Value {
 		for _, t := range v.all() {
 			if t.Observe.Set {
-				r.decoder.Problem(t.Observe.Spot, "shadow_mode on line %d already observes everybody: give one of the two", e.ShadowMode.Line)
+				r.decoder.Problem(t.Observe.Spot, "shadow_mode on line %d already observes all subjects: give one of the two", e.ShadowMode.Line)
 			}
 		}
 		rule.Terms.Observe = 1
@@ -354,20 +354,20 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 	}
 	if rule.Always {
 		if e.ShadowMode.Value {
-			r.decoder.Problem(v.Charge.Spot, "what is always charged is debt, and cannot be observed only, as shadow_mode on line %d says", e.ShadowMode.Line)
+			r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with shadow_mode on line %d", e.ShadowMode.Line)
 		}
 		for _, t := range v.all() {
 			if read(nil, &t.Observe, parseShare) > 0 {
-				r.decoder.Problem(t.Observe.Spot, "what is always charged is debt, and cannot be observed only: see charge on line %d", v.Charge.Line)
+				r.decoder.Problem(t.Observe.Spot, "charge always on line %d cannot be combined with observe", v.Charge.Line)
 			}
 		}
 	}
 	for _, f := range v.leases() {
 		switch {
 		case rule.Always:
-			r.decoder.Problem(f.Spot, "what is always charged has happened already, and nothing is reserved for it: see charge on line %d", v.Charge.Line)
+			r.decoder.Problem(f.Spot, "charge always on line %d cannot be combined with a lease", v.Charge.Line)
 		case bool(e.QuotaMode.Value):
-			r.decoder.Problem(f.Spot, "the store decides which of several alternatives is charged, so nothing is reserved: see quota_mode on line %d", e.QuotaMode.Line)
+			r.decoder.Problem(f.Spot, "quota_mode on line %d cannot be combined with a lease", e.QuotaMode.Line)
 		}
 	}
 	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
@@ -378,11 +378,11 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 		return
 	}
 	if rule.Always {
-		r.decoder.Problem(v.Charge.Spot, "what is always charged cannot be an alternative, as %s says", where)
+		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with %s", where)
 	}
 	for _, t := range v.all() {
 		if len(t.Limits.Value) > 1 {
-			r.decoder.Problem(t.Limits.Spot, "a quota rule has one limit, since of several one could have room and another not: see %s", where)
+			r.decoder.Problem(t.Limits.Spot, "a quota rule can have only one limit: see %s", where)
 		}
 	}
 }

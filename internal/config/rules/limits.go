@@ -49,7 +49,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 	case !v.ByTier.Set, v.ByTier.Bad && len(v.ByTier.Value) == 0:
 		return own, nil
 	case len(v.ByTier.Value) == 0:
-		r.decoder.Problem(v.ByTier.Spot, "holds no tier: write one line for each")
+		r.decoder.Problem(v.ByTier.Spot, "by_tier is empty: write one line for each tier")
 		return own, nil
 	case r.o.TiersKnown && r.o.Tiers == nil:
 		r.decoder.Problem(v.ByTier.Spot, "there are no tiers, because tiers.source is \"none\"")
@@ -69,7 +69,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 				r.decoder.Problem(e.Spot, "the rule has a limit of its own on line %d, which applies to every tier not named here: give one of the two", line)
 			}
 			if slices.Contains(r.o.Tiers, defaultArm) {
-				r.decoder.Warning(e.Spot, "default is for every tier that is not named here, and one of the tiers is called default")
+				r.decoder.Warning(e.Spot, "default means every tier not named here, but one of the tiers is called default: rename it")
 			}
 			own, given = arm, true
 			continue
@@ -91,7 +91,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 			}
 		}
 		if len(without) > 0 {
-			r.decoder.Problem(v.ByTier.Spot, "no limit for %s, and neither a default nor a limit of the rule itself for other tiers", strict.SomeNames(without))
+			r.decoder.Problem(v.ByTier.Spot, "no limit for %s: add them to by_tier, or add default", strict.SomeNames(without))
 		}
 	}
 	return own, byTier
@@ -204,7 +204,7 @@ func parseShare(text string) (float64, error) {
 func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool) (limits []policy.Limit, given bool) {
 	one := t.Unit.Set || t.RequestsPerUnit.Set || t.Window.Set || t.Requests.Set
 	if one && t.Limits.Set {
-		r.decoder.Problem(t.Limits.Spot, "limits stand alone: put the limit beside them into the list")
+		r.decoder.Problem(t.Limits.Spot, "a limit beside limits: put it into the list")
 		return nil, true
 	}
 	if one {
@@ -411,7 +411,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 // inherited lease, which may help other tiers.
 func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
 	if !given.inherited {
-		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(policy.MinLeaseHits))
+		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, hits, uint64(policy.MinLeaseHits))
 	}
 }
 

@@ -37,7 +37,7 @@ func TestReadOverrides(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"[]":                                  "expected a mapping, got a list",
-		"{":                                   "not YAML: a value is missing, or a bracket closes that none has opened; quote a text that begins with a bracket",
+		"{":                                   "not YAML: a value is missing, or a closing bracket has no opening one; quote a text that begins with a bracket",
 		"a: {}\n---\nb: {}":                   "more than one YAML document",
 		`{"a": {"window": 5, "requests": 1}}`: "[0].window: not a time: write it like 500ms, 10s, 1h30m, 7d or 1w",
 		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:        "[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [0].window: window without requests; [1].unit: unit without requests_per_unit",

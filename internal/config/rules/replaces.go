@@ -179,5 +179,5 @@ func tellCycle(cycle []edge) string {
 	if last.to != cycle[0].from {
 		steps[0] = "..., " + steps[0]
 	}
-	return "a cycle: " + strings.Join(steps, ", and ") + ": none of them would count"
+	return "a cycle: " + strings.Join(steps, ", and ") + ": if all match a request, none of them counts"
 }

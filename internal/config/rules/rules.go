@@ -172,7 +172,7 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 	case again && r.o.Settings.MergeDomains:
 		return other
 	case again:
-		r.decoder.Problem(f.Spot, "a second domain %s, the first is %s: a domain stands in one place, unless rules.merge_domains joins them", strict.Quote(name), other.at.from(at.File))
+		r.decoder.Problem(f.Spot, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.from(at.File))
 	default:
 		d := newDomain(name, at)
 		r.domains[name] = d
@@ -209,7 +209,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	}
 	d := r.domain
 	if d.headers != (Place{}) {
-		r.decoder.Problem(f.Spot, "the domain has headers already, %s", d.headers.from(r.decoder.File))
+		r.decoder.Problem(f.Spot, "the domain already has headers, %s: give them once", d.headers.from(r.decoder.File))
 	}
 	d.headers = Place{r.decoder.File, f.Line}
 	if r.report.Count() == before && !d.void {

@@ -78,8 +78,8 @@ descriptors:
   - {key: b, rate_limit: {limits: [{window: 1s, requests: 1}, {window: 2s, requests: 1}]}}
 `)
 	_, err := config.Load(s)
-	want := s.Rules.Path + ":3: descriptors[a].rate_limit.charge: what is always charged cannot be an alternative, as the setting rules.quota_mode says\n" +
-		s.Rules.Path + ":4: descriptors[b].rate_limit.limits: a quota rule has one limit, since of several one could have room and another not: see the setting rules.quota_mode\n"
+	want := s.Rules.Path + ":3: descriptors[a].rate_limit.charge: charge always cannot be combined with the setting rules.quota_mode\n" +
+		s.Rules.Path + ":4: descriptors[b].rate_limit.limits: a quota rule can have only one limit: see the setting rules.quota_mode\n"
 	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -130,10 +130,10 @@ descriptors:
 		t.Fatal(err)
 	}
 	suspect := func(key string) string {
-		return fmt.Sprintf("if this holds API keys, add %q to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject", key)
+		return fmt.Sprintf("if its values are API keys, add %q to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", key)
 	}
 	want := []string{
-		":3: descriptors[Authorization=***].value: an API key in plain text: give it a subject in the tiers file, and a rule for its tier",
+		":3: descriptors[Authorization=***].value: an API key in plain text: add it to a subject of the tiers file, and give its tier a limit",
 		`:3: descriptors[Authorization=***].rate_limit.name: headers and metrics call it a-b: there a name has only letters, digits and "_.-", and at most 64 of them`,
 		":4: descriptors[X-Access-Token=***].key: " + suspect("X-Access-Token"),
 		":4: descriptors[X-Access-Token=***].descriptors[a*].key: * is a wildcard in values only: this is a key with that character",
@@ -167,8 +167,8 @@ func TestMergedDomains(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = dir
 	_, err := config.Load(s)
-	want := fmt.Sprintf("%[1]s/a.yaml:7: domain: a second domain \"d\", the first is on line 1: a domain stands in one place, unless rules.merge_domains joins them\n"+
-		"%[1]s/b.yaml:1: domain: a second domain \"d\", the first is in %[1]s/a.yaml:1: a domain stands in one place, unless rules.merge_domains joins them\n", dir)
+	want := fmt.Sprintf("%[1]s/a.yaml:7: domain: a second domain \"d\", the first is on line 1: join them, or set rules.merge_domains\n"+
+		"%[1]s/b.yaml:1: domain: a second domain \"d\", the first is in %[1]s/a.yaml:1: join them, or set rules.merge_domains\n", dir)
 	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("not merged: got\n%swant\n%s", got, want)
 	}
@@ -207,9 +207,9 @@ func TestMergedDomains(t *testing.T) {
 	configtest.Put(t, dir, "c.yaml", "domain: d\nheaders: []\ndescriptors:\n- {key: q, descriptors: [{key: r}]}\n- {key: s, rate_limit: {name: two, unit: day, requests_per_unit: 1, replaces: [{name: three}]}}\n")
 	configtest.Put(t, dir, "d.yaml", "domain: d\ndescriptors:\n- {key: t, rate_limit: {name: three, unit: day, requests_per_unit: 1, replaces: [{name: two}]}}\n")
 	_, err = config.Load(s)
-	want = fmt.Sprintf("%[1]s/c.yaml:2: headers: the domain has headers already, in %[1]s/b.yaml:2\n"+
+	want = fmt.Sprintf("%[1]s/c.yaml:2: headers: the domain already has headers, in %[1]s/b.yaml:2: give them once\n"+
 		"%[1]s/c.yaml:4: descriptors[q]: a second descriptor like the one in %[1]s/a.yaml:9: put both into one\n"+
-		"%[1]s/d.yaml:3: descriptors[t].rate_limit.replaces[0].name: a cycle: \"two\" replaces \"three\" in %[1]s/c.yaml:5, and \"three\" replaces \"two\": none of them would count\n", dir)
+		"%[1]s/d.yaml:3: descriptors[t].rate_limit.replaces[0].name: a cycle: \"two\" replaces \"three\" in %[1]s/c.yaml:5, and \"three\" replaces \"two\": if all match a request, none of them counts\n", dir)
 	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("twice: got\n%swant\n%s", got, want)
 	}

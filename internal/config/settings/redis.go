@@ -285,7 +285,7 @@ func (s *RedisServers) hosts(hosts []string, expected string) error {
 func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers, error) {
 	path, err := url.PathUnescape(p.path)
 	if err != nil || !filepath.IsAbs(path) || path == "/" || p.hosts[0] != "" || len(p.hosts) > 1 {
-		return RedisServers{}, errors.New("the path of a unix socket is absolute, so there are three slashes" + expected)
+		return RedisServers{}, errors.New("the path of a unix socket must be absolute, with three slashes" + expected)
 	}
 	s.Socket = path
 	query, _ := url.ParseQuery(p.query) // checked already
@@ -425,7 +425,7 @@ func (l *settingsLoader) noTLS(section, why string) {
 // redisBesideURL refuses settings that the URL contradicts.
 func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
 	if r.URL.Password != "" {
-		l.refuse(path, []string{"username", "password", "password_file"}, "%s.url has a user or a password too: give them in one of the two places", path)
+		l.refuse(path, []string{"username", "password", "password_file"}, "%s.url also has a user or a password: set them in only one place", path)
 	}
 	if r.URL.Topology != RedisSentinel {
 		l.refuse(path, []string{"sentinel_username", "sentinel_password", "sentinel_password_file"},
@@ -440,7 +440,7 @@ func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
 func (l *settingsLoader) password(userPath, user, path string, password Secret, file string) {
 	switch {
 	case password != "" && file != "":
-		l.problem(path+"_file", "%s is given too: only one of the two may be", path)
+		l.problem(path+"_file", "%s is also set: set only one of the two", path)
 	case user != "" && password == "" && file == "":
 		l.problem(userPath, "a user needs a password: set %s_file or %s", path, path)
 	case file != "":

@@ -382,7 +382,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 		return
 	}
 	if len(docs) > 1 {
-		l.report.Addf(file, docs[1].Line, "", "a settings file holds one YAML document, this is another")
+		l.report.Addf(file, docs[1].Line, "", "a settings file holds one YAML document, this is a second one: put it into another file")
 		return
 	}
 	if len(docs) == 0 || strict.Root(docs[0]) == nil {
@@ -588,11 +588,11 @@ func (l *settingsLoader) secrets() {
 	l.secret("secrets.previous_key", &s.PreviousKey, s.PreviousKeyFile)
 	switch {
 	case s.PreviousUnkeyed && (s.PreviousKey != "" || s.PreviousKeyFile != ""):
-		l.problem("secrets.previous_unkeyed", "secrets.previous_key is given too: only one of the two may be")
+		l.problem("secrets.previous_unkeyed", "secrets.previous_key is also set: set only one of the two")
 	case s.PreviousUnkeyed && s.Key == "" && s.KeyFile == "":
 		l.problem("secrets.previous_unkeyed", "secrets.key is not set: digests are plain SHA-256 now")
 	case s.PreviousKey != "" && s.PreviousKey == s.Key:
-		l.problem(l.given("secrets.previous_key_file", "secrets.previous_key"), "is the same as secrets.key")
+		l.problem(l.given("secrets.previous_key_file", "secrets.previous_key"), "is the same as secrets.key: set the key that it replaced")
 	}
 }
 
@@ -600,9 +600,9 @@ func (l *settingsLoader) secrets() {
 func (l *settingsLoader) secret(path string, s *Secret, file string) {
 	switch {
 	case *s != "" && file != "":
-		l.problem(path+"_file", "%s is given too: only one of the two may be", path)
+		l.problem(path+"_file", "%s is also set: set only one of the two", path)
 	case *s != "" && len(*s) < minSecret:
-		l.problem(path, "the secret has less than %d bytes", minSecret)
+		l.problem(path, "the secret has fewer than %d bytes", minSecret)
 	case file != "":
 		secret, err := readSecret(file)
 		if err != nil {
@@ -619,7 +619,7 @@ func readSecret(file string) (Secret, error) {
 		return "", err
 	}
 	if len(text) < minSecret {
-		return "", fmt.Errorf("the secret has less than %d bytes", minSecret)
+		return "", fmt.Errorf("the secret has fewer than %d bytes", minSecret)
 	}
 	return Secret(text), nil
 }

@@ -145,7 +145,7 @@ environment: SLIDEGATE_GRPC_MAX_CONCURRENT_STREAMS: expected a whole number, got
 environment: SLIDEGATE_DRAIN_NOT_SERVING: expected true or false, got "maybe"
 environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC_TRANSPORT"?
 environment: SLIDEGATE_STORE_TYPE: "tape" is not one of memory, redis
-environment: SLIDEGATE_SECRETS_KEY: the secret has less than 16 bytes
+environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes
 `, "FILE", file)
 	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, want)

@@ -232,7 +232,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		l.problem("tiers.postgres.url", "%s", err)
 	}
 	if p.URL.HasPassword && (p.Password != "" || p.PasswordFile != "") {
-		l.problem(l.given("tiers.postgres.password_file", "tiers.postgres.password"), "tiers.postgres.url has a password too: give it in one of the two places")
+		l.problem(l.given("tiers.postgres.password_file", "tiers.postgres.password"), "tiers.postgres.url also has a password: set it in only one place")
 	}
 	l.password("", "", "tiers.postgres.password", p.Password, p.PasswordFile)
 	for _, q := range []struct{ path, text string }{
@@ -241,7 +241,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		switch {
 		case q.text == "":
 		case len(q.text) > maxQuery:
-			l.problem(q.path, "longer than %d KiB", maxQuery>>10)
+			l.problem(q.path, "longer than %d KiB: shorten it", maxQuery>>10)
 		case !strings.Contains(q.text, "$1"):
 			l.problem(q.path, "has no parameter $1 for the digest or the id")
 		}

@@ -128,7 +128,7 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	_, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
-	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key\n"; configtest.ProblemsOf(t, err) != want {
+	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key: set the key that it replaced\n"; configtest.ProblemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

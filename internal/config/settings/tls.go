@@ -133,6 +133,6 @@ func (l *settingsLoader) serverTLS() {
 		l.problem(path+".client_ca_file", "there is no TLS: %s.cert_file is not set", path)
 	}
 	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return !a.IsSocket() }) {
-		l.problem(path+".cert_file", "there is no TLS: unix sockets are plain text, and grpc.address has nothing else")
+		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text")
 	}
 }

@@ -82,9 +82,9 @@ func (a Address) check(socket bool) string {
 		path, slashes := a.Socket()
 		switch {
 		case !socket:
-			return fmt.Sprintf("%s: a unix socket is not possible here: %s", strict.Quote(address), expected)
+			return fmt.Sprintf("%s: a unix socket cannot be used here: %s", strict.Quote(address), expected)
 		case !slashes || !filepath.IsAbs(path) || len(path) == 1:
-			return fmt.Sprintf("%s: the path of a unix socket is absolute, so there are three slashes: unix:///path", strict.Quote(address))
+			return fmt.Sprintf("%s: the path of a unix socket must be absolute, with three slashes: unix:///path", strict.Quote(address))
 		case len(path) > maxSocketPath:
 			return fmt.Sprintf("%s: the path of a unix socket has at most %d bytes", strict.Quote(address), maxSocketPath)
 		}

@@ -373,12 +373,12 @@ func (d *Decoder) keepLine(n *yaml.Node, p *Path) {
 // enter begins to read the target of an alias. If it returns true, the caller calls leave.
 func (d *Decoder) enter(n, target *yaml.Node, p *Path) bool {
 	if target == nil {
-		d.Problem(d.Spot(n, p), "an alias that stands for nothing")
+		d.Problem(d.Spot(n, p), "the alias has no value: remove it")
 		return false
 	}
 	for _, e := range d.expanding {
 		if e == target {
-			d.Problem(d.Spot(n, p), "the anchor holds itself")
+			d.Problem(d.Spot(n, p), "the anchor contains itself: write the values out")
 			return false
 		}
 	}
@@ -588,7 +588,7 @@ func (d *Decoder) scalar(n *yaml.Node, v reflect.Value, p *Path) {
 	switch tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!merge":
 	case "!!null":
-		d.Problem(d.Spot(n, p), "has no value: give it one, or leave the key out")
+		d.Problem(d.Spot(n, p), "has no value: give it one, or remove the key")
 		return
 	default:
 		d.badTag(n, p)

@@ -100,7 +100,7 @@ func (t *tiersReader) read(src files.File) {
 		t.report.Add(*problem)
 		return
 	case len(docs) > 1:
-		t.report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is another")
+		t.report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is a second one: put it into another file")
 		return
 	case len(docs) == 0 || strict.Root(docs[0]) == nil:
 		t.report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
@@ -114,7 +114,7 @@ func (t *tiersReader) read(src files.File) {
 	switch {
 	case t.elsewhere != "":
 		if !t.builtIn && list != nil && len(list.Content) > 0 {
-			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: this file has the names of the tiers and the default alone", t.elsewhere)
+			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: keep only tiers and default in this file", t.elsewhere)
 		}
 	case list != nil:
 		for i, n := range list.Content {
@@ -175,7 +175,7 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 			fallback = names[0] // the directory is not used, as above
 		}
 	}
-	// Neither name nor default can be wrong here.
+	// The names and the default are valid here.
 	t.directory, _ = tier.NewDirectory(names, fallback)
 }
 
@@ -192,7 +192,7 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 		d.Problem(s.ID.Spot, "a subject needs an id")
 	}
 	if s.Tier.Set && !s.Tier.Bad && s.Tier.Value == "" {
-		d.Problem(s.Tier.Spot, "a tier needs a name; leave the key out for the default tier")
+		d.Problem(s.Tier.Spot, "a tier needs a name; remove the key for the default tier")
 	}
 	digests := make([]string, 0, len(s.Keys))
 	spots := make([]strict.Spot, 0, len(s.Keys))
@@ -231,7 +231,7 @@ func (t *tiersReader) digest(d *strict.Decoder, f *strict.Field[subjectKey]) (st
 	case !k.SHA256.Set:
 		d.Problem(f.Spot, "neither sha256 nor plain: give one of the two")
 	case len(k.SHA256.Value) == tier.DigestLen && !isDigest(k.SHA256.Value):
-		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this has other characters", tier.DigestLen)
+		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this one has other characters", tier.DigestLen)
 	case !isDigest(k.SHA256.Value):
 		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this is %s", tier.DigestLen, counted(len(k.SHA256.Value), "character"))
 	default:
@@ -265,10 +265,10 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 	}
 	switch {
 	case strings.HasPrefix(s.ID, tier.AnonymousPrefix):
-		d.Problem(at.id, "an id cannot begin with %q, which stands for the address of a caller without a key", tier.AnonymousPrefix)
+		d.Problem(at.id, "an id cannot begin with %q, which marks the address of a client without a key", tier.AnonymousPrefix)
 		s.ID = ""
 	case t.directory.ByID(s.ID) != nil:
-		d.Problem(at.id, "this id is also that of the subject on line %d", t.line(s.ID))
+		d.Problem(at.id, "the subject on line %d has the same id", t.line(s.ID))
 		s.ID = ""
 	}
 	if s.ID == "" {
@@ -279,7 +279,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 	kept := 0
 	for i, digest := range digests {
 		if other := t.directory.ByDigest(digest); other != nil {
-			d.Problem(at.keys[i], "this key is also that of the subject on line %d", t.line(other.ID))
+			d.Problem(at.keys[i], "the subject on line %d has the same key", t.line(other.ID))
 		} else if first := slices.Index(digests[:kept], digest); first >= 0 {
 			d.Problem(at.keys[i], "the same key as on line %d", at.keys[first].Line)
 		} else {
@@ -361,7 +361,7 @@ func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict
 		case !known:
 			p.Message = "no rule has this name" + strict.DidYouMean(o.rule, names)
 		case isQuota && o.limits > 1:
-			p.Message = "a quota rule has one limit: this does not count"
+			p.Message = "a quota rule has one limit: rls ignores this override"
 		default:
 			continue
 		}
