@@ -292,6 +292,40 @@ func TestRecheckInFullMemory(t *testing.T) {
 	})
 }
 
+// TestLearnInAnyOrder learns the answer of an earlier call after those of later calls. The
+// share counts the largest use of one to two timeouts.
+func TestLearnInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newCreditor(t)
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: 10, Window: time.Minute}, Cost: 1}
+		for _, tt := range []struct {
+			after     time.Duration
+			used      uint64 // what the store answers
+			remaining uint64 // of the share, less the one hit that asks
+		}{
+			{0, 7, 2},
+			{5 * time.Millisecond, 2, 2},
+			{5 * time.Millisecond, 8, 1},
+			{5 * time.Millisecond, 3, 1},  // the next timeout begins
+			{14 * time.Millisecond, 4, 1}, // 8 was the largest use in the timeout before
+			{time.Millisecond, 5, 4},      // a third timeout begins
+			{time.Minute / 2, 1, 8},       // no answer has come for long
+		} {
+			time.Sleep(tt.after) // of the bubble
+			s.Learn(&k, &window.Decision{Allowed: true, Remaining: k.Limit.Hits - tt.used, ResetAfter: time.Minute})
+			d := make([]window.Decision, 1)
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{k}, d); err != nil || d[0].Remaining != tt.remaining {
+				t.Errorf("%v later, %d are used: got %+v, %v, want %d remaining", tt.after, tt.used, d[0], err, tt.remaining)
+			}
+			refund := k
+			refund.Mode = window.Refund
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{refund}, d); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestLearnBesideADebt learns of a log that less of it is used, while another log has a
 // debt.
 func TestLearnBesideADebt(t *testing.T) {

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,24 +38,75 @@ type Shares struct {
 	clock    func() time.Duration
 	store    *memstore.Store
 	known    *otter.Cache[window.LogID, *used]
+	span     int64  // in nanoseconds; see used
 	debts    *debts // nil: nothing is charged afterwards
 }
 
 var _ window.Store = (*Shares)(nil)
 
-// sameAnswer is how far the ends of a log may lie apart, in nanoseconds, that two answers
-// tell which were decided at once.
-const sameAnswer = int64(time.Millisecond)
+// minSpan is the shortest time in which answers count as answers to calls at once.
+const minSpan = time.Millisecond
 
-// used is what was last known of a log.
+// used is what the shared store said last of a log. Answers to calls at once arrive in any
+// order, and the one with the largest use was decided last. So used keeps the largest use
+// of the current span and of the span before it.
 type used struct {
-	hits  atomic.Uint64
-	until atomic.Int64 // when the last of them expires
+	hits  atomic.Uint64 // the largest use in this span
+	until atomic.Int64  // when the log expires
+	from  atomic.Int64  // until of the first answer in this span
+
+	mu     sync.Mutex // held to begin a span
+	before uint64     // the largest use in the span before, which has just ended
+}
+
+// learn adds an answer.
+func (u *used) learn(hits uint64, until, span int64) {
+	if u.within(until, span) {
+		u.raise(hits, until)
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.within(until, span) { // another call has begun the span
+		u.raise(hits, until)
+		return
+	}
+	last := u.hits.Swap(hits)
+	if later := until - u.from.Load(); later < 0 || later >= 2*span {
+		last = 0
+	}
+	u.before = last
+	u.from.Store(until)
+	u.until.Store(until)
+}
+
+// within reports whether an answer belongs to the current span.
+func (u *used) within(until, span int64) bool {
+	later := until - u.from.Load()
+	return -span < later && later < span
+}
+
+// raise adds an answer to the current span.
+func (u *used) raise(hits uint64, until int64) {
+	u.until.Store(until)
+	for {
+		old := u.hits.Load()
+		if hits <= old || u.hits.CompareAndSwap(old, hits) {
+			return
+		}
+	}
+}
+
+// last returns the use, and when it expires.
+func (u *used) last() (hits uint64, until time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return max(u.hits.Load(), u.before), time.Duration(u.until.Load())
 }
 
 // NewShares returns shares of which nothing is used.
 func NewShares(o ShareOptions) (*Shares, error) {
-	s := &Shares{replicas: uint64(max(o.Replicas, 1)), clock: o.Memory.Clock}
+	s := &Shares{replicas: uint64(max(o.Replicas, 1)), span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
 	if s.clock == nil {
 		s.clock = monotonic()
 		o.Memory.Clock = s.clock
@@ -115,13 +167,11 @@ func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	until := int64(s.clock() + d.ResetAfter)
-	if before := u.until.Load(); owes || until > before-sameAnswer && until < before+sameAnswer {
-		// Answers to calls at once come in any order. The larger use is the later one.
-		hits = max(hits, u.hits.Load())
+	if until := int64(s.clock() + d.ResetAfter); owes {
+		u.raise(hits, until) // the use includes a debt, so it does not fall
+	} else {
+		u.learn(hits, until, s.span)
 	}
-	u.hits.Store(hits)
-	u.until.Store(until)
 }
 
 // Take implements [window.Store] for the shares of the checks' limits. It always
@@ -183,10 +233,10 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 		// says. It has where nothing else counts.
 		p.later = max(share, c.Cost)
 	}
-	u, ok := s.known.GetIfPresent(c.Log())
-	if left := time.Duration(0); ok {
-		if left = time.Duration(u.until.Load()) - now; left > 0 {
-			rest := limit - min(u.hits.Load(), limit)
+	if u, ok := s.known.GetIfPresent(c.Log()); ok {
+		hits, until := u.last()
+		if left := until - now; left > 0 {
+			rest := limit - min(hits, limit)
 			p.hits = min(share, (rest+s.replicas-1)/s.replicas)
 			p.left = left
 			return p
