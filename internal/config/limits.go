@@ -343,10 +343,10 @@ const noLease = "none"
 // Bounds on leases. What is reserved denies others until it is spent, so it is
 // little, and not for long.
 const (
-	minLease      = time.Millisecond
-	maxLease      = time.Second
-	maxLeaseShare = 50 // per cent of the limit
-	leasesAWindow = 10 // at least
+	minLeaseLength = time.Millisecond
+	maxLeaseLength = time.Second
+	maxLeaseShare  = 50 // per cent of the limit
+	leasesAWindow  = 10 // at least
 )
 
 // lease is what a lease says. The zero value is none.
@@ -387,8 +387,8 @@ func readLease(f *field[string]) (lease, error) {
 	switch {
 	case err != nil:
 		return lease{}, fmt.Errorf("%w; or a percentage of the limit such as 5%%, or none", err)
-	case length < minLease || length > maxLease:
-		return lease{}, fmt.Errorf("%s is not between %v and %v", quote(f.value), minLease, maxLease)
+	case length < minLeaseLength || length > maxLeaseLength:
+		return lease{}, fmt.Errorf("%s is not between %v and %v", quote(f.value), minLeaseLength, maxLeaseLength)
 	}
 	l.length = length
 	return l, nil
@@ -400,7 +400,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at sp
 	switch {
 	case given.percent > 0:
 		hits := uint64(float64(l.Hits) * given.percent / 100)
-		if hits < policy.MinLeaseHits {
+		if hits < window.MinLeaseHits {
 			r.littleLease(given, quoteless(given.text), l.Hits)
 			return window.Lease{}
 		}
@@ -408,7 +408,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at sp
 	case given.length == 0:
 		return window.Lease{}
 	case given.length <= most:
-		if l.Hits/policy.LeasePart < policy.MinLeaseHits {
+		if l.Hits/window.LeasePart < window.MinLeaseHits {
 			r.littleLease(given, "a tenth", l.Hits)
 			return window.Lease{}
 		}
@@ -425,7 +425,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at sp
 // for those that it helps.
 func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
 	if !given.inherited {
-		r.decoder.warning(given.spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(policy.MinLeaseHits))
+		r.decoder.warning(given.spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(window.MinLeaseHits))
 	}
 }
 

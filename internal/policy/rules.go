@@ -30,15 +30,8 @@ type Limit struct {
 	Policy string
 }
 
-const (
-	// LeaseLength is the length of a lease of which the rule says how much it is.
-	LeaseLength = 50 * time.Millisecond
-	// LeasePart is the part of a limit that is reserved at most where the rule says
-	// how long.
-	LeasePart = 10
-	// MinLeaseHits is the smallest lease that is made: less saves no calls.
-	MinLeaseHits = 5
-)
+// LeaseLength is the length of a lease if the rule gives its size and no length.
+const LeaseLength = 50 * time.Millisecond
 
 // Terms are the limits that somebody gets, and how they are meant. The zero
 // value limits nothing.
