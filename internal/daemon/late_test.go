@@ -36,7 +36,7 @@ type lateCase struct {
 // newLateCase starts an instance on url, which goes through the proxies.
 func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase {
 	t.Helper()
-	s := redisSettings(url)
+	s := redisSettings(t, url)
 	s.Store.Timeout = 15 * time.Millisecond
 	s.Store.Redis.Breaker.Failures = math.MaxInt32 // a slow machine must not open the breaker
 	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})

@@ -121,8 +121,8 @@ func TestPromptIsTheSame(t *testing.T) {
 func TestRestThatIsInVain(t *testing.T) {
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	for want, s := range map[Result]*testService{
-		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = silent{} }),
-		Undecided:   newService(t, broken{}, nil),
+		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = failingSource{} }),
+		Undecided:   newService(t, failingStore{}, nil),
 	} {
 		b, err := adaptertest.Unary(t, s.Service, in)
 		if err != nil {
@@ -196,7 +196,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	limits := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;a=%METHOD%,b=%REQ(x-none)%"}
 	plain := func(o *Options) { o.PlainKeys = true }
 	for name, s := range map[string]*testService{
-		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, broken{}, plain),
+		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, failingStore{}, plain),
 	} {
 		for what, in := range map[string][]byte{
 			"limits":     []byte(encode(t, ask("/?api_key=acme-key", limits, "x-api-key: acme-key", "cookie: key=acme-key"))),
@@ -249,7 +249,7 @@ func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window
 // TestPanics proves that the memory of a request that panicked is not used again.
 func TestPanics(t *testing.T) {
 	s := newService(t, nil, func(o *Options) {
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: uncounted{}, Log: zap.NewNop()})
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: noMeters{}, Log: zap.NewNop()})
 	})
 	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))
 	for range 80 {

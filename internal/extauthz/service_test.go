@@ -36,35 +36,35 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// uncounted is a policy.Meters that counts nothing.
-type uncounted struct{}
+// noMeters is a policy.Meters that counts nothing.
+type noMeters struct{}
 
-func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
-func (uncounted) UnknownDomain()                    {}
-func (uncounted) Detail([]byte, policy.Outcome)     {}
-func (uncounted) Count(policy.Outcome)              {}
+func (noMeters) Meter(string, string) policy.Meter { return noMeters{} }
+func (noMeters) UnknownDomain()                    {}
+func (noMeters) Detail([]byte, policy.Outcome)     {}
+func (noMeters) Count(policy.Outcome)              {}
 
-// counted is a Meters that remembers.
-type counted struct {
+// countingMeters is a Meters that counts results.
+type countingMeters struct {
 	results  map[Result]int
 	degraded int
 }
 
-func (c *counted) Authorized(r Result)                { c.results[r]++ }
-func (c *counted) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
+func (c *countingMeters) Authorized(r Result)                { c.results[r]++ }
+func (c *countingMeters) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
 
-// broken is a store that cannot decide.
-type broken struct{}
+// failingStore is a store that cannot decide.
+type failingStore struct{}
 
-func (broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+func (failingStore) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
 	return true, errors.New("dial tcp 10.0.0.1:6379: refused")
 }
-func (broken) Close() error { return nil }
+func (failingStore) Close() error { return nil }
 
-// silent is a resolver whose source never answers.
-type silent struct{}
+// failingSource is a resolver whose source never answers.
+type failingSource struct{}
 
-func (silent) Resolve(_ context.Context, _ tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+func (failingSource) Resolve(_ context.Context, _ tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
 	return tier.Answer{Unavailable: true}, wait >= 0
 }
 
@@ -75,7 +75,7 @@ const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 type testService struct {
 	*Service
 	rls    *ratelimit.Service
-	meters *counted
+	meters *countingMeters
 	now    time.Duration
 }
 
@@ -91,7 +91,7 @@ func defaults() Options {
 
 func newService(t testing.TB, store window.Store, change func(*Options)) *testService {
 	t.Helper()
-	s := &testService{meters: &counted{results: make(map[Result]int)}, now: time.Hour}
+	s := &testService{meters: &countingMeters{results: make(map[Result]int)}, now: time.Hour}
 	if store == nil {
 		m := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
 		t.Cleanup(func() { _ = m.Close() })
@@ -139,7 +139,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		t.Fatal(err)
 	}
 	o := defaults()
-	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -290,7 +290,7 @@ func TestCheck(t *testing.T) {
 			refused("deniedResponse", 7, 403, "", "disabled", "Forbidden", "The subject of this API key is disabled.", `,"subject":"gone","tier":"free"`), Disabled,
 		},
 		{
-			"unavailable", func(o *Options) { o.Subjects = silent{} }, ask("/", nil, "x-api-key: acme-key"),
+			"unavailable", func(o *Options) { o.Subjects = failingSource{} }, ask("/", nil, "x-api-key: acme-key"),
 			refused("errorResponse", 14, 503, again, "unavailable", "Service Unavailable", "The API key cannot be checked now.", ""), Unavailable,
 		},
 		{
@@ -360,7 +360,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestStoreThatCannotDecide(t *testing.T) {
-	s := newService(t, broken{}, nil)
+	s := newService(t, failingStore{}, nil)
 	out := s.check(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
 	if out.GetStatus().GetCode() != 14 || out.GetErrorResponse().GetStatus().GetCode() != 503 || s.meters.results[Undecided] != 1 {
 		t.Errorf("answer = %v, want an error response", out)
@@ -382,7 +382,7 @@ func TestStoreThatCannotDecide(t *testing.T) {
 // TestNoTiers: rules without subjects know nobody.
 func TestNoTiers(t *testing.T) {
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := policy.NewDecider(rules, policy.Options{Store: broken{}, Meters: uncounted{}, Log: zap.NewNop()})
+	decider := policy.NewDecider(rules, policy.Options{Store: failingStore{}, Meters: noMeters{}, Log: zap.NewNop()})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))

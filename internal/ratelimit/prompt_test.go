@@ -31,10 +31,10 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// waiting is a store that decides nothing without waiting.
-type waiting struct{ window.Store }
+// waitingStore is a store that decides nothing without waiting.
+type waitingStore struct{ window.Store }
 
-func (s waiting) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait {
 		return false, nil
 	}
@@ -73,7 +73,7 @@ func poolIsClean(t *testing.T, s *Service) {
 // TestNothingOfARequestIsKept: what is used again by the next request is empty, also
 // behind the ends of slices, whatever became of the request.
 func TestNothingOfARequestIsKept(t *testing.T) {
-	for name, store := range map[string]window.Store{"": nil, "gone: ": broken{errors.New("gone")}} {
+	for name, store := range map[string]window.Store{"": nil, "gone: ": failingStore{errors.New("gone")}} {
 		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []policy.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
 		s.opts.PlainKeys = true
 		many := ask()

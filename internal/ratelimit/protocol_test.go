@@ -72,7 +72,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		t.Cleanup(func() { _ = s.store.Close() })
 	}
 	if s.waits {
-		s.store = waiting{s.store}
+		s.store = waitingStore{s.store}
 	}
 	var local window.Store
 	if s.local {
@@ -108,7 +108,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		t.Fatal(err)
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: uncounted{}, Log: zap.NewNop()}),
+		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: noMeters{}, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
 	})
 	return service, meters
@@ -221,7 +221,7 @@ func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 
 func TestProtocol(t *testing.T) {
 	const minute = typev3.RateLimitUnit_MINUTE
-	gone := broken{errors.New("gone")}
+	gone := failingStore{errors.New("gone")}
 	onError := func(choice policy.OnStoreError) func(*policy.Rule) {
 		return func(r *policy.Rule) { r.OnStoreError = choice }
 	}
@@ -567,7 +567,7 @@ func TestJSONIsTheSame(t *testing.T) {
 // windows, and nothing is left anywhere else.
 func TestOverridesLeaveNothingBehind(t *testing.T) {
 	const many = 10_000
-	store := new(forgetful)
+	store := new(emptyStore)
 	s, _ := setup{rules: []policy.Rule{perMinute("a", 1)}, store: store, echo: true}.serve(t)
 	used := func() uint64 {
 		var m runtime.MemStats
@@ -601,10 +601,10 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// forgetful is a store without logs: everything has room.
-type forgetful struct{ checks int }
+// emptyStore is a store without logs: everything has room.
+type emptyStore struct{ checks int }
 
-func (s *forgetful) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+func (s *emptyStore) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait {
 		return false, nil
 	}
@@ -615,4 +615,4 @@ func (s *forgetful) Take(_ context.Context, wait bool, checks []window.Check, de
 	return true, nil
 }
 
-func (*forgetful) Close() error { return nil }
+func (*emptyStore) Close() error { return nil }

@@ -38,13 +38,13 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// uncounted is a policy.Meters that counts nothing.
-type uncounted struct{}
+// noMeters is a policy.Meters that counts nothing.
+type noMeters struct{}
 
-func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
-func (uncounted) UnknownDomain()                    {}
-func (uncounted) Detail([]byte, policy.Outcome)     {}
-func (uncounted) Count(policy.Outcome)              {}
+func (noMeters) Meter(string, string) policy.Meter { return noMeters{} }
+func (noMeters) UnknownDomain()                    {}
+func (noMeters) Detail([]byte, policy.Outcome)     {}
+func (noMeters) Count(policy.Outcome)              {}
 
 // testService is a service on the embedded store with a clock of its own: 3 per 10 s
 // for an API key of the tier free, 2 per minute on the login route.
@@ -86,7 +86,7 @@ func newService(t testing.TB, store window.Store) *testService {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decider := policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	decider := policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()})
 	b.Service = NewService(Options{Decider: decider, Secrets: secrets, Headers: render})
 	return b
 }
@@ -311,13 +311,13 @@ func TestNumbersSaturate(t *testing.T) {
 	}
 }
 
-// broken is a store that cannot decide.
-type broken struct{ err error }
+// failingStore is a store that cannot decide.
+type failingStore struct{ err error }
 
-func (b broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
+func (b failingStore) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
 	return true, b.err
 }
-func (broken) Close() error { return nil }
+func (failingStore) Close() error { return nil }
 
 func TestStoreErrors(t *testing.T) {
 	for err, want := range map[error]codes.Code{
@@ -325,7 +325,7 @@ func TestStoreErrors(t *testing.T) {
 		context.DeadlineExceeded:                      codes.Unavailable,
 		window.ErrBadCheck:                            codes.Internal,
 	} {
-		out, got := newService(t, broken{err}).ShouldRateLimit(t.Context(), fromJSON(t, byKey))
+		out, got := newService(t, failingStore{err}).ShouldRateLimit(t.Context(), fromJSON(t, byKey))
 		if out != nil || status.Code(got) != want {
 			t.Errorf("store error %v: answer %v, %v, want %v", err, out, got, want)
 		}
@@ -444,7 +444,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	w = httptest.NewRecorder()
-	newService(t, broken{errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
+	newService(t, failingStore{errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("store gone: %d, want 503", w.Code)
 	}

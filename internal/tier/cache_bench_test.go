@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// everybody is a source that knows every key, or nobody.
+// everybody is a source with a subject for each key, or without subjects.
 type everybody struct {
 	nobody bool
 
@@ -43,12 +43,12 @@ func (e *everybody) most() (most int) {
 	return most
 }
 
-// digestOf is the digest of a key by its number.
+// digestOf returns the digest of the key with a number.
 func digestOf(i int) string {
 	return fmt.Sprintf("%016x%016x%032x", uint64(i)*0x9e3779b97f4a7c15, i, i)
 }
 
-// fill holds that many subjects.
+// fill fills a cache with that many subjects.
 func fill(b *testing.B, c *Cache, subjects int) {
 	b.Helper()
 	for i := range subjects {
@@ -100,7 +100,7 @@ func BenchmarkCache(b *testing.B) {
 			}
 		}
 	})
-	// Some records have changed since, so each hit looks up whether its own has.
+	// After a change, each hit has to check the stripes of its own record.
 	b.Run("hit-after-changes", func(b *testing.B) {
 		c := benchCache(b, &everybody{}, 1000)
 		k := Key{Digest: secrets.Digest("key-777")}
@@ -147,7 +147,7 @@ func BenchmarkCache(b *testing.B) {
 		b.ReportMetric(float64(s.most()), "lookups/s")
 		b.ReportMetric(float64(c.Stats().UnknownKeys), "held")
 	})
-	// Each time another one of many, which no processor's cache holds.
+	// Each hit is for another record, so that the processor's cache does not have it.
 	b.Run("hit-of-1M", func(b *testing.B) {
 		const subjects = 1_000_000
 		c := benchCache(b, &everybody{}, 1)
@@ -168,15 +168,15 @@ func BenchmarkCache(b *testing.B) {
 	})
 }
 
-// idSource has a subject of every id.
+// idSource is a source with a subject for each id.
 type idSource struct{ everybody }
 
 func (*idSource) Lookup(_ context.Context, k Key, _ *Record) (*Record, error) {
 	return &Record{Subject: &Subject{ID: k.ID, Tier: "free"}}, nil
 }
 
-// BenchmarkCacheMemory fills a cache with 1,000,000 subjects and tells what each
-// takes, all included: ids of 17 bytes, in the cache's own tables too.
+// BenchmarkCacheMemory fills a cache with 1,000,000 subjects and reports the memory of
+// each. Their ids have 17 bytes.
 func BenchmarkCacheMemory(b *testing.B) {
 	const subjects = 1_000_000
 	for b.Loop() {

@@ -108,7 +108,8 @@ func TestNewSubjectRefuses(t *testing.T) {
 	}
 }
 
-// TestDisabledWhateverElse: nobody is served on because of a misspelt label.
+// TestDisabledWhateverElse proves that a misspelt label does not keep the keys of a
+// disabled subject valid.
 func TestDisabledWhateverElse(t *testing.T) {
 	for _, p := range []Parts{
 		{ID: "acme", Disabled: true, Tier: "\xff"},
@@ -140,7 +141,7 @@ func FuzzNewSubject(f *testing.F) {
 			t.Errorf("somebody disabled is an error: %v", err)
 		}
 		if s == nil || *s == (Subject{ID: id, Disabled: true}) {
-			return // nothing else counts of somebody disabled
+			return // the other parts of a disabled subject do not matter
 		}
 		if s.ID != id || s.Tier != name || s.Disabled != disabled || ValidID(s.ID) != nil || ValidLabels(s.Labels()) != nil {
 			t.Errorf("NewSubject let pass %+v", s)

@@ -33,7 +33,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestCaseOfKeys: names of headers are written in any case.
+// TestCaseOfKeys proves that the case of a key does not matter, because names of headers
+// have any case.
 func TestCaseOfKeys(t *testing.T) {
 	long := strings.Repeat("X-Long-", 20)
 	s := NewSecrets([]string{"api_key", "X-API-Key", long, "schlüssel", "azz", "a{b", "a`b"}, nil)
@@ -75,7 +76,7 @@ func TestCaseOfKeys(t *testing.T) {
 	}
 }
 
-// TestDigestKeepsNothing: what digests the next key has nothing of this one.
+// TestDigestKeepsNothing proves that the memory of a digest keeps nothing of its key.
 func TestDigestKeepsNothing(t *testing.T) {
 	var d digester
 	d.use(nil)

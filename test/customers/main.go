@@ -1,10 +1,10 @@
-// Command customers is an endpoint that knows whose an API key is, as operators
-// have it behind tiers.source http. Tests run it as a process of its own, so that
-// it can be killed and frozen, and tell it over the same port what it knows:
+// Command customers is an HTTP endpoint with the customers of a test, for
+// tiers.source http. Tests run it as a process of its own, so that they can kill and
+// freeze it. They set its answers over the same port:
 //
 //	GET, POST /lookup          the question, and its answer
 //	PUT, DELETE /records/NAME  the answer for a digest, an id or a key
-//	PUT, DELETE /rubbish       the answer for everybody instead, with the status ?status=
+//	PUT, DELETE /rubbish       one answer to all lookups, with the status ?status=
 //	GET /asked                 every question so far
 package main
 
@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// nobody is the answer for who is not known.
-	nobody = `{"subject":null}`
+	// unknown is the answer for an unknown key.
+	unknown = `{"subject":null}`
 	// maxBody bounds a question and a record.
 	maxBody = 1 << 20
 )
@@ -55,7 +55,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	server := &http.Server{Handler: newCustomers(), ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nobody waits for its answers
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // the test does not wait for answers
 	fmt.Fprintf(out, "customers: listening on %s\n", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -63,7 +63,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// A question is one that was asked.
+// A question is a lookup.
 type question struct {
 	At     time.Time `json:"at"`
 	Method string    `json:"method"`
@@ -72,7 +72,7 @@ type question struct {
 	Body   string    `json:"body"`
 }
 
-// customers is what the endpoint knows.
+// customers is the state of the endpoint.
 type customers struct {
 	mu      sync.Mutex
 	records map[string]string
@@ -102,12 +102,12 @@ func newCustomers() http.Handler {
 	mux.HandleFunc("GET /asked", func(w http.ResponseWriter, _ *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(c.asked) // the test sees that it is cut off
+		_ = json.NewEncoder(w).Encode(c.asked) // the test notices a short answer
 	})
 	return mux
 }
 
-// change is a handler that changes what is known.
+// change is a handler that changes the state.
 func (c *customers) change(do func(r *http.Request, body string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -142,7 +142,7 @@ func (c *customers) lookup(w http.ResponseWriter, r *http.Request) {
 	c.asked = append(c.asked, question{at, r.Method, r.RequestURI, fmt.Sprint(r.Header), string(body)})
 	answer, ok := c.records[asked.Digest+asked.ID+asked.Key] // one of them
 	if !ok {
-		status, answer = http.StatusNotFound, nobody
+		status, answer = http.StatusNotFound, unknown
 	}
 	if c.rubbish != nil {
 		status, answer = c.rubbish.status, c.rubbish.body
@@ -150,5 +150,5 @@ func (c *customers) lookup(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, answer) // who asked has gone
+	_, _ = io.WriteString(w, answer) // the client may have gone
 }

@@ -19,11 +19,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what should be there at once.
+// patience is how long a test waits before it fails.
 const patience = 30 * time.Second
 
-// start starts a server that has the schema, and the role that the schema tells
-// of.
+// start starts a server with the schema and its role.
 func start(t *testing.T, o servers.PostgresOptions) *servers.PostgresServer {
 	t.Helper()
 	s := servers.StartPostgres(t, o)
@@ -51,7 +50,7 @@ func text(t *testing.T, s *servers.PostgresServer, sql string) string {
 	return got
 }
 
-// open returns a source that is closed with the test.
+// open returns a source that is closed when the test ends.
 func open(t *testing.T, o Options) *Source {
 	t.Helper()
 	o.Overrides = tiertest.ReadOverrides
@@ -63,7 +62,7 @@ func open(t *testing.T, o Options) *Source {
 	return s
 }
 
-// lookup asks for a key, with more time than it takes.
+// lookup looks a key up with a long deadline.
 func lookup(t *testing.T, s *Source, k tier.Key) (*tier.Subject, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -81,7 +80,7 @@ func lookup(t *testing.T, s *Source, k tier.Key) (*tier.Subject, error) {
 	return r.Subject, nil
 }
 
-// digest is one that consists of the same digit.
+// digest returns a digest of one repeated digit.
 func digest(digit string) string { return strings.Repeat(digit, tier.DigestLen) }
 
 const customers = `
@@ -93,8 +92,8 @@ INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
 	(repeat('a', 64), 'acme', NULL), (repeat('b', 64), 'acme', NULL), (repeat('c', 64), 'acme', now()),
 	(repeat('d', 64), 'gone', NULL), (repeat('e', 64), 'plain', NULL)`
 
-// TestQueries has what does not disturb a server share one. Each goes on with what
-// the one before it has left.
+// TestQueries runs the tests that can share a server. Each one finds the tables as the one
+// before has left them.
 func TestQueries(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -117,13 +116,13 @@ func TestQueries(t *testing.T) {
 }
 
 func testLookup(t *testing.T, s *servers.PostgresServer) {
-	exec(t, s, Schema()) // a second time changes nothing
+	exec(t, s, Schema()) // it may be applied again
 	acme := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{
 		Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Window: time.Minute, Hits: 500}}}},
 		Labels:    map[string]string{"region": "eu"},
 	}}
 	gone, plain := &tier.Subject{ID: "gone", Tier: "free", Disabled: true}, &tier.Subject{ID: "plain"}
-	// By whatever way an operator has to ask, for instance because of a pooler.
+	// In each mode of queries, because a pooler may need another than the default.
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		source := open(t, Options{URL: s.URL() + "?default_query_exec_mode=" + mode, PoolSize: 1})
 		for _, tt := range []struct {
@@ -159,7 +158,7 @@ func testLookup(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// testSchemaRefuses looks at what the tables do not take.
+// testSchemaRefuses checks which rows the tables refuse.
 func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 	for _, bad := range []string{
 		`INSERT INTO slidegate.subjects (id) VALUES ('')`,
@@ -194,8 +193,8 @@ func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// TestPlanted has somebody, who may create functions in public, wait for those who
-// apply the schema or write to it.
+// TestPlanted proves that functions in the schema public cannot attack a role that applies
+// the schema or writes to it.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
@@ -230,7 +229,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	for _, tt := range []struct {
 		name, query string // every query has WHERE $1 <> '' appended
 		want        *tier.Subject
-		err         []string // what the error says; with "bad record" it is one
+		err         []string // parts of the error; "bad record" stands for tier.ErrBadRecord
 	}{
 		{"text", `SELECT 'acme' AS subject`, subject("acme", ""), nil},
 		{"uuid", `SELECT '6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid AS subject`, subject("6ba7b810-9dad-11d1-80b4-00c04fd430c8", ""), nil},
@@ -341,7 +340,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	})
 }
 
-// TestNoSchema has a database to which nobody has applied it.
+// TestNoSchema has a database without the schema.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
@@ -414,8 +413,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// FuzzCutPassword looks for a password that stays in the URL, whose text gets into
-// errors.
+// FuzzCutPassword looks for a password that stays in the URL, which errors repeat.
 func FuzzCutPassword(f *testing.F) {
 	f.Add("secret", "h:5432", "db", "a=b")
 	f.Add("p@ss:w/rd?#%", "h1,h2", "", "")
