@@ -38,8 +38,8 @@ type Settler interface {
 }
 
 // A Doubt is the time in which a store may have charged a call: after Since and not after
-// Until, by the store's clock in microseconds. If the store has certainly not charged the
-// call, Since is the largest int64.
+// Until. Both are in microseconds of the store's clock. If the store has certainly not
+// charged the call, Since is the largest int64.
 type Doubt struct{ Since, Until int64 }
 
 // charged reports whether the log may contain the charge of the call. The log must have

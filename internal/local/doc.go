@@ -68,9 +68,9 @@
 //   - Something remained: the status is at most a second old, and may lack what others
 //     have spent since. The same holds for a check that can never have room.
 //
-// If one check has no such status, Store asks the shared store. It always asks about
-// three kinds of groups: those with a check of mode Always or Refund, those that only checks
-// of mode Any can deny, and those that name a log twice.
+// If one check has no such status, Store asks the shared store. Three kinds of groups
+// always go to the shared store. They have a check of mode Always or Refund, or only checks
+// of mode Any can deny them, or they name a log twice.
 //
 // # Leases
 //

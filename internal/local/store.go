@@ -25,9 +25,9 @@ type Options struct {
 	// Keys is the largest number of logs to remember. Zero means DefaultKeys. If it is
 	// negative, Store remembers nothing and makes no leases.
 	Keys int
-	// MaxAge is the age up to which Store believes an answer. It bounds for how long Store
-	// denies from memory after the shared store has lost its logs, and for how long the
-	// clocks of two machines drift apart. Zero means DefaultMaxAge.
+	// MaxAge is the age up to which Store believes an answer. Up to that age Store may deny
+	// from memory although the shared store has lost its logs. The clocks of two machines
+	// drift apart for that time at most. Zero means DefaultMaxAge.
 	MaxAge time.Duration
 	// Reserver reserves hits in the shared store, for checks with a lease. Nil disables
 	// leases.
