@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -41,28 +42,6 @@ type Settler interface {
 // Until. Both are in microseconds of the store's clock. If the store has certainly not
 // charged the call, Since is the largest int64.
 type Doubt struct{ Since, Until int64 }
-
-// charged reports whether the log may contain the charge of the call. The log must have
-// been read after the last moment at which the store could charge the call.
-func (d Doubt) charged(c *window.Check, log []byte) bool {
-	contents, err := window.Decode(log)
-	if err != nil {
-		// Either the end is missing, or the value is not a log and the next charge
-		// replaces it.
-		const kind, clock = 1, 8
-		return len(log) >= kind+clock && binary.BigEndian.Uint64(log[kind:]) > uint64(d.Since)
-	}
-	if contents.Clock.Microseconds() <= d.Since {
-		return false
-	}
-	if c.Lease.Length > 0 || c.Precision > contents.Unit {
-		return true // the charge is recorded at another time than its own
-	}
-	return slices.ContainsFunc(contents.Entries, func(e window.Entry) bool {
-		at, unit := e.At.Microseconds(), contents.Unit.Microseconds()
-		return at > d.Since && at-unit < d.Until
-	})
-}
 
 // Settled counts the hits that [Shares] have admitted after calls to the shared store that
 // failed.
@@ -107,23 +86,56 @@ type owed struct {
 var uncharged = Doubt{math.MaxInt64, math.MaxInt64}
 
 // find looks in a log for the costs that were owed when it was read. It moves those that it
-// finds from owed to paid, and returns their sum.
+// finds from owed to paid, and returns their sum. The log must have been read after the last
+// moment at which the store could charge them.
 func (o *debt) find(log []byte, then []owed) (found uint64) {
+	contents, err := window.Decode(log)
+	// Otherwise the end of the log is missing, or charges are not recorded at their own
+	// time, or the value is not a log and the next charge replaces it.
+	exact := err == nil && o.check.Lease.Length == 0 && o.check.Precision <= contents.Unit
+	// One entry of the log is the charge of one call. In this order, the calls find as many
+	// entries as possible.
+	slices.SortStableFunc(o.owed, func(a, b owed) int { return cmp.Compare(a.doubt.Until, b.doubt.Until) })
 	left := o.owed[:0]
 	for _, w := range o.owed {
-		known := slices.ContainsFunc(then, func(t owed) bool { return t.doubt == w.doubt })
-		switch {
-		case !known:
+		if slices.ContainsFunc(then, func(t owed) bool { return t.doubt == w.doubt }) {
+			part := w.cost
+			if !w.doubt.written(log) {
+				part = 0
+			} else if exact {
+				part = w.doubt.take(&contents, w.cost)
+			}
+			found = window.AddSaturating(found, part)
+			w = owed{uncharged, w.cost - part}
+		}
+		if w.cost > 0 {
 			left = append(left, w)
-		case w.doubt.charged(&o.check, log):
-			found = window.AddSaturating(found, w.cost)
-		default:
-			left = append(left, owed{uncharged, w.cost})
 		}
 	}
 	o.owed = left
 	o.paid = window.AddSaturating(o.paid, found)
 	return found
+}
+
+// take takes up to cost off the entries that were charged in the time of doubt, the oldest
+// first. It returns how much it took.
+func (d Doubt) take(log *window.Contents, cost uint64) (taken uint64) {
+	unit := log.Unit.Microseconds()
+	for i := range log.Entries {
+		e := &log.Entries[i]
+		if at := e.At.Microseconds(); at > d.Since && at-unit < d.Until {
+			part := min(cost-taken, uint64(e.Cost))
+			e.Cost -= uint32(part) // no more than it is
+			taken += part
+		}
+	}
+	return taken
+}
+
+// written reports whether the log was written after the doubt began.
+func (d Doubt) written(log []byte) bool {
+	const kind, clock = 1, 8
+	return len(log) >= kind+clock && binary.BigEndian.Uint64(log[kind:]) > uint64(d.Since)
 }
 
 // sum returns the cost that is owed.

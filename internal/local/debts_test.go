@@ -141,6 +141,33 @@ func TestDebts(t *testing.T) {
 	}
 }
 
+// TestDebtsShareNoEntry admits several hits after calls that failed. One entry of the log is
+// the charge of one of them.
+func TestDebtsShareNoEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		check := []window.Check{{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 1}}
+		for _, at := range []int64{1500, 2500} {
+			entry := check[0]
+			entry.Cost = 2
+			var d window.Decision
+			c.log = window.Take(c.log, at, &entry, &d)
+		}
+		// The entry of 1500 has two hits, for three of the calls. The entry of 2500 is of
+		// the first call.
+		for _, c.doubt = range []local.Doubt{{Since: 1000, Until: 3000}, {Since: 1400, Until: 1600}, {Since: 1000, Until: 1550}, {Since: 1000, Until: 2000}} {
+			if err := s.TakeAfter(t.Context(), errLate, check, make([]window.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // of the bubble
+		synctest.Wait()
+		if got, want := s.Settled(), (local.Settled{Charged: 1, Found: 3}); got != want {
+			t.Errorf("settled %+v, want %+v", got, want)
+		}
+	})
+}
+
 // TestRequestsOfADebt decides groups while a log has a debt.
 func TestRequestsOfADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
