@@ -148,7 +148,7 @@ func (s *Service) appendAnswer(b []byte, c *call) []byte {
 }
 
 func appendOK(b []byte, c *call) []byte {
-	for _, h := range c.upstream.set {
+	for _, h := range c.upstream.headers {
 		b = appendHeader(b, okHeaders, h, actionOverwrite)
 	}
 	for _, name := range c.upstream.remove {

@@ -79,17 +79,17 @@ func find(r *request, credentials []Credential) (key string, p presence, behind 
 	return key, p, behind
 }
 
-// appendOthers appends to keys those in the given places that are neither first nor
-// in keys. It reports false if a place is malformed: an application may read a key
-// there that rls cannot look up. An empty value, or one that is only too long, is no
-// subject's key and is left out.
-func appendOthers(keys []string, first string, r *request, places []Credential) (all []string, ok bool) {
+// appendOthers appends the API keys in the given places to keys, each key once. It
+// reports false if a place is malformed: an application may read a key there that rls
+// cannot look up. It leaves out an empty value and a value that is too long: neither can
+// be a subject's key.
+func appendOthers(keys []string, r *request, places []Credential) (all []string, ok bool) {
 	for _, c := range places {
 		switch key, p := c.find(r); {
 		case p == absent:
 		case p == malformed, strings.ContainsFunc(key, invisible):
 			return keys, false
-		case tier.ValidKey(key) && key != first && !slices.Contains(keys, key):
+		case tier.ValidKey(key) && !slices.Contains(keys, key):
 			keys = append(keys, key)
 		}
 	}

@@ -184,7 +184,7 @@ func TestRemoval(t *testing.T) {
 		{"a header", true, "/", []string{"x-api-key: acme-key", "authorization: Digest x"}, upstream{remove: []string{"x-api-key"}}},
 		{"a scheme", true, "/", []string{"authorization: Bearer acme-key"}, upstream{remove: []string{"authorization"}}},
 		{"every one that is there", true, "/", []string{"x-api-key: acme-key", "authorization: Basic " + basic("u:z"), "cookie: key=z"}, upstream{remove: []string{"x-api-key", "authorization", "cookie"}}},
-		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{set: []answer.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
+		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{headers: []answer.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
 		{"a cookie alone", true, "/", []string{"cookie: key=acme-key"}, upstream{remove: []string{"cookie"}}},
 		{"other cookies", true, "/", []string{"x-api-key: acme-key", "cookie: a=1"}, upstream{remove: []string{"x-api-key"}}},
 	} {
@@ -202,7 +202,7 @@ func TestRemoval(t *testing.T) {
 				for _, h := range ok.GetHeaders() {
 					set = append(set, answer.Header{Name: h.GetHeader().GetKey(), Value: h.GetHeader().GetValue()})
 				}
-				if !slices.Equal(set, tt.want.set) || !slices.Equal(ok.GetHeadersToRemove(), tt.want.remove) || !slices.Equal(ok.GetQueryParametersToRemove(), tt.want.removeParameters) {
+				if !slices.Equal(set, tt.want.headers) || !slices.Equal(ok.GetHeadersToRemove(), tt.want.remove) || !slices.Equal(ok.GetQueryParametersToRemove(), tt.want.removeParameters) {
 					t.Errorf("%s: %v, want %+v", form, ok, tt.want)
 				}
 			}
@@ -264,7 +264,7 @@ func FuzzCredential(f *testing.F) {
 			if _, p := (Credential{Query, "api_key"}).find(again); p != absent || len(u.removeParameters) > 0 != (len(left) < strings.Count(r.query(), "&")+1) {
 				t.Errorf("%q of %q are removed, %q is left", u.removeParameters, path, left)
 			}
-			for _, h := range u.set {
+			for _, h := range u.headers {
 				again := &request{fields: fieldsOf("cookie", h.Value)}
 				if _, p := (Credential{Cookie, "key"}).find(again); h.Name != "cookie" || p != absent || !validText(h.Value) {
 					t.Errorf("%q: %q is what is left", h.Name, h.Value)

@@ -119,7 +119,7 @@ func (s *Service) write(w http.ResponseWriter, c *call, r Result, deniedStatus i
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	if r.passes() {
-		for _, f := range c.upstream.set {
+		for _, f := range c.upstream.headers {
 			h.Set(f.Name, f.Value)
 		}
 		for _, f := range c.fields {

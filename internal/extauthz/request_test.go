@@ -255,7 +255,7 @@ func TestMasked(t *testing.T) {
 	} {
 		s := newService(t, nil, func(o *Options) { o.IPv6Prefix = tt.prefix })
 		c := &call{in: request{peer: tt.peer, context: []text{{"anonymous", "true"}}}}
-		if s.find(c) || c.result != Anonymous || c.id != "ip:"+tt.subject {
+		if s.findKeys(c) != findLimits || c.result != Anonymous || c.id != "ip:"+tt.subject {
 			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, c.result, c.id, tt.subject)
 		}
 		masked, address := s.plainValue(c, &entry{value: fromMaskedAddress}), s.plainValue(c, &entry{value: fromAddress})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -17,32 +16,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
-
-// uncounted is a policy.Meters that counts nothing.
-type uncounted struct{}
-
-func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
-func (uncounted) UnknownDomain()                    {}
-func (uncounted) Detail([]byte, policy.Outcome)     {}
-func (uncounted) Count(policy.Outcome)              {}
 
 // counted is a Meters that remembers.
 type counted struct {
@@ -54,12 +39,7 @@ func (c *counted) Authorized(r Result)                { c.results[r]++ }
 func (c *counted) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
 
 // broken is a store that cannot decide.
-type broken struct{}
-
-func (broken) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
-	return true, errors.New("dial tcp 10.0.0.1:6379: refused")
-}
-func (broken) Close() error { return nil }
+var broken = adaptertest.Broken{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
 
 // silent is a resolver whose source never answers.
 type silent struct{}
@@ -93,9 +73,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	t.Helper()
 	s := &testService{meters: &counted{results: make(map[Result]int)}, now: time.Hour}
 	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
-		t.Cleanup(func() { _ = m.Close() })
-		store = m
+		store = adaptertest.Memory(t, func() time.Duration { return s.now })
 	}
 	secrets := tier.NewSecrets([]string{"api_key", "authorization"}, []byte("pepper-pepper-pepper"))
 	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
@@ -139,7 +117,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		t.Fatal(err)
 	}
 	o := defaults()
-	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -183,16 +161,23 @@ func asked(path string, context map[string]string, h *authv3.AttributeContext_Ht
 	}}
 }
 
-func (s *testService) check(t testing.TB, in *authv3.CheckRequest) *authv3.CheckResponse {
+// ask sends in through the service in one way. The answer always has a status.
+func (s *testService) ask(t testing.TB, way adaptertest.Way, in *authv3.CheckRequest) *authv3.CheckResponse {
 	t.Helper()
-	out, err := s.Check(t.Context(), in)
-	if err != nil {
+	out := new(authv3.CheckResponse)
+	if err := adaptertest.Ask(t, way, s, in, out); err != nil {
 		t.Fatal(err)
 	}
 	if out.GetStatus() == nil {
 		t.Fatalf("the answer has no status: %v", out)
 	}
 	return out
+}
+
+// check sends in through the handler of grpc-go.
+func (s *testService) check(t testing.TB, in *authv3.CheckRequest) *authv3.CheckResponse {
+	t.Helper()
+	return s.ask(t, adaptertest.Standard, in)
 }
 
 func fromJSON(t testing.TB, text string) *authv3.CheckResponse {
@@ -360,7 +345,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestStoreThatCannotDecide(t *testing.T) {
-	s := newService(t, broken{}, nil)
+	s := newService(t, broken, nil)
 	out := s.check(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
 	if out.GetStatus().GetCode() != 14 || out.GetErrorResponse().GetStatus().GetCode() != 503 || s.meters.results[Undecided] != 1 {
 		t.Errorf("answer = %v, want an error response", out)
@@ -382,7 +367,7 @@ func TestStoreThatCannotDecide(t *testing.T) {
 // TestNoTiers: rules without subjects know nobody.
 func TestNoTiers(t *testing.T) {
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := policy.NewDecider(rules, policy.Options{Store: broken{}, Meters: uncounted{}, Log: zap.NewNop()})
+	decider := policy.NewDecider(rules, policy.Options{Store: broken, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))
@@ -501,26 +486,12 @@ func encode(t testing.TB, m proto.Message) string {
 	return string(b)
 }
 
-// TestRegister asks through gRPC, and compares with the answer that a call of Go
-// gets.
+// TestRegister calls a server of grpc-go and compares the answers with those of Handle.
 func TestRegister(t *testing.T) {
 	s := newService(t, nil, nil)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
-	s.Register(server)
-	stock := grpc.NewServer()
-	authv3.RegisterAuthorizationServer(stock, s)
-	if diff := cmp.Diff(stock.GetServiceInfo(), server.GetServiceInfo()); diff != "" {
-		t.Errorf("the service is not the one that authv3 registers (-want +got):\n%s", diff)
-	}
-	l := bufconn.Listen(1 << 16)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := adaptertest.Serve(t, s, func(r grpc.ServiceRegistrar) {
+		authv3.RegisterAuthorizationServer(r, authv3.UnimplementedAuthorizationServer{})
+	})
 	client := authv3.NewAuthorizationClient(conn)
 	for _, in := range []*authv3.CheckRequest{
 		{}, ask("/", nil, "x-api-key: acme-key"), ask("/", nil, "x-api-key: nobody"), askRaw("/?api_key=acme-key", nil),
@@ -529,16 +500,18 @@ func TestRegister(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(s.check(t, in), got, protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(s.ask(t, adaptertest.WithoutWaiting, in), got, protocmp.Transform()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
 }
 
-// BenchmarkCheck goes from the bytes of a request to the bytes of the answer, and
-// for comparison only reads the request with the protobuf library.
+// wait advances the clock past the window of an API key.
+func (s *testService) wait() { s.now += 10 * time.Second }
+
+// BenchmarkCheck measures from the bytes of a request to the bytes of its answer. For
+// comparison, "proto" only reads the request with the protobuf library.
 func BenchmarkCheck(b *testing.B) {
-	codec := adapter.NewCodec()
 	basic := "authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:acme-key"))
 	fields := []string{":method: GET", ":path: /v1/orders", ":authority: api.example.com", "user-agent: curl/8", "accept: */*", "x-request-id: 1"}
 	for name, in := range map[string]*authv3.CheckRequest{
@@ -548,39 +521,16 @@ func BenchmarkCheck(b *testing.B) {
 		"one hop":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key"}, append(fields, "x-api-key: hobby-key")...),
 		"limited":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "9"}, append(fields, "x-api-key: hobby-key")...),
 	} {
-		data := mem.BufferSlice{mem.SliceBuffer(encode(b, in))}
-		decode := func(m any) error { return codec.Unmarshal(data, m) }
-		b.Run(name, func(b *testing.B) {
-			s := newService(b, nil, nil)
-			handle := adaptertest.Handler(s.Service)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.now += 10 * time.Second
-				if _, err := handle(nil, b.Context(), decode, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run("unary "+name, func(b *testing.B) {
-			s := newService(b, nil, nil)
-			raw, out := []byte(encode(b, in)), []byte(nil)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.now += 10 * time.Second
-				answer, decided, err := s.Handle(b.Context(), false, &unary.Call{Request: string(raw)}, out[:0])
-				if err != nil || !decided {
-					b.Fatalf("decided %t, %v", decided, err)
-				}
-				out = answer
-			}
-		})
+		request, s := []byte(encode(b, in)), newService(b, nil, nil)
+		b.Run(name, func(b *testing.B) { adaptertest.BenchmarkStandard(b, s, request, s.wait) })
+		b.Run("unary "+name, func(b *testing.B) { adaptertest.BenchmarkUnary(b, s, request, s.wait) })
 		if name != "authenticated" {
 			continue
 		}
 		b.Run("proto", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := decode(new(authv3.CheckRequest)); err != nil {
+				if err := proto.Unmarshal(request, new(authv3.CheckRequest)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -594,8 +544,8 @@ func (s *testService) shouldRateLimit(t testing.TB, text string) *rlsv3.RateLimi
 	if err := protojson.Unmarshal([]byte(text), in); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.rls.ShouldRateLimit(t.Context(), in)
-	if err != nil {
+	out := new(rlsv3.RateLimitResponse)
+	if err := adaptertest.Ask(t, adaptertest.Standard, s.rls, in, out); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -79,9 +79,8 @@ func TestTemplate(t *testing.T) {
 			}
 			in.Attributes.ContextExtensions["descriptors"] = tt.template
 			read(t, &c.in, in)
-			if s.find(c) {
-				a, _ := s.opts.Secrets.Resolve(t.Context(), s.subjects(), c.fingerprint, "", 0)
-				s.identify(c, a)
+			if s.findKeys(c) == findSubjects {
+				s.findSubjects(t.Context(), c, 0)
 			}
 			if !c.result.passes() {
 				t.Fatalf("result = %v", c.result)
@@ -221,7 +220,7 @@ func FuzzTemplate(f *testing.F) {
 		c := new(call)
 		read(t, &c.in, ask("/?api_key=planted-key", nil, "x-api-key: planted-key", "x-copy: a planted-key"))
 		c.in.context = []text{{"descriptors", template}, {"cost", cost}} // which over HTTP need not be UTF-8
-		c.key, c.fingerprint = "planted-key", s.opts.Secrets.Fingerprint("planted-key")
+		c.keys, c.fingerprint = []string{"planted-key"}, s.opts.Secrets.Fingerprint("planted-key")
 		if err := s.addDescriptors(c, "edge"); err != nil {
 			if !utf8.ValidString(err.Error()) || len(err.Error()) > 300 {
 				t.Errorf("error %q", err)

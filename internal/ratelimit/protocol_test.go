@@ -28,7 +28,6 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // metered is a Meters, and counts.
@@ -51,40 +50,48 @@ func (m *metered) DegradedAnswer(by policy.OnStoreError) {
 	m.count(fmt.Sprintf("degraded by %d", by))
 }
 
-// setup is a service with rules of its own.
+// testService is a service whose store has the clock now.
+type testService struct {
+	*Service
+	now time.Duration
+}
+
+// setup describes a service for a test. Its subjects are acme in tier pro and hobby in tier
+// free.
 type setup struct {
 	rules   []policy.Rule
 	prepare func(*policy.Rules)
 	echo    bool
-	store   window.Store   // nil: an embedded one
-	waits   bool           // the store cannot decide at once
-	twice   bool           // the store is asked twice, and then nothing is decided at once
+	store   window.Store   // nil means an embedded store
+	waits   bool           // the store decides only with waiting
+	twice   bool           // a request takes two store calls and is never decided without waiting
 	local   bool           // there is a local store
-	styles  []answer.Style // nil: ratelimit
+	styles  []answer.Style // nil means ratelimit
 }
 
-// serve returns the service, on a store whose clock stands at now.
+// serve returns the service and what it counts.
 func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 	t.Helper()
 	service, meters = new(testService), new(metered)
 	if s.store == nil {
-		s.store = memstore.New(memstore.Options{Clock: func() time.Duration { return service.now }, SweepInterval: -1})
-		t.Cleanup(func() { _ = s.store.Close() })
+		s.store = adaptertest.Memory(t, func() time.Duration { return service.now })
 	}
 	if s.waits {
-		s.store = waiting{s.store}
+		s.store = adaptertest.Waiting{Store: s.store}
 	}
 	var local window.Store
 	if s.local {
-		local = memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }, SweepInterval: -1})
-		t.Cleanup(func() { _ = local.Close() })
+		local = adaptertest.Memory(t, func() time.Duration { return 0 })
 	}
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.Add(tier.Subject{ID: "acme", Tier: "pro"}, secrets.Digest("acme-key")); err != nil {
+	if err := errors.Join(
+		dir.Add(tier.Subject{ID: "acme", Tier: "pro"}, secrets.Digest("acme-key")),
+		dir.Add(tier.Subject{ID: "hobby"}, secrets.Digest("demo-free")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
@@ -108,7 +115,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		t.Fatal(err)
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: uncounted{}, Log: zap.NewNop()}),
+		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
 	})
 	return service, meters
@@ -221,7 +228,7 @@ func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 
 func TestProtocol(t *testing.T) {
 	const minute = typev3.RateLimitUnit_MINUTE
-	gone := broken{errors.New("gone")}
+	gone := adaptertest.Broken{Err: errors.New("gone")}
 	onError := func(choice policy.OnStoreError) func(*policy.Rule) {
 		return func(r *policy.Rule) { r.OnStoreError = choice }
 	}
@@ -497,7 +504,7 @@ ratelimit: "lq";r=0;t=60
 		}
 		run("in Go", tt.setup, func(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 			t.Helper()
-			return s.ShouldRateLimit(t.Context(), in)
+			return s.exchange(t.Context(), in)
 		})
 		through := func(way adaptertest.Way) func(testing.TB, *Service, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 			return func(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
@@ -536,7 +543,7 @@ func TestJSONIsTheSame(t *testing.T) {
 		ask(descriptor("a=x", limit(7, 0))),
 		ask(descriptor("d=x")),
 	} {
-		want, err := direct.ShouldRateLimit(t.Context(), in)
+		want, err := direct.exchange(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -583,7 +590,7 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 				descriptor("a=x", limit(uint32(i)+1, typev3.RateLimitUnit_SECOND, uint32(i)+1)),
 				descriptor(fmt.Sprintf("z=%d", i), limit(5, typev3.RateLimitUnit(i), 1)),
 			)
-			if _, err := s.ShouldRateLimit(t.Context(), in); err != nil {
+			if _, err := s.exchange(t.Context(), in); err != nil {
 				t.Fatal(err)
 			}
 		}

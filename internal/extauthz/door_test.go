@@ -3,40 +3,23 @@ package extauthz
 import (
 	"bytes"
 	"context"
-	"math"
-	"reflect"
 	"testing"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/unary"
-	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// waitingStore is a store that decides nothing without waiting. waitingSource is a
-// resolver that answers nothing without waiting.
-type (
-	waitingStore  struct{ window.Store }
-	waitingSource struct{ tier.Resolver }
-)
-
-func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if !wait {
-		return false, nil
-	}
-	return s.Store.Take(ctx, wait, checks, decisions)
-}
+// waitingSource is a resolver that answers nothing without waiting.
+type waitingSource struct{ tier.Resolver }
 
 func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
 	if wait < 0 {
@@ -45,14 +28,12 @@ func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Durati
 	return s.Resolver.Resolve(ctx, k, wait)
 }
 
-// newWaiting is newService where everything has to wait: who calls, and what is
-// left.
+// newWaiting returns a service whose store and source of tiers decide only with waiting.
 func newWaiting(t testing.TB, change func(*Options)) *testService {
 	t.Helper()
 	s := new(testService)
-	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
-	t.Cleanup(func() { _ = store.Close() })
-	*s = *newService(t, waitingStore{store}, func(o *Options) {
+	store := adaptertest.Memory(t, func() time.Duration { return s.now })
+	*s = *newService(t, adaptertest.Waiting{Store: store}, func(o *Options) {
 		o.Subjects = waitingSource{o.Decider.Rules().Tiers()}
 		if change != nil {
 			change(o)
@@ -61,9 +42,9 @@ func newWaiting(t testing.TB, change func(*Options)) *testService {
 	return s
 }
 
-// TestPromptIsTheSame asks services of one history, of which some can answer at
-// once, and some have to wait for who calls, for the store, or for both.
-func TestPromptIsTheSame(t *testing.T) {
+// TestWaitingIsTheSame sends the same requests to services that decide without waiting, or
+// that wait for the source of tiers, for the store, or for both.
+func TestWaitingIsTheSame(t *testing.T) {
 	limits := map[string]string{"domain": "edge"}
 	oracle := newService(t, nil, nil)
 	atOnce := newService(t, nil, nil)
@@ -122,7 +103,7 @@ func TestRestThatIsInVain(t *testing.T) {
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	for want, s := range map[Result]*testService{
 		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = silent{} }),
-		Undecided:   newService(t, broken{}, nil),
+		Undecided:   newService(t, broken, nil),
 	} {
 		b, err := adaptertest.Unary(t, s.Service, in)
 		if err != nil {
@@ -157,7 +138,7 @@ func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Dura
 // the limits are not found again.
 func TestRestGoesOn(t *testing.T) {
 	var source countingSource
-	s := newService(t, waitingStore{memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
+	s := newService(t, adaptertest.Waiting{Store: memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
 		source.Resolver = o.Decider.Rules().Tiers()
 		o.Subjects = &source
 	})
@@ -176,27 +157,12 @@ func TestRestGoesOn(t *testing.T) {
 	}
 }
 
-// poolIsClean takes some calls out of the pool: none is there twice, and none holds
-// anything of a request.
-func poolIsClean(t *testing.T, s *Service) {
-	t.Helper()
-	seen := make(map[*call]bool)
-	for range 8 {
-		c := s.door.Get()
-		if seen[c] {
-			t.Fatal("a call was given back twice")
-		}
-		seen[c] = true
-		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
-	}
-}
-
 // TestNothingOfARequestIsKept: whatever the way, and whatever became of the request.
 func TestNothingOfARequestIsKept(t *testing.T) {
 	limits := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;a=%METHOD%,b=%REQ(x-none)%"}
 	plain := func(o *Options) { o.PlainKeys = true }
 	for name, s := range map[string]*testService{
-		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, broken{}, plain),
+		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, broken, plain),
 	} {
 		for what, in := range map[string][]byte{
 			"limits":     []byte(encode(t, ask("/?api_key=acme-key", limits, "x-api-key: acme-key", "cookie: key=acme-key"))),
@@ -208,7 +174,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 					_, _ = w(t, s.Service, in)
 				}
 			}
-			t.Run(name+" "+what, func(t *testing.T) { poolIsClean(t, s.Service) })
+			t.Run(name+" "+what, func(t *testing.T) { adaptertest.Pool(t, s.door.Get) })
 		}
 	}
 }
@@ -219,38 +185,16 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	s := newService(t, nil, nil)
 	for most, context := range map[float64]map[string]string{2: nil, 5: {"domain": "edge", "descriptors": "api_key"}} {
-		in, out := []byte(encode(t, ask("/", context, "x-api-key: acme-key"))), make([]byte, 0, 4096)
-		// The least of many: the race detector has pools forget now and then.
-		got := math.Inf(1)
-		for range 50 {
-			got = min(got, testing.AllocsPerRun(1, func() {
-				s.now += 10 * time.Second
-				if _, decided, err := s.Handle(t.Context(), false, &unary.Call{Request: string(in)}, out); err != nil || !decided {
-					t.Fatalf("decided %t, %v", decided, err)
-				}
-			}))
-		}
-		if got > most {
+		in := []byte(encode(t, ask("/", context, "x-api-key: acme-key")))
+		if got := adaptertest.Allocations(t, s, in, s.wait); got > most {
 			t.Errorf("%v: %v allocations, want %v", context, got, most)
 		}
 	}
 }
 
-// panicking is a store that panics where it may wait.
-type panicking struct{ window.Store }
-
-func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
-	if !wait {
-		return false, nil
-	}
-	panic("Take")
-}
-
 // TestPanics proves that the memory of a request that panicked is not used again.
 func TestPanics(t *testing.T) {
-	s := newService(t, nil, func(o *Options) {
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: uncounted{}, Log: zap.NewNop()})
-	})
+	s := newService(t, adaptertest.Waiting{Store: adaptertest.Panicking{}}, nil)
 	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))
 	for range 80 {
 		if c := s.door.Get(); c.in.fields.lines != nil {

@@ -10,34 +10,54 @@ import (
 	"github.com/slidegate/slidegate/internal/reuse"
 )
 
-// upstream is what becomes of a request on its way on.
+// upstream are the changes to a request before it goes to the upstream.
 type upstream struct {
-	set              []answer.Header
+	headers          []answer.Header // to set
 	remove           []string
-	removeParameters []string // names as the path writes them
+	removeParameters []string // names, spelled as in the path
 }
 
-// forget leaves nothing but memory for the next request.
+// forget removes all changes and keeps the memory for the next request.
 func (u *upstream) forget() {
 	*u = upstream{
-		set: reuse.Slice(u.set), remove: reuse.Slice(u.remove), removeParameters: reuse.Slice(u.removeParameters),
+		headers: reuse.Slice(u.headers), remove: reuse.Slice(u.remove), removeParameters: reuse.Slice(u.removeParameters),
 	}
 }
 
-// say sets a header, or removes it where there is nothing to say that a header can
-// hold: what a client has sent must not stay in either case.
-func (u *upstream) say(name, value string) {
+// addUpstream adds the headers that tell the upstream who calls, and removes the
+// credentials.
+func (s *Service) addUpstream(c *call) {
+	u := &c.upstream
+	id := c.id
+	if c.subject == nil {
+		id = "" // the caller is anonymous: its id is an address
+	}
+	u.set(s.opts.SubjectHeader, id)
+	u.set(s.opts.TierHeader, c.tier)
+	for _, l := range s.opts.LabelHeaders {
+		label := ""
+		if c.subject != nil {
+			label = c.subject.Labels()[l.Label]
+		}
+		u.set(l.Header, label)
+	}
+	u.removeCredentials(&c.in, s.opts.Credentials, s.opts.RemoveCredential)
+}
+
+// set sets a header. If the value is empty or a header cannot hold it, set removes the
+// header instead, so that the client's own header never stays. An empty name does nothing.
+func (u *upstream) set(name, value string) {
 	switch {
 	case name == "":
 	case validText(value):
-		u.set = append(u.set, answer.Header{Name: name, Value: value})
+		u.headers = append(u.headers, answer.Header{Name: name, Value: value})
 	default:
 		u.remove = append(u.remove, name)
 	}
 }
 
-// validText reports whether text can be a header's value: visible ASCII and, not at
-// its ends, spaces.
+// validText reports whether text can be the value of a header: visible ASCII, with spaces
+// only between other characters.
 func validText(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
@@ -47,9 +67,10 @@ func validText(text string) bool {
 	return text != "" && strings.Trim(text, " ") == text && httpguts.ValidHeaderFieldValue(text)
 }
 
-// removeCredentials takes off every credential that is there, not only the one
-// that counted: the upstream would take the others for checked too. Parameters
-// always go: paths are logged everywhere.
+// removeCredentials removes every credential of the request, not only the one that
+// counted: the upstream might take the others for checked. It always removes query
+// parameters, because proxies and applications log paths. It removes header fields if
+// fields is true.
 func (u *upstream) removeCredentials(r *request, credentials []Credential, fields bool) {
 	rewritten := false
 	for _, c := range credentials {
@@ -66,14 +87,14 @@ func (u *upstream) removeCredentials(r *request, credentials []Credential, field
 			u.remove = append(u.remove, c.Name)
 		case c.Kind == Cookie && !rewritten:
 			rewritten = true
-			u.say(headerCookie, otherCookies(r, credentials))
+			u.set(headerCookie, otherCookies(r, credentials))
 		case c.Kind != Cookie && !slices.Contains(u.remove, headerAuthorization):
 			u.remove = append(u.remove, headerAuthorization)
 		}
 	}
 }
 
-// otherCookies returns the cookies that are no credentials, "" if there are none.
+// otherCookies returns the cookies that are not credentials, or "".
 func otherCookies(r *request, credentials []Credential) string {
 	header, _ := r.fields.get(headerCookie, ";")
 	var others []string
