@@ -125,7 +125,7 @@ func (s *Service) findKeys(c *call) step {
 		c.result = Malformed
 		return finish
 	case absent:
-		if anonymous, _ := c.in.says("anonymous"); anonymous != "true" {
+		if anonymous, _ := c.in.contextOf("anonymous"); anonymous != "true" {
 			c.result = Missing
 			return finish
 		}
@@ -218,7 +218,7 @@ func (s *Service) identify(c *call, a tier.Answer) {
 
 // findLimits makes the descriptors that the context asks for and returns the next step.
 func (s *Service) findLimits(c *call) step {
-	domain, ok := c.in.says("domain")
+	domain, ok := c.in.contextOf("domain")
 	if !ok || !c.result.passes() {
 		return finish
 	}

@@ -37,7 +37,7 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 	if domain == "" {
 		return fmt.Errorf("domain: it is empty")
 	}
-	text, ok := c.in.says("descriptors")
+	text, ok := c.in.contextOf("descriptors")
 	if !ok {
 		text = defaultTemplate
 	}
@@ -46,7 +46,7 @@ func (s *Service) addDescriptors(c *call, domain string) error {
 		return err
 	}
 	cost := uint64(1)
-	if text, ok := c.in.says("cost"); ok {
+	if text, ok := c.in.contextOf("cost"); ok {
 		if cost, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return fmt.Errorf("cost: not a number from 0 to 2^64-1")
 		}
@@ -99,7 +99,7 @@ func (s *Service) value(c *call, e *entry) (value string, ok bool) {
 		}
 		hidden = hidden || s.hides(e.text) || len(c.keys) > 0 && strings.Contains(value, c.keys[0])
 	case fromContext:
-		if value, ok = c.in.says(e.text); !ok {
+		if value, ok = c.in.contextOf(e.text); !ok {
 			return "", false
 		}
 	default:

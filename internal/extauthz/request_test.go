@@ -65,7 +65,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		context := make(map[string]string)
 		for _, c := range r.context {
-			context[c.name], _ = r.says(c.name)
+			context[c.name], _ = r.contextOf(c.name)
 		}
 		if extensions := in.GetAttributes().GetContextExtensions(); !maps.Equal(context, extensions) {
 			t.Errorf("context %v, want %v", r.context, extensions)
@@ -142,7 +142,7 @@ func TestCrowdedContext(t *testing.T) {
 	}
 	r := new(request)
 	for range 100 * maxContext {
-		_ = r.tell(text{"a", "b"}) // an error above the bound
+		_ = r.addContext(text{"a", "b"}) // an error above the bound
 	}
 	if len(r.context) != maxContext {
 		t.Errorf("%d entries are kept, want %d", len(r.context), maxContext)
