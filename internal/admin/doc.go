@@ -22,10 +22,10 @@
 // A web page can make a person's browser send requests to ports that the browser can reach.
 // [Guard] refuses such requests:
 //
-//   - a method that may change something, sent by a page of another origin (403);
-//   - a request of another site for a part of a page (403);
-//   - a Host that is neither an IP address nor localhost nor configured (421). This stops
-//     DNS rebinding.
+//   - A page of another origin sends a method that may change something (403).
+//   - A page of another site requests a part of a page (403).
+//   - The Host is neither an IP address nor localhost nor configured (421). This stops DNS
+//     rebinding.
 //
 // Programs do not send the headers of the first two, and call an address or a configured
 // name.

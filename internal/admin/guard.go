@@ -62,18 +62,18 @@ func (g Guard) accepts(host string) bool {
 	return host == "localhost" || slices.Contains(g.Hosts, host)
 }
 
-// CheckOrigin refuses a request with 403 if a page of another origin sends it and it may
-// change something: every method except GET, HEAD and OPTIONS. Only browsers send Origin
-// and Sec-Fetch-Site, so other clients are not affected.
+// CheckOrigin refuses with 403 a request of a page of another origin that may change
+// something. Every method except GET, HEAD and OPTIONS may. Only browsers send Origin and
+// Sec-Fetch-Site, so other clients are not affected.
 func (g Guard) CheckOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(g.refuseOrigin))
 	return protection.Handler(next)
 }
 
-// CheckEmbedding refuses a request with 403 if a page of another origin sends it by itself,
-// for example for an image or a frame: a lookup or a profile takes work, although it is a
-// GET. A person can still follow a link. CheckEmbedding reads Sec-Fetch-Site, which
+// CheckEmbedding refuses with 403 a request that a page of another origin sends by itself,
+// for example for an image or a frame. Such a request is a GET, but a lookup or a profile
+// takes work. A person can still follow a link. CheckEmbedding reads Sec-Fetch-Site, which
 // browsers send to localhost and over TLS.
 func (g Guard) CheckEmbedding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

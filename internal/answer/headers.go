@@ -78,8 +78,8 @@ func (r *Renderer) familiesFor(v *policy.Verdict) families {
 	return own
 }
 
-// Append appends the fields for v to dst. If no limit could have denied the request, there
-// are none. It calls now only for the style x-ratelimit-epoch.
+// Append appends the fields for v to dst. If no limit could have denied the request, it
+// appends nothing. It calls now only for the style x-ratelimit-epoch.
 func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time) []Header {
 	if v.Decisive < 0 {
 		return dst

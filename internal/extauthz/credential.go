@@ -206,9 +206,9 @@ func decoded(raw string) string {
 	return name
 }
 
-// similar reports whether some reader may take the name for that of the credential. Readers
-// differ: some trim white space or a plus, some cut the name at NUL or at the bracket of a
-// list, and some treat names as equal that [alike] describes.
+// similar reports whether some reader may take the name for that of the credential. Some
+// readers trim white space or a plus. Some cut the name at NUL or at the bracket of a list.
+// Some treat names as equal that [alike] describes.
 func (c Credential) similar(name string) bool {
 	if alike(name, c.Name) {
 		return true

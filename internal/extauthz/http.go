@@ -27,8 +27,8 @@ const authzPath = "/authz"
 //
 // A request that passes is answered 200, with the headers for the upstream and for the
 // client. A header for the upstream without a value is sent empty: a proxy that copies it
-// then overwrites the client's own. A denial is the response for the client. For proxies
-// that pass on only some codes, denied_status in the context replaces the code of every
+// then overwrites the client's own. A denial is the response for the client. Some proxies
+// pass on only some codes. For them, denied_status in the context replaces the code of every
 // denial except 401, and X-Authz-Status has the true code. If no decision is possible, the
 // code is 503 or 500.
 //

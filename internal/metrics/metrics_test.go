@@ -51,7 +51,7 @@ func TestNamesAndHelp(t *testing.T) {
 	}
 }
 
-// expect compares the series of some metrics, without their help.
+// expect compares the series of some metrics.
 func expect(t *testing.T, registry *prometheus.Registry, want string, names ...string) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -83,7 +83,7 @@ const (
 	overflow  = "slidegate_detail_overflow_total"
 )
 
-// TestDecisions counts every outcome once, but denials twice.
+// TestDecisions counts every outcome once, and denials twice.
 func TestDecisions(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 	m.IgnoredOverride()
 	m.DegradedAnswer(policy.StoreErrorLocal)
 	m.DegradedAnswer(policy.StoreErrorLocal)
-	m.DegradedAnswer(policy.StoreErrorReported) // which is no answer
+	m.DegradedAnswer(policy.StoreErrorReported) // not counted: the call fails
 	expect(t, registry, `
 degraded_answers_total{choice="allow"} 0
 degraded_answers_total{choice="deny"} 0
@@ -128,8 +128,8 @@ degraded_answers_total{choice="local"} 2
 ignored_overrides_total{} 1`, "slidegate_degraded_answers_total", "slidegate_ignored_overrides_total")
 }
 
-// TestRulesThatGo reloads: the series of rules that a generation does not have end
-// with it, and those that stay go on.
+// TestRulesThatGo reloads the rules. The series of a removed rule end, and the others
+// continue.
 func TestRulesThatGo(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{MaxDetailSeries: 2})
@@ -145,14 +145,14 @@ func TestRulesThatGo(t *testing.T) {
 		meter.Count(policy.OutcomeAllowed)
 		meter.Count(policy.OutcomeShadowDenied)
 		meter.Detail([]byte("a"), policy.OutcomeAllowed)
-		meter.Detail([]byte("b"), policy.OutcomeAllowed) // too many of the second
+		meter.Detail([]byte("b"), policy.OutcomeAllowed) // counts as other for the second rule
 	}
 	second := generation("stays")
 	if second[0] != first[0] {
 		t.Error("a rule that stays has another meter")
 	}
 	second[0].Count(policy.OutcomeAllowed)
-	// Requests that began under the first generation.
+	// These requests began under the first generation.
 	first[1].Count(policy.OutcomeAllowed)
 	first[1].Count(policy.OutcomeDenied)
 	first[1].Detail([]byte("c"), policy.OutcomeAllowed)
@@ -166,7 +166,7 @@ shadow_decisions_total{domain="edge",outcome="denied",rule="stays"} 1`, decision
 
 	third := generation("goes")
 	third[0].Count(policy.OutcomeAllowed)
-	third[0].Detail([]byte("c"), policy.OutcomeAllowed) // the others have made room
+	third[0].Detail([]byte("c"), policy.OutcomeAllowed) // the ended series have made room
 	expect(t, registry, `
 decisions_total{domain="edge",outcome="allowed",rule="goes"} 1
 detail_decisions_total{domain="edge",outcome="allowed",rule="goes",values="c"} 1`, decisions, shadow, detail)
@@ -185,19 +185,19 @@ func TestDetail(t *testing.T) {
 		{a, "route_x", policy.OutcomeAllowed},
 		{a, "route_x", policy.OutcomeShadowDenied},
 		{b, "route_x", policy.OutcomeAllowed},
-		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // is no label
+		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // not UTF-8
 		{b, "route_\x1b\u0085", policy.OutcomeAllowed},              // controls a terminal
-		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // is a long one
-		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // the last that has room
+		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // too long
+		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // takes the last series
 		{a, "route_x", policy.OutcomeDenied},
 		{a, "route_y", policy.OutcomeAllowed},
 		{a, "route_z", policy.OutcomeAllowed},
 		{b, "route_z", policy.OutcomeAllowed},
-		{a, "route_x", policy.OutcomeAllowed}, // is known
+		{a, "route_x", policy.OutcomeAllowed}, // has a series
 	} {
 		values := []byte(tt.values)
 		tt.meter.Detail(values, tt.o)
-		clear(values) // it is the caller's
+		clear(values) // Detail must not keep it
 	}
 	expect(t, registry, `
 detail_decisions_total{domain="edge",outcome="allowed",rule="a",values="other"} 2
@@ -229,8 +229,7 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestSeriesThatBeganMeanwhile asks for a series as two requests do that both have
-// not found one.
+// TestSeriesThatBeganMeanwhile begins a series twice, as two concurrent requests do.
 func TestSeriesThatBeganMeanwhile(t *testing.T) {
 	m := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 2})
 	meter := m.Meter("edge", "per-key").(*meter)
@@ -246,8 +245,8 @@ func TestSeriesThatBeganMeanwhile(t *testing.T) {
 	}
 }
 
-// TestConcurrentCounting loses no count while series begin, and none of those that
-// stay while others end.
+// TestConcurrentCounting proves that no count is lost while series begin, and while series of
+// other rules end.
 func TestConcurrentCounting(t *testing.T) {
 	const workers, rounds, values = 8, 300, 40
 	registry := prometheus.NewRegistry()
@@ -300,7 +299,7 @@ func TestConcurrentCounting(t *testing.T) {
 		t.Errorf("%v details counted in %d series, want %d in at most %d", sum, own, workers*rounds, values/2)
 	}
 	if free := m.rules.free.Load(); free != int64(values/2-own) {
-		t.Errorf("%d series are free, want %d: what went has made room", free, values/2-own)
+		t.Errorf("%d series are free, want %d: ended series make room", free, values/2-own)
 	}
 }
 
@@ -484,7 +483,7 @@ func TestTiers(t *testing.T) {
 			for _, l := range m.GetLabel() {
 				name += " " + l.GetValue()
 			}
-			// Of each kind but one the value is zero.
+			// A metric has only one of these kinds, so the others are zero.
 			got = append(got, fmt.Sprint(name, " ", m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount())))
 		}
 	}
@@ -529,7 +528,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestRPCsAreApart: each method and code has its histogram, whoever asked first.
+// TestRPCsAreApart proves that each method and code has its own histogram.
 func TestRPCsAreApart(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})

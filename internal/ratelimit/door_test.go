@@ -32,8 +32,8 @@ func check(t testing.TB, way adaptertest.Way, s *Service, in *rlsv3.RateLimitReq
 	return out, nil
 }
 
-// TestNothingOfARequestIsKept: what is used again by the next request is empty, also
-// behind the ends of slices, whatever became of the request.
+// TestNothingOfARequestIsKept proves that the memory for the next request is empty, after
+// every kind of request.
 func TestNothingOfARequestIsKept(t *testing.T) {
 	for name, store := range map[string]window.Store{"": nil, "gone: ": adaptertest.Broken{Err: errors.New("gone")}} {
 		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []policy.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
@@ -64,7 +64,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	}
 }
 
-// TestPanics proves that the memory of a request that panicked is not used again.
+// TestPanics proves that the memory of a request that panicked is never used again.
 func TestPanics(t *testing.T) {
 	in := encode(t, ask(descriptor("api_key=acme-key")))
 	for name, store := range map[string]window.Store{"with waiting": adaptertest.Waiting{Store: adaptertest.Panicking{}}, "without waiting": adaptertest.Panicking{}} {
@@ -80,7 +80,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// rawCodec passes bytes on.
+// rawCodec is a codec for messages that are already encoded.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -126,12 +126,12 @@ func TestHandleAnswersAsGRPC(t *testing.T) {
 	}
 }
 
-// TestEchoIsAsItWasSent: an answer repeats addresses as they came, not in the form
-// that they are compared in, and can be read although the request is not UTF-8.
+// TestEchoIsAsItWasSent proves that an answer repeats addresses as sent, although rules
+// compare them in another form. The answer can be read although the request is not UTF-8.
 func TestEchoIsAsItWasSent(t *testing.T) {
 	s, _ := setup{echo: true}.serve(t)
 	in := replace(t, encode(t, ask(descriptor("remote_address=::ffff:192.0.2.7 b=0123"))), "0123", "\xff\xfe12")
-	for name, w := range map[string]adaptertest.Way{"adaptertest.Standard": adaptertest.Standard, "adaptertest.Unary": adaptertest.Unary} {
+	for name, w := range map[string]adaptertest.Way{"standard": adaptertest.Standard, "unary": adaptertest.Unary} {
 		b, err := w(t, s.Service, in)
 		if err != nil {
 			t.Fatal(err)
@@ -144,7 +144,7 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 		if diff := cmp.Diff(want, out.GetDynamicMetadata().AsMap()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		// One that is too long is not repeated.
+		// A request that is too long is not repeated.
 		b, err = w(t, s.Service, encode(t, ask(descriptor("b="+strings.Repeat("x", maxEcho)))))
 		if err != nil {
 			t.Fatal(err)
@@ -156,12 +156,12 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 	}
 }
 
-// FuzzShouldRateLimit sends arbitrary messages through the codec and the handler,
-// and to two others of the same history through Prompt, of which one never has to
-// wait and one always. Whatever comes, all say the same: OK, OVER_LIMIT or a named
-// error, with a status for each descriptor and nothing that breaks a response.
+// FuzzShouldRateLimit sends arbitrary messages to three services with the same history: one
+// through the handler of grpc-go, and two through Handle, of which one always has to wait.
+// All give the same answer: OK, OVER_LIMIT or an error, with a status for each descriptor
+// and no value that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
-	// Every kind of rule, on keys that a message can be mutated into.
+	// The rules are of every kind. Their keys are short, so that the fuzzer finds them.
 	kinds := setup{echo: true, styles: []answer.Style{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
 		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
 		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
@@ -181,15 +181,15 @@ func FuzzShouldRateLimit(f *testing.F) {
 		f.Add(encode(f, in))
 	}
 	oracle, _ := kinds.serve(f)
-	prompt, _ := kinds.serve(f)
+	without, _ := kinds.serve(f)
 	kinds.waits = true
 	waits, _ := kinds.serve(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// One clock: headers say when.
+		// The headers depend on the clock.
 		now := time.Duration(time.Now().UnixNano())
-		oracle.now, prompt.now, waits.now = now, now, now
+		oracle.now, without.now, waits.now = now, now, now
 		raw, err := adaptertest.Standard(t, oracle.Service, b)
-		for name, s := range map[string]*Service{"prompt": prompt.Service, "waits": waits.Service} {
+		for name, s := range map[string]*Service{"without waiting": without.Service, "with waiting": waits.Service} {
 			got, gotErr := adaptertest.Unary(t, s, b)
 			if status.Code(gotErr) != status.Code(err) || status.Convert(gotErr).Message() != status.Convert(err).Message() {
 				t.Errorf("%s: %v, want %v", name, gotErr, err)
@@ -223,7 +223,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 	})
 }
 
-// sameAnswer compares answers, but for the second in which the epoch is told.
+// sameAnswer compares answers, except for the epoch: the second may change in between.
 func sameAnswer(t testing.TB, a, b []byte) bool {
 	t.Helper()
 	if bytes.Equal(a, b) {
@@ -244,7 +244,7 @@ func sameAnswer(t testing.TB, a, b []byte) bool {
 	return proto.Equal(messages[0], messages[1])
 }
 
-// questions are what benchmarks ask.
+// questions returns the requests of the benchmarks.
 func questions(t testing.TB) map[string][]byte {
 	t.Helper()
 	return map[string][]byte{
@@ -256,8 +256,8 @@ func questions(t testing.TB) map[string][]byte {
 	}
 }
 
-// TestAllocations bounds the allocations of a request: its texts, the key and the
-// fingerprint of an API key, the key of a log, and the header fields.
+// TestAllocations bounds the allocations of a request. It allocates its texts, an API key
+// and its fingerprint, the key of a log, and the header fields.
 func TestAllocations(t *testing.T) {
 	s := newService(t, nil)
 	most := map[string]float64{"allowed": 3, "key": 5, "denied": 5, "three": 5}

@@ -76,10 +76,10 @@ func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(serve
 
 // Handle is the unary.Handler of ShouldRateLimit. Its errors are:
 //
-//   - INVALID_ARGUMENT for a request without a domain or without descriptors, or with too
-//     many descriptors, entries or limits;
-//   - UNAVAILABLE if the store could not decide, or not in time;
-//   - the error of grpc-go for a request that cannot be read.
+//   - INVALID_ARGUMENT: the request has no domain or no descriptors, or too many
+//     descriptors, entries or limits.
+//   - UNAVAILABLE: the store could not decide in time.
+//   - The error of grpc-go: the request cannot be read.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
 	return s.door.Handle(ctx, wait, c, answer)
 }

@@ -31,8 +31,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// newService returns a service with three rules: 3 per 10 s for an API key of the tier free,
-// 2 per minute on the login route, and one with a very large limit.
+// newService returns a service with three rules. The tier free has 3 per 10 s for an API key,
+// and the login route 2 per minute. The third rule has a very large limit.
 func newService(t testing.TB, store window.Store) *testService {
 	t.Helper()
 	limit := func(hits uint64, w time.Duration) policy.Terms {
@@ -78,7 +78,7 @@ func TestEveryField(t *testing.T) {
 			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":0}}`},
 		{3 * time.Second, `{"domain":"edge","descriptors":[
 			{"entries":[{"key":"route","value":"login"}]},
-			{"entries":[{"key":"nobody","value":"1"}]},
+			{"entries":[{"key":"unknown","value":"1"}]},
 			{"entries":[{"key":"api_key","value":"demo-free"}]}]}`, `{"overallCode":"OVER_LIMIT","statuses":[
 			{"code":"OK","currentLimit":{"name":"login","requestsPerUnit":2,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"0s"},
 			{"code":"OK"},
@@ -102,7 +102,7 @@ func TestEveryField(t *testing.T) {
 			if !json.Valid(got.GetRawBody()) {
 				t.Errorf("at %v the body is %q, want JSON", step.at, got.GetRawBody())
 			}
-			got.RawBody = nil // headers.TestAppendProblem reads it
+			got.RawBody = nil // package answer tests it
 		}
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
@@ -164,7 +164,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// overrideOf is the override as it is read.
+// overrideOf returns the override that the service reads.
 func overrideOf(t testing.TB, o *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride) *override {
 	t.Helper()
 	m, err := unmarshal(t, encode(t, ask(&ratelimitcommonv3.RateLimitDescriptor{Limit: o})))
@@ -259,7 +259,7 @@ func TestNumbersSaturate(t *testing.T) {
 	}
 	st := got.GetStatuses()[0]
 	if st.GetLimitRemaining() != math.MaxUint32-1 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32-1 {
-		t.Errorf("status = %v, want the largest limit there is", st)
+		t.Errorf("status = %v, want the largest limit", st)
 	}
 	if saturate(math.MaxUint64) != math.MaxUint32 {
 		t.Error("a larger number does not saturate")
@@ -345,7 +345,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
 		}
 	}
-	// Its size is bounded, and so is how many messages it makes, whatever may be larger.
+	// The handler bounds size and objects of a body, even if the caller allows more.
 	h = s.JSONHandler(1 << 30)
 	many := func(n int) string {
 		return `{"domain":"edge","descriptors":[{"entries":[{}` + strings.Repeat(",{}", n-1) + `]}]}`
@@ -375,8 +375,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestWhatJSONTakes posts the bodies that cost the most. None may take more than two
-// megabytes, which is twice the largest message of gRPC.
+// TestWhatJSONTakes posts the bodies that take the most memory. No body may take more than
+// two megabytes, which is twice the largest message of gRPC.
 func TestWhatJSONTakes(t *testing.T) {
 	s := newService(t, nil)
 	h := s.JSONHandler(1 << 20)
@@ -413,8 +413,8 @@ func TestWhatJSONTakes(t *testing.T) {
 	}
 }
 
-// underRace reports whether the race detector is on. It makes allocations larger, and
-// sync.Pool lose some of what it is given.
+// underRace reports whether the race detector is on. With it, allocations are larger, and a
+// sync.Pool loses some of its items.
 func underRace() bool {
 	info, _ := debug.ReadBuildInfo()
 	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

@@ -4,8 +4,8 @@
 // # Writing
 //
 // As messages of the library, an answer takes some thirty allocations, and encoding a map
-// uses reflection. The functions here append encoded fields to a slice instead. If you call
-// them in ascending order of field numbers, and of names in a map, the result equals the
+// uses reflection. The functions here append encoded fields to a slice instead. Call them in
+// ascending order of field numbers, and of names in a map. Then the result equals the
 // deterministic encoding of the library byte for byte.
 //
 // A function with a parameter write or value calls it to append the fields of an inner
