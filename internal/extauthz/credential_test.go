@@ -121,7 +121,7 @@ func TestFind(t *testing.T) {
 		raw := new(request)
 		read(t, raw, askRaw(tt.path, nil, tt.fields...))
 		joined := raw
-		if utf8.ValidString(strings.Join(tt.fields, "")) { // Envoy's map has nothing else
+		if utf8.ValidString(strings.Join(tt.fields, "")) { // Envoy's map is always UTF-8
 			joined = new(request)
 			read(t, joined, ask(tt.path, nil, tt.fields...))
 		}
@@ -138,8 +138,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestJoinedCookies: what is in two lines of which Envoy makes one, the first
-// reader may overlook and the second one find.
+// TestJoinedCookies refuses two lines that Envoy has joined: some readers find a key only in
+// the first line, and some in the second.
 func TestJoinedCookies(t *testing.T) {
 	for _, cookie := range []string{"a=b,key=k", "a=b, key=k", "key=a; b=c,key=k", "key=a,key=b"} {
 		r := new(request)
@@ -150,8 +150,8 @@ func TestJoinedCookies(t *testing.T) {
 	}
 }
 
-// TestOrder: the first credential of the setting that is there counts, and places
-// that no setting names do not.
+// TestOrder proves that the first configured place with a credential counts, and that other
+// places do not.
 func TestOrder(t *testing.T) {
 	in := ask("/?api_key=q", nil, "x-api-key: h", "authorization: Bearer b", "cookie: key=c")
 	for want, credentials := range map[string][]Credential{
@@ -218,9 +218,8 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// FuzzCredential: whatever a client sends, a key that is found is one that a
-// header can hold, the forms of a request agree where they can, and what was found
-// in a parameter or cookie is removed.
+// FuzzCredential sends arbitrary credentials. A key that is found is valid. Both forms of a
+// request have the same key. A key in a parameter or cookie is removed.
 func FuzzCredential(f *testing.F) {
 	secrets := tier.NewSecrets(nil, nil)
 	secrets.BasicHoldsKey()
@@ -246,7 +245,7 @@ func FuzzCredential(f *testing.F) {
 			if (p == present) != tier.ValidKey(key) || p != present && key != "" {
 				t.Errorf("key %q, %v", key, p)
 			}
-			// What a descriptor has of the same field is the same key.
+			// A descriptor from the same field has the same key.
 			for i, value := range []string{header, authorization, authorization, authorization} {
 				if key, p := credentials[i].find(r); p == present && tier.ValidKey(key) && secrets.Key(value) != key {
 					t.Errorf("%q holds the key %q here, and %q in a descriptor", value, key, secrets.Key(value))

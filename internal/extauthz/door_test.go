@@ -14,7 +14,6 @@ import (
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -47,31 +46,34 @@ func newWaiting(t testing.TB, change func(*Options)) *testService {
 func TestWaitingIsTheSame(t *testing.T) {
 	limits := map[string]string{"domain": "edge"}
 	oracle := newService(t, nil, nil)
-	atOnce := newService(t, nil, nil)
-	others := map[string]*testService{
-		"at once":             atOnce,
-		"waits":               newWaiting(t, nil),
-		"waits for who calls": newService(t, nil, func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} }),
-		"waits for the store": newWaiting(t, func(o *Options) { o.Subjects = nil }),
+	others := map[string]struct {
+		*testService
+		way adaptertest.Way
+	}{
+		"without waiting":      {newService(t, nil, nil), adaptertest.WithoutWaiting},
+		"unary":                {newService(t, nil, nil), adaptertest.Unary},
+		"waits for both":       {newWaiting(t, nil), adaptertest.Unary},
+		"waits for the source": {newService(t, nil, func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} }), adaptertest.Unary},
+		"waits for the store":  {newWaiting(t, func(o *Options) { o.Subjects = nil }), adaptertest.Unary},
 	}
 	for i, in := range []*authv3.CheckRequest{
 		{},
 		ask("/", nil, "x-api-key: acme-key"),
 		ask("/", limits, "x-api-key: hobby-key"), ask("/", limits, "x-api-key: hobby-key"),
-		ask("/", limits, "x-api-key: hobby-key"), // of the address, no more
+		ask("/", limits, "x-api-key: hobby-key"), // exceeds the limit of the address
 		ask("/", map[string]string{"domain": "edge", "descriptors": "route=login"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "descriptors": "route=login"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "descriptors": "route=%REQ(x-route)%,remote_address;api_key"}, "x-api-key: acme-key"),
-		ask("/", map[string]string{"domain": "nobody's"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "unknown"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "cost": "x"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "anonymous": "true"}),
-		ask("/", limits, "x-api-key: gone-key"), ask("/", limits, "x-api-key: nobody"), ask("/", limits, "x-api-key: a b"),
+		ask("/", limits, "x-api-key: gone-key"), ask("/", limits, "x-api-key: unknown"), ask("/", limits, "x-api-key: a b"),
 		askRaw("/?api_key=acme-key", limits),
 	} {
 		b := []byte(encode(t, in))
 		want, wantErr := adaptertest.Standard(t, oracle.Service, b)
 		for name, s := range others {
-			got, err := adaptertest.Unary(t, s.Service, b)
+			got, err := s.way(t, s, b)
 			if status.Code(err) != status.Code(wantErr) {
 				t.Errorf("%s, %d: %v, want %v", name, i, err, wantErr)
 			}
@@ -82,15 +84,6 @@ func TestWaitingIsTheSame(t *testing.T) {
 				t.Errorf("%s, %d: counted (-want +got):\n%s", name, i, diff)
 			}
 		}
-		if _, decided, _ := atOnce.Handle(t.Context(), false, &unary.Call{Request: string(b)}, nil); !decided {
-			t.Errorf("%d: there is a rest, although nothing has to wait", i)
-		}
-		_, _ = adaptertest.Standard(t, oracle.Service, b) // as often as that one
-		for name, s := range others {
-			if name != "at once" {
-				_, _ = adaptertest.Unary(t, s.Service, b)
-			}
-		}
 	}
 	_, err := adaptertest.Unary(t, oracle.Service, []byte{0xff})
 	if _, want := adaptertest.Standard(t, oracle.Service, []byte{0xff}); err == nil || err.Error() != want.Error() {
@@ -98,8 +91,8 @@ func TestWaitingIsTheSame(t *testing.T) {
 	}
 }
 
-// TestRestThatIsInVain: nobody can say who calls, or what is left.
-func TestRestThatIsInVain(t *testing.T) {
+// TestFailures proves that a failure of the source or of the store is UNAVAILABLE.
+func TestFailures(t *testing.T) {
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	for want, s := range map[Result]*testService{
 		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = silent{} }),
@@ -119,7 +112,7 @@ func TestRestThatIsInVain(t *testing.T) {
 	}
 }
 
-// countingSource counts how often it is asked.
+// countingSource counts its questions.
 type countingSource struct {
 	tier.Resolver
 	withoutWait, withWait int
@@ -134,9 +127,9 @@ func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Dura
 	return c.Resolver.Resolve(ctx, k, wait)
 }
 
-// TestRestGoesOn: who calls is not asked again where only the store has to wait, and
-// the limits are not found again.
-func TestRestGoesOn(t *testing.T) {
+// TestDecideContinues proves that the source is not asked again if only the store has to
+// wait, and that the descriptors are not made again.
+func TestDecideContinues(t *testing.T) {
 	var source countingSource
 	s := newService(t, adaptertest.Waiting{Store: memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
 		source.Resolver = o.Decider.Rules().Tiers()
@@ -157,16 +150,17 @@ func TestRestGoesOn(t *testing.T) {
 	}
 }
 
-// TestNothingOfARequestIsKept: whatever the way, and whatever became of the request.
+// TestNothingOfARequestIsKept proves that the memory for the next request is empty, after
+// every kind of request.
 func TestNothingOfARequestIsKept(t *testing.T) {
 	limits := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;a=%METHOD%,b=%REQ(x-none)%"}
 	plain := func(o *Options) { o.PlainKeys = true }
 	for name, s := range map[string]*testService{
-		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, broken, plain),
+		"without waiting": newService(t, nil, plain), "with waiting": newWaiting(t, plain), "broken": newService(t, broken, plain),
 	} {
 		for what, in := range map[string][]byte{
 			"limits":     []byte(encode(t, ask("/?api_key=acme-key", limits, "x-api-key: acme-key", "cookie: key=acme-key"))),
-			"nobody":     []byte(encode(t, ask("/", limits, "x-api-key: planted-key"))),
+			"unknown":    []byte(encode(t, ask("/", limits, "x-api-key: planted-key"))),
 			"unreadable": []byte(encode(t, ask("/", limits, "x-api-key: acme-key")) + "\xff"),
 		} {
 			for _, w := range []adaptertest.Way{adaptertest.Standard, adaptertest.Unary} {
@@ -179,9 +173,9 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	}
 }
 
-// TestAllocations bounds what a request leaves to the collector: its texts and the
-// fingerprint of the API key; with a limit also the key of the log, its tag, and the
-// header fields.
+// TestAllocations bounds the allocations of a request. It allocates its texts and the
+// fingerprint of the API key. With a limit it also allocates the key of the log, its tag,
+// and the header fields.
 func TestAllocations(t *testing.T) {
 	s := newService(t, nil, nil)
 	for most, context := range map[float64]map[string]string{2: nil, 5: {"domain": "edge", "descriptors": "api_key"}} {
@@ -192,7 +186,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestPanics proves that the memory of a request that panicked is not used again.
+// TestPanics proves that the memory of a request that panicked is never used again.
 func TestPanics(t *testing.T) {
 	s := newService(t, adaptertest.Waiting{Store: adaptertest.Panicking{}}, nil)
 	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))

@@ -29,7 +29,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// counted is a Meters that remembers.
+// counted is a Meters that keeps its counts.
 type counted struct {
 	results  map[Result]int
 	degraded int
@@ -50,8 +50,8 @@ func (silent) Resolve(_ context.Context, _ tier.Key, wait time.Duration) (a tier
 
 const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 
-// testService is a service on the embedded store with a clock of its own: 3 per 10 s
-// for a key of the tier free, 2 per minute for an address.
+// testService is a service whose store has the clock now. The tier free has 3 per 10 s for a
+// key, and an address has 2 per minute. rls has the same store and rules.
 type testService struct {
 	*Service
 	rls    *ratelimit.Service
@@ -59,7 +59,7 @@ type testService struct {
 	now    time.Duration
 }
 
-// defaults are the options of a test, before it changes them.
+// defaults returns the options that a test can change.
 func defaults() Options {
 	return Options{
 		Credentials:   []Credential{{Header, "X-Api-Key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
@@ -127,7 +127,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	return s
 }
 
-// ask says what is asked. Fields are "name: value".
+// ask returns a request with joined header fields. Write fields as "name: value".
 func ask(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
 	joined := make(map[string]string)
 	for _, f := range fields {
@@ -140,7 +140,7 @@ func ask(path string, context map[string]string, fields ...string) *authv3.Check
 	return asked(path, context, &authv3.AttributeContext_HttpRequest{Headers: joined})
 }
 
-// askRaw is ask with the fields as Envoy sends them with encode_raw_headers.
+// askRaw returns a request with raw header fields, as Envoy sends with encode_raw_headers.
 func askRaw(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
 	m := new(corev3.HeaderMap)
 	for _, f := range fields {
@@ -189,14 +189,14 @@ func fromJSON(t testing.TB, text string) *authv3.CheckResponse {
 	return m
 }
 
-// Parts of expected answers.
+// These are parts of expected answers.
 const (
 	ownLimit  = `"labels":{"plan":"négocié","region":"eu"},"rate_limit":{"requests_per_unit":500,"unit":"MINUTE"},"subject":"acme","tier":"pro"`
 	acmeUp    = `{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},{"header":{"key":"x-tier","value":"pro"},"appendAction":2},{"header":{"key":"x-region","value":"eu"},"appendAction":2}`
 	problemIs = `{"header":{"key":"content-type","value":"application/problem+json"},"appendAction":2}`
 )
 
-// refused is the answer with a field, a code, a status, headers and a body.
+// refused returns the answer of a request that does not pass, as JSON.
 func refused(field string, code, status int, header, reason, title, detail, metadata string) string {
 	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q,"reason":%q}`, title, status, detail, reason)
 	if header != "" {
@@ -228,7 +228,7 @@ func TestCheck(t *testing.T) {
 			`{"status":{},"okResponse":{"headers":[` + acmeUp + `]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated,
 		},
 		{
-			"what there is nothing to say of is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
+			"a header without a value is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"hobby"},"appendAction":2},
 			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated,
 		},
@@ -263,11 +263,11 @@ func TestCheck(t *testing.T) {
 			refused("deniedResponse", 16, 401, invalid, "malformed", "Unauthorized", "The API key is malformed, or there is more than one.", ""), Malformed,
 		},
 		{
-			"unknown", nil, ask("/", nil, "x-api-key: nobody"),
+			"unknown", nil, ask("/", nil, "x-api-key: unknown"),
 			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown,
 		},
 		{
-			"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: nobody"),
+			"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: unknown"),
 			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown,
 		},
 		{
@@ -353,18 +353,18 @@ func TestStoreThatCannotDecide(t *testing.T) {
 	if strings.Contains(out.String(), "10.0.0.1") {
 		t.Errorf("the address of the store shows in %v", out)
 	}
-	// What the rule says of that counts first.
+	// If the rule has an on_store_error, that decides.
 	out = s.check(t, ask("/", map[string]string{"domain": "blind"}, "x-api-key: hobby-key"))
 	if out.GetStatus().GetCode() != 8 || out.GetDeniedResponse().GetStatus().GetCode() != 429 || s.meters.degraded != 1 {
 		t.Errorf("answer = %v, want a denial, counted as degraded (%d)", out, s.meters.degraded)
 	}
-	// Who is not asked for limits needs no store.
+	// A route without limits needs no store.
 	if out = s.check(t, ask("/", nil, "x-api-key: hobby-key")); out.GetStatus().GetCode() != 0 {
 		t.Errorf("answer = %v, want OK", out)
 	}
 }
 
-// TestNoTiers: rules without subjects know nobody.
+// TestNoTiers proves that every key is unknown if the rules have no subjects.
 func TestNoTiers(t *testing.T) {
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
 	decider := policy.NewDecider(rules, policy.Options{Store: broken, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()})
@@ -375,12 +375,12 @@ func TestNoTiers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, ok := out.GetDynamicMetadata().GetFields()["tier"]; ok {
-		t.Errorf("metadata = %v, want no tier where there are none", out.GetDynamicMetadata())
+		t.Errorf("metadata = %v, want no tier", out.GetDynamicMetadata())
 	}
 }
 
-// TestOneHopIsTheRateLimitPath asks both services the same things, each with logs
-// of its own.
+// TestOneHopIsTheRateLimitPath sends the same requests to both services, each with its own
+// store, and compares the answers.
 func TestOneHopIsTheRateLimitPath(t *testing.T) {
 	for name, tt := range map[string]struct {
 		context map[string]string
@@ -406,7 +406,7 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 			map[string]string{"domain": "edge", "anonymous": "true"}, nil, `{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
 		},
 		"nothing limits it": {
-			map[string]string{"domain": "edge", "descriptors": "nobody=x"}, []string{"x-api-key: hobby-key"}, `{"entries":[{"key":"nobody","value":"x"}]}`,
+			map[string]string{"domain": "edge", "descriptors": "unknown=x"}, []string{"x-api-key: hobby-key"}, `{"entries":[{"key":"unknown","value":"x"}]}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -440,7 +440,7 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 				for _, own := range []string{"labels", "rate_limit", "reason"} {
 					delete(metadata.GetFields(), own)
 				}
-				for _, own := range []string{"subject", "tier"} { // which the limit that speaks may not have
+				for _, own := range []string{"subject", "tier"} { // the decisive limit may have none
 					if want.GetDynamicMetadata().GetFields()[own] == nil {
 						delete(metadata.GetFields(), own)
 					}
@@ -459,7 +459,7 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 	}
 }
 
-// TestOneLog: one client has one log, whichever service is asked.
+// TestOneLog proves that a client has one log for both services.
 func TestOneLog(t *testing.T) {
 	for _, address := range []string{"192.0.2.7", "2001:db8:1:2:3:4:5:6"} {
 		s := newService(t, nil, nil)
@@ -494,7 +494,7 @@ func TestRegister(t *testing.T) {
 	})
 	client := authv3.NewAuthorizationClient(conn)
 	for _, in := range []*authv3.CheckRequest{
-		{}, ask("/", nil, "x-api-key: acme-key"), ask("/", nil, "x-api-key: nobody"), askRaw("/?api_key=acme-key", nil),
+		{}, ask("/", nil, "x-api-key: acme-key"), ask("/", nil, "x-api-key: unknown"), askRaw("/?api_key=acme-key", nil),
 	} {
 		got, err := client.Check(t.Context(), in)
 		if err != nil {
@@ -517,7 +517,7 @@ func BenchmarkCheck(b *testing.B) {
 	for name, in := range map[string]*authv3.CheckRequest{
 		"authenticated": ask("/v1/orders", nil, append(fields, "x-api-key: hobby-key")...),
 		"basic":         ask("/v1/orders", nil, append(fields, basic)...),
-		"unknown":       ask("/v1/orders", nil, append(fields, "x-api-key: nobody")...),
+		"unknown":       ask("/v1/orders", nil, append(fields, "x-api-key: unknown")...),
 		"one hop":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key"}, append(fields, "x-api-key: hobby-key")...),
 		"limited":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "9"}, append(fields, "x-api-key: hobby-key")...),
 	} {
