@@ -72,11 +72,11 @@ func TestStreamsOutliveTheTimeouts(t *testing.T) {
 	})
 }
 
-// timeless is a recorder that accepts deadlines.
-type timeless struct{ *httptest.ResponseRecorder }
+// deadlineRecorder is a recorder that accepts deadlines.
+type deadlineRecorder struct{ *httptest.ResponseRecorder }
 
-func (timeless) SetReadDeadline(time.Time) error  { return nil }
-func (timeless) SetWriteDeadline(time.Time) error { return nil }
+func (deadlineRecorder) SetReadDeadline(time.Time) error  { return nil }
+func (deadlineRecorder) SetWriteDeadline(time.Time) error { return nil }
 
 // TestWhatIsACall proves that GRPC gets gRPC calls, and the pages all other requests.
 func TestWhatIsACall(t *testing.T) {
@@ -99,7 +99,7 @@ func TestWhatIsACall(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.ProtoMajor, r.Host = tt.version, "localhost"
 		r.Header.Set("Content-Type", tt.contentType)
-		w := timeless{httptest.NewRecorder()}
+		w := deadlineRecorder{httptest.NewRecorder()}
 		h.ServeHTTP(w, r)
 		if body := w.Body.String(); (body == "a call") != tt.call || !tt.call && !strings.HasPrefix(body, "Slidegate: admin port\n") {
 			t.Errorf("HTTP/%d with content type %q: %q, want a call: %v", tt.version, tt.contentType, body, tt.call)

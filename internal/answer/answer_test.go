@@ -27,8 +27,8 @@ func status(name string, hits uint64, w time.Duration, d window.Decision) policy
 	}
 }
 
-// unasked is the clock for styles without an epoch.
-func unasked() time.Time { panic("a style without an epoch reads the clock") }
+// unusedClock is the clock for styles without an epoch.
+func unusedClock() time.Time { panic("a style without an epoch reads the clock") }
 
 // verdict returns a verdict with the given limits, one for each descriptor. The first limit
 // is decisive.
@@ -159,7 +159,7 @@ func TestResetWithinTheWindow(t *testing.T) {
 					t.Errorf("%v, %s: got body %s, want the true wait %s", wait, name, body, tt.retry)
 				}
 			}
-			if diff := cmp.Diff(want, r.Append(nil, v, unasked)); diff != "" {
+			if diff := cmp.Diff(want, r.Append(nil, v, unusedClock)); diff != "" {
 				t.Errorf("%v, %s (-want +got):\n%s", wait, name, diff)
 			}
 			got := epoch.Append(nil, v, func() time.Time { return now })
@@ -192,7 +192,7 @@ func TestStructuredFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range r.Append(nil, verdict(half, daily, quick), unasked) {
+	for _, h := range r.Append(nil, verdict(half, daily, quick), unusedClock) {
 		list, err := httpsfv.UnmarshalList([]string{h.Value})
 		if err != nil {
 			t.Errorf("%s: %s: %v", h.Name, h.Value, err)
@@ -222,7 +222,7 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
 		evil := half
 		evil.Limit.Policy = name
-		for _, h := range r.Append(nil, verdict(evil), unasked) {
+		for _, h := range r.Append(nil, verdict(evil), unusedClock) {
 			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
 				t.Errorf("name %q: field %s was sent as %q", name, h.Name, h.Value)
 			}
@@ -242,7 +242,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 	for range 200 {
 		many = append(many, half)
 	}
-	for _, h := range r.Append(nil, verdict(many...), unasked) {
+	for _, h := range r.Append(nil, verdict(many...), unusedClock) {
 		if len(h.Value) > 1024 {
 			t.Errorf("%s has %d bytes for 200 limits, want a bound", h.Name, len(h.Value))
 		}
@@ -290,7 +290,7 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 			{"ratelimit-remaining", "50"},
 			{"ratelimit-reset", "31"},
 		}
-		if diff := cmp.Diff(want, r.Append(nil, v, unasked)); diff != "" {
+		if diff := cmp.Diff(want, r.Append(nil, v, unusedClock)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -314,7 +314,7 @@ func TestStylesOfADomain(t *testing.T) {
 		for _, v := range []*policy.Verdict{verdict(half), verdict(denied)} {
 			v.Headers = tt.own
 			var got []string
-			for _, h := range r.Append(nil, v, unasked) {
+			for _, h := range r.Append(nil, v, unusedClock) {
 				got = append(got, h.Name)
 			}
 			want := tt.want
@@ -332,12 +332,12 @@ func TestStylesOfADomain(t *testing.T) {
 		t.Errorf("epoch of a domain: %v, want the time at which the wait is over", got)
 	}
 	dst := make([]Header, 0, maxFields)
-	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), unasked) })
+	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), unusedClock) })
 	styles := []string{"ratelimit"}
 	domain := testing.AllocsPerRun(100, func() {
 		v := verdict(half)
 		v.Headers = styles
-		dst = r.Append(dst[:0], v, unasked)
+		dst = r.Append(dst[:0], v, unusedClock)
 	})
 	if domain > service {
 		t.Errorf("%v allocations with the styles of a domain, %v with the service's", domain, service)
@@ -353,7 +353,7 @@ func TestOneText(t *testing.T) {
 	}
 	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied, daily)} {
 		dst := make([]Header, 0, maxFields)
-		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unasked) }); n > 1 {
+		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unusedClock) }); n > 1 {
 			t.Errorf("%s: %v allocations, want that of the text", name, n)
 		}
 		for _, h := range dst {
@@ -362,7 +362,7 @@ func TestOneText(t *testing.T) {
 			}
 		}
 		v.Limits[0].Limit.Policy = "a\nb"
-		if got := r.Append(nil, v, unasked); !slices.Equal(got, dst[2:]) {
+		if got := r.Append(nil, v, unusedClock); !slices.Equal(got, dst[2:]) {
 			t.Errorf("%s: without the first two fields %q, want %q", name, got, dst[2:])
 		}
 	}
@@ -423,7 +423,7 @@ func TestBlindDenial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unasked)); diff != "" {
+	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unusedClock)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	if got := DenialType(v); got != ContentTypeProblem {
@@ -443,7 +443,7 @@ func TestBlindDenial(t *testing.T) {
 	}
 	// If the store has decided, the denial is like any other.
 	v.Limits[v.Decisive].Blind = false
-	if got := r.Append(nil, v, unasked); len(got) != 9 {
+	if got := r.Append(nil, v, unusedClock); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)
 	}
 }
@@ -486,7 +486,7 @@ func BenchmarkAppend(b *testing.B) {
 			var dst []Header
 			b.ReportAllocs()
 			for b.Loop() {
-				dst = r.Append(dst[:0], v, unasked)
+				dst = r.Append(dst[:0], v, unusedClock)
 			}
 		})
 	}

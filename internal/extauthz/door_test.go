@@ -32,7 +32,7 @@ func newWaiting(t testing.TB, change func(*Options)) *testService {
 	t.Helper()
 	s := new(testService)
 	store := adaptertest.Memory(t, func() time.Duration { return s.now })
-	*s = *newService(t, adaptertest.Waiting{Store: store}, func(o *Options) {
+	*s = *newService(t, adaptertest.WaitingStore{Store: store}, func(o *Options) {
 		o.Subjects = waitingSource{o.Decider.Rules().Tiers()}
 		if change != nil {
 			change(o)
@@ -95,8 +95,8 @@ func TestWaitingIsTheSame(t *testing.T) {
 func TestFailures(t *testing.T) {
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	for want, s := range map[Result]*testService{
-		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = silent{} }),
-		Undecided:   newService(t, broken, nil),
+		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = failingSource{} }),
+		Undecided:   newService(t, failingStore, nil),
 	} {
 		b, err := adaptertest.Unary(t, s.Service, in)
 		if err != nil {
@@ -131,7 +131,7 @@ func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Dura
 // wait, and that the descriptors are not made again.
 func TestDecideContinues(t *testing.T) {
 	var source countingSource
-	s := newService(t, adaptertest.Waiting{Store: memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
+	s := newService(t, adaptertest.WaitingStore{Store: memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
 		source.Resolver = o.Decider.Rules().Tiers()
 		o.Subjects = &source
 	})
@@ -156,7 +156,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	limits := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;a=%METHOD%,b=%REQ(x-none)%"}
 	plain := func(o *Options) { o.PlainKeys = true }
 	for name, s := range map[string]*testService{
-		"without waiting": newService(t, nil, plain), "with waiting": newWaiting(t, plain), "broken": newService(t, broken, plain),
+		"without waiting": newService(t, nil, plain), "with waiting": newWaiting(t, plain), "broken": newService(t, failingStore, plain),
 	} {
 		for what, in := range map[string][]byte{
 			"limits":     []byte(encode(t, ask("/?api_key=acme-key", limits, "x-api-key: acme-key", "cookie: key=acme-key"))),
@@ -188,7 +188,7 @@ func TestAllocations(t *testing.T) {
 
 // TestPanics proves that the memory of a request that panicked is never used again.
 func TestPanics(t *testing.T) {
-	s := newService(t, adaptertest.Waiting{Store: adaptertest.Panicking{}}, nil)
+	s := newService(t, adaptertest.WaitingStore{Store: adaptertest.PanickingStore{}}, nil)
 	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))
 	for range 80 {
 		if c := s.door.Get(); c.in.fields.lines != nil {

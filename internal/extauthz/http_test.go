@@ -100,7 +100,7 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestHTTPStoreThatCannotDecide(t *testing.T) {
-	w := newService(t, broken, nil).get(t, "/authz?domain=edge&denied_status=403", "X-Api-Key: acme-key")
+	w := newService(t, failingStore, nil).get(t, "/authz?domain=edge&denied_status=403", "X-Api-Key: acme-key")
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("%d, %v, want 503 with Retry-After", w.Code, w.Header())
 	}

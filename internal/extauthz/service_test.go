@@ -29,22 +29,22 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// counted is a Meters that keeps its counts.
-type counted struct {
+// countingMeters is a Meters that keeps its counts.
+type countingMeters struct {
 	results  map[Result]int
 	degraded int
 }
 
-func (c *counted) Authorized(r Result)                { c.results[r]++ }
-func (c *counted) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
+func (c *countingMeters) Authorized(r Result)                { c.results[r]++ }
+func (c *countingMeters) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
 
-// broken is a store that cannot decide.
-var broken = adaptertest.Broken{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
+// failingStore is a store that cannot decide.
+var failingStore = adaptertest.FailingStore{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
 
-// silent is a resolver whose source never answers.
-type silent struct{}
+// failingSource is a resolver whose source never answers.
+type failingSource struct{}
 
-func (silent) Resolve(_ context.Context, _ tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
+func (failingSource) Resolve(_ context.Context, _ tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
 	return tier.Answer{Unavailable: true}, wait >= 0
 }
 
@@ -55,7 +55,7 @@ const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 type testService struct {
 	*Service
 	rls    *ratelimit.Service
-	meters *counted
+	meters *countingMeters
 	now    time.Duration
 }
 
@@ -71,7 +71,7 @@ func defaults() Options {
 
 func newService(t testing.TB, store window.Store, change func(*Options)) *testService {
 	t.Helper()
-	s := &testService{meters: &counted{results: make(map[Result]int)}, now: time.Hour}
+	s := &testService{meters: &countingMeters{results: make(map[Result]int)}, now: time.Hour}
 	if store == nil {
 		store = adaptertest.Memory(t, func() time.Duration { return s.now })
 	}
@@ -117,7 +117,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		t.Fatal(err)
 	}
 	o := defaults()
-	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()})
+	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -275,7 +275,7 @@ func TestCheck(t *testing.T) {
 			refused("deniedResponse", 7, 403, "", "disabled", "Forbidden", "The subject of this API key is disabled.", `,"subject":"gone","tier":"free"`), Disabled,
 		},
 		{
-			"unavailable", func(o *Options) { o.Subjects = silent{} }, ask("/", nil, "x-api-key: acme-key"),
+			"unavailable", func(o *Options) { o.Subjects = failingSource{} }, ask("/", nil, "x-api-key: acme-key"),
 			refused("errorResponse", 14, 503, again, "unavailable", "Service Unavailable", "The API key cannot be checked now.", ""), Unavailable,
 		},
 		{
@@ -345,7 +345,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestStoreThatCannotDecide(t *testing.T) {
-	s := newService(t, broken, nil)
+	s := newService(t, failingStore, nil)
 	out := s.check(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
 	if out.GetStatus().GetCode() != 14 || out.GetErrorResponse().GetStatus().GetCode() != 503 || s.meters.results[Undecided] != 1 {
 		t.Errorf("answer = %v, want an error response", out)
@@ -367,7 +367,7 @@ func TestStoreThatCannotDecide(t *testing.T) {
 // TestNoTiers proves that every key is unknown if the rules have no subjects.
 func TestNoTiers(t *testing.T) {
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := policy.NewDecider(rules, policy.Options{Store: broken, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()})
+	decider := policy.NewDecider(rules, policy.Options{Store: failingStore, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))

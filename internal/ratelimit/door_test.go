@@ -35,7 +35,7 @@ func check(t testing.TB, way adaptertest.Way, s *Service, in *rlsv3.RateLimitReq
 // TestNothingOfARequestIsKept proves that the memory for the next request is empty, after
 // every kind of request.
 func TestNothingOfARequestIsKept(t *testing.T) {
-	for name, store := range map[string]window.Store{"": nil, "gone: ": adaptertest.Broken{Err: errors.New("gone")}} {
+	for name, store := range map[string]window.Store{"": nil, "gone: ": adaptertest.FailingStore{Err: errors.New("gone")}} {
 		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []policy.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
 		s.opts.PlainKeys = true
 		many := ask()
@@ -67,7 +67,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 // TestPanics proves that the memory of a request that panicked is never used again.
 func TestPanics(t *testing.T) {
 	in := encode(t, ask(descriptor("api_key=acme-key")))
-	for name, store := range map[string]window.Store{"with waiting": adaptertest.Waiting{Store: adaptertest.Panicking{}}, "without waiting": adaptertest.Panicking{}} {
+	for name, store := range map[string]window.Store{"with waiting": adaptertest.WaitingStore{Store: adaptertest.PanickingStore{}}, "without waiting": adaptertest.PanickingStore{}} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := setup{store: store, rules: []policy.Rule{perMinute("api_key", 3)}}.serve(t)
 			adaptertest.Panics(t, s.Service, in)

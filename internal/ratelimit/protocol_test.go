@@ -77,7 +77,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		s.store = adaptertest.Memory(t, func() time.Duration { return service.now })
 	}
 	if s.waits {
-		s.store = adaptertest.Waiting{Store: s.store}
+		s.store = adaptertest.WaitingStore{Store: s.store}
 	}
 	var local window.Store
 	if s.local {
@@ -115,7 +115,7 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		t.Fatal(err)
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.Uncounted{}, Log: zap.NewNop()}),
+		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
 	})
 	return service, meters
@@ -228,7 +228,7 @@ func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 
 func TestProtocol(t *testing.T) {
 	const minute = typev3.RateLimitUnit_MINUTE
-	gone := adaptertest.Broken{Err: errors.New("gone")}
+	gone := adaptertest.FailingStore{Err: errors.New("gone")}
 	onError := func(choice policy.OnStoreError) func(*policy.Rule) {
 		return func(r *policy.Rule) { r.OnStoreError = choice }
 	}
@@ -573,7 +573,7 @@ func TestJSONIsTheSame(t *testing.T) {
 // and subjects. Only the store keeps anything of them, until their windows end.
 func TestOverridesLeaveNothingBehind(t *testing.T) {
 	const many = 10_000
-	store := new(forgetful)
+	store := new(emptyStore)
 	s, _ := setup{rules: []policy.Rule{perMinute("a", 1)}, store: store, echo: true}.serve(t)
 	used := func() uint64 {
 		var m runtime.MemStats
@@ -607,10 +607,10 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// forgetful is a store without logs. It allows every request.
-type forgetful struct{ checks int }
+// emptyStore is a store without logs. It allows every request.
+type emptyStore struct{ checks int }
 
-func (s *forgetful) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+func (s *emptyStore) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait {
 		return false, nil
 	}
@@ -621,4 +621,4 @@ func (s *forgetful) Take(_ context.Context, wait bool, checks []window.Check, de
 	return true, nil
 }
 
-func (*forgetful) Close() error { return nil }
+func (*emptyStore) Close() error { return nil }

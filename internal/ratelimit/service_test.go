@@ -272,7 +272,7 @@ func TestStoreErrors(t *testing.T) {
 		context.DeadlineExceeded:                      codes.Unavailable,
 		window.ErrBadCheck:                            codes.Internal,
 	} {
-		out, got := newService(t, adaptertest.Broken{Err: err}).exchange(t.Context(), fromJSON(t, byKey))
+		out, got := newService(t, adaptertest.FailingStore{Err: err}).exchange(t.Context(), fromJSON(t, byKey))
 		if out != nil || status.Code(got) != want {
 			t.Errorf("store error %v: answer %v, %v, want %v", err, out, got, want)
 		}
@@ -369,7 +369,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	w = httptest.NewRecorder()
-	newService(t, adaptertest.Broken{Err: errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
+	newService(t, adaptertest.FailingStore{Err: errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("store gone: %d, want 503", w.Code)
 	}

@@ -18,47 +18,47 @@ func Memory(t testing.TB, now func() time.Duration) window.Store {
 	return store
 }
 
-// Waiting is a store that decides nothing without waiting.
-type Waiting struct{ window.Store }
+// WaitingStore is a store that decides nothing without waiting.
+type WaitingStore struct{ window.Store }
 
 // Take implements [window.Store].
-func (s Waiting) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
+func (s WaitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if !wait {
 		return false, nil
 	}
 	return s.Store.Take(ctx, wait, checks, decisions)
 }
 
-// Broken is a store that fails with Err.
-type Broken struct{ Err error }
+// FailingStore is a store that fails with Err.
+type FailingStore struct{ Err error }
 
 // Take implements [window.Store].
-func (b Broken) Take(context.Context, bool, []window.Check, []window.Decision) (decided bool, err error) {
+func (b FailingStore) Take(context.Context, bool, []window.Check, []window.Decision) (decided bool, err error) {
 	return true, b.Err
 }
 
 // Close implements [window.Store].
-func (Broken) Close() error { return nil }
+func (FailingStore) Close() error { return nil }
 
-// Panicking is a store that panics.
-type Panicking struct{ window.Store }
+// PanickingStore is a store that panics.
+type PanickingStore struct{ window.Store }
 
 // Take implements [window.Store].
-func (Panicking) Take(context.Context, bool, []window.Check, []window.Decision) (decided bool, err error) {
+func (PanickingStore) Take(context.Context, bool, []window.Check, []window.Decision) (decided bool, err error) {
 	panic("Take")
 }
 
-// Uncounted is a policy.Meters that counts nothing.
-type Uncounted struct{}
+// NoMeters is a policy.Meters that counts nothing.
+type NoMeters struct{}
 
 // Meter implements [policy.Meters].
-func (Uncounted) Meter(string, string) policy.Meter { return Uncounted{} }
+func (NoMeters) Meter(string, string) policy.Meter { return NoMeters{} }
 
 // UnknownDomain implements [policy.Meters].
-func (Uncounted) UnknownDomain() {}
+func (NoMeters) UnknownDomain() {}
 
 // Detail implements [policy.Meter].
-func (Uncounted) Detail([]byte, policy.Outcome) {}
+func (NoMeters) Detail([]byte, policy.Outcome) {}
 
 // Count implements [policy.Meter].
-func (Uncounted) Count(policy.Outcome) {}
+func (NoMeters) Count(policy.Outcome) {}
