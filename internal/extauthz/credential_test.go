@@ -227,6 +227,7 @@ func FuzzCredential(f *testing.F) {
 	f.Add("/?api%5Fkey=k&api_key=%41", "a,b", "Basic "+basic("u:p"), "a=b,key=k")
 	f.Add("/?x=1;api_key=k&+api_key=l&api_key[]=m", "", "", "")
 	f.Add("/a#?", "", "apikey \xff", `key="k"; key`)
+	f.Add("/", "", "", "a=b; keY")
 	f.Fuzz(func(t *testing.T, path, header, authorization, cookie string) {
 		path = strings.ToValidUTF8(path, "!") // as Envoy does
 		credentials := defaults().Credentials

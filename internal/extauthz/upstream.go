@@ -94,14 +94,14 @@ func (u *upstream) removeCredentials(r *request, credentials []Credential, field
 	}
 }
 
-// otherCookies returns the cookies that are not credentials, or "".
+// otherCookies returns the cookies that no reader takes for a credential, or "".
 func otherCookies(r *request, credentials []Credential) string {
 	header, _ := r.fields.get(headerCookie, ";")
 	var others []string
 	for one := range strings.SplitSeq(header, ";") {
 		isCredential := slices.ContainsFunc(credentials, func(c Credential) bool {
 			name, _ := cutCookie(one)
-			return c.Kind == Cookie && (name == c.Name || c.joinedInto(one))
+			return c.Kind == Cookie && (alike(name, c.Name) || c.joinedInto(one))
 		})
 		if one = strings.Trim(one, " \t"); one != "" && !isCredential {
 			others = append(others, one)
