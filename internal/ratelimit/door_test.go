@@ -156,10 +156,10 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 	}
 }
 
-// FuzzShouldRateLimit sends arbitrary messages to three services with the same history: one
-// through the handler of grpc-go, and two through Handle, of which one always has to wait.
-// All give the same answer: OK, OVER_LIMIT or an error, with a status for each descriptor
-// and no value that breaks a response.
+// FuzzShouldRateLimit sends arbitrary messages to three services with the same history. It
+// calls one through the handler of grpc-go, and two through Handle. One of these always has
+// to wait. All give the same answer: OK, OVER_LIMIT or an error, with a status for each
+// descriptor and no value that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
 	// The rules are of every kind. Their keys are short, so that the fuzzer finds them.
 	kinds := setup{echo: true, styles: []answer.Style{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
