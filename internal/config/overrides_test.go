@@ -173,7 +173,7 @@ default: free
 subjects:
   - {id: acme, keys: [{plain: " Bearer k1\t"}, {plain: k2}]}
 `)
-	pair := "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:k1"))
+	pair := "Basic " + base64.StdEncoding.EncodeToString([]byte("user:k1"))
 	for credentials, known := range map[string][]string{
 		"bearer":       {"k1", "bearer k1", " ApiKey\tk1", "k2 "},
 		"bearer basic": {"k1", "bearer k1", " ApiKey\tk1", "k2 ", pair, strings.ToUpper(pair[:5]) + " " + pair[5:] + " "},

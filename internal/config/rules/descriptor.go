@@ -97,7 +97,7 @@ func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
 	for i, n := range path {
 		value := policy.Canonical(descriptors.Entry{Key: n.Key, Value: n.Value})
 		if !n.Open() {
-			value = r.secrets.Value(n.Key, value)
+			value = r.Identity.Secrets.Value(n.Key, value)
 		}
 		if value == n.Value {
 			continue
@@ -129,7 +129,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	if strings.Contains(key, descriptors.Wildcard) {
 		r.decoder.Warning(e.Key.Spot, "* is a wildcard in values only: this is a key with that character")
 	}
-	secret := r.secrets.Is(key)
+	secret := r.Identity.Secrets.Is(key)
 	switch {
 	case e.Value.Set && !e.Value.Bad && value == "":
 		r.decoder.Warning(e.Value.Spot, "an empty value means any value: if you want that, remove the key")
@@ -153,7 +153,7 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 func (r *rulesReader) suspect(key string) bool {
 	is, known := r.keys[key]
 	if !known {
-		is = tier.LooksSecret(key) && !r.secrets.Is(key)
+		is = tier.LooksSecret(key) && !r.Identity.Secrets.Is(key)
 		if len(r.keys) < strict.MaxProblems {
 			r.keys[key] = is
 		}
@@ -162,11 +162,11 @@ func (r *rulesReader) suspect(key string) bool {
 }
 
 // hides reports whether problems must not repeat values of entries with a key.
-func (r *rulesReader) hides(key string) bool { return r.secrets.Hides(key) }
+func (r *rulesReader) hides(key string) bool { return r.Identity.Secrets.Hides(key) }
 
 // rule reads the limits of a descriptor and adds the rule. pathOK: the path has no problem.
 func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bool) {
-	before := r.report.Count()
+	before := r.Report.Count()
 	e, rl := &f.Value, &f.Value.RateLimit
 	limits := rl.Value
 	if limits == nil {
@@ -187,10 +187,10 @@ func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bo
 		r.sharedTiers(&rule, limits)
 	}
 	r.replaces(limits) // a rule with a problem may be part of a cycle, too
-	if !pathOK || e.bad() || r.domain.name == "" || r.report.Count() > before {
+	if !pathOK || e.bad() || r.domain.name == "" || r.Report.Count() > before {
 		return
 	}
-	if !r.o.TiersKnown {
+	if !r.TiersKnown {
 		rule.ByTier = nil
 	}
 	if r.domain.void {
@@ -371,7 +371,7 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 		}
 	}
 	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
-	if !quota && r.o.Settings.QuotaMode {
+	if !quota && r.Settings.QuotaMode {
 		quota, where = true, "the setting rules.quota_mode"
 	}
 	if !quota {

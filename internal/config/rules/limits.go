@@ -51,7 +51,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 	case len(v.ByTier.Value) == 0:
 		r.decoder.Problem(v.ByTier.Spot, "by_tier is empty: write one line for each tier")
 		return own, nil
-	case r.o.TiersKnown && r.o.Tiers == nil:
+	case r.TiersKnown && r.Tiers == nil:
 		r.decoder.Problem(v.ByTier.Spot, "there are no tiers, because tiers.source is \"none\"")
 		return own, nil
 	}
@@ -68,14 +68,14 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 				line := own[slices.IndexFunc(own, setKey.ofLimit)].Line
 				r.decoder.Problem(e.Spot, "the rule has a limit of its own on line %d, which applies to every tier not named here: give one of the two", line)
 			}
-			if slices.Contains(r.o.Tiers, defaultArm) {
+			if slices.Contains(r.Tiers, defaultArm) {
 				r.decoder.Warning(e.Spot, "default means every tier not named here, but one of the tiers is called default: rename it")
 			}
 			own, given = arm, true
 			continue
 		}
-		if r.o.TiersKnown && !slices.Contains(r.o.Tiers, e.Key) {
-			names := r.o.Tiers
+		if r.TiersKnown && !slices.Contains(r.Tiers, e.Key) {
+			names := r.Tiers
 			if !slices.Contains(names, defaultArm) {
 				names = append(slices.Clip(names), defaultArm)
 			}
@@ -85,7 +85,7 @@ func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byT
 	}
 	if !given && !rl.Bad {
 		var without []string
-		for _, t := range r.o.Tiers {
+		for _, t := range r.Tiers {
 			if _, ok := byTier[t]; !ok {
 				without = append(without, t)
 			}
@@ -323,17 +323,17 @@ const slotsAMillisecond = 12_500
 func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at strict.Spot) {
 	check := window.Check{Limit: l, Precision: p.exact}
 	slots := window.LogSlots(&check)
-	if r.o.MaxLogSlots == 0 || slots <= r.o.MaxLogSlots {
+	if r.MaxLogSlots == 0 || slots <= r.MaxLogSlots {
 		return
 	}
 	if !p.inherited {
 		at = p.Spot
 	}
-	parts := time.Duration(r.o.MaxLogSlots - 2)
+	parts := time.Duration(r.MaxLogSlots - 2)
 	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
 	r.decoder.Problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
 		"give precision auto or at least %v, or let store.redis.max_log_slots, now %d, allow it",
-		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.o.MaxLogSlots)
+		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.MaxLogSlots)
 }
 
 // noLease is the value of lease for a limit that must not inherit the rule's lease.
@@ -342,10 +342,10 @@ const noLease = "none"
 // Bounds on leases. Hits that one instance reserves are not available to others, so leases
 // are small and short.
 const (
-	minLease      = time.Millisecond
-	maxLease      = time.Second
-	maxLeaseShare = 50 // per cent of the limit
-	leasesAWindow = 10 // at least
+	minLeaseLength = time.Millisecond
+	maxLeaseLength = time.Second
+	maxLeaseShare  = 50 // per cent of the limit
+	leasesAWindow  = 10 // at least
 )
 
 // lease is the value of a key lease. The zero value is no lease.
@@ -375,8 +375,8 @@ func parseLease(text string) (lease, error) {
 	switch {
 	case err != nil:
 		return lease{}, fmt.Errorf("%w; or a percentage of the limit such as 5%%, or none", err)
-	case length < minLease || length > maxLease:
-		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(text), minLease, maxLease)
+	case length < minLeaseLength || length > maxLeaseLength:
+		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(text), minLeaseLength, maxLeaseLength)
 	}
 	l.length = length
 	return l, nil
@@ -388,7 +388,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 	switch {
 	case given.percent > 0:
 		hits := uint64(float64(l.Hits) * given.percent / 100)
-		if hits < policy.MinLeaseHits {
+		if hits < window.MinLeaseHits {
 			r.littleLease(given, strict.Quoteless(given.text), l.Hits)
 			return window.Lease{}
 		}
@@ -396,7 +396,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 	case given.length == 0:
 		return window.Lease{}
 	case given.length <= most:
-		if l.Hits/policy.LeasePart < policy.MinLeaseHits {
+		if l.Hits/window.LeasePart < window.MinLeaseHits {
 			r.littleLease(given, "a tenth", l.Hits)
 			return window.Lease{}
 		}
@@ -411,7 +411,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 // inherited lease, which may help other tiers.
 func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
 	if !given.inherited {
-		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, hits, uint64(policy.MinLeaseHits))
+		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so the lease has no effect", part, hits, uint64(window.MinLeaseHits))
 	}
 }
 

@@ -92,10 +92,10 @@ func (r *rulesReader) replaced(d *domainReader) {
 	for i, e := range d.edges {
 		if !d.named[e.to] {
 			suggestion := ""
-			if r.warn.Count() < strict.MaxProblems {
+			if r.Warn.Count() < strict.MaxProblems {
 				suggestion = strict.DidYouMean(e.to, names)
 			}
-			r.warn.Addf(e.at.File, e.at.Line, e.path, "no rule of the domain has the name %s%s", strict.Quote(e.to), suggestion)
+			r.Warn.Addf(e.at.File, e.at.Line, e.path, "no rule of the domain has the name %s%s", strict.Quote(e.to), suggestion)
 			continue
 		}
 		if e.from != "" {
@@ -105,7 +105,7 @@ func (r *rulesReader) replaced(d *domainReader) {
 	for _, e := range d.edges {
 		for _, cycle := range c.from(e.from) {
 			last := cycle[len(cycle)-1]
-			r.report.Addf(last.at.File, last.at.Line, last.path, "%s", tellCycle(cycle))
+			r.Report.Addf(last.at.File, last.at.Line, last.path, "%s", tellCycle(cycle))
 		}
 	}
 }

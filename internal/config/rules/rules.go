@@ -11,7 +11,6 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
@@ -64,10 +63,7 @@ type Options struct {
 // order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
 func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
 	r := &rulesReader{
-		o:       o,
-		report:  o.Report,
-		warn:    o.Warn,
-		secrets: o.Identity.Secrets,
+		Options: o,
 		rules:   policy.NewRules(o.Identity),
 		domains: make(map[string]*domainReader),
 		keys:    make(map[string]bool),
@@ -90,12 +86,9 @@ func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
 
 // rulesReader turns rules files into rules.
 type rulesReader struct {
-	o       Options
-	report  *strict.Report
-	warn    *strict.Report
-	secrets *tier.Secrets
-	rules   *policy.Rules
-	places  []Place // of the rules
+	Options
+	rules  *policy.Rules
+	places []Place // of the rules
 
 	files   []string // that were begun
 	domains map[string]*domainReader
@@ -121,12 +114,12 @@ type domainReader struct {
 
 // read reads one file and reports its problems.
 func (r *rulesReader) read(src files.File) {
-	r.report.File(src.Name)
-	r.warn.File(src.Name)
+	r.Report.File(src.Name)
+	r.Warn.File(src.Name)
 	r.files = append(r.files, src.Name)
 	docs, problem := strict.Parse(src.Name, src.Data)
 	if problem != nil {
-		r.report.Add(*problem)
+		r.Report.Add(*problem)
 		return
 	}
 	empty := true
@@ -137,11 +130,11 @@ func (r *rulesReader) read(src files.File) {
 			continue
 		}
 		empty = false
-		r.decoder = &strict.Decoder{File: src.Name, Report: r.report, Warn: r.warn, Hides: r.hides}
+		r.decoder = &strict.Decoder{File: src.Name, Report: r.Report, Warn: r.Warn, Hides: r.hides}
 		r.document(n)
 	}
 	if empty {
-		r.report.Addf(src.Name, 0, "", "the file is empty: it needs a domain and its descriptors")
+		r.Report.Addf(src.Name, 0, "", "the file is empty: it needs a domain and its descriptors")
 	}
 }
 
@@ -149,14 +142,9 @@ func (r *rulesReader) read(src files.File) {
 func (r *rulesReader) document(n *yaml.Node) {
 	var doc strict.Field[rulesDoc]
 	doc.ReadLocated(r.decoder, n, nil)
-	r.head(&doc.Value)
+	r.domain = r.domainOf(&doc.Value.Domain)
+	r.headers(&doc.Value.Headers)
 	r.entries(trail{}, doc.Value.Descriptors)
-}
-
-// head reads the domain of a document and its headers.
-func (r *rulesReader) head(doc *rulesDoc) {
-	r.domain = r.domainOf(&doc.Domain)
-	r.headers(&doc.Headers)
 }
 
 func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
@@ -169,7 +157,7 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 		r.decoder.Problem(f.Spot, "a domain needs a name")
 	case strings.ContainsFunc(name, unicode.IsControl):
 		r.decoder.Problem(f.Spot, "a domain cannot hold control characters")
-	case again && r.o.Settings.MergeDomains:
+	case again && r.Settings.MergeDomains:
 		return other
 	case again:
 		r.decoder.Problem(f.Spot, "a second domain %s, the first is %s: join them, or set rules.merge_domains", strict.Quote(name), other.at.from(at.File))
@@ -203,7 +191,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 	if !f.Set || f.Bad || f.Null {
 		return
 	}
-	before := r.report.Count()
+	before := r.Report.Count()
 	for _, message := range settings.CheckStyles(f.Value) {
 		r.decoder.Problem(f.Spot, "%s", message)
 	}
@@ -212,7 +200,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 		r.decoder.Problem(f.Spot, "the domain already has headers, %s: give them once", d.headers.from(r.decoder.File))
 	}
 	d.headers = Place{r.decoder.File, f.Line}
-	if r.report.Count() == before && !d.void {
+	if r.Report.Count() == before && !d.void {
 		r.rules.SetHeaders(d.name, f.Value)
 	}
 }
@@ -221,7 +209,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 func (r *rulesReader) finish() {
 	for _, d := range r.order {
 		if !d.filled {
-			r.warn.Addf(d.at.File, d.at.Line, "domain", "no descriptors, so nothing is limited in %s", strict.Quote(d.name))
+			r.Warn.Addf(d.at.File, d.at.Line, "domain", "no descriptors, so nothing is limited in %s", strict.Quote(d.name))
 		}
 		r.replaced(d)
 	}

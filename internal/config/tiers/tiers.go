@@ -60,26 +60,20 @@ type File struct {
 
 // Read reads a tiers file.
 func Read(o Options, src files.File) *File {
-	t := tiersReader{report: o.Report, warn: o.Warn, secrets: o.Secrets, elsewhere: o.Elsewhere, builtIn: o.BuiltIn}
+	t := tiersReader{Options: o, file: src.Name}
 	t.read(src)
-	return &File{Names: t.names, Directory: t.directory, overrides: t.overrides}
+	return &t.result
 }
 
 // tiersReader turns a tiers file into a directory.
 type tiersReader struct {
-	report    *strict.Report
-	warn      *strict.Report
-	secrets   *tier.Secrets
-	file      string
-	elsewhere string
-	builtIn   bool
+	Options
+	file   string
+	result File
 
-	names     []string // of the tiers; nil if they could not be read
-	directory *tier.Directory
-	lines     []subjectLine // of the subjects in the directory
-	byID      map[string]int
-	plain     int            // keys in plain text
-	overrides []overrideLine // of the subjects added
+	lines []subjectLine  // of the subjects in the directory
+	byID  map[string]int // see line
+	plain int            // keys in plain text
 }
 
 // subjectLine is the line of a subject.
@@ -91,30 +85,29 @@ type subjectLine struct {
 // read reads the file and reports its problems. If the list of tiers is wrong, names
 // stays nil. If the file is not one YAML document, directory stays nil.
 func (t *tiersReader) read(src files.File) {
-	t.report.File(src.Name)
-	t.warn.File(src.Name)
-	t.file = src.Name
+	t.Report.File(src.Name)
+	t.Warn.File(src.Name)
 	docs, problem := strict.Parse(t.file, src.Data)
 	switch {
 	case problem != nil:
-		t.report.Add(*problem)
+		t.Report.Add(*problem)
 		return
 	case len(docs) > 1:
-		t.report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is a second one: put it into another file")
+		t.Report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is a second one: put it into another file")
 		return
 	case len(docs) == 0 || strict.Root(docs[0]) == nil:
-		t.report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
+		t.Report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
 		return
 	}
-	d := &strict.Decoder{File: t.file, Report: t.report, HideValues: true}
+	d := &strict.Decoder{File: t.file, Report: t.Report, HideValues: true}
 	var doc tiersDoc
 	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
 	t.tiers(d, &doc)
 	list := doc.Subjects.Value.Node
 	switch {
-	case t.elsewhere != "":
-		if !t.builtIn && list != nil && len(list.Content) > 0 {
-			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: keep only tiers and default in this file", t.elsewhere)
+	case t.Elsewhere != "":
+		if !t.BuiltIn && list != nil && len(list.Content) > 0 {
+			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: keep only tiers and default in this file", t.Elsewhere)
 		}
 	case list != nil:
 		for i, n := range list.Content {
@@ -124,8 +117,8 @@ func (t *tiersReader) read(src files.File) {
 			t.subject(d, &s)
 		}
 	}
-	if t.plain > 0 && !t.builtIn {
-		t.warn.Addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
+	if t.plain > 0 && !t.BuiltIn {
+		t.Warn.Addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
 	}
 }
 
@@ -167,7 +160,7 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 		// The file has a problem. The subjects are checked in a directory that is not used.
 		names = []string{fallback}
 	} else {
-		t.names = names
+		t.result.Names = names
 		if !slices.Contains(names, fallback) {
 			if doc.Default.Set && !doc.Default.Bad {
 				d.Problem(doc.Default.Spot, "%s", unknownTier(fallback, names))
@@ -176,7 +169,7 @@ func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
 		}
 	}
 	// The names and the default are valid here.
-	t.directory, _ = tier.NewDirectory(names, fallback)
+	t.result.Directory, _ = tier.NewDirectory(names, fallback)
 }
 
 // unknownTier returns the message for a text that is not the name of a tier. It does not
@@ -210,8 +203,8 @@ func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
 	t.add(d, added, digests, subjectSpots{id: s.ID.OrElse(f.Spot), tier: s.Tier.Spot, keys: spots})
 	for i := range s.Overrides {
 		e := &s.Overrides[i]
-		if o, ok := extra.Overrides[e.Key]; ok && len(t.overrides) < strict.MaxProblems {
-			t.overrides = append(t.overrides, overrideLine{e.Key, len(o.Limits), strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
+		if o, ok := extra.Overrides[e.Key]; ok && len(t.result.overrides) < strict.MaxProblems {
+			t.result.overrides = append(t.result.overrides, overrideLine{e.Key, len(o.Limits), strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
 		}
 	}
 }
@@ -223,11 +216,11 @@ func (t *tiersReader) digest(d *strict.Decoder, f *strict.Field[subjectKey]) (st
 	case f.Bad:
 	case k.SHA256.Set && k.Plain.Set:
 		d.Problem(f.Spot, "both sha256 and plain: give one of the two")
-	case k.Plain.Set && t.secrets.Key(string(k.Plain.Value)) == "":
+	case k.Plain.Set && t.Secrets.Key(string(k.Plain.Value)) == "":
 		d.Problem(k.Plain.Spot, "an API key cannot be empty")
 	case k.Plain.Set:
 		t.plain++
-		return t.secrets.Digest(string(k.Plain.Value)), true
+		return t.Secrets.Digest(string(k.Plain.Value)), true
 	case !k.SHA256.Set:
 		d.Problem(f.Spot, "neither sha256 nor plain: give one of the two")
 	case len(k.SHA256.Value) == tier.DigestLen && !isDigest(k.SHA256.Value):
@@ -257,9 +250,9 @@ type subjectSpots struct {
 
 // add puts a subject into the directory, and reports its problems.
 func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, at subjectSpots) {
-	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
-		if t.names != nil {
-			d.Problem(at.tier, "%s", unknownTier(s.Tier, t.names))
+	if s.Tier != "" && !t.result.Directory.HasTier(s.Tier) {
+		if t.result.Names != nil {
+			d.Problem(at.tier, "%s", unknownTier(s.Tier, t.result.Names))
 		}
 		s.Tier = ""
 	}
@@ -267,7 +260,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 	case strings.HasPrefix(s.ID, tier.AnonymousPrefix):
 		d.Problem(at.id, "an id cannot begin with %q, which marks the address of a client without a key", tier.AnonymousPrefix)
 		s.ID = ""
-	case t.directory.ByID(s.ID) != nil:
+	case t.result.Directory.ByID(s.ID) != nil:
 		d.Problem(at.id, "the subject on line %d has the same id", t.line(s.ID))
 		s.ID = ""
 	}
@@ -278,7 +271,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 	}
 	kept := 0
 	for i, digest := range digests {
-		if other := t.directory.ByDigest(digest); other != nil {
+		if other := t.result.Directory.ByDigest(digest); other != nil {
 			d.Problem(at.keys[i], "the subject on line %d has the same key", t.line(other.ID))
 		} else if first := slices.Index(digests[:kept], digest); first >= 0 {
 			d.Problem(at.keys[i], "the same key as on line %d", at.keys[first].Line)
@@ -287,7 +280,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 			kept++
 		}
 	}
-	if err := t.directory.Add(s, digests[:kept]...); err != nil {
+	if err := t.result.Directory.Add(s, digests[:kept]...); err != nil {
 		d.Problem(at.id, "this subject cannot be kept") // the error has its id
 		return
 	}

@@ -21,10 +21,10 @@ func builtIn(t testing.TB) []byte {
 }
 
 // readTiers reads a tiers file and returns its problems and its warnings.
-func readTiers(data []byte) (t *tiersReader, problems, warnings *strict.Report) {
-	t = &tiersReader{report: new(strict.Report), warn: new(strict.Report), secrets: tier.NewSecrets(nil, nil)}
-	t.read(files.File{Name: "fuzz.yaml", Data: data})
-	return t, t.report, t.warn
+func readTiers(data []byte) (file *File, problems, warnings *strict.Report) {
+	problems, warnings = new(strict.Report), new(strict.Report)
+	o := Options{Report: problems, Warn: warnings, Secrets: tier.NewSecrets(nil, nil)}
+	return Read(o, files.File{Name: "fuzz.yaml", Data: data}), problems, warnings
 }
 
 // FuzzTiers reads any bytes as a tiers file, which gives problems or a directory,
@@ -39,7 +39,7 @@ func FuzzTiers(f *testing.F) {
 		tiers, report, _ := readTiers(data)
 		if err := report.Err(); err != nil {
 			configtest.CheckProblems(t, err)
-		} else if tiers.directory == nil {
+		} else if tiers.Directory == nil {
 			t.Error("no problem and no directory")
 		}
 	})
