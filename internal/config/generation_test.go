@@ -573,7 +573,7 @@ func TestFilesThatAreTooLarge(t *testing.T) {
 // TestRoomForManyEntries: docs/rules.md and docs/tiers.md promise that one file may hold
 // 100,000 rules, and one file 100,000 subjects.
 func TestRoomForManyEntries(t *testing.T) {
-	if size := len(configtest.ManyRules("d", 0, 100_000)); size > maxRulesFile {
+	if size := len(manyRules("d", 0, 100_000)); size > maxRulesFile {
 		t.Errorf("100,000 rules take %d bytes, a rules file may have %d", size, maxRulesFile)
 	}
 	if size := len(configtest.SubjectsFile(100_000)); size > maxTiersFile {
@@ -591,7 +591,7 @@ func loadRules(text []byte) (*Generation, error) {
 
 // TestLargeRules reads a long file with mistakes and with warnings in all parts of it.
 func TestLargeRules(t *testing.T) {
-	text := configtest.ManyRules("d", 0, 4000)
+	text := manyRules("d", 0, 4000)
 	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
 	s := settings.Default()
 	s.Rules.Path = configtest.Write(t, "rules.yaml", string(bad))

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -113,7 +114,7 @@ func BenchmarkLoad100k(b *testing.B) {
 		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {
 			dir := b.TempDir()
 			for i := range files {
-				configtest.Put(b, dir, fmt.Sprintf("%02d.yaml", i), string(configtest.ManyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)))
+				configtest.Put(b, dir, fmt.Sprintf("%02d.yaml", i), string(manyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)))
 			}
 			measureLoad(b, dir, rules)
 		})
@@ -134,11 +135,23 @@ func BenchmarkLoadSubjects(b *testing.B) {
 // BenchmarkLoadHere loads 10,000 rules in this process, for profiles.
 func BenchmarkLoadHere(b *testing.B) {
 	s := settings.Default()
-	s.Rules.Path = configtest.Write(b, "rules.yaml", string(configtest.ManyRules("d", 0, 10_000)))
+	s.Rules.Path = configtest.Write(b, "rules.yaml", string(manyRules("d", 0, 10_000)))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Load(s); err != nil {
 			b.Fatal(err)
 		}
 	}
+}
+
+// manyRules returns a rules file with n rules of the usual shape: a route with
+// a limit by API key below it.
+func manyRules(domain string, first, n int) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# made by a program\ndomain: %s\ndescriptors:\n", domain)
+	for i := first; i < first+n; i += 2 {
+		fmt.Fprintf(&b, "  - key: route\n    value: /api/v1/service-%d/x\n    rate_limit:\n      name: service-%d\n      unit: minute\n      requests_per_unit: %d\n", i, i, 100+i)
+		fmt.Fprintf(&b, "    descriptors:\n      - key: api_key\n        rate_limit: {name: service-%d-key, unit: hour, requests_per_unit: 50}\n", i)
+	}
+	return b.Bytes()
 }

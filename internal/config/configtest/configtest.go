@@ -258,18 +258,6 @@ func Texts(problems []strict.Problem, without string) []string {
 	return lines
 }
 
-// ManyRules returns a rules file with n rules of the usual shape: a route with
-// a limit by API key below it.
-func ManyRules(domain string, first, n int) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# made by a program\ndomain: %s\ndescriptors:\n", domain)
-	for i := first; i < first+n; i += 2 {
-		fmt.Fprintf(&b, "  - key: route\n    value: /api/v1/service-%d/x\n    rate_limit:\n      name: service-%d\n      unit: minute\n      requests_per_unit: %d\n", i, i, 100+i)
-		fmt.Fprintf(&b, "    descriptors:\n      - key: api_key\n        rate_limit: {name: service-%d-key, unit: hour, requests_per_unit: 50}\n", i)
-	}
-	return b.Bytes()
-}
-
 // Documented finds every key of some structs, of which there are at least least, in a page.
 func Documented(t *testing.T, file string, least int, structs ...reflect.Type) {
 	t.Helper()

@@ -2,7 +2,6 @@ package configtest
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"io"
@@ -99,11 +98,6 @@ type Schemas struct {
 	Definitions Object
 }
 
-// isText reports whether a type is read from a text.
-func isText(t reflect.Type) bool {
-	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
-}
-
 // Of returns the schema of a type.
 func (s *Schemas) Of(t reflect.Type) Object {
 	if s.Special != nil {
@@ -115,7 +109,7 @@ func (s *Schemas) Of(t reflect.Type) Object {
 	case reflect.TypeFor[time.Duration]():
 		return Duration
 	}
-	if isText(t) {
+	if strict.IsText(t) {
 		return Object{"type": Text}
 	}
 	switch t.Kind() {
@@ -128,7 +122,7 @@ func (s *Schemas) Of(t reflect.Type) Object {
 	case reflect.Bool:
 		return Object{"type": "boolean"}
 	case reflect.Slice:
-		if e := t.Elem(); e.Kind() == reflect.String || isText(e) {
+		if e := t.Elem(); e.Kind() == reflect.String || strict.IsText(e) {
 			return Object{"anyOf": []any{Object{"type": []any{"array", "null"}, "items": Object{"type": Text}}, Object{"type": Text}}}
 		}
 		if t.Elem().Kind() == reflect.Struct && strings.HasPrefix(t.Elem().Name(), "Entry[") {

@@ -57,10 +57,10 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 	if ok {
 		id := descriptors.NewRuleID(r.domain.name, r.kept(at.path))
 		if first, again := r.domain.paths[id]; again {
-			r.decoder.Problem(f.Spot, "a second descriptor like the one %s: put both into one", r.place(first).from(r.decoder.File))
+			r.decoder.Problem(f.Spot, "a second descriptor like the one %s: put both into one", first.from(r.decoder.File))
 			ok = false
 		} else {
-			r.domain.paths[id] = r.mark(f.Spot)
+			r.domain.paths[id] = Place{r.decoder.File, f.Spot.Line}
 		}
 	}
 	// A leaf without a limit is a rule too: it keeps its value from the rule for
@@ -352,21 +352,18 @@ func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
 			rule.ByTier[name] = arm
 		}
 	}
-	if rule.Always {
-		if e.ShadowMode.Value {
-			r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with shadow_mode on line %d", e.ShadowMode.Line)
-		}
-		for _, t := range v.all() {
-			if read(nil, &t.Observe, parseShare) > 0 {
-				r.decoder.Problem(t.Observe.Spot, "charge always on line %d cannot be combined with observe", v.Charge.Line)
-			}
+	if rule.Always && bool(e.ShadowMode.Value) {
+		r.decoder.Problem(v.Charge.Spot, "charge always cannot be combined with shadow_mode on line %d", e.ShadowMode.Line)
+	}
+	for _, t := range v.all() {
+		if rule.Always && read(nil, &t.Observe, parseShare) > 0 {
+			r.decoder.Problem(t.Observe.Spot, "charge always on line %d cannot be combined with observe", v.Charge.Line)
 		}
 	}
 	for _, f := range v.leases() {
-		switch {
-		case rule.Always:
+		if rule.Always {
 			r.decoder.Problem(f.Spot, "charge always on line %d cannot be combined with a lease", v.Charge.Line)
-		case bool(e.QuotaMode.Value):
+		} else if e.QuotaMode.Value {
 			r.decoder.Problem(f.Spot, "quota_mode on line %d cannot be combined with a lease", e.QuotaMode.Line)
 		}
 	}

@@ -125,26 +125,14 @@ func setKeys(t any) (set []setKey) {
 // or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms: the arms of
 // by_tier inherit from t.
 func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
-	share := read(r.decoder, &t.Observe, parseShare)
+	share, _ := inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Observe }, parseShare)
 	if t.Unlimited.Value {
 		r.unlimited(t, arms)
 		return policy.Terms{Unlimited: true}, true
 	}
-	how := manner{precision: read(r.decoder, &t.Precision, parsePrecision), lease: read(r.decoder, &t.Lease, parseLease)}
-	how.precision.Spot, how.lease.Spot = t.Precision.Spot, t.Lease.Spot
-	if above != nil { // the problems of above are reported already
-		if !t.Observe.Set {
-			share = read(nil, &above.Observe, parseShare)
-		}
-		if !t.Precision.Set {
-			how.precision = read(nil, &above.Precision, parsePrecision)
-			how.precision.Spot, how.precision.inherited = above.Precision.Spot, true
-		}
-		if !t.Lease.Set {
-			how.lease = read(nil, &above.Lease, parseLease)
-			how.lease.Spot, how.lease.inherited = above.Lease.Spot, true
-		}
-	}
+	var how manner
+	how.precision, how.precision.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Precision }, parsePrecision)
+	how.lease, how.lease.inherited = inherit(r.decoder, t, above, func(t *terms) *strict.Field[string] { return &t.Lease }, parseLease)
 	out.Limits, given = r.someLimits(t, how, at, bad)
 	if given {
 		out.Observe = share
@@ -168,19 +156,29 @@ func (r *rulesReader) unlimited(t *terms, arms bool) {
 
 // read parses the text of a field. It reports an error to d unless d is nil. Without a text it
 // returns the zero value.
-func read[T any](d *strict.Decoder, f *strict.Field[string], parse func(string) (T, error)) (value T) {
+func read[T any](d *strict.Decoder, f *strict.Field[string], parse func(*strict.Field[string]) (T, error)) (value T) {
 	if !strict.Given(f) {
 		return value
 	}
-	value, err := parse(f.Value)
+	value, err := parse(f)
 	if err != nil && d != nil {
 		d.Problem(f.Spot, "%s", err)
 	}
 	return value
 }
 
+// inherit reads a field of t. If t does not set it, inherit reads the field of above, unless above
+// is nil. The problems of above are reported already.
+func inherit[T any](d *strict.Decoder, t, above *terms, field func(*terms) *strict.Field[string], parse func(*strict.Field[string]) (T, error)) (value T, inherited bool) {
+	if f := field(t); f.Set || above == nil {
+		return read(d, f, parse), false
+	}
+	return read(nil, field(above), parse), true
+}
+
 // parseShare reads true, false or a percentage as a share from 0 to 1.
-func parseShare(text string) (float64, error) {
+func parseShare(f *strict.Field[string]) (float64, error) {
+	text := f.Value
 	if b, ok := strict.ParseTruth(text); ok {
 		if b {
 			return 1, nil
@@ -223,13 +221,11 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool)
 	for i := range t.Limits.Value {
 		f := &t.Limits.Value[i]
 		own := how
-		if p := &f.Value.Precision; p.Set {
-			own.precision = read(r.decoder, p, parsePrecision)
-			own.precision.Spot = p.Spot
+		if f.Value.Precision.Set {
+			own.precision = read(r.decoder, &f.Value.Precision, parsePrecision)
 		}
-		if l := &f.Value.Lease; l.Set {
-			own.lease = read(r.decoder, l, parseLease)
-			own.lease.Spot = l.Spot
+		if f.Value.Lease.Set {
+			own.lease = read(r.decoder, &f.Value.Lease, parseLease)
 		}
 		l, ok := r.limit(&f.Value, f.Spot, f.Bad)
 		if !ok {
@@ -286,7 +282,8 @@ type precision struct {
 	exact  time.Duration
 }
 
-func parsePrecision(text string) (precision, error) {
+func parsePrecision(f *strict.Field[string]) (precision, error) {
+	text := f.Value
 	if text == autoPrecision {
 		return precision{}, nil
 	}
@@ -297,7 +294,7 @@ func parsePrecision(text string) (precision, error) {
 	case exact < 0:
 		return precision{}, fmt.Errorf("%s is negative", strict.Quote(text))
 	}
-	return precision{option: option{text: text}, chosen: true, exact: exact}, nil
+	return precision{option: option{Spot: f.Spot, text: text}, chosen: true, exact: exact}, nil
 }
 
 // precisionOf returns the precision of a limit at a spot.
@@ -355,11 +352,12 @@ type lease struct {
 	percent float64       // of the limit; zero: length decides
 }
 
-func parseLease(text string) (lease, error) {
+func parseLease(f *strict.Field[string]) (lease, error) {
+	text := f.Value
 	if text == noLease {
 		return lease{}, nil
 	}
-	l := lease{option: option{text: text}}
+	l := lease{option: option{Spot: f.Spot, text: text}}
 	if number, percent := strings.CutSuffix(text, "%"); percent {
 		share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		switch {
@@ -490,7 +488,7 @@ func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
 func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Spot) (window.Limit, bool) {
 	ok := true
 	if l.Hits > window.MaxHits {
-		r.decoder.Problem(hits, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Shown(strconv.FormatUint(l.Hits, 10)), uint64(window.MaxHits))
+		r.decoder.Problem(hits, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Quote(strconv.FormatUint(l.Hits, 10)), uint64(window.MaxHits))
 		l.Hits = 0
 		ok = false
 	}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,14 +44,14 @@ func (r *rulesReader) checkName(f *strict.Field[strict.Blankable], at strict.Spo
 	first, again := r.domain.names[name]
 	switch {
 	case !again:
-		r.domain.names[name] = r.mark(at)
+		r.domain.names[name] = Place{r.decoder.File, at.Line}
 	case named != "":
-		r.decoder.Warning(at, "the rule %s has the same name: headers and metrics cannot tell them apart", r.place(first).from(r.decoder.File))
+		r.decoder.Warning(at, "the rule %s has the same name: headers and metrics cannot tell them apart", first.from(r.decoder.File))
 	case slices.ContainsFunc(all[len(all)-1].Path, func(n descriptors.Node) bool { return !n.AnyValue && r.hides(n.Key) }):
 		// The name contains the value.
-		r.decoder.Warning(at, "the rule %s has the same name: give one of them another", r.place(first).from(r.decoder.File))
+		r.decoder.Warning(at, "the rule %s has the same name: give one of them another", first.from(r.decoder.File))
 	default:
-		r.decoder.Warning(at, "the rule %s has the same name, %s: give one of them another", r.place(first).from(r.decoder.File), name)
+		r.decoder.Warning(at, "the rule %s has the same name, %s: give one of them another", first.from(r.decoder.File), name)
 	}
 }
 
@@ -84,9 +85,7 @@ func (r *rulesReader) replaced(d *domainReader) {
 	}
 	var names []string
 	if len(d.named) <= MaxSuggest {
-		for n := range d.named {
-			names = append(names, n)
-		}
+		names = slices.Sorted(maps.Keys(d.named))
 	}
 	c := cycles{out: make(map[string][]int), edges: d.edges, state: make(map[string]int)}
 	for i, e := range d.edges {

@@ -31,16 +31,6 @@ func (p Place) from(file string) string {
 	return "in " + strict.Quoteless(p.File) + fmt.Sprintf(":%d", p.Line)
 }
 
-// lineMark is a Place in few bytes. There is one for each rule.
-type lineMark struct{ file, line int32 }
-
-func (r *rulesReader) mark(s strict.Spot) lineMark {
-	// Neither number can overflow: the size of files is bounded.
-	return lineMark{file: int32(len(r.files) - 1), line: int32(s.Line)}
-}
-
-func (r *rulesReader) place(m lineMark) Place { return Place{r.files[m.file], int(m.line)} }
-
 // Options say how [Read] reads rules.
 type Options struct {
 	Settings settings.Rules
@@ -90,7 +80,6 @@ type rulesReader struct {
 	rules  *policy.Rules
 	places []Place // of the rules
 
-	files   []string // that were begun
 	domains map[string]*domainReader
 	order   []*domainReader
 	keys    map[string]bool // whether a descriptor key is suspect; see suspect
@@ -106,9 +95,9 @@ type domainReader struct {
 	filled  bool // it has descriptors
 	at      Place
 	headers Place // zero: none were given
-	paths   map[descriptors.RuleID]lineMark
-	names   map[string]lineMark // by the name that headers and metrics show
-	named   map[string]bool     // names that replaces can mean
+	paths   map[descriptors.RuleID]Place
+	names   map[string]Place // by the name that headers and metrics show
+	named   map[string]bool  // names that replaces can mean
 	edges   []edge
 }
 
@@ -116,7 +105,6 @@ type domainReader struct {
 func (r *rulesReader) read(src files.File) {
 	r.Report.File(src.Name)
 	r.Warn.File(src.Name)
-	r.files = append(r.files, src.Name)
 	docs, problem := strict.Parse(src.Name, src.Data)
 	if problem != nil {
 		r.Report.Add(*problem)
@@ -180,8 +168,8 @@ func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
 func newDomain(name string, at Place) *domainReader {
 	return &domainReader{
 		name: name, at: at,
-		paths: make(map[descriptors.RuleID]lineMark),
-		names: make(map[string]lineMark),
+		paths: make(map[descriptors.RuleID]Place),
+		names: make(map[string]Place),
 		named: make(map[string]bool),
 	}
 }

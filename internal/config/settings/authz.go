@@ -253,30 +253,26 @@ func (l *settingsLoader) authzHeaders(a *Authz) {
 			taken["cookie"] = "authz.credentials"
 		}
 	}
-	take := func(path, name string) {
-		if other, ok := taken[name]; ok {
-			l.problem(path, "%s is already a header of %s: choose another", name, other)
-		}
-		taken[name] = path
-	}
 	a.SubjectHeader, a.TierHeader = strings.ToLower(a.SubjectHeader), strings.ToLower(a.TierHeader)
-	for _, h := range []struct{ path, name string }{
-		{"authz.subject_header", a.SubjectHeader}, {"authz.tier_header", a.TierHeader},
-	} {
-		if h.name == "" {
-			continue
-		}
-		if problem := checkUpstreamHeader(h.name); problem != "" {
-			l.problem(h.path, "%s", problem)
-			continue
-		}
-		take(h.path, h.name)
+	type header struct{ path, name, problem string }
+	headers := []header{
+		{"authz.subject_header", a.SubjectHeader, checkUpstreamHeader(a.SubjectHeader)},
+		{"authz.tier_header", a.TierHeader, checkUpstreamHeader(a.TierHeader)},
 	}
 	for _, h := range a.LabelHeaders {
-		if h.Problem != "" {
-			l.problem("authz.label_headers", "%s", h.Problem)
+		headers = append(headers, header{"authz.label_headers", h.Header, h.Problem})
+	}
+	for _, h := range headers {
+		other, again := taken[h.name]
+		switch {
+		case h.name == "" && h.path != "authz.label_headers":
+			continue // no such header is set
+		case h.problem != "":
+			l.problem(h.path, "%s", h.problem)
 			continue
+		case again:
+			l.problem(h.path, "%s is already a header of %s: choose another", h.name, other)
 		}
-		take("authz.label_headers", h.Header)
+		taken[h.name] = h.path
 	}
 }

@@ -2,7 +2,6 @@ package settings
 
 import (
 	_ "embed"
-	"encoding"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -282,9 +281,7 @@ func eachSetting(v reflect.Value, prefix string, visit func(path string, f refle
 }
 
 // isSection reports whether a field holds settings, and is not one itself.
-func isSection(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
-}
+func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !strict.IsText(t) }
 
 func envName(path string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))

@@ -125,14 +125,6 @@ func (d *Decoder) Quote(text string) string {
 	return Quote(text)
 }
 
-// Shown is quote without the quotes.
-func (d *Decoder) Shown(text string) string {
-	if d.HideValues {
-		return Hidden
-	}
-	return Quoteless(text)
-}
-
 // Spot returns the place of n. A mapping or a list below its key has the line of the key.
 func (d *Decoder) Spot(n *yaml.Node, p *Path) Spot {
 	below := (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && n.Style&yaml.FlowStyle == 0
@@ -350,14 +342,12 @@ func (d *Decoder) Decode(n *yaml.Node, v reflect.Value, p *Path) {
 	if n.Kind == yaml.ScalarNode || v.Kind() == reflect.Slice {
 		d.keepLine(n, p)
 	}
-	if _, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	switch {
+	case IsText(v.Type()):
 		d.scalar(n, v, p)
-		return
-	}
-	switch v.Kind() {
-	case reflect.Struct:
+	case v.Kind() == reflect.Struct:
 		d.Object(n, v, p)
-	case reflect.Slice:
+	case v.Kind() == reflect.Slice:
 		d.items(n, v, p)
 	default:
 		d.scalar(n, v, p)
@@ -615,7 +605,7 @@ func (d *Decoder) badTag(n *yaml.Node, p *Path) {
 
 // fits refuses a quoted number or truth value for a number or a truth value, as YAML does.
 func fits(n *yaml.Node, tag string, v reflect.Value) error {
-	if v.Type() == durationType || implementsText(v) {
+	if v.Type() == durationType || IsText(v.Type()) {
 		return nil
 	}
 	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
@@ -632,21 +622,18 @@ func fits(n *yaml.Node, tag string, v reflect.Value) error {
 	return nil
 }
 
-func implementsText(v reflect.Value) bool {
-	_, ok := v.Addr().Interface().(encoding.TextUnmarshaler)
-	return ok
+// IsText reports whether values of a type are read from a text by UnmarshalText.
+func IsText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // isTextList reports whether values of a type are lists of texts. A text with commas is
 // such a list, too.
 func isTextList(t reflect.Type) bool {
-	return t.Kind() == reflect.Slice && (t.Elem().Kind() == reflect.String || reflect.PointerTo(t.Elem()).Implements(textType))
+	return t.Kind() == reflect.Slice && (t.Elem().Kind() == reflect.String || IsText(t.Elem()))
 }
 
-var (
-	durationType = reflect.TypeFor[time.Duration]()
-	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
-)
+var durationType = reflect.TypeFor[time.Duration]()
 
 // nameOfType names a type for a message.
 func nameOfType(t reflect.Type) string {

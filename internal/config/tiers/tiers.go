@@ -3,6 +3,7 @@ package tiers
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -60,7 +61,7 @@ type File struct {
 
 // Read reads a tiers file.
 func Read(o Options, src files.File) *File {
-	t := tiersReader{Options: o, file: src.Name}
+	t := tiersReader{Options: o, file: src.Name, lines: make(map[string]int)}
 	t.read(src)
 	return &t.result
 }
@@ -71,15 +72,8 @@ type tiersReader struct {
 	file   string
 	result File
 
-	lines []subjectLine  // of the subjects in the directory
-	byID  map[string]int // see line
+	lines map[string]int // of the subjects in the directory, by their ids
 	plain int            // keys in plain text
-}
-
-// subjectLine is the line of a subject.
-type subjectLine struct {
-	id   string
-	line int
 }
 
 // read reads the file and reports its problems. If the list of tiers is wrong, names
@@ -261,7 +255,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 		d.Problem(at.id, "an id cannot begin with %q, which marks the address of a client without a key", tier.AnonymousPrefix)
 		s.ID = ""
 	case t.result.Directory.ByID(s.ID) != nil:
-		d.Problem(at.id, "the subject on line %d has the same id", t.line(s.ID))
+		d.Problem(at.id, "the subject on line %d has the same id", t.lines[s.ID])
 		s.ID = ""
 	}
 	if s.ID == "" {
@@ -272,7 +266,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 	kept := 0
 	for i, digest := range digests {
 		if other := t.result.Directory.ByDigest(digest); other != nil {
-			d.Problem(at.keys[i], "the subject on line %d has the same key", t.line(other.ID))
+			d.Problem(at.keys[i], "the subject on line %d has the same key", t.lines[other.ID])
 		} else if first := slices.Index(digests[:kept], digest); first >= 0 {
 			d.Problem(at.keys[i], "the same key as on line %d", at.keys[first].Line)
 		} else {
@@ -284,19 +278,7 @@ func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, a
 		d.Problem(at.id, "this subject cannot be kept") // the error has its id
 		return
 	}
-	t.lines = append(t.lines, subjectLine{s.ID, at.id.Line})
-}
-
-// line returns the line of a subject. It makes the index on its first call: a file without
-// problems needs none.
-func (t *tiersReader) line(id string) int {
-	if t.byID == nil {
-		t.byID = make(map[string]int)
-	}
-	for _, l := range t.lines[len(t.byID):] {
-		t.byID[l.id] = l.line
-	}
-	return t.byID[id]
+	t.lines[s.ID] = at.id.Line
 }
 
 // readLabels reads the labels of a subject, or nil if it has none.
@@ -342,10 +324,7 @@ func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict
 	}
 	var names []string // to suggest one of
 	if len(quota) <= rules.MaxSuggest {
-		for name := range quota {
-			names = append(names, name)
-		}
-		slices.Sort(names)
+		names = slices.Sorted(maps.Keys(quota))
 	}
 	for _, o := range t.overrides {
 		p := o.place
