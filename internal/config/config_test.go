@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 func TestMain(m *testing.M) {
@@ -13,4 +15,13 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(m)
+}
+
+func mustLoad(t *testing.T, s settings.Settings) *Generation {
+	t.Helper()
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

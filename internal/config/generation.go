@@ -103,7 +103,7 @@ type loader struct {
 	report   strict.Report
 	warn     strict.Report
 	rules    []files.File
-	tiers    *files.File // nil: tiers.source is none, or the file cannot be read
+	tiers    *files.File // nil: tiers.source is "none", or the file cannot be read
 	files    []string
 	listed   files.Listing // what the paths of rules stood for
 }

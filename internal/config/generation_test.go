@@ -67,13 +67,9 @@ func TestBuiltInExample(t *testing.T) {
 		"edge: route=search > subject: search-per-subject: 9500/24h0m0s by subject",
 		"edge: route=login > remote_address: login-per-address: 10/1m0s",
 	}
-	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, describe(g.Rules), "rules")
 	d := g.Rules.Tiers()
-	if diff := cmp.Diff([]string{"free", "starter", "pro"}, d.Tiers()); diff != "" {
-		t.Errorf("tiers (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, []string{"free", "starter", "pro"}, d.Tiers(), "tiers")
 	if got, want := d.DefaultTier(), "free"; got != want {
 		t.Errorf("default tier: got %q, want %q", got, want)
 	}
@@ -87,9 +83,7 @@ func TestBuiltInExample(t *testing.T) {
 		{"demo-disabled", &tier.Subject{ID: "gone", Tier: "free", Disabled: true}},
 		{"made-up", nil},
 	} {
-		if diff := cmp.Diff(c.want, d.ByDigest(g.Secrets.Digest(c.key))); diff != "" {
-			t.Errorf("subject of %q (-want +got):\n%s", c.key, diff)
-		}
+		configtest.Diff(t, c.want, d.ByDigest(g.Secrets.Digest(c.key)), "subject of %q", c.key)
 	}
 	if len(g.Files) != 0 {
 		t.Errorf("files: got %q, want none", g.Files)
@@ -102,10 +96,7 @@ func TestBuiltInExample(t *testing.T) {
 func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	want := []string{
 		"mongo_cps: database=users: database.users: 500/1s",
 		"mongo_cps: database=default: database.default: 500/1s",
@@ -115,41 +106,27 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 		"mongo_cps: secure=true: secure.true: 16/720h0m0s",
 		"mongo_cps: 404: 404: 1000/24h0m0s",
 	}
-	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, describe(g.Rules), "rules")
 	wantWarnings := []strict.Problem{
 		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: if you want that, remove the key"},
 	}
-	if diff := cmp.Diff(wantWarnings, g.Warnings[len(g.Warnings)-1:]); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, wantWarnings, g.Warnings[len(g.Warnings)-1:], "warnings")
 }
 
 func TestAnchorsAndMergeKeys(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = "rules/testdata/good/rules-anchors.yaml"
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	want := []string{"d: a: a: 10/1h0m0s", "d: b: b: 10/1h0m0s", "d: c: c: 20/1h0m0s", "d: d: d: 5/1h0m0s"}
-	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, describe(g.Rules), "rules")
 }
 
 func TestBothNotationsMayBeMixed(t *testing.T) {
 	s := settings.Default()
 	s.Rules.Path = "rules/testdata/good/rules-tiers.yaml"
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	want := []string{"d: route=search > tenant: route.search.tenant: 10/1h0m0s (pro 5/36h0m0s+20000/1m0s) by api_key"}
-	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, describe(g.Rules), "rules")
 }
 
 // TestRulesDirectory: what a directory stands for, and what is said of the rest.
@@ -169,10 +146,7 @@ func TestRulesDirectory(t *testing.T) {
 	s.Rules.Path = dir
 	load := func() ([]string, []string) {
 		t.Helper()
-		g, err := Load(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := mustLoad(t, s)
 		files := make([]string, len(g.Files))
 		for i, f := range g.Files {
 			files[i] = strings.TrimPrefix(f, dir+"/")
@@ -180,9 +154,7 @@ func TestRulesDirectory(t *testing.T) {
 		return files, configtest.Texts(g.Warnings, dir+"/")
 	}
 	files, warnings := load()
-	if diff := cmp.Diff([]string{"LOUD.YAML", "a.yml", "b.yaml", "team/d.yaml", "team/more/e.Yml"}, files); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, []string{"LOUD.YAML", "a.yml", "b.yaml", "team/d.yaml", "team/more/e.Yml"}, files, "files")
 	want := []string{
 		`LOUD.YAML:1: domain: no descriptors, so nothing is limited in "loud"`,
 		"edge.conf: skipped: not .yaml or .yml; envoyproxy/ratelimit reads it",
@@ -190,25 +162,19 @@ func TestRulesDirectory(t *testing.T) {
 		"team/more/README.md: skipped: not .yaml or .yml; envoyproxy/ratelimit reads it",
 		`team/more/e.Yml:1: domain: no descriptors, so nothing is limited in "e"`,
 	}
-	if diff := cmp.Diff(want, warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, warnings, "warnings")
 
 	s.Rules.IgnoreDotFiles = false
 	_, err := Load(s)
 	lines := fmt.Sprintf("%[1]s/.git/c.yaml:1: expected a mapping, got a text\n%[1]s/.hidden.yaml:1: expected a mapping, got a text\n", dir)
-	if got := configtest.ProblemsOf(t, err); got != lines {
-		t.Errorf("with dot files: got\n%swant\n%s", got, lines)
-	}
+	configtest.Problems(t, err, lines)
 	s.Rules.IgnoreDotFiles = true
 
 	configtest.Put(t, dir, "c.yaml", "\ndomain: a\n")
 	configtest.Put(t, dir, "team/d.yaml", "domain: []\n")
 	_, err = Load(s)
 	lines = fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: join them, or set rules.merge_domains\n%[1]s/team/d.yaml:1: domain: expected a text, got a list\n", dir)
-	if got := configtest.ProblemsOf(t, err); got != lines {
-		t.Errorf("problems:\ngot\n%swant\n%s", got, lines)
-	}
+	configtest.Problems(t, err, lines)
 }
 
 // TestLinksInADirectory: every file counts once, however many paths lead to it, and
@@ -294,10 +260,7 @@ func TestLinksInADirectory(t *testing.T) {
 				for _, ignore := range []bool{true, false} {
 					s := settings.Default()
 					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, settings.TiersNone
-					g, err := Load(s)
-					if err != nil {
-						t.Fatal(err)
-					}
+					g := mustLoad(t, s)
 					var got []string
 					for _, f := range g.Files {
 						got = append(got, strings.TrimPrefix(f, path+"/"))
@@ -306,9 +269,7 @@ func TestLinksInADirectory(t *testing.T) {
 					if !ignore && c.dots != nil {
 						want = c.dots
 					}
-					if diff := cmp.Diff(want, got); diff != "" {
-						t.Errorf("%s, without dot files: %v (-want +got):\n%s", path, ignore, diff)
-					}
+					configtest.Diff(t, want, got, "%s, without dot files: %v", path, ignore)
 					for _, w := range g.Warnings {
 						if strings.Contains(w.Message, "skipped") {
 							t.Errorf("got the warning %v", w)
@@ -361,9 +322,7 @@ func TestMissingFilesAreAllTold(t *testing.T) {
 	s.Tiers.Path = filepath.Join(dir, "tiers.txt")
 	_, err := Load(s)
 	want := fmt.Sprintf("%[1]s/tiers.txt: no such file or directory\n%[1]s: the directory holds no *.yaml or *.yml file\n", dir)
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
-	}
+	configtest.Problems(t, err, want)
 }
 
 // TestBrokenTiersDoNotBlameTheRules: what by_tier says cannot be judged when the
@@ -375,9 +334,7 @@ func TestBrokenTiersDoNotBlameTheRules(t *testing.T) {
 	_, err := Load(s)
 	want := s.Tiers.Path + ":1: tiers: expected a list, got a text\n" +
 		s.Rules.Path + ":5: descriptors[k].rate_limit.by_tier.gold.window: \"1x\" is not a time: write it like 500ms, 10s, 1h30m, 7d or 1w\n"
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
-	}
+	configtest.Problems(t, err, want)
 }
 
 func TestWarnings(t *testing.T) {
@@ -391,10 +348,7 @@ descriptors:
     value: ""
     rate_limit: {name: twice, unit: hour, requests_per_unit: 1}
 `)
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	want := []string{
 		"built-in tiers.yaml: the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none",
 		s.Rules.Path + ":4: descriptors[api_key=***].value: an API key in plain text: add it to a subject of the tiers file, and give its tier a limit",
@@ -405,19 +359,14 @@ descriptors:
 	for _, w := range g.Warnings {
 		got = append(got, w.String())
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, got, "warnings")
 }
 
 func TestDigestNamesTheContent(t *testing.T) {
 	digest := func(rules string) string {
 		s := settings.Default()
 		s.Rules.Path = configtest.Write(t, "rules.yaml", rules)
-		g, err := Load(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := mustLoad(t, s)
 		return g.Digest
 	}
 	a, again, b := digest("domain: a\n"), digest("domain: a\n"), digest("domain: b\n")
@@ -437,10 +386,7 @@ func TestTiersSourceNone(t *testing.T) {
 	s.Tiers.Source = settings.TiersNone
 	s.Tiers.Path = "nowhere"
 	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	if g.Rules.Tiers() != nil {
 		t.Error("got a directory of tiers, want none")
 	}
@@ -483,10 +429,7 @@ descriptors:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	var got []string
 	for _, w := range g.Warnings {
 		got = append(got, fmt.Sprintf("%d: %s", w.Line, w.Message))
@@ -495,9 +438,7 @@ descriptors:
 		"6: the rule on line 4 has the same name, a-b: give one of them another",
 		`9: if its values are API keys, add "customer_apikey" to secrets.entries: without that, rls keeps them in plain text and finds no subject for them`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, got, "warnings")
 }
 
 // TestUnreadable: every file that cannot be read is told, and nothing is loaded.
@@ -628,10 +569,7 @@ func TestLineEndsOfWindows(t *testing.T) {
 	}
 	s := settings.Default()
 	s.Tiers.Path = configtest.Write(t, "tiers.yaml", string(bytes.ReplaceAll(configtest.SubjectsFile(3), []byte("\n"), []byte("\r\n"))))
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	if got := g.Rules.Tiers().Subjects(); got != 3 {
 		t.Errorf("got %d subjects, want 3", got)
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
@@ -44,10 +42,7 @@ subjects:
   - id: other
     overrides: {quota: {window: 1s, requests: 1}}
 `)
-	g, err := Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	for id, want := range map[string]*tier.Extra{
 		"plain": nil,
 		"acme": {
@@ -61,17 +56,13 @@ subjects:
 		"labels": {Labels: map[string]string{"region": "us"}},
 		"other":  {Overrides: map[string]tier.Override{"quota": {Limits: []window.Limit{{Hits: 1, Window: time.Second}}}}},
 	} {
-		if diff := cmp.Diff(want, g.Rules.Tiers().ByID(id).Extra); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", id, diff)
-		}
+		configtest.Diff(t, want, g.Rules.Tiers().ByID(id).Extra, "%s", id)
 	}
 	want := []string{
 		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
 		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: rls ignores this override",
 	}
-	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml")), "warnings")
 }
 
 // TestSubjectsElsewhere: with other sources the file has the names and the default.
@@ -110,9 +101,7 @@ descriptors:
 		for _, subjects := range []string{"subjects:\n  - id: acme\n", "subjects: [{id: acme}]\n", "subjects:\n  - id: [\n      acme]\n  - nonsense: 1\n"} {
 			_, err := load(names + subjects)
 			want := fmt.Sprintf("%s:3: subjects: subjects come from tiers.source %s: keep only tiers and default in this file\n", s.Tiers.Path, source)
-			if got := configtest.ProblemsOf(t, err); got != want {
-				t.Errorf("%s, %q: got %s, want %s", source, subjects, got, want)
-			}
+			configtest.Problems(t, err, want)
 		}
 		// The names count.
 		if _, err := load("tiers: [basic]\ndefault: basic\n"); !strings.Contains(configtest.ProblemsOf(t, err), `unknown tier "pro"`) {
@@ -148,10 +137,7 @@ subjects:
 		{settings.Secrets{PreviousKey: "0123456789abcdef"}, "old unkeyed"},
 	} {
 		s.Secrets = c.secrets
-		g, err := Load(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := mustLoad(t, s)
 		var got []string
 		for _, key := range []string{"old", "now", "unkeyed"} {
 			if a, _ := g.Secrets.Resolve(t.Context(), g.Rules.Tiers(), g.Secrets.Fingerprint(key), "", 0); a.Subject != nil {
@@ -182,18 +168,13 @@ subjects:
 		for kind := range strings.FieldsSeq(credentials) {
 			s.Authz.Credentials = append(s.Authz.Credentials, settings.Credential{Kind: kind})
 		}
-		g, err := Load(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := mustLoad(t, s)
 		var got []string
 		for _, value := range []string{"k1", "bearer k1", " ApiKey\tk1", "k2 ", pair, strings.ToUpper(pair[:5]) + " " + pair[5:] + " ", "K1", "bearer k3"} {
 			if g.Rules.Tiers().ByDigest(g.Secrets.Digest(value)) != nil {
 				got = append(got, value)
 			}
 		}
-		if diff := cmp.Diff(known, got); diff != "" {
-			t.Errorf("%s: what is a key of acme (-want +got):\n%s", credentials, diff)
-		}
+		configtest.Diff(t, known, got, "%s: what is a key of acme", credentials)
 	}
 }

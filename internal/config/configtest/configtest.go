@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -36,6 +38,22 @@ func ProblemsOf(t *testing.T, err error) string {
 		t.Fatal("got an error without problems")
 	}
 	return ps.Error() + "\n"
+}
+
+// Problems compares the lines of err, which must be Problems, with those that are wanted.
+func Problems(t *testing.T, err error, want string) {
+	t.Helper()
+	if got := ProblemsOf(t, err); got != want {
+		t.Errorf("problems: got\n%swant\n%s", got, want)
+	}
+}
+
+// Diff reports how got differs from want. The arguments say what got is, in the format of fmt.
+func Diff(t testing.TB, want, got any, what string, args ...any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", fmt.Sprintf(what, args...), diff)
+	}
 }
 
 // CheckProblems checks what holds for all problems: one line each, and a place.

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
@@ -27,15 +25,13 @@ func TestDirectoriesOutOfReach(t *testing.T) {
 	if err := w.dir(dir, resolved(dir)); err != nil {
 		t.Errorf("three entries of three: got %v", err)
 	}
-	// Nobody can list it, the superuser neither.
+	// A directory that is gone cannot be listed, not even by the superuser.
 	w = walk{seen: make(map[string]bool), most: 3}
 	if err := w.entry(dir, dir, goneDir{}); err != nil {
 		t.Error(err)
 	}
 	want := []strict.Problem{{File: filepath.Join(dir, "gone"), Message: "no such file or directory"}}
-	if diff := cmp.Diff(want, w.Failed); diff != "" {
-		t.Errorf("failed (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, w.Failed, "failed")
 }
 
 // goneDir is a directory that was removed since it was listed.

@@ -60,7 +60,7 @@ func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
 			r.decoder.Problem(f.Spot, "a second descriptor like the one %s: put both into one", first.from(r.decoder.File))
 			ok = false
 		} else {
-			r.domain.paths[id] = Place{r.decoder.File, f.Spot.Line}
+			r.domain.paths[id] = Place{r.decoder.File, f.Line}
 		}
 	}
 	// A leaf without a limit is a rule too: it keeps its value from the rule for

@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -31,9 +30,7 @@ func TestReadOverrides(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", text, diff)
-		}
+		configtest.Diff(t, want, got, "%s", text)
 	}
 	for text, want := range map[string]string{
 		"[]":                                  "expected a mapping, got a list",

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
@@ -40,10 +39,7 @@ func TestLanguage(t *testing.T) {
 			if name == "a-tier-called-default" {
 				s.Tiers.Path = "testdata/tier-named-default.yaml"
 			}
-			g, err := config.Load(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := mustLoad(t, s)
 			got := strings.Join(configtest.TellAll(g.Rules), "\n") + "\n"
 			for _, w := range configtest.Texts(g.Warnings, file) {
 				got += "warning " + w + "\n"
@@ -58,9 +54,7 @@ func TestLanguage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("rules and warnings (-want +got):\n%s", diff)
-			}
+			configtest.Diff(t, string(want), got, "rules and warnings")
 			// The schema knows no key that is ignored.
 			configtest.Valid(t, rulesSchema, file, name != "keys-where-envoyproxy-ratelimit-ignores-them")
 		})
@@ -80,9 +74,7 @@ descriptors:
 	_, err := config.Load(s)
 	want := s.Rules.Path + ":3: descriptors[a].rate_limit.charge: charge always cannot be combined with the setting rules.quota_mode\n" +
 		s.Rules.Path + ":4: descriptors[b].rate_limit.limits: a quota rule can have only one limit: see the setting rules.quota_mode\n"
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
+	configtest.Problems(t, err, want)
 	for _, c := range []struct {
 		name           string
 		shadow, quota  bool
@@ -92,10 +84,7 @@ descriptors:
 			s := settings.Default()
 			s.Rules.ShadowMode, s.Rules.QuotaMode = c.shadow, c.quota
 			s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}, {key: l, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
-			g, err := config.Load(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := mustLoad(t, s)
 			v := decide(t, g.Rules, "k", "l")
 			if got, want := v.Allowed, c.shadow || c.quota; got != want {
 				t.Errorf("a request over one of two limits: allowed %v, want %v", got, want)
@@ -125,10 +114,7 @@ descriptors:
 `
 	s := settings.Default()
 	s.Rules.Path = configtest.Write(t, "rules.yaml", rules)
-	g, err := config.Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	suspect := func(key string) string {
 		return fmt.Sprintf("if its values are API keys, add %q to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", key)
 	}
@@ -146,9 +132,7 @@ descriptors:
 		":9: descriptors[a].descriptors[secret].key: " + suspect("secret"),
 		":9: descriptors[a].descriptors[secret].rate_limit: the rule on line 8 has the same name, a.secret: give one of them another",
 	}
-	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, s.Rules.Path)); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, configtest.Texts(g.Warnings, s.Rules.Path), "warnings")
 	if got, want := g.Rules.All()[0].Path[0].Value, g.Secrets.Digest("Bearer hush-1"); got != want {
 		t.Errorf("the value that is kept of Authorization: got %q, want its digest", got)
 	}
@@ -169,33 +153,19 @@ func TestMergedDomains(t *testing.T) {
 	_, err := config.Load(s)
 	want := fmt.Sprintf("%[1]s/a.yaml:7: domain: a second domain \"d\", the first is on line 1: join them, or set rules.merge_domains\n"+
 		"%[1]s/b.yaml:1: domain: a second domain \"d\", the first is in %[1]s/a.yaml:1: join them, or set rules.merge_domains\n", dir)
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("not merged: got\n%swant\n%s", got, want)
-	}
+	configtest.Problems(t, err, want)
 
 	s.Rules.MergeDomains = true
-	g, err := config.Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	lines := []string{"d: p=a* (pattern): one: 1/1d", "d: q: q: nothing", `d: p=ab* (pattern): p.ab-: 2/1d; replaces ["one"]`}
-	if diff := cmp.Diff(lines, configtest.TellAll(g.Rules)); diff != "" {
-		t.Errorf("rules (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, lines, configtest.TellAll(g.Rules), "rules")
 	warnings := []string{dir + `/a.yaml:5: domain: no descriptors, so nothing is limited in "e"`}
-	if diff := cmp.Diff(warnings, configtest.Texts(g.Warnings, "")); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, warnings, configtest.Texts(g.Warnings, ""), "warnings")
 	places := []rules.Place{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
-	if diff := cmp.Diff(places, g.Places); diff != "" {
-		t.Errorf("places (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, places, g.Places, "places")
 
 	s.Rules.IgnoreDotFiles = false
-	g, err = config.Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g = mustLoad(t, s)
 	if got, want := configtest.TellAll(g.Rules)[0], "d: hidden: hidden: nothing"; got != want {
 		t.Errorf("with dot files: got %q first, want %q", got, want)
 	}
@@ -210,9 +180,7 @@ func TestMergedDomains(t *testing.T) {
 	want = fmt.Sprintf("%[1]s/c.yaml:2: headers: the domain already has headers, in %[1]s/b.yaml:2: give them once\n"+
 		"%[1]s/c.yaml:4: descriptors[q]: a second descriptor like the one in %[1]s/a.yaml:9: put both into one\n"+
 		"%[1]s/d.yaml:3: descriptors[t].rate_limit.replaces[0].name: a cycle: \"two\" replaces \"three\" in %[1]s/c.yaml:5, and \"three\" replaces \"two\": if all match a request, none of them counts\n", dir)
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("twice: got\n%swant\n%s", got, want)
-	}
+	configtest.Problems(t, err, want)
 }
 
 // TestHeadersOfADomain: they reach its answers, and no other domain's.
@@ -223,13 +191,8 @@ func TestHeadersOfADomain(t *testing.T) {
 	}{{"", nil}, {"headers: []\n", []string{}}, {"headers: [draft03]\n", []string{"draft03"}}, {"headers:\n", nil}} {
 		s := settings.Default()
 		s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: other\nheaders: [x-ratelimit]\n---\ndomain: d\n"+c.headers+"descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
-		g, err := config.Load(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(c.want, decide(t, g.Rules, "k").Headers); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", c.headers, diff)
-		}
+		g := mustLoad(t, s)
+		configtest.Diff(t, c.want, decide(t, g.Rules, "k").Headers, "%q", c.headers)
 	}
 }
 
@@ -241,17 +204,12 @@ descriptors:
   - {key: a, rate_limit: {name: per-key, unit: day, requests_per_unit: 1}}
   - {key: b, rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: per_key}, {name: b}]}}
 `)
-	g, err := config.Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	want := []string{
 		`:4: descriptors[b].rate_limit.replaces[0].name: no rule of the domain has the name "per_key", did you mean "per-key"?`,
 		`:4: descriptors[b].rate_limit.replaces[1].name: no rule of the domain has the name "b"`,
 	}
-	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, s.Rules.Path)); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, configtest.Texts(g.Warnings, s.Rules.Path), "warnings")
 }
 
 // TestChainsOfReplaces: no cycle, however long or often reached, and not within
@@ -267,10 +225,7 @@ func TestChainsOfReplaces(t *testing.T) {
 	fmt.Fprintf(&b, "---\ndomain: e\ndescriptors:\n- {key: k, rate_limit: {name: n%d, unlimited: true, replaces: [{name: m}]}}\n- {key: m, rate_limit: {name: m, unlimited: true}}\n", n)
 	s := settings.Default()
 	s.Rules.Path = configtest.Write(t, "rules.yaml", b.String())
-	g, err := config.Load(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := mustLoad(t, s)
 	if got := configtest.Texts(g.Warnings, ""); len(got) > 0 {
 		t.Errorf("got warnings %q, want none", got)
 	}
@@ -377,3 +332,12 @@ var beyondRulesSchema = []string{
 
 // rulesSchema is the schema of rules files, made from the types that they are read into.
 const rulesSchema = "../../../docs/rules.schema.json"
+
+func mustLoad(t *testing.T, s settings.Settings) *config.Generation {
+	t.Helper()
+	g, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}

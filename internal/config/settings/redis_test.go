@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
@@ -50,9 +48,7 @@ func TestServers(t *testing.T) {
 			t.Errorf("%s: %v", url.Reveal(), err)
 			continue
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", url.Reveal(), diff)
-		}
+		configtest.Diff(t, want, got, "%s", url.Reveal())
 		if strings.Contains(fmt.Sprintf("%v %+v", got, got), "p@w") {
 			t.Errorf("%s: the password is printed", url.Reveal())
 		}
@@ -211,9 +207,7 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 	want.Store.Redis.SentinelPassword = "hush-hush"
 	want.Store.Redis.TLS = TLS{CAFile: cert, CertFile: cert, KeyFile: key}
 	want.Store.Redis.Breaker.ProbeInterval = time.Second
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, got, "settings")
 	if files := got.Store.Redis.TLS.Files(); len(files) != 3 {
 		t.Errorf("files: %v", files)
 	}

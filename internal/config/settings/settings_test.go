@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
@@ -20,9 +19,7 @@ func TestFullExampleEqualsDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Default(), got); diff != "" {
-		t.Errorf("settings.full.yaml differs from Default (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, Default(), got, "settings.full.yaml differs from Default")
 }
 
 func TestFullExampleHoldsEverySetting(t *testing.T) {
@@ -90,9 +87,7 @@ func TestDefaultsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Default(), got); diff != "" {
-		t.Errorf("the described defaults differ from Default (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, Default(), got, "the described defaults differ from Default")
 }
 
 func TestLoadSettingsPrecedence(t *testing.T) {
@@ -118,9 +113,7 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 	want.Secrets.Entries = []string{"api_key", "token"}
 	want.Drain.NotServing = true
 	want.Reload.Interval = 0
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, got, "settings")
 }
 
 func TestLoadSettingsTellsAllProblemsOfFileAndEnvironment(t *testing.T) {
@@ -147,9 +140,7 @@ environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC
 environment: SLIDEGATE_STORE_TYPE: "tape" is not one of memory, redis
 environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes
 `, "FILE", file)
-	if got := configtest.ProblemsOf(t, err); got != want {
-		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
-	}
+	configtest.Problems(t, err, want)
 }
 
 // TestKubernetesServiceVariablesAreNoProblem has what Kubernetes puts into every
@@ -170,9 +161,7 @@ func TestKubernetesServiceVariablesAreNoProblem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Default(), got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, Default(), got, "settings")
 }
 
 func TestLoadSettingsWithoutTheFile(t *testing.T) {

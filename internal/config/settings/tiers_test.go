@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
@@ -124,9 +122,7 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	want.Secrets.Key, want.Secrets.PreviousKey, want.Secrets.PreviousKeyFile = "0123456789ABCDEF", "0123456789abcdef", secret
 	want.Authz.Credentials = []Credential{{Kind: CredentialQuery, Name: "key"}, {Kind: CredentialBearer}}
 	want.Authz.SubjectHeader = "x-who"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, got, "settings")
 	_, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
 	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key: set the key that it replaced\n"; configtest.ProblemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
 // TestServerTLS takes certificates as a deployment gives them. Bad settings are in
@@ -34,9 +34,7 @@ func TestServerTLS(t *testing.T) {
 			"SLIDEGATE_GRPC_TLS_KEY_FILE=" + c.tls.KeyFile,
 			"SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE=" + c.tls.ClientCAFile,
 		})
-		if diff := cmp.Diff(c.tls, settings.GRPC.TLS); diff != "" {
-			t.Errorf("settings (-want +got):\n%s", diff)
-		}
+		configtest.Diff(t, c.tls, settings.GRPC.TLS, "settings")
 		// What a start refuses, a reading of changed files does.
 		if (loadErr == nil) != (c.want == "") {
 			t.Errorf("%+v: settings: %v", c.tls, loadErr)
@@ -72,7 +70,5 @@ func TestTransportAndKeepalive(t *testing.T) {
 	want := Default()
 	want.GRPC.Transport = TransportUnary
 	want.GRPC.KeepaliveTime, want.GRPC.KeepaliveTimeout, want.GRPC.MaxConnectionIdle = time.Minute, 5*time.Second, time.Hour
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	configtest.Diff(t, want, got, "settings")
 }
