@@ -72,10 +72,7 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 		return nil, nil
 	}
 	defer func() { _ = f.Close() }() // nothing was written
-	data, err := io.ReadAll(io.LimitReader(f, maxKind))
-	if err != nil {
-		return nil, nil
-	}
+	data, _ := io.ReadAll(io.LimitReader(f, maxKind))
 	return data, nil
 }
 

@@ -27,14 +27,6 @@ var units = []struct {
 	{"year", 365 * strict.Day},
 }
 
-func unitNames() []string {
-	names := make([]string, len(units))
-	for i, u := range units {
-		names[i] = u.name
-	}
-	return names
-}
-
 // defaultArm is the arm of by_tier for every tier that is not named.
 const defaultArm = "default"
 
@@ -462,13 +454,14 @@ func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, b
 }
 
 func (r *rulesReader) perUnit(l *limit) (window.Limit, bool) {
-	name := strings.ToLower(l.Unit.Value)
-	for _, u := range units {
+	name, names := strings.ToLower(l.Unit.Value), make([]string, len(units))
+	for i, u := range units {
 		if u.name == name {
 			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: u.length}, l, l.RequestsPerUnit.Spot, l.Unit.Spot)
 		}
+		names[i] = u.name
 	}
-	r.decoder.Problem(l.Unit.Spot, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(unitNames(), ", "), strict.DidYouMean(name, unitNames()))
+	r.decoder.Problem(l.Unit.Spot, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(names, ", "), strict.DidYouMean(name, names))
 	return window.Limit{}, false
 }
 

@@ -601,24 +601,16 @@ func (l *settingsLoader) secret(path string, s *Secret, file string) {
 	case *s != "" && len(*s) < minSecret:
 		l.problem(path, "the secret has fewer than %d bytes", minSecret)
 	case file != "":
-		secret, err := readSecret(file)
+		text, err := readLine(file)
+		if err == nil && len(text) < minSecret {
+			err = fmt.Errorf("the secret has fewer than %d bytes", minSecret)
+		}
 		if err != nil {
 			l.problem(path+"_file", "%s: %s", strict.Quoteless(file), err)
+			return
 		}
-		*s = secret
+		*s = Secret(text)
 	}
-}
-
-// readSecret reads a secret of enough length from a file.
-func readSecret(file string) (Secret, error) {
-	text, err := readLine(file)
-	if err != nil {
-		return "", err
-	}
-	if len(text) < minSecret {
-		return "", fmt.Errorf("the secret has fewer than %d bytes", minSecret)
-	}
-	return Secret(text), nil
 }
 
 // readLine reads a small file, without the newline that editors end a file with.

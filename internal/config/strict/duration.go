@@ -19,17 +19,15 @@ const (
 // 7 days. "1d12h", "1.5d" and "36h" are the same. A number without a unit is an
 // error, but for 0. Errors quote s.
 func ParseDuration(s string) (time.Duration, error) {
-	rest := s
-	negative := false
-	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
-		negative = rest[0] == '-'
-		rest = rest[1:]
+	rest, negative := strings.CutPrefix(s, "-")
+	if !negative {
+		rest = strings.TrimPrefix(s, "+")
 	}
-	if rest == "0" {
+	switch rest {
+	case "0":
 		return 0, nil
-	}
-	if rest == "" {
-		return 0, fmt.Errorf("%s is not a time: write it like 500ms, 10s, 1h30m, 7d or 1w", Quote(s))
+	case "":
+		return 0, fmt.Errorf("%s is %w", Quote(s), ErrNoTime)
 	}
 	var total time.Duration
 	for rest != "" {
@@ -44,7 +42,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		case errors.Is(err, errTooLong), err == nil && part > math.MaxInt64-total:
 			return 0, fmt.Errorf("%s is too long for a time", Quote(s))
 		case err != nil:
-			return 0, fmt.Errorf("%s is not a time: write it like 500ms, 10s, 1h30m, 7d or 1w", Quote(s))
+			return 0, fmt.Errorf("%s is %w", Quote(s), ErrNoTime)
 		}
 		total += part
 	}

@@ -19,17 +19,16 @@ func (f *Truth) ReadNode(d *Decoder, n *yaml.Node, p *Path) {
 	if IsNull(n) {
 		return
 	}
-	if n.Kind != yaml.ScalarNode {
-		d.Problem(d.Spot(n, p), "expected true or false, got %s", kindOf(n))
-		return
-	}
 	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 	b, ok := ParseTruth(n.Value)
-	if tag := n.ShortTag(); !ok || quoted || tag != "!!bool" && tag != "!!str" {
+	switch tag := n.ShortTag(); {
+	case n.Kind != yaml.ScalarNode:
+		d.Problem(d.Spot(n, p), "expected true or false, got %s", kindOf(n))
+	case !ok, quoted, tag != "!!bool" && tag != "!!str":
 		d.Problem(d.Spot(n, p), "expected true or false, got %s", d.Quote(n.Value))
-		return
+	default:
+		*f = Truth(b)
 	}
-	*f = Truth(b)
 }
 
 // ParseTruth reads the words for true and false that YAML 1.1 has.
