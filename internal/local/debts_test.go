@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // errLate is of a call that may have been charged between the fake's since and until.
@@ -82,7 +83,7 @@ func newCreditorOf(t *testing.T, memory memstore.Options) (*local.Shares, *credi
 func TestDebts(t *testing.T) {
 	logAt := func(clock int64, precision time.Duration) []byte {
 		var d window.Decision
-		return window.Take(nil, clock, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Precision: precision, Cost: 1}, &d)
+		return windowtest.Take(nil, clock, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Precision: precision, Cost: 1}, &d)
 	}
 	refused := errors.New("refused")
 	for _, tt := range []struct {

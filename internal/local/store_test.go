@@ -578,7 +578,7 @@ func TestStoreThatForgot(t *testing.T) {
 		t.Fatalf("what is known: got %+v", got)
 	}
 	// Of the other nothing is known.
-	if got := take(t, p, a, b); !window.Allowed(got) {
+	if got := take(t, p, a, b); !windowtest.Allowed(got) {
 		t.Fatalf("the store: got %+v", got)
 	}
 	if got := take(t, p, a); !got[0].Allowed {

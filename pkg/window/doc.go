@@ -80,13 +80,12 @@
 //
 // # The log
 //
-// [View] is the arithmetic of one log on its packed bytes, [Take] all of it for
-// a single check, [Decode] the reader for operators. [View.Reserve] charges what
-// will be spent by and by, and [TakeBack] takes back what was not; the contract
-// above asks for neither. All are pure: the log, the clock and the check go in, the
-// answer and the log come out. Stores use them or translate them;
-// testdata/vectors.jsonl.gz holds histories to prove it with, and docs/window.md
-// explains the bytes.
+// [View] is the arithmetic of one log on its packed bytes. [Decode] reads a log for
+// operators. Both are pure: the log, the clock and the check go in; the answer and the
+// log come out. [View.Reserve] charges cost that will be spent later; the contract above
+// does not ask for it. Stores use View, or translate it to another language.
+// testdata/vectors.jsonl.gz has histories that every translation must match, and
+// docs/window.md explains the bytes.
 //
 // The suite in windowtest runs all of this against a naive oracle, for every store.
 //

@@ -192,30 +192,3 @@ func floorDiv(a, b int64) int64 {
 	}
 	return q
 }
-
-// Take decides a group of a single check on a log, records what is to be
-// recorded, and answers in d: [View.Look], then the rest. It returns the log's
-// bytes, which are written in place and may have moved.
-func Take(log []byte, clock int64, c *Check, d *Decision) []byte {
-	return TakeAhead(log, clock, c, 0, d)
-}
-
-// TakeAhead is [Take] for a check whose cost will be spent some time ahead: what
-// it charges is recorded as [View.Reserve] says.
-func TakeAhead(log []byte, clock int64, c *Check, ahead time.Duration, d *Decision) []byte {
-	var v View
-	v.Look(log, clock, c.Limit.Window)
-	room := true
-	if c.Mode == Refund {
-		v.Refund(c)
-	} else {
-		var group Verdict
-		room = v.Room(c.Limit.Hits, c.Cost)
-		group.Add(c.Mode, room)
-		if c.Mode.Charged(group.Allowed(), room) {
-			v.Reserve(c, ahead)
-		}
-	}
-	v.Answer(c, room, d)
-	return v.log
-}

@@ -146,7 +146,7 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 		c := s.check(v.Window)
 		var d Decision
 		ahead := time.Duration(s.Ahead) * time.Microsecond
-		log = TakeAhead(log, s.Clock, c, ahead, &d)
+		log = takeAhead(log, s.Clock, c, ahead, &d)
 		if got := newVectorStep(s.Clock, c, ahead, d, before, log); got != s {
 			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
 		}

@@ -165,17 +165,6 @@ type Store interface {
 	Close() error
 }
 
-// Allowed reports whether every decision is: of a group whose checks all are
-// [Enforce], whether it was charged. [GroupAllowed] is for groups of all modes.
-func Allowed(decisions []Decision) bool {
-	for i := range decisions {
-		if !decisions[i].Allowed {
-			return false
-		}
-	}
-	return true
-}
-
 // Validate reports the first check that breaks the contract as an error that
 // wraps [ErrBadCheck]. Stores call it before they touch anything.
 func Validate(checks []Check, decisions []Decision) error {

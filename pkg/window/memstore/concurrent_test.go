@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // TestConcurrent lets 32 callers meet on a bounded store while its sweeper runs
@@ -65,7 +66,7 @@ func TestConcurrent(t *testing.T) {
 					t.Errorf("got error %v", err)
 					return
 				}
-				if !window.Allowed(d) {
+				if !windowtest.Allowed(d) {
 					continue
 				}
 				mu.Lock()
@@ -164,7 +165,7 @@ func TestConcurrentFull(t *testing.T) {
 							t.Errorf("a key of a refused group: got %+v, error %v, want nothing charged", d[0], err)
 						}
 					}
-				case err != nil || !window.Allowed(d):
+				case err != nil || !windowtest.Allowed(d):
 					t.Errorf("got %+v, error %v, want allowed", d, err)
 				default:
 					charged.Add(1)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // verify holds a store to everything that its parts must agree on.
@@ -755,7 +756,7 @@ func TestCertainMeansAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	c := check("k", 1, 1)
 	var d window.Decision
-	packed := window.Take(nil, 0, &c, &d)
+	packed := windowtest.Take(nil, 0, &c, &d)
 	for trial := range 500 {
 		sh := &shard{table: newTable(), limits: limits{1 << 30, 1 << 30}}
 		add := func(i int) {
@@ -797,7 +798,7 @@ func TestCertainMeansAll(t *testing.T) {
 func TestForgottenAreNotSeen(t *testing.T) {
 	c := check("k", 2, 1)
 	var d window.Decision
-	packed := window.Take(nil, 0, &c, &d)
+	packed := windowtest.Take(nil, 0, &c, &d)
 	withFree := func(n int, most int64) *shard {
 		sh := &shard{table: newTable(), limits: limits{most, 1 << 30}}
 		for i := range n {
@@ -847,7 +848,7 @@ func TestForgottenAreNotSeen(t *testing.T) {
 func TestMovedAreNotSeen(t *testing.T) {
 	c := check("k", 2, 1)
 	var d window.Decision
-	packed := window.Take(nil, 0, &c, &d)
+	packed := windowtest.Take(nil, 0, &c, &d)
 	sh := &shard{table: newTable(), limits: limits{1 << 30, 1 << 30}}
 	logs := make([]*log, 4*segmentBuckets)
 	for i := range logs {

@@ -23,7 +23,7 @@ const takeBackTimeout = 200 * time.Millisecond
 // the log.
 func reserved(key string, c *window.Check, d *window.Decision, clock int64) window.Reservation {
 	newest := clock + d.ResetAfter.Microseconds() - c.Limit.Window.Microseconds()
-	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / unitOf(c.Limit.Window), Cost: c.Cost}
+	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / window.Unit(c.Limit.Window).Microseconds(), Cost: c.Cost}
 }
 
 // A piece is one check of a request whose checks are on several slots.
@@ -266,7 +266,7 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 			done(nil)
 		}
 	}()
-	packed := binary.BigEndian.AppendUint16(nil, uint16(unitOf(r.Window)))
+	packed := binary.BigEndian.AppendUint16(nil, uint16(window.Unit(r.Window).Microseconds()))
 	packed = appendUint48(packed, uint64(r.Window.Microseconds()))
 	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))

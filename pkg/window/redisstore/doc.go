@@ -55,7 +55,7 @@
 //
 // A server has at most two calls of the script in flight. A caller who finds
 // fewer makes his own at once, on his own goroutine. What comes while both are
-// under way waits, and goes with the next call, up to [MaxCalls] requests in one.
+// under way waits, and goes with the next call, up to 64 requests in one.
 // There is no timer: nobody waits for a batch to fill. On a cluster every server
 // has its queue, and requests on different slots go as several EVALSHA in one
 // pipeline.

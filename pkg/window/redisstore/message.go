@@ -35,11 +35,6 @@ const (
 	outcomeForeign   = 4 // added
 	outcomeUnsettled = 8 // added
 
-	// coarseAbove is the longest window whose log counts in microseconds; above
-	// it counts in milliseconds. Part of package window's layout.
-	coarseAbove = 6 * 24 * time.Hour
-	coarse      = 1000
-
 	// maxMicros is the longest wait that a time.Duration can hold.
 	maxMicros = math.MaxInt64 / 1000
 )
@@ -247,19 +242,11 @@ func appendKey(b []byte, prefix string, id window.LogID) []byte {
 	return strconv.AppendInt(b, id.Window.Microseconds(), 10)
 }
 
-// unitOf is the unit in which a log of a window counts time, in microseconds.
-func unitOf(win time.Duration) int64 {
-	if win > coarseAbove {
-		return coarse
-	}
-	return 1
-}
-
 // appendCheck appends a check as take.lua reads it.
 func appendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []byte {
 	var (
 		win       = c.Limit.Window.Microseconds()
-		unit      = unitOf(c.Limit.Window)
+		unit      = window.Unit(c.Limit.Window).Microseconds()
 		precision = (c.Precision + time.Microsecond - 1).Microseconds() // rounded up
 		most      = min(c.Limit.Hits, math.MaxUint32)
 	)

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// MaxCalls is how many requests one call of the script decides at most: Redis
+	// maxRequests is how many requests one call of the script decides at most. Redis
 	// does nothing else meanwhile.
-	MaxCalls = 64
+	maxRequests = 64
 
 	// maxInFlight is how many calls of the script a node has at once: one that it
 	// works on, and one that waits in its socket.
@@ -145,7 +145,7 @@ func (n *node) next() {
 
 // work sends what has queued until nothing has. It has a call in flight.
 func (n *node) work() {
-	var batch [MaxCalls]*message
+	var batch [maxRequests]*message
 	for {
 		n.mu.Lock()
 		count := copy(batch[:], n.queue[:n.fit()])
@@ -166,7 +166,7 @@ func (n *node) work() {
 // has window.MaxChecks checks at most, or one message. The caller holds the lock.
 func (n *node) fit() (count int) {
 	checks := 0
-	for count < min(len(n.queue), MaxCalls) {
+	for count < min(len(n.queue), maxRequests) {
 		checks += len(n.queue[count].keys)
 		if checks > window.MaxChecks && count > 0 {
 			break

@@ -58,7 +58,7 @@ func TestSharedCalls(t *testing.T) {
 	g.close()
 	before := s.Stats()
 
-	const callers = 2 + redisstore.MaxCalls + 10
+	const callers = 2 + redisstore.MaxRequests + 10
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() { take(t, s, check("k", 1000, 1)) })
@@ -370,15 +370,15 @@ func TestOutOfMemory(t *testing.T) {
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	calls := []redisstore.Call{call(check("full", 1, 1)), call(check("new", 1, 1)), call(check("full", 1, 0))}
+	requests := []redisstore.Request{request(check("full", 1, 1)), request(check("new", 1, 1)), request(check("full", 1, 0))}
 	for range 3 {
-		err := s.TakeAll(t.Context(), calls)
+		err := s.TakeAll(t.Context(), requests)
 		if redisstore.ClassOf(err) != redisstore.ClassMemory || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("got error %v, want one of class %s", err, redisstore.ClassMemory)
 		}
 		for _, i := range []int{0, 2} {
-			if d := calls[i].Decisions[0]; d.Allowed || d.RetryAfter <= 0 {
-				t.Errorf("call %d, which writes nothing: got %+v, want a denial", i, d)
+			if d := requests[i].Decisions[0]; d.Allowed || d.RetryAfter <= 0 {
+				t.Errorf("request %d, which writes nothing: got %+v, want a denial", i, d)
 			}
 		}
 	}

@@ -16,7 +16,7 @@
 --          slots before the newest.
 --   reset  microseconds until the log is empty
 --
--- What is no log stays as it is. This is TakeBack of package window once more, byte
+-- What is no log stays as it is. This is TakeBack of package windowtest once more, byte
 -- by byte. It writes the log anew: the base, older slots, the clock, the expiry and
 -- the size of a ring stay, and the running sums from that slot on shrink.
 

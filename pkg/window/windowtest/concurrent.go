@@ -67,7 +67,7 @@ func runPhases(t *testing.T, h Harness) {
 				k := (n + i) % keys
 				asked[k].Add(1)
 				got := try(t, h.Store, one(ask(fmt.Sprint(k), limit, 1)))
-				if window.Allowed(got) && got != nil {
+				if Allowed(got) && got != nil {
 					admitted[k].Add(1)
 				}
 			}
@@ -125,7 +125,7 @@ func runRunningClock(t *testing.T, h Harness) {
 			from := advance(tick)
 			got := try(t, h.Store, one(ask("k", limit, cost)))
 			to := advance(0)
-			if got != nil && window.Allowed(got) {
+			if got != nil && Allowed(got) {
 				charges[n] = append(charges[n], charge{from, to, cost})
 			}
 		}
@@ -172,7 +172,7 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 			// Rotated, so that every log comes first for somebody.
 			k := (n + i) % len(checks)
 			rotated := append(append([]window.Check(nil), checks[k:]...), checks[:k]...)
-			if got := try(t, h.Store, rotated); got != nil && window.Allowed(got) {
+			if got := try(t, h.Store, rotated); got != nil && Allowed(got) {
 				admitted.Add(1)
 			}
 		}
@@ -288,7 +288,7 @@ func runConcurrentSwaps(t *testing.T, h Harness) {
 				if (n+j)%2 == 0 {
 					swap[0], swap[1] = swap[1], swap[0]
 				}
-				if got := try(t, h.Store, swap); got != nil && !window.Allowed(got) {
+				if got := try(t, h.Store, swap); got != nil && !Allowed(got) {
 					t.Errorf("swap at %v: got %+v, want both allowed", now, got)
 				}
 				if got := try(t, h.Store, one(ask("k", limit, 1))); got != nil && got[0].Allowed {
