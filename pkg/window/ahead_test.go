@@ -125,7 +125,7 @@ func TestAheadNeverTooMany(t *testing.T) {
 				full++
 				continue
 			}
-			// Nobody knows yet when it is spent, so it counts at once.
+			// The caller may spend it at any time, so it counts at once.
 			begun = slices.DeleteFunc(begun, func(o occupied) bool { return o.until <= clock })
 			begun = append(begun, occupied{clock + until.Microseconds() + w, c.Cost})
 			used := uint64(0)

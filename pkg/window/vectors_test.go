@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and docs/window.md anew; only commit what you understand")
 
-// vectorsFile holds histories with every answer and the bytes after every write,
-// for whoever implements the log again: one JSON object a line, gzipped.
+// vectorsFile holds histories with every answer and the bytes after every write, for
+// other implementations of the log: one JSON object a line, gzipped.
 const vectorsFile = "testdata/vectors.jsonl.gz"
 
 // A vector is one history on one log, which is empty at first. All times are
