@@ -127,9 +127,9 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestConcurrentFull lets callers in a store that is always full fight for room
-// with groups over many shards: whatever is refused, nobody waits for ever, and a
-// group is charged whole or not at all.
+// TestConcurrentFull lets callers compete for room in a store that is always full, with
+// groups over many shards. No call blocks for ever, and a group is charged whole or not at
+// all.
 func TestConcurrentFull(t *testing.T) {
 	const (
 		callers = 32
@@ -150,7 +150,7 @@ func TestConcurrentFull(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				clock.Add(int64(win / 10_000))
-				// Four keys that nobody else has: all new, each at its limit at once.
+				// Four keys of this caller alone: all new, each at its limit at once.
 				group := make([]window.Check, 4)
 				for k := range group {
 					group[k] = check(fmt.Sprint(n, i, (k+n)%4), 1, 1)

@@ -91,7 +91,7 @@ func TestGrowth(t *testing.T) {
 			*now += time.Duration(r.Int64N(int64(2 * pace))).Truncate(time.Microsecond)
 			c.Cost = uint64(1 + r.IntN(2))
 			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
-			a := &asked{}
+			a := &checkState{}
 			s.place(a, &c)
 			at := s.clock().Microseconds()
 			a.look(&c, at)
@@ -284,9 +284,9 @@ func TestTheLastLimitCounts(t *testing.T) {
 	}
 }
 
-// TestObservedLogsDenyNobody proves that a log which no check could deny by makes
-// room for whoever needs it, however much of its limit is used.
-func TestObservedLogsDenyNobody(t *testing.T) {
+// TestObservedLogsAreDropped proves that a log which only checks that never deny have named
+// is dropped to make room, however much of its limit is used.
+func TestObservedLogsAreDropped(t *testing.T) {
 	s, _ := boundedStore(t, 256, 0)
 	for i := range 256 {
 		c := check(fmt.Sprint("seen", i), 1, 1)
@@ -405,8 +405,8 @@ func TestTooLargeForItsShare(t *testing.T) {
 	}
 }
 
-// TestFullStoreDecides proves that a store full of logs that limit still answers
-// whoever has one, and those who need none.
+// TestFullStoreDecides proves that a store full of limiting logs still answers checks of
+// those logs, and checks that need no log.
 func TestFullStoreDecides(t *testing.T) {
 	s, now := boundedStore(t, 2, 0)
 	take(t, s, check("a", 2, 2))
@@ -928,8 +928,8 @@ func TestOwnLogMayGoLater(t *testing.T) {
 	}
 }
 
-// TestExpiredAreNotCounted proves that what goes because it has expired is not
-// counted as evicted, whoever finds it.
+// TestExpiredAreNotCounted proves that an expired log is not counted as evicted, whether a
+// call or the sweeper drops it.
 func TestExpiredAreNotCounted(t *testing.T) {
 	s, now := boundedStore(t, 300, 0)
 	for i := range 290 {
