@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// callers is how many ask at once, each for a key of his own.
+// callers is the number of concurrent callers, each with a key of its own.
 const callers = 256
 
 // What a load of callers is measured by.
@@ -29,7 +29,7 @@ type taker func(ctx context.Context, caller int) error
 // A takers makes takers on a client.
 type takers func(client *redis.Client) (take taker, stop func(), err error)
 
-// callerCheck is allowed as fast as anybody can ask.
+// callerCheck returns a check with a limit that no caller reaches.
 func callerCheck(caller int) window.Check {
 	return window.Check{Key: fmt.Sprintf("caller %d", caller), Limit: window.Limit{Hits: 1000, Window: 10 * time.Millisecond}, Cost: 1}
 }

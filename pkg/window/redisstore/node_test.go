@@ -210,7 +210,7 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	// One or two calls were in the sockets; they are run now, as any other.
 	eventually(t, "Redis to come to them", func() bool { return calls() > before })
 	if got := take(t, settled, check("k", 100, 0))[0].Remaining; got != 100 {
-		t.Errorf("remaining: got %d, want 100: nobody waits for those", got)
+		t.Errorf("remaining: got %d, want 100: their callers had left", got)
 	}
 }
 
@@ -420,7 +420,7 @@ func TestRefusals(t *testing.T) {
 		{"no password", locked.Addr(), redisstore.ClassAuth},
 		{"no replica", cautious.Addr(), redisstore.ClassReplicas},
 		{"another's script", slow.Addr(), redisstore.ClassBusy},
-		{"nobody there", "127.0.0.1:1", redisstore.ClassConnect},
+		{"nothing listens", "127.0.0.1:1", redisstore.ClassConnect},
 		{"no such host", "nowhere.invalid:6379", redisstore.ClassConnect},
 	} {
 		s := redisstore.New(newClient(t, tt.addr), redisstore.Options{Timeout: patient, Failures: 1000})
@@ -443,7 +443,7 @@ func TestRefusals(t *testing.T) {
 func TestTooManyClients(t *testing.T) {
 	full := servers.StartRedis(t, "--maxclients", "1")
 	first := newClient(t, full.Addr())
-	// The connection of whoever started the server may count for a moment.
+	// The connection of the helper that started the server may count for a moment.
 	eventually(t, "room for the first client", func() bool { return first.Ping(t.Context()).Err() == nil })
 	s := redisstore.New(newClient(t, full.Addr()), redisstore.Options{Timeout: patient, Failures: 1, ProbeInterval: time.Millisecond})
 	defer s.Close()

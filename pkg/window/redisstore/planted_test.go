@@ -24,8 +24,8 @@ const (
 )
 
 // planted puts bytes under a check's key and asks it. There must be no error, and
-// never more than the limit to spend; and where the bytes are a log, or certainly
-// are none, all must be as package window has it.
+// never more than the limit to spend. If the bytes are a log, or certainly are not a log,
+// all must be as package window has it.
 func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Duration) {
 	r.t.Helper()
 	ctx := r.t.Context()

@@ -224,8 +224,8 @@ func TestTakeBackBounds(t *testing.T) {
 	}
 }
 
-// TestTakeBackSeveral takes back from several logs with one call, of which some
-// are none.
+// TestTakeBackSeveral takes back from several keys with one call. Some of the values are
+// not logs.
 func TestTakeBackSeveral(t *testing.T) {
 	r := newBackRig(t)
 	ctx := t.Context()

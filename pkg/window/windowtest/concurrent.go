@@ -169,7 +169,7 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 	concurrently(func(n int) {
 		checks := group(ask("a", large, 1), ask("b", small, 1), askIn(2*win, "a", large, 1), ask("c", large, 1))
 		for i := range groups {
-			// Rotated, so that every log comes first for somebody.
+			// Rotated, so that every log comes first for some caller.
 			k := (n + i) % len(checks)
 			rotated := append(append([]window.Check(nil), checks[k:]...), checks[:k]...)
 			if got := try(t, h.Store, rotated); got != nil && Allowed(got) {
@@ -187,8 +187,8 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 	}
 }
 
-// runConcurrentModes lets callers meet in all modes while the clock stands
-// still. What the logs must hold then is known exactly, whoever came first.
+// runConcurrentModes lets callers use all modes at once while the clock stands still. So
+// the logs must hold the same in every order of the calls.
 func runConcurrentModes(t *testing.T, h Harness) {
 	const (
 		each  = 10
@@ -272,9 +272,9 @@ func runConcurrentModes(t *testing.T, h Harness) {
 	}
 }
 
-// runConcurrentSwaps lets callers give a unit of a full log back and spend it
-// again in one call. Nobody can come in between, so each is allowed. The newest
-// unit goes first, so that one unit alone is as young as the last call.
+// runConcurrentSwaps lets callers give a unit of a full log back and spend it again in one
+// call. No other call can come in between, so each call is allowed. The newest unit is
+// given back first, so only one unit is as young as the last call.
 func runConcurrentSwaps(t *testing.T, h Harness) {
 	const limit = 20
 	h.SetNow(0)

@@ -38,7 +38,7 @@ type caller interface {
 	next(r *rand.Rand, past *history) (time.Duration, []window.Check)
 }
 
-// A history is what has happened on some keys that nobody else uses.
+// A history is what has happened on some keys of its own.
 type history struct {
 	oracle *oracle
 	prefix string // of every key
@@ -54,7 +54,7 @@ type call struct {
 	want   []window.Decision
 }
 
-// A tally counts what histories have met.
+// A tally counts what has happened in histories.
 type tally struct {
 	calls, allowed int
 	roomy, full    [window.Refund + 1]int // checks of each mode with and without room
@@ -91,8 +91,8 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 	}
 }
 
-// judge reports a generator that proves little: one that only makes denials, or
-// none, or does not try everything. In a few histories that may well be so.
+// judge fails the test if the generator proves little: if nearly all groups are denied or
+// allowed, or if a mode is missing. A few histories are not enough for it.
 func (m *tally) judge(t *testing.T) {
 	if share := float64(m.allowed) / float64(m.calls); share < 0.15 || share > 0.85 {
 		t.Errorf("of %d groups %d were allowed: the generator is lopsided", m.calls, m.allowed)
