@@ -102,9 +102,9 @@ func ceilMicros(d time.Duration) int64 {
 	return (max(d, 0) + time.Microsecond - 1).Microseconds()
 }
 
-// most returns the most slots that a log needs under the check's limit and precision: one
-// for each hit, or one for each multiple of the precision in a window. Debt, earlier
-// checks and reservations can make more.
+// most returns the most slots that a log needs under the check's limit and precision.
+// That is one for each hit, or one for each multiple of the precision in a window. Debt,
+// earlier checks and reservations can make more.
 func (v *View) most(c *Check) int {
 	most := min(c.Limit.Hits, maxUsed)
 	if p := ceilMicros(c.Precision); p > 1 {

@@ -86,7 +86,7 @@ const (
 	// maxSmall is how many slots a small log has at most.
 	maxSmall = 13
 	// smallAgain is how many slots a ring has at most when it becomes a small log
-	// again: half of maxSmall, so that a log does not go to and fro.
+	// again. It is half of maxSmall, so a log does not change shape too often.
 	smallAgain = 6
 	// maxCopies is how many slots a ring's header has room for.
 	maxCopies = (atRing - atCopy) / slotBytes

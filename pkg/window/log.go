@@ -41,8 +41,8 @@ func (v *View) Look(log []byte, clock int64, win time.Duration) {
 		return
 	}
 	// A clock that is set back must neither reorder the log nor bring back what has
-	// expired. The bound is the clock of the last write, not the newest slot's time: that
-	// is rounded up, and would let other slots expire too early.
+	// expired. The bound is the clock of the last write, not the newest slot's time. That
+	// time is rounded up, and would let other slots expire too early.
 	v.now = max(v.now, v.clock)
 	v.before = v.base
 	if v.total > 0 {

@@ -8,9 +8,9 @@ func Unit(win time.Duration) time.Duration {
 	return time.Duration(unitOf(win)) * time.Microsecond
 }
 
-// LogSlots returns the most slots that the log of a check holds, without debt: one for
-// each hit, but no more than its precision tells apart. It is zero for a check that needs
-// no log, such as a limit of [MaxHits].
+// LogSlots returns the most slots that the log of a check holds, without debt. It is one
+// for each hit, but no more than its precision tells apart. It is zero for a check that
+// needs no log, such as a limit of [MaxHits].
 func LogSlots(c *Check) int {
 	if _, ok := WithoutLog(c); ok {
 		return 0
@@ -19,9 +19,9 @@ func LogSlots(c *Check) int {
 	return v.most(c)
 }
 
-// LogBytes returns the most bytes that the log of a check holds, without debt: those of a
-// log that has grown until hits of cost 1 used up its limit. A store needs more for the
-// key and its own bookkeeping. It is zero for a check that needs no log.
+// LogBytes returns the most bytes that the log of a check holds, without debt. They are
+// those of a log that has grown until hits of cost 1 used up its limit. A store needs
+// more for the key and its own bookkeeping. It is zero for a check that needs no log.
 func LogBytes(c *Check) int {
 	if _, ok := WithoutLog(c); ok {
 		return 0

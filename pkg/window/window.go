@@ -86,7 +86,7 @@ type Lease struct {
 }
 
 // A Reservation names cost that a store has recorded in one log at one instant, ahead of
-// its clock, so that the store can take it back. The zero value reserves nothing.
+// its clock. The store can take it back. The zero value reserves nothing.
 type Reservation struct {
 	// Log is the store's own name of the log, and Window the length of its window.
 	Log    string
@@ -269,7 +269,7 @@ func namesTwice(checks []Check) bool {
 
 func sameLog(a, b *Check) bool { return a.Limit.Window == b.Limit.Window && a.Key == b.Key }
 
-// mixesModes finds two checks of one log whose modes exclude each other, because the
+// mixesModes finds two checks of one log whose modes exclude each other. Otherwise the
 // order in which they are judged would decide whether both are charged.
 func mixesModes(checks []Check) (i, j int, mixed bool) {
 	if allEnforce(checks) {

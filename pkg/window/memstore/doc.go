@@ -64,20 +64,19 @@
 // such a check never limits. If a call needs room in a full shard:
 //
 //   - The shard drops logs in which nothing counts any more first.
-//   - Then it drops the best of its candidates: the log that has used the smallest share
-//     of its limit and, among equals, the log whose last charge is oldest. Every new log
-//     is a candidate. The other candidates are the best logs that a hand has met, which
-//     goes round over the buckets of the shard. So the dropped log is not always the
-//     least used log of the shard. But from the second new log on, it has never used a
-//     larger share than the last new log. So a flood of invented keys evicts its own
-//     logs.
+//   - Then it drops the best of its candidates, which has used the smallest share of its
+//     limit. Among equals, that is the log whose last charge is oldest. Every new log is
+//     a candidate. The other candidates are the best logs that a hand has met, which goes
+//     round over the buckets of the shard. So the dropped log is not always the least
+//     used log of the shard. But from the second new log on, it has never used a larger
+//     share than the last new log. So a flood of invented keys evicts its own logs.
 //   - It never drops a limiting log, or a log of the group itself. If all others are
 //     gone, the call returns [ErrFull], and nothing of its group is charged. Such a call
 //     may have dropped other logs before.
 //
 // A log that grows needs room like a new log. A charge for which a log has to grow beyond
 // the bound is refused; a charge that fits into the log's bytes is not. The bound is hard
-// with one exception: a group that charges one log in two modes with two precisions may
+// with one exception. A group that charges one log in two modes with two precisions may
 // exceed it by one growth of that log.
 //
 // Making room takes O(1) steps per call in the long run. No call looks at all logs of a

@@ -29,8 +29,8 @@ const (
 	// slackPart is the part of its share that a shard keeps free while there are
 	// logs that may go.
 	slackPart = 32
-	// step is how far the hand moves at a time to find candidates: about ten logs in a
-	// full table, all 64 buckets of an empty one.
+	// step is how far the hand moves at a time to find candidates. That is about ten logs
+	// in a full table, and all 64 buckets of an empty one.
 	step = 96
 	// maxCandidates is the most candidates that a shard remembers.
 	maxCandidates = 8
@@ -122,8 +122,8 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, touched uint
 	return nil
 }
 
-// named reports whether another of the checks that are to be charged makes the log of c: a
-// group may name one log in several modes.
+// named reports whether another of the checks that are to be charged makes the log of c.
+// A group may name one log in several modes.
 func named(checks []window.Check, group []checkState, c *window.Check) bool {
 	for i := range checks {
 		o := &checks[i]
@@ -278,8 +278,8 @@ func (c *candidate) judge(l *log, now int64) state {
 	return free
 }
 
-// before reports whether c is dropped before d: it has used a smaller share of its limit
-// or, if the shares are equal, has been idle for longer.
+// before reports whether c is dropped before d. It is if it has used a smaller share of
+// its limit. If the shares are equal, it is if it has been idle for longer.
 func (c *candidate) before(d *candidate) bool {
 	// No overflow: limits are below 2^32, and the used hits are below a limit.
 	if mine, other := c.used*d.limit, d.used*c.limit; mine != other {

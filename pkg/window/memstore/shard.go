@@ -6,8 +6,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// logBytes is what a log takes besides its key and its packed bytes: the struct, its part
-// of the buckets, and what the allocator rounds up. TestMemory compares it with the heap.
+// logBytes is what a log takes besides its key and its packed bytes. It has the struct,
+// its part of the buckets, and what the allocator rounds up. TestMemory compares it with
+// the heap.
 const logBytes = 80
 
 // The effort of moving the hand over a bucket, and over a log in it.

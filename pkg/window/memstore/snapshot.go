@@ -46,8 +46,8 @@ const (
 	maxSnapshotWall = 1 << 53
 )
 
-// ErrBadSnapshot is wrapped by the errors of [Load] about what it read: the bytes are not
-// a snapshot, or are cut off, or have another version.
+// ErrBadSnapshot is wrapped by the errors of [Load] about the bytes. They are not a
+// snapshot, are cut off, or have another version.
 var ErrBadSnapshot = errors.New("memstore: not a good snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -131,10 +131,11 @@ type Loaded struct {
 // memory as it reads.
 //
 // The store's clock continues from the saved clock, plus the time of day that has passed
-// since the save; nothing if the time of day was set back. So setting the time of day back
-// between save and load makes limits hold longer, by as much. Setting it forward lets logs
-// expire early. Later changes of the time of day have no effect. If [Options.Clock] is set,
-// it measures the time after the call. Where it starts does not matter.
+// since the save. If the time of day was set back, nothing is added. So setting the time
+// of day back between save and load makes limits hold longer, by as much. Setting it
+// forward lets logs expire early. Later changes of the time of day have no effect. If
+// [Options.Clock] is set, it measures the time after the call. Where it starts does not
+// matter.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) { return load(r, o, time.Now()) }
 
 func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {

@@ -20,7 +20,7 @@ const (
 	// A set of shards is a bit mask of 64 bits, so there are at most 64 shards.
 	maxShardBits = 6
 
-	// There are fewer shards if a share of the bounds would be smaller than this: keys do
+	// There are fewer shards if a share of the bounds would be smaller than this. Keys do
 	// not spread evenly over shards, and a log must fit into one shard.
 	minShardKeys  = 256
 	minShardBytes = 1 << 20
@@ -390,7 +390,7 @@ func (a *checkState) record(c *window.Check, now int64) {
 // shardOf returns the index of the shard that holds a log, and the log's hash
 // within it.
 func (s *Store) shardOf(id window.LogID) (uint, uint32) {
-	// Windows of one key are spread too: the multiplier is 2^64 divided by the
+	// Windows of one key are spread too. The multiplier is 2^64 divided by the
 	// golden ratio, which moves any difference into the high bits used below.
 	const golden = 0x9e3779b97f4a7c15
 	h := maphash.String(s.seed, id.Key) + uint64(id.Window)*golden

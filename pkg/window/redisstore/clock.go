@@ -78,8 +78,8 @@ func (c *clock) age() (time.Duration, bool) {
 	return time.Duration(now() - c.at), c.known
 }
 
-// bounds returns the offset of the server's clock from the local wall clock as of the start
-// of the process, and by how much the offset may be wrong.
+// bounds returns the offset of the server's clock from the local wall clock as of the
+// start of the process. off is by how much that may be wrong.
 func (c *clock) bounds() (offset, off time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

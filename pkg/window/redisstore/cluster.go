@@ -147,9 +147,9 @@ func (s *Store) forget(n *node) { s.nodes.Delete(n.client) }
 // Slots is how many slots a cluster has.
 const Slots = 16384
 
-// Slot returns the slot of a key: CRC-16/XMODEM of its hash tag, or of the whole key if it
-// has none, modulo the number of slots (Redis Cluster specification, "Key distribution
-// model").
+// Slot returns the slot of a key. It is CRC-16/XMODEM of the key's hash tag, or of the
+// whole key if it has none, modulo Slots. The Redis Cluster specification defines it
+// ("Key distribution model").
 func Slot(key string) uint16 {
 	if i := strings.IndexByte(key, '{'); i >= 0 {
 		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {

@@ -34,18 +34,18 @@
 //
 // # Foreign values
 //
-// A value under one of the store's keys is foreign if it is not a log of the window: it
-// has another type, version, unit or length. The script removes it at first sight and
-// decides with an empty log, and the store calls [Options.Foreign]. The script notices a
-// ring with a wrong length only when it reads or writes behind the header. Until then it
-// may answer a few denials from such a ring, or deny a usage report that it records. Bytes
-// that only look like a log may give wrong numbers, but never an error.
+// A value under one of the store's keys is foreign if it is not a log of the window. It
+// then has another type, version, unit or length. The script removes it at first sight
+// and decides with an empty log, and the store calls [Options.Foreign]. The script
+// notices a ring with a wrong length only when it reads or writes behind the header.
+// Until then it may answer a few denials from such a ring, or deny a usage report that it
+// records. Bytes that only look like a log may give wrong numbers, but never an error.
 //
 // # Time
 //
 // The script reads the server's clock (TIME), so the clocks of the callers do not matter.
 // It decides all groups of one call at one instant. Within a log the clock never runs
-// backwards, whatever a failover or an operator does to it: the log is not seen from a
+// backwards, whatever a failover or an operator does to it. The log is not seen from a
 // time before its last write.
 //
 // # Sending
@@ -84,9 +84,9 @@
 // # At most once
 //
 // The store never sends again what may have run. A lost reply is an error. The store sends
-// a call again only if it has certainly not run: the server does not know the script
-// (NOSCRIPT), the slot is elsewhere (MOVED, ASK), the server refused the first write, or
-// the script left the request out because of a wrong clock.
+// a call again only if it has certainly not run. Then the server does not know the script
+// (NOSCRIPT), the slot is elsewhere (MOVED, ASK), or the server refused the first write.
+// Or the script left the request out because of a wrong clock.
 //
 // # Late calls
 //

@@ -17,13 +17,14 @@ const Never = math.MaxInt64
 const maxRead = 128 << 10
 
 // A Doubt says when a call that has failed may have been charged: after Since and not
-// after Until, instants of the server's clock in microseconds. Since is Never if it was
-// certainly not charged.
+// after Until. Both are instants of the server's clock in microseconds. Since is Never if
+// it was certainly not charged.
 type Doubt struct{ Since, Until int64 }
 
 // inDoubt adds to the error of a call when the call may have been charged: from begun to
-// deadline, by the local clock. It returns other errors unchanged: the server has decided
-// nothing, or the caller has left, or deadline is 0, so the call may still be charged.
+// deadline, by the local clock. It returns other errors unchanged. Then the server has
+// decided nothing, the caller has left, or deadline is 0, so the call may still be
+// charged.
 func (n *node) inDoubt(err error, begun, deadline int64) error {
 	var e *Error
 	if deadline == 0 || !errors.As(err, &e) {
@@ -45,10 +46,10 @@ func (n *node) inDoubt(err error, begun, deadline int64) error {
 }
 
 // DoubtOf returns when a call may have been charged, from its error. The error is one of
-// [Store.Take] or [Store.Reserve]. known is false if that is unknown: the server refused
-// the call, its breaker is open, the logs were on several slots, the caller left, or the
-// call had no deadline. For an error of another method, known says that a second try may
-// succeed.
+// [Store.Take] or [Store.Reserve]. known is false if that is unknown. Then the server
+// refused the call, its breaker is open, the logs were on several slots, the caller left,
+// or the call had no deadline. For an error of another method, known says that a second
+// try may succeed.
 func DoubtOf(err error) (d Doubt, known bool) {
 	var e *Error
 	if !errors.As(err, &e) || e.doubt == nil {

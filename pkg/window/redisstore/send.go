@@ -130,8 +130,8 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 				again = append(again, *p)
 			case (class.refusesWrites() || class == ClassMoved) && len(p.messages) > 1:
 				// Nothing has run. The server may still decide the messages that write
-				// nothing. While a slot moves, keys are on two nodes, so each message starts
-				// again at the old node, by itself.
+				// nothing. While a slot moves, keys are on two nodes, so each message
+				// starts again at the old node, by itself.
 				for _, m := range p.messages {
 					again = append(again, part{messages: []*message{m}, text: p.text})
 				}
@@ -161,7 +161,7 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 // deliver hands out a reply. It adds messages that the script has not judged to again, if
 // they are to be sent again. A message that came too late only because the estimate of the
 // clock was wrong is sent once more. A message that was put off is sent again until its
-// deadline: each call moves some of its rings, so the number of calls is bounded.
+// deadline. Each call moves some of its rings, so the number of calls is bounded.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
 	want := instantBytes
 	for _, m := range p.messages {
@@ -222,8 +222,8 @@ func (n *node) asks(p *part) *node {
 	}
 }
 
-// clockOf returns the clock of the server that a part is sent to. If the server is not known,
-// the node's own clock is the best estimate: usually NTP sets both.
+// clockOf returns the clock of the server that a part is sent to. If the server is not
+// known, the node's own clock is the best estimate: usually NTP sets both.
 func (n *node) clockOf(p *part) *clock {
 	switch at := n.asks(p); {
 	case at != nil:
@@ -302,8 +302,8 @@ func setError(cmd *once, err error) {
 }
 
 // A once is a command that go-redis must not send again by itself, whatever the client's
-// MaxRetries or MaxRedirects are: the first may have charged already. go-redis still follows
-// redirections of a cluster, because a node that redirects has run nothing.
+// MaxRetries or MaxRedirects are. The first may have charged already. go-redis still
+// follows redirections of a cluster, because a node that redirects has run nothing.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements [redis.Cmder].

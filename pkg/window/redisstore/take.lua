@@ -81,7 +81,7 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
   end
 
   -- passed returns whether slot i is the wanted slot or a later one, its time and its
-  -- sum; nil if the value is too short to have the slot.
+  -- sum. It returns nil if the value is too short.
   local function passed(i)
     local from, at = bytes, 19 + 9 * i
     if ring then
@@ -132,9 +132,9 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
 end
 
 -- run reads consecutive slots of a ring's circle, the first at head, as two strings: up
--- to the end of the circle, and from its beginning. They are too short if the value is
--- shorter than its header says. It does not join them, because Lua reads every byte of
--- each string that it makes.
+-- to the end of the circle, and from its start. They are too short if the value is
+-- shorter than its header says. It does not join them, because Lua
+-- reads every byte of each string that it makes.
 local function run(key, head, capacity, slots)
   local straight = math.min(slots, capacity - head)
   if slots <= 0 then
@@ -178,9 +178,9 @@ local last_reply = n + 1
 n = #keys
 
 -- Rings that are always charged together would fill, and move, in one call. So a call of
--- more than four checks moves a ring early, when only a sixteenth of its room is left,
--- until it has moved 256 kB. The next calls move the others. A ring that is too large
--- does not shrink beyond the same 256 kB.
+-- more than four checks moves a ring early, when only a sixteenth of its room is left. It
+-- stops after 256 kB. The next calls move the others. A ring that is too large does not
+-- shrink beyond the same 256 kB.
 --
 -- A full ring must move before it can be charged. A group that must move a full ring
 -- after the 256 kB is put off: it charges nothing, but moves the rings that fit. The

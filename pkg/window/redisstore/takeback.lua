@@ -10,19 +10,20 @@
 -- Reply: one string, for each key '>I5I7':
 --   taken  the cost that was removed from the log. It is zero if nothing counts at
 --          that instant any more, or if the value is not a log of the window. It is
---          also zero if the work would be long: the log has more than 128 kB, or the
---          instant is more than 64 slots before the newest.
+--          also zero if the log has more than 128 kB, or if the instant is more than 64
+--          slots before the newest.
 --   reset  microseconds until the log is empty
 --
 -- A refund takes the newest entries instead. Those may be later and belong to another
--- request; then the rest of this charge would expire too early, and the log would
--- admit too much.
+-- request. The rest of this charge would then expire too early, and the log would admit
+-- too much.
 --
--- Steps, for each key: read the log and its slots; find the slot of the instant; take
--- the cost out of it and of all later sums; write the log anew; answer.
+-- Steps, for each key: read the log and its slots. Find the slot of the instant. Take the
+-- cost out of it and of all later sums. Write the log anew. Answer.
 --
--- A value that is not a log stays as it is. This is TakeBack of package windowtest once more, byte
--- by byte. The base, older slots, the clock, the expiry and the size of a ring stay.
+-- A value that is not a log stays as it is. This is TakeBack of package windowtest once
+-- more, byte by byte. The base, older slots, the clock, the expiry and the size of a ring
+-- stay.
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]

@@ -91,7 +91,7 @@ func runPhases(t *testing.T, h Harness) {
 
 // runRunningClock lets callers meet while the clock moves on under them, so
 // that the store sees times in between two readings of each caller. A charge
-// lies between the two readings around it; every interval of a window's length
+// lies between the two readings around it. Every interval of a window's length
 // that certainly contains more than the limit is a broken promise.
 func runRunningClock(t *testing.T, h Harness) {
 	const (

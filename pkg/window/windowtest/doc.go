@@ -1,6 +1,6 @@
 // Package windowtest is the conformance suite of [window.Store]. It has the contract in
-// package window as tests that every store runs, and the references that tests compare
-// translations of the log with: [Take], [TakeAhead] and [TakeBack].
+// package window as tests that every store runs. It also has the references for
+// translations of the log: [Take], [TakeAhead] and [TakeBack].
 //
 //	func TestContract(t *testing.T) {
 //		windowtest.Run(t, windowtest.Options{}, func(t *testing.T) windowtest.Harness {

@@ -25,10 +25,11 @@ const (
 // expiry, the expired slots and the size of a ring stay. A ring of six slots or fewer
 // becomes a small log.
 //
-// TakeBack takes nothing if no cost counts at that instant any more, if the bytes are not
-// a log of the window, if the log has more than 128 kB, or if the instant is more than 64
-// slots before the newest. It then returns log itself. TakeBack never changes the bytes
-// of log, and does not panic whatever they are.
+// TakeBack takes nothing if no cost counts at that instant any more, or if the bytes are
+// not a log of the window. To bound its work it also takes nothing if the log has more
+// than 128 kB, or if the instant is more than 64 slots before the newest. It then returns
+// log itself. TakeBack never changes the bytes of log, and does not panic whatever they
+// are.
 //
 // It is written after docs/window.md and shares no code with package window.
 func TakeBack(log []byte, clock int64, win time.Duration, at int64, cost uint64) (left []byte, taken uint64, reset time.Duration) {
