@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -36,7 +37,7 @@ func TestSettingsTable(t *testing.T) {
 	)
 	var table strings.Builder
 	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
-	for _, s := range config.Describe() {
+	for _, s := range settings.Describe() {
 		if s.Default != "" {
 			s.Default = "`" + s.Default + "`"
 		}
@@ -104,9 +105,9 @@ func TestTLSSnippet(t *testing.T) {
 	}
 }
 
-// TestConfigureExamples loads every YAML example of docs/configure.md: as rules, as
-// tiers or as settings. TestTLSSnippet has the one for Envoy.
-func TestConfigureExamples(t *testing.T) {
+// TestExamples loads the YAML examples of these pages: as rules, as tiers or as
+// settings. TestTLSSnippet checks the one for Envoy.
+func TestExamples(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -118,7 +119,7 @@ func TestConfigureExamples(t *testing.T) {
 	authority := servers.NewAuthority(t)
 	ca, cert, key := authority.ClientFiles()
 	_, serverCert, serverKey := authority.ServerFiles()
-	// The directory last: it holds the files that need no content of a kind.
+	// The replacer tries the names in order, so the directories come last.
 	files := strings.NewReplacer(
 		"/etc/slidegate/ca.pem", ca,
 		"/etc/slidegate/client.pem", cert, "/etc/slidegate/client-key.pem", key,
@@ -128,20 +129,24 @@ func TestConfigureExamples(t *testing.T) {
 	for _, name := range []string{"redis-password", "sentinel-password", "postgres-password", "secret-new", "secret-old"} {
 		put(name, "the secret of "+name)
 	}
+	var text string
+	for _, page := range []string{"docs/configure.md", "docs/tiers.md", "docs/transport.md", "docs/operate.md"} {
+		text += read(t, page)
+	}
 	count := make(map[string]int)
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/configure.md"), -1) {
-		s, kind, err := config.Default(), "settings", error(nil)
-		switch text := files.Replace(m[1]); {
-		case strings.HasPrefix(text, "transport_socket:"):
-			continue
-		case strings.HasPrefix(text, "domain:"):
-			kind, s.Rules.Path = "rules", put("rules.yaml", text)
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		s, kind, err := settings.Default(), "settings", error(nil)
+		switch example := files.Replace(m[1]); {
+		case strings.HasPrefix(example, "transport_socket:"), strings.HasPrefix(example, "groups:"), strings.HasPrefix(example, " "):
+			continue // for Envoy, for Prometheus, or part of an example
+		case strings.HasPrefix(example, "domain:"):
+			kind, s.Rules.Path = "rules", put("rules.yaml", example)
 			_, err = config.Load(s)
-		case strings.HasPrefix(text, "tiers: ["):
-			kind, s.Tiers.Path = "tiers", put("tiers.yaml", text)
+		case strings.HasPrefix(example, "tiers: ["):
+			kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
 			_, err = config.Load(s)
 		default:
-			_, err = config.LoadSettings(put("settings.yaml", text), nil)
+			_, err = settings.Load(put("settings.yaml", example), nil)
 		}
 		if err != nil {
 			t.Errorf("%s\n%s", m[1], err)

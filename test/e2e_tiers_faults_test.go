@@ -14,45 +14,44 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// Of TestSourceFaults. Who waits for the source waits less than it takes while it is
-// slow, and that is less than a question may take.
+// The times of TestSourceFaults. A request waits less long than a lookup in the slow
+// source takes, and that is less than the timeout of a lookup.
 const (
 	faultWait    = 500 * time.Millisecond
 	faultSlow    = 800 * time.Millisecond
 	faultTimeout = 4 * time.Second
 	faultHang    = 30 * time.Second
 
-	// callers are those who ask all the time: half of them each way, and one in five
-	// with keys that he makes up.
+	// callers is how many callers send requests all the time, half of them each way.
+	// One in five sends made-up keys.
 	callers = 30
-	// callerPace is how long each rests, so that what is tested gets some of the
-	// machine too.
+	// callerPace is the pause of each caller, which leaves CPU time to the servers.
 	callerPace = 5 * time.Millisecond
 )
 
-// fault is something that happens to the source, and its end.
+// fault is a fault of the source, and its end.
 type fault struct {
 	name      string
 	make, end func(h *customerSource)
-	// opens: it is asked no more. Otherwise it answers, late or nonsense.
+	// opens: rls stops calling the source.
 	opens bool
-	// gone: nobody can write there meanwhile, not even beside the proxy.
+	// gone: meanwhile the source accepts no writes, even past the proxy.
 	gone bool
-	// cuts: rls sees at once that it is no longer told of changes.
+	// cuts: rls notices at once that notifications have ended.
 	cuts bool
 }
 
 var faults = []fault{
 	{name: "killed", make: func(h *customerSource) { h.kill() }, end: (*customerSource).start, opens: true, gone: true, cuts: true},
 	{name: "frozen", make: func(h *customerSource) { h.server.Pause() }, end: func(h *customerSource) { h.server.Resume() }, opens: true, gone: true},
-	{name: "slower than anybody waits", make: func(h *customerSource) { h.proxy.Latency(faultSlow) }, end: func(h *customerSource) { h.proxy.Latency(0) }},
-	{name: "slower than a question may be", make: func(h *customerSource) { h.proxy.Latency(faultHang) }, end: func(h *customerSource) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
+	{name: "slower than requests wait", make: func(h *customerSource) { h.proxy.Latency(faultSlow) }, end: func(h *customerSource) { h.proxy.Latency(0) }},
+	{name: "slower than the timeout of a lookup", make: func(h *customerSource) { h.proxy.Latency(faultHang) }, end: func(h *customerSource) { h.proxy.Latency(0); h.proxy.CloseAll() }, opens: true, cuts: true},
 	{name: "cut off", make: func(h *customerSource) { h.proxy.Refuse(true); h.proxy.CloseAll() }, end: func(h *customerSource) { h.proxy.Refuse(false) }, opens: true, cuts: true},
 	{name: "answering rubbish", make: func(h *customerSource) { h.rubbish(true) }, end: func(h *customerSource) { h.rubbish(false) }, opens: true, gone: true},
 }
 
-// TestSourceFaults lets things happen to the source under load, one after the
-// other, and looks at what every request got.
+// TestSourceFaults makes one fault of the source after the other under load, and
+// checks the answer to every request.
 func TestSourceFaults(t *testing.T) {
 	eachSource(t, func(t *testing.T, h *customerSource) {
 		var known []customer
@@ -64,9 +63,9 @@ func TestSourceFaults(t *testing.T) {
 		h.put(known...)
 		settings := map[string]string{
 			envTiersWait: faultWait.String(), envAuthzWait: faultWait.String(), envTiersTimeout: faultTimeout.String(),
-			// What was said of a key that nobody has is soon asked for again.
+			// Records of unknown keys expire soon.
 			envTiersUnknownTTL: "10ms",
-			// While the source is slow many ask at once.
+			// While the source is slow there are many lookups at once.
 			"SLIDEGATE_TIERS_POSTGRES_POOL_SIZE": "60", "SLIDEGATE_TIERS_REDIS_POOL_SIZE": "60",
 		}
 		rls := h.serve(tiersApart, settings)
@@ -92,7 +91,7 @@ func TestSourceFaults(t *testing.T) {
 	})
 }
 
-// runFault lets one fault happen and end.
+// runFault makes one fault and ends it.
 func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l *tierLoad) {
 	t := h.t
 	t.Helper()
@@ -102,7 +101,7 @@ func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l
 	l.healthy("healthy before " + f.name)
 
 	f.make(h)
-	// Whatever is held is to be asked for again, as if it had expired.
+	// All records are looked up again, as if they had expired.
 	for _, r := range both {
 		invalidate(t, r, `{"all":true}`)
 	}
@@ -119,15 +118,15 @@ func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l
 	}
 	for path, ask := range waysToAsk(t, strict) {
 		if got := ask("k-0-a"); got != h.customers["c0"].tier {
-			t.Errorf("%s: on_error deny: %s: got %q for somebody known, want %q", f.name, path, got, h.customers["c0"].tier)
+			t.Errorf("%s: on_error deny: %s: got %q for a known customer, want %q", f.name, path, got, h.customers["c0"].tier)
 		}
 		want := map[string]string{"limits": "denied", "authorization": "no decision"}[path]
 		if got := ask("k-made-up-" + path + strconv.Itoa(n)); got != want {
-			t.Errorf("%s: on_error deny: %s: got %q for somebody unknown, want %q", f.name, path, got, want)
+			t.Errorf("%s: on_error deny: %s: got %q for an unknown key, want %q", f.name, path, got, want)
 		}
 	}
 
-	// Somebody new and another tier, meanwhile or as soon as that can be.
+	// A new customer and another tier, during the fault or right after it.
 	fresh := customer{id: "new-" + strconv.Itoa(n), tier: "pro", keys: []string{"k-new-" + strconv.Itoa(n)}}
 	changed := h.customers["c1"]
 	changed.tier = map[string]string{"top": "pro", "pro": "top"}[changed.tier]
@@ -154,7 +153,7 @@ func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l
 			eventually(t, f.name+" over: a new tier "+path, func() bool { return ask(changed.keys[0]) == changed.tier })
 		}
 	}
-	// strict, of which little is asked, need not have noticed.
+	// strict gets few requests, so it may not have noticed.
 	after := stateChanges(rls)
 	for _, is := range []struct {
 		no, again string
@@ -167,7 +166,7 @@ func (h *customerSource) runFault(f fault, n int, rls, strict *edge.RLSServer, l
 	}
 }
 
-// What rls says of a source once for each change.
+// The log lines of rls about a source. Each is written once for each change.
 const (
 	sourceDown = "the source of tiers does not answer"
 	sourceUp   = "the source of tiers answers again"
@@ -175,7 +174,7 @@ const (
 	tellsAgain = "the source of tiers tells of changes again"
 )
 
-// stateChanges counts these lines.
+// stateChanges counts these log lines.
 func stateChanges(rls *edge.RLSServer) map[string]int {
 	n := make(map[string]int)
 	for _, line := range rls.Logs() {
@@ -188,23 +187,23 @@ func stateChanges(rls *edge.RLSServer) map[string]int {
 	return n
 }
 
-// tierLoad is callers and what each of their requests got.
+// tierLoad is callers that send requests all the time, and the answers that they get.
 type tierLoad struct {
 	t     *testing.T
 	start time.Time
 	known []customer
 	stop  func()
 	now   atomic.Pointer[string]
-	// forgotten are ids of customers who are changing.
+	// forgotten has the ids of customers that are changing.
 	forgotten sync.Map
 
 	mu  sync.Mutex
-	got map[string]map[string]int // by phase and path, what strangers got
+	got map[string]map[string]int // answers to unknown keys, by phase and path
 	n   map[string]int            // requests of known customers, by phase
 }
 
-// startLoad starts the load in the phase "start". Any request on behalf of somebody
-// known that does not get his own tier fails the test, in whatever phase.
+// startLoad starts the load in the phase "start". A request with a known key that is
+// not answered by its own tier fails the test, in every phase.
 func startLoad(t *testing.T, rls *edge.RLSServer, known []customer) *tierLoad {
 	t.Helper()
 	l := &tierLoad{t: t, start: time.Now(), known: known, got: make(map[string]map[string]int), n: make(map[string]int)}
@@ -228,7 +227,7 @@ func startLoad(t *testing.T, rls *edge.RLSServer, known []customer) *tierLoad {
 
 func (l *tierLoad) phase(name string) { l.now.Store(&name) }
 
-// forget has a customer's requests no longer looked at: his tier is about to change.
+// forget ends the checks of a customer whose tier is about to change.
 func (l *tierLoad) forget(c customer) { l.forgotten.Store(c.id, true) }
 
 func (l *tierLoad) customer(path string, ask askFunc, c customer, n int) {
@@ -251,7 +250,7 @@ func (l *tierLoad) stranger(path string, ask askFunc, key string) {
 	before := l.now.Load()
 	got := ask(key)
 	if before != l.now.Load() {
-		return // nobody can say what it should have got
+		return // the phase has changed, so the right answer is not known
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,8 +261,8 @@ func (l *tierLoad) stranger(path string, ask askFunc, key string) {
 	l.got[in][got]++
 }
 
-// healthy begins phases until most strangers get in one what they should. Not all:
-// a machine that has other things to do is slower than they wait.
+// healthy begins phases until most unknown keys get the right answer in one. Some may
+// not: on a busy machine a lookup takes longer than they wait.
 func (l *tierLoad) healthy(name string) {
 	l.t.Helper()
 	eventually(l.t, name, func() bool {
@@ -300,7 +299,8 @@ func (l *tierLoad) enough(paths ...string) {
 	})
 }
 
-// want waits for many requests in this phase, and compares what strangers got.
+// want waits for many requests in this phase, and compares the answers to unknown
+// keys.
 func (l *tierLoad) want(strangers map[string][]string) {
 	l.t.Helper()
 	l.enough(slices.Collect(maps.Keys(strangers))...)
@@ -316,8 +316,8 @@ func (l *tierLoad) want(strangers map[string][]string) {
 	l.t.Logf("%v: %s: %d requests of customers, all right; strangers: %v %v", time.Since(l.start).Round(time.Second), phase, l.n[phase], l.got[phase+" limits"], l.got[phase+" authorization"])
 }
 
-// TestBadRecords has records that are none. That is the affair of their customers
-// alone, who stay what they were.
+// TestBadRecords has malformed records. They must affect only their own customers, who
+// keep their previous tier.
 func TestBadRecords(t *testing.T) {
 	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "pro", keys: []string{"k-acme-1", "k-acme-2"}}
@@ -344,7 +344,7 @@ func TestBadRecords(t *testing.T) {
 		}
 		said := 0
 		for _, line := range rls.Logs() {
-			if text, _ := line["msg"].(string); strings.Contains(text, "no record") {
+			if text, _ := line["msg"].(string); strings.Contains(text, "malformed record") {
 				said++
 			}
 		}

@@ -19,15 +19,15 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// TestFloodOfMadeUpKeys has many callers make up a key for each request. The source
-// is asked no more often than the setting says, whatever second one looks at; what
-// is held is bounded; customers notice nothing; and all those keys have one quota.
+// TestFloodOfMadeUpKeys has many callers send a new made-up key with each request. In
+// no second may there be more lookups than the setting allows. The number of records
+// is bounded, customers get their tier, and all made-up keys share one log.
 func TestFloodOfMadeUpKeys(t *testing.T) {
 	const (
 		lookups = 60 // in a second
 		held    = 50
 		seconds = 4
-		limit   = 12 // of all strangers of an address
+		limit   = 12 // of all unknown keys from an address
 	)
 	rules := strings.Replace(tiersApart, "1000001", strconv.Itoa(limit), 1)
 	eachSource(t, func(t *testing.T, h *customerSource) {
@@ -39,7 +39,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 		h.put(known...)
 		rls := h.serve(rules, map[string]string{
 			envTiersLookups: strconv.Itoa(lookups), "SLIDEGATE_TIERS_CACHE_UNKNOWN": strconv.Itoa(held),
-			// Customers are asked for again all the time.
+			// Records of customers expire all the time.
 			envTiersTTL: "1s", envTiersWait: "100ms", envAuthzWait: "100ms",
 		})
 		for _, ask := range waysToAsk(t, rls) {
@@ -96,8 +96,8 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 		way := slowest(t, rls) + 50*time.Millisecond
 		t.Logf("%d questions in %v, at most %d in a second, answered within %v; %d requests of strangers, %d of customers",
 			len(times), times[len(times)-1].Sub(times[0]), busiest(times, time.Second), way, requests.Load(), customers)
-		// The clock is the source's: what arrives in a second was asked in it or, while
-		// the machine had other things to do, before.
+		// The times are of the source's clock. A lookup that arrives in a second may have
+		// been sent before it.
 		if most := busiest(times, time.Second-way); most > lookups {
 			t.Errorf("questions in one second: got %d, want at most %d", most, lookups)
 		}
@@ -117,7 +117,7 @@ func TestFloodOfMadeUpKeys(t *testing.T) {
 	})
 }
 
-// slowest bounds how long any question to the source took.
+// slowest returns an upper bound of the time of all lookups.
 func slowest(t *testing.T, rls *edge.RLSServer) time.Duration {
 	t.Helper()
 	const name = "slidegate_tiers_source_seconds"
@@ -139,7 +139,7 @@ func slowest(t *testing.T, rls *edge.RLSServer) time.Duration {
 	return 0
 }
 
-// busiest returns how many of times, which are in order, lie within d at most.
+// busiest returns the largest number of times, which are in order, within d.
 func busiest(times []time.Time, d time.Duration) int {
 	if d <= 0 {
 		return 0

@@ -30,7 +30,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// evidence is everything that was found, by where.
+// evidence is all text that was found, by place.
 type evidence struct {
 	mu    sync.Mutex
 	found map[string]*strings.Builder
@@ -50,7 +50,7 @@ func (e *evidence) add(where string, texts ...string) {
 	}
 }
 
-// of returns where a key is, or a piece of it, in whatever form.
+// of returns the places of a key, or of a part of it, in several encodings.
 func (e *evidence) of(key string) (places []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,7 +73,7 @@ func (e *evidence) of(key string) (places []string) {
 	return places
 }
 
-// wantNoKeys fails the test if one of the keys is anywhere, or if nothing was looked at.
+// wantNoKeys fails the test if a key is in any text, or if a text is empty.
 func (e *evidence) wantNoKeys(t *testing.T, p plantedKeys) {
 	t.Helper()
 	for where, text := range e.found {
@@ -88,10 +88,10 @@ func (e *evidence) wantNoKeys(t *testing.T, p plantedKeys) {
 	}
 }
 
-// plantedKeys are keys by the place that they were put in.
+// plantedKeys are keys by the place that they are put in.
 type plantedKeys map[string]string
 
-// at returns a key that is nowhere else.
+// at returns the key of a place.
 func (p plantedKeys) at(place string) string {
 	if p[place] == "" {
 		p[place] = rand.Text()
@@ -99,7 +99,7 @@ func (p plantedKeys) at(place string) string {
 	return p[place]
 }
 
-// secretRules name API keys themselves, which operators do.
+// secretRules has API keys in rules, as some operators do.
 func secretRules(p plantedKeys) string {
 	return `
 domain: edge
@@ -124,8 +124,9 @@ descriptors:
 `
 }
 
-// TestKeysLeaveNoTrace plants API keys wherever a client or an operator can put
-// one, with the source and the store well and gone, and looks for them everywhere.
+// TestKeysLeaveNoTrace puts API keys in every place where a client or an operator can
+// put one, with and without a working source and store. Then it searches for them
+// everywhere.
 func TestKeysLeaveNoTrace(t *testing.T) {
 	eachSource(t, func(_ *testing.T, h *customerSource) { h.wantNoTrace("redis") })
 	t.Run("http asked by the key", func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestKeysLeaveNoTrace(t *testing.T) {
 	})
 }
 
-// wantNoTrace is the test for one home and one store.
+// wantNoTrace is the test for one source and one store.
 func (h *customerSource) wantNoTrace(store string) {
 	t := h.t
 	t.Helper()
@@ -213,7 +214,7 @@ func (h *customerSource) wantNoTrace(store string) {
 	e.wantNoKeys(t, p)
 }
 
-// secretSettings have every place for a credential, and everything logged.
+// secretSettings accept credentials in every place, and log everything.
 func secretSettings() map[string]string {
 	return map[string]string{
 		envLogLevel:    "debug",
@@ -221,8 +222,8 @@ func secretSettings() map[string]string {
 	}
 }
 
-// collectFromSource looks into the home. One that is asked by keys has to know them, which
-// also shows that what is looked for is found.
+// collectFromSource records what the source has. A source that is asked by keys must
+// have them, which also proves that the search finds keys.
 func (h *customerSource) collectFromSource(e *evidence) {
 	t := h.t
 	t.Helper()
@@ -262,8 +263,7 @@ func (h *customerSource) collectFromSource(e *evidence) {
 	}
 }
 
-// testKeysInAFile has customers in a tiers file with their keys as they are, which is for
-// examples.
+// testKeysInAFile has customers in a tiers file with plain keys.
 func testKeysInAFile(t *testing.T) {
 	t.Helper()
 	p, e := make(plantedKeys), new(evidence)
@@ -321,7 +321,8 @@ subjects:
 	e.wantNoKeys(t, p)
 }
 
-// sendKeysEverywhere sends keys to every port of rls, in every place, and keeps the answers.
+// sendKeysEverywhere sends keys to every port of rls, in every place, and records the
+// answers.
 func sendKeysEverywhere(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
 	t.Helper()
 	sendKeysToLimits(t, rls, p, e)
@@ -329,7 +330,7 @@ func sendKeysEverywhere(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evi
 	sendKeysOverHTTP(t, rls, p, e)
 }
 
-// badBytes makes a key malformed.
+// badBytes are bytes that make a key malformed.
 var badBytes = map[string]string{"not UTF-8": "\xff\xfe", "with control characters": "\x00\x1b[1m", "with a line feed": "\n", "long": strings.Repeat("x", 10_000)}
 
 func sendKeysToLimits(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evidence) {
@@ -391,7 +392,7 @@ func sendKeysToLimits(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evide
 	}
 }
 
-// rawCodec is a codec for messages that are encoded already.
+// rawCodec is a codec for encoded messages.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -405,7 +406,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// recordPost keeps the answer to a POST.
+// recordPost records the answer to a POST.
 func (e *evidence) recordPost(t *testing.T, target, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
@@ -415,7 +416,7 @@ func (e *evidence) recordPost(t *testing.T, target, body string) {
 	e.do(t, req)
 }
 
-// do keeps the answer to a request.
+// do records the answer to a request.
 func (e *evidence) do(t *testing.T, req *http.Request) {
 	t.Helper()
 	got, err := newClient(t, "", "127.0.0.1").do(req)
@@ -431,7 +432,7 @@ func credentials(p plantedKeys) map[string]func(headers map[string]string, path 
 		return func(headers map[string]string, _ *string) { headers[name] = value }
 	}
 	all := map[string]func(map[string]string, *string){
-		"nobody's":       func(map[string]string, *string) {},
+		"no credential":  func(map[string]string, *string) {},
 		"x-api-key":      header("x-api-key", p.at("a customer's")),
 		"disabled":       header("x-api-key", p.at("a disabled customer's")),
 		"unknown":        header("x-api-key", p.at("a stranger's header x-api-key")),
@@ -472,7 +473,7 @@ func sendKeysToAuthorization(t *testing.T, rls *edge.RLSServer, p plantedKeys, e
 		nil,
 		{"domain": "edge"},
 		{"domain": "edge", "anonymous": "true"},
-		// Templates that put keys where none belong, and one that cannot be understood.
+		// Templates that put keys into descriptors, and a malformed one.
 		{"domain": "edge", "descriptors": "note=%REQ(x-api-key)%;note=%REQ(authorization)%;note=%REQ(cookie)%;note=%KEY%;note=%PATH%"},
 		{"domain": "edge", "descriptors": "note=%REQ(x-api-key"},
 		{"domain": "edge", "cost": p.at("a cost")},
@@ -542,7 +543,7 @@ func sendKeysOverHTTP(t *testing.T, rls *edge.RLSServer, p plantedKeys, e *evide
 	e.recordRaw(t, address, "GET /authz/%zz"+p.at("a broken path")+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	e.recordRaw(t, address, "GET /authz/ HTTP/1.1\r\nHost: a\r\nX-Api-Key "+p.at("a broken header")+"\r\n\r\n")
 	for _, target := range []string{"/v1/tiers/lookup?digest=", "/v1/tiers/lookup?key="} {
-		// A key in the place of a digest is somebody's mistake. The answer may not repeat it.
+		// An operator may put a key in the place of a digest. The answer must not repeat it.
 		e.recordRaw(t, strings.TrimPrefix(rls.Admin(), "http://"), "GET "+target+url.QueryEscape(p.at("a lookup"))+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	}
 	for _, body := range []string{`{"digest":"%s"}`, `{"key":"%s"}`, `"%s"`, `%s`, `{"%s":`} {
@@ -565,7 +566,7 @@ func (e *evidence) recordRaw(t *testing.T, address, request string) {
 	e.add("answers over HTTP", string(got))
 }
 
-// recordPages keeps every page of the admin port.
+// recordPages records every page of the admin port.
 func (e *evidence) recordPages(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	for _, path := range []string{
@@ -581,7 +582,7 @@ func (e *evidence) recordPages(t *testing.T, rls *edge.RLSServer) {
 	}
 }
 
-// recordLog stops rls and keeps its log, which must be one at debug level.
+// recordLog stops rls and records its log, which must have lines at debug level.
 func (e *evidence) recordLog(t *testing.T, rls *edge.RLSServer) {
 	t.Helper()
 	if code, err := rls.Stop(); code != 0 || err != nil {

@@ -71,7 +71,7 @@ descriptors:
 // tierOf is the tier with a limit in tiersApart.
 var tierOf = map[uint32]string{1000001: "free", 1000002: "pro", 1000003: "top"}
 
-// A customer is somebody with API keys.
+// A customer is a subject with its API keys.
 type customer struct {
 	id, tier  string
 	disabled  bool
@@ -85,13 +85,14 @@ func digestOf(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A home is where customers live: a server, behind a proxy that rls asks through.
+// A customerSource is a server with customers, behind a proxy through which rls calls
+// it.
 type customerSource struct {
 	t     *testing.T
 	proxy *servers.Proxy
-	env   map[string]string // what rls is told of it
-	// tells is how many messages tell of a subject, of one of its new keys, and of a
-	// revoked one. Zero: it does not tell of changes by itself.
+	env   map[string]string // the settings of rls for it
+	// tells is how many messages announce a change of a subject, a new key, and a
+	// revoked key. Zero: the source sends no notifications.
 	tells  struct{ subject, newKey, revoked int }
 	server interface {
 		Start()
@@ -99,27 +100,26 @@ type customerSource struct {
 		Resume()
 	}
 	kill func()
-	// write writes a customer and has changes told. revoke takes
-	// a key away. corrupt makes the customer's record none.
+	// write writes a customer, revoke revokes a key, corrupt makes the customer's
+	// record malformed. All announce the change.
 	write   func(customer)
 	revoke  func(key string)
 	corrupt func(customer)
-	// repair makes it one again. nil: put does.
+	// repair makes the record well-formed again. Nil: put does.
 	repair func(customer)
-	// rubbish has everybody answered by something that is no answer, until it is
-	// called again.
+	// rubbish makes the source answer every lookup with nonsense, or ends that.
 	rubbish func(on bool)
-	// asked begins to note when the home is asked for a key, and returns how to see
-	// it, in order.
+	// asked begins to record the times of lookups, and returns a function that returns
+	// them in order.
 	asked func() func() []time.Time
-	// digest is what the home knows keys by.
+	// digest returns the name of a key in the source.
 	digest func(key string) string
 
 	customers map[string]customer // as last written, by id
 	listening []*edge.RLSServer
 }
 
-// eachSource runs a test with customers in each kind of home.
+// eachSource runs a test with customers in each kind of source.
 func eachSource(t *testing.T, f func(t *testing.T, h *customerSource)) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T) *customerSource{
@@ -175,7 +175,7 @@ func postgresSource(t *testing.T) *customerSource {
 	h.asked = func() func() []time.Time { return func() []time.Time { return statements(s.Output()) } }
 	h.rubbish = func(on bool) {
 		if on {
-			// Somebody's migration went wrong: a column has another type.
+			// As after a failed migration: a column has another type.
 			exec("ALTER TABLE slidegate.subjects ALTER COLUMN disabled DROP DEFAULT, ALTER COLUMN disabled TYPE integer USING disabled::integer")
 			return
 		}
@@ -204,7 +204,7 @@ func redisSource(t *testing.T) *customerSource {
 		for _, key := range c.keys {
 			do("HSET", prefix+"key:"+h.digest(key), "subject", c.id)
 		}
-		do("SET", prefix+"ready", "1") // last: a server that was killed has lost everybody
+		do("SET", prefix+"ready", "1") // last: a killed server has lost its customers
 		do("PUBLISH", channel, `{"subject":"`+c.id+`"}`)
 	}
 	h.revoke = func(key string) {
@@ -222,7 +222,7 @@ func redisSource(t *testing.T) *customerSource {
 	h.asked = func() func() []time.Time { return hashReads(t, s.Addr(), prefix+"key:") }
 	h.rubbish = func(on bool) {
 		if on {
-			do("ACL", "SETUSER", "default", "-hmget") // somebody's change of the ACL went wrong
+			do("ACL", "SETUSER", "default", "-hmget") // as after a wrong change of the ACL
 			return
 		}
 		do("ACL", "SETUSER", "default", "+hmget")
@@ -279,7 +279,7 @@ func httpSource(t *testing.T) *customerSource {
 	return h
 }
 
-// put writes customers, who are written again when the home has lost them.
+// put writes customers. start writes them again after the source has lost its data.
 func (h *customerSource) put(all ...customer) {
 	h.t.Helper()
 	for _, c := range all {
@@ -288,8 +288,8 @@ func (h *customerSource) put(all ...customer) {
 	}
 }
 
-// change does something that is told in so many messages, and returns when rls has
-// heard of it, which takes no request.
+// change makes a change that the source announces in the given number of messages, and
+// waits until rls has got them. It sends no request.
 func (h *customerSource) change(rls *edge.RLSServer, messages int, do func()) {
 	h.t.Helper()
 	before := number(h.t, rls, metricPushes)
@@ -299,7 +299,7 @@ func (h *customerSource) change(rls *edge.RLSServer, messages int, do func()) {
 	}
 }
 
-// update is put for one customer, with change.
+// update writes one customer with put, and waits as change does.
 func (h *customerSource) update(rls *edge.RLSServer, c customer) {
 	h.t.Helper()
 	messages := h.tells.subject
@@ -309,7 +309,7 @@ func (h *customerSource) update(rls *edge.RLSServer, c customer) {
 	h.change(rls, messages, func() { h.put(c) })
 }
 
-// number is a metric that counts.
+// number returns the value of a metric.
 func number(t *testing.T, rls *edge.RLSServer, name string) int {
 	t.Helper()
 	text := metric(t, rls, name)
@@ -320,8 +320,8 @@ func number(t *testing.T, rls *edge.RLSServer, name string) int {
 	return int(n)
 }
 
-// start starts a home that was killed. Nobody reaches it before it knows
-// everybody again.
+// start starts a killed source. No client reaches it before it has its customers
+// again.
 func (h *customerSource) start() {
 	h.t.Helper()
 	h.proxy.Refuse(true)
@@ -332,9 +332,9 @@ func (h *customerSource) start() {
 	h.proxy.Refuse(false)
 }
 
-// serve starts an rls that asks this home. Unless env says otherwise what it knows
-// expires in no test's time, and there is time enough to ask: what a test sees of
-// a change was told.
+// serve starts an rls that uses this source. Unless env says otherwise, records do not
+// expire during a test and there is much time for lookups. So rls learns of a change
+// only from the source.
 func (h *customerSource) serve(rules string, env map[string]string) *edge.RLSServer {
 	h.t.Helper()
 	all := map[string]string{
@@ -349,7 +349,7 @@ func (h *customerSource) serve(rules string, env map[string]string) *edge.RLSSer
 	return rls
 }
 
-// watched waits until rls hears of changes, if the home tells of any.
+// watched waits until rls gets the notifications of changes, if the source sends any.
 func (h *customerSource) watched(rls *edge.RLSServer) {
 	h.t.Helper()
 	if h.tells.subject > 0 {
@@ -357,7 +357,7 @@ func (h *customerSource) watched(rls *edge.RLSServer) {
 	}
 }
 
-// tell tells every rls of a change in a home that does not.
+// tell announces a change to every rls, for a source that sends no notifications.
 func (h *customerSource) tell(change string) {
 	h.t.Helper()
 	for _, rls := range h.listening {
@@ -365,7 +365,7 @@ func (h *customerSource) tell(change string) {
 	}
 }
 
-// invalidate has an rls ask again.
+// invalidate makes an rls look up its records again.
 func invalidate(t *testing.T, rls *edge.RLSServer, change string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, rls.Admin()+"/v1/tiers/invalidate", strings.NewReader(change))
@@ -379,11 +379,11 @@ func invalidate(t *testing.T, rls *edge.RLSServer, change string) {
 	}
 }
 
-// An asker asks an rls on behalf of an API key and says in a word what came of
-// it: a tier, or why not.
+// An askFunc calls an rls with an API key and returns the outcome in a word: a tier,
+// or the reason why there is none.
 type askFunc func(key string) string
 
-// waysToAsk are the ways to ask, by name.
+// waysToAsk returns the ways to call an rls with an API key, by name.
 func waysToAsk(t *testing.T, rls *edge.RLSServer) map[string]askFunc {
 	t.Helper()
 	conn := dial(t, rls)
@@ -420,7 +420,7 @@ func waysToAsk(t *testing.T, rls *edge.RLSServer) map[string]askFunc {
 	}
 }
 
-// checkOf is a request with these headers, as Envoy tells of it.
+// checkOf returns Envoy's Check of a request with these headers.
 func checkOf(headers map[string]string) *authv3.CheckRequest {
 	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 		Source: &authv3.AttributeContext_Peer{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
@@ -432,7 +432,7 @@ func checkOf(headers map[string]string) *authv3.CheckRequest {
 	}}
 }
 
-// upstreamHeader is what a header has for the application.
+// upstreamHeader returns the value of a header for the application.
 func upstreamHeader(out *authv3.CheckResponse, name string) string {
 	for _, h := range out.GetOkResponse().GetHeaders() {
 		if h.GetHeader().GetKey() == name {
@@ -452,7 +452,7 @@ func wantTiers(t *testing.T, ask map[string]askFunc, what, key, limits, authoriz
 	}
 }
 
-// TestChangesAreTold changes customers. Each change counts for the next request.
+// TestChangesAreTold changes customers. Each change must apply to the next request.
 func TestChangesAreTold(t *testing.T) {
 	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2"}}
@@ -509,8 +509,8 @@ descriptors:
   - key: remote_address
 `
 
-// TestHistoryIsKept changes tiers of somebody who has spent: what was spent with
-// any of the keys counts against whatever limit holds now.
+// TestHistoryIsKept changes the tier of a customer who has made requests. Requests
+// with any of its keys count against the limit of the present tier.
 func TestHistoryIsKept(t *testing.T) {
 	eachSource(t, func(t *testing.T, h *customerSource) {
 		acme := customer{id: "acme", tier: "free", keys: []string{"k-acme-1", "k-acme-2", "k-acme-3"}}
@@ -556,8 +556,8 @@ func TestHistoryIsKept(t *testing.T) {
 	})
 }
 
-// TestTwoSecrets has customers whose digests were made with the secret before, and
-// replaces them one by one.
+// TestTwoSecrets has customers with digests of the previous secret, and replaces these
+// one by one.
 func TestTwoSecrets(t *testing.T) {
 	const current, previous = "a-secret-of-these-days", "a-secret-of-the-old-days"
 	keyed := func(secret string) func(string) string {

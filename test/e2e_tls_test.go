@@ -27,8 +27,8 @@ const (
 	envoyKey  = "/etc/envoy/tls/client-key.pem"
 )
 
-// trustingEnvoy returns the changes of tlsConfig for a client of an authority, whose
-// servers have the name localhost.
+// trustingEnvoy returns the changes of tlsConfig for the certificates of an authority.
+// Its servers have the name localhost.
 func trustingEnvoy(a *servers.Authority) map[string]string {
 	ca, cert, key := a.ClientFiles()
 	return map[string]string{
@@ -37,7 +37,7 @@ func trustingEnvoy(a *servers.Authority) map[string]string {
 	}
 }
 
-// withCertificates returns a copy of tlsConfig with files that there are.
+// withCertificates returns a copy of tlsConfig with existing certificates.
 func withCertificates(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -56,7 +56,7 @@ func withCertificates(t *testing.T, file string) string {
 }
 
 // TestEnvoyOverTLS runs the configuration for TLS: both sides show a certificate,
-// health checks included, and limits are what they are without.
+// health checks included. Limits work as without TLS.
 func TestEnvoyOverTLS(t *testing.T) { eachTransport(t, testEnvoyOverTLS) }
 
 func testEnvoyOverTLS(t *testing.T, way edge.Way) {
@@ -73,8 +73,8 @@ func testEnvoyOverTLS(t *testing.T, way edge.Way) {
 	}
 }
 
-// TestEnvoyIsRefused: for Envoy a certificate that one side does not like is an rls
-// that does not answer. Its own setting decides.
+// TestEnvoyIsRefused has certificates that one side refuses. For Envoy that is an rls
+// without an answer, so Envoy's failure mode decides.
 func TestEnvoyIsRefused(t *testing.T) { eachTransport(t, testEnvoyIsRefused) }
 
 func testEnvoyIsRefused(t *testing.T, way edge.Way) {
@@ -142,8 +142,8 @@ func testEnvoyIsRefused(t *testing.T, way edge.Way) {
 	}
 }
 
-// TestCertificateRenewed renews rls's certificate under an Envoy that goes on asking,
-// over connections from before and then, as those grow old, over new ones.
+// TestCertificateRenewed renews the certificate of rls under load. Old connections go
+// on, and new ones get the new certificate.
 func TestCertificateRenewed(t *testing.T) { eachTransport(t, testCertificateRenewed) }
 
 func testCertificateRenewed(t *testing.T, way edge.Way) {
@@ -184,7 +184,7 @@ func testCertificateRenewed(t *testing.T, way edge.Way) {
 	s.wantAllDecided()
 }
 
-// TestHealthcheckOverTLS: the command finds a way in where there is one.
+// TestHealthcheckOverTLS runs the command healthcheck against an rls with TLS.
 func TestHealthcheckOverTLS(t *testing.T) { eachTransport(t, testHealthcheckOverTLS) }
 
 func testHealthcheckOverTLS(t *testing.T, way edge.Way) {

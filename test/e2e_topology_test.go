@@ -8,8 +8,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// eachTopology runs a test on every way to run Redis, with what is needed to log
-// in there.
+// eachTopology runs a test on every kind of Redis, with the settings to connect.
 func eachTopology(t *testing.T, f func(t *testing.T, settings map[string]string)) {
 	t.Parallel()
 	with := func(url string, more map[string]string) map[string]string {
@@ -65,8 +64,8 @@ func TestInstancesShareTheLimit(t *testing.T) {
 	})
 }
 
-// TestAllOrNothingOnEveryTopology asks limits whose logs lie apart: what one
-// denies is charged to none.
+// TestAllOrNothingOnEveryTopology charges limits whose logs are on different servers.
+// A denied request must charge none of them.
 func TestAllOrNothingOnEveryTopology(t *testing.T) {
 	const rules = `
 domain: edge

@@ -18,12 +18,11 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// The tests here are about what is between Envoy and rls. All others are too, where
-// the environment says which way rls is called: make test-transports runs them on
-// each.
+// The tests in this file are about the connection between Envoy and rls. make test-ways
+// runs all tests on every way.
 
-// onEveryWay runs a test on both transports over everything that rls listens on, or on
-// the one way that the environment chooses.
+// onEveryWay runs a test on every way to rls, or on the one way that the environment
+// chooses.
 func onEveryWay(t *testing.T, f func(t *testing.T, way edge.Way)) {
 	t.Parallel()
 	for _, way := range edge.Ways() {
@@ -35,7 +34,7 @@ func onEveryWay(t *testing.T, f func(t *testing.T, way edge.Way)) {
 }
 
 // eachTransport runs a test on both transports, or on the one that the environment
-// chooses, as it chooses over what.
+// chooses. The environment also chooses TCP, a unix socket or TLS.
 func eachTransport(t *testing.T, f func(t *testing.T, way edge.Way)) {
 	t.Parallel()
 	for _, transport := range edge.Transports() {
@@ -61,10 +60,10 @@ var (
 
 const keepalive = "connection_keepalive: {interval: 30s, timeout: 5s}"
 
-// endless allows everything, and says so.
+// endless has a limit that no test reaches.
 var endless = strings.ReplaceAll(perKey, "100", "100000000")
 
-// traffic is what clients of Envoy have seen.
+// traffic is the answers that clients of Envoy got.
 type traffic struct {
 	mu        sync.Mutex
 	decided   int
@@ -84,7 +83,7 @@ func (s *stack) sendUntilStopped() (seen *traffic, stop func()) {
 	})
 }
 
-// add notes one answer.
+// add records one answer.
 func (tr *traffic) add(got answer, err error, at time.Duration) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -96,10 +95,10 @@ func (tr *traffic) add(got answer, err error, at time.Duration) {
 	default:
 		tr.decided++
 	}
-	tr.slowest = max(tr.slowest, time.Since(got.sent)) // one that never came has taken its time too
+	tr.slowest = max(tr.slowest, time.Since(got.sent)) // a missing answer has taken time too
 }
 
-// counts returns how many requests there were.
+// counts returns the numbers of requests with and without a decision.
 func (tr *traffic) counts() (decided, undecided int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -116,7 +115,7 @@ func (tr *traffic) more(t *testing.T, n int) {
 	})
 }
 
-// wantNoneUndecided fails the test if one request was not.
+// wantNoneUndecided fails the test if a request got no decision.
 func (tr *traffic) wantNoneUndecided(t *testing.T, s *stack) {
 	t.Helper()
 	tr.mu.Lock()
@@ -130,8 +129,8 @@ func (tr *traffic) wantNoneUndecided(t *testing.T, s *stack) {
 	}
 }
 
-// TestEveryWay is the short form of a run of all tests on every way: limits alone, on
-// Redis, where the answer has to wait, and behind authorization, where it need not.
+// TestEveryWay is the short form of a run of all tests on every way: limits on Redis,
+// where an answer has to wait, and behind authorization, where it does not.
 func TestEveryWay(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: threeKinds, way: way, env: onRedis(servers.Redis(t))}.start(t)
@@ -161,7 +160,7 @@ func TestEveryWay(t *testing.T) {
 	})
 }
 
-// wantWay fails the test if Envoy's questions went another way.
+// wantWay fails the test if Envoy's calls went another way.
 func (s *stack) wantWay(way edge.Way) {
 	s.t.Helper()
 	if got, want := strings.HasPrefix(s.rls.GRPC(), "unix:"), way.Listen == edge.Unix; got != want {
@@ -178,7 +177,7 @@ func (s *stack) wantWay(way edge.Way) {
 }
 
 // TestRestartsUnderLoad stops and starts two instances in turn, as an update does.
-// Nobody notices.
+// Every request must get a decision.
 func TestRestartsUnderLoad(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		su := setup{
@@ -203,7 +202,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 				eventually(t, "Envoy to know of two healthy instances", func() bool {
 					return s.stat("cluster.rls.membership_healthy") == 2
 				})
-				// Only then a failure would be noticed.
+				// Without load a failure would go unnoticed.
 				eventually(t, "load on the instance that is stopped", func() bool { return questions(t, rls) > 50 })
 				if code, err := rls.Stop(); code != 0 || err != nil {
 					t.Errorf("round %d, instance %d: got exit code %d, %v, want 0", round+1, i+1, code, err)
@@ -219,7 +218,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 	})
 }
 
-// questions is how many questions of Envoy an rls has answered.
+// questions returns how many calls of Envoy an rls has answered.
 func questions(t *testing.T, rls *edge.RLSServer) int {
 	t.Helper()
 	text := metric(t, rls, `slidegate_rpc_seconds_count{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"}`)
@@ -233,7 +232,8 @@ func questions(t *testing.T, rls *edge.RLSServer) int {
 	return n
 }
 
-// TestConnectionsAgeUnderLoad tells Envoy again and again to make new connections.
+// TestConnectionsAgeUnderLoad makes rls end its connections again and again under
+// load.
 func TestConnectionsAgeUnderLoad(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		s := setup{
@@ -253,8 +253,8 @@ func TestConnectionsAgeUnderLoad(t *testing.T) {
 	})
 }
 
-// TestKilledUnderLoad ends rls without a word, and starts it again. Who asks
-// meanwhile is told at once that there is no answer, and who asks then gets one.
+// TestKilledUnderLoad kills rls and starts it again. Meanwhile a request fails at
+// once. Afterwards every request gets a decision.
 func TestKilledUnderLoad(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: endless, way: way, change: noDecisionIs500}.start(t)
@@ -285,9 +285,9 @@ func TestKilledUnderLoad(t *testing.T) {
 	})
 }
 
-// TestEnvoyGivesUp has a Redis that stands still, so that Envoy takes back each
-// question after its 20 ms. To rls that is a client that resets everything it begins,
-// and one that has every right to.
+// TestEnvoyGivesUp freezes Redis, so that Envoy resets each call after its 20 ms. To
+// rls that is a client that resets every call, and rls must not close the connection
+// for that.
 func TestEnvoyGivesUp(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		redis := servers.StartRedis(t)
@@ -317,7 +317,7 @@ func TestEnvoyGivesUp(t *testing.T) {
 			}
 			return nil
 		})
-		// rls knows the 20 ms too, and it is chance who gives up first.
+		// rls knows the 20 ms too, so either side may give up first.
 		if n := s.stat("cluster.rls.upstream_rq_tx_reset"); n < callers {
 			t.Errorf("questions that Envoy has taken back: got %d, want many of %d", n, callers*each)
 		}
@@ -354,7 +354,8 @@ func TestEnvoyGivesUp(t *testing.T) {
 	})
 }
 
-// TestEnvoyChecksHealth follows Envoy's own checks through the life of an rls.
+// TestEnvoyChecksHealth follows Envoy's health checks through a drain, a kill and a
+// start.
 func TestEnvoyChecksHealth(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, way edge.Way) {
 		s := setup{
@@ -375,7 +376,7 @@ func TestEnvoyChecksHealth(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "Envoy to hear that rls is not to be asked", healthy(0))
-			// It is all the same, for there is no other one.
+			// Envoy calls it nevertheless, because there is no other instance.
 			s.from("127.0.0.1").want(200, 10, "/", "x-api-key", "k")
 			s.rls.Kill()
 			if err := s.rls.Start(); err != nil {
@@ -388,22 +389,23 @@ func TestEnvoyChecksHealth(t *testing.T) {
 	})
 }
 
-// TestLargeMessages asks with messages that are larger than a frame and than a window
-// of rls. What is answered is larger than a frame, and all that is answered at the
-// same time than the window of Envoy's one connection.
+// TestLargeMessages sends messages larger than a frame and than a window of rls. Each
+// answer is larger than a frame. All answers at once are larger than the window of
+// Envoy's connection.
 func TestLargeMessages(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		const (
-			limits   = 250 // of at most 256
+			limits   = 60 // of at most 64, with the two of the key
 			callers  = 16
 			requests = 5
 			frame    = 16384
 			window   = 65535
 		)
-		name := strings.Repeat("a-long-name-", 6)
+		name, text := strings.Repeat("a-long-name-", 6), strings.Repeat("text ", 3000)
 		rules := strings.ReplaceAll(endless, "100000000", "1000") + `
   - key: wide
     rate_limit: {name: ` + name + `, window: 1h, requests: 1000}
+    metadata: {text: "` + text + `"}
 `
 		var actions strings.Builder
 		texts := make([]string, limits)

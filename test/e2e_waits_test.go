@@ -11,14 +11,14 @@ import (
 	"github.com/slidegate/slidegate/test/edge"
 )
 
-// decision is what rls tells of one request, and when it was decided.
+// decision is the answer of rls to one request, and the times around it.
 type decision struct {
 	sent, received time.Time
 	status         *rlsv3.RateLimitResponse_DescriptorStatus
 	header         map[string]string
 }
 
-// spend asks rls for a cost of one key.
+// spend sends a request for one key with a cost.
 func spend(t *testing.T, rls *edge.RLSServer, cost uint64, key string) decision {
 	t.Helper()
 	got, out := postJSON(t, rls.HTTP(), question(cost, "api_key="+key))
@@ -34,8 +34,7 @@ func spend(t *testing.T, rls *edge.RLSServer, cost uint64, key string) decision 
 
 // TestRetryAfterOfSeveralCosts fills a limit of ten with a hit of one and, two seconds
 // later, one of nine. A denial of a cost of one waits for the first of them, a larger
-// cost for the second, however often and in whatever order they come. Redis is asked as
-// the embedded store is, and answers like it.
+// cost for the second, in any order of requests. Both stores answer alike.
 func TestRetryAfterOfSeveralCosts(t *testing.T) {
 	rules := strings.ReplaceAll(perKey, "100", "10")
 	eachStore(t, func(t *testing.T, settings map[string]string) {
@@ -62,8 +61,8 @@ func TestRetryAfterOfSeveralCosts(t *testing.T) {
 	})
 }
 
-// TestResetIsWithinTheWindow asks for a limit that rounds its times up and for one with
-// leases. No answer tells a reset that exceeds the window, in any style.
+// TestResetIsWithinTheWindow has a limit that rounds its times up and one with leases.
+// No reset may exceed the window, in any style.
 func TestResetIsWithinTheWindow(t *testing.T) {
 	const rules = `
 domain: edge

@@ -17,26 +17,27 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
-	{"internal/wire"},
+	{"internal/config", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
+	{"internal/config/tiers", "internal/redisclient"},
+	{"internal/config/rules", "internal/config/watch"},
+	{"internal/config/settings"},
 	{"internal/answer", "internal/adapter"},
 	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
-	{"internal/tier", "pkg/window/memstore", "pkg/window/redisstore"},
-	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse"},
+	{"internal/tier", "internal/config/files", "pkg/window/memstore", "pkg/window/redisstore"},
+	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }
 
-// only says who may import what: a prefix of import paths and the packages that
-// may have it.
+// only lists prefixes of import paths and the packages that may import them.
 var only = []struct {
 	prefix, why string
 	packages    []string
 }{
 	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
-	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/daemon"}},
+	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/redislog", "internal/daemon"}},
 	{"github.com/jackc/pgx", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
 	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
-	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config"}},
+	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/tiers"}},
 	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},
 }
 
@@ -61,7 +62,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for name, p := range packages {
-		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" {
+		if strings.HasPrefix(name, "test") || name == "pkg/window/windowtest" || name == "internal/tier/tiertest" || name == "internal/policy/policytest" || name == "internal/adapter/adaptertest" || name == "internal/config/configtest" {
 			continue
 		}
 		level, ok := depth[name]

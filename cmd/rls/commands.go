@@ -17,7 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // invalid puts problems on lines of their own, where editors find their places.
@@ -31,19 +32,19 @@ func invalid(errs ...error) error {
 }
 
 // problems returns what errors tell. One that has no place is its text alone.
-func problems(errs ...error) (all []config.Problem) {
+func problems(errs ...error) (all []strict.Problem) {
 	for _, err := range errs {
-		if ps := config.Problems(nil); errors.As(err, &ps) {
+		if ps := strict.Problems(nil); errors.As(err, &ps) {
 			all = append(all, ps...)
 		} else if err != nil {
-			all = append(all, config.Problem{Message: err.Error()})
+			all = append(all, strict.Problem{Message: err.Error()})
 		}
 	}
 	return all
 }
 
 // problemLine is a problem with its place in bold.
-func problemLine(paint colours, p config.Problem) string {
+func problemLine(paint colours, p strict.Problem) string {
 	message := p.Message
 	p.Message = ""
 	return paint.bold(p.String()) + message
@@ -65,7 +66,7 @@ func digestOf(c *cli) *cobra.Command {
 // history and the process list. It prints the digest that a request with the same text
 // in a header gets, and says so where that is not the digest of the whole line.
 func (digestCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func healthcheck(c *cli) *cobra.Command {
 // Run asks the gRPC health service at the first address of grpc.address, or where
 // that speaks TLS at the first unix socket, if there is one.
 func (h healthcheckCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}
@@ -117,11 +118,11 @@ func (h healthcheckCmd) Run(c *cli) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	target := address
-	if !isSocket(address) {
+	target := string(address)
+	if !address.IsSocket() {
 		// Dialled as it is, within the deadline: gRPC's own resolver would ask DNS
 		// first, which a container without a way out waits for.
-		target = "passthrough:///" + address
+		target = "passthrough:///" + string(address)
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(secure))
 	if err != nil {
@@ -130,7 +131,7 @@ func (h healthcheckCmd) Run(c *cli) error {
 	defer conn.Close()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	switch {
-	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !isSocket(address):
+	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !address.IsSocket():
 		// That a certificate is refused is often seen as a broken pipe: TLS 1.3 lets a
 		// client write before it is told.
 		return fmt.Errorf("healthcheck: %s: %w (grpc.tls.cert_file has to be good for a client, too, or grpc.address to have a unix socket)", address, err)
@@ -144,10 +145,10 @@ func (h healthcheckCmd) Run(c *cli) error {
 }
 
 // way says how the service of these settings is reached from its own machine.
-func way(s config.GRPC) (address string, secure credentials.TransportCredentials, err error) {
+func way(s settings.GRPC) (address settings.Address, secure credentials.TransportCredentials, err error) {
 	address, secure = s.Address[0], insecure.NewCredentials()
 	if s.TLS.On() {
-		if i := slices.IndexFunc(s.Address, isSocket); i >= 0 {
+		if i := slices.IndexFunc(s.Address, settings.Address.IsSocket); i >= 0 {
 			return s.Address[i], secure, nil
 		}
 		own, err := s.TLS.Config("grpc.tls")
@@ -163,10 +164,8 @@ func way(s config.GRPC) (address string, secure credentials.TransportCredentials
 			InsecureSkipVerify: true, //nolint:gosec // see above
 		})
 	}
-	if strings.HasPrefix(address, ":") {
+	if strings.HasPrefix(string(address), ":") {
 		address = "127.0.0.1" + address
 	}
 	return address, secure, nil
 }
-
-func isSocket(address string) bool { return strings.HasPrefix(address, "unix:") }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 const reviewedRules = `domain: edge
@@ -40,7 +41,7 @@ func write(t *testing.T, rules string) string {
 }
 
 func TestValidateTellsWhatRulesMean(t *testing.T) {
-	s := config.Default()
+	s := settings.Default()
 	s.Rules.Path = write(t, reviewedRules)
 	g, err := config.Load(s)
 	if err != nil {
@@ -58,7 +59,7 @@ domain edge: 4 rules
     120 per 1m, exact, up to 1202 bytes a key
       POINTLESS: 2 per 1s never lets more than 120 through in 1m
   path.-v1-a-  path=/v1/a*  (FILE:6)
-    UNREACHABLE: path=/v1/* stands before path=/v1/a* and takes all of its values
+    UNREACHABLE: path=/v1/* comes before path=/v1/a* and matches all of its values
     1000000 per 1h, times rounded up to 360ms, up to 90 kB a key
       lease up to 10000 for 50ms, where a key is asked for often
   api_key  api_key  (FILE:9)
@@ -66,7 +67,7 @@ domain edge: 4 rules
       only observed for 100 % of the subjects
     pro: unlimited
       only observed for 100 % of the subjects
-    note: the rule's own limit holds for free, starter
+    note: the rule's own limit applies to free, starter
   free  free  (FILE:15)
     limits nothing
 
@@ -79,7 +80,7 @@ tiers that no by_tier names: free, starter
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"valid":true`, `"rules":4`, `"unreachable":"path=/v1/* stands`, `"bytes_per_key":1202`, `"tiers_without_rule":["free","starter"]`} {
+	for _, want := range []string{`"valid":true`, `"rules":4`, `"unreachable":"path=/v1/* comes before`, `"bytes_per_key":1202`, `"tiers_without_rule":["free","starter"]`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the JSON has no %s:\n%s", want, text)
 		}
@@ -98,7 +99,7 @@ func TestExplainCommand(t *testing.T) {
 		{"no such domain", explainCmd{Descriptor: []string{"api_key=x"}, Domain: "other"}, `the rules have no domain "other"`},
 		{"not a descriptor", explainCmd{Descriptor: []string{"api_key"}}, "--descriptor: entry 1 has no ="},
 	} {
-		g, err := config.Load(config.Default())
+		g, err := config.Load(settings.Default())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +112,7 @@ func TestExplainCommand(t *testing.T) {
 			t.Errorf("%s: got %s, want %q", tt.name, text, tt.want)
 		}
 	}
-	g, err := config.Load(config.Settings{Rules: config.Rules{Path: write(t, "domain: a\n---\ndomain: b\n")}, Tiers: config.Tiers{Source: "none"}})
+	g, err := config.Load(settings.Settings{Rules: settings.Rules{Path: write(t, "domain: a\n---\ndomain: b\n")}, Tiers: settings.Tiers{Source: "none"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func FuzzExplain(f *testing.F) {
 	if err := os.WriteFile(path, []byte(reviewedRules), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	s := config.Default()
+	s := settings.Default()
 	s.Rules.Path = path
 	g, err := config.Load(s)
 	if err != nil {

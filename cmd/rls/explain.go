@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -42,7 +43,7 @@ func explain(c *cli) *cobra.Command {
 // Run tells which rules match and why, and what an empty store would answer.
 // Nothing is asked of a running service.
 func (e explainCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return invalid(err)
 	}

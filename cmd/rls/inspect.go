@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config"
-	"github.com/slidegate/slidegate/internal/daemon"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/redislog"
 )
 
 type inspectCmd struct {
@@ -38,9 +38,9 @@ func inspect(c *cli) *cobra.Command {
 
 // Run prints a log that the Redis of the settings holds.
 func (i inspectCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return err
 	}
-	return daemon.Inspect(context.Background(), s, i.Key, i.Entries, os.Stdout)
+	return redislog.Print(context.Background(), s, i.Key, i.Entries, os.Stdout)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
 // command runs a command line and returns its exit code and what it prints.
@@ -105,9 +105,9 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate -", stdin: "log: {level: loud}\n", code: 1, stderr: `-:1: log.level: "loud" is not one of`},
 		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "invalid connect_timeout"},
 		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "-:1: log.level"},
-		{line: "validate ../../internal/config/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
+		{line: "validate ../../internal/config/settings/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
 		{line: "validate ../../internal/config/example/rules.yaml ../../internal/config/example/tiers.yaml", stdout: "tiers.yaml: valid\n"},
-		{line: "validate --config a.yaml ../../internal/config/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
+		{line: "validate --config a.yaml ../../internal/config/settings/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
 		{line: "validate ../../internal/config/example/tiers.yaml -", stdin: tiersText, code: 2, stderr: "are both tiers files: give one"},
 	} {
 		code, stdout, stderr := command(t, tt.stdin, strings.Fields(tt.line)...)
@@ -131,7 +131,7 @@ func TestValidateJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 1 {
 		t.Fatalf("got exit code %d, %v and\n%s", code, err, stdout)
 	}
-	want := checked{Paths: []string{"-", rules}, Problems: []config.Problem{
+	want := checked{Paths: []string{"-", rules}, Problems: []strict.Problem{
 		{File: "-", Line: 4, Column: 5, Path: "subjects[0]", Message: "unknown key, did you mean \"keys\"?"},
 		{File: rules, Line: 4, Path: "descriptors[a].rate_limit.unit", Message: `unknown unit "minuet", expected one of second, minute, hour, day, week, month, year, did you mean "minute"?`},
 	}}

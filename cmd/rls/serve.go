@@ -16,6 +16,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
@@ -31,7 +33,7 @@ func serve(c *cli) *cobra.Command {
 // Run serves until SIGTERM or SIGINT. A second one ends the process at once.
 // SIGHUP reads rules and tiers again.
 func (serveCmd) Run(c *cli) error {
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		// Everything that is wrong at once: what can be read of the settings is
 		// enough to look at rules and tiers as well.
@@ -72,14 +74,14 @@ func (serveCmd) Run(c *cli) error {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
 	err = daemon.Run(ctx, s, o)
-	if problems := config.Problems(nil); errors.As(err, &problems) {
+	if problems := strict.Problems(nil); errors.As(err, &problems) {
 		return invalid(err)
 	}
 	return err
 }
 
 // newLogger logs to standard error.
-func newLogger(s config.Log) (*zap.Logger, error) {
+func newLogger(s settings.Log) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(s.Level)
 	if err != nil {
 		return nil, fmt.Errorf("log.level: %w", err)
@@ -103,7 +105,7 @@ func newLogger(s config.Log) (*zap.Logger, error) {
 }
 
 // welcome tells a person at a terminal what runs and what to type next.
-func welcome(w io.Writer, paint colours, s config.Settings, r daemon.Running) {
+func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) {
 	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), version)
 	secured := "plain text"
 	if s.GRPC.TLS.On() {
@@ -124,7 +126,7 @@ func welcome(w io.Writer, paint colours, s config.Settings, r daemon.Running) {
 	for _, line := range r.Describe() {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
-	demo := s.Rules.Path == "" && s.Tiers.Path == "" && s.Tiers.Source == config.TiersFile
+	demo := s.Rules.Path == "" && s.Tiers.Path == "" && s.Tiers.Source == settings.TiersFile
 	if app, ok := local(r.HTTP); ok && demo {
 		fmt.Fprintf(w, `
 Ask what Envoy would ask, 101 times within a minute (the key's tier allows 100):
@@ -157,7 +159,7 @@ const (
 
 // envoyLine returns the command that puts Envoy in front of the service, or nothing
 // where there is no port for envoy/ratelimit.yaml: with TLS, and on unix sockets.
-func envoyLine(s config.Settings, r daemon.Running, app string) string {
+func envoyLine(s settings.Settings, r daemon.Running, app string) string {
 	if s.GRPC.TLS.On() {
 		return ""
 	}

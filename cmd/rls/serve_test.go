@@ -5,20 +5,21 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
 // TestWelcome reads what a terminal is told of the gRPC port.
 func TestWelcome(t *testing.T) {
-	g, err := config.Load(config.Default())
+	g, err := config.Load(settings.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ transport, cert, want string }{
-		{config.TransportUnary, "", "  gRPC for Envoy   [::]:8081, unix:///s   transport unary, plain text\n"},
-		{config.TransportStandard, "server.crt", "  gRPC for Envoy   [::]:8081, unix:///s   transport standard, TLS over TCP\n"},
+		{settings.TransportUnary, "", "  gRPC for Envoy   [::]:8081, unix:///s   transport unary, plain text\n"},
+		{settings.TransportStandard, "server.crt", "  gRPC for Envoy   [::]:8081, unix:///s   transport standard, TLS over TCP\n"},
 	} {
-		s := config.Default()
+		s := settings.Default()
 		s.GRPC.Transport, s.GRPC.TLS.CertFile = tt.transport, tt.cert
 		var out strings.Builder
 		welcome(&out, false, s, daemon.Running{GRPC: []string{"[::]:8081", "unix:///s"}, Rules: g.Rules})
@@ -31,28 +32,28 @@ func TestWelcome(t *testing.T) {
 // TestWelcomeSaysWhatToType: the lines fit the addresses, and there is none that
 // does not work.
 func TestWelcomeSaysWhatToType(t *testing.T) {
-	g, err := config.Load(config.Default())
+	g, err := config.Load(settings.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name    string
-		change  func(*config.Settings, *daemon.Running)
+		change  func(*settings.Settings, *daemon.Running)
 		want    []string
 		without []string
 	}{
-		{"default", func(*config.Settings, *daemon.Running) {}, []string{"\n  make envoy-run\n", " 127.0.0.1:8080/json "}, []string{"warning"}},
-		{"other ports", func(_ *config.Settings, r *daemon.Running) {
+		{"default", func(*settings.Settings, *daemon.Running) {}, []string{"\n  make envoy-run\n", " 127.0.0.1:8080/json "}, []string{"warning"}},
+		{"other ports", func(_ *settings.Settings, r *daemon.Running) {
 			r.GRPC, r.HTTP = []string{"unix:///s", "10.0.0.1:9091"}, "[::1]:9090"
 		}, []string{"\n  make envoy-run RLS=10.0.0.1:9091 APP=[::1]:9090\n", " [::1]:9090/json "}, nil},
-		{"a socket", func(_ *config.Settings, r *daemon.Running) { r.GRPC = []string{"unix:///s"} }, []string{"/json"}, []string{"envoy-run"}},
-		{"TLS", func(s *config.Settings, _ *daemon.Running) { s.GRPC.TLS.CertFile = "c" }, []string{"/json"}, []string{"envoy-run"}},
-		{"no HTTP", func(_ *config.Settings, r *daemon.Running) { r.HTTP = "" }, nil, []string{"/json -d", "envoy-run"}},
-		{"own rules", func(s *config.Settings, _ *daemon.Running) { s.Rules.Path = "rules.yaml" }, nil, []string{"demo-free", "envoy-run"}},
-		{"own tiers", func(s *config.Settings, _ *daemon.Running) { s.Tiers.Path = "tiers.yaml" }, nil, []string{"demo-free", "envoy-run"}},
-		{"no store", func(_ *config.Settings, r *daemon.Running) { r.StoreMissing = "it cannot be reached" }, []string{"warning: the store: it cannot be reached\n"}, nil},
+		{"a socket", func(_ *settings.Settings, r *daemon.Running) { r.GRPC = []string{"unix:///s"} }, []string{"/json"}, []string{"envoy-run"}},
+		{"TLS", func(s *settings.Settings, _ *daemon.Running) { s.GRPC.TLS.CertFile = "c" }, []string{"/json"}, []string{"envoy-run"}},
+		{"no HTTP", func(_ *settings.Settings, r *daemon.Running) { r.HTTP = "" }, nil, []string{"/json -d", "envoy-run"}},
+		{"own rules", func(s *settings.Settings, _ *daemon.Running) { s.Rules.Path = "rules.yaml" }, nil, []string{"demo-free", "envoy-run"}},
+		{"own tiers", func(s *settings.Settings, _ *daemon.Running) { s.Tiers.Path = "tiers.yaml" }, nil, []string{"demo-free", "envoy-run"}},
+		{"no store", func(_ *settings.Settings, r *daemon.Running) { r.StoreMissing = "it cannot be reached" }, []string{"warning: the store: it cannot be reached\n"}, nil},
 	} {
-		s, r := config.Default(), daemon.Running{GRPC: []string{"[::]:8081"}, HTTP: "[::]:8080", Admin: "127.0.0.1:6070", Rules: g.Rules}
+		s, r := settings.Default(), daemon.Running{GRPC: []string{"[::]:8081"}, HTTP: "[::]:8080", Admin: "127.0.0.1:6070", Rules: g.Rules}
 		tt.change(&s, &r)
 		var out strings.Builder
 		welcome(&out, false, s, r)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 )
 
@@ -166,14 +166,14 @@ func (a adminPort) url(c *cli) (string, error) {
 		}
 		return base, nil
 	}
-	s, err := config.LoadSettings(c.Config, os.Environ())
+	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
 		return "", invalid(err)
 	}
 	if s.Admin.Address == "" {
 		return "", usage("admin.address is off: name the admin port of a service by --admin")
 	}
-	return adminURL(s.Admin.Address)
+	return adminURL(string(s.Admin.Address))
 }
 
 // adminURL returns where a service is asked from here: at a URL, or at the address

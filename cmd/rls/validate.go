@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/daemon"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -46,8 +48,8 @@ func validate(c *cli) *cobra.Command {
 type checked struct {
 	Paths    []string         `json:"paths,omitempty"` // none: the built-in example
 	Valid    bool             `json:"valid"`
-	Problems []config.Problem `json:"problems,omitempty"`
-	Warnings []config.Problem `json:"warnings,omitempty"`
+	Problems []strict.Problem `json:"problems,omitempty"`
+	Warnings []strict.Problem `json:"warnings,omitempty"`
 	Rules    int              `json:"rules"`
 	Summary  *policy.Review   `json:"summary,omitempty"`
 }
@@ -100,16 +102,16 @@ func (v validateCmd) Run(c *cli) error {
 }
 
 // aboutTiers reports whether one of the problems is with a setting of tiers.
-func aboutTiers(problems []config.Problem) bool {
-	return slices.ContainsFunc(problems, func(p config.Problem) bool {
-		return strings.HasPrefix(p.Path, "tiers.") || strings.HasPrefix(p.Path, config.EnvPrefix+"TIERS_")
+func aboutTiers(problems []strict.Problem) bool {
+	return slices.ContainsFunc(problems, func(p strict.Problem) bool {
+		return strings.HasPrefix(p.Path, "tiers.") || strings.HasPrefix(p.Path, settings.EnvPrefix+"TIERS_")
 	})
 }
 
 // errInvalid ends a command that has said on standard output what is wrong.
 var errInvalid = errors.New("the configuration is not valid")
 
-func check(paths []string, g *config.Generation, problems []config.Problem) checked {
+func check(paths []string, g *config.Generation, problems []strict.Problem) checked {
 	out := checked{Paths: paths, Valid: len(problems) == 0, Problems: problems}
 	if g == nil {
 		return out

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// TestStreamsOutliveTheTimeouts keeps two streams for longer than any page may take.
+// TestStreamsOutliveTheTimeouts keeps two streams open longer than the timeouts of pages.
 func TestStreamsOutliveTheTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := health.NewServer()
@@ -72,13 +72,13 @@ func TestStreamsOutliveTheTimeouts(t *testing.T) {
 	})
 }
 
-// timeless is a recorder whose deadlines may be set.
-type timeless struct{ *httptest.ResponseRecorder }
+// deadlineRecorder is a recorder that accepts deadlines.
+type deadlineRecorder struct{ *httptest.ResponseRecorder }
 
-func (timeless) SetReadDeadline(time.Time) error  { return nil }
-func (timeless) SetWriteDeadline(time.Time) error { return nil }
+func (deadlineRecorder) SetReadDeadline(time.Time) error  { return nil }
+func (deadlineRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-// TestWhatIsACall has gRPC answer its calls, and nothing else.
+// TestWhatIsACall proves that GRPC gets gRPC calls, and the pages all other requests.
 func TestWhatIsACall(t *testing.T) {
 	h := Handler(Pages{
 		Metrics: prometheus.NewRegistry(),
@@ -99,7 +99,7 @@ func TestWhatIsACall(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.ProtoMajor, r.Host = tt.version, "localhost"
 		r.Header.Set("Content-Type", tt.contentType)
-		w := timeless{httptest.NewRecorder()}
+		w := deadlineRecorder{httptest.NewRecorder()}
 		h.ServeHTTP(w, r)
 		if body := w.Body.String(); (body == "a call") != tt.call || !tt.call && !strings.HasPrefix(body, "Slidegate: admin port\n") {
 			t.Errorf("HTTP/%d with content type %q: %q, want a call: %v", tt.version, tt.contentType, body, tt.call)

@@ -16,8 +16,8 @@ import (
 
 const chromium = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
 
-// see asks for a page.
-func see(t *testing.T, h http.Handler, target, accept string) *httptest.ResponseRecorder {
+// getPage requests a page.
+func getPage(t *testing.T, h http.Handler, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 	r.Host = "localhost"
@@ -29,7 +29,7 @@ func see(t *testing.T, h http.Handler, target, accept string) *httptest.Response
 	return w
 }
 
-// TestForms asks for the health page as browsers, scripts and probes do.
+// TestForms requests the health page as browsers, scripts and probes do.
 func TestForms(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { WriteHealth(w, r, []State{{"store", "memory"}}) })
 	const text, html, asJSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
@@ -55,7 +55,7 @@ func TestForms(t *testing.T) {
 		{"?format=yaml", "", text},
 		{"?format=", "application/json", asJSON},
 	} {
-		got := see(t, h, "/healthcheck"+tt.query, tt.accept)
+		got := getPage(t, h, "/healthcheck"+tt.query, tt.accept)
 		if kind := got.Header().Get("Content-Type"); got.Code != http.StatusOK || kind != tt.want {
 			t.Errorf("%s with Accept: %s is %d %q, want 200 %q", tt.query, tt.accept, got.Code, kind, tt.want)
 		}
@@ -69,7 +69,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// hostile is a configuration whose names try to leave their place.
+// hostile is a configuration with names that try to inject HTML.
 var hostile = Active{
 	Generation: "51850eff4944", Loaded: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
 	Files: []string{`/etc/<script>alert(1)</script>.yaml`, "/etc/b.yaml"}, Notes: []string{"rules.shadow_mode: every rule is only observed"},
@@ -92,17 +92,17 @@ func TestRulesPage(t *testing.T) {
 edge|"</style><script>alert(1)</script>"  name=a  free: 100 per 1m  pro: 500 per 1s and 5 per 1m
 edge|b  name=b  no limit  quota  metadata
 `
-	if diff := cmp.Diff(text, see(t, h, "/rlconfig", "").Body.String()); diff != "" {
+	if diff := cmp.Diff(text, getPage(t, h, "/rlconfig", "").Body.String()); diff != "" {
 		t.Errorf("the text (-want +got):\n%s", diff)
 	}
 	var got Active
-	if err := json.Unmarshal(see(t, h, "/rlconfig?format=json", "").Body.Bytes(), &got); err != nil {
+	if err := json.Unmarshal(getPage(t, h, "/rlconfig?format=json", "").Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(hostile, got); diff != "" {
 		t.Errorf("the JSON (-want +got):\n%s", diff)
 	}
-	html := see(t, h, "/rlconfig", chromium).Body.String()
+	html := getPage(t, h, "/rlconfig", chromium).Body.String()
 	for _, want := range []string{"/etc/b.yaml:12", "/etc/b.yaml:20", "free: 100 per 1m<br>pro: 500", "quota<br>metadata", "&lt;img src=x", "only observed"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the HTML does not have %q:\n%s", want, html)
@@ -115,11 +115,12 @@ edge|b  name=b  no limit  quota  metadata
 	}
 }
 
-// TestPageMayDoNothing holds every HTML page to what its header allows: its own style.
+// TestPageMayDoNothing proves that an HTML page has one style, and that its headers allow
+// nothing else.
 func TestPageMayDoNothing(t *testing.T) {
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(keys)})
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers)})
 	for _, path := range []string{"/", "/rlconfig"} {
-		got := see(t, h, path, chromium)
+		got := getPage(t, h, path, chromium)
 		html := got.Body.String()
 		_, rest, _ := strings.Cut(html, "<style>")
 		style, _, ok := strings.Cut(rest, "</style>")
@@ -140,20 +141,20 @@ func TestPageMayDoNothing(t *testing.T) {
 
 // TestIndex follows every link of the index.
 func TestIndex(t *testing.T) {
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(keys)})
-	html := see(t, h, "/", chromium).Body.String()
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers)})
+	html := getPage(t, h, "/", chromium).Body.String()
 	links := 0
 	for _, part := range strings.Split(html, `href="/`)[1:] {
 		path, _, _ := strings.Cut(part, `"`)
 		links++
-		if got := see(t, h, "/"+path, chromium); got.Code != http.StatusOK {
+		if got := getPage(t, h, "/"+path, chromium); got.Code != http.StatusOK {
 			t.Errorf("/%s is %d, want 200", path, got.Code)
 		}
 	}
 	if links != 3 {
 		t.Errorf("%d links, want 3:\n%s", links, html)
 	}
-	text := see(t, h, "/", "").Body.String()
+	text := getPage(t, h, "/", "").Body.String()
 	for _, want := range []string{"/rlconfig", "/metrics", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("the index does not have %s:\n%s", want, text)
@@ -161,13 +162,13 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestHealthOfSeveral has two states about the same: every form has both.
+// TestHealthOfSeveral has two states of the same subject. Every form shows both.
 func TestHealthOfSeveral(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		WriteHealth(w, r, []State{{"warning", "first"}, {"store", "redis"}, {"warning", "second"}})
 	})
 	for _, form := range []string{formText, formJSON, formHTML} {
-		if body := see(t, h, "/healthcheck?format="+form, "").Body.String(); !strings.Contains(body, "first") || !strings.Contains(body, "second") {
+		if body := getPage(t, h, "/healthcheck?format="+form, "").Body.String(); !strings.Contains(body, "first") || !strings.Contains(body, "second") {
 			t.Errorf("as %s:\n%s", form, body)
 		}
 	}

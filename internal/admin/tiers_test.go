@@ -18,15 +18,15 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// keys is a Tiers that answers from tables and remembers what it was told.
-type keys struct {
+// fakeTiers is a Tiers that answers from maps and records changes.
+type fakeTiers struct {
 	held, source map[tier.Key]tier.Inspection
 	changes      []tier.Change
 }
 
-func (k *keys) Look(key tier.Key) tier.Inspection { return k.held[key] }
+func (k *fakeTiers) Look(key tier.Key) tier.Inspection { return k.held[key] }
 
-func (k *keys) Lookup(_ context.Context, key tier.Key) (tier.Inspection, error) {
+func (k *fakeTiers) Lookup(_ context.Context, key tier.Key) (tier.Inspection, error) {
 	i, ok := k.source[key]
 	if !ok {
 		return i, errors.New("the source is away")
@@ -34,7 +34,7 @@ func (k *keys) Lookup(_ context.Context, key tier.Key) (tier.Inspection, error) 
 	return i, nil
 }
 
-func (k *keys) Invalidate(c tier.Change) { k.changes = append(k.changes, c) }
+func (k *fakeTiers) Invalidate(c tier.Change) { k.changes = append(k.changes, c) }
 
 func ask(t *testing.T, h http.Handler, method, path, contentType, body string) (status int, answer string) {
 	t.Helper()
@@ -61,7 +61,7 @@ func TestTierLookup(t *testing.T) {
 		},
 		Labels: map[string]string{"region": "eu"},
 	}}
-	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: &keys{
+	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: &fakeTiers{
 		held: map[tier.Key]tier.Inspection{
 			{Digest: digest}: {Held: true, Subject: &tier.Subject{ID: "acme", Tier: "free"}, Age: 90 * time.Second},
 			{ID: "zeta"}:     {Held: true, Age: time.Second, Fresh: true},
@@ -95,7 +95,7 @@ func TestTierLookup(t *testing.T) {
 func TestTierInvalidate(t *testing.T) {
 	const asJSON = "application/json"
 	digest := strings.Repeat("0123456789abcdef", 4)
-	k := new(keys)
+	k := new(fakeTiers)
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Tiers: k})
 	for _, tt := range []struct {
 		contentType, body string
@@ -123,7 +123,7 @@ func TestTierInvalidate(t *testing.T) {
 	}
 }
 
-// TestWithoutTiers: pages that have nothing to say are not there.
+// TestWithoutTiers proves that the pages about tiers need tiers.
 func TestWithoutTiers(t *testing.T) {
 	h := Handler(Pages{Metrics: prometheus.NewRegistry()})
 	paths := []string{"/v1/tiers/lookup?id=a", "/v1/tiers/invalidate"}

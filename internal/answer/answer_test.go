@@ -17,7 +17,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// status is one limit of a verdict, of a rule whose only limit it is.
+// status returns one limit of a verdict, the only limit of its rule.
 func status(name string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
 	return policy.LimitStatus{
 		Rule:     &policy.Rule{Name: name},
@@ -27,10 +27,11 @@ func status(name string, hits uint64, w time.Duration, d window.Decision) policy
 	}
 }
 
-// unasked is the clock of who has no epoch to tell.
-func unasked() time.Time { panic("nobody needs the time") }
+// unusedClock is the clock for styles without an epoch.
+func unusedClock() time.Time { panic("a style without an epoch reads the clock") }
 
-// verdict has the given limits, one descriptor each; the first decides.
+// verdict returns a verdict with the given limits, one for each descriptor. The first limit
+// is decisive.
 func verdict(limits ...policy.LimitStatus) *policy.Verdict {
 	v := &policy.Verdict{Allowed: true, Limits: limits, Decisive: -1}
 	for i := range limits {
@@ -109,9 +110,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestResetWithinTheWindow proves that no style tells a reset that exceeds the window,
-// although a log may hold hits for a little longer, and that Retry-After still tells the
-// true wait.
+// TestResetWithinTheWindow proves that a reset never exceeds the window, although a log may
+// keep hits a little longer. Retry-After is still the true wait.
 func TestResetWithinTheWindow(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
@@ -159,7 +159,7 @@ func TestResetWithinTheWindow(t *testing.T) {
 					t.Errorf("%v, %s: got body %s, want the true wait %s", wait, name, body, tt.retry)
 				}
 			}
-			if diff := cmp.Diff(want, r.Append(nil, v, unasked)); diff != "" {
+			if diff := cmp.Diff(want, r.Append(nil, v, unusedClock)); diff != "" {
 				t.Errorf("%v, %s (-want +got):\n%s", wait, name, diff)
 			}
 			got := epoch.Append(nil, v, func() time.Time { return now })
@@ -192,7 +192,7 @@ func TestStructuredFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range r.Append(nil, verdict(half, daily, quick), unasked) {
+	for _, h := range r.Append(nil, verdict(half, daily, quick), unusedClock) {
 		list, err := httpsfv.UnmarshalList([]string{h.Value})
 		if err != nil {
 			t.Errorf("%s: %s: %v", h.Name, h.Value, err)
@@ -212,8 +212,8 @@ func TestStructuredFields(t *testing.T) {
 
 func isInt(v any) bool { _, ok := v.(int64); return ok }
 
-// TestUnsafeValuesAreLeftOut gives names that configuration refuses, as a bug
-// elsewhere would.
+// TestUnsafeValuesAreLeftOut uses names that the configuration refuses. Only a bug elsewhere
+// could let them through.
 func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	r, err := NewRenderer(StyleRateLimit, StyleXRateLimit)
 	if err != nil {
@@ -222,9 +222,9 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	for _, name := range []string{"a\r\nset-cookie: x=1", "a\nb", "a\x00b", "a\x7f"} {
 		evil := half
 		evil.Limit.Policy = name
-		for _, h := range r.Append(nil, verdict(evil), unasked) {
+		for _, h := range r.Append(nil, verdict(evil), unusedClock) {
 			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
-				t.Errorf("name %q: field %s: %q left the house", name, h.Name, h.Value)
+				t.Errorf("name %q: field %s was sent as %q", name, h.Name, h.Value)
 			}
 			if strings.HasPrefix(h.Name, "ratelimit") {
 				t.Errorf("name %q: field %s was sent as %q, want it left out", name, h.Name, h.Value)
@@ -242,15 +242,15 @@ func TestPoliciesAreBounded(t *testing.T) {
 	for range 200 {
 		many = append(many, half)
 	}
-	for _, h := range r.Append(nil, verdict(many...), unasked) {
+	for _, h := range r.Append(nil, verdict(many...), unusedClock) {
 		if len(h.Value) > 1024 {
 			t.Errorf("%s has %d bytes for 200 limits, want a bound", h.Name, len(h.Value))
 		}
 	}
 }
 
-// TestWhatCannotDenyIsInNoField puts limits beside an enforced one that could not
-// have denied the request.
+// TestWhatCannotDenyIsInNoField adds limits that could not have denied the request to an
+// enforced limit. No field mentions them.
 func TestWhatCannotDenyIsInNoField(t *testing.T) {
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03)
 	if err != nil {
@@ -290,7 +290,7 @@ func TestWhatCannotDenyIsInNoField(t *testing.T) {
 			{"ratelimit-remaining", "50"},
 			{"ratelimit-reset", "31"},
 		}
-		if diff := cmp.Diff(want, r.Append(nil, v, unasked)); diff != "" {
+		if diff := cmp.Diff(want, r.Append(nil, v, unusedClock)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -314,7 +314,7 @@ func TestStylesOfADomain(t *testing.T) {
 		for _, v := range []*policy.Verdict{verdict(half), verdict(denied)} {
 			v.Headers = tt.own
 			var got []string
-			for _, h := range r.Append(nil, v, unasked) {
+			for _, h := range r.Append(nil, v, unusedClock) {
 				got = append(got, h.Name)
 			}
 			want := tt.want
@@ -332,20 +332,20 @@ func TestStylesOfADomain(t *testing.T) {
 		t.Errorf("epoch of a domain: %v, want the time at which the wait is over", got)
 	}
 	dst := make([]Header, 0, maxFields)
-	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), unasked) })
+	service := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], verdict(half), unusedClock) })
 	styles := []string{"ratelimit"}
 	domain := testing.AllocsPerRun(100, func() {
 		v := verdict(half)
 		v.Headers = styles
-		dst = r.Append(dst[:0], v, unasked)
+		dst = r.Append(dst[:0], v, unusedClock)
 	})
 	if domain > service {
 		t.Errorf("%v allocations with the styles of a domain, %v with the service's", domain, service)
 	}
 }
 
-// TestOneText: all values are parts of one text, and one that is left out takes
-// nothing from the others.
+// TestOneText proves that all values are parts of one text. Leaving out one value does not
+// change the others.
 func TestOneText(t *testing.T) {
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
 	if err != nil {
@@ -353,7 +353,7 @@ func TestOneText(t *testing.T) {
 	}
 	for name, v := range map[string]*policy.Verdict{"allowed": verdict(half), "denied": verdict(denied, daily)} {
 		dst := make([]Header, 0, maxFields)
-		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unasked) }); n > 1 {
+		if n := testing.AllocsPerRun(100, func() { dst = r.Append(dst[:0], v, unusedClock) }); n > 1 {
 			t.Errorf("%s: %v allocations, want that of the text", name, n)
 		}
 		for _, h := range dst {
@@ -362,7 +362,7 @@ func TestOneText(t *testing.T) {
 			}
 		}
 		v.Limits[0].Limit.Policy = "a\nb"
-		if got := r.Append(nil, v, unasked); !slices.Equal(got, dst[2:]) {
+		if got := r.Append(nil, v, unusedClock); !slices.Equal(got, dst[2:]) {
 			t.Errorf("%s: without the first two fields %q, want %q", name, got, dst[2:])
 		}
 	}
@@ -411,19 +411,19 @@ func TestAppendDenial(t *testing.T) {
 	}
 }
 
-// TestBlindDenial denies because nobody could decide: what remains of the
-// quota is not known, and is not said.
+// TestBlindDenial denies because the store could not decide. No field mentions the quota,
+// because what remains is unknown.
 func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
 	s.Blind = true
-	// What the rule says to those whom it denies is of its limit.
+	// The rule's own body describes an exceeded limit.
 	s.Rule.Denial = policy.Denial{Body: "You have used it up.", ContentType: "text/html", StatusText: "Used up"}
 	v := verdict(s)
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unasked)); diff != "" {
+	if diff := cmp.Diff([]Header{{"retry-after", "1"}}, r.Append(nil, v, unusedClock)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	if got := DenialType(v); got != ContentTypeProblem {
@@ -441,9 +441,9 @@ func TestBlindDenial(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
-	// The store did decide: that is a denial like others.
+	// If the store has decided, the denial is like any other.
 	v.Limits[v.Decisive].Blind = false
-	if got := r.Append(nil, v, unasked); len(got) != 9 {
+	if got := r.Append(nil, v, unusedClock); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)
 	}
 }
@@ -486,7 +486,7 @@ func BenchmarkAppend(b *testing.B) {
 			var dst []Header
 			b.ReportAllocs()
 			for b.Loop() {
-				dst = r.Append(dst[:0], v, unasked)
+				dst = r.Append(dst[:0], v, unusedClock)
 			}
 		})
 	}

@@ -4,6 +4,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // A mistake is an edit of a good file that makes it bad. It keeps the number of
@@ -42,8 +45,8 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"region: eu", "region: [eu]"},
 			{"{id: five}", "five"},
 		}, func(t *testing.T, text string) error {
-			s := Default()
-			s.Tiers.Path = write(t, "tiers.yaml", text)
+			s := settings.Default()
+			s.Tiers.Path = configtest.Write(t, "tiers.yaml", text)
 			_, err := Load(s)
 			return err
 		}},
@@ -71,8 +74,8 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"replaces: []", "replaces: [{name: l}]"},
 			{"name: l # of y", "name: k"},
 		}, func(t *testing.T, text string) error {
-			s := Default()
-			s.Rules.Path = write(t, "rules.yaml", text)
+			s := settings.Default()
+			s.Rules.Path = configtest.Write(t, "rules.yaml", text)
 			_, err := Load(s)
 			return err
 		}},
@@ -98,7 +101,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"key: 0123456789abcdef", "key: short"},
 			{"realm: r", "realm: 'r\"'"},
 		}, func(_ *testing.T, text string) error {
-			_, err := loadSettings(new(report), "settings.yaml", []byte(text), nil)
+			_, err := settings.Parse("settings.yaml", []byte(text), nil)
 			return err
 		}},
 	} {
@@ -106,7 +109,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			// The directory of the file, and what names an item, which a mistake may change.
 			differs := regexp.MustCompile(`[^ \n]*/|\[[^\]\n]*\]`)
 			problems := func(text string) []string {
-				return strings.Split(differs.ReplaceAllString(strings.TrimSpace(problemsOf(t, tt.load(t, text))), ""), "\n")
+				return strings.Split(differs.ReplaceAllString(strings.TrimSpace(configtest.ProblemsOf(t, tt.load(t, text))), ""), "\n")
 			}
 			if got := problems(tt.text); got[0] != "" {
 				t.Fatalf("the good file has problems: %q", got)

@@ -7,8 +7,14 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"reflect"
 	"slices"
 
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/config/tiers"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
@@ -29,29 +35,29 @@ const (
 // immutable and safe for concurrent use.
 type Generation struct {
 	Rules *policy.Rules
-	// Places are where the rules stand, in the order of Rules.All.
-	Places []Place
+	// Places are the places of the rules, in the order of Rules.All.
+	Places []rules.Place
 	// Secrets digests API keys the way the rules and the tiers were read.
 	Secrets *tier.Secrets
-	// Files are those that were read, in order. The built-in ones are not there.
+	// Files are the files that were read, in order, without the built-in ones.
 	Files []string
 	// Digest is a short name for the content of all files: the same content has
 	// the same digest, in every instance.
 	Digest string
-	// Warnings say what is unwise, in the order of the files. Nil: nothing.
-	Warnings []Problem
+	// Warnings say what is unwise, in the order of the files. Nil: no warning.
+	Warnings []strict.Problem
 }
 
-// digestLen is the length of a generation's digest in bytes: enough to tell the
-// generations of one service apart, short enough to read.
+// digestLen is the length of a generation's digest in bytes. It is enough to distinguish the
+// generations of one service, and short enough to read.
 const digestLen = 6
 
 // Load reads the rules and the tiers that the settings name. The error is
-// [Problems]: everything that is wrong with any of the files; there is no
-// generation then. Load keeps nothing and may run concurrently with itself.
-func Load(s Settings) (*Generation, error) { return new(Input).Load(s) }
+// [strict.Problems]: everything that is wrong with any of the files. On error the generation
+// is nil. Load is safe for concurrent use.
+func Load(s settings.Settings) (*Generation, error) { return new(Input).Load(s) }
 
-// load reads files until none of them changes meanwhile.
+// load reads the files, and again if one of them changes meanwhile.
 func load(begin loader) (*Generation, error) {
 	l := new(loader)
 	for range maxReads {
@@ -62,119 +68,119 @@ func load(begin loader) (*Generation, error) {
 		}
 	}
 	s := &begin.settings
-	l.report.addf(cmp.Or(s.Rules.Path, s.Tiers.Path), 0, "", "the files changed while they were read, %d times: leave them alone, or swap a whole directory at once", maxReads)
-	return nil, l.report.err()
+	l.report.Addf(cmp.Or(s.Rules.Path, s.Tiers.Path), 0, "", "the files changed while they were read, %d times: leave them alone, or swap a whole directory at once", maxReads)
+	return nil, l.report.Err()
 }
 
-// maxReads is how often files are read that change meanwhile.
+// maxReads bounds how often load reads files that change meanwhile.
 const maxReads = 10
 
-// settled reports whether what was read is what is there: a directory that is
-// swapped between two of its files would give a generation that nobody wrote.
+// settled reports whether the files are still as they were read. If a directory is swapped
+// between the reading of two of its files, they do not belong together.
 func (l *loader) settled() bool {
-	if l.tiers != nil && !l.tiers.settled() {
+	if l.tiers != nil && !l.tiers.Settled() {
 		return false
 	}
 	for i := range l.rules {
-		if !l.rules[i].settled() {
+		if !l.rules[i].Settled() {
 			return false
 		}
 	}
 	if len(l.paths) == 0 {
 		return true
 	}
-	now := rulesFiles(l.paths, l.settings.Rules.IgnoreDotFiles)
-	return slices.Equal(now.files, l.listed.files) &&
-		slices.Equal(now.skipped, l.listed.skipped) && slices.Equal(now.failed, l.listed.failed)
+	now := files.List(l.paths, l.settings.Rules.IgnoreDotFiles)
+	return slices.Equal(now.Files, l.listed.Files) &&
+		slices.Equal(now.Skipped, l.listed.Skipped) && slices.Equal(now.Failed, l.listed.Failed)
 }
 
 // loader makes one generation.
 type loader struct {
-	settings Settings
+	settings settings.Settings
 	paths    []string // of rules, which are one set; nil: the built-in example
 	noRules  bool     // not even those
 	stdin    []byte   // what the path Stdin stands for; nil: nothing
-	report   report
-	warn     report
-	rules    []source
-	tiers    *source // nil: tiers.source is none, or the file cannot be read
+	report   strict.Report
+	warn     strict.Report
+	rules    []files.File
+	tiers    *files.File // nil: tiers.source is none, or the file cannot be read
 	files    []string
-	listed   listing // what the paths of rules stood for
+	listed   files.Listing // what the paths of rules stood for
 }
 
-// readFiles reads everything before anything is judged, so that the files are
-// read within as short a time as possible.
+// readFiles reads all files before it checks any, so that reading takes as little time as
+// possible.
 func (l *loader) readFiles() {
-	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == TiersNone {
+	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == settings.TiersNone {
 	} else if p == "" {
-		l.warn.file(builtInTiers)
-		l.tiers = &source{name: builtInTiers, data: exampleTiers}
+		l.warn.File(builtInTiers)
+		l.tiers = &files.File{Name: builtInTiers, Data: exampleTiers}
 	} else {
-		l.report.file(p)
-		l.warn.file(p)
+		l.report.File(p)
+		l.warn.File(p)
 		l.files = append(l.files, p)
 		src, err := l.readSource(p, maxTiersFile)
 		switch {
-		case errors.Is(err, tooLarge(maxTiersFile)):
-			l.report.addf(p, 0, "", "%s, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http", err)
+		case errors.Is(err, files.TooLarge(maxTiersFile)):
+			l.report.Addf(p, 0, "", "%s, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http", err)
 		case err != nil:
-			l.report.addf(p, 0, "", "%s", err)
+			l.report.Addf(p, 0, "", "%s", err)
 		default:
 			l.tiers = &src
 		}
 	}
 	if len(l.paths) == 0 {
 		if !l.noRules {
-			l.rules = []source{{name: builtInRules, data: exampleRules}}
+			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
 		return
 	}
-	listed := rulesFiles(l.paths, l.settings.Rules.IgnoreDotFiles)
+	listed := files.List(l.paths, l.settings.Rules.IgnoreDotFiles)
 	l.listed = *listed
-	if len(listed.files)+len(listed.failed) == 0 {
-		l.report.addf(l.paths[0], 0, "", "the directory holds no *.yaml or *.yml file")
+	if len(listed.Files)+len(listed.Failed) == 0 {
+		l.report.Addf(l.paths[0], 0, "", "the directory holds no *.yaml or *.yml file")
 	}
-	// All are known now, so their problems and warnings stand in one order.
-	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.files, listed.skipped))) {
-		l.report.file(file)
-		l.warn.file(file)
+	// Problems and warnings are in the order of the files.
+	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.Files, listed.Skipped))) {
+		l.report.File(file)
+		l.warn.File(file)
 	}
-	for _, file := range listed.skipped {
-		l.warn.addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
+	for _, file := range listed.Skipped {
+		l.warn.Addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
 	}
 	l.readRulesFiles()
 }
 
-// readSource reads a file, or what was given for standard input.
-func (l *loader) readSource(name string, most int64) (source, error) {
-	if name != Stdin || l.stdin == nil {
-		return readSource(name, most)
+// readSource reads a file, or takes the content of standard input.
+func (l *loader) readSource(name string, most int64) (files.File, error) {
+	if name != files.Stdin || l.stdin == nil {
+		return files.ReadFile(name, most)
 	}
 	if int64(len(l.stdin)) > most {
-		return source{}, tooLarge(most)
+		return files.File{}, files.TooLarge(most)
 	}
-	return source{name: name, data: l.stdin}, nil
+	return files.File{Name: name, Data: l.stdin}, nil
 }
 
-// readRulesFiles reads what the paths of rules stand for.
+// readRulesFiles reads the files that the paths of rules stand for.
 func (l *loader) readRulesFiles() {
-	for _, problem := range l.listed.failed {
-		l.report.add(problem)
+	for _, problem := range l.listed.Failed {
+		l.report.Add(problem)
 	}
 	room := int64(maxRules)
-	for _, file := range l.listed.files {
+	for _, file := range l.listed.Files {
 		l.files = append(l.files, file)
 		src, err := l.readSource(file, maxRulesFile)
-		if errors.Is(err, tooLarge(maxRulesFile)) {
-			l.report.addf(file, 0, "", "%s: spread its rules over several files; with rules.merge_domains several files may have one domain", err)
+		if errors.Is(err, files.TooLarge(maxRulesFile)) {
+			l.report.Addf(file, 0, "", "%s: spread its rules over several files; with rules.merge_domains several files may have one domain", err)
 			continue
 		}
 		if err != nil {
-			l.report.addf(file, 0, "", "%s", err)
+			l.report.Addf(file, 0, "", "%s", err)
 			continue
 		}
-		if room -= int64(len(src.data)); room < 0 {
-			l.report.addf(file, 0, "", "with this file the rules are larger than %d MiB", maxRules>>20)
+		if room -= int64(len(src.Data)); room < 0 {
+			l.report.Addf(file, 0, "", "with this file the rules are larger than %d MiB", maxRules>>20)
 			return
 		}
 		l.rules = append(l.rules, src)
@@ -183,122 +189,102 @@ func (l *loader) readRulesFiles() {
 
 func (l *loader) generation() (*Generation, error) {
 	s := &l.settings
-	secrets := s.NewSecrets(l.secret(s.Secrets.Key, s.Secrets.KeyFile))
-	if previous := l.secret(s.Secrets.PreviousKey, s.Secrets.PreviousKeyFile); previous != "" || s.Secrets.PreviousUnkeyed {
-		secrets.Previous(previous.Reveal())
+	secrets := s.NewSecrets(s.Secrets.Key)
+	if s.Secrets.PreviousKey != "" || s.Secrets.PreviousUnkeyed {
+		secrets.Previous(s.Secrets.PreviousKey.Reveal())
 	}
 
-	tiers := tiersReader{report: &l.report, warn: &l.warn, secrets: secrets}
-	if s.Tiers.Source != TiersFile && s.Tiers.Source != TiersNone {
-		tiers.elsewhere = s.Tiers.Source
-	}
+	tiersFile := new(tiers.File)
 	if l.tiers != nil {
-		tiers.read(*l.tiers)
-		if l.tiers.name == builtInTiers && len(l.paths) > 0 && s.Tiers.Source == TiersFile {
-			l.warn.addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
+		tiersFile = tiers.Read(tiers.Options{
+			Secrets: secrets, Elsewhere: l.elsewhere(), BuiltIn: l.tiers.Name == builtInTiers, Report: &l.report, Warn: &l.warn,
+		}, *l.tiers)
+		if l.tiers.Name == builtInTiers && len(l.paths) > 0 && s.Tiers.Source == settings.TiersFile {
+			l.warn.Addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
 		}
 	}
 	l.warnOfIdleSource()
-	rules := l.readRules(secrets, &tiers)
-	l.judgeOverrides(&tiers, rules.rules)
-	if err := l.report.err(); err != nil {
+	read, places := l.readRules(secrets, tiersFile)
+	tiersFile.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
+	if err := l.report.Err(); err != nil {
 		return nil, err
 	}
 	return &Generation{
-		Rules:    rules.rules,
-		Places:   rules.places,
+		Rules:    read,
+		Places:   places,
 		Secrets:  secrets,
 		Files:    l.files,
 		Digest:   l.digest(),
-		Warnings: l.warn.sorted(),
+		Warnings: l.warn.Sorted(),
 	}, nil
 }
 
-// secret returns a secret, from its file for settings that did not come from
-// [LoadSettings].
-func (l *loader) secret(s Secret, file string) Secret {
-	if s != "" || file == "" {
-		return s
+// elsewhere returns the source that has the subjects, or "" if the tiers file has them.
+func (l *loader) elsewhere() string {
+	if source := l.settings.Tiers.Source; source != settings.TiersFile && source != settings.TiersNone {
+		return source
 	}
-	s, err := readSecret(file)
-	if err != nil {
-		l.report.addf(file, 0, "", "%s", err)
-	}
-	return s
+	return ""
 }
 
-// identity says how the rules find out who calls.
-func (l *loader) identity(secrets *tier.Secrets, tiers *tiersReader) policy.Identity {
+// identity returns how the rules find the subject of a request.
+func (l *loader) identity(secrets *tier.Secrets, directory *tier.Directory) policy.Identity {
 	t := &l.settings.Tiers
 	return policy.Identity{
 		Secrets: secrets,
-		Tiers:   tiers.directory,
-		// Where tiers come with requests every key is unknown, and whether it is one
-		// has been judged before us.
-		EachUnknownKey: t.UnknownKey == UnknownKeyEach || t.Source == TiersInHeader,
+		Tiers:   directory,
+		// If tiers come with requests, no key is known here. Another service has checked
+		// the key before.
+		EachUnknownKey: t.UnknownKey == settings.UnknownKeyEach || t.Source == settings.TiersInHeader,
 		TrustedEntry:   t.TrustedEntry,
-		Elsewhere:      tiers.elsewhere != "",
+		Elsewhere:      l.elsewhere() != "",
 	}
 }
 
-// warnOfIdleSource warns of settings of a source of tiers that is not the one that is
-// asked: somebody may have forgotten to say so.
+// warnOfIdleSource warns of settings of a source of tiers that tiers.source does not name.
+// The operator may have forgotten to set it.
 func (l *loader) warnOfIdleSource() {
-	t, d := &l.settings.Tiers, defaultTiers()
+	t, d := &l.settings.Tiers, settings.Default().Tiers
 	for _, s := range []struct {
 		source string
 		set    bool
 	}{
-		{TiersInRedis, t.Redis != d.Redis},
-		{TiersInPostgres, t.Postgres != d.Postgres},
-		{TiersOverHTTP, t.HTTP != d.HTTP},
+		{settings.TiersInRedis, !reflect.DeepEqual(t.Redis, d.Redis)},
+		{settings.TiersInPostgres, t.Postgres != d.Postgres},
+		{settings.TiersOverHTTP, t.HTTP != d.HTTP},
 	} {
-		// Settings that were not loaded have no defaults.
+		// Settings of a test may have no defaults.
 		if s.set && s.source != t.Source && l.settings.Store.Type != "" {
-			l.warn.addf("settings", 0, "tiers.source", "is %s, but tiers.%s is set, which nobody asks then", t.Source, s.source)
+			l.warn.Addf("settings", 0, "tiers.source", "is %s, but tiers.%s is set, which nobody asks then", t.Source, s.source)
 		}
 	}
 }
 
-// readRules reads the rules and reports their problems.
-func (l *loader) readRules(secrets *tier.Secrets, tiers *tiersReader) *rulesReader {
-	r := &rulesReader{
-		settings:   &l.settings.Rules,
-		report:     &l.report,
-		warn:       &l.warn,
-		secrets:    secrets,
-		rules:      policy.NewRules(l.identity(secrets, tiers)),
-		tiers:      tiers.names,
-		tiersKnown: l.settings.Tiers.Source == TiersNone || tiers.names != nil,
-		domains:    make(map[string]*domainReader),
-		keys:       make(map[string]bool),
+// readRules reads the rules for the tiers of a file.
+func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rules, []rules.Place) {
+	s := &l.settings
+	o := rules.Options{
+		Settings:   s.Rules,
+		Identity:   l.identity(secrets, file.Directory),
+		Tiers:      file.Names,
+		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
+		Report:     &l.report,
+		Warn:       &l.warn,
 	}
-	if l.settings.Store.Type == StoreRedis {
-		r.maxLogSlots = l.settings.Store.Redis.MaxLogSlots
+	if s.Store.Type == settings.StoreRedis {
+		o.MaxLogSlots = s.Store.Redis.MaxLogSlots
 	}
-	if choice, ok := policy.ParseOnStoreError(l.settings.Store.OnError); ok {
-		r.rules.SetOnStoreError(choice)
-	}
-	if l.settings.Rules.ShadowMode {
-		r.rules.ObserveAll()
-	}
-	if l.settings.Rules.QuotaMode {
-		r.rules.QuotaAll()
-	}
-	for _, src := range l.rules {
-		r.read(src)
-	}
-	r.finish()
-	return r
+	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
+	return rules.Read(o, l.rules)
 }
 
-// digest names the content. Lengths go in with it, so that no shift of text from
-// one file to the next gives the same digest.
+// digest returns the digest of the content. It includes the lengths of the files, so that
+// moving text from one file to the next changes it.
 func (l *loader) digest() string {
 	h := sha256.New()
-	write := func(src source) {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(src.data))))
-		h.Write(src.data)
+	write := func(src files.File) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(src.Data))))
+		h.Write(src.Data)
 	}
 	if l.tiers != nil {
 		write(*l.tiers)
@@ -308,3 +294,15 @@ func (l *loader) digest() string {
 	}
 	return hex.EncodeToString(h.Sum(nil)[:digestLen])
 }
+
+// Bounds on the size of files in bytes. They report a wrong path, such as that of a disk
+// image, before the process runs out of memory.
+const (
+	// The YAML library builds a tree of a whole file. A usual file takes about 30 times
+	// its size, and a file of empty lists 200 times. 16 MiB hold about 100,000 rules.
+	maxRulesFile = 16 << 20
+	// maxRules bounds the sum of all rules files of a directory.
+	maxRules = 256 << 20
+	// 16 MiB hold about 100,000 subjects with one key each.
+	maxTiersFile = 16 << 20
+)

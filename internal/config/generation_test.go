@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 )
@@ -51,7 +54,7 @@ func describe(rules *policy.Rules) []string {
 }
 
 func TestBuiltInExample(t *testing.T) {
-	g, err := Load(Default())
+	g, err := Load(settings.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +100,8 @@ func TestBuiltInExample(t *testing.T) {
 }
 
 func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
-	s := Default()
-	s.Rules.Path = "testdata/good/rules-reference.yaml"
+	s := settings.Default()
+	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +118,7 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 	if diff := cmp.Diff(want, describe(g.Rules)); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	wantWarnings := []Problem{
+	wantWarnings := []strict.Problem{
 		{File: s.Rules.Path, Line: 26, Path: "descriptors[404].value", Message: "an empty value means any value: leave the key out if that is meant"},
 	}
 	if diff := cmp.Diff(wantWarnings, g.Warnings[len(g.Warnings)-1:]); diff != "" {
@@ -124,8 +127,8 @@ func TestRulesOfEnvoyproxyRatelimit(t *testing.T) {
 }
 
 func TestAnchorsAndMergeKeys(t *testing.T) {
-	s := Default()
-	s.Rules.Path = "testdata/good/rules-anchors.yaml"
+	s := settings.Default()
+	s.Rules.Path = "rules/testdata/good/rules-anchors.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +140,8 @@ func TestAnchorsAndMergeKeys(t *testing.T) {
 }
 
 func TestBothNotationsMayBeMixed(t *testing.T) {
-	s := Default()
-	s.Rules.Path = "testdata/good/rules-tiers.yaml"
+	s := settings.Default()
+	s.Rules.Path = "rules/testdata/good/rules-tiers.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -149,37 +152,20 @@ func TestBothNotationsMayBeMixed(t *testing.T) {
 	}
 }
 
-// link makes a symbolic link in a directory.
-func link(t testing.TB, target, dir, name string) {
-	t.Helper()
-	if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func makeDir(t testing.TB, parts ...string) string {
-	t.Helper()
-	dir := filepath.Join(parts...)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // TestRulesDirectory: what a directory stands for, and what is said of the rest.
 func TestRulesDirectory(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "b.yaml", "domain: b\ndescriptors: [{key: k}]\n")
-	put(t, dir, "a.yml", "domain: a\ndescriptors: [{key: k}]\n")
-	put(t, dir, ".hidden.yaml", "not even rules")
-	put(t, dir, "edge.conf", "not even rules")
-	put(t, dir, "LOUD.YAML", "domain: loud\n")
-	makeDir(t, dir, "empty.yaml")
-	put(t, makeDir(t, dir, "team"), "d.yaml", "domain: d\n")
-	put(t, makeDir(t, dir, "team", "more"), "e.Yml", "domain: e\n")
-	put(t, makeDir(t, dir, "team", "more"), "README.md", "not even rules")
-	put(t, makeDir(t, dir, ".git"), "c.yaml", "not even rules")
-	s := Default()
+	configtest.Put(t, dir, "b.yaml", "domain: b\ndescriptors: [{key: k}]\n")
+	configtest.Put(t, dir, "a.yml", "domain: a\ndescriptors: [{key: k}]\n")
+	configtest.Put(t, dir, ".hidden.yaml", "not even rules")
+	configtest.Put(t, dir, "edge.conf", "not even rules")
+	configtest.Put(t, dir, "LOUD.YAML", "domain: loud\n")
+	configtest.MakeDir(t, dir, "empty.yaml")
+	configtest.Put(t, configtest.MakeDir(t, dir, "team"), "d.yaml", "domain: d\n")
+	configtest.Put(t, configtest.MakeDir(t, dir, "team", "more"), "e.Yml", "domain: e\n")
+	configtest.Put(t, configtest.MakeDir(t, dir, "team", "more"), "README.md", "not even rules")
+	configtest.Put(t, configtest.MakeDir(t, dir, ".git"), "c.yaml", "not even rules")
+	s := settings.Default()
 	s.Rules.Path = dir
 	load := func() ([]string, []string) {
 		t.Helper()
@@ -191,7 +177,7 @@ func TestRulesDirectory(t *testing.T) {
 		for i, f := range g.Files {
 			files[i] = strings.TrimPrefix(f, dir+"/")
 		}
-		return files, texts(g.Warnings, dir+"/")
+		return files, configtest.Texts(g.Warnings, dir+"/")
 	}
 	files, warnings := load()
 	if diff := cmp.Diff([]string{"LOUD.YAML", "a.yml", "b.yaml", "team/d.yaml", "team/more/e.Yml"}, files); diff != "" {
@@ -211,16 +197,16 @@ func TestRulesDirectory(t *testing.T) {
 	s.Rules.IgnoreDotFiles = false
 	_, err := Load(s)
 	lines := fmt.Sprintf("%[1]s/.git/c.yaml:1: expected a mapping, got a text\n%[1]s/.hidden.yaml:1: expected a mapping, got a text\n", dir)
-	if got := problemsOf(t, err); got != lines {
+	if got := configtest.ProblemsOf(t, err); got != lines {
 		t.Errorf("with dot files: got\n%swant\n%s", got, lines)
 	}
 	s.Rules.IgnoreDotFiles = true
 
-	put(t, dir, "c.yaml", "\ndomain: a\n")
-	put(t, dir, "team/d.yaml", "domain: []\n")
+	configtest.Put(t, dir, "c.yaml", "\ndomain: a\n")
+	configtest.Put(t, dir, "team/d.yaml", "domain: []\n")
 	_, err = Load(s)
 	lines = fmt.Sprintf("%[1]s/c.yaml:2: domain: a second domain \"a\", the first is in %[1]s/a.yml:1: a domain stands in one place, unless rules.merge_domains joins them\n%[1]s/team/d.yaml:1: domain: expected a text, got a list\n", dir)
-	if got := problemsOf(t, err); got != lines {
+	if got := configtest.ProblemsOf(t, err); got != lines {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, lines)
 	}
 }
@@ -238,15 +224,15 @@ func TestLinksInADirectory(t *testing.T) {
 			name: "a ConfigMap with folders, in the middle of a swap",
 			make: func(dir string) {
 				for _, v := range []string{"..v1", "..v2", "..v3"} {
-					put(t, makeDir(t, dir, v), "rules.yaml", "domain: a\n")
-					put(t, makeDir(t, dir, v), ".late.yaml", "domain: late\n")
-					put(t, makeDir(t, dir, v, "sub"), "rules.yaml", "domain: b\n")
+					configtest.Put(t, configtest.MakeDir(t, dir, v), "rules.yaml", "domain: a\n")
+					configtest.Put(t, configtest.MakeDir(t, dir, v), ".late.yaml", "domain: late\n")
+					configtest.Put(t, configtest.MakeDir(t, dir, v, "sub"), "rules.yaml", "domain: b\n")
 				}
-				link(t, "..v2", dir, "..data")
-				link(t, "..v3", dir, "..data_tmp")
-				link(t, "..data/rules.yaml", dir, "rules.yaml")
-				link(t, "..data/.late.yaml", dir, ".late.yaml")
-				link(t, "..data/sub", dir, "sub")
+				configtest.Link(t, "..v2", dir, "..data")
+				configtest.Link(t, "..v3", dir, "..data_tmp")
+				configtest.Link(t, "..data/rules.yaml", dir, "rules.yaml")
+				configtest.Link(t, "..data/.late.yaml", dir, ".late.yaml")
+				configtest.Link(t, "..data/sub", dir, "sub")
 			},
 			want: []string{"rules.yaml", "sub/rules.yaml"},
 			dots: []string{".late.yaml", "rules.yaml", "sub/rules.yaml"},
@@ -254,12 +240,12 @@ func TestLinksInADirectory(t *testing.T) {
 		{
 			name: "circles",
 			make: func(dir string) {
-				put(t, makeDir(t, dir, "a", "b"), "rules.yaml", "domain: a\n")
-				link(t, "..", filepath.Join(dir, "a"), "up")
-				link(t, dir, filepath.Join(dir, "a", "b"), "top")
-				link(t, ".", dir, "self")
-				link(t, "a/b", dir, "again")
-				link(t, "loop", dir, "loop")
+				configtest.Put(t, configtest.MakeDir(t, dir, "a", "b"), "rules.yaml", "domain: a\n")
+				configtest.Link(t, "..", filepath.Join(dir, "a"), "up")
+				configtest.Link(t, dir, filepath.Join(dir, "a", "b"), "top")
+				configtest.Link(t, ".", dir, "self")
+				configtest.Link(t, "a/b", dir, "again")
+				configtest.Link(t, "loop", dir, "loop")
 			},
 			want: []string{"a/b/rules.yaml"},
 		},
@@ -267,12 +253,12 @@ func TestLinksInADirectory(t *testing.T) {
 			name: "names of another kind",
 			make: func(dir string) {
 				outside := t.TempDir()
-				put(t, outside, "rules", "domain: a\n")
-				put(t, dir, "z.yaml", "domain: z\n")
-				link(t, filepath.Join(outside, "rules"), dir, "rules.yaml")
-				link(t, "z.yaml", dir, "a.conf")
-				link(t, "z.yaml", dir, "zz.yaml")
-				link(t, "nowhere", dir, "nothing")
+				configtest.Put(t, outside, "rules", "domain: a\n")
+				configtest.Put(t, dir, "z.yaml", "domain: z\n")
+				configtest.Link(t, filepath.Join(outside, "rules"), dir, "rules.yaml")
+				configtest.Link(t, "z.yaml", dir, "a.conf")
+				configtest.Link(t, "z.yaml", dir, "zz.yaml")
+				configtest.Link(t, "nowhere", dir, "nothing")
 				if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 					panic(err)
 				}
@@ -282,9 +268,9 @@ func TestLinksInADirectory(t *testing.T) {
 		{
 			name: "a version without links to its files",
 			make: func(dir string) {
-				put(t, makeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
-				link(t, "..v1", dir, "..data")
-				put(t, dir, "x.yml", "domain: x\n")
+				configtest.Put(t, configtest.MakeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
+				configtest.Link(t, "..v1", dir, "..data")
+				configtest.Put(t, dir, "x.yml", "domain: x\n")
 			},
 			want: []string{"x.yml"},
 			dots: []string{"..data/rules.yaml", "x.yml"},
@@ -292,8 +278,8 @@ func TestLinksInADirectory(t *testing.T) {
 		{
 			name: "two dots without a ConfigMap",
 			make: func(dir string) {
-				put(t, makeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
-				put(t, dir, "x.yml", "domain: x\n")
+				configtest.Put(t, configtest.MakeDir(t, dir, "..v1"), "rules.yaml", "domain: a\n")
+				configtest.Put(t, dir, "x.yml", "domain: x\n")
 			},
 			want: []string{"x.yml"},
 			dots: []string{"..v1/rules.yaml", "x.yml"},
@@ -301,13 +287,13 @@ func TestLinksInADirectory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "rules")
-			makeDir(t, dir)
+			configtest.MakeDir(t, dir)
 			c.make(dir)
-			link(t, "rules", filepath.Dir(dir), "way")
+			configtest.Link(t, "rules", filepath.Dir(dir), "way")
 			for _, path := range []string{dir, filepath.Join(filepath.Dir(dir), "way")} {
 				for _, ignore := range []bool{true, false} {
-					s := Default()
-					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, TiersNone
+					s := settings.Default()
+					s.Rules.Path, s.Rules.IgnoreDotFiles, s.Tiers.Source = path, ignore, settings.TiersNone
 					g, err := Load(s)
 					if err != nil {
 						t.Fatal(err)
@@ -334,32 +320,6 @@ func TestLinksInADirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoriesOutOfReach: what may hold rules is a problem if it cannot be read,
-// and so is a path to everything there is.
-func TestDirectoriesOutOfReach(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "a.yaml", "domain: a\n")
-	long := makeDir(t, dir, "long")
-	put(t, long, "b.yaml", "domain: b\n")
-	w := walk{seen: make(map[string]bool), most: 2}
-	if err := w.dir(dir, resolved(dir)); !errors.Is(err, errTooMany) {
-		t.Errorf("three entries of two: got %v, want %v", err, errTooMany)
-	}
-	w = walk{seen: make(map[string]bool), most: 3}
-	if err := w.dir(dir, resolved(dir)); err != nil {
-		t.Errorf("three entries of three: got %v", err)
-	}
-	// Nobody can list it, the superuser neither.
-	w = walk{seen: make(map[string]bool), most: 3}
-	if err := w.entry(dir, dir, goneDir{}); err != nil {
-		t.Error(err)
-	}
-	want := []Problem{{File: filepath.Join(dir, "gone"), Message: "no such file or directory"}}
-	if diff := cmp.Diff(want, w.failed); diff != "" {
-		t.Errorf("failed (-want +got):\n%s", diff)
-	}
-}
-
 // TestSettledReading: what comes or goes while files are read is noticed.
 func TestSettledReading(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
@@ -368,8 +328,8 @@ func TestSettledReading(t *testing.T) {
 		"a file that went":   func(dir string) error { return os.Remove(filepath.Join(dir, "sub", "a.yaml")) },
 	} {
 		dir := t.TempDir()
-		put(t, makeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
-		s := Default()
+		configtest.Put(t, configtest.MakeDir(t, dir, "sub"), "a.yaml", "domain: a\n")
+		s := settings.Default()
 		s.Rules.Path = dir
 		l := &loader{settings: s, paths: []string{dir}}
 		l.readFiles()
@@ -383,146 +343,46 @@ func TestSettledReading(t *testing.T) {
 			t.Errorf("after %s: settled", name)
 		}
 	}
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = t.TempDir()
-	l := &loader{settings: s, paths: []string{s.Rules.Path}, listed: listing{failed: []Problem{{File: "gone"}}}}
+	l := &loader{settings: s, paths: []string{s.Rules.Path}, listed: files.Listing{Failed: []strict.Problem{{File: "gone"}}}}
 	if l.settled() {
 		t.Error("a directory that could not be read, and now can: settled")
 	}
-	if l.readRulesFiles(); l.report.count() != 1 {
-		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.problems)
+	if l.readRulesFiles(); l.report.Count() != 1 {
+		t.Errorf("a directory that cannot be read: got %v, want one problem", l.report.Err())
 	}
 }
-
-// TestNearest: a beginning counts where it can be that of one name alone, and less
-// than a name that is nearly the same.
-func TestNearest(t *testing.T) {
-	names := []string{"value_to_metric", "value_to_header", "detailed_metric", "shadow_mode", "details"}
-	for name, want := range map[string]string{
-		"detailed_m": "detailed_metric", "shadow": "shadow_mode", "sha": "", "value_to": "", "detail": "details", "Shadow-": "shadow_mode",
-	} {
-		if got := nearest(name, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
-// goneDir is a directory that was removed since it was listed.
-type goneDir struct{ os.DirEntry }
-
-func (goneDir) Name() string      { return "gone" }
-func (goneDir) Type() os.FileMode { return os.ModeDir }
 
 func TestMissingFilesAreAllTold(t *testing.T) {
 	dir := t.TempDir()
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = dir
 	s.Tiers.Path = filepath.Join(dir, "tiers.txt")
 	_, err := Load(s)
 	want := fmt.Sprintf("%[1]s/tiers.txt: no such file or directory\n%[1]s: the directory holds no *.yaml or *.yml file\n", dir)
-	if got := problemsOf(t, err); got != want {
+	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
-	}
-}
-
-// TestUnreadable: every file that cannot be read is told, and nothing is loaded.
-func TestUnreadable(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "a.yaml", "domain: a\n")
-	put(t, dir, "latin.yaml", "domain: caf\xe9\n")
-	put(t, dir, "nul.yaml", "domain: \x00\n")
-	for name, target := range map[string]string{"dangling.yaml": "nowhere", "loop.yaml": "loop.yaml"} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	put(t, dir, "z.yaml", "")
-	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
-		t.Fatal(err)
-	}
-	s := Default()
-	s.Rules.Path = dir
-	g, err := Load(s)
-	if g != nil {
-		t.Error("got a generation beside the error")
-	}
-	got := strings.ReplaceAll(problemsOf(t, err), dir+"/", "")
-	want := "dangling.yaml: no such file or directory\n" +
-		"fifo.yaml: is not a regular file\n" +
-		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
-		"loop.yaml: too many levels of symbolic links\n" +
-		"nul.yaml:1: not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes\n" +
-		"z.yaml: larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	s.Rules.Path = filepath.Join(dir, "more.yaml")
-	if err := os.Mkdir(s.Rules.Path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Load(s)
-	if got, want := problemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
-		t.Errorf("an empty directory: got %q, want %q", got, want)
-	}
-}
-
-func TestFilesThatAreTooLarge(t *testing.T) {
-	large := filepath.Join(t.TempDir(), "large.yaml")
-	if err := os.WriteFile(large, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(large, maxRulesFile+1); err != nil {
-		t.Fatal(err)
-	}
-	s := Default()
-	s.Rules.Path = large
-	_, err := Load(s)
-	if got, want := problemsOf(t, err), large+": larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-
-	if err := os.Truncate(large, maxTiersFile+1); err != nil {
-		t.Fatal(err)
-	}
-	s = Default()
-	s.Tiers.Path = large
-	_, err = Load(s)
-	if got, want := problemsOf(t, err), large+": larger than 16 MiB, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestRoomForManyEntries: docs/rules.md and docs/tiers.md promise that one file may hold
-// 100,000 rules, and one file 100,000 subjects.
-func TestRoomForManyEntries(t *testing.T) {
-	if size := len(manyRules("d", 0, 100_000)); size > maxRulesFile {
-		t.Errorf("100,000 rules take %d bytes, a rules file may have %d", size, maxRulesFile)
-	}
-	if size := len(subjectsFile(100_000)); size > maxTiersFile {
-		t.Errorf("100,000 subjects take %d bytes, a tiers file may have %d", size, maxTiersFile)
 	}
 }
 
 // TestBrokenTiersDoNotBlameTheRules: what by_tier says cannot be judged when the
 // tiers are not known.
 func TestBrokenTiersDoNotBlameTheRules(t *testing.T) {
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", "tiers: free\ndefault: free\n")
-	s.Rules.Path = write(t, "rules.yaml", "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      by_tier: {gold: {window: 1x, requests: 1}}\n")
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", "tiers: free\ndefault: free\n")
+	s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      by_tier: {gold: {window: 1x, requests: 1}}\n")
 	_, err := Load(s)
 	want := s.Tiers.Path + ":1: tiers: expected a list, got a text\n" +
 		s.Rules.Path + ":5: descriptors[k].rate_limit.by_tier.gold.window: \"1x\" is not a time: write it like 500ms, 10s, 1h30m, 7d or 1w\n"
-	if got := problemsOf(t, err); got != want {
+	if got := configtest.ProblemsOf(t, err); got != want {
 		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
 	}
 }
 
 func TestWarnings(t *testing.T) {
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", `domain: d
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - key: api_key
     value: hush
@@ -552,8 +412,8 @@ descriptors:
 
 func TestDigestNamesTheContent(t *testing.T) {
 	digest := func(rules string) string {
-		s := Default()
-		s.Rules.Path = write(t, "rules.yaml", rules)
+		s := settings.Default()
+		s.Rules.Path = configtest.Write(t, "rules.yaml", rules)
 		g, err := Load(s)
 		if err != nil {
 			t.Fatal(err)
@@ -573,10 +433,10 @@ func TestDigestNamesTheContent(t *testing.T) {
 }
 
 func TestTiersSourceNone(t *testing.T) {
-	s := Default()
-	s.Tiers.Source = TiersNone
+	s := settings.Default()
+	s.Tiers.Source = settings.TiersNone
 	s.Tiers.Path = "nowhere"
-	s.Rules.Path = "testdata/good/rules-reference.yaml"
+	s.Rules.Path = "rules/testdata/good/rules-reference.yaml"
 	g, err := Load(s)
 	if err != nil {
 		t.Fatal(err)
@@ -589,156 +449,26 @@ func TestTiersSourceNone(t *testing.T) {
 func TestManyProblemsAreCounted(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("tiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
-	for i := range maxProblems + 5 {
+	for i := range strict.MaxProblems + 5 {
 		fmt.Fprintf(&b, "  - id: s%d\n    tier: gold\n", i)
 	}
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", b.String())
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", b.String())
 	_, err := Load(s)
-	lines := strings.Split(strings.TrimSpace(problemsOf(t, err)), "\n")
-	if got, want := len(lines), maxProblems+1; got != want {
+	lines := strings.Split(strings.TrimSpace(configtest.ProblemsOf(t, err)), "\n")
+	if got, want := len(lines), strict.MaxProblems+1; got != want {
 		t.Fatalf("lines: got %d, want %d", got, want)
 	}
-	if got, want := lines[maxProblems], "and 5 more problems"; got != want {
+	if got, want := lines[strict.MaxProblems], "and 5 more problems"; got != want {
 		t.Errorf("last line: got %q, want %q", got, want)
-	}
-}
-
-// loadRules reads a text as rules of the built-in tiers.
-func loadRules(text []byte) (*Generation, error) {
-	s := Default()
-	s.Rules.MergeDomains = true
-	l := loader{settings: s, rules: []source{{name: "fuzz.yaml", data: text}}, tiers: &source{name: builtInTiers, data: exampleTiers}}
-	return l.generation()
-}
-
-// TestLargeRules reads a long file with mistakes and with warnings in all parts of it.
-func TestLargeRules(t *testing.T) {
-	text := manyRules("d", 0, 4000)
-	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", string(bad))
-	_, err := Load(s)
-	if got, want := strings.Count(problemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
-		t.Errorf("got %d problems of units, want %d, at least 50", got, want)
-	}
-
-	g, err := loadRules(bytes.ReplaceAll(text, []byte("    value: /api"), []byte("    unit: day\n    value: /api")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := len(g.Warnings), maxProblems+1; got != want {
-		t.Errorf("got %d warnings, want %d", got, want)
-	}
-}
-
-// TestLineEndsOfWindows reads the same rules and subjects with both line ends.
-func TestLineEndsOfWindows(t *testing.T) {
-	text := "domain: d\ndescriptors:\n- key: a\n  value: b\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    body: |\n      one\n      two\n"
-	unix, err := loadRules([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	windows, err := loadRules([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(tellAll(unix.Rules), tellAll(windows.Rules)); diff != "" {
-		t.Errorf("rules (-LF +CRLF):\n%s", diff)
-	}
-	if diff := cmp.Diff(unix.Places, windows.Places); diff != "" {
-		t.Errorf("places (-LF +CRLF):\n%s", diff)
-	}
-	tiers, report, _ := readTiers(bytes.ReplaceAll(subjectsFile(3), []byte("\n"), []byte("\r\n")))
-	if err := report.err(); err != nil || tiers.directory.Subjects() != 3 {
-		t.Errorf("subjects: got %d and %v, want 3", tiers.directory.Subjects(), err)
-	}
-}
-
-// FuzzRules reads any bytes as a rules file, which gives problems or a generation,
-// never a panic.
-func FuzzRules(f *testing.F) {
-	seed(f, "rules-")
-	f.Add(exampleRules)
-	f.Add([]byte("a: &a [*a]"))
-	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
-	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      x\n# c\n---\ndomain: d\ndescriptors:\n- key: a\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := loadRules(data)
-		if err != nil {
-			checkProblems(t, err)
-			return
-		}
-		if len(g.Rules.Domains()) == 0 {
-			t.Error("a generation without a domain")
-		}
-		if got, want := len(g.Places), len(g.Rules.All()); got != want {
-			t.Errorf("%d places of %d rules", got, want)
-		}
-		for _, r := range g.Rules.All() {
-			if !policy.ValidName(r.Name) {
-				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
-			}
-			for _, l := range r.Terms.Limits {
-				if err := l.Valid(); err != nil {
-					t.Errorf("rule %s: %v", r.ID(), err)
-				}
-			}
-			if _, err := structpb.NewStruct(r.Metadata); err != nil {
-				t.Errorf("rule %s: metadata: %v", r.ID(), err)
-			}
-		}
-	})
-}
-
-// readTiers reads a tiers file and returns its problems and its warnings.
-func readTiers(data []byte) (t *tiersReader, problems, warnings *report) {
-	t = &tiersReader{report: new(report), warn: new(report), secrets: tier.NewSecrets(nil, nil)}
-	t.read(source{name: "fuzz.yaml", data: data})
-	return t, t.report, t.warn
-}
-
-// FuzzTiers reads any bytes as a tiers file, which gives problems or a directory,
-// never a panic.
-func FuzzTiers(f *testing.F) {
-	seed(f, "tiers-")
-	f.Add(exampleTiers)
-	f.Add(subjectsFile(3))
-	f.Add([]byte("tiers: [a]\ndefault: a\nsubjects:\n- id: x\n  keys:\n  - plain: \"a # b\"\n# c\n- id: 'it''s'\nother: 1\n"))
-	f.Add([]byte("subjects:\n  - id: a\n      tier: x\n  - id: b\n    keys:\n    - plain: a\n     - plain: b\ntiers: [x]\ndefault: x\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		tiers, report, _ := readTiers(data)
-		if err := report.err(); err != nil {
-			checkProblems(t, err)
-		} else if tiers.directory == nil {
-			t.Error("no problem and no directory")
-		}
-	})
-}
-
-// subjectsFile returns a tiers file with n subjects of the usual shape.
-func subjectsFile(n int) []byte {
-	var b bytes.Buffer
-	b.WriteString("# made by a program\ntiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
-	for i := range n {
-		fmt.Fprintf(&b, "  - id: customer-%d\n    tier: starter\n    keys:\n      - sha256: %064x\n", i, i)
-	}
-	return b.Bytes()
-}
-
-// put writes a file into a directory.
-func put(t testing.TB, dir, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 
 // TestNamesMadeFromPathsCanBeTheSame warns where headers and metrics could not
 // tell two rules apart.
 func TestNamesMadeFromPathsCanBeTheSame(t *testing.T) {
-	s := Default()
-	s.Tiers.Source = TiersNone
+	s := settings.Default()
+	s.Tiers.Source = settings.TiersNone
 	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(s.Rules.Path, []byte(`domain: d
 descriptors:
@@ -768,4 +498,177 @@ descriptors:
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
+}
+
+// TestUnreadable: every file that cannot be read is told, and nothing is loaded.
+func TestUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	configtest.Put(t, dir, "a.yaml", "domain: a\n")
+	configtest.Put(t, dir, "latin.yaml", "domain: caf\xe9\n")
+	configtest.Put(t, dir, "nul.yaml", "domain: \x00\n")
+	for name, target := range map[string]string{"dangling.yaml": "nowhere", "loop.yaml": "loop.yaml"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configtest.Put(t, dir, "z.yaml", "")
+	if err := os.Truncate(filepath.Join(dir, "z.yaml"), 100<<20); err != nil {
+		t.Fatal(err)
+	}
+	s := settings.Default()
+	s.Rules.Path = dir
+	g, err := Load(s)
+	if g != nil {
+		t.Error("got a generation beside the error")
+	}
+	got := strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", "")
+	want := "dangling.yaml: no such file or directory\n" +
+		"fifo.yaml: is not a regular file\n" +
+		"latin.yaml:1: not YAML: not UTF-8; save the file as UTF-8\n" +
+		"loop.yaml: too many levels of symbolic links\n" +
+		"nul.yaml:1: not YAML: a control character; remove it, or write an escape such as \\u0007 in double quotes\n" +
+		"z.yaml: larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	s.Rules.Path = filepath.Join(dir, "more.yaml")
+	if err := os.Mkdir(s.Rules.Path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(s)
+	if got, want := configtest.ProblemsOf(t, err), s.Rules.Path+": the directory holds no *.yaml or *.yml file\n"; got != want {
+		t.Errorf("an empty directory: got %q, want %q", got, want)
+	}
+}
+
+func TestFilesThatAreTooLarge(t *testing.T) {
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, maxRulesFile+1); err != nil {
+		t.Fatal(err)
+	}
+	s := settings.Default()
+	s.Rules.Path = large
+	_, err := Load(s)
+	if got, want := configtest.ProblemsOf(t, err), large+": larger than 16 MiB: spread its rules over several files; with rules.merge_domains several files may have one domain\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	if err := os.Truncate(large, maxTiersFile+1); err != nil {
+		t.Fatal(err)
+	}
+	s = settings.Default()
+	s.Tiers.Path = large
+	_, err = Load(s)
+	if got, want := configtest.ProblemsOf(t, err), large+": larger than 16 MiB, about 100,000 subjects: keep the subjects in PostgreSQL, in Redis or behind an HTTP endpoint, and set tiers.source to postgres, redis or http\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRoomForManyEntries: docs/rules.md and docs/tiers.md promise that one file may hold
+// 100,000 rules, and one file 100,000 subjects.
+func TestRoomForManyEntries(t *testing.T) {
+	if size := len(configtest.ManyRules("d", 0, 100_000)); size > maxRulesFile {
+		t.Errorf("100,000 rules take %d bytes, a rules file may have %d", size, maxRulesFile)
+	}
+	if size := len(configtest.SubjectsFile(100_000)); size > maxTiersFile {
+		t.Errorf("100,000 subjects take %d bytes, a tiers file may have %d", size, maxTiersFile)
+	}
+}
+
+// loadRules reads a text as rules of the built-in tiers.
+func loadRules(text []byte) (*Generation, error) {
+	s := settings.Default()
+	s.Rules.MergeDomains = true
+	l := loader{settings: s, rules: []files.File{{Name: "fuzz.yaml", Data: text}}, tiers: &files.File{Name: builtInTiers, Data: exampleTiers}}
+	return l.generation()
+}
+
+// TestLargeRules reads a long file with mistakes and with warnings in all parts of it.
+func TestLargeRules(t *testing.T) {
+	text := configtest.ManyRules("d", 0, 4000)
+	bad := bytes.ReplaceAll(text, []byte("unit: minute\n      requests_per_unit: 17"), []byte("unit: minutes\n      requests_per_unit: 17"))
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", string(bad))
+	_, err := Load(s)
+	if got, want := strings.Count(configtest.ProblemsOf(t, err), "did you mean \"minute\"?"), bytes.Count(bad, []byte("minutes")); got != want || want < 50 {
+		t.Errorf("got %d problems of units, want %d, at least 50", got, want)
+	}
+
+	g, err := loadRules(bytes.ReplaceAll(text, []byte("    value: /api"), []byte("    unit: day\n    value: /api")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(g.Warnings), strict.MaxProblems+1; got != want {
+		t.Errorf("got %d warnings, want %d", got, want)
+	}
+}
+
+// TestLineEndsOfWindows reads the same rules and subjects with both line ends.
+func TestLineEndsOfWindows(t *testing.T) {
+	text := "domain: d\ndescriptors:\n- key: a\n  value: b\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    body: |\n      one\n      two\n"
+	unix, err := loadRules([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows, err := loadRules([]byte(strings.ReplaceAll(text, "\n", "\r\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(configtest.TellAll(unix.Rules), configtest.TellAll(windows.Rules)); diff != "" {
+		t.Errorf("rules (-LF +CRLF):\n%s", diff)
+	}
+	if diff := cmp.Diff(unix.Places, windows.Places); diff != "" {
+		t.Errorf("places (-LF +CRLF):\n%s", diff)
+	}
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", string(bytes.ReplaceAll(configtest.SubjectsFile(3), []byte("\n"), []byte("\r\n"))))
+	g, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := g.Rules.Tiers().Subjects(); got != 3 {
+		t.Errorf("got %d subjects, want 3", got)
+	}
+}
+
+// FuzzRules reads any bytes as a rules file, which gives problems or a generation,
+// never a panic.
+func FuzzRules(f *testing.F) {
+	configtest.Seed(f, "rules/testdata/*/rules-*.yaml")
+	f.Add(exampleRules)
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: &k k, *k : v}]"))
+	f.Add([]byte("domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    body: |\n      x\n# c\n---\ndomain: d\ndescriptors:\n- key: a\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := loadRules(data)
+		if err != nil {
+			configtest.CheckProblems(t, err)
+			return
+		}
+		if len(g.Rules.Domains()) == 0 {
+			t.Error("a generation without a domain")
+		}
+		if got, want := len(g.Places), len(g.Rules.All()); got != want {
+			t.Errorf("%d places of %d rules", got, want)
+		}
+		for _, r := range g.Rules.All() {
+			if !policy.ValidName(r.Name) {
+				t.Errorf("rule %s has the bad name %q", r.ID(), r.Name)
+			}
+			for _, l := range r.Terms.Limits {
+				if err := l.Valid(); err != nil {
+					t.Errorf("rule %s: %v", r.ID(), err)
+				}
+			}
+			if _, err := structpb.NewStruct(r.Metadata); err != nil {
+				t.Errorf("rule %s: metadata: %v", r.ID(), err)
+			}
+		}
+	})
 }

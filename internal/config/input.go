@@ -4,31 +4,30 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"slices"
 
-	"go.yaml.in/yaml/v4"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// Stdin is the path that stands for standard input in an [Input].
-const Stdin = "-"
-
-// An Input is files that are checked together before a service has them. The zero
-// value is what the settings name.
+// An Input is a set of files that are checked together. The zero value is the files that
+// the settings name.
 type Input struct {
 	// Settings is the settings file. Empty: none.
 	Settings string
-	// Tiers is the tiers file instead of that of the settings. Empty: that.
+	// Tiers is the tiers file, instead of tiers.path. Empty: tiers.path.
 	Tiers string
-	// Rules are files and directories of rules instead of that of the settings. They
-	// are one set, as the files of a directory are. Nil: that of the settings.
+	// Rules are files and directories of rules, instead of rules.path. They are one set,
+	// like the files of a directory. Nil: rules.path.
 	Rules []string
 
 	stdin []byte
 }
 
-// NewInput sorts paths by what they hold: a directory and what is not recognised
-// hold rules. The path [Stdin] reads stdin. A second settings file or tiers file is an error.
+// NewInput sorts paths by their content. A directory, and a file that is not recognised,
+// hold rules. The path [files.Stdin] reads stdin. A second settings file or tiers file is an
+// error.
 func NewInput(paths []string, stdin io.Reader) (Input, error) {
 	var in Input
 	for i, path := range paths {
@@ -57,10 +56,10 @@ func NewInput(paths []string, stdin io.Reader) (Input, error) {
 	return in, nil
 }
 
-// begin returns enough of a file to recognise it, or nothing if it cannot be read,
-// which Load reports.
+// begin returns enough of a file to recognise it. If the file cannot be read, begin returns
+// nil, and Load reports the problem.
 func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
-	if path == Stdin {
+	if path == files.Stdin {
 		data, err := io.ReadAll(io.LimitReader(stdin, max(maxTiersFile, maxRulesFile)+1))
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)
@@ -68,7 +67,7 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 		in.stdin = data
 		return data[:min(len(data), maxKind)], nil
 	}
-	f, _, err := openRegular(path)
+	f, _, err := files.Open(path)
 	if err != nil {
 		return nil, nil
 	}
@@ -80,35 +79,20 @@ func (in *Input) begin(path string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// maxKind is how much of a file is looked at to recognise it.
+// maxKind is how many bytes of a file are read to recognise it.
 const maxKind = 1 << 20
 
-// What a file holds.
+// The kinds of files.
 const (
 	rulesFile = iota
 	tiersFile
 	settingsFile
 )
 
-// topKey matches a key at the top of a document in block style.
-var topKey = regexp.MustCompile(`(?m)^["']?([a-z_]+)["']?[ \t]*:`)
-
-// kindOfFile recognises a file by the keys at its top, also if it is not valid.
+// kindOfFile recognises a file by the keys at its top, even if it is not valid.
 func kindOfFile(data []byte) int {
-	var keys []string
-	section := false // tiers is a section of settings
-	if docs, err := parseNodes(data); err == nil && len(docs) > 0 {
-		if n := root(docs[0]); n != nil && n.Kind == yaml.MappingNode {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				keys = append(keys, n.Content[i].Value)
-				section = section || n.Content[i].Value == "tiers" && n.Content[i+1].Kind == yaml.MappingNode
-			}
-		}
-	} else {
-		for _, m := range topKey.FindAllSubmatch(data, -1) {
-			keys = append(keys, string(m[1]))
-		}
-	}
+	keys, mappings := strict.TopKeys(data)
+	section := slices.Contains(mappings, "tiers") // the section of settings
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(names, k) })
 	}
@@ -119,33 +103,27 @@ func kindOfFile(data []byte) int {
 		return tiersFile
 	case has("tiers") && !section && len(keys) == 1:
 		return tiersFile
-	case has(shapeOf(reflect.TypeFor[Settings]()).names...):
+	case slices.ContainsFunc(strict.KeysOf(reflect.TypeFor[settings.Settings]()), func(k strict.Key) bool { return has(k.Name) }):
 		return settingsFile
 	}
 	return rulesFile
 }
 
-// LoadSettings is [LoadSettings] for the settings file of the input.
-func (in *Input) LoadSettings(environ []string) (Settings, error) {
-	if in.Settings != Stdin {
-		return LoadSettings(in.Settings, environ)
+// LoadSettings is [settings.Load] for the settings file of the input.
+func (in *Input) LoadSettings(environ []string) (settings.Settings, error) {
+	if in.Settings != files.Stdin {
+		return settings.Load(in.Settings, environ)
 	}
-	r := new(report)
-	data := in.stdin
-	if len(data) > maxSettingsFile {
-		r.addf(Stdin, 0, "", "larger than %d MiB", maxSettingsFile>>20)
-		data = nil
-	}
-	return loadSettings(r, Stdin, data, environ)
+	return settings.Parse(files.Stdin, in.stdin, environ)
 }
 
-// Load is [Load] for the files of the input. A tiers file alone is checked without
-// rules, since the built-in ones name tiers of their own.
-func (in *Input) Load(s Settings) (*Generation, error) {
+// Load is [Load] for the files of the input. It checks a tiers file alone without rules,
+// since the built-in rules name other tiers.
+func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if in.Tiers != "" {
 		s.Tiers.Path = in.Tiers
-		if s.Tiers.Source == TiersNone {
-			s.Tiers.Source = TiersFile
+		if s.Tiers.Source == settings.TiersNone {
+			s.Tiers.Source = settings.TiersFile
 		}
 	}
 	paths := in.Rules

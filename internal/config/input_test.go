@@ -6,17 +6,21 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // TestSeveralPathsAreOneSet: paths that are checked together mean what a directory
 // with all of them means.
 func TestSeveralPathsAreOneSet(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "a.yaml", "domain: a\n")
-	put(t, dir, "again.yaml", "domain: a\n")
-	sub := makeDir(t, dir, "sub")
-	put(t, sub, "b.yaml", "domain: b\n")
-	link(t, "a.yaml", dir, "link.yaml")
+	configtest.Put(t, dir, "a.yaml", "domain: a\n")
+	configtest.Put(t, dir, "again.yaml", "domain: a\n")
+	sub := configtest.MakeDir(t, dir, "sub")
+	configtest.Put(t, sub, "b.yaml", "domain: b\n")
+	configtest.Link(t, "a.yaml", dir, "link.yaml")
 	for _, tt := range []struct {
 		paths string
 		stdin string
@@ -37,7 +41,7 @@ func TestSeveralPathsAreOneSet(t *testing.T) {
 	} {
 		var paths []string
 		for p := range strings.FieldsSeq(tt.paths) {
-			if p != Stdin {
+			if p != files.Stdin {
 				p = filepath.Join(dir, p)
 			}
 			paths = append(paths, p)
@@ -46,8 +50,8 @@ func TestSeveralPathsAreOneSet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = in.Load(Default())
-		if got := strings.ReplaceAll(problemsOf(t, err), dir+"/", ""); got != tt.want {
+		_, err = in.Load(settings.Default())
+		if got := strings.ReplaceAll(configtest.ProblemsOf(t, err), dir+"/", ""); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.paths, got, tt.want)
 		}
 	}
@@ -80,8 +84,8 @@ func TestFilesAreRecognised(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]int{
-		"settings.full.yaml": settingsFile, "example/rules.yaml": rulesFile, "example/tiers.yaml": tiersFile,
-		"testdata/good/tiers-json.yaml": tiersFile, "testdata/good/settings-tiers.yaml": settingsFile,
+		"settings/settings.full.yaml": settingsFile, "example/rules.yaml": rulesFile, "example/tiers.yaml": tiersFile,
+		"tiers/testdata/good/tiers-json.yaml": tiersFile, "settings/testdata/good/settings-tiers.yaml": settingsFile,
 	} {
 		in, err := NewInput([]string{file}, nil)
 		if err != nil {
@@ -93,8 +97,8 @@ func TestFilesAreRecognised(t *testing.T) {
 		}
 	}
 	for paths, want := range map[string]string{
-		"example/tiers.yaml testdata/good/tiers-json.yaml": "example/tiers.yaml and testdata/good/tiers-json.yaml are both tiers files: give one",
-		"settings.full.yaml -":                             "settings.full.yaml and - are both settings files: give one",
+		"example/tiers.yaml tiers/testdata/good/tiers-json.yaml": "example/tiers.yaml and tiers/testdata/good/tiers-json.yaml are both tiers files: give one",
+		"settings/settings.full.yaml -":                          "settings/settings.full.yaml and - are both settings files: give one",
 	} {
 		if _, err := NewInput(strings.Fields(paths), strings.NewReader("log: {}\n")); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", paths, err, want)
@@ -105,14 +109,14 @@ func TestFilesAreRecognised(t *testing.T) {
 // TestTiersAlone: a tiers file is checked without the built-in rules, which name
 // tiers of their own, and with the rules of the settings.
 func TestTiersAlone(t *testing.T) {
-	in := Input{Tiers: write(t, "tiers.yaml", "tiers: [gold]\ndefault: gold\n")}
-	g, err := in.Load(Default())
+	in := Input{Tiers: configtest.Write(t, "tiers.yaml", "tiers: [gold]\ndefault: gold\n")}
+	g, err := in.Load(settings.Default())
 	if err != nil || len(g.Rules.All()) != 0 || g.Rules.Tiers().DefaultTier() != "gold" {
 		t.Errorf("got %v, %v, want the tiers without rules", g, err)
 	}
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = "example/rules.yaml"
-	if _, err := in.Load(s); !strings.Contains(problemsOf(t, err), "unknown tier") {
+	if _, err := in.Load(s); !strings.Contains(configtest.ProblemsOf(t, err), "unknown tier") {
 		t.Errorf("with rules of other tiers: got %v, want their problems", err)
 	}
 }

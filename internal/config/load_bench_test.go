@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,19 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// manyRules returns a rules file with n rules of the usual shape: a route with
-// a limit by API key below it.
-func manyRules(domain string, first, n int) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# made by a program\ndomain: %s\ndescriptors:\n", domain)
-	for i := first; i < first+n; i += 2 {
-		fmt.Fprintf(&b, "  - key: route\n    value: /api/v1/service-%d/x\n    rate_limit:\n      name: service-%d\n      unit: minute\n      requests_per_unit: %d\n", i, i, 100+i)
-		fmt.Fprintf(&b, "    descriptors:\n      - key: api_key\n        rate_limit: {name: service-%d-key, unit: hour, requests_per_unit: 50}\n", i)
-	}
-	return b.Bytes()
-}
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
+)
 
 // envLoadOnce holds a directory. It makes this test binary load the rules or the tiers
 // file of the directory in a process of its own, since the peak of a process never falls.
@@ -39,7 +29,7 @@ type loaded struct {
 
 // loadOnce loads a directory twice and prints what it measures as JSON.
 func loadOnce(dir string) {
-	s := Default()
+	s := settings.Default()
 	s.Rules.Path = dir
 	if tiers := filepath.Join(dir, "tiers.yaml"); fileExists(tiers) {
 		s.Rules.Path, s.Tiers.Path = "", tiers
@@ -123,7 +113,7 @@ func BenchmarkLoad100k(b *testing.B) {
 		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {
 			dir := b.TempDir()
 			for i := range files {
-				put(b, dir, fmt.Sprintf("%02d.yaml", i), string(manyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)))
+				configtest.Put(b, dir, fmt.Sprintf("%02d.yaml", i), string(configtest.ManyRules(fmt.Sprintf("domain-%d", i), 0, rules/files)))
 			}
 			measureLoad(b, dir, rules)
 		})
@@ -135,7 +125,7 @@ func BenchmarkLoadSubjects(b *testing.B) {
 	for _, subjects := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("subjects=%d", subjects), func(b *testing.B) {
 			dir := b.TempDir()
-			put(b, dir, "tiers.yaml", string(subjectsFile(subjects)))
+			configtest.Put(b, dir, "tiers.yaml", string(configtest.SubjectsFile(subjects)))
 			measureLoad(b, dir, subjects)
 		})
 	}
@@ -143,8 +133,8 @@ func BenchmarkLoadSubjects(b *testing.B) {
 
 // BenchmarkLoadHere loads 10,000 rules in this process, for profiles.
 func BenchmarkLoadHere(b *testing.B) {
-	s := Default()
-	s.Rules.Path = write(b, "rules.yaml", string(manyRules("d", 0, 10_000)))
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(b, "rules.yaml", string(configtest.ManyRules("d", 0, 10_000)))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Load(s); err != nil {

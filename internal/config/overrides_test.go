@@ -9,87 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-func TestReadOverrides(t *testing.T) {
-	per := func(hits uint64, length time.Duration) window.Limit { return window.Limit{Hits: hits, Window: length} }
-	for text, want := range map[string]map[string]tier.Override{
-		"":         nil,
-		" \n":      nil,
-		"null":     nil,
-		"{}":       nil,
-		"# none\n": nil,
-		`{"a": {"unit": "MINUTE", "requests_per_unit": 500}}`: {"a": {Limits: []window.Limit{per(500, time.Minute)}}},
-		"a b: {window: 30s, requests: 0}":                     {"a b": {Limits: []window.Limit{per(0, 30*time.Second)}}},
-		`{"a": {"limits": [{"window": "1s", "requests": 5}, {"unit": "day", "requests_per_unit": 6}]}, "b": {"unlimited": true}}`: {
-			"a": {Limits: []window.Limit{per(5, time.Second), per(6, day)}}, "b": {Unlimited: true},
-		},
-		"5: {unlimited: yes}": {"5": {Unlimited: true}},
-	} {
-		got, err := ReadOverrides([]byte(text))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", text, diff)
-		}
-	}
-	for text, want := range map[string]string{
-		"[]":                                  "expected a mapping, got a list",
-		"{":                                   "not YAML: a value is missing, or a bracket closes that none has opened; quote a text that begins with a bracket",
-		"a: {}\n---\nb: {}":                   "more than one YAML document",
-		`{"a": {"window": 5, "requests": 1}}`: "[0].window: not a time: write it like 500ms, 10s, 1h30m, 7d or 1w",
-		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:        "[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [0].window: window without requests; [1].unit: unit without requests_per_unit",
-		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`: "[0].limits[0].lease: lease is the rule's: an override says only how much",
-		`{"a": {"observe": true, "unlimited": true}}`:                         "[0].observe: observe is the rule's: an override says only how much",
-		`{"a": null}`: "[0]: no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited",
-		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`: `[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [3]: expected a mapping, got a number; [4]: expected a mapping, got a number; and 4 more problems`,
-		`{"a": {"window": "1s", "requests": -1}}`:                  "[0].requests: expected a whole number",
-	} {
-		got, err := ReadOverrides([]byte(text))
-		if got != nil || err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, %v, want %s", text, got, err, want)
-		}
-	}
-}
-
-// FuzzReadOverrides: whatever a source holds gives limits that the stores can hold,
-// or an error of one line.
-func FuzzReadOverrides(f *testing.F) {
-	f.Add([]byte(`{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}`))
-	f.Add([]byte(`{"bulk": {"limits": [{"window": "1s", "requests": 5}, {"window": "1s", "requests": 5}]}}`))
-	f.Add([]byte("a: &a {unlimited: true, precision: 1s}\nb: *a\n<<: *a\n"))
-	f.Add([]byte("a: &a [*a]"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := ReadOverrides(data)
-		if err != nil {
-			if got != nil || err.Error() == "" || strings.ContainsAny(err.Error(), "\n\r") {
-				t.Errorf("%q: got %v, %q", data, got, err)
-			}
-			return
-		}
-		for name, o := range got {
-			if name == "" || o.Unlimited != (len(o.Limits) == 0) {
-				t.Errorf("%q: %q has %+v", data, name, o)
-			}
-			seen := make(map[time.Duration]bool)
-			for _, l := range o.Limits {
-				if err := l.Valid(); err != nil || seen[l.Window] {
-					t.Errorf("%q: %q has %+v: %v", data, name, o, err)
-				}
-				seen[l.Window] = true
-			}
-		}
-	})
-}
-
 // TestOverridesAndLabels of subjects that are read as nodes, beside those that are
 // read as lines.
 func TestOverridesAndLabels(t *testing.T) {
-	s := Default()
-	s.Rules.Path = write(t, "rules.yaml", `domain: d
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - key: api_key
     rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}
@@ -97,7 +27,7 @@ descriptors:
     quota_mode: true
     rate_limit: {name: quota, unit: minute, requests_per_unit: 1}
 `)
-	s.Tiers.Path = write(t, "tiers.yaml", `tiers: [free]
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free]
 default: free
 subjects:
   - id: plain
@@ -139,27 +69,27 @@ subjects:
 		`tiers.yaml:9: subjects[1].overrides[1]: no rule has this name, did you mean "per-key"?`,
 		"tiers.yaml:10: subjects[1].overrides[2]: a quota rule has one limit: this does not count",
 	}
-	if diff := cmp.Diff(want, texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
+	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, strings.TrimSuffix(s.Tiers.Path, "tiers.yaml"))); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
 
 // TestSubjectsElsewhere: with other sources the file has the names and the default.
 func TestSubjectsElsewhere(t *testing.T) {
-	rules := write(t, "rules.yaml", `domain: d
+	rules := configtest.Write(t, "rules.yaml", `domain: d
 descriptors:
   - key: api_key
     rate_limit: {by_tier: {pro: {unit: day, requests_per_unit: 2}, default: {unit: day, requests_per_unit: 1}}}
 `)
 	names := "tiers: [basic, pro]\ndefault: basic\n"
-	for _, source := range []string{TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP} {
-		s := Default()
+	for _, source := range []string{settings.TiersInHeader, settings.TiersInRedis, settings.TiersInPostgres, settings.TiersOverHTTP} {
+		s := settings.Default()
 		s.Tiers.Source, s.Tiers.TrustedEntry = source, "plan"
 		s.Rules.Path = rules
 		load := func(tiers string) (*Generation, error) {
 			s.Tiers.Path = ""
 			if tiers != "" {
-				s.Tiers.Path = write(t, "tiers.yaml", tiers)
+				s.Tiers.Path = configtest.Write(t, "tiers.yaml", tiers)
 			}
 			return Load(s)
 		}
@@ -180,17 +110,17 @@ descriptors:
 		for _, subjects := range []string{"subjects:\n  - id: acme\n", "subjects: [{id: acme}]\n", "subjects:\n  - id: [\n      acme]\n  - nonsense: 1\n"} {
 			_, err := load(names + subjects)
 			want := fmt.Sprintf("%s:3: subjects: subjects come from tiers.source %s: this file has the names of the tiers and the default alone\n", s.Tiers.Path, source)
-			if got := problemsOf(t, err); got != want {
+			if got := configtest.ProblemsOf(t, err); got != want {
 				t.Errorf("%s, %q: got %s, want %s", source, subjects, got, want)
 			}
 		}
 		// The names count.
-		if _, err := load("tiers: [basic]\ndefault: basic\n"); !strings.Contains(problemsOf(t, err), `unknown tier "pro"`) {
+		if _, err := load("tiers: [basic]\ndefault: basic\n"); !strings.Contains(configtest.ProblemsOf(t, err), `unknown tier "pro"`) {
 			t.Errorf("%s: got %v, want an unknown tier", source, err)
 		}
 		l := loader{settings: s}
-		who := l.identity(nil, &tiersReader{})
-		if who.TrustedEntry != "plan" || who.EachUnknownKey != (source == TiersInHeader) {
+		who := l.identity(nil, nil)
+		if who.TrustedEntry != "plan" || who.EachUnknownKey != (source == settings.TiersInHeader) {
 			t.Errorf("%s: got %+v", source, who)
 		}
 	}
@@ -200,8 +130,8 @@ descriptors:
 func TestPreviousSecretOfSettings(t *testing.T) {
 	old, now := tier.NewSecrets(nil, []byte("0123456789abcdef")), tier.NewSecrets(nil, []byte("0123456789ABCDEF"))
 	unkeyed := tier.NewSecrets(nil, nil)
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", fmt.Sprintf(`tiers: [free, starter, pro]
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", fmt.Sprintf(`tiers: [free, starter, pro]
 default: free
 subjects:
   - {id: old, keys: [{sha256: %s}]}
@@ -209,14 +139,13 @@ subjects:
   - {id: unkeyed, keys: [{sha256: %s}]}
 `, old.Digest("old"), now.Digest("now"), unkeyed.Digest("unkeyed")))
 	for _, c := range []struct {
-		secrets Secrets
+		secrets settings.Secrets
 		want    string
 	}{
-		{Secrets{Key: "0123456789ABCDEF"}, "now"},
-		{Secrets{Key: "0123456789ABCDEF", PreviousKey: "0123456789abcdef"}, "old now"},
-		{Secrets{Key: "0123456789ABCDEF", PreviousKeyFile: write(t, "key", "0123456789abcdef\n")}, "old now"},
-		{Secrets{Key: "0123456789ABCDEF", PreviousUnkeyed: true}, "now unkeyed"},
-		{Secrets{PreviousKey: "0123456789abcdef"}, "old unkeyed"},
+		{settings.Secrets{Key: "0123456789ABCDEF"}, "now"},
+		{settings.Secrets{Key: "0123456789ABCDEF", PreviousKey: "0123456789abcdef"}, "old now"},
+		{settings.Secrets{Key: "0123456789ABCDEF", PreviousUnkeyed: true}, "now unkeyed"},
+		{settings.Secrets{PreviousKey: "0123456789abcdef"}, "old unkeyed"},
 	} {
 		s.Secrets = c.secrets
 		g, err := Load(s)
@@ -238,8 +167,8 @@ subjects:
 // TestOneKeyInSettings: a tiers file and requests have one digest of a key, and the
 // scheme Basic holds a key if authz.credentials says so.
 func TestOneKeyInSettings(t *testing.T) {
-	s := Default()
-	s.Tiers.Path = write(t, "tiers.yaml", `tiers: [free, starter, pro]
+	s := settings.Default()
+	s.Tiers.Path = configtest.Write(t, "tiers.yaml", `tiers: [free, starter, pro]
 default: free
 subjects:
   - {id: acme, keys: [{plain: " Bearer k1\t"}, {plain: k2}]}
@@ -249,7 +178,10 @@ subjects:
 		"bearer":       {"k1", "bearer k1", " ApiKey\tk1", "k2 "},
 		"bearer basic": {"k1", "bearer k1", " ApiKey\tk1", "k2 ", pair, strings.ToUpper(pair[:5]) + " " + pair[5:] + " "},
 	} {
-		s.Authz.Credentials = strings.Fields(credentials)
+		s.Authz.Credentials = nil
+		for kind := range strings.FieldsSeq(credentials) {
+			s.Authz.Credentials = append(s.Authz.Credentials, settings.Credential{Kind: kind})
+		}
 		g, err := Load(s)
 		if err != nil {
 			t.Fatal(err)

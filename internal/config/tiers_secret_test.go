@@ -5,6 +5,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // planted stands for an API key that an operator wrote into the wrong place.
@@ -48,7 +52,7 @@ var plantedForms = []string{
 // TestNoValueOfATiersFileIsRepeated writes an API key into every place of a tiers
 // file. No problem and no warning has it.
 func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
-	rules := source{name: "rules.yaml", data: []byte("domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}}\n")}
+	someRules := files.File{Name: "rules.yaml", Data: []byte("domain: d\ndescriptors:\n  - {key: api_key, rate_limit: {name: per-key, unit: minute, requests_per_unit: 1}}\n")}
 	refused := 0
 	// A line and an item of a list are words, too.
 	word := regexp.MustCompile(`[A-Za-z0-9_-]+(: \{.*\}|: \[.*\])?|"2024"|\{[^{}]*\}|\[[^\[\]]*\]`)
@@ -56,7 +60,7 @@ func TestNoValueOfATiersFileIsRepeated(t *testing.T) {
 	for _, place := range word.FindAllStringIndex(plantedTiers, -1) {
 		for _, form := range plantedForms {
 			text := plantedTiers[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + plantedTiers[place[1]:]
-			l := loader{settings: Default(), rules: []source{rules}, tiers: &source{name: "tiers.yaml", data: []byte(text)}}
+			l := loader{settings: settings.Default(), rules: []files.File{someRules}, tiers: &files.File{Name: "tiers.yaml", Data: []byte(text)}}
 			g, err := l.generation()
 			told := ""
 			if err != nil {
@@ -88,7 +92,7 @@ func TestNoValueOfARecordIsRepeated(t *testing.T) {
 	for _, place := range word.FindAllStringIndex(record, -1) {
 		for _, form := range plantedForms {
 			text := record[:place[0]] + strings.ReplaceAll(form, "KEY", planted) + record[place[1]:]
-			if _, err := ReadOverrides([]byte(text)); err != nil && strings.Contains(err.Error(), "lanted") {
+			if _, err := rules.ReadOverrides([]byte(text)); err != nil && strings.Contains(err.Error(), "lanted") {
 				t.Errorf("%s is repeated:\n%s", text, err)
 			}
 		}
@@ -102,7 +106,8 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 		"secrets.key", "secrets.previous_key", "store.redis.url", "store.redis.password", "store.redis.sentinel_password",
 		"tiers.redis.url", "tiers.redis.password", "tiers.postgres.url", "tiers.postgres.password", "tiers.http.url", "tiers.http.token",
 	} {
-		if !isSetting(path) {
+		variable := variableOf(path)
+		if variable == "" {
 			t.Errorf("there is no setting %s", path)
 			continue
 		}
@@ -117,8 +122,8 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 				text += strings.Repeat("  ", i) + p + ":\n"
 			}
 			text += strings.Repeat("  ", len(parts)-1) + parts[len(parts)-1] + ": " + value + "\n"
-			_, fileErr := loadSettings(new(report), "settings.yaml", []byte(text), nil)
-			_, envErr := loadSettings(new(report), "", nil, []string{envName(path) + "=" + value})
+			_, fileErr := settings.Parse("settings.yaml", []byte(text), nil)
+			_, envErr := settings.Parse("", nil, []string{variable + "=" + value})
 			if err := errors.Join(fileErr, envErr); err != nil && strings.Contains(err.Error(), "lanted") {
 				t.Errorf("%s: %q is repeated:\n%s", path, form, err)
 			}
@@ -126,11 +131,13 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 	}
 }
 
-func isSetting(path string) bool {
-	for _, s := range Describe() {
+// variableOf returns the environment variable of a setting, or "" if there is no such
+// setting.
+func variableOf(path string) string {
+	for _, s := range settings.Describe() {
 		if s.Path == path {
-			return true
+			return s.Env
 		}
 	}
-	return false
+	return ""
 }

@@ -1,47 +1,37 @@
 package daemon
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/extauthz"
 	"github.com/slidegate/slidegate/internal/metrics"
 )
 
 // credentialKinds are the kinds of the settings.
 var credentialKinds = map[string]extauthz.Kind{
-	config.CredentialHeader: extauthz.Header,
-	config.CredentialBearer: extauthz.Bearer,
-	config.CredentialBasic:  extauthz.Basic,
-	config.CredentialAPIKey: extauthz.APIKey,
-	config.CredentialQuery:  extauthz.Query,
-	config.CredentialCookie: extauthz.Cookie,
+	settings.CredentialHeader: extauthz.Header,
+	settings.CredentialBearer: extauthz.Bearer,
+	settings.CredentialBasic:  extauthz.Basic,
+	settings.CredentialAPIKey: extauthz.APIKey,
+	settings.CredentialQuery:  extauthz.Query,
+	settings.CredentialCookie: extauthz.Cookie,
 }
 
 // addressSources are the values of authz.address.
 var addressSources = map[string]extauthz.AddressFrom{
-	config.AddressPeer:         extauthz.Peer,
-	config.AddressExternal:     extauthz.ExternalAddress,
-	config.AddressForwardedFor: extauthz.ForwardedFor,
+	settings.AddressPeer:         extauthz.Peer,
+	settings.AddressExternal:     extauthz.ExternalAddress,
+	settings.AddressForwardedFor: extauthz.ForwardedFor,
 }
 
-// authorizationOptions adds what the settings say to o.
-func authorizationOptions(a config.Authz, o extauthz.Options) (extauthz.Options, error) {
-	for _, text := range a.Credentials {
-		c, err := config.ParseCredential(text)
-		if err != nil {
-			return o, fmt.Errorf("authz.credentials: %w", err)
-		}
+// authorizationOptions returns o with what the settings say.
+func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options {
+	for _, c := range a.Credentials {
 		o.Credentials = append(o.Credentials, extauthz.Credential{Kind: credentialKinds[c.Kind], Name: c.Name})
 	}
-	for _, text := range a.LabelHeaders {
-		l, err := config.ParseLabelHeader(text)
-		if err != nil {
-			return o, fmt.Errorf("authz.label_headers: %w", err)
-		}
-		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: l.Header, Label: l.Label})
+	for _, h := range a.LabelHeaders {
+		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: h.Header, Label: h.Label})
 	}
 	o.RemoveCredential = a.RemoveCredential
 	o.Realm = a.Realm
@@ -50,7 +40,7 @@ func authorizationOptions(a config.Authz, o extauthz.Options) (extauthz.Options,
 	o.RateLimitRule = a.RateLimitRule
 	o.Address = extauthz.AddressRule{From: addressSources[a.Address], Hops: a.Hops}
 	o.IPv6Prefix = a.IPv6Prefix
-	return o, nil
+	return o
 }
 
 // authorizationMeters counts the results of authorization.

@@ -13,11 +13,11 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/peer"
 )
 
-// benchRules have limits that nobody reaches, and one that is reached at once.
+// benchRules have limits that no call reaches, and one that is reached at once.
 const benchRules = `
 domain: bench
 descriptors:
@@ -53,7 +53,7 @@ func BenchmarkCall(b *testing.B) {
 		return d
 	}
 	key := describe("api_key", "bench-key")
-	for _, transport := range []string{config.TransportUnary, config.TransportStandard} {
+	for _, transport := range []string{settings.TransportUnary, settings.TransportStandard} {
 		address := serveBenchmark(b, transport)
 		for _, bm := range []struct {
 			name        string
@@ -94,8 +94,8 @@ func BenchmarkCall(b *testing.B) {
 // and returns where it is called.
 func serveBenchmark(b *testing.B, transport string) string {
 	b.Helper()
-	s := config.Default()
-	s.GRPC.Address, s.GRPC.Transport = []string{"127.0.0.1:0"}, transport
+	s := settings.Default()
+	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
 	for path, text := range map[string]string{s.Rules.Path: benchRules, s.Tiers.Path: benchTiers} {

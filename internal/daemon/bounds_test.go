@@ -23,7 +23,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
@@ -264,7 +264,7 @@ func (m *hostileMessage) prefixed() []byte {
 // call may have the process allocate more than twice the largest message.
 func TestWhatACallTakes(t *testing.T) { onEachTransport(t, testWhatACallTakes) }
 
-func testWhatACallTakes(t *testing.T, s config.Settings) {
+func testWhatACallTakes(t *testing.T, s settings.Settings) {
 	const calls = 40 // at a time
 	r := start(t, s)
 	bound := 2 * uint64(s.GRPC.MaxMessageBytes)
@@ -323,9 +323,9 @@ func allocatedSoFar() uint64 {
 // BenchmarkHostileCalls is how long a call takes with each of the messages that cost
 // the most, one after the other. It includes what the client takes to send it.
 func BenchmarkHostileCalls(b *testing.B) {
-	for _, transport := range []string{config.TransportUnary, config.TransportStandard} {
+	for _, transport := range []string{settings.TransportUnary, settings.TransportStandard} {
 		address := serveBenchmark(b, transport)
-		for _, m := range hostileMessages("bench", config.Default().GRPC.MaxMessageBytes) {
+		for _, m := range hostileMessages("bench", settings.Default().GRPC.MaxMessageBytes) {
 			body := m.prefixed()
 			b.Run(transport+"/"+m.name, func(b *testing.B) {
 				var c *hostileClient

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/unary"
 )
@@ -65,19 +65,19 @@ func (m measured) seen(t *testing.T) map[string]string {
 	return seen
 }
 
-// A way is what may become of a step of a call.
-type way struct {
+// An outcome is how a step of a call ends.
+type outcome struct {
 	takes  time.Duration
 	err    error
 	panics bool
 }
 
-func (w way) happen() error {
-	time.Sleep(w.takes)
-	if w.panics {
+func (o outcome) apply() error {
+	time.Sleep(o.takes)
+	if o.panics {
 		panic("a secret")
 	}
-	return w.err
+	return o.err
 }
 
 // TestCallsAreMeasured ends calls in every way, over each of the three paths that a
@@ -86,27 +86,27 @@ func (w way) happen() error {
 func TestCallsAreMeasured(t *testing.T) {
 	full := status.Error(codes.ResourceExhausted, "full")
 	for _, tt := range []struct {
-		name   string
-		way    way
-		code   codes.Code
-		panics float64
+		name    string
+		outcome outcome
+		code    codes.Code
+		panics  float64
 	}{
-		{"answered", way{takes: time.Second}, codes.OK, 0},
-		{"refused", way{takes: time.Second, err: full}, codes.ResourceExhausted, 0},
-		{"an error without a code", way{takes: time.Second, err: errors.New("lost")}, codes.Unknown, 0},
-		{"panics", way{takes: time.Second, panics: true}, codes.Internal, 1},
+		{"answered", outcome{takes: time.Second}, codes.OK, 0},
+		{"refused", outcome{takes: time.Second, err: full}, codes.ResourceExhausted, 0},
+		{"an error without a code", outcome{takes: time.Second, err: errors.New("lost")}, codes.Unknown, 0},
+		{"panics", outcome{takes: time.Second, panics: true}, codes.Internal, 1},
 	} {
 		for path, call := range map[string]func(calls) ([]byte, error){
 			"interceptor": func(c calls) ([]byte, error) {
 				out, err := c.intercept(t.Context(), "in", &grpc.UnaryServerInfo{FullMethod: "/s/M"}, func(_ context.Context, in any) (any, error) {
-					return []byte(in.(string) + " out"), tt.way.happen()
+					return []byte(in.(string) + " out"), tt.outcome.apply()
 				})
 				answer, _ := out.([]byte)
 				return answer, err
 			},
 			"without waiting": func(c calls) ([]byte, error) {
 				f := c.handler("/s/M", func(_ context.Context, _ bool, call *unary.Call, answer []byte) ([]byte, bool, error) {
-					return append(append(answer, call.Request...), " out"...), true, tt.way.happen()
+					return append(append(answer, call.Request...), " out"...), true, tt.outcome.apply()
 				})
 				answer, decided, err := f(t.Context(), false, &unary.Call{Request: "in", Begin: time.Now()}, nil)
 				if err == nil && !decided {
@@ -119,7 +119,7 @@ func TestCallsAreMeasured(t *testing.T) {
 					if !wait {
 						return answer, false, nil
 					}
-					return append(answer, call.Request+" out"...), true, tt.way.happen()
+					return append(answer, call.Request+" out"...), true, tt.outcome.apply()
 				})
 				call := &unary.Call{Request: "in", Begin: time.Now()}
 				if _, decided, err := f(t.Context(), false, call, nil); decided || err != nil {
@@ -240,10 +240,10 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 		name, transport string
 		handler         unary.Handler // nil: only the interceptor runs
 	}{
-		{"standard", config.TransportStandard, nil},
-		{"unary, interceptor", config.TransportUnary, nil},
-		{"unary, without waiting", config.TransportUnary, func(context.Context, bool, *unary.Call, []byte) ([]byte, bool, error) { panic("a secret") }},
-		{"unary, waiting", config.TransportUnary, func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
+		{"standard", settings.TransportStandard, nil},
+		{"unary, interceptor", settings.TransportUnary, nil},
+		{"unary, without waiting", settings.TransportUnary, func(context.Context, bool, *unary.Call, []byte) ([]byte, bool, error) { panic("a secret") }},
+		{"unary, waiting", settings.TransportUnary, func(_ context.Context, wait bool, _ *unary.Call, answer []byte) ([]byte, bool, error) {
 			if !wait {
 				return answer, false, nil
 			}
@@ -252,7 +252,7 @@ func TestPanicsEndOnlyTheirCall(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMeasured()
-			settings := config.Default().GRPC
+			settings := settings.Default().GRPC
 			settings.Transport = tt.transport
 			server, _ := transport{settings: settings, calls: m.calls}.server(nil)
 			server.RegisterService(&grpc.ServiceDesc{ServiceName: "s", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{

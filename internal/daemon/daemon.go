@@ -2,12 +2,11 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/http"
-	"strings"
+	"slices"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -16,12 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/extauthz"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -33,179 +33,213 @@ type Options struct {
 	Version string
 	// Log is required.
 	Log *zap.Logger
-	// Reload asks for a reload whenever something arrives. Nil: only the files do.
+	// Reload causes a reload for each value that it receives. Nil: only changes of files
+	// cause one.
 	Reload <-chan struct{}
-	// Ready is called once every listener is open and about to be served. Nil:
-	// nobody is told.
+	// Ready is called once, when every listener is open and about to be served. It may be
+	// nil.
 	Ready func(Running)
 }
 
-// Running says what a process does once it is ready.
+// Running describes a process that is ready.
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // empty: off
 	Rules       *policy.Rules
-	// StoreMissing says what to do about a store that could not be reached. Empty: it
-	// was.
+	// StoreMissing says what to do about a store that cannot be reached. It is empty if
+	// the store answers.
 	StoreMissing string
 }
 
 // Run serves until ctx ends and the drain is over, or until a part of it fails.
 // It returns nil only in the first case.
-func Run(ctx context.Context, s config.Settings, o Options) error {
-	gs := &generations{settings: s, log: o.Log}
-	// Before the first load, so that no change is missed between the two.
-	watch := config.NewWatcher(config.WatchOptions{
+func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
+	p := &process{
+		settings: s, log: o.Log,
+		sampledLog: o.Log.WithOptions(zap.WrapCore(sampled)), rareLog: o.Log.WithOptions(zap.WrapCore(rarely)),
+	}
+	defer func() { err = errors.Join(err, p.open.close()) }()
+
+	// 1. Look at the files before they are read, so that no change is missed.
+	watcher := watch.New(watch.Options{
 		Paths:          s.WatchPaths(),
 		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
 		Interval:       s.Reload.Interval,
-		OnChange:       gs.reload,
 		OnWarning: func(err error) {
 			o.Log.Warn("files are watched by looking at them every now and then", zap.Error(err))
 		},
 	})
-	generation, err := config.Load(s)
-	if err != nil {
+	// 2. Read all files.
+	if err := p.readFiles(); err != nil {
 		return err
 	}
-	render, err := answer.NewRenderer(styles(s)...)
-	if err != nil {
-		return fmt.Errorf("headers.styles: %w", err)
-	}
-	secure, err := serverTLS(s.GRPC, o.Log)
-	if err != nil {
+	// 3. Open the listeners, the store and the source of tiers.
+	if err := p.openAll(ctx, o.Version); err != nil {
 		return err
 	}
-	ls, err := openListeners(s)
-	if err != nil {
-		return err
+	// 4. Make what decides and what answers.
+	p.makeServers()
+	// 5. Put together all that runs until the process stops.
+	g := p.group(ctx, func(ctx context.Context) error { return watcher.Run(ctx, p.generations.reload) },
+		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
+	// 6. Tell that the process serves.
+	running := Running{
+		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
+		Rules: p.generation.Rules, StoreMissing: p.store.missing,
 	}
-	defer ls.close()
-	registry := prometheus.NewRegistry()
-	m := metrics.New(registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
-	// Changes of state are few, unless a store flaps.
-	sampledLog := o.Log.WithOptions(zap.WrapCore(sampled))
-	rareLog := o.Log.WithOptions(zap.WrapCore(rarely))
-	store, err := openStore(ctx, s, m, o.Log, sampledLog)
-	if err != nil {
-		return err
-	}
-	outside, err := openSubjects(s, generation.Secrets, m, registry, o.Log, sampledLog)
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	options := policy.Options{
-		Store:          &reporting{Store: store, log: sampledLog},
-		Meters:         m,
-		StoreSeconds:   m.StoreSeconds,
-		Wait:           s.Tiers.Wait,
-		DenyUnresolved: s.Tiers.OnError == config.OnErrorDeny,
-		Log:            sampledLog,
-		Unknown:        rareLog,
-	}
-	if outside != nil {
-		options.Subjects = outside
-		defer func() { _ = outside.Close() }() // nothing is written there
-	}
-	if embedded, ok := store.(*memoryStore); ok {
-		metrics.Memory(registry, embedded.Stats)
-	}
-	probes := &probes{store: s.Store.Type, ready: s.HTTP.Ready}
-	shared, _ := store.(*redisStore)
-	if shared != nil {
-		probes.state = shared.state
-		metrics.Store(registry, shared.Stats)
-		metrics.Pool(registry, shared.poolStats)
-		metrics.Local(registry, shared.localStats)
-		options.Store = shared.local
-		options.Local = shared.shares
-	}
-	decider := policy.NewDecider(generation.Rules, options)
-	var keys admin.Tiers = directory{decider.Rules}
-	if outside != nil {
-		outside.decider.Store(decider)
-		keys = outside
-	}
-	plainKeys := asksByKey(s.Tiers)
-	limits := ratelimit.NewService(ratelimit.Options{
-		Decider: decider, Secrets: generation.Secrets, Headers: render, Meters: m, PlainKeys: plainKeys, EchoRequest: s.Metadata.Request,
-	})
-	authorize, err := authorizationOptions(s.Authz, extauthz.Options{
-		Decider: decider, Subjects: options.Subjects, Secrets: generation.Secrets, Headers: render,
-		Meters: newAuthorizationMeters(registry, m), Log: sampledLog, PlainKeys: plainKeys,
-	})
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	authorization := extauthz.NewService(authorize)
-	transport := transport{settings: s.GRPC, secure: secure, calls: calls{m, o.Log}}
-	if s.GRPC.Transport == config.TransportUnary {
-		transport.meters = metrics.NewTransport(registry)
-	}
-	server, health := transport.server(map[string]service{
-		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
-		authv3.Authorization_Check_FullMethodName:             authorization,
-	})
-	gs.decider, gs.metrics = decider, m
-
-	var g run.Group
-	for _, l := range ls.grpc {
-		g.Add(func() error { return server.Serve(l) }, func(error) { server.Stop() })
-	}
-	addHTTP(&g, ls.http, newHTTP(httpHandler(limits, authorization, probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
-		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: rareLog}), o.Log))
-	addHTTP(&g, ls.admin, newAdmin(admin.Pages{
-		Metrics: registry, Active: gs.page, Tiers: keys,
-		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: rareLog},
-	}, newDescribing(server, health), o.Log))
-	addContext(ctx, &g, watch.Run)
-	if outside != nil {
-		probes.tiers = func() string { return outside.text(s.Tiers.Source) }
-		addContext(ctx, &g, outside.Run)
-		addContext(ctx, &g, func(ctx context.Context) error {
-			outside.probe(ctx, plainKeys, o.Log)
-			<-ctx.Done()
-			return nil
-		})
-	}
-	if shared != nil {
-		addContext(ctx, &g, shared.reach)
-		addContext(ctx, &g, shared.watch)
-	}
-	addContext(ctx, &g, func(ctx context.Context) error { return forward(ctx, o.Reload, watch.Trigger) })
-	addContext(ctx, &g, func(inner context.Context) error {
-		select {
-		case <-ctx.Done():
-			probes.draining.Store(true)
-			drain(inner, s.Drain, server, health, o.Log)
-		case <-inner.Done(): // another part failed
-		}
-		return nil
-	})
-
 	if o.Ready != nil {
-		running := Running{GRPC: ls.addresses(), HTTP: address(ls.http), Admin: address(ls.admin), Rules: generation.Rules}
-		if shared != nil && shared.missing != nil {
-			running.StoreMissing = "it cannot be reached; until it answers, on_store_error decides every request; " + redisAdvice
-		}
 		o.Ready(running)
 	}
-	o.Log.Info("starting", zap.String("version", o.Version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
-		zap.Strings("grpc", ls.addresses()), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
-		zap.String("http", address(ls.http)), zap.String("admin", address(ls.admin)))
-	if s.Secrets.Key == "" && s.Tiers.Source != config.TiersNone {
-		o.Log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
-	}
-	gs.start(generation)
-	err = g.Run()
-	if closeErr := store.Close(); closeErr != nil {
-		err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
-	}
+	p.logStart(o.Version, running)
+	p.generations.start()
+	// 7. Run until the first part ends, then close everything.
+	err = errors.Join(g.Run(), p.open.close())
 	o.Log.Info("stopped")
 	return err
 }
 
-func styles(s config.Settings) []answer.Style {
+// A process is all that [Run] makes, step after step.
+type process struct {
+	settings                 settings.Settings
+	log, sampledLog, rareLog *zap.Logger
+	open                     closers
+
+	// Made by readFiles.
+	generation *config.Generation // the first one
+	headers    *answer.Renderer
+	tls        *tls.Config // nil: plain text
+
+	// Made by openAll.
+	listeners listeners
+	registry  *prometheus.Registry
+	metrics   *metrics.Metrics
+	store     *store
+	subjects  *subjects // nil: no source of tiers
+
+	// Made by makeServers.
+	decider     *policy.Decider
+	generations *generations
+	probes      *probes
+	grpc        grpcServer
+	health      *health.Server
+	http, admin *http.Server
+}
+
+// readFiles reads rules, tiers and certificates.
+func (p *process) readFiles() (err error) {
+	if p.generation, err = config.Load(p.settings); err != nil {
+		return err
+	}
+	if p.headers, err = answer.NewRenderer(styles(p.settings)...); err != nil {
+		return fmt.Errorf("headers.styles: %w", err)
+	}
+	p.tls, err = serverTLS(p.settings.GRPC, p.log)
+	return err
+}
+
+// openAll opens what open has to close.
+func (p *process) openAll(ctx context.Context, version string) (err error) {
+	s := p.settings
+	if p.listeners, err = openListeners(s); err != nil {
+		return err
+	}
+	p.open.add(p.listeners.close)
+	p.registry = prometheus.NewRegistry()
+	p.metrics = metrics.New(p.registry, metrics.Options{Version: version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
+		return err
+	}
+	p.open.add(p.store.close)
+	active := func() *policy.Rules { return p.decider.Rules() }
+	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
+		return err
+	}
+	p.open.add(p.subjects.close)
+	return nil
+}
+
+// makeServers makes the decider, the services that ask it, and their servers.
+func (p *process) makeServers() {
+	s := p.settings
+	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
+		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
+		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog,
+		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
+	})
+	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
+	limits := ratelimit.NewService(ratelimit.Options{
+		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.metrics,
+		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request,
+	})
+	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
+		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
+		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
+	}))
+	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
+	p.grpc, p.health = transport.server(map[string]service{
+		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
+		authv3.Authorization_Check_FullMethodName:             authorization,
+	})
+	p.probes = &probes{store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text}
+	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
+	p.admin = newAdmin(admin.Pages{
+		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider),
+		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog},
+	}, newDescribing(p.grpc, p.health), p.log)
+}
+
+// group returns all that runs until the process stops: the servers, the drain, the parts
+// of the store and of the source of tiers, and further parts.
+func (p *process) group(ctx context.Context, further ...part) *run.Group {
+	var g run.Group
+	for _, l := range p.listeners.grpc {
+		g.Add(func() error { return p.grpc.Serve(l) }, func(error) { p.grpc.Stop() })
+	}
+	addHTTP(&g, p.listeners.http, p.http)
+	addHTTP(&g, p.listeners.admin, p.admin)
+	drains := func(inner context.Context) error {
+		select {
+		case <-ctx.Done():
+			p.probes.draining.Store(true)
+			drain(inner, p.settings.Drain, p.grpc, p.health, p.log)
+		case <-inner.Done(): // another part has failed
+		}
+		return nil
+	}
+	for _, part := range slices.Concat([]part{drains}, p.store.parts, p.subjects.parts(), further) {
+		addPart(ctx, &g, part)
+	}
+	return &g
+}
+
+// logStart logs what the process serves.
+func (p *process) logStart(version string, r Running) {
+	s := p.settings
+	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
+		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
+		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
+	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
+		p.log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
+	}
+}
+
+// closers are what has to be closed when the process stops.
+type closers []func() error
+
+func (c *closers) add(closer func() error) { *c = append(*c, closer) }
+
+// close closes everything once, the last one first, and joins the errors.
+func (c *closers) close() (err error) {
+	all := *c
+	*c = nil
+	for _, closer := range slices.Backward(all) {
+		err = errors.Join(err, closer())
+	}
+	return err
+}
+
+func styles(s settings.Settings) []answer.Style {
 	var all []answer.Style
 	for _, style := range s.Headers.Styles {
 		all = append(all, answer.Style(style))
@@ -213,164 +247,13 @@ func styles(s config.Settings) []answer.Style {
 	return all
 }
 
-// listeners is every open listener; http and admin are nil where they are off.
-type listeners struct {
-	grpc        []net.Listener
-	http, admin net.Listener
-}
+// A part of the process runs until ctx ends, and then returns nil.
+type part = func(ctx context.Context) error
 
-func openListeners(s config.Settings) (ls listeners, err error) {
-	defer func() {
-		if err != nil {
-			ls.close()
-		}
-	}()
-	for _, a := range s.GRPC.Address {
-		l, err := listen("grpc.address", a, fs.FileMode(s.GRPC.SocketMode))
-		if err != nil {
-			return ls, err
-		}
-		ls.grpc = append(ls.grpc, l)
-	}
-	if s.HTTP.Address != "" {
-		if ls.http, err = listen("http.address", s.HTTP.Address, 0); err != nil {
-			return ls, err
-		}
-	}
-	if s.Admin.Address != "" {
-		if ls.admin, err = listen("admin.address", s.Admin.Address, 0); err != nil {
-			return ls, err
-		}
-	}
-	return ls, nil
-}
-
-// close closes what is open. Servers close theirs themselves; twice is harmless.
-func (ls listeners) close() {
-	for _, l := range append(ls.grpc, ls.http, ls.admin) {
-		if l != nil {
-			_ = l.Close()
-		}
-	}
-}
-
-func (ls listeners) addresses() []string {
-	var all []string
-	for _, l := range ls.grpc {
-		all = append(all, address(l))
-	}
-	return all
-}
-
-func address(l net.Listener) string {
-	switch l := l.(type) {
-	case nil:
-		return ""
-	case unixListener:
-		return unixScheme + l.path
-	default:
-		return l.Addr().String()
-	}
-}
-
-// httpHandler returns the handler of the HTTP port. Probes call it by any name. So
-// does Envoy's http_service below /authz/, where nothing is charged; at /authz itself
-// limits are, so the guard checks the Host there.
-func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
-		{Path: "/healthcheck", Text: "whether this process answers, and what its store does", Link: true},
-		{Path: "/readyz", Text: "whether this instance wants requests", Link: true},
-		{Path: "/json", Text: "POST a RateLimitRequest as JSON: a decision, charged as one of Envoy's"},
-		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
-	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))
-	mux.Handle("/json", limits.JSONHandler(maxBytes))
-	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
-	mux.HandleFunc("GET /readyz", probes.readyz)
-	// In front, since the mux would clean the path of a client that stands behind
-	// /authz.
-	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
-	guarded := guard.CheckHost(open)
-	return c.recoverHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
-			open.ServeHTTP(w, r)
-		} else {
-			guarded.ServeHTTP(w, r)
-		}
-	}))
-}
-
-// recoverHTTP turns a panic in a request over HTTP into an answer.
-func (c calls) recoverHTTP(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if recover() != nil {
-				// Not the whole path: behind /authz it is a client's.
-				first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-				c.panicked("/" + first)
-				http.Error(w, "internal error", http.StatusInternalServerError)
-			}
-		}()
-		h.ServeHTTP(w, r)
-	})
-}
-
-// Timeouts of the HTTP servers: generous for a profile of half a minute, but
-// nobody holds a connection for ever.
-const (
-	httpReadTimeout  = 10 * time.Second
-	httpWriteTimeout = 2 * time.Minute
-	httpIdleTimeout  = 2 * time.Minute
-	httpStopTimeout  = time.Second
-)
-
-// maxHTTPHeader bounds the header of a request, in bytes. Behind /authz it is a
-// client's, of which Envoy passes on 60 kB, and nginx 32 kB.
-const maxHTTPHeader = 64 << 10
-
-func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: httpReadTimeout,
-		ReadTimeout:       httpReadTimeout,
-		WriteTimeout:      httpWriteTimeout,
-		IdleTimeout:       httpIdleTimeout,
-		MaxHeaderBytes:    maxHTTPHeader,
-		ErrorLog:          zap.NewStdLog(log),
-	}
-}
-
-// newAdmin returns the server of the admin port, where HTTP/2 without TLS brings
-// calls of gRPC.
-func newAdmin(p admin.Pages, describing *grpc.Server, log *zap.Logger) *http.Server {
-	p.GRPC = describing
-	server := newHTTP(admin.Handler(p), log)
-	server.Protocols = new(http.Protocols)
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	// Whoever watches the health would go on until he is cut off.
-	server.RegisterOnShutdown(describing.Stop)
-	return server
-}
-
-func addHTTP(g *run.Group, l net.Listener, server *http.Server) {
-	if l == nil {
-		return
-	}
-	g.Add(func() error { return server.Serve(l) }, func(error) {
-		// Requests in flight are short; a profile that is being taken is cut off.
-		ctx, cancel := context.WithTimeout(context.Background(), httpStopTimeout)
-		defer cancel()
-		if server.Shutdown(ctx) != nil {
-			_ = server.Close()
-		}
-	})
-}
-
-// addContext runs a part that stops when its context ends.
-func addContext(ctx context.Context, g *run.Group, part func(context.Context) error) {
+// addPart adds a part to a group. Its context ends when another member of the group does.
+func addPart(ctx context.Context, g *run.Group, p part) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	g.Add(func() error { return part(ctx) }, func(error) { cancel() })
+	g.Add(func() error { return p(ctx) }, func(error) { cancel() })
 }
 
 // forward calls trigger whenever something arrives.
@@ -382,45 +265,6 @@ func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 		case <-from:
 			trigger()
 		}
-	}
-}
-
-// drain answers everything for a while, then lets calls in flight finish. It
-// ends at once when ctx does: another part has ended, maybe since the last call has
-// and the server with it.
-func drain(ctx context.Context, s config.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
-	delay, timeout := s.Delay, s.Timeout
-	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
-		zap.Bool("not_serving", s.NotServing))
-	if s.NotServing {
-		h.Shutdown()
-	}
-	wait(ctx, delay)
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		server.GracefulStop()
-	}()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	select {
-	case <-finished:
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			log.Warn("calls were still in flight at the end of drain.timeout and are cut off")
-		}
-		server.Stop()
-		<-finished
-	}
-}
-
-// wait returns after d or when ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

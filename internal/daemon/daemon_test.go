@@ -28,7 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -39,8 +39,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// process is a Run in this process.
-type process struct {
+// testRun is a Run in the process of the test.
+type testRun struct {
 	Running
 	t      *testing.T
 	stop   context.CancelFunc
@@ -49,34 +49,44 @@ type process struct {
 	done   chan error
 }
 
-// settings are the defaults on free ports, without a delay before the drain.
-func settings(t *testing.T) config.Settings {
+// testSettings are the defaults on free ports, without a delay before the drain.
+func testSettings(t *testing.T) settings.Settings {
 	t.Helper()
-	s := config.Default()
-	s.GRPC.Address = []string{"127.0.0.1:0"}
+	s := settings.Default()
+	s.GRPC.Address = []settings.Address{"127.0.0.1:0"}
 	s.HTTP.Address = "127.0.0.1:0"
 	s.Admin.Address = "127.0.0.1:0"
 	s.Drain.Delay = 0
 	return s
 }
 
-// onEachTransport runs a test with the settings for each transport.
-func onEachTransport(t *testing.T, test func(*testing.T, config.Settings)) {
+// redisURL returns the URL of the store's Redis.
+func redisURL(t testing.TB, text string) settings.RedisURL {
 	t.Helper()
-	for _, transport := range []string{config.TransportStandard, config.TransportUnary} {
+	s, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Store.Redis.URL
+}
+
+// onEachTransport runs a test with the settings for each transport.
+func onEachTransport(t *testing.T, test func(*testing.T, settings.Settings)) {
+	t.Helper()
+	for _, transport := range []string{settings.TransportStandard, settings.TransportUnary} {
 		t.Run(transport, func(t *testing.T) {
-			s := settings(t)
+			s := testSettings(t)
 			s.GRPC.Transport = transport
 			test(t, s)
 		})
 	}
 }
 
-func start(t *testing.T, s config.Settings) *process {
+func start(t *testing.T, s settings.Settings) *testRun {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &process{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
+	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
 	ready := make(chan Running, 1)
 	go func() {
 		r.done <- Run(ctx, s, Options{
@@ -114,7 +124,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (r *process) waitLog(message string) {
+func (r *testRun) waitLog(message string) {
 	r.t.Helper()
 	waitFor(r.t, "log line "+message, func() bool { return r.logs.FilterMessage(message).Len() > 0 })
 }
@@ -129,7 +139,7 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 	return conn
 }
 
-func (r *process) ask(text string) (*rlsv3.RateLimitResponse, error) {
+func (r *testRun) ask(text string) (*rlsv3.RateLimitResponse, error) {
 	r.t.Helper()
 	return askAt(r.t, r.GRPC[0], text)
 }
@@ -166,7 +176,7 @@ const demo = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","valu
 
 func TestServesTheBuiltInExample(t *testing.T) { onEachTransport(t, testServesTheBuiltInExample) }
 
-func testServesTheBuiltInExample(t *testing.T, s config.Settings) {
+func testServesTheBuiltInExample(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	for i := range 101 {
 		out, err := r.ask(demo)
@@ -201,7 +211,7 @@ func testServesTheBuiltInExample(t *testing.T, s config.Settings) {
 
 func TestHealthNames(t *testing.T) { onEachTransport(t, testHealthNames) }
 
-func testHealthNames(t *testing.T, s config.Settings) {
+func testHealthNames(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	client := healthv1.NewHealthClient(dial(t, r.GRPC[0]))
 	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
@@ -214,7 +224,7 @@ func testHealthNames(t *testing.T, s config.Settings) {
 
 func TestMessagesAreBounded(t *testing.T) { onEachTransport(t, testMessagesAreBounded) }
 
-func testMessagesAreBounded(t *testing.T, s config.Settings) {
+func testMessagesAreBounded(t *testing.T, s settings.Settings) {
 	s.GRPC.MaxMessageBytes = 1 << 20
 	r := start(t, s)
 	for size, want := range map[int]codes.Code{1 << 19: codes.OK, 1 << 21: codes.ResourceExhausted} {
@@ -226,7 +236,7 @@ func testMessagesAreBounded(t *testing.T, s config.Settings) {
 }
 
 func TestHeadersAreBounded(t *testing.T) {
-	r := start(t, settings(t))
+	r := start(t, testSettings(t))
 	for size, want := range map[int]int{60 << 10: http.StatusOK, 100 << 10: http.StatusRequestHeaderFieldsTooLarge} {
 		if code, _ := get(t, "http://"+r.HTTP+"/readyz?"+strings.Repeat("x", size)); code != want {
 			t.Errorf("a header of %d bytes: %d, want %d", size, code, want)
@@ -238,7 +248,7 @@ func TestDrainAnswersEverythingFirst(t *testing.T) {
 	onEachTransport(t, testDrainAnswersEverythingFirst)
 }
 
-func testDrainAnswersEverythingFirst(t *testing.T, s config.Settings) {
+func testDrainAnswersEverythingFirst(t *testing.T, s settings.Settings) {
 	for _, notServing := range []bool{false, true} {
 		s.Drain.Delay = 300 * time.Millisecond
 		s.Drain.NotServing = notServing
@@ -272,13 +282,13 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for setting, put := range map[string]func(*config.Settings, string){
-		"grpc.address":  func(s *config.Settings, a string) { s.GRPC.Address = []string{a} },
-		"http.address":  func(s *config.Settings, a string) { s.HTTP.Address = a },
-		"admin.address": func(s *config.Settings, a string) { s.Admin.Address = a },
+	for setting, put := range map[string]func(*settings.Settings, settings.Address){
+		"grpc.address":  func(s *settings.Settings, a settings.Address) { s.GRPC.Address = []settings.Address{a} },
+		"http.address":  func(s *settings.Settings, a settings.Address) { s.HTTP.Address = a },
+		"admin.address": func(s *settings.Settings, a settings.Address) { s.Admin.Address = a },
 	} {
-		s := settings(t)
-		put(&s, taken.Addr().String())
+		s := testSettings(t)
+		put(&s, settings.Address(taken.Addr().String()))
 		err := Run(t.Context(), s, Options{Log: zap.NewNop()})
 		want := setting + ": " + taken.Addr().String() + " is in use"
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -289,7 +299,7 @@ func TestPortInUse(t *testing.T) {
 
 func TestUnixSocket(t *testing.T) { onEachTransport(t, testUnixSocket) }
 
-func testUnixSocket(t *testing.T, s config.Settings) {
+func testUnixSocket(t *testing.T, s settings.Settings) {
 	path := filepath.Join(t.TempDir(), "grpc.sock")
 	// What a killed process leaves behind.
 	dead, err := net.Listen("unix", path)
@@ -299,7 +309,7 @@ func testUnixSocket(t *testing.T, s config.Settings) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = dead.Close()
 
-	s.GRPC.Address = []string{"unix://" + path, "127.0.0.1:0"}
+	s.GRPC.Address = []settings.Address{settings.Address("unix://" + path), "127.0.0.1:0"}
 	s.GRPC.SocketMode = 0o600
 	r := start(t, s)
 	if r.GRPC[0] != "unix://"+path || len(r.GRPC) != 2 {
@@ -338,14 +348,14 @@ func testUnixSocket(t *testing.T, s config.Settings) {
 // place: the file is the other's now.
 func TestSocketOfASuccessor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "grpc.sock")
-	old, err := listen("grpc.address", "unix://"+path, 0o600)
+	old, err := listen("grpc.address", settings.Address("unix://"+path), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := listen("grpc.address", "unix://"+path, 0o600)
+	next, err := listen("grpc.address", settings.Address("unix://"+path), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +379,7 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if l, err := listen("grpc.address", "unix://"+path, 0o600); err == nil || !strings.Contains(err.Error(), "cannot tell") {
+	if l, err := listen("grpc.address", settings.Address("unix://"+path), 0o600); err == nil || !strings.Contains(err.Error(), "cannot tell") {
 		t.Errorf("listen = %v, %v, want it refused", l, err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -388,7 +398,7 @@ func TestReporting(t *testing.T) {
 	} {
 		for _, wait := range []bool{window.MayWait, window.NoWait} {
 			core, logs := observer.New(zapcore.DebugLevel)
-			r := &reporting{Store: &scripted{errs: []error{err}, decides: true}, log: zap.New(core)}
+			r := &reporting{Store: &failingStore{errs: []error{err}, decides: true}, log: zap.New(core)}
 			if decided, got := r.Take(t.Context(), wait, nil, nil); !decided || !errors.Is(got, err) {
 				t.Errorf("wait %t, error %v: got %t, %v", wait, err, decided, got)
 			}
@@ -401,7 +411,7 @@ func TestReporting(t *testing.T) {
 			}
 		}
 	}
-	store := &scripted{errs: []error{errors.New("gone")}}
+	store := &failingStore{errs: []error{errors.New("gone")}}
 	if decided, err := (&reporting{Store: store, log: zap.NewNop()}).Take(t.Context(), window.NoWait, nil, nil); decided || err != nil {
 		t.Errorf("a store that has to wait: Take = %v, %v, want it undecided", decided, err)
 	}
@@ -411,7 +421,7 @@ func TestReporting(t *testing.T) {
 // Redis is away: local ones are decided by logs in this process.
 func TestDecidesWithoutRedis(t *testing.T) { onEachTransport(t, testDecidesWithoutRedis) }
 
-func testDecidesWithoutRedis(t *testing.T, s config.Settings) {
+func testDecidesWithoutRedis(t *testing.T, s settings.Settings) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	const text = `domain: edge
 descriptors:
@@ -425,8 +435,8 @@ descriptors:
 		t.Fatal(err)
 	}
 	s.Rules.Path = path
-	s.Store.Type = config.StoreRedis
-	s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
+	s.Store.Type = settings.StoreRedis
+	s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // no server listens there
 	r := start(t, s)
 	const ok, over = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	for _, tt := range []struct {
@@ -455,7 +465,7 @@ descriptors:
 // TestSettingsOfAnswers starts with the settings that change answers and metrics.
 func TestSettingsOfAnswers(t *testing.T) { onEachTransport(t, testSettingsOfAnswers) }
 
-func testSettingsOfAnswers(t *testing.T, s config.Settings) {
+func testSettingsOfAnswers(t *testing.T, s settings.Settings) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	const text = `domain: edge
 descriptors:
@@ -496,7 +506,7 @@ descriptors:
 // TestOverridesMakeNoSeries sends many different limits: none of them is a label.
 func TestOverridesMakeNoSeries(t *testing.T) { onEachTransport(t, testOverridesMakeNoSeries) }
 
-func testOverridesMakeNoSeries(t *testing.T, s config.Settings) {
+func testOverridesMakeNoSeries(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	client := rlsv3.NewRateLimitServiceClient(dial(t, r.GRPC[0]))
 	send := func(first, last int) {
@@ -576,13 +586,13 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// scripted is a store that fails with errs, one after the other, and then by its context.
-type scripted struct {
+// failingStore is a store that fails with errs, one after the other, and then by its context.
+type failingStore struct {
 	errs    []error
 	decides bool // also without waiting
 }
 
-func (s *scripted) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+func (s *failingStore) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
 	if !wait && !s.decides {
 		return false, nil
 	}
@@ -594,7 +604,7 @@ func (s *scripted) Take(ctx context.Context, wait bool, _ []window.Check, _ []wi
 	return true, err
 }
 
-func (*scripted) Close() error { return nil }
+func (*failingStore) Close() error { return nil }
 
 const rule = `domain: edge
 descriptors:
@@ -613,7 +623,7 @@ func writeRules(t *testing.T, path, name, limit string) {
 
 func TestReload(t *testing.T) { onEachTransport(t, testReload) }
 
-func testReload(t *testing.T, s config.Settings) {
+func testReload(t *testing.T, s settings.Settings) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	writeRules(t, path, "first", "2")
 	s.Rules.Path = path
@@ -668,11 +678,11 @@ func TestStoreOnError(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
 		writeRules(t, path, "plain", "1")
-		s := settings(t)
+		s := testSettings(t)
 		s.Rules.Path = path
 		s.Store.OnError = choice
-		s.Store.Type = config.StoreRedis
-		s.Store.Redis.URL = "redis://127.0.0.1:1/0" // nobody listens there
+		s.Store.Type = settings.StoreRedis
+		s.Store.Redis.URL = redisURL(t, "redis://127.0.0.1:1/0") // no server listens there
 		r := start(t, s)
 		for _, request := range []string{demo, strings.Replace(demo, `"descriptors":[{`, `"descriptors":[{"limit":{"requests_per_unit":1,"unit":"DAY"},`, 1)} {
 			var got []any
@@ -693,16 +703,16 @@ func TestStoreOnError(t *testing.T) {
 
 func TestRedisUnreachable(t *testing.T) { onEachTransport(t, testRedisUnreachable) }
 
-func testRedisUnreachable(t *testing.T, s config.Settings) {
-	// A port that was free a moment ago: nobody answers there.
+func testRedisUnreachable(t *testing.T, s settings.Settings) {
+	// A port that was free a moment ago: no server answers there.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	s.Store.Type = config.StoreRedis
+	s.Store.Type = settings.StoreRedis
 	s.Store.OnError = "report"
-	s.Store.Redis.URL = config.URL("redis://user:hunter2hunter2@" + l.Addr().String() + "/0")
+	s.Store.Redis.URL = redisURL(t, "redis://user:hunter2hunter2@"+l.Addr().String()+"/0")
 	r := start(t, s)
 	for range redisstore.DefaultFailures + 2 {
 		if _, err := r.ask(demo); status.Code(err) != codes.Unavailable {

@@ -10,30 +10,30 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 const cutOff = "calls were still in flight at the end of drain.timeout and are cut off"
 
-// A finishing server is a grpcServer whose last call ends after a while, or with Stop.
-type finishing struct {
+// drainingServer is a grpcServer whose last call ends after a while, or with Stop.
+type drainingServer struct {
 	grpcServer
 	after   time.Duration
 	stopped chan struct{}
 	ended   func() // is called when the last call has, before GracefulStop returns
 }
 
-func (f *finishing) GracefulStop() {
+func (f *drainingServer) GracefulStop() {
 	select {
 	case <-time.After(f.after):
 		f.ended()
 	case <-f.stopped:
 	}
-	synctest.Wait() // whoever has heard of it goes first
+	synctest.Wait() // goroutines that have noticed it go first
 }
 
-func (f *finishing) Stop() { close(f.stopped) }
+func (f *drainingServer) Stop() { close(f.stopped) }
 
 // TestDrain wants to read of calls that are cut off if some are, and only then.
 func TestDrain(t *testing.T) {
@@ -56,7 +56,7 @@ func TestDrain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				server := &finishing{after: tt.after, stopped: make(chan struct{}), ended: func() {}}
+				server := &drainingServer{after: tt.after, stopped: make(chan struct{}), ended: func() {}}
 				if tt.endsAll {
 					server.ended = cancel
 				}
@@ -65,7 +65,7 @@ func TestDrain(t *testing.T) {
 				}
 				core, logs := observer.New(zapcore.DebugLevel)
 				start := time.Now()
-				drain(ctx, config.Drain{Delay: delay, Timeout: timeout}, server, nil, zap.New(core))
+				drain(ctx, settings.Drain{Delay: delay, Timeout: timeout}, server, nil, zap.New(core))
 				if took := time.Since(start); took != tt.want {
 					t.Errorf("the drain took %v, want %v", took, tt.want)
 				}
@@ -80,7 +80,7 @@ func TestDrain(t *testing.T) {
 // TestStopsWithoutAWarning stops often, each time with a client connected.
 func TestStopsWithoutAWarning(t *testing.T) { onEachTransport(t, testStopsWithoutAWarning) }
 
-func testStopsWithoutAWarning(t *testing.T, s config.Settings) {
+func testStopsWithoutAWarning(t *testing.T, s settings.Settings) {
 	for range 20 {
 		r := start(t, s)
 		if _, err := r.ask(demo); err != nil {
@@ -97,7 +97,7 @@ func testStopsWithoutAWarning(t *testing.T, s config.Settings) {
 // TestSaysHowGRPCIsServed reads the line of the start.
 func TestSaysHowGRPCIsServed(t *testing.T) { onEachTransport(t, testSaysHowGRPCIsServed) }
 
-func testSaysHowGRPCIsServed(t *testing.T, s config.Settings) {
+func testSaysHowGRPCIsServed(t *testing.T, s settings.Settings) {
 	for _, on := range []bool{false, true} {
 		if on {
 			secure(&s, servers.NewAuthority(t))

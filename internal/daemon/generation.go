@@ -13,13 +13,14 @@ import (
 
 	"github.com/slidegate/slidegate/internal/admin"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
 // generations keeps the active generation of rules and tiers and replaces it.
 type generations struct {
-	settings config.Settings
+	settings settings.Settings
 	decider  *policy.Decider
 	metrics  *metrics.Metrics
 	log      *zap.Logger
@@ -30,12 +31,17 @@ type generations struct {
 	refused error // of the last reload; nil if it was taken
 }
 
-// start makes g the first generation.
-func (gs *generations) start(g *config.Generation) {
+// newGenerations returns generations of which first is active. Call start to report it.
+func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, log *zap.Logger) *generations {
+	return &generations{settings: s, decider: d, metrics: m, log: log, active: first}
+}
+
+// start reports the first generation.
+func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	gs.take(g)
-	gs.log.Info("rules active", gs.fields(g)...)
+	gs.take(gs.active)
+	gs.log.Info("rules active", gs.fields(gs.active)...)
 }
 
 func (gs *generations) take(g *config.Generation) {
@@ -52,7 +58,7 @@ func (gs *generations) fields(g *config.Generation) []zap.Field {
 		zap.Strings("domains", g.Rules.Domains()),
 		zap.Int("rules", len(g.Rules.All())),
 	}
-	if t := g.Rules.Tiers(); t != nil && gs.settings.Tiers.Source == config.TiersFile {
+	if t := g.Rules.Tiers(); t != nil && gs.settings.Tiers.Source == settings.TiersFile {
 		f = append(f, zap.Int("subjects", t.Subjects()))
 	}
 	return f

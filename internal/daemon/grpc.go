@@ -7,6 +7,7 @@ import (
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -14,7 +15,8 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/slidegate/slidegate/internal/adapter"
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
@@ -52,10 +54,19 @@ type service interface {
 
 // A transport is what a gRPC server is made of, whichever it is.
 type transport struct {
-	settings config.GRPC
+	settings settings.GRPC
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections, which grpc-go does not count
+}
+
+// newTransport returns the transport of the settings. secure is nil for plain text.
+func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometheus.Registerer) transport {
+	t := transport{settings: s, secure: secure, calls: c}
+	if s.Transport == settings.TransportUnary {
+		t.meters = metrics.NewTransport(registry)
+	}
+	return t
 }
 
 // server returns the server that the settings choose, with services by the full names
@@ -71,7 +82,7 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 		}
 		healthv1.RegisterHealthServer(server, h)
 	}
-	if t.settings.Transport != config.TransportUnary {
+	if t.settings.Transport != settings.TransportUnary {
 		server := t.standard()
 		register(server)
 		reflection.Register(server)

@@ -13,7 +13,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // served are the names of the services that Envoy and its health checks ask.
@@ -38,14 +38,14 @@ func reflect(t *testing.T, address, version string, in *reflectionv1.ServerRefle
 // TestReflection asks both ports what the gRPC port serves.
 func TestReflection(t *testing.T) { onEachTransport(t, testReflection) }
 
-func testReflection(t *testing.T, s config.Settings) {
+func testReflection(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	all := &reflectionv1.ServerReflectionRequest{MessageRequest: new(reflectionv1.ServerReflectionRequest_ListServices)}
 	one := &reflectionv1.ServerReflectionRequest{
 		MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: served[0]},
 	}
 	want, code := served, codes.Unimplemented
-	if s.GRPC.Transport == config.TransportStandard {
+	if s.GRPC.Transport == settings.TransportStandard {
 		// There it is one of them.
 		want, code = append(want[:3:3], "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"), codes.OK
 	}
@@ -70,7 +70,7 @@ func testReflection(t *testing.T, s config.Settings) {
 			}
 		}
 	}
-	// What decides is not on the admin port: nobody spends quotas there.
+	// The services that decide are not on the admin port.
 	if _, err := askAt(t, r.Admin, demo); status.Code(err) != codes.Unimplemented {
 		t.Errorf("ShouldRateLimit on the admin port: %v, want UNIMPLEMENTED", err)
 	}
@@ -79,7 +79,7 @@ func testReflection(t *testing.T, s config.Settings) {
 // TestHealthWatch watches the health on both ports until the end.
 func TestHealthWatch(t *testing.T) { onEachTransport(t, testHealthWatch) }
 
-func testHealthWatch(t *testing.T, s config.Settings) {
+func testHealthWatch(t *testing.T, s settings.Settings) {
 	s.Drain.Delay, s.Drain.Timeout = time.Second, 0
 	s.Drain.NotServing = true
 	r := start(t, s)
@@ -94,7 +94,7 @@ func testHealthWatch(t *testing.T, s config.Settings) {
 		return w
 	}
 	watches := map[string]watch{"admin": begin(r.Admin)}
-	if w := begin(r.GRPC[0]); s.GRPC.Transport == config.TransportStandard {
+	if w := begin(r.GRPC[0]); s.GRPC.Transport == settings.TransportStandard {
 		watches["gRPC"] = w
 	} else if got, err := w.Recv(); status.Code(err) != codes.Unimplemented {
 		t.Errorf("on the gRPC port: %v, %v, want UNIMPLEMENTED", got, err)
@@ -117,7 +117,7 @@ func testHealthWatch(t *testing.T, s config.Settings) {
 
 // TestAdminSpeaksBoth sends pages and calls to one port.
 func TestAdminSpeaksBoth(t *testing.T) {
-	r := start(t, settings(t))
+	r := start(t, testSettings(t))
 	out, err := healthv1.NewHealthClient(dial(t, r.Admin)).Check(t.Context(), new(healthv1.HealthCheckRequest))
 	if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v, want SERVING", out.GetStatus(), err)
@@ -130,7 +130,7 @@ func TestAdminSpeaksBoth(t *testing.T) {
 // TestTransportIsMetered looks for what only our own transport counts.
 func TestTransportIsMetered(t *testing.T) { onEachTransport(t, testTransportIsMetered) }
 
-func testTransportIsMetered(t *testing.T, s config.Settings) {
+func testTransportIsMetered(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	for range 3 {
 		if _, err := r.ask(demo); err != nil {
@@ -138,7 +138,7 @@ func testTransportIsMetered(t *testing.T, s config.Settings) {
 		}
 	}
 	page := func() string { _, body := get(t, "http://"+r.Admin+"/metrics"); return body }
-	if s.GRPC.Transport == config.TransportStandard {
+	if s.GRPC.Transport == settings.TransportStandard {
 		if strings.Contains(page(), "slidegate_grpc_") {
 			t.Error("there are metrics that nobody counts")
 		}
@@ -159,7 +159,7 @@ func testTransportIsMetered(t *testing.T, s config.Settings) {
 // it went through the transport.
 func TestCallsAreCounted(t *testing.T) { onEachTransport(t, testCallsAreCounted) }
 
-func testCallsAreCounted(t *testing.T, s config.Settings) {
+func testCallsAreCounted(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	conn := dial(t, r.GRPC[0])
 	for range 2 {

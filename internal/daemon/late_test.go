@@ -35,7 +35,7 @@ type lateCase struct {
 // newLateCase starts an instance on url, which goes through the proxies.
 func newLateCase(t *testing.T, url string, proxies ...*servers.Proxy) *lateCase {
 	t.Helper()
-	s := redisSettings(url)
+	s := redisSettings(t, url)
 	s.Store.Timeout = 15 * time.Millisecond
 	rules := policy.NewRules(policy.Identity{Secrets: new(tier.Secrets)})
 	rules.SetOnStoreError(policy.StoreErrorLocal)

@@ -6,24 +6,25 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 const unixScheme = "unix://"
 
 // listen opens one address: host:port, or unix:///path with the given file mode.
 // setting names the place to mend in an error.
-func listen(setting, address string, mode fs.FileMode) (net.Listener, error) {
+func listen(setting string, address settings.Address, mode fs.FileMode) (net.Listener, error) {
 	var (
 		l   net.Listener
 		err error
 	)
-	if path, ok := strings.CutPrefix(address, unixScheme); ok {
+	if path, ok := address.Socket(); ok {
 		l, err = listenUnix(path, mode)
 	} else {
-		l, err = net.Listen("tcp", address)
+		l, err = net.Listen("tcp", string(address))
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -98,5 +99,66 @@ func checkStale(path string) error {
 		return nil // nobody listens: left behind by a process that is gone
 	default:
 		return fmt.Errorf("cannot tell whether another process listens on it: %w", err)
+	}
+}
+
+// listeners is every open listener; http and admin are nil where they are off.
+type listeners struct {
+	grpc        []net.Listener
+	http, admin net.Listener
+}
+
+func openListeners(s settings.Settings) (ls listeners, err error) {
+	defer func() {
+		if err != nil {
+			_ = ls.close() // it returns none
+		}
+	}()
+	for _, a := range s.GRPC.Address {
+		l, err := listen("grpc.address", a, fs.FileMode(s.GRPC.SocketMode))
+		if err != nil {
+			return ls, err
+		}
+		ls.grpc = append(ls.grpc, l)
+	}
+	if s.HTTP.Address != "" {
+		if ls.http, err = listen("http.address", s.HTTP.Address, 0); err != nil {
+			return ls, err
+		}
+	}
+	if s.Admin.Address != "" {
+		if ls.admin, err = listen("admin.address", s.Admin.Address, 0); err != nil {
+			return ls, err
+		}
+	}
+	return ls, nil
+}
+
+// close closes the listeners. Servers close theirs too, which is harmless.
+func (ls listeners) close() error {
+	for _, l := range append(ls.grpc, ls.http, ls.admin) {
+		if l != nil {
+			_ = l.Close() // its server may have closed it
+		}
+	}
+	return nil
+}
+
+func (ls listeners) addresses() []string {
+	var all []string
+	for _, l := range ls.grpc {
+		all = append(all, address(l))
+	}
+	return all
+}
+
+func address(l net.Listener) string {
+	switch l := l.(type) {
+	case nil:
+		return ""
+	case unixListener:
+		return unixScheme + l.path
+	default:
+		return l.Addr().String()
 	}
 }

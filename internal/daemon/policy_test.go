@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -17,7 +17,7 @@ import (
 // what /healthcheck says of it.
 func (o *opened) warnings() (logged int, page []string) {
 	logged = o.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("maxmemory-policy").Len()
-	p := &probes{store: config.StoreRedis, state: o.state}
+	p := &probes{tiers: func() string { return "" }, store: settings.StoreRedis, state: o.state}
 	w := httptest.NewRecorder()
 	p.healthcheck(w, httptest.NewRequest(http.MethodGet, "/healthcheck", nil))
 	for line := range strings.Lines(w.Body.String()) {
@@ -61,7 +61,7 @@ func TestPolicy(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := open(t, redisSettings(c.url))
+			o := open(t, redisSettings(t, c.url))
 			all := len(c.masters())
 			policies := func(want string) func() bool {
 				return func() bool {
@@ -92,7 +92,7 @@ func TestPolicy(t *testing.T) {
 		})
 	}
 	t.Run("sentinel, another master", func(t *testing.T) {
-		o := open(t, redisSettings("redis-sentinel://"+strings.Join(sentinels.Sentinels(), ",")+"/"+sentinels.MasterName()))
+		o := open(t, redisSettings(t, "redis-sentinel://"+strings.Join(sentinels.Sentinels(), ",")+"/"+sentinels.MasterName()))
 		waitFor(t, "the policy", func() bool { return o.Stats().Nodes[0].Policy == redisstore.NoEviction })
 		master := sentinels.Master()
 		set(t, "allkeys-lru", sentinels.Replicas()...)
@@ -109,7 +109,7 @@ func TestPolicy(t *testing.T) {
 // warning, which says what to grant, and decisions all the same.
 func TestPolicyThatIsNotTold(t *testing.T) {
 	server := servers.StartRedis(t, "--user", "rls", "on", ">pw", "~*", "&*", "+@all", "-info")
-	o := open(t, redisSettings("redis://rls:pw@"+server.Addr()))
+	o := open(t, redisSettings(t, "redis://rls:pw@"+server.Addr()))
 	o.takes("k", 9)
 	refused := func() int { return o.logs.FilterMessageSnippet("grant the user +info").Len() }
 	waitFor(t, "the warning", func() bool { return refused() == 1 })

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/pkg/window"
@@ -62,7 +62,7 @@ func post(path, body string, lines ...string) string {
 // a quota is neither spent nor refunded, and nothing is invalidated. What curl sends
 // is answered.
 func TestWebPagesCannotPost(t *testing.T) {
-	r := start(t, settings(t))
+	r := start(t, testSettings(t))
 	refund := strings.Replace(jsonHit, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
 	for _, tt := range []struct {
 		name  string
@@ -106,7 +106,7 @@ func TestWebPagesCannotPost(t *testing.T) {
 // TestHosts asks both ports under every spelling of a host. A name that the settings
 // do not have may be one that a web page has pointed at this machine (DNS rebinding).
 func TestHosts(t *testing.T) {
-	s := settings(t)
+	s := testSettings(t)
 	s.HTTP.Hosts, s.Admin.Hosts = []string{"rls.example.com"}, []string{"rls"}
 	r := start(t, s)
 	for _, tt := range []struct {
@@ -200,7 +200,7 @@ func TestHosts(t *testing.T) {
 // TestCallsUnderAnyName calls gRPC on the admin port by a name: no browser can, so it
 // is answered.
 func TestCallsUnderAnyName(t *testing.T) {
-	r := start(t, settings(t))
+	r := start(t, testSettings(t))
 	conn, err := grpc.NewClient(r.Admin, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("rls.example.com:6070"))
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestCallsUnderAnyName(t *testing.T) {
 // TestPagesCannotAuthorize asks /authz as a web page can without being asked back, with
 // a link or an image: it cannot add the header that proxies add. So no limit is charged.
 func TestPagesCannotAuthorize(t *testing.T) {
-	r := start(t, settings(t))
+	r := start(t, testSettings(t))
 	const target = "/authz?domain=edge&descriptors=remote_address&anonymous=true"
 	for _, tt := range []struct {
 		method string
@@ -237,7 +237,7 @@ func TestPagesCannotAuthorize(t *testing.T) {
 // TestPagesCannotEmbed asks the admin port for what costs something although it is
 // GET, as a page of another origin does by itself. Links are followed.
 func TestPagesCannotEmbed(t *testing.T) {
-	r := start(t, settings(t))
+	r := start(t, testSettings(t))
 	for _, tt := range []struct {
 		lines  string
 		status int
@@ -306,7 +306,7 @@ func (*constantClock) NewTicker(time.Duration) *time.Ticker { return nil }
 
 // TestUnknownDomainIsNamed asks for a domain with a typing mistake.
 func TestUnknownDomainIsNamed(t *testing.T) {
-	onEachTransport(t, func(t *testing.T, s config.Settings) {
+	onEachTransport(t, func(t *testing.T, s settings.Settings) {
 		r := start(t, s)
 		text := strings.Replace(jsonHit, "edge", "egde", 1)
 		if _, err := r.ask(text); err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/slidegate/slidegate/internal/admin"
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
 // A nodeState is what is known of one server of the store.
@@ -33,7 +33,7 @@ type probes struct {
 	store    string            // its type
 	ready    string            // the setting
 	state    func() storeState // nil: in memory
-	tiers    func() string     // nil: in memory
+	tiers    func() string     // empty: there is no source
 	draining atomic.Bool
 }
 
@@ -48,8 +48,8 @@ func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	if p.tiers != nil {
-		states = append(states, admin.State{Of: "tiers", Text: p.tiers()})
+	if text := p.tiers(); text != "" {
+		states = append(states, admin.State{Of: "tiers", Text: text})
 	}
 	admin.WriteHealth(w, r, states)
 }
@@ -91,7 +91,7 @@ func (p *probes) notReady() string {
 	if p.draining.Load() {
 		return "draining"
 	}
-	if p.ready == config.ReadyAlways || p.state == nil {
+	if p.ready == settings.ReadyAlways || p.state == nil {
 		return ""
 	}
 	state := p.state()

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -21,33 +21,33 @@ func TestProbes(t *testing.T) {
 		health  string
 		want    string // of /readyz; "ready" is 200
 	}{
-		{"memory", nil, false, config.ReadyStore, false, "memory", "ready"},
-		{"memory draining", nil, false, config.ReadyAlways, true, "memory", "not ready: draining"},
-		{"not reached", []node{{"a", "", ""}}, false, config.ReadyStore, false, "redis, not reached yet", "not ready: the store has not been reached yet"},
-		{"not reached, always", []node{{"a", "", ""}}, false, config.ReadyAlways, false, "redis, not reached yet", "ready"},
-		{"well", []node{{"b", "", ""}, {"a", "", ""}}, true, config.ReadyStore, false, "redis, 2 of 2 nodes decide", "ready"},
-		{"well, draining", []node{{"a", "", ""}}, true, config.ReadyStore, true, "redis, 1 of 1 nodes decide", "not ready: draining"},
-		{"one away", []node{{"b", "timeout", ""}, {"a", "", ""}, {"c", "", ""}}, true, config.ReadyStore, false, "redis, 2 of 3 nodes decide; degraded: b (timeout)", "ready"},
+		{"memory", nil, false, settings.ReadyStore, false, "memory", "ready"},
+		{"memory draining", nil, false, settings.ReadyAlways, true, "memory", "not ready: draining"},
+		{"not reached", []node{{"a", "", ""}}, false, settings.ReadyStore, false, "redis, not reached yet", "not ready: the store has not been reached yet"},
+		{"not reached, always", []node{{"a", "", ""}}, false, settings.ReadyAlways, false, "redis, not reached yet", "ready"},
+		{"well", []node{{"b", "", ""}, {"a", "", ""}}, true, settings.ReadyStore, false, "redis, 2 of 2 nodes decide", "ready"},
+		{"well, draining", []node{{"a", "", ""}}, true, settings.ReadyStore, true, "redis, 1 of 1 nodes decide", "not ready: draining"},
+		{"one away", []node{{"b", "timeout", ""}, {"a", "", ""}, {"c", "", ""}}, true, settings.ReadyStore, false, "redis, 2 of 3 nodes decide; degraded: b (timeout)", "ready"},
 		{
 			"all away",
 			[]node{{"a", "connect", ""}, {"b", "timeout", ""}},
-			true, config.ReadyStore, false,
+			true, settings.ReadyStore, false,
 			"redis, 0 of 2 nodes decide; degraded: a (connect), b (timeout)", "not ready: no node of the store decides",
 		},
-		{"all away, always", []node{{"a", "x", ""}}, true, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
-		{"never reached and away", []node{{"a", "x", ""}}, false, config.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{"all away, always", []node{{"a", "x", ""}}, true, settings.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
+		{"never reached and away", []node{{"a", "x", ""}}, false, settings.ReadyAlways, false, "redis, 0 of 1 nodes decide; degraded: a (x)", "ready"},
 		{
 			"one evicts",
 			[]node{{"a", "", "allkeys-lru"}, {"b", "", ""}},
-			true, config.ReadyStore, false,
+			true, settings.ReadyStore, false,
 			"redis, 2 of 2 nodes decide\nwarning: a has the maxmemory-policy allkeys-lru: when its memory is full it evicts logs, which resets their limits; set noeviction", "ready",
 		},
-		{"no node known", []node{}, true, config.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
+		{"no node known", []node{}, true, settings.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
 	} {
-		p := &probes{store: config.StoreMemory, ready: c.ready}
+		p := &probes{tiers: func() string { return "" }, store: settings.StoreMemory, ready: c.ready}
 		p.draining.Store(c.drain)
 		if c.nodes != nil {
-			p.store = config.StoreRedis
+			p.store = settings.StoreRedis
 			p.state = func() storeState { return storeState{c.nodes, c.reached} }
 		}
 		w := httptest.NewRecorder()
@@ -68,13 +68,14 @@ func TestProbes(t *testing.T) {
 }
 
 func TestMasterName(t *testing.T) {
-	for url, want := range map[config.URL]string{
+	for url, want := range map[string]string{
 		"redis://u:hush@h":           "",
 		"redis-sentinel://h,i/main":  "master main",
 		"rediss-cluster://u:hush@h1": "",
 	} {
-		if got := masterName(url); got != want {
-			t.Errorf("%s: %q, want %q", url.Reveal(), got, want)
+		at := redisURL(t, url)
+		if got := masterName(&at); got != want {
+			t.Errorf("%s: %q, want %q", url, got, want)
 		}
 	}
 }
@@ -84,10 +85,10 @@ func TestMasterName(t *testing.T) {
 func TestReadyWhenRedisAppears(t *testing.T) {
 	server := servers.StartRedis(t)
 	server.Stop()
-	s := settings(t)
-	s.Store.Type = config.StoreRedis
-	s.Store.Redis.URL = config.URL("redis://" + server.Addr())
-	s.HTTP.Ready = config.ReadyStore
+	s := testSettings(t)
+	s.Store.Type = settings.StoreRedis
+	s.Store.Redis.URL = redisURL(t, "redis://"+server.Addr())
+	s.HTTP.Ready = settings.ReadyStore
 	r := start(t, s)
 	if code, body := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not been reached") {
 		t.Errorf("/readyz without Redis: %d %q, want 503", code, body)

@@ -1,317 +1,306 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"runtime"
-	"strings"
-	"syscall"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/local"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/redisclient"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-const (
-	// connectionsPerCPU is the pool of one server if store.redis.pool_size is 0.
-	connectionsPerCPU = 10
-	// idleTimeout is less than the shortest time after which load balancers and
-	// NAT forget a connection without a word (some 4 minutes), so that no call
-	// meets one that is dead.
-	idleTimeout = 3 * time.Minute
-	// maxRedirects is enough for a slot that has moved (one) and is being moved on
-	// (another), with one to spare.
-	maxRedirects = 3
-	// reloadInterval is how long a failover of a cluster may go unnoticed: who
-	// asks a dead master gets no redirection, and the library looks for its
-	// successor only when the state it knows is this old. It costs each server a
-	// look at a small table twice a second.
-	reloadInterval = 500 * time.Millisecond
-	// failoverDials is how often connecting through sentinels may wait: for the
-	// sentinel it knows, for a new connection to that, for one to another, for
-	// that one's answer, and for the master itself.
-	failoverDials = 5
-)
+// redisStore is a store in Redis with its client, and with what the process answers in
+// front of it.
+type redisStore struct {
+	*redisstore.Store
+	client  redis.UniversalClient
+	local   *local.Store
+	shares  *local.Shares
+	metrics *metrics.Metrics
+	log     *zap.Logger
 
-// A redisServer is how the settings at a path name servers, and how long a call to
-// them may take.
-type redisServer struct {
-	config.Redis
-	at        string
-	timeout   time.Duration
-	connected func() // called while a connection is made
+	missing error       // why it could not be reached at the start; nil: it was
+	reached atomic.Bool // since the start
+	isDeaf  atomic.Bool
+	mu      sync.Mutex
+	away    map[string]bool // servers that do not decide, or not everything
+	evicts  map[string]bool // servers that may throw logs away
 }
 
-// storeServer is the Redis of the store.
-func storeServer(s config.Store) redisServer {
-	return redisServer{Redis: s.Redis, at: "store.redis", timeout: s.Timeout, connected: func() {}}
-}
-
-// redisClient makes a client for the servers of the settings. It connects to
-// nothing yet, but reads the files with credentials; they are read again when
-// they change, which log is told.
-func redisClient(r redisServer, log *zap.Logger) (redis.UniversalClient, error) {
-	servers, err := r.URL.Servers()
-	if err != nil {
-		return nil, fmt.Errorf("%s.url: %w", r.at, err)
+// Close gives back what is reserved and closes the client too.
+func (r *redisStore) Close() error {
+	if r.local == nil {
+		return errors.Join(r.Store.Close(), r.client.Close())
 	}
-	own, err := newLogin(r.at+".password_file", r.Username, r.Password, r.PasswordFile, log)
+	var err error
+	if r.shares != nil {
+		err = r.shares.Close() // first: it may charge the store
+	}
+	return errors.Join(err, r.local.Close(), r.client.Close())
+}
+
+// asStore returns r as the store of the process.
+func (r *redisStore) asStore(registry prometheus.Registerer) *store {
+	metrics.Store(registry, r.Stats)
+	metrics.Pool(registry, r.poolStats)
+	metrics.Local(registry, r.localStats)
+	s := &store{
+		decides: r.local, local: r.shares, state: r.state,
+		parts: []part{r.reach, r.watch},
+		close: func() error {
+			if err := r.Close(); err != nil {
+				return fmt.Errorf("closing the store: %w", err)
+			}
+			return nil
+		},
+	}
+	if r.missing != nil {
+		s.missing = "it cannot be reached; until it answers, on_store_error decides every request; " + redisAdvice
+	}
+	return s
+}
+
+// settler charges Redis with what was admitted without it.
+type settler struct {
+	*local.Store
+	redis *redisstore.Store
+}
+
+// Doubt implements local.Settler.
+func (settler) Doubt(err error) (local.Doubt, bool) {
+	d, known := redisstore.DoubtOf(err)
+	return local.Doubt(d), known
+}
+
+// Read implements local.Settler.
+func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
+	return s.redis.Read(ctx, id)
+}
+
+// openRedis returns a store in Redis.
+func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
+	redis.SetLogger(redisLog{log})
+	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
+	o := storeClient(s.Store, log)
+	o.Connected = func() { r.Connected() }
+	client, err := redisclient.New(o)
 	if err != nil {
 		return nil, err
 	}
-	if servers.Password != "" {
-		own = &login{user: servers.Username, password: servers.Password}
+	r.client = client
+	prefix := s.Store.Redis.KeyPrefix
+	r.Store = redisstore.New(client, redisstore.Options{
+		Name:          masterName(&s.Store.Redis.URL),
+		Prefix:        prefix,
+		Timeout:       s.Store.Timeout,
+		Failures:      s.Store.Redis.Breaker.Failures,
+		ProbeInterval: s.Store.Redis.Breaker.ProbeInterval,
+		Refunds:       prefix + refundsChannel,
+		Changed:       r.changed,
+		Deaf:          r.deaf,
+		Policy:        r.policy,
+		Foreign: func(win time.Duration) {
+			m.ForeignValue()
+			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
+				zap.String("prefix", prefix), zap.Duration("window", win))
+		},
+	})
+	keys := s.Store.LocalKeys
+	if keys == 0 {
+		keys = -1 // remember nothing
 	}
-	d := &dialer{timeout: r.DialTimeout}
-	if servers.TLS {
-		d.tls, err = newReread(r.at+".tls", r.TLS.Files(), func() (*tls.Config, error) {
-			return r.TLS.Config(r.at + ".tls")
-		}, log)
-		if err != nil {
-			return nil, err
-		}
+	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: r.Store}); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
-	o := redisOptions(r, &servers)
-	o.Dialer, o.CredentialsProviderContext = d.dial, own.credentials
-	o.OnConnect = func(context.Context, *redis.Conn) error {
-		r.connected()
-		return nil
-	}
-
-	switch servers.Topology {
-	case config.RedisCluster:
-		c := o.Cluster()
-		// The policies ask the server for COMMAND, some 100 kB which our user need
-		// not be allowed to see, in the middle of a call, to learn where commands go
-		// that have no key; ours have.
-		c.DisableRoutingPolicies = true
-		c.ClusterStateReloadInterval = reloadInterval
-		return redis.NewClusterClient(c), nil
-	case config.RedisSentinel:
-		sentinel, err := newLogin(r.at+".sentinel_password_file", r.SentinelUsername, r.SentinelPassword, r.SentinelPasswordFile, log)
-		if err != nil {
-			return nil, err
-		}
-		if r.SentinelPassword != "" || r.SentinelPasswordFile != "" {
-			o.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
-				r.connected()
-				return sentinel.onConnect(ctx, conn)
-			}
-		}
-		return redis.NewFailoverClient(o.Failover()), nil
-	default:
-		c := o.Simple()
-		c.MaintNotificationsConfig = o.MaintNotificationsConfig
-		return redis.NewClient(c), nil
-	}
-}
-
-// redisOptions are the options of every topology.
-func redisOptions(r redisServer, servers *config.RedisServers) *redis.UniversalOptions {
-	o := &redis.UniversalOptions{
-		Addrs:      servers.Addresses,
-		MasterName: servers.Master,
-		DB:         servers.Database,
-		// Nothing is ever pushed to us, and with RESP3 each call would look for it.
-		Protocol: 2,
-
-		// A write that was sent may have been charged: a second try would charge
-		// again. On a cluster this is for the nodes; the tries of the cluster client
-		// itself are redirections, by servers which have run nothing.
-		MaxRetries:   -1,
-		MaxRedirects: maxRedirects,
-		// Between redirections that are no MOVED or ASK (READONLY while a failover
-		// is under way), within the time of a call.
-		MinRetryBackoff: time.Millisecond,
-		MaxRetryBackoff: 4 * time.Millisecond,
-
-		// The caller's deadline ends a call, wherever it waits.
-		ContextTimeoutEnabled: true,
-		// These bound what has no caller: asking sentinels, and nodes for the state of
-		// their cluster, which a slow moment should not fail.
-		ReadTimeout:  max(r.DialTimeout, r.timeout),
-		WriteTimeout: max(r.DialTimeout, r.timeout),
-
-		// Our dialer bounds each connection by dial_timeout itself. A connection is
-		// made in the background and may take longer than the request that asked
-		// for it waits: given up each time, a slow moment would never get one. The
-		// next requests have it then. One try: the next request is the retry.
-		DialTimeout:   r.DialTimeout,
-		DialerRetries: 1,
-
-		PoolSize: r.PoolSize,
-		// Who finds all connections busy waits for one as long as for a decision.
-		PoolTimeout: r.timeout,
-		// No other bound of connections: that one would be an error at once instead
-		// of a wait. Commands in a pipeline take theirs from the same pool.
-		MaxActiveConns:   0,
-		PipelinePoolSize: -1,
-		// None ahead: the greeting, which is most of the time, comes with the first
-		// use anyway, and replicas of a cluster would hold some for nobody.
-		MinIdleConns:    0,
-		ConnMaxIdleTime: idleTimeout,
-
-		// Replicas are behind, and cannot charge.
-		ReadOnly:       false,
-		RouteByLatency: false,
-		RouteRandomly:  false,
-
-		// Connecting costs a round trip less without CLIENT SETINFO, and without the
-		// hand-over protocol of a managed service, which plain servers refuse.
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	if servers.Socket != "" {
-		o.Addrs = []string{servers.Socket} // the slash makes it a unix socket
-	}
-	if servers.Topology == config.RedisSentinel {
-		o.DialTimeout *= failoverDials
-	}
-	if o.PoolSize == 0 {
-		o.PoolSize = connectionsPerCPU * runtime.GOMAXPROCS(0)
-	}
-	return o
-}
-
-// A login is a user and a password, which may come from a file that changes.
-type login struct {
-	user     string
-	password config.Secret
-	file     *reread[config.Secret] // nil: password
-}
-
-func newLogin(setting, user string, password config.Secret, file string, log *zap.Logger) (*login, error) {
-	l := &login{user: user, password: password}
-	if file == "" {
-		return l, nil
-	}
-	var err error
-	l.file, err = newReread(setting, []string{file}, func() (config.Secret, error) {
-		password, err := config.ReadPassword(file)
-		if err != nil {
-			return "", fmt.Errorf("%s: %s: %w", setting, file, err)
-		}
-		return password, nil
-	}, log)
-	return l, err
-}
-
-// credentials is asked for at each new connection.
-func (l *login) credentials(context.Context) (user, password string, err error) {
-	if l.file != nil {
-		return l.user, string(l.file.get().Reveal()), nil
-	}
-	return l.user, string(l.password.Reveal()), nil
-}
-
-// onConnect logs in to a sentinel. The library has no more than a fixed password
-// for sentinels, but calls this for every connection, of which those to Redis are
-// logged in already. They are told apart by the name that the library gives the
-// client of a master, whose address it does not know beforehand.
-func (l *login) onConnect(ctx context.Context, conn *redis.Conn) error {
-	if strings.HasPrefix(conn.String(), "Redis<FailoverClient ") {
-		return nil
-	}
-	user, password, err := l.credentials(ctx)
+	r.shares, err = local.NewShares(local.ShareOptions{
+		Replicas: s.Store.Replicas, Memory: bounds(s.Store.Memory), Settler: settler{r.local, r.Store}, Timeout: s.Store.Timeout,
+	})
 	if err != nil {
-		return err
+		return nil, errors.Join(err, r.Close())
 	}
-	if user == "" {
-		err = conn.Auth(ctx, password).Err()
+	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
+		log.Warn("Redis cannot be reached: until it answers, limits are not shared, and on_store_error decides every request; a rule without it gets store.on_error; "+redisAdvice,
+			zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing))
+	}
+	return r, nil
+}
+
+// redisAdvice is what to look at if Redis cannot be reached.
+const redisAdvice = "check that it runs, that it is at store.redis.url, and that its user and password are right"
+
+// refundsChannel is where the script tells of refunds, behind the prefix of keys.
+const refundsChannel = "refunds"
+
+// storeClient returns the options of the client for the store's Redis.
+func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
+	return redisclient.Options{Redis: s.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
+}
+
+// masterName names the one server of a Sentinel set, which has no address of its own. It
+// is empty for other servers: they are called by their addresses.
+func masterName(servers *settings.RedisURL) string {
+	if servers.Topology == settings.RedisSentinel {
+		return "master " + servers.Master
+	}
+	return ""
+}
+
+// changed says once when a server stops deciding, and once when it decides again.
+func (r *redisStore) changed(c redisstore.Change) {
+	r.mu.Lock()
+	if c.Open || c.Refuses {
+		r.away[c.Node] = true
 	} else {
-		err = conn.AuthACL(ctx, user, password).Err()
+		delete(r.away, c.Node)
 	}
-	if err != nil {
-		return fmt.Errorf("logging in to a sentinel: %w", err)
+	away := len(r.away)
+	r.mu.Unlock()
+	r.metrics.StoreDown(away > 0)
+	if c.Refuses {
+		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error or store.on_error everything else for its keys",
+			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
+		return
 	}
+	if c.Open {
+		r.log.Warn("a server of the store cannot decide and is not asked; on_store_error decides for its keys, or store.on_error for rules without it",
+			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
+		return
+	}
+	if r.local != nil {
+		r.local.ForgetAll() // it may have lost what denied
+	}
+	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
+}
+
+// deaf says once that refunds of other instances are not heard of.
+func (r *redisStore) deaf(err error) {
+	switch {
+	case err == nil:
+		if r.isDeaf.CompareAndSwap(true, false) {
+			r.log.Info("this instance hears again of refunds that other instances make")
+		}
+	case r.isDeaf.CompareAndSwap(false, true):
+		r.log.Warn("this instance does not hear of refunds that other instances make, so it remembers denials for seconds only; does Redis run, and may its user subscribe to the channel?", zap.Error(err))
+	}
+}
+
+// policy says once for each change what the maxmemory-policy of a server means.
+func (r *redisStore) policy(node, policy string, err error) {
+	r.mu.Lock()
+	before := r.evicts[node]
+	r.evicts[node] = err == nil && policy != redisstore.NoEviction
+	evicts := r.evicts[node]
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		r.log.Warn("the maxmemory-policy of a server of the store cannot be read, so nothing will tell if it evicts logs; grant the user +info",
+			zap.String("node", node), zap.Error(err))
+	case evicts:
+		r.log.Warn("a server of the store evicts logs when its memory is full, which resets their limits; set its maxmemory-policy to noeviction",
+			zap.String("node", node), zap.String("policy", policy))
+	case before:
+		r.log.Info("a server of the store does not evict logs any more", zap.String("node", node))
+	}
+}
+
+// load makes the scripts known.
+func (r *redisStore) load(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return r.Load(ctx)
+}
+
+// reachInterval is how often Redis is looked for that has not been there since
+// the start.
+const reachInterval = time.Second
+
+// reach looks for Redis until it is there, so that an instance which gets no
+// requests before it is ready becomes ready.
+func (r *redisStore) reach(ctx context.Context) error {
+	tick := time.NewTicker(reachInterval)
+	defer tick.Stop()
+	for !r.state().Reached {
+		select {
+		case <-tick.C:
+			_ = r.load(ctx, reachInterval) // the next try is soon
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if r.missing != nil {
+		r.log.Info("Redis answers now")
+	}
+	<-ctx.Done()
 	return nil
 }
 
-// A dialer makes connections for the library.
-type dialer struct {
-	timeout time.Duration
-	tls     *reread[*tls.Config] // nil: no TLS
+// watch forgets denials that somebody has made untrue.
+func (r *redisStore) watch(ctx context.Context) error {
+	return r.Watch(ctx, r.local.Forget, r.local.ForgetAll)
 }
 
-// keepAlive finds a peer that is gone on a connection that only listens (to a
-// sentinel) in some 45 s.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
-
-// dial never returns an error: a connection that could not be made is returned as
-// one that fails. The pool of the library counts errors of dialing, and from a
-// number of them on (for as long as it lives) it tries to connect once a second
-// only, so that a server which is back would not be asked for that long.
-func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.connect(ctx, network, address)
-	if err != nil {
-		return failedConn{err, failedAddr{network, address}}, nil
-	}
-	return conn, nil
-}
-
-func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	conn, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, network, address)
-	if err != nil || d.tls == nil {
-		return conn, err
-	}
-	secured, err := d.handshake(ctx, conn, address)
-	if err != nil {
-		_ = conn.Close()
-		return nil, &net.OpError{Op: "dial", Net: network, Addr: conn.RemoteAddr(), Err: err}
-	}
-	return secured, nil
-}
-
-// handshake speaks TLS with what the files hold now.
-func (d *dialer) handshake(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
-	c := d.tls.get()
-	if c.ServerName == "" {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
+// state is what is known of the servers.
+func (r *redisStore) state() storeState {
+	var state storeState
+	for _, n := range r.Stats().Nodes {
+		reason := ""
+		if n.Open || n.Refuses {
+			reason = cmp.Or(string(n.Class), "unknown")
 		}
-		c = c.Clone()
-		c.ServerName = host
+		evicts := ""
+		if n.Evicts() {
+			evicts = n.Policy
+		}
+		state.Nodes = append(state.Nodes, nodeState{n.Address, reason, evicts})
+		if n.ClockKnown {
+			r.reached.Store(true)
+		}
 	}
-	secured := tls.Client(conn, c)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("TLS: %w", err)
-	}
-	return secured, nil
+	state.Reached = r.reached.Load()
+	return state
 }
 
-// failedConn is a connection that could not be made.
-type failedConn struct {
-	err  error
-	addr failedAddr
+// poolStats is what the pool of connections has counted, of a cluster those of
+// all nodes. Asking a cluster for it that was never reached would look for one
+// and wait.
+func (r *redisStore) poolStats() metrics.PoolStats {
+	if !r.state().Reached {
+		return metrics.PoolStats{}
+	}
+	s := r.client.PoolStats()
+	return metrics.PoolStats{
+		Hits: uint64(s.Hits), Misses: uint64(s.Misses), Timeouts: uint64(s.Timeouts), Stale: uint64(s.StaleConns),
+		Connections: int(s.TotalConns), Idle: int(s.IdleConns),
+	}
 }
 
-type failedAddr struct{ network, address string }
+// redisLog takes what go-redis would print on standard error by itself: details
+// of single connections, whose sum is what redisStore.changed says.
+type redisLog struct{ log *zap.Logger }
 
-func (a failedAddr) Network() string { return a.network }
-func (a failedAddr) String() string  { return a.address }
+// Printf implements the logger of go-redis.
+func (l redisLog) Printf(_ context.Context, format string, v ...any) {
+	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
+}
 
-// fail wraps the error, since the library takes one layer off what fails while it
-// greets a server.
-func (c failedConn) fail() (int, error) { return 0, fmt.Errorf("connecting: %w", c.err) }
-
-func (c failedConn) Read([]byte) (int, error)         { return c.fail() }
-func (c failedConn) Write([]byte) (int, error)        { return c.fail() }
-func (c failedConn) Close() error                     { return nil }
-func (c failedConn) LocalAddr() net.Addr              { return c.addr }
-func (c failedConn) RemoteAddr() net.Addr             { return c.addr }
-func (c failedConn) SetDeadline(time.Time) error      { return nil }
-func (c failedConn) SetReadDeadline(time.Time) error  { return nil }
-func (c failedConn) SetWriteDeadline(time.Time) error { return nil }
-
-// SyscallConn is how the pool looks whether an idle connection is still good: one
-// that failed after its caller had gone is thrown away then.
-func (c failedConn) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
+// localStats is what the process has answered by itself.
+func (r *redisStore) localStats() metrics.LocalStats {
+	s := r.local.Stats()
+	settled := r.shares.Settled()
+	return metrics.LocalStats{
+		Denials: s.Denials, Keys: s.Keys, Leased: s.LeasedHits, Returned: s.ReturnedHits,
+		Settled: settled.Charged, Found: settled.Found, Abandoned: settled.Abandoned,
+	}
+}

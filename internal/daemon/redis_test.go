@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/test/servers"
@@ -28,27 +28,27 @@ func TestForeignValue(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s := config.Default()
-	s.Store.Type = config.StoreRedis
+	s := settings.Default()
+	s.Store.Type = settings.StoreRedis
 	s.Store.Redis.KeyPrefix = "slidegate:"
-	s.Store.Redis.URL = config.URL("redis://" + addr)
+	s.Store.Redis.URL = redisURL(t, "redis://"+addr)
 	registry := prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.InfoLevel)
 	log := zap.New(core)
-	store, err := openStore(t.Context(), s, metrics.New(registry, metrics.Options{}), log, log)
+	store, err := openStore(t.Context(), s, metrics.New(registry, metrics.Options{}), registry, log, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	defer store.close()
 	for i := range 2 {
 		var d [1]window.Decision
 		c := window.Check{Key: "secret", Limit: window.Limit{Hits: 5, Window: time.Minute}, Cost: 1}
-		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(4-i) {
+		if _, err := store.decides.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(4-i) {
 			t.Errorf("call %d: %+v, %v", i, d[0], err)
 		}
 	}
 	want := `
-# HELP slidegate_store_foreign_values_total Values in Redis under a key of ours that were not a log, and were thrown away.
+# HELP slidegate_store_foreign_values_total Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew.
 # TYPE slidegate_store_foreign_values_total counter
 slidegate_store_foreign_values_total 1
 `
@@ -70,9 +70,9 @@ slidegate_store_foreign_values_total 1
 func TestRedisIsNotThereAtTheStart(t *testing.T) {
 	server := servers.StartRedis(t)
 	server.Stop()
-	s := settings(t)
-	s.Store.Type = config.StoreRedis
-	s.Store.Redis.URL = config.URL("redis://" + server.Addr())
+	s := testSettings(t)
+	s.Store.Type = settings.StoreRedis
+	s.Store.Redis.URL = redisURL(t, "redis://"+server.Addr())
 	r := start(t, s)
 	const want = "check that it runs, that it is at store.redis.url, and that its user and password are right"
 	if !strings.Contains(r.StoreMissing, want) || !strings.Contains(r.StoreMissing, "on_store_error decides") {

@@ -6,41 +6,45 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/watch"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/redisclient"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/internal/tier/httpsource"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 	"github.com/slidegate/slidegate/internal/tier/redissource"
 )
 
-// subjects is who knows subjects that do not live in the rules' own directory.
+// subjects finds subjects outside of the tiers file. Nil: subjects live in that file, or
+// nowhere.
 type subjects struct {
 	*tier.Cache
-	// decider has the rules that say which tiers there are. It is set before
-	// anybody asks.
-	decider atomic.Pointer[policy.Decider]
+	rules  func() *policy.Rules // the active ones, which name the tiers
+	source string               // tiers.source
+	byKey  bool                 // the source is asked by API keys
+	log    *zap.Logger
 }
 
-// openSubjects returns nil where subjects live in a file, or nowhere. The source
-// need not be there yet.
-func openSubjects(s config.Settings, secrets *tier.Secrets, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
-	if !s.Tiers.Asks() {
+// openSubjects opens the source of the settings, which need not answer yet. It returns nil
+// if the settings name no source. rules is not called before a request needs it.
+func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *policy.Rules, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
+	t := s.Tiers
+	if !t.Asks() {
 		return nil, nil
 	}
-	source, err := openSource(s.Tiers, log, sampledLog)
+	source, err := openSource(t, log, sampledLog)
 	if err != nil {
 		return nil, err
 	}
-	var sub subjects
-	observe := metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious)
-	t := s.Tiers
+	sub := &subjects{rules: rules, source: t.Source, byKey: asksByKey(t), log: log}
 	sub.Cache, err = tier.NewCache(tier.CacheOptions{
 		Source:           source,
 		Timeout:          t.Timeout,
@@ -52,35 +56,71 @@ func openSubjects(s config.Settings, secrets *tier.Secrets, m *metrics.Metrics, 
 		Stale:            t.Cache.Stale,
 		Failures:         t.Breaker.Failures,
 		Retry:            t.Breaker.Retry,
-		PlainKeys:        asksByKey(t),
+		PlainKeys:        sub.byKey,
 		Questions:        questions(t),
 		KnownTier:        sub.knowsTier,
 		KnownRule:        sub.knowsRule,
 		Panicked:         m.Panicked,
-		SourceSeconds:    observe,
+		SourceSeconds:    metrics.Tiers(registry, func() tier.CacheStats { return sub.Stats() }, secrets.FoundByPrevious),
 		Log:              log,
 		SampledLog:       sampledLog,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tiers: %w", err)
 	}
-	return &sub, nil
+	return sub, nil
+}
+
+// close closes the source.
+func (s *subjects) close() error {
+	if s != nil {
+		_ = s.Close() // nothing is written there
+	}
+	return nil
+}
+
+// resolver returns s, or nil if subjects live in the tiers file.
+func (s *subjects) resolver() tier.Resolver {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// keys returns what the admin port looks up subjects in.
+func (s *subjects) keys(d *policy.Decider) admin.Tiers {
+	if s == nil {
+		return directory{d.Rules}
+	}
+	return s
+}
+
+// parts returns what runs beside the requests.
+func (s *subjects) parts() []part {
+	if s == nil {
+		return nil
+	}
+	return []part{s.Run, func(ctx context.Context) error {
+		s.probe(ctx)
+		<-ctx.Done()
+		return nil
+	}}
 }
 
 // asksByKey reports whether the source is asked by API keys themselves.
-func asksByKey(t config.Tiers) bool {
-	return t.Source == config.TiersOverHTTP && t.HTTP.Send == config.SendKey
+func asksByKey(t settings.Tiers) bool {
+	return t.Source == settings.TiersOverHTTP && t.HTTP.Send == settings.SendKey
 }
 
 // knowsTier reports whether the active rules know a tier.
 func (s *subjects) knowsTier(name string) bool {
-	d := s.decider.Load().Rules().Tiers()
+	d := s.rules().Tiers()
 	return d == nil || d.HasTier(name)
 }
 
 // knowsRule reports whether one of the active rules has a name.
 func (s *subjects) knowsRule(name string) bool {
-	return slices.ContainsFunc(s.decider.Load().Rules().All(), func(r *policy.Rule) bool { return r.Name == name })
+	return slices.ContainsFunc(s.rules().All(), func(r *policy.Rule) bool { return r.Name == name })
 }
 
 // questionsPerConnection bounds what waits for a connection to PostgreSQL: at 50 ms
@@ -89,38 +129,42 @@ func (s *subjects) knowsRule(name string) bool {
 const questionsPerConnection = 16
 
 // questions is how many questions are under way at most; zero: the cache's own bound.
-func questions(t config.Tiers) int {
-	if t.Source == config.TiersInPostgres {
+func questions(t settings.Tiers) int {
+	if t.Source == settings.TiersInPostgres {
 		return questionsPerConnection * t.Postgres.PoolSize
 	}
 	return 0
 }
 
-// probe asks the source for a key that nobody has, so that a start says whether it
-// answers, and the first request need not wait for a connection.
-func (s *subjects) probe(ctx context.Context, byKey bool, log *zap.Logger) {
+// probe asks the source for a key that no subject has, so that the log says at the start
+// whether the source answers, and the first request finds a connection.
+func (s *subjects) probe(ctx context.Context) {
 	k := tier.Key{Digest: strings.Repeat("0", tier.DigestLen)}
-	if byKey {
+	if s.byKey {
 		k = tier.Key{ID: "nobody"}
 	}
 	if _, err := s.Lookup(ctx, k); err != nil && ctx.Err() == nil {
-		log.Warn("the source of tiers does not answer yet", zap.Error(err))
+		s.log.Warn("the source of tiers does not answer yet", zap.Error(err))
 	} else if err == nil {
-		log.Info("the source of tiers answers")
+		s.log.Info("the source of tiers answers")
 	}
 }
 
-// text is a line for /healthcheck.
-func (s *subjects) text(source string) string {
-	if s.Stats().Open {
-		return source + ", not asked since it has failed; what is known counts on"
+// text returns a line for /healthcheck. It is empty if there is no source.
+func (s *subjects) text() string {
+	switch {
+	case s == nil:
+		return ""
+	case s.Stats().Open:
+		return s.source + ", not asked since it has failed; what is known counts on"
+	default:
+		return s.source
 	}
-	return source
 }
 
 // CheckSource reports what is wrong with the settings of a source of tiers, as far as
 // that shows without asking it.
-func CheckSource(s config.Settings) error {
+func CheckSource(s settings.Settings) error {
 	if !s.Tiers.Asks() {
 		return nil
 	}
@@ -131,42 +175,42 @@ func CheckSource(s config.Settings) error {
 	return source.Close()
 }
 
-func openSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+func openSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
 	switch t.Source {
-	case config.TiersInRedis:
+	case settings.TiersInRedis:
 		return openRedisSource(t, log, sampledLog)
-	case config.TiersInPostgres:
+	case settings.TiersInPostgres:
 		return openPostgresSource(t, log, sampledLog)
 	default:
 		return openHTTPSource(t, log)
 	}
 }
 
-func openRedisSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
-	client, err := redisClient(redisServer{t.Redis.Connection(), "tiers.redis", t.Timeout, func() {}}, log)
+func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+	client, err := redisclient.New(redisclient.Options{Redis: t.Redis.Connection(), Section: "tiers.redis", Timeout: t.Timeout, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	return redissource.New(redissource.Options{
-		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: config.ReadOverrides, Log: sampledLog,
+		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: rules.ReadOverrides, Log: sampledLog,
 	})
 }
 
-func openPostgresSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
+func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
 	p := t.Postgres
-	password, err := newLogin("tiers.postgres.password_file", "", p.Password, p.PasswordFile, log)
+	password, err := watch.Secret("tiers.postgres.password_file", p.Password, p.PasswordFile, log)
 	if err != nil {
 		return nil, err
 	}
 	o := pgsource.Options{
-		URL:       string(p.URL),
-		Password:  password.secret,
+		URL:       p.URL.Reveal(),
+		Password:  password,
 		Query:     p.Query,
 		QueryByID: p.QueryByID,
 		Channel:   p.Channel,
 		PoolSize:  p.PoolSize,
 		Timeout:   t.Timeout,
-		Overrides: config.ReadOverrides,
+		Overrides: rules.ReadOverrides,
 		Log:       sampledLog,
 	}
 	if o.TLS, err = rereadTLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
@@ -175,20 +219,20 @@ func openPostgresSource(t config.Tiers, log, sampledLog *zap.Logger) (tier.Sourc
 	return pgsource.New(o)
 }
 
-func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
+func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 	h := t.HTTP
-	token, err := newLogin("tiers.http.token_file", "", h.Token, h.TokenFile, log)
+	token, err := watch.Secret("tiers.http.token_file", h.Token, h.TokenFile, log)
 	if err != nil {
 		return nil, err
 	}
 	o := httpsource.Options{
-		URL:       string(h.URL),
+		URL:       h.URL.Parsed,
 		Method:    h.Method,
-		SendKey:   h.Send == config.SendKey,
-		Token:     token.secret,
+		SendKey:   h.Send == settings.SendKey,
+		Token:     token,
 		MaxBytes:  h.MaxBytes,
 		Timeout:   t.Timeout,
-		Overrides: config.ReadOverrides,
+		Overrides: rules.ReadOverrides,
 	}
 	const at = "tiers.http.tls"
 	o.TLS, err = rereadTLS(at, h.TLS.Files(), func() (*tls.Config, error) { return h.TLS.Config(at) }, log)
@@ -200,17 +244,11 @@ func openHTTPSource(t config.Tiers, log *zap.Logger) (tier.Source, error) {
 
 // rereadTLS returns what the files of a setting say for each new connection.
 func rereadTLS(setting string, files []string, read func() (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
-	c, err := newReread(setting, files, read, log)
+	c, err := watch.NewReread(setting, files, read, log)
 	if err != nil {
 		return nil, err
 	}
-	return c.get, nil
-}
-
-// secret is the password as it is now.
-func (l *login) secret() string {
-	_, password, _ := l.credentials(context.Background()) // which has no error
-	return password
+	return c.Get, nil
 }
 
 // directory answers support about subjects that live in the rules' own directory.

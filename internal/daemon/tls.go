@@ -8,26 +8,25 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/watch"
 )
 
-// serverTLS returns how gRPC listeners speak TLS, or nil if they do not. Each
-// handshake uses what the files hold then, or held when they could be read last,
-// which log is told. It is for connections over TCP: who reaches a unix socket is
-// on this machine, and its file says who may.
-func serverTLS(s config.GRPC, log *zap.Logger) (*tls.Config, error) {
+// serverTLS returns the TLS of gRPC listeners, or nil without TLS. Each handshake uses what
+// the files hold then, or held when they could be read last. It is for connections over
+// TCP: the file mode of a unix socket says which users of this machine may connect.
+func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 	if !s.TLS.On() {
 		return nil, nil
 	}
 	const setting = "grpc.tls"
-	files, err := newReread(setting, s.TLS.Files(), func() (*tls.Config, error) { return s.TLS.Config(setting) }, log)
+	files, err := watch.NewReread(setting, s.TLS.Files(), func() (*tls.Config, error) { return s.TLS.Config(setting) }, log)
 	if err != nil {
 		return nil, err
 	}
-	// What does not depend on the files is there for whoever looks before the
-	// handshake does.
-	c := files.get().Clone()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.get(), nil }
+	// A reader of the configuration finds here what does not depend on the files.
+	c := files.Get().Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.Get(), nil }
 	return c, nil
 }
 

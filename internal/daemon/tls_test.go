@@ -24,12 +24,12 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
 // secure sets TLS with client certificates of an authority.
-func secure(s *config.Settings, a *servers.Authority) {
+func secure(s *settings.Settings, a *servers.Authority) {
 	files := &s.GRPC.TLS
 	files.ClientCAFile, files.CertFile, files.KeyFile = a.ServerFiles()
 }
@@ -63,13 +63,13 @@ func asks(t *testing.T, conn *grpc.ClientConn) error {
 	return err
 }
 
-// TestTLS: who gets through, and who does not.
+// TestTLS connects with and without TLS, with good and bad certificates.
 func TestTLS(t *testing.T) { onEachTransport(t, testTLS) }
 
-func testTLS(t *testing.T, s config.Settings) {
+func testTLS(t *testing.T, s settings.Settings) {
 	a, stranger := servers.NewAuthority(t), servers.NewAuthority(t)
 	secure(&s, a)
-	s.GRPC.Address = append(s.GRPC.Address, "unix://"+filepath.Join(t.TempDir(), "rls.sock"))
+	s.GRPC.Address = append(s.GRPC.Address, settings.Address("unix://"+filepath.Join(t.TempDir(), "rls.sock")))
 	r := start(t, s)
 	tcp, socket := r.GRPC[0], r.GRPC[1]
 
@@ -108,7 +108,7 @@ func testTLS(t *testing.T, s config.Settings) {
 	if err := healthy(t, socket, credentials.NewTLS(trusting(t, a))); status.Code(err) != codes.Unavailable {
 		t.Errorf("TLS on the socket: got %v, want %v", err, codes.Unavailable)
 	}
-	// Somebody who speaks another protocol on top of TLS, or does not say which.
+	// A client with another protocol on top of TLS, or without ALPN.
 	for _, protocol := range []string{"", "http/1.1"} {
 		own := trusting(t, a)
 		if protocol != "" {
@@ -131,12 +131,13 @@ func testTLS(t *testing.T, s config.Settings) {
 	})
 }
 
-// TestTLSWithoutClientCertificates: without grpc.tls.client_ca_file nobody is asked.
+// TestTLSWithoutClientCertificates proves that without grpc.tls.client_ca_file clients
+// need no certificate.
 func TestTLSWithoutClientCertificates(t *testing.T) {
 	onEachTransport(t, testTLSWithoutClientCertificates)
 }
 
-func testTLSWithoutClientCertificates(t *testing.T, s config.Settings) {
+func testTLSWithoutClientCertificates(t *testing.T, s settings.Settings) {
 	a := servers.NewAuthority(t)
 	secure(&s, a)
 	s.GRPC.TLS.ClientCAFile = ""
@@ -151,7 +152,7 @@ func testTLSWithoutClientCertificates(t *testing.T, s config.Settings) {
 // TestServerTLSThatChanges renews every certificate under a running service.
 func TestServerTLSThatChanges(t *testing.T) { onEachTransport(t, testServerTLSThatChanges) }
 
-func testServerTLSThatChanges(t *testing.T, s config.Settings) {
+func testServerTLSThatChanges(t *testing.T, s settings.Settings) {
 	const changed, broken = "a file for connections has changed and counts for new ones", "a file for connections cannot be read; what it held before stays in use"
 	a := servers.NewAuthority(t)
 	secure(&s, a)
@@ -176,7 +177,7 @@ func testServerTLSThatChanges(t *testing.T, s config.Settings) {
 	if got := r.logs.FilterMessage(changed).Len(); got != 1 {
 		t.Errorf("%d lines say that the files have changed, want 1", got)
 	}
-	// It would trust whoever serves, and take up a session that it had.
+	// This client trusts any server, and resumes an earlier session.
 	before.InsecureSkipVerify = true
 	if err := healthy(t, r.GRPC[0], credentials.NewTLS(before)); status.Code(err) != codes.Unavailable {
 		t.Errorf("a client of the old authority: got %v, want %v", err, codes.Unavailable)
@@ -216,7 +217,7 @@ func testServerTLSThatChanges(t *testing.T, s config.Settings) {
 // TestTLSResumesNothing: both certificates are looked at for every connection.
 func TestTLSResumesNothing(t *testing.T) { onEachTransport(t, testTLSResumesNothing) }
 
-func testTLSResumesNothing(t *testing.T, s config.Settings) {
+func testTLSResumesNothing(t *testing.T, s settings.Settings) {
 	a := servers.NewAuthority(t)
 	secure(&s, a)
 	r := start(t, s)
@@ -239,7 +240,7 @@ func testTLSResumesNothing(t *testing.T, s config.Settings) {
 
 // TestTLSFilesAtStart: what cannot be read then is an error, and nothing is served.
 func TestTLSFilesAtStart(t *testing.T) {
-	s := settings(t)
+	s := testSettings(t)
 	secure(&s, servers.NewAuthority(t))
 	write(t, s.GRPC.TLS.KeyFile, "torn")
 	err := Run(t.Context(), s, Options{Log: zap.NewNop(), Ready: func(Running) { t.Error("it serves") }})
@@ -253,13 +254,13 @@ func TestTLSFilesAtStart(t *testing.T) {
 // grpc.max_connection_idle.
 func TestSilentClients(t *testing.T) { onEachTransport(t, testSilentClients) }
 
-func testSilentClients(t *testing.T, s config.Settings) {
+func testSilentClients(t *testing.T, s settings.Settings) {
 	for what, c := range map[string]struct {
-		change func(*config.GRPC)
+		change func(*settings.GRPC)
 		sees   http2.FrameType
 	}{
-		"silent": {func(g *config.GRPC) { g.KeepaliveTime, g.KeepaliveTimeout = time.Second, 100*time.Millisecond }, http2.FramePing},
-		"idle":   {func(g *config.GRPC) { g.MaxConnectionIdle = 100 * time.Millisecond }, http2.FrameGoAway},
+		"silent": {func(g *settings.GRPC) { g.KeepaliveTime, g.KeepaliveTimeout = time.Second, 100*time.Millisecond }, http2.FramePing},
+		"idle":   {func(g *settings.GRPC) { g.MaxConnectionIdle = 100 * time.Millisecond }, http2.FrameGoAway},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := s

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,8 +17,10 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/redisclient"
+	"github.com/slidegate/slidegate/internal/redislog"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
@@ -27,22 +30,22 @@ import (
 type opened struct {
 	*redisStore
 	t        *testing.T
-	settings config.Settings
+	settings settings.Settings
 	logs     *observer.ObservedLogs
 }
 
-// redisSettings have timeouts that end nothing but what hangs.
-func redisSettings(url string) config.Settings {
-	s := config.Default()
-	s.Store.Type = config.StoreRedis
+// redisSettings returns settings with timeouts that end only a call that hangs.
+func redisSettings(t testing.TB, url string) settings.Settings {
+	s := settings.Default()
+	s.Store.Type = settings.StoreRedis
 	s.Store.Timeout = 20 * time.Second
-	s.Store.Redis.URL = config.URL(url)
+	s.Store.Redis.URL = redisURL(t, url)
 	s.Store.Redis.DialTimeout = 20 * time.Second
 	return s
 }
 
 // open opens the store of settings that rls would take.
-func open(t *testing.T, s config.Settings) *opened {
+func open(t *testing.T, s settings.Settings) *opened {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	log := zap.New(core)
@@ -103,7 +106,7 @@ func (o *opened) hides(secrets ...string) {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	// Renamed over, as whoever renews secrets does it.
+	// Renamed over, as tools that renew secrets do.
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +118,7 @@ func write(t *testing.T, file, text string) {
 func (o *opened) inspects(key string) {
 	o.t.Helper()
 	var out strings.Builder
-	if err := Inspect(o.t.Context(), o.settings, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "with a cost of 2") {
+	if err := redislog.Print(o.t.Context(), o.settings, "slidegate:"+key+":3600000000", -1, &out); err != nil || !strings.Contains(out.String(), "with a cost of 2") {
 		o.t.Errorf("inspect: %v\n%s", err, out.String())
 	}
 }
@@ -123,12 +126,12 @@ func (o *opened) inspects(key string) {
 func TestRedisSingle(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	server := servers.StartRedis(t, "--unixsocket", socket, "--user", "rls", "on", ">pw/@#:%", "~*", "+@all")
-	tcp := open(t, redisSettings("redis://rls:pw%2F%40%23%3A%25@"+server.Addr()+"/3"))
+	tcp := open(t, redisSettings(t, "redis://rls:pw%2F%40%23%3A%25@"+server.Addr()+"/3"))
 	tcp.takes("k", 9)
-	unix := open(t, redisSettings("unix://"+socket+"?db=3"))
+	unix := open(t, redisSettings(t, "unix://"+socket+"?db=3"))
 	unix.takes("k", 8)
 	unix.inspects("k")
-	open(t, redisSettings("unix://"+socket)).takes("k", 9) // another database
+	open(t, redisSettings(t, "unix://"+socket)).takes("k", 9) // another database
 	if s := tcp.poolStats(); s.Connections != 1 || s.Idle != 1 || s.Hits+s.Misses == 0 {
 		t.Errorf("pool: %+v", s)
 	}
@@ -148,7 +151,7 @@ func TestRedisCluster(t *testing.T) {
 	}
 	words := strings.Fields(strings.Replace(string(line[1])+" "+string(more[1]), ">PASSWORD", ">pw", 1))
 	cluster := servers.StartCluster(t, append([]string{"--user"}, words...)...)
-	o := open(t, redisSettings("redis-cluster://rls:pw@"+strings.Join(cluster.Addrs()[:2], ",")))
+	o := open(t, redisSettings(t, "redis-cluster://rls:pw@"+strings.Join(cluster.Addrs()[:2], ",")))
 	for i := range 20 {
 		o.takes(fmt.Sprintf("{k%d}", i), 9)
 	}
@@ -200,7 +203,7 @@ func TestRedisCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o.settings.Store.Redis.URL = config.URL(strings.Replace(string(o.settings.Store.Redis.URL), "rls:", "support:", 1))
+	o.settings.Store.Redis.URL = redisURL(t, strings.Replace(o.settings.Store.Redis.URL.Reveal(), "rls:", "support:", 1))
 	o.takes("{k1}", 8)
 	o.takes("{k2}", 8)
 	o.inspects("{k1}")
@@ -211,7 +214,7 @@ func TestRedisCluster(t *testing.T) {
 // must look for its successor by itself.
 func TestClusterFindsASuccessor(t *testing.T) {
 	cluster := servers.StartCluster(t)
-	o := open(t, redisSettings("redis-cluster://"+strings.Join(cluster.Addrs(), ",")))
+	o := open(t, redisSettings(t, "redis-cluster://"+strings.Join(cluster.Addrs(), ",")))
 	o.takes("{k}", 9)
 	master := cluster.MasterOf("slidegate:{k}:3600000000")
 	replica := cluster.ReplicaOf(master)
@@ -244,7 +247,7 @@ func TestRedisSentinel(t *testing.T) {
 	}
 	sentinels(strings.Fields(strings.Replace(string(line[1]), ">PASSWORD", ">"+first, 1))...)
 
-	s := redisSettings("redis-sentinel://:" + own + "@" + strings.Join(set.Sentinels(), ",") + "/" + set.MasterName() + "/2")
+	s := redisSettings(t, "redis-sentinel://:"+own+"@"+strings.Join(set.Sentinels(), ",")+"/"+set.MasterName()+"/2")
 	// How long is waited for the one that is frozen.
 	s.Store.Timeout, s.Store.Redis.DialTimeout = time.Second, time.Second
 	s.Store.Redis.SentinelUsername = "finder"
@@ -308,7 +311,7 @@ func TestPasswordThatChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := redisSettings("redis://" + server.Addr())
+	s := redisSettings(t, "redis://"+server.Addr())
 	s.Store.Redis.Username = "rls"
 	s.Store.Redis.PasswordFile = filepath.Join(t.TempDir(), "password")
 	write(t, s.Store.Redis.PasswordFile, first+"\n")
@@ -352,7 +355,7 @@ func TestPasswordThatChanges(t *testing.T) {
 // TestTLSThatChanges renews every certificate in front of a running service.
 func TestTLSThatChanges(t *testing.T) {
 	server := servers.StartRedisTLS(t)
-	s := redisSettings("rediss://" + server.Addr())
+	s := redisSettings(t, "rediss://"+server.Addr())
 	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
 	o := open(t, s)
 	o.takes("k", 9)
@@ -377,7 +380,7 @@ func TestTLSThatChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, failed := fresh.(failedConn); failed {
+	if _, ok := fresh.(*tls.Conn); !ok {
 		t.Error("a torn key is used")
 	}
 	_ = fresh.Close()
@@ -385,15 +388,15 @@ func TestTLSThatChanges(t *testing.T) {
 
 func TestTLSNames(t *testing.T) {
 	server := servers.StartRedisTLS(t)
-	s := redisSettings("rediss://" + server.Addr())
+	s := redisSettings(t, "rediss://"+server.Addr())
 	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
 	s.Store.Redis.TLS.ServerName = "localhost"
 	open(t, s).takes("k", 9)
 
-	for what, change := range map[string]func(*config.Redis){
-		"not its name":      func(r *config.Redis) { r.TLS.ServerName = "elsewhere" },
-		"unknown authority": func(r *config.Redis) { r.TLS.CAFile = "" },
-		"no certificate":    func(r *config.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
+	for what, change := range map[string]func(*settings.Redis){
+		"not its name":      func(r *settings.Redis) { r.TLS.ServerName = "elsewhere" },
+		"unknown authority": func(r *settings.Redis) { r.TLS.CAFile = "" },
+		"no certificate":    func(r *settings.Redis) { r.TLS.CertFile, r.TLS.KeyFile = "", "" },
 	} {
 		bad := s
 		change(&bad.Store.Redis)
@@ -409,7 +412,7 @@ func TestTLSNames(t *testing.T) {
 // with, and then a server: the next call is decided.
 func TestBackAtOnce(t *testing.T) {
 	server := servers.StartRedis(t)
-	s := redisSettings("redis://" + server.Addr())
+	s := redisSettings(t, "redis://"+server.Addr())
 	s.Store.Redis.PoolSize = 4
 	s.Store.Redis.Breaker.Failures = 1000 // so that every call tries
 	o := open(t, s)
@@ -430,11 +433,11 @@ func TestBackAtOnce(t *testing.T) {
 func TestAbandonedConnections(t *testing.T) {
 	const callers = 4
 	server := servers.StartRedisTLS(t)
-	s := redisSettings("rediss://" + server.Addr())
+	s := redisSettings(t, "rediss://"+server.Addr())
 	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
-	client, err := redisClient(storeServer(s.Store), zap.NewNop())
+	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
 	if err != nil {
 		t.Fatal(err)
 	}

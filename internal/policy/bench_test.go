@@ -20,14 +20,14 @@ func (uncounted) UnknownDomain()             {}
 func (uncounted) Count(Outcome)              {}
 func (uncounted) Detail([]byte, Outcome)     {}
 
-// scene is a request that benchmarks and counts of allocations ask.
-type scene struct {
+// benchRequest is a request of benchmarks and of tests of allocations.
+type benchRequest struct {
 	name string
 	req  *Request
 }
 
-// scenes returns requests on the embedded store, and a decider for them.
-func scenes(tb testing.TB) ([]scene, *Decider) {
+// benchRequests returns requests and a decider for them on the embedded store.
+func benchRequests(tb testing.TB) ([]benchRequest, *Decider) {
 	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
 	if err != nil {
 		tb.Fatal(err)
@@ -51,7 +51,7 @@ func scenes(tb testing.TB) ([]scene, *Decider) {
 	store := memstore.New(memstore.Options{})
 	tb.Cleanup(func() { store.Close() })
 	d := NewDecider(rs, Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	return []scene{
+	return []benchRequest{
 		{"one", request("remote_address=192.0.2.1")},
 		{"one-denied", request("full=x")},
 		{"key", request("api_key=hobby-key")},
@@ -62,7 +62,7 @@ func scenes(tb testing.TB) ([]scene, *Decider) {
 
 // BenchmarkDecide decides requests with waiting and without.
 func BenchmarkDecide(b *testing.B) {
-	all, d := scenes(b)
+	all, d := benchRequests(b)
 	for name, wait := range map[string]bool{"": window.MayWait, "at-once/": window.NoWait} {
 		for _, s := range all {
 			b.Run(name+s.name, func(b *testing.B) {

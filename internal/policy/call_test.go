@@ -5,34 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
-	"pgregory.net/rapid"
 
 	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// moody is the embedded store, which fails, or has to wait, when a test says so.
-type moody struct {
+// waitingStore is the embedded store. It fails with err, and decides nothing without waiting if
+// waits is set.
+type waitingStore struct {
 	*memstore.Store
 	err   error
 	waits bool
 	calls int // that have decided or failed
 }
 
-func (m *moody) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+func (m *waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait && m.waits {
 		for i := range decisions {
 			decisions[i] = window.Decision{Never: true, Remaining: 7} // undefined
@@ -46,52 +41,8 @@ func (m *moody) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	return m.Store.Take(ctx, window.MayWait, checks, decisions)
 }
 
-// A side is all that a decider has to do with.
-type side struct {
-	*Decider
-	store   *moody
-	local   *pupil
-	source  *asked
-	counts  counts
-	seconds int
-	logs    *observer.ObservedLogs
-	call    Call
-}
-
-// settings are what sides have in common.
-type settings struct {
-	shadow, quota, deny, elsewhere bool
-	trusted                        string
-}
-
-func newSide(t *rapid.T, dir *tier.Directory, now *time.Duration, s settings) *side {
-	clock := func() time.Duration { return *now }
-	side := &side{
-		store:  &moody{Store: memstore.New(memstore.Options{Clock: clock, SweepInterval: -1})},
-		local:  &pupil{Store: memstore.New(memstore.Options{Clock: clock, SweepInterval: -1})},
-		source: &asked{answers: answersOf(dir), held: make(map[string]bool)},
-		counts: counts{},
-	}
-	core, logs := observer.New(zapcore.DebugLevel)
-	side.logs = logs
-	o := Options{
-		Store: side.store, Local: side.local, Meters: side.counts, Log: zap.New(core), DenyUnresolved: s.deny,
-		StoreSeconds: func(float64) { side.seconds++ },
-	}
-	if s.elsewhere {
-		o.Subjects = side.source
-	}
-	side.Decider = NewDecider(allRules(t, dir, s), o)
-	return side
-}
-
-func (s *side) close() {
-	s.store.Close()
-	s.local.Close()
-}
-
-// answersOf are the directory's, those of somebody with limits of his own, and of
-// two keys that the source cannot say anything about.
+// answersOf returns the answers of a directory for its keys and ids, one for a subject
+// with limits of its own, and one for a key whose source does not answer.
 func answersOf(dir *tier.Directory) map[string]tier.Answer {
 	answers := make(map[string]tier.Answer)
 	for _, key := range []string{"acme-key", "hobby-key", "gone-key"} {
@@ -108,218 +59,62 @@ func answersOf(dir *tier.Directory) map[string]tier.Answer {
 	return answers
 }
 
-// allRules has a rule of every kind.
-func allRules(t *rapid.T, dir *tier.Directory, s settings) *Rules {
-	rs := NewRules(Identity{Secrets: secrets, Tiers: dir, TrustedEntry: s.trusted, Elsewhere: s.elsewhere})
-	if s.quota {
-		rs.QuotaAll()
-	}
-	if s.shadow {
-		rs.ObserveAll()
-	}
-	for _, r := range []Rule{
-		rule("per-address", per(3, time.Minute), anyOf("remote_address")),
-		{Name: "per-key", Path: []descriptors.Node{anyOf("api_key")}, ByTier: map[string]Terms{"free": per(2, time.Minute), "starter": per(4, time.Minute)}},
-		{Name: "per-consumer", Path: []descriptors.Node{anyOf("consumer")}, ByTier: map[string]Terms{"free": {Unlimited: true}, "starter": per(2, time.Second)}},
-		with(rule("route", per(2, time.Minute), anyOf("route"), anyOf("api_key")), func(r *Rule) { r.OnStoreError, r.Detailed = StoreErrorLocal, true }),
-		with(rule("quota", per(2, time.Minute), anyOf("quota"), anyOf("api_key")), func(r *Rule) { r.Quota = true }),
-		with(rule("tokens", per(5, time.Minute), anyOf("tokens")), func(r *Rule) { r.Always, r.OnStoreError = true, StoreErrorAllow }),
-		with(rule("watched", per(1, time.Minute), anyOf("watched")), func(r *Rule) { r.Terms.Observe, r.OnStoreError = 1, StoreErrorDeny }),
-		with(rule("instead", per(3, time.Minute), anyOf("instead")), func(r *Rule) { r.Replaces, r.OnStoreError = []string{"per-address"}, StoreErrorDeny }),
-		rule("free", Terms{Unlimited: true}, anyOf("free")),
-		rule("open", Terms{}, anyOf("open")),
+// TestContinue proves that an undecided call continues from where it stopped: what it
+// has found is not asked again.
+func TestContinue(t *testing.T) {
+	acme, hobby := secrets.Digest("acme-key"), secrets.Digest("hobby-key")
+	for _, tt := range []struct {
+		name     string
+		held     []string // keys that are found without waiting
+		withWait []string // keys that are resolved with waiting
+	}{
+		{"no key is held", nil, []string{acme, hobby}},
+		{"the first key is held", []string{acme}, []string{hobby}},
+		{"the second key is held", []string{hobby}, []string{acme, hobby}},
+		{"both keys are held, and the store has to wait", []string{acme, hobby}, nil},
 	} {
-		r.Domain = "edge"
-		if s.quota && (r.Always || r.Quota) {
-			r.Always, r.Quota = false, false
-		}
-		if err := rs.Add(r); err != nil {
-			t.Fatalf("Add(%s): %v", r.Name, err)
-		}
-	}
-	return rs
-}
-
-// drawRequest draws a request for which most kinds of rules are met.
-func drawRequest(r *rand.Rand) *Request {
-	pick := func(texts ...string) string { return texts[r.IntN(len(texts))] }
-	req := &Request{Domain: "edge"}
-	if r.IntN(20) == 0 {
-		req.Domain = "unheard"
-	}
-	for range 1 + r.IntN(4) {
-		key := "api_key=" + pick("acme-key", "hobby-key", "gone-key", "own-key", "lost-key", "made-up")
-		desc := d(pick(
-			"remote_address=192.0.2.1", "remote_address=::ffff:192.0.2.1", "remote_address=2001:db8::1", key, key, key,
-			"route=a "+key, "route=b "+key, "quota=x "+key, "quota=y "+key, "consumer="+pick("acme", "hobby", "own", "nobody"),
-			"tokens=t", "watched=w", "instead=i", "free=f", "open=o", "plan=starter "+key, "nothing=here",
-		))
-		desc.Cost = []uint64{1, 1, 1, 0, 2, 6}[r.IntN(6)]
-		switch r.IntN(15) {
-		case 0:
-			desc.Refund = true
-		case 1:
-			desc.Override = &window.Limit{Hits: 2, Window: time.Minute}
-		}
-		req.Descriptors = append(req.Descriptors, desc)
-	}
-	switch r.IntN(12) {
-	case 0:
-		req.Tier = "starter"
-	case 1:
-		req.Caller = &Caller{Fingerprint: secrets.Fingerprint("made-up"), Answer: tier.Answer{Subject: &tier.Subject{ID: "told", Tier: "free"}}}
-	case 2:
-		req.Plain = []PlainKey{{secrets.Fingerprint("acme-key"), "acme-key"}}
-	}
-	return req
-}
-
-// TestTryAndDecide holds a decider that is asked by Try first, and by Decide where
-// that does not decide, to one that is asked by Decide alone. Whatever has to be
-// waited for, the verdicts, the logs in the stores, what is counted and what is told
-// are the same; and of what Try has found out nothing is asked for again.
-func TestTryAndDecide(t *testing.T) {
-	met := make(map[string]int)
-	rapid.Check(t, func(t *rapid.T) {
-		s := settings{
-			shadow: rapid.IntRange(0, 4).Draw(t, "shadow") == 0, quota: rapid.IntRange(0, 4).Draw(t, "quota") == 0,
-			deny: rapid.Bool().Draw(t, "deny"), elsewhere: rapid.Bool().Draw(t, "elsewhere"),
-		}
-		if rapid.Bool().Draw(t, "trusted") {
-			s.trusted = "plan"
-		}
-		compareSides(t, s, rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), met)
-	})
-	for _, what := range []string{"allowed", "denied", "degraded", "reported", "unresolved", "shadowed", "by Try", "waits for the store", "waits for a key", "new rules"} {
-		if met[what] == 0 {
-			t.Errorf("never met: %s", what)
-		}
-	}
-	t.Log(met)
-}
-
-func compareSides(t *rapid.T, s settings, r *rand.Rand, met map[string]int) {
-	now := time.Duration(0)
-	dir := directory(t)
-	patient, prompt := newSide(t, dir, &now, s), newSide(t, dir, &now, s)
-	defer patient.close()
-	defer prompt.close()
-	for range 60 {
-		now += []time.Duration{0, 0, time.Second, 31 * time.Second}[r.IntN(4)]
-		req := drawRequest(r)
-		same := *req // addresses are brought into their one form
-		same.Descriptors = nil
-		for _, desc := range req.Descriptors {
-			desc.Entries = append(descriptors.Descriptor(nil), desc.Entries...)
-			same.Descriptors = append(same.Descriptors, desc)
-		}
-		var err error
-		if r.IntN(8) == 0 {
-			err = errors.New("boom")
-			if r.IntN(4) == 0 {
-				err = window.ErrBadCheck
+		t.Run(tt.name, func(t *testing.T) {
+			store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: true}
+			defer store.Close()
+			source := &tableResolver{answers: answersOf(directory(t)), held: make(map[string]bool)}
+			for _, key := range tt.held {
+				source.held[key] = true
 			}
-		}
-		patient.store.err, prompt.store.err = err, err
-		prompt.store.waits = r.IntN(2) == 0
-		clear(prompt.source.held)
-		for name := range prompt.source.answers {
-			prompt.source.held[name] = r.IntN(4) != 0
-		}
-		prompt.source.held[secrets.Digest("made-up")], prompt.source.held["nobody"] = r.IntN(4) != 0, true
-
-		asks := -len(patient.source.questions)
-		patient.Begin(&patient.call, *req)
-		_, wantErr := patient.call.Decide(t.Context(), window.MayWait)
-		asks += len(patient.source.questions)
-		questions, found, calls := len(prompt.source.questions), prompt.source.found, prompt.store.calls
-		prompt.Begin(&prompt.call, same)
-		decided, gotErr := prompt.call.Decide(t.Context(), window.NoWait)
-		switch {
-		case len(prompt.source.questions) > questions:
-			t.Fatal("Try has asked the source")
-		case decided:
-			met["by Try"]++
-		case prompt.store.calls > calls:
-			t.Fatal("Try has asked the store, and not decided")
-		case prompt.call.step == isPrepared:
-			met["waits for the store"]++
-		default:
-			met["waits for a key"]++
-		}
-		if !decided {
-			if r.IntN(10) == 0 {
-				met["new rules"]++
-				prompt.Swap(NewRules(Identity{Secrets: secrets}))
+			got := counts{}
+			decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}),
+				Options{Store: store, Meters: got, Log: zap.NewNop(), Subjects: source, Wait: time.Second})
+			req := request("api_key=acme-key", "api_key=hobby-key", "remote_address=192.0.2.1")
+			want := decide(t, decider, req)
+			clear(got)
+			source.questions, store.calls = nil, 0
+			var c Call
+			decider.Begin(&c, *req)
+			for range 2 {
+				if decided, err := c.Decide(t.Context(), window.NoWait); decided || err != nil || len(got) != 0 || store.calls != 0 || len(source.questions) != 0 {
+					t.Fatalf("Decide = %v, %v without waiting, counted %v, %d store calls, asked for %v", decided, err, got, store.calls, source.questions)
+				}
 			}
-			clear(prompt.source.held) // only what Try has not found out may be asked for
-			complete, known := prompt.call.step == isPrepared, prompt.source.found-found
-			_, gotErr = prompt.call.Decide(t.Context(), window.MayWait)
-			if again := len(prompt.source.questions) - questions; complete && again > 0 || s.elsewhere && again+known > asks {
-				t.Fatalf("%d questions where Decide alone has %d, and Try knew %d", again, asks, known)
+			clear(source.held) // only keys that were not found may be resolved again
+			if decided, err := c.Decide(t.Context(), window.MayWait); !decided || err != nil {
+				t.Fatalf("Decide = %v, %v with waiting", decided, err)
 			}
-			prompt.Swap(allRules(t, dir, s))
-		}
-		compareVerdicts(t, patient, prompt, wantErr, gotErr)
-		switch v := patient.call.Verdict(); {
-		case wantErr != nil:
-			met["reported"]++
-		case v.Degraded:
-			met["degraded"]++
-		case v.Allowed:
-			met["allowed"]++
-		default:
-			met["denied"]++
-		}
-		if v := patient.call.Verdict(); wantErr == nil {
-			met["unresolved"] += map[bool]int{true: 1}[v.Unresolved]
-			met["shadowed"] += map[bool]int{true: 1}[v.Shadowed >= 0]
-		}
-		if r.IntN(3) == 0 {
-			prompt.call.Forget()
-			policytest.NothingIn(t, "call", reflect.ValueOf(&prompt.call).Elem())
-		}
+			var resolved []string
+			for _, k := range source.questions {
+				resolved = append(resolved, k.Digest)
+			}
+			if diff := cmp.Diff(tt.withWait, resolved); diff != "" || store.calls != 1 {
+				t.Errorf("%d store calls, want 1; resolved with waiting: (-want +got)\n%s", store.calls, diff)
+			}
+			v := c.Verdict()
+			if v.Allowed != want.Allowed || len(v.Limits) != len(want.Limits) || !cmp.Equal(v.Strictest, want.Strictest) || !cmp.Equal(counts{"edge/per-key allowed": 2, "edge/per-address allowed": 1}, got) {
+				t.Errorf("verdict %+v, counted %v; want %+v", v, got, want)
+			}
+		})
 	}
 }
 
-// compareVerdicts compares all that two sides know and have told.
-func compareVerdicts(t *rapid.T, patient, prompt *side, wantErr, gotErr error) {
-	if fmt.Sprint(wantErr) != fmt.Sprint(gotErr) {
-		t.Fatalf("error %v, want %v", gotErr, wantErr)
-	}
-	names := cmp.Comparer(func(a, b *Rule) bool { return (a == nil) == (b == nil) && (a == nil || a.Name == b.Name) })
-	if diff := cmp.Diff(patient.call.Verdict(), prompt.call.Verdict(), names, cmpopts.EquateEmpty()); wantErr == nil && diff != "" {
-		t.Fatalf("verdict: (-Decide +Try)\n%s", diff)
-	}
-	if diff := cmp.Diff(patient.counts, prompt.counts); diff != "" {
-		t.Fatalf("counts: (-Decide +Try)\n%s", diff)
-	}
-	if c := &patient.call; wantErr == nil && len(c.decisions) == len(c.checks) && !window.GroupAllowed(c.checks, c.decisions) {
-		// Try does not tell of groups that the store denies at once: the store does that
-		// only if it has told before what makes the denial.
-		n := min(len(patient.local.told), len(prompt.local.told))
-		patient.local.told, prompt.local.told = patient.local.told[:n], prompt.local.told[:n]
-	}
-	if diff := cmp.Diff(patient.local.told, prompt.local.told, cmpopts.EquateEmpty()); diff != "" {
-		t.Fatalf("told to the local store: (-Decide +Try)\n%s", diff)
-	}
-	if patient.seconds != prompt.seconds || patient.store.calls != prompt.store.calls || patient.store.Len() != prompt.store.Len() {
-		t.Fatalf("%d calls were timed of %d, and %d logs; want %d of %d, and %d",
-			prompt.seconds, prompt.store.calls, prompt.store.Len(), patient.seconds, patient.store.calls, patient.store.Len())
-	}
-	entries := func(o *observer.ObservedLogs) (text []string) {
-		for _, e := range o.TakeAll() {
-			text = append(text, fmt.Sprint(e.Message, e.ContextMap()))
-		}
-		return text
-	}
-	if diff := cmp.Diff(entries(patient.logs), entries(prompt.logs)); diff != "" {
-		t.Fatalf("log: (-Decide +Try)\n%s", diff)
-	}
-}
-
-// TestCountsOnce: whatever becomes of a descriptor is counted once, and only when the
-// request is decided.
+// TestCountsOnce proves that each descriptor is counted once, and only when the request is
+// decided.
 func TestCountsOnce(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets})
 	for _, r := range []Rule{
@@ -347,7 +142,7 @@ func TestCountsOnce(t *testing.T) {
 		{elsewhere, counts{"unknown domain": 1}},
 	} {
 		for _, waits := range []bool{false, true} {
-			store := &moody{Store: memstore.New(memstore.Options{}), waits: waits}
+			store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: waits}
 			got := counts{}
 			decider := NewDecider(rs, Options{Store: store, Meters: got, Log: zap.NewNop()})
 			var c Call
@@ -372,7 +167,7 @@ func TestCountsOnce(t *testing.T) {
 func TestDecideAgain(t *testing.T) {
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	for _, storeErr := range []error{nil, errors.New("boom")} {
-		store := &moody{Store: memstore.New(memstore.Options{}), waits: true, err: storeErr}
+		store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: true, err: storeErr}
 		got := counts{}
 		decider := NewDecider(rs, Options{Store: store, Meters: got, Log: zap.NewNop()})
 		var c Call
@@ -399,9 +194,9 @@ func TestDecideAgain(t *testing.T) {
 // TestUndecidedIsForgotten proves that an undecided request leaves nothing to the next
 // one, nor after Forget.
 func TestUndecidedIsForgotten(t *testing.T) {
-	store := &moody{Store: memstore.New(memstore.Options{}), waits: true}
+	store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: true}
 	defer store.Close()
-	source := &asked{answers: answersOf(directory(t)), held: map[string]bool{secrets.Digest("acme-key"): true}}
+	source := &tableResolver{answers: answersOf(directory(t)), held: map[string]bool{secrets.Digest("acme-key"): true}}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source})
 	for _, left := range []*Request{request("api_key=acme-key"), request("api_key=acme-key", "api_key=hobby-key")} {
@@ -430,7 +225,7 @@ func TestUndecidedIsForgotten(t *testing.T) {
 // TestDecideAllocates counts the allocations of a decision without waiting: the name of
 // each log, and that of the subject in it.
 func TestDecideAllocates(t *testing.T) {
-	all, d := scenes(t)
+	all, d := benchRequests(t)
 	want := map[string]float64{"one": 1, "one-denied": 1, "key": 2, "three": 5, "three-denied": 4}
 	for _, s := range all {
 		var c Call

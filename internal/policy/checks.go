@@ -130,7 +130,7 @@ func (c *Call) ownTerms(rule *Rule, o *tier.Override, observe float64) Terms {
 	for _, l := range o.Limits {
 		c.own = append(c.own, Limit{Limit: l, Precision: window.Precision(l)})
 	}
-	return Terms{Limits: name(rule.Name, c.own), Unlimited: o.Unlimited, Observe: observe}
+	return Terms{Limits: setNames(rule.Name, c.own), Unlimited: o.Unlimited, Observe: observe}
 }
 
 // addCheck adds a limit with its check.

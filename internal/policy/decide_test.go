@@ -20,15 +20,15 @@ import (
 
 var secrets = tier.NewSecrets([]string{"api_key"}, nil)
 
-// spend is a store that remembers what it was asked and answers from a script.
-type spend struct {
+// recordingStore is a store that records its last checks and returns fixed decisions.
+type recordingStore struct {
 	checks []window.Check
 	calls  int
 	answer func(window.Check) window.Decision
 	err    error
 }
 
-func (s *spend) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
+func (s *recordingStore) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
 	if !wait {
 		return false, nil
 	}
@@ -43,9 +43,9 @@ func (s *spend) Take(_ context.Context, wait bool, checks []window.Check, decisi
 	return true, s.err
 }
 
-func (*spend) Close() error { return nil }
+func (*recordingStore) Close() error { return nil }
 
-// decideErr decides a request as an adapter does that may wait.
+// decideErr decides a request with waiting.
 func decideErr(ctx context.Context, d *Decider, req *Request) (Verdict, error) {
 	var c Call
 	d.Begin(&c, *req)
@@ -63,7 +63,7 @@ func decide(t testing.TB, d *Decider, req *Request) Verdict {
 	return v
 }
 
-// counts is a policy.Meters that keeps everything.
+// counts is a Meters that counts by name.
 type counts map[string]int
 
 type count struct {
@@ -84,14 +84,14 @@ func per(hits uint64, w time.Duration) Terms {
 	return Terms{Limits: []Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 }
 
-// tester is a test, of a property too.
+// tester is a testing.T or a rapid.T.
 type tester interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatal(args ...any)
 }
 
-// directory knows acme (starter, two keys), hobby (free) and gone (disabled).
+// directory has the subjects acme (starter, two keys), hobby (free) and gone (disabled).
 func directory(t tester) *tier.Directory {
 	t.Helper()
 	d, err := tier.NewDirectory([]string{"free", "starter"}, "free")
@@ -157,8 +157,8 @@ func newDecider(t *testing.T, rs *Rules, s window.Store) (*Decider, counts) {
 	return NewDecider(rs, Options{Store: s, Meters: c, Log: zap.NewNop()}), c
 }
 
-// d reads "route=search api_key=k": a descriptor of cost 1, digested as an
-// adapter would.
+// d parses "route=search api_key=k" into a descriptor of cost 1, with digests as from an
+// adapter.
 func d(text string) Descriptor {
 	var out Descriptor
 	out.Cost = 1
@@ -239,15 +239,15 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 		{"an entry that is no secret names the subject by id", Identity{}, request("consumer=acme"), []string{
 			"{id.acme}:edge|consumer:id.acme 2/1m0s",
 		}, "starter"},
-		{"an id that nobody has gets the default tier", Identity{}, request("consumer=nobody"), []string{
-			"{id.nobody}:edge|consumer:id.nobody 1/1m0s",
+		{"an unknown id gets the default tier", Identity{}, request("consumer=stranger"), []string{
+			"{id.stranger}:edge|consumer:id.stranger 1/1m0s",
 		}, "free"},
 		{"no rule, a rule without limits, no entries", Identity{}, request("nothing=1", "open=1", ""), nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.who.Secrets, tt.who.Tiers = secrets, directory(t)
-			store := new(spend)
+			store := new(recordingStore)
 			decider, _ := newDecider(t, testRules(t, tt.who), store)
 			v := decide(t, decider, tt.req)
 			var got []string
@@ -267,14 +267,14 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 	}
 }
 
-// TestNamesOfSubjectsAndStrangersDiffer asks for a consumer whose id looks like
-// somebody's address.
+// TestNamesOfSubjectsAndStrangersDiffer decides a request for a consumer whose id looks
+// like an address.
 func TestNamesOfSubjectsAndStrangersDiffer(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
 	if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("route")}, Subject: "consumer", Terms: per(1, time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	store := new(spend)
+	store := new(recordingStore)
 	decider, _ := newDecider(t, rs, store)
 	seen := make(map[string]string)
 	for _, consumer := range []string{"", "consumer=addr.192.0.2.7", "consumer=192.0.2.7", "consumer=id.acme", "consumer=acme"} {
@@ -296,7 +296,7 @@ func TestAddressesAreMatchedInTheirOneForm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store := new(spend)
+	store := new(recordingStore)
 	decider, _ := newDecider(t, rs, store)
 	for text, want := range map[string]uint64{
 		"remote_address=10.0.0.9": 1, "remote_address=::ffff:10.0.0.9": 1, "masked_remote_address=::ffff:10.0.0.0/120": 2, "remote_address=10.0.0.8": 3,
@@ -309,7 +309,7 @@ func TestAddressesAreMatchedInTheirOneForm(t *testing.T) {
 }
 
 func TestWithoutTiersEveryKeyIsItsOwn(t *testing.T) {
-	store := new(spend)
+	store := new(recordingStore)
 	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets}), store)
 	v := decide(t, decider, request("api_key=acme-key"))
 	want := "{key." + secrets.Digest("acme-key") + "}:edge|api_key:key." + secrets.Digest("acme-key")
@@ -323,7 +323,7 @@ func TestWithoutTiersEveryKeyIsItsOwn(t *testing.T) {
 
 func TestAPIKeysReachNothing(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	store := &spend{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
+	store := &recordingStore{answer: func(window.Check) window.Decision { return window.Decision{RetryAfter: time.Second} }}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
 	decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.New(core)})
 	for _, key := range []string{"acme-key", "made-up", "vip-key"} {
@@ -417,7 +417,7 @@ func TestVerdict(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			store := &spend{answer: func(c window.Check) window.Decision { return tt.decisions[c.Limit.Hits] }}
+			store := &recordingStore{answer: func(c window.Check) window.Decision { return tt.decisions[c.Limit.Hits] }}
 			decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
 			v := decide(t, decider, tt.req)
 			if v.Allowed != tt.allowed || v.Decisive != tt.decisive || fmt.Sprint(v.Strictest) != fmt.Sprint(tt.strictest) {
@@ -434,7 +434,7 @@ func TestVerdict(t *testing.T) {
 // TestCallIsReused decides a large request and then small ones with the same Call.
 // Nothing of the first may show.
 func TestCallIsReused(t *testing.T) {
-	store := new(spend)
+	store := new(recordingStore)
 	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
 	var c Call
 	for _, req := range []*Request{
@@ -457,7 +457,7 @@ func TestCallIsReused(t *testing.T) {
 }
 
 func TestOverride(t *testing.T) {
-	store := new(spend)
+	store := new(recordingStore)
 	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
 	limit := &window.Limit{Hits: 600, Window: time.Minute}
 	req := request("api_key=acme-key", "plan=x region=eu")
@@ -476,7 +476,7 @@ func TestOverride(t *testing.T) {
 
 func TestStoreError(t *testing.T) {
 	boom := errors.New("boom")
-	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), &spend{err: boom})
+	decider, got := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), &recordingStore{err: boom})
 	if _, err := decideErr(t.Context(), decider, request("api_key=acme-key", "remote_address=a")); !errors.Is(err, boom) {
 		t.Errorf("Decide = %v, want the store's error", err)
 	}
@@ -485,10 +485,10 @@ func TestStoreError(t *testing.T) {
 	}
 }
 
-// stuck waits for its context.
-type stuck struct{ spend }
+// stuckStore waits until its context ends.
+type stuckStore struct{ recordingStore }
 
-func (*stuck) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
+func (*stuckStore) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
 	if !wait {
 		return false, nil
 	}
@@ -498,7 +498,7 @@ func (*stuck) Take(ctx context.Context, wait bool, _ []window.Check, _ []window.
 
 func TestTheCallerGivesUp(t *testing.T) {
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(stuck), Meters: counts{}, Log: zap.NewNop()})
+	decider := NewDecider(rs, Options{Store: new(stuckStore), Meters: counts{}, Log: zap.NewNop()})
 	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err := decideErr(late, decider, request("api_key=acme-key")); !errors.Is(err, context.DeadlineExceeded) {
@@ -543,7 +543,7 @@ func TestAddRefuses(t *testing.T) {
 		want string
 	}{
 		{"no domain", Rule{Path: api, Terms: per(1, time.Second)}, "a domain needs a name"},
-		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Terms: per(1, time.Second)}, `name "override" is what limits`},
+		{"reserved name", Rule{Domain: "d", Path: api, Name: "override", Terms: per(1, time.Second)}, `name "override" is reserved for limits`},
 		{"bad window", Rule{Domain: "d", Path: api, Terms: per(1, time.Millisecond)}, "window 1ms is shorter than 10ms"},
 		{"a window twice", Rule{Domain: "d", Path: api, Terms: Terms{Limits: append(per(1, time.Second).Limits, per(2, time.Second).Limits...)}}, "two limits for the same window of 1s"},
 		{"unknown tier", Rule{Domain: "d", Path: api, ByTier: map[string]Terms{"gold": per(1, time.Second)}}, `by_tier: unknown tier "gold", expected one of ["free" "starter"]`},
@@ -595,7 +595,7 @@ func TestNames(t *testing.T) {
 // without.
 func TestUnknownDomainIsLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Unknown: zap.New(core)})
+	decider := NewDecider(testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), Options{Store: new(recordingStore), Meters: counts{}, Log: zap.NewNop(), Unknown: zap.New(core)})
 	req := request("remote_address=192.0.2.1")
 	long := strings.Repeat("x", 10_000)
 	for _, domain := range []string{"egde", "", "a\nb\xff", long} {
@@ -623,7 +623,8 @@ func TestUnknownDomainIsLogged(t *testing.T) {
 }
 
 // TestTooManyLimits proves that a request with more limits than window.MaxChecks is
-// refused before the store is asked, be they of many descriptors or of one rule.
+// refused before the store is asked. The limits are those of many descriptors or of one
+// rule.
 func TestTooManyLimits(t *testing.T) {
 	// A descriptor of the tier starter has two limits, one of the tier free has one.
 	for _, tt := range []struct{ two, one, limits int }{
@@ -640,7 +641,7 @@ func TestTooManyLimits(t *testing.T) {
 		for i := range tt.one {
 			req.Descriptors = append(req.Descriptors, d(fmt.Sprint("remote_address=192.0.2.", i)))
 		}
-		store := &moody{Store: memstore.New(memstore.Options{})}
+		store := &waitingStore{Store: memstore.New(memstore.Options{})}
 		defer store.Close()
 		decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
 		refused := tt.limits > window.MaxChecks

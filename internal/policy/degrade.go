@@ -121,7 +121,7 @@ func (c *Call) degrade(ctx context.Context, cause error) error {
 		return cause
 	}
 	if err := c.takeLocal(ctx, cause); err != nil {
-		return fmt.Errorf("%w; and nor could the local one: %w", cause, err)
+		return fmt.Errorf("%w; the local store could not decide either: %w", cause, err)
 	}
 	return nil
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// An Explanation is how the rules come to a verdict, for people.
+// An Explanation describes how the rules come to a verdict.
 type Explanation struct {
-	// Lines tell it step by step.
+	// Lines describe it step by step.
 	Lines []string
-	// Verdict is the answer.
+	// Verdict is the verdict.
 	Verdict Verdict
 }
 
@@ -58,7 +58,7 @@ func (e *Explanation) addf(format string, args ...any) {
 
 func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
 	if o := desc.Override; o != nil {
-		e.addf("  brings its own limit, which takes the place of any rule's: %d per %s", o.Hits, FormatWindow(o.Window))
+		e.addf("  has its own limit, which replaces those of any rule: %d per %s", o.Hits, FormatWindow(o.Window))
 	}
 	steps := dom.tree.Trace(desc.Entries)
 	for _, s := range steps {
@@ -73,11 +73,11 @@ func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
 		case taken.Key == "":
 			e.addf("  %s=%s: no rule here has this key with this value, or the key alone", entry.Key, entry.Value)
 		case taken.AnyValue:
-			e.addf("  %s=%s takes the key alone", entry.Key, entry.Value)
+			e.addf("  %s=%s matches the key with any value", entry.Key, entry.Value)
 		case taken.Pattern:
-			e.addf("  %s=%s takes the wildcard %v", entry.Key, entry.Value, taken)
+			e.addf("  %s=%s matches the wildcard %v", entry.Key, entry.Value, taken)
 		default:
-			e.addf("  %s=%s takes its own value", entry.Key, entry.Value)
+			e.addf("  %s=%s matches this value", entry.Key, entry.Value)
 		}
 	}
 	if _, ok := dom.tree.Match(desc.Entries); !ok && len(steps) == len(desc.Entries) && steps[len(steps)-1].Taken.Key != "" {
@@ -106,7 +106,7 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 	case s.Observed:
 		mode = ", only observed"
 	case s.Mode == window.Always:
-		mode = ", charged whatever comes of it"
+		mode = ", charged even if the request is denied"
 	case s.Quota:
 		mode = ", one of several quota rules"
 	}
@@ -142,7 +142,7 @@ func (e *Explanation) explainVerdict() {
 		e.addf("answer: OVER_LIMIT")
 	}
 	if v.Decisive >= 0 {
-		e.addf("  the rule %s speaks in headers and metadata", v.Limits[v.Decisive].Rule.Name)
+		e.addf("  headers and metadata describe the rule %s", v.Limits[v.Decisive].Rule.Name)
 	}
 	if v.Shadowed >= 0 {
 		e.addf("  the rule %s would have denied it if it were not only observed", v.Limits[v.Shadowed].Rule.Name)

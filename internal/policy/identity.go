@@ -238,8 +238,8 @@ const (
 	keyMaskedAddress = "masked_remote_address"
 )
 
-// clientAddress returns the client's address as any descriptor of the request
-// says it, or "" where none does.
+// clientAddress returns the client's address from the first descriptor of the request
+// that has it, or an empty text.
 func clientAddress(req *Request) string {
 	masked := ""
 	for i := range req.Descriptors {
@@ -255,16 +255,15 @@ func clientAddress(req *Request) string {
 	return masked
 }
 
-// canonical returns the value of an entry in its one form, without spaces and tabs
-// around it. IPv4 addresses mapped into IPv6 are unmapped and zones dropped: Envoy
-// passes on such text from a trusted X-Forwarded-For, and one client must not have two
-// logs.
+// canonical returns the value of an entry in the form that rules and logs use: trimmed,
+// and addresses without a zone, IPv4 not mapped into IPv6. Envoy forwards the other forms
+// from a trusted X-Forwarded-For, and a client must not have one log for each.
 func canonical(e descriptors.Entry) string {
 	e.Value = descriptors.Trim(e.Value)
 	switch e.Key {
 	case keyAddress:
 		if strings.IndexByte(e.Value, ':') < 0 {
-			return e.Value // no IPv6
+			return e.Value // not IPv6
 		}
 		if a, err := netip.ParseAddr(e.Value); err == nil && (a.Is4In6() || a.Zone() != "") {
 			return a.Unmap().WithZone("").String()
@@ -277,7 +276,7 @@ func canonical(e descriptors.Entry) string {
 	return e.Value
 }
 
-// Canonical returns the value of an entry in the one form that rules and requests
-// are compared in: without spaces and tabs at its ends, and of a client address, IPv4
-// as such and without a zone. Everything else stays as it is.
+// Canonical returns the value of an entry in the form in which rules and requests are
+// compared: without spaces and tabs at its ends, and a client address without a zone and
+// with IPv4 not mapped into IPv6.
 func Canonical(e descriptors.Entry) string { return canonical(e) }

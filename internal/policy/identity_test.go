@@ -17,9 +17,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// asked is a tier.Resolver that answers from a table. It records the questions that may
-// wait.
-type asked struct {
+// tableResolver is a tier.Resolver that answers from a table. It records the questions
+// that may wait.
+type tableResolver struct {
 	answers   map[string]tier.Answer // by digest or id
 	held      map[string]bool        // the keys that have an answer without waiting
 	questions []tier.Key
@@ -28,7 +28,7 @@ type asked struct {
 	takes     time.Duration
 }
 
-func (a *asked) Resolve(_ context.Context, k tier.Key, wait time.Duration) (answer tier.Answer, ok bool) {
+func (a *tableResolver) Resolve(_ context.Context, k tier.Key, wait time.Duration) (answer tier.Answer, ok bool) {
 	if name := k.Digest + k.ID; wait < 0 {
 		if !a.held[name] {
 			return tier.Answer{}, false
@@ -43,7 +43,7 @@ func (a *asked) Resolve(_ context.Context, k tier.Key, wait time.Duration) (answ
 
 func known(s tier.Subject) tier.Answer { return tier.Answer{Subject: &s} }
 
-// TestSourcesOutside decides with subjects that live elsewhere.
+// TestSourcesOutside decides requests with subjects from a source outside of the process.
 func TestSourcesOutside(t *testing.T) {
 	key := func(k string) string { return secrets.Digest(k) }
 	own := func(o tier.Override) *tier.Extra {
@@ -87,16 +87,16 @@ func TestSourcesOutside(t *testing.T) {
 			checks:  "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
 		},
 		{
-			name: "nobody can say: limited as somebody unknown", answers: map[string]tier.Answer{key("k"): unavailable},
+			name: "the source is away: the limits of unknown keys apply", answers: map[string]tier.Answer{key("k"): unavailable},
 			req:    request("api_key=k", "remote_address=192.0.2.7"),
 			checks: "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
 		},
 		{
-			name: "nobody can say: denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
+			name: "the source is away: denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
 			req: request("remote_address=192.0.2.7", "api_key=k"), tier: "free", asked: 1, denied: true,
 		},
 		{
-			name: "what nobody has to know is not denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
+			name: "a request without a subject is not denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
 			req: request("remote_address=192.0.2.7"), checks: "{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
 		},
 		{
@@ -106,7 +106,7 @@ func TestSourcesOutside(t *testing.T) {
 			checks:  "{id.zeta}:edge|api_key:id.zeta 77/1m0s {id.zeta}:edge|route=search/api_key:id.zeta 20/1h0m0s", tier: "starter", asked: 1,
 		},
 		{
-			name:    "an own limit that is none",
+			name:    "an invalid limit of the subject",
 			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "starter", Extra: own(tier.Override{Unlimited: true})})},
 			req:     request("api_key=k"), asked: 1,
 		},
@@ -134,7 +134,7 @@ func TestSourcesOutside(t *testing.T) {
 			req: request("consumer=zeta", "tier=platinum"), checks: "{id.zeta}:edge|consumer:id.zeta 1/1m0s", tier: "free", asked: 1,
 		},
 		{
-			name: "a trusted entry is enough where nobody can say", who: Identity{TrustedEntry: "tier"}, deny: true,
+			name: "a trusted entry is enough while the source is away", who: Identity{TrustedEntry: "tier"}, deny: true,
 			answers: map[string]tier.Answer{"zeta": unavailable},
 			req:     request("consumer=zeta", "tier=starter"), checks: "{id.zeta}:edge|consumer:id.zeta 2/1m0s", tier: "starter", asked: 1,
 		},
@@ -160,7 +160,7 @@ func TestSourcesOutside(t *testing.T) {
 			if err := rs.Add(Rule{Domain: "edge", Path: []descriptors.Node{anyOf("quota"), anyOf("api_key")}, Name: "route-quota", Quota: true, Terms: per(5, time.Minute)}); err != nil {
 				t.Fatal(err)
 			}
-			store, source := new(spend), &asked{answers: tt.answers}
+			store, source := new(recordingStore), &tableResolver{answers: tt.answers}
 			decider := NewDecider(rs, Options{Store: store, Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: time.Second, DenyUnresolved: tt.deny})
 			tt.req.Caller = tt.caller
 			v := decide(t, decider, tt.req)
@@ -192,13 +192,13 @@ func TestSourcesOutside(t *testing.T) {
 	}
 }
 
-// TestTheWaitIsThatOfTheRequest: two keys of one request share the time.
+// TestTheWaitIsThatOfTheRequest proves that the keys of one request share its wait.
 func TestTheWaitIsThatOfTheRequest(t *testing.T) { synctest.Test(t, testWait) }
 
 func testWait(t *testing.T) {
-	source := &asked{takes: 20 * time.Millisecond}
+	source := &tableResolver{takes: 20 * time.Millisecond}
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: 25 * time.Millisecond})
+	decider := NewDecider(rs, Options{Store: new(recordingStore), Meters: counts{}, Log: zap.NewNop(), Subjects: source, Wait: 25 * time.Millisecond})
 	decide(t, decider, request("api_key=a", "api_key=b", "api_key=c", "api_key=a"))
 	if len(source.waits) != 3 || source.waits[0] != 25*time.Millisecond || source.waits[1] != 5*time.Millisecond || source.waits[2] != 0 {
 		t.Errorf("waits = %v, want 25ms, what the first leaves of it, and 0s", source.waits)
@@ -208,9 +208,9 @@ func testWait(t *testing.T) {
 // TestPlainKeys proves that a source gets the key itself if the adapter kept it, and
 // that the verdict does not.
 func TestPlainKeys(t *testing.T) {
-	source := new(asked)
+	source := new(tableResolver)
 	rs := testRules(t, Identity{Secrets: secrets, Tiers: directory(t)})
-	decider := NewDecider(rs, Options{Store: new(spend), Meters: counts{}, Log: zap.NewNop(), Subjects: source})
+	decider := NewDecider(rs, Options{Store: new(recordingStore), Meters: counts{}, Log: zap.NewNop(), Subjects: source})
 	req := request("api_key=a", "api_key=b")
 	req.Plain = []PlainKey{{secrets.Fingerprint("b"), "b"}}
 	var c Call
@@ -228,8 +228,8 @@ func TestPlainKeys(t *testing.T) {
 	policytest.NothingIn(t, "call", reflect.ValueOf(&c).Elem())
 }
 
-// TestPreviousSecret: while a secret is replaced, keys are known under either, and
-// the log of an unknown key is named by the new one.
+// TestPreviousSecret proves that keys are known under the current and the previous secret,
+// and that the current one names the logs of unknown keys.
 func TestPreviousSecret(t *testing.T) {
 	old, now := tier.NewSecrets([]string{"api_key"}, []byte("an older pepper")), tier.NewSecrets([]string{"api_key"}, []byte("a newer pepper"))
 	now.Previous([]byte("an older pepper"))
@@ -243,7 +243,7 @@ func TestPreviousSecret(t *testing.T) {
 		}
 	}
 	rs := testRules(t, Identity{Secrets: now, Tiers: dir, EachUnknownKey: true})
-	store := new(spend)
+	store := new(recordingStore)
 	decider, _ := newDecider(t, rs, store)
 	for key, want := range map[string]string{
 		"early-key": "{id.early}:edge|api_key:id.early", "late-key": "{id.late}:edge|api_key:id.late",
@@ -260,8 +260,8 @@ func TestPreviousSecret(t *testing.T) {
 	}
 }
 
-// TestWhiteSpaceAroundValues: a value has one log and one rule, whatever spaces and
-// tabs are around it in the request or in the rules.
+// TestWhiteSpaceAroundValues proves that spaces and tabs around a value in requests and
+// rules change neither its log nor its rule.
 func TestWhiteSpaceAroundValues(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t), TrustedEntry: "tier"})
 	for i, path := range [][]descriptors.Node{
@@ -281,7 +281,7 @@ func TestWhiteSpaceAroundValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store := new(spend)
+	store := new(recordingStore)
 	decider, _ := newDecider(t, rs, store)
 	vip := secrets.Digest("vip-key")
 	for _, tt := range []struct {

@@ -1,33 +1,31 @@
 package policy
 
-// Outcome is what became of one rule, or of a descriptor without one, in one
-// request.
+// Outcome is what happened to one rule, or to a descriptor without one, in one request.
 type Outcome int
 
 // The outcomes of decisions_total.
 const (
-	// OutcomeAllowed: had room and was charged.
+	// OutcomeAllowed: the rule had room and was charged.
 	OutcomeAllowed Outcome = iota
-	// OutcomeDenied: had no room.
+	// OutcomeDenied: the rule had no room.
 	OutcomeDenied
-	// OutcomeNotCharged: had room, but another rule of the request denied it.
+	// OutcomeNotCharged: the rule had room, but another rule denied the request.
 	OutcomeNotCharged
 	// OutcomeError: the store could not decide.
 	OutcomeError
 	// OutcomeNoRule: no rule limits the descriptor.
 	OutcomeNoRule
-	// OutcomeUnlimited: the rule, or its terms for the tier, say so.
+	// OutcomeUnlimited: the rule, or its terms for the tier, are unlimited.
 	OutcomeUnlimited
-	// OutcomeReplaced: another rule of the request took its place.
+	// OutcomeReplaced: another rule of the request replaced the rule.
 	OutcomeReplaced
-	// OutcomeRefunded: cost was given back.
+	// OutcomeRefunded: the cost was given back.
 	OutcomeRefunded
 	// OutcomePassedOver: a quota rule had no room, but another one had.
 	OutcomePassedOver
-	// OutcomeShadowAllowed: only observed, had room and was charged with the
-	// request.
+	// OutcomeShadowAllowed: the rule is only observed, had room and was charged.
 	OutcomeShadowAllowed
-	// OutcomeShadowDenied: only observed, had no room.
+	// OutcomeShadowDenied: the rule is only observed and had no room.
 	OutcomeShadowDenied
 )
 
@@ -49,19 +47,21 @@ var Outcomes = [...]string{
 // String returns the metric label.
 func (o Outcome) String() string { return Outcomes[o] }
 
-// A Meter counts the outcomes of one rule. Safe for concurrent use.
+// A Meter counts the outcomes of one rule. It is safe for concurrent use.
 type Meter interface {
 	Count(Outcome)
-	// Detail counts in a series for the values of one request, which a rule has
-	// asked for. It does not keep the bytes.
+	// Detail counts in a series for the values of one request, for rules with
+	// detailed_metric or value_to_metric. It does not keep the bytes.
 	Detail(values []byte, o Outcome)
 }
 
-// Meters gives every rule its meter when a generation becomes active, so that
-// counting needs no look-up. rule is empty for descriptors without a rule.
+// Meters makes the meters of rules. It is safe for concurrent use.
 type Meters interface {
+	// Meter returns the meter of a rule. The Decider calls it when a generation becomes
+	// active, so that counting needs no look-up. rule is empty for descriptors without
+	// a rule.
 	Meter(domain, rule string) Meter
-	// UnknownDomain counts a request for a domain that has no rules. The name
-	// came over the wire and so is no label.
+	// UnknownDomain counts a request for a domain that has no rules. The name is no
+	// label, because clients of the port can make names up.
 	UnknownDomain()
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// newModes returns a decider of rules on an embedded store whose clock stands at
-// *now.
+// newModes returns a decider on an embedded store whose clock shows *now.
 func newModes(t *testing.T, prepare func(*Rules), now *time.Duration, rules ...Rule) (*Decider, counts) {
 	t.Helper()
 	rs := NewRules(Identity{Secrets: secrets, Tiers: directory(t)})
@@ -36,7 +35,7 @@ func newModes(t *testing.T, prepare func(*Rules), now *time.Duration, rules ...R
 	return newDecider(t, rs, store)
 }
 
-// say tells a verdict in a line: the codes of the descriptors, and who speaks.
+// say describes a verdict in a line: the codes of the descriptors and the decisive limit.
 func say(v *Verdict) string {
 	var b strings.Builder
 	b.WriteString(map[bool]string{true: "OK", false: "OVER"}[v.Allowed])
@@ -155,7 +154,7 @@ func TestModes(t *testing.T) {
 			{0, request("a=x", "b=x"), "OK ok:0 ok:1 by b"},
 			{0, request("a=x", "b=x"), "OK over:0 ok:0 by b"},
 			{0, request("a=x", "b=x"), "OVER over:0 over:0 by a in 1m0s"},
-			{0, request("a=x", "b=x", "nobody=x"), "OK over:0 over:0 none"},
+			{0, request("a=x", "b=x", "other=x"), "OK over:0 over:0 none"},
 		}, nil},
 		{"a usage report is recorded over the limit", nil, []Rule{with(b, always)}, []ask{
 			{0, costs(request("b=x"), 1), "OK ok:1 by b"},
@@ -213,7 +212,7 @@ func TestModes(t *testing.T) {
 			{0, limited(costs(request("b=x"), 3), 10), "OVER over:0 by b in 1m0s"},
 			{0, limited(costs(request("b=x"), 0), 10), "OVER over:0 by b in 1m0s"},
 		}, nil},
-		{"where all is observed, usage reports keep nobody from being charged", (*Rules).ObserveAll, []Rule{with(b, always), c}, []ask{
+		{"where all is observed, usage reports do not keep other limits from being charged", (*Rules).ObserveAll, []Rule{with(b, always), c}, []ask{
 			{0, costs(request("b=x"), 9), "OK ok:0 shadow b"},
 			{0, request("b=x", "c=x"), "OK ok:0 ok:2 shadow b"},
 			{0, request("c=x"), "OK ok:1"},
@@ -254,7 +253,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestCanary proves that a share of subjects is observed, always the same ones.
+// TestCanary proves that a share of the subjects is observed, and that the same subject
+// always is.
 func TestCanary(t *testing.T) {
 	var now time.Duration
 	d, _ := newModes(t, nil, &now, with(rule("a", per(1, time.Minute), anyOf("a")), func(r *Rule) { r.Terms.Observe = 0.3 }))
@@ -303,7 +303,7 @@ func TestMetadata(t *testing.T) {
 	if got := ask(request("a=2", "b=2")); got != nil {
 		t.Errorf("none has room: %v, want nothing", got)
 	}
-	if got := ask(request("nobody=1")); got != nil {
+	if got := ask(request("other=1")); got != nil {
 		t.Errorf("no rule: %v, want nothing", got)
 	}
 }
@@ -335,7 +335,7 @@ func TestDetail(t *testing.T) {
 	}
 }
 
-// TestOnStoreError asks for what rules choose while the store is gone.
+// TestOnStoreError decides requests by the choices of their rules while the store is away.
 func TestOnStoreError(t *testing.T) {
 	boom := errors.New("boom")
 	rs := NewRules(Identity{Secrets: secrets})
@@ -359,7 +359,7 @@ func TestOnStoreError(t *testing.T) {
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	defer local.Close()
 	decide := func(ctx context.Context, local window.Store, req *Request) (string, error) {
-		d, _ := newDecider(t, rs, &spend{err: boom})
+		d, _ := newDecider(t, rs, &recordingStore{err: boom})
 		d.opts.Local = local
 		v, err := decideErr(ctx, d, req)
 		if err == nil && !v.Degraded {
@@ -394,8 +394,8 @@ func TestOnStoreError(t *testing.T) {
 	}
 }
 
-// TestDefaultOnStoreError asks under each default: rules without a choice and limits
-// that come with a request follow it, and the strictest choice of a request counts.
+// TestDefaultOnStoreError proves that rules without a choice, and limits that come with a
+// request, follow each default. The strictest choice of a request counts.
 func TestDefaultOnStoreError(t *testing.T) {
 	boom := errors.New("no store")
 	for _, tt := range []struct {
@@ -418,7 +418,7 @@ func TestDefaultOnStoreError(t *testing.T) {
 			}
 		}
 		local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
-		d, _ := newDecider(t, rs, &spend{err: boom})
+		d, _ := newDecider(t, rs, &recordingStore{err: boom})
 		d.opts.Local = local
 		override := request("unknown=x")
 		override.Descriptors[0].Override = &window.Limit{Hits: 1, Window: time.Minute}
@@ -442,8 +442,8 @@ func TestDefaultOnStoreError(t *testing.T) {
 	}
 }
 
-// TestWhoseDeadline tells a store that took too long, by whosever clock, from a
-// caller who gave up: nobody answers him, and no rule is counted.
+// TestWhoseDeadline proves that a store that is too late counts as a store error, and that
+// a caller who has left does not.
 func TestWhoseDeadline(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets})
 	if err := rs.Add(with(rule("r", per(1, time.Minute), anyOf("r")), func(r *Rule) { r.Domain, r.OnStoreError = "edge", StoreErrorAllow })); err != nil {
@@ -459,10 +459,10 @@ func TestWhoseDeadline(t *testing.T) {
 		store window.Store
 		want  error // nil: degraded
 	}{
-		{"the store's own", t.Context(), &spend{err: context.DeadlineExceeded}, nil},
-		{"the store's own, to cancel", t.Context(), &spend{err: context.Canceled}, nil},
-		{"the caller's", late, new(stuck), context.DeadlineExceeded},
-		{"the caller is gone", gone, new(stuck), context.Canceled},
+		{"the store's own", t.Context(), &recordingStore{err: context.DeadlineExceeded}, nil},
+		{"the store's own, to cancel", t.Context(), &recordingStore{err: context.Canceled}, nil},
+		{"the caller's", late, new(stuckStore), context.DeadlineExceeded},
+		{"the caller is gone", gone, new(stuckStore), context.Canceled},
 	} {
 		got := counts{}
 		d := NewDecider(rs, Options{Store: tt.store, Meters: got, Log: zap.NewNop()})
@@ -477,7 +477,7 @@ func TestWhoseDeadline(t *testing.T) {
 	}
 }
 
-// TestLeaseReachesTheStore proves that a check carries what its limit says.
+// TestLeaseReachesTheStore proves that a check has the lease of its limit.
 func TestLeaseReachesTheStore(t *testing.T) {
 	lease := window.Lease{Length: 50 * time.Millisecond, Hits: 10}
 	rs := NewRules(Identity{Secrets: secrets})
@@ -485,7 +485,7 @@ func TestLeaseReachesTheStore(t *testing.T) {
 	if err := rs.Add(with(rule("r", leased, anyOf("r")), func(r *Rule) { r.Domain = "edge" })); err != nil {
 		t.Fatal(err)
 	}
-	s := new(spend)
+	s := new(recordingStore)
 	d := NewDecider(rs, Options{Store: s, Meters: counts{}, Log: zap.NewNop()})
 	decide(t, d, request("r=x"))
 	if got := s.checks[0].Lease; got != lease {
@@ -493,18 +493,18 @@ func TestLeaseReachesTheStore(t *testing.T) {
 	}
 }
 
-// pupil is a local store that keeps what it was told.
-type pupil struct {
+// learningStore is a local store that records the calls of Learn.
+type learningStore struct {
 	window.Store
 	told []string
 }
 
-func (p *pupil) Learn(c *window.Check, d *window.Decision) {
+func (p *learningStore) Learn(c *window.Check, d *window.Decision) {
 	p.told = append(p.told, fmt.Sprintf("%s of %d remains %d", c.Key, c.Limit.Hits, d.Remaining))
 }
 
-// TestLearner proves that a local store is told what the store decided for the
-// rules that may ask it, and nothing while the store cannot decide.
+// TestLearner proves that a local store learns the decisions of the store for its rules,
+// and nothing while the store cannot decide.
 func TestLearner(t *testing.T) {
 	rs := NewRules(Identity{Secrets: secrets})
 	for name, choice := range map[string]OnStoreError{"local": StoreErrorLocal, "allow": StoreErrorAllow} {
@@ -516,12 +516,12 @@ func TestLearner(t *testing.T) {
 	defer store.Close()
 	local := memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }})
 	defer local.Close()
-	p := &pupil{Store: local}
+	p := &learningStore{Store: local}
 	d := NewDecider(rs, Options{Store: store, Local: p, Meters: counts{}, Log: zap.NewNop()})
 	for range 2 {
 		decide(t, d, request("allow=x", "local=x"))
 	}
-	d = NewDecider(rs, Options{Store: &spend{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: zap.NewNop()})
+	d = NewDecider(rs, Options{Store: &recordingStore{err: errors.New("boom")}, Local: p, Meters: counts{}, Log: zap.NewNop()})
 	decide(t, d, request("allow=x", "local=x"))
 	want := []string{"{x}:edge|local:x of 3 remains 2", "{x}:edge|local:x of 3 remains 1"}
 	if diff := cmp.Diff(want, p.told); diff != "" {
@@ -560,9 +560,9 @@ func TestFlagsThatContradict(t *testing.T) {
 	}
 }
 
-// TestWhatLooksSecretIsNotShown gives a rule for one value of an entry that nobody
-// has declared a secret, but that looks like one. The name of the log has it all the
-// same, which is why validate warns.
+// TestWhatLooksSecretIsNotShown has a rule for one value of an entry that looks like a
+// secret but is not configured as one. The name of the log contains the value, which is
+// why validate warns.
 func TestWhatLooksSecretIsNotShown(t *testing.T) {
 	var now time.Duration
 	d, got := newModes(t, nil, &now,

@@ -102,13 +102,13 @@ func logUnknown(log *zap.Logger, domain string) {
 	}
 }
 
-// maxDetail bounds what is copied of a value, in bytes. A value this long has no series
+// maxDetail bounds how much of a value is copied, in bytes. A longer value has no series
 // of its own.
 const maxDetail = 512
 
-// appendDetail writes what value_to_metric and detailed_metric ask for: the path
-// with the values of the request, as envoyproxy/ratelimit names its metrics, but
-// never that of an API key. A pattern whose values share a log stands for them.
+// appendDetail appends the name of a series for value_to_metric and detailed_metric: the
+// path with the values of the request, as envoyproxy/ratelimit names its metrics, but
+// without API keys. If the values of a pattern share a log, the pattern replaces them.
 func appendDetail(b []byte, rule *Rule, entries descriptors.Descriptor) []byte {
 	for i, n := range rule.Path {
 		if i > 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Review tells what a generation of rules means and what in it is in vain, for
-// whoever wrote it. Its JSON form is what "rls validate --json" prints.
+// A Review describes a generation of rules to its author, and names what has no effect.
+// "rls validate --json" prints its JSON form.
 type Review struct {
 	Domains []DomainReview `json:"domains"`
 	// OnStoreError is the choice of rules without on_store_error (store.on_error).
 	OnStoreError string `json:"on_store_error"`
-	// Tiers that no by_tier names, where there is one at all, and those that no
-	// subject has, the default aside, where the subjects are known here.
+	// TiersWithoutRule are in no by_tier, if a rule has one. TiersWithoutSubject have no
+	// subject in the tiers file. The default tier is not among them.
 	TiersWithoutRule    []string `json:"tiers_without_rule,omitempty"`
 	TiersWithoutSubject []string `json:"tiers_without_subject,omitempty"`
 }
@@ -33,34 +33,34 @@ type RuleReview struct {
 	ID   descriptors.RuleID `json:"-"`
 	Name string             `json:"name"`
 	Path string             `json:"path"` // key=value/key, without API keys
-	// Place is where the rule stands, file:line. Whoever knows fills it in.
+	// Place is the rule's file:line. Review leaves it empty, and the caller sets it.
 	Place string        `json:"place,omitempty"`
 	Terms []TermsReview `json:"terms,omitempty"`
 	// Traits are what else the rule says; see [Rule.Traits].
 	Traits []string `json:"traits,omitempty"`
-	// Unreachable says why no request ever gets to the rule; empty if some may.
+	// Unreachable says why no request can match the rule. It is empty if one can.
 	Unreachable string `json:"unreachable,omitempty"`
-	// Notes say what may surprise.
+	// Notes say what may surprise the author.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// TermsReview are the terms of a rule for one tier, or for all others.
+// TermsReview are the terms of a rule for one tier, or for all other tiers.
 type TermsReview struct {
-	Tier      string        `json:"tier,omitempty"` // empty: whoever's tier is not named
+	Tier      string        `json:"tier,omitempty"` // empty: all other tiers
 	Unlimited bool          `json:"unlimited,omitempty"`
 	Observe   float64       `json:"observe,omitempty"`
 	Limits    []LimitReview `json:"limits,omitempty"`
 }
 
-// LimitReview is one limit with what it costs.
+// LimitReview is one limit with the memory of its logs.
 type LimitReview struct {
 	Requests  uint64 `json:"requests"`
 	Window    string `json:"window"`
 	Precision string `json:"precision,omitempty"` // empty: exact
 	Lease     string `json:"lease,omitempty"`     // empty: none
-	// Bytes is the most that one log of the limit holds; see [window.LogBytes].
+	// Bytes is the largest size of one log of the limit; see [window.LogBytes].
 	Bytes int `json:"bytes_per_key"`
-	// Pointless says why the limit never denies anything; empty if it may.
+	// Pointless says why the limit never denies. It is empty if the limit may deny.
 	Pointless string `json:"pointless,omitempty"`
 }
 
@@ -120,7 +120,7 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 			}
 		}
 		if len(others) > 0 {
-			review.Notes = append(review.Notes, "the rule's own limit holds for "+strings.Join(others, ", "))
+			review.Notes = append(review.Notes, "the rule's own limit applies to "+strings.Join(others, ", "))
 		}
 	}
 	return review
@@ -135,7 +135,7 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 			Window:   FormatWindow(l.Window),
 			Bytes:    window.LogBytes(&window.Check{Limit: l.Limit, Precision: l.Precision}),
 		}
-		if !always { // debt passes every limit
+		if !always { // otherwise a report may exceed both limits
 			lr.Pointless = pointless(t.Limits, i)
 		}
 		if p := max(l.Precision, window.Unit(l.Window)); p > time.Microsecond {
@@ -147,29 +147,29 @@ func reviewTerms(tierName string, t *Terms, always bool) TermsReview {
 	return review
 }
 
-// pointless says which other limit makes limit i one that never denies.
+// pointless names the other limit because of which limit i never denies. It returns an
+// empty text if limit i may deny.
 func pointless(limits []Limit, i int) string {
 	for j := range limits {
 		l, o := &limits[i], &limits[j]
 		if j == i || !implies(o, l) || i < j && implies(l, o) {
-			continue // of two that imply each other the first one counts
+			continue // if two imply each other, the second is pointless
 		}
 		return fmt.Sprintf("%d per %s never lets more than %d through in %s", o.Hits, FormatWindow(o.Window), o.Hits*covering(o, l), FormatWindow(l.Window))
 	}
 	return ""
 }
 
-// implies reports whether what o lets through never reaches the limit l.
+// implies reports whether o never allows enough to exceed l.
 func implies(o, l *Limit) bool { return o.Hits <= l.Hits/covering(o, l) }
 
-// covering returns how many windows of o it takes to cover one of l, which counts
-// up to its precision longer.
+// covering returns how many windows of o cover one window of l with its precision.
 func covering(o, l *Limit) uint64 {
 	return uint64((l.Window + l.Precision + o.Window - 1) / o.Window)
 }
 
-// Traits tells what a rule says beside its limits, but not its words for those
-// whom it denies nor its metadata, which may be long.
+// Traits lists the options of a rule other than its limits. Of a denial's body and of
+// metadata, which may be long, it says only that the rule has them.
 func (r *Rule) Traits() []string {
 	var parts []string
 	add := func(is bool, text string) {
@@ -194,8 +194,8 @@ func (r *Rule) Traits() []string {
 	return parts
 }
 
-// siblings holds the patterns of every level of a domain's rules, in their order,
-// by the id of the path above and the key.
+// siblings has the patterns of each level of a domain's rules, in their order, by the
+// path above and the key.
 type siblings map[levelKey][]string
 
 type levelKey struct {
@@ -203,7 +203,7 @@ type levelKey struct {
 	key   string
 }
 
-// most bounds how many patterns of one level are compared with each other.
+// mostPatterns bounds how many patterns of one level are compared with each other.
 const mostPatterns = 1000
 
 func (s siblings) add(r *Rule) {
@@ -217,7 +217,7 @@ func (s siblings) add(r *Rule) {
 	}
 }
 
-// judge says whether patterns before the rule take all of its requests, or some.
+// judge finds earlier patterns that match all requests of the rule, or some of them.
 func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 	for i, n := range r.Path {
 		if !n.Open() {
@@ -228,19 +228,19 @@ func (s siblings) judge(r *Rule) (unreachable string, notes []string) {
 			switch {
 			case n.AnyValue:
 				if descriptors.Covers(p, descriptors.Wildcard) {
-					return fmt.Sprintf("%v takes every value before %v", before, n), nil
+					return fmt.Sprintf("%v matches every value before %v", before, n), nil
 				}
 				continue
 			case p == n.Value:
 			case descriptors.Covers(p, n.Value):
-				return fmt.Sprintf("%v stands before %v and takes all of its values", before, n), nil
+				return fmt.Sprintf("%v comes before %v and matches all of its values", before, n), nil
 			case descriptors.Overlap(p, n.Value):
-				notes = append(notes, fmt.Sprintf("%v stands before %v and takes the values that fit both", before, n))
+				notes = append(notes, fmt.Sprintf("%v comes before %v and matches the values that fit both", before, n))
 				continue
 			default:
 				continue
 			}
-			break // those after it take nothing
+			break // later patterns match nothing that this one matches
 		}
 	}
 	return "", notes

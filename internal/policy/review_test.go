@@ -55,11 +55,11 @@ func TestReview(t *testing.T) {
 	}
 	for name, want := range map[string][]string{ // unreachable, then notes
 		"a": {""},
-		"b": {"f=img/* stands before f=img/*.png and takes all of its values"},
-		"c": {"", "f=img/* stands before f=*.png and takes the values that fit both", "f=img/*.png stands before f=*.png and takes the values that fit both"},
-		"d": {"", "f=*.png stands before f=css/* and takes the values that fit both"},
-		"f": {"f=* takes every value before f"},
-		"g": {"f=img/* stands before f=img/*.png and takes all of its values"},
+		"b": {"f=img/* comes before f=img/*.png and matches all of its values"},
+		"c": {"", "f=img/* comes before f=*.png and matches the values that fit both", "f=img/*.png comes before f=*.png and matches the values that fit both"},
+		"d": {"", "f=*.png comes before f=css/* and matches the values that fit both"},
+		"f": {"f=* matches every value before f"},
+		"g": {"f=img/* comes before f=img/*.png and matches all of its values"},
 		"h": {""},
 	} {
 		if diff := cmp.Diff(want, append([]string{got[name].Unreachable}, got[name].Notes...)); diff != "" {
@@ -94,7 +94,7 @@ func TestReview(t *testing.T) {
 	if diff := cmp.Diff([]string{"quota", "cost=3", `replaces=["a"]`, "on_store_error=allow"}, got["traits"].Traits); diff != "" {
 		t.Errorf("traits: (-want +got)\n%s", diff)
 	}
-	want := RuleReview{Name: "tiers", Path: "api_key", Notes: []string{"the rule's own limit holds for free"}, Terms: []TermsReview{
+	want := RuleReview{Name: "tiers", Path: "api_key", Notes: []string{"the rule's own limit applies to free"}, Terms: []TermsReview{
 		{Limits: []LimitReview{{Requests: 1_000_000, Window: "1m", Precision: "6ms", Bytes: 131 + 9*10_001}}},
 		{Tier: "starter", Unlimited: true, Observe: 0.5},
 	}}
@@ -109,8 +109,8 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestExplainTheLargestLimit proves that the explanation says what is special about a
-// limit of 4294967295.
+// TestExplainTheLargestLimit proves that the explanation describes the special limit of
+// 4294967295.
 func TestExplainTheLargestLimit(t *testing.T) {
 	var now time.Duration
 	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
@@ -138,7 +138,7 @@ func TestExplain(t *testing.T) {
 		rule("files", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}, Precision: time.Second, Lease: window.Lease{Length: 50 * time.Millisecond}}}}, fits("f", "a*"), anyOf("u")),
 		with(rule("later", per(5, time.Minute), fits("f", "b*")), func(r *Rule) { r.Terms.Observe = 1 }),
 	)
-	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "nobody=1")
+	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "other=1")
 	req.Descriptors[1].Cost = 6
 	e, err := d.Explain(t.Context(), *req)
 	if err != nil {
@@ -146,25 +146,25 @@ func TestExplain(t *testing.T) {
 	}
 	want := strings.TrimSpace(`
 descriptor 1
-  api_key=*** takes the key alone
+  api_key=*** matches the key with any value
   rule per-key for tier starter of subject acme: 2 per 1m
     log   {id.acme}:edge|api_key:id.acme
     while the store cannot decide: report
     cost  1, has room, 1 remain
 descriptor 2
   f=b1 does not fit f=a*
-  f=b1 takes the wildcard f=b*
+  f=b1 matches the wildcard f=b*
   rule later: 5 per 1m, only observed
     log   {b1}:edge|f*=b%2A:b1
     while the store cannot decide: report
     cost  6, more than there ever is; Retry-After is the window
 descriptor 3
   f=b1 does not fit f=a*
-  f=b1 takes the wildcard f=b*
+  f=b1 matches the wildcard f=b*
   u=1: no rule here has this key with this value, or the key alone
 descriptor 4
-  f=a1 takes the wildcard f=a*
-  u=1 takes the key alone
+  f=a1 matches the wildcard f=a*
+  u=1 matches the key with any value
   rule files: 1 per 1m
     a hit counts up to 1s longer than the window
     lease for 50ms, where a key is asked for often
@@ -172,12 +172,12 @@ descriptor 4
     while the store cannot decide: report
     cost  1, has room, 0 remain
 descriptor 5
-  f=a1 takes the wildcard f=a*
+  f=a1 matches the wildcard f=a*
   no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it
 descriptor 6
-  nobody=1: no rule here has this key with this value, or the key alone
+  other=1: no rule here has this key with this value, or the key alone
 answer: OK
-  the rule files speaks in headers and metadata
+  headers and metadata describe the rule files
   the rule later would have denied it if it were not only observed
 `)
 	if diff := cmp.Diff(want, strings.Join(e.Lines, "\n")); diff != "" {

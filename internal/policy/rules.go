@@ -18,48 +18,48 @@ import (
 // A Limit of a rule, with the name it has in headers.
 type Limit struct {
 	window.Limit
-	// Precision is what times are rounded up to; see [window.Check]. Zero is
-	// exact, [window.Precision] what a rule gets that does not choose.
+	// Precision is the unit that times are rounded up to; see [window.Check]. Zero is
+	// exact. The default of rules files is [window.Precision].
 	Precision time.Duration
-	// Lease bounds what a process may reserve ahead; see [window.Check]. Zero: it
-	// reserves nothing.
+	// Lease bounds what a process may reserve ahead; see [window.Check]. Zero reserves
+	// nothing.
 	Lease window.Lease
 	// Policy is the name of this limit in the RateLimit and RateLimit-Policy
-	// headers: the rule's name, and the window too where the rule has several.
+	// headers: the rule's name, and the window too if the rule has several.
 	// [Rules.Add] sets it.
 	Policy string
 }
 
 const (
-	// LeaseLength is the length of a lease of which the rule says how much it is.
+	// LeaseLength is the length of a lease if the rule sets only its size.
 	LeaseLength = 50 * time.Millisecond
-	// LeasePart is the part of a limit that is reserved at most where the rule says
-	// how long.
+	// LeasePart divides a limit into its largest lease if the rule sets only the length.
 	LeasePart = 10
-	// MinLeaseHits is the smallest lease that is made: less saves no calls.
+	// MinLeaseHits is the smallest size of a lease. A smaller one saves no calls.
 	MinLeaseHits = 5
 )
 
-// Terms are the limits that somebody gets, and how they are meant. The zero
-// value limits nothing.
+// Terms are the limits of a tier, and whether they deny. The zero value limits nothing.
 type Terms struct {
 	// Limits must all have room.
 	Limits []Limit
-	// Unlimited says on purpose that nothing is limited. Limits is empty then.
+	// Unlimited means that the rule does not limit the tier. Limits is empty then.
 	Unlimited bool
-	// Observe is the share of subjects, from 0 to 1, for whom the limits are only
-	// watched (shadow mode): decided and reported, but they never deny. Who
-	// belongs to it is a function of the log, the same in every process.
+	// Observe is the share of logs, from 0 to 1, whose limits are only observed (shadow
+	// mode): they are decided and reported, but never deny. The name of a log decides
+	// whether it belongs to the share, so all processes agree.
 	Observe float64
 }
 
+// leased reports whether a limit has a lease.
 func (t *Terms) leased() bool {
 	return slices.ContainsFunc(t.Limits, func(l Limit) bool { return l.Lease != window.Lease{} })
 }
 
+// empty reports whether the rule has no terms.
 func (t *Terms) empty() bool { return len(t.Limits) == 0 && !t.Unlimited }
 
-// OnStoreError says what becomes of a request whose store cannot decide.
+// OnStoreError is the answer to a request while the store cannot decide.
 type OnStoreError uint8
 
 const (
@@ -72,8 +72,8 @@ const (
 	StoreErrorDeny
 	// StoreErrorLocal decides by logs in the memory of this process.
 	StoreErrorLocal
-	// StoreErrorReported lets the adapter tell Envoy, whose own setting decides
-	// (failure_mode_deny).
+	// StoreErrorReported makes the adapter report an error to Envoy, whose own setting
+	// failure_mode_deny decides.
 	StoreErrorReported
 )
 
@@ -81,23 +81,23 @@ var storeErrors = [...]string{
 	StoreErrorUnset: "", StoreErrorAllow: "allow", StoreErrorDeny: "deny", StoreErrorLocal: "local", StoreErrorReported: "report",
 }
 
-// String returns the choice as rules files and settings write it. It is empty for
-// StoreErrorUnset.
+// String returns the choice as rules files and settings write it. It returns an empty
+// text for StoreErrorUnset.
 func (o OnStoreError) String() string { return storeErrors[o] }
 
-// ParseOnStoreError returns the choice that String has written. ok is false for any
-// other text, and for an empty one.
+// ParseOnStoreError parses what String returns. ok is false for any other text, and for
+// an empty one.
 func ParseOnStoreError(text string) (o OnStoreError, ok bool) {
 	i := slices.Index(storeErrors[:], text)
 	return OnStoreError(max(i, 0)), i > 0
 }
 
-// DefaultStoreErrorRetry is the wait that StoreErrorDeny tells: nobody knows how
-// long a store is away, and clients should not come all the time.
+// DefaultStoreErrorRetry is the default Retry-After of StoreErrorDeny. It is a guess,
+// because the end of an outage is unknown.
 const DefaultStoreErrorRetry = time.Second
 
-// Denial is what a rule says to those whom it denies. The zero value is the
-// service's own words.
+// Denial is a rule's own body of a denial. The zero value is the service's problem
+// document.
 type Denial struct {
 	// Body replaces the problem document, with ContentType.
 	Body        string
@@ -106,68 +106,66 @@ type Denial struct {
 	StatusText string
 }
 
-// A Rule limits the descriptors that end on its path. The exported fields are
-// what a rules file says and are given to [Rules.Add]; a rule is immutable
-// after that.
+// A Rule limits the descriptors that end on its path. The exported fields come from a
+// rules file. A rule is immutable after [Rules.Add].
 type Rule struct {
 	Domain string
 	Path   []descriptors.Node
-	// Name stands in statuses, headers, metadata and metrics. Characters other
-	// than letters, digits and "_.-" become "-" there. Empty: made from the path.
+	// Name appears in statuses, headers, metadata and metrics. Characters other than
+	// letters, digits and "_.-" become "-" there. Empty: the name is made from the path.
 	Name string
-	// Subject is the key of the entry that says who is limited and so which tier
-	// counts: an entry of the descriptor itself, else of any descriptor of the
-	// request. Empty: the descriptor's own (last) entry if the rule has ByTier,
-	// else the first entry that holds an API key.
+	// Subject is the key of the entry that names the subject, and with it the tier: an
+	// entry of the descriptor itself, else of any descriptor of the request. Empty: the
+	// descriptor's last entry if the rule has ByTier, else the first entry that contains
+	// an API key.
 	Subject string
-	// Terms hold for every subject whose tier is not in ByTier. Without limits
-	// and ByTier the rule matches and limits nothing.
+	// Terms apply to every subject whose tier is not in ByTier. Without limits and
+	// without ByTier the rule matches and limits nothing.
 	Terms  Terms
 	ByTier map[string]Terms
-	// Share marks the levels of Path with a pattern all of whose values share one
-	// log. Nil: none.
+	// Share marks the levels of Path whose pattern has one log for all values that
+	// match. Nil: none.
 	Share []bool
-	// Quota makes the rule one of several alternatives: of all the descriptors of
-	// a request with such rules at least one must have room. One limit alone.
+	// Quota makes the rule one of several alternatives: at least one of the quota rules
+	// that a request matches must have room. A quota rule has one limit.
 	Quota bool
-	// Always records the cost even over the limit, whatever becomes of the
-	// request: a usage report.
+	// Always records the cost even over the limit and even if the request is denied: a
+	// usage report.
 	Always bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
-	// Replaces are names of rules, as the file writes them, that do not count
-	// where this one matches in the same request.
+	// Replaces are names of rules, as the file writes them, that do not apply if this
+	// rule matches in the same request.
 	Replaces []string
-	// OnStoreError is the rule's own choice; see [Rule.StoreError] for the one that
-	// counts.
+	// OnStoreError is the rule's own choice. [Rule.StoreError] returns the one that
+	// applies.
 	OnStoreError OnStoreError
-	// StoreErrorRetry is the wait that StoreErrorDeny tells. Zero means
+	// StoreErrorRetry is the Retry-After of StoreErrorDeny. Zero means
 	// DefaultStoreErrorRetry.
 	StoreErrorRetry time.Duration
 	Denial          Denial
 	// Metadata is returned as dynamic metadata for descriptors that have room:
 	// nil, booleans, float64, strings, []any and map[string]any.
 	Metadata map[string]any
-	// Detailed gives every value of every entry a series of its own
-	// (detailed_metric); ValueInMetric the values of the levels that it marks
-	// (value_to_metric).
+	// Detailed gives each value of each entry a series of its own (detailed_metric).
+	// ValueInMetric does so for the levels that it marks (value_to_metric).
 	Detailed      bool
 	ValueInMetric []bool
 
 	id         descriptors.RuleID
 	label      string
-	given      string       // the name as the file has it
+	given      string       // the name in the file
 	storeError OnStoreError // never StoreErrorUnset
 	identity   []identityPart
-	subject    int    // index of the subject's entry in the path; -1: elsewhere or none
-	hasSubject bool   // there is a subject: in the path, or by key in the request
+	subject    int    // index of the subject's entry in the path; -1: not in the path
+	hasSubject bool   // an entry of the path or of the request names the subject
 	detail     bool   // Detailed or ValueInMetric
-	hidden     []bool // levels whose values are not shown
+	hidden     []bool // levels whose values must not be shown
 	byTier     map[string]*Terms
 	meter      Meter
 }
 
-// identityPart is one entry whose value says whose log it is.
+// identityPart is one entry whose value is part of the name of the log.
 type identityPart struct {
 	entry  int
 	secret bool
@@ -176,8 +174,8 @@ type identityPart struct {
 // ID names the rule; see [descriptors.RuleID].
 func (r *Rule) ID() descriptors.RuleID { return r.id }
 
-// String returns the rule's domain and path for people: like its id, but without
-// the digests of API keys.
+// String returns the rule's domain and path for messages: like its id, but without the
+// digests of API keys.
 func (r *Rule) String() string { return r.label }
 
 // terms returns the terms of a tier.
@@ -188,16 +186,17 @@ func (r *Rule) terms(tierName string) *Terms {
 	return &r.Terms
 }
 
-// StoreError returns what becomes of the rule's requests while the store cannot
-// decide: the rule's own choice, or else the default of its generation.
+// StoreError returns the choice for the rule's requests while the store cannot decide:
+// the rule's own, or else the default of its generation.
 func (r *Rule) StoreError() OnStoreError { return r.storeError }
 
-// storeErrorRetry returns the wait that StoreErrorDeny tells.
+// storeErrorRetry returns the Retry-After of StoreErrorDeny.
 func (r *Rule) storeErrorRetry() time.Duration {
 	return cmp.Or(r.StoreErrorRetry, DefaultStoreErrorRetry)
 }
 
-// cost returns what a request of some cost costs under the rule, saturating.
+// cost returns the cost of a request times the rule's factor. If that overflows, it
+// returns the largest number.
 func (r *Rule) cost(cost uint64) uint64 {
 	if r.Factor <= 1 {
 		return cost
@@ -209,50 +208,51 @@ func (r *Rule) cost(cost uint64) uint64 {
 	return low
 }
 
-// Rules is one generation of the configuration: the rules of every domain and
-// the subjects they speak of. It is read-only once given to a [Decider].
+// Rules is one generation of the configuration: the rules of all domains with their tiers
+// and subjects. It is read-only once a [Decider] has it.
 type Rules struct {
 	secrets *tier.Secrets
-	tiers   *tier.Directory // nil: no subject is known, every key is its own
-	away    bool            // subjects live in another place than tiers
-	trusted string          // the entry that is believed to hold the tier; empty: none
-	share   bool
-	shadow  bool
-	quota   bool
+	tiers   *tier.Directory // nil: all subjects are unknown
+	away    bool            // Identity.Elsewhere
+	trusted string          // Identity.TrustedEntry
+	share   bool            // unknown keys share one log per client address
+	shadow  bool            // all rules are only observed
+	quota   bool            // all rules are quota rules
 	domains map[string]*domain
-	// storeError is the choice of rules without one of their own.
+	// storeError is the choice of rules that have none.
 	storeError OnStoreError
 	rules      []*Rule
 }
 
+// domain is the rules of one domain.
 type domain struct {
 	tree descriptors.Tree[*Rule]
-	// headers are the styles that answers have; nil: those of the service.
+	// headers are the styles of headers. Nil: those of the service.
 	headers []string
-	// replaces says that a rule replaces another.
+	// replaces is true if a rule has Replaces.
 	replaces bool
-	// unruled meters descriptors that no rule of the domain limits.
+	// unruled counts descriptors that no rule of the domain limits.
 	unruled Meter
-	// override stands for limits that come with a descriptor.
+	// override is the rule of limits that come with a descriptor.
 	override *Rule
 }
 
-// Identity settles whom a log belongs to.
+// Identity configures how subjects are found and how logs of unknown keys are named.
 type Identity struct {
-	// Secrets names the entries that hold API keys. Required.
+	// Secrets knows the entries that contain API keys. Required.
 	Secrets *tier.Secrets
-	// Tiers knows the subjects. Nil: none is known (tiers.source none).
+	// Tiers has the subjects. Nil: all are unknown (tiers.source none).
 	Tiers *tier.Directory
-	// EachUnknownKey gives every unknown key a log of its own. Otherwise unknown
-	// keys share one log per client address, so that making up keys gains
-	// nothing. Without Tiers every key is unknown and has its own log.
+	// EachUnknownKey gives each unknown key a log of its own. Otherwise unknown keys
+	// share one log per client address, so that a client gains nothing with invalid
+	// keys. Without Tiers each key is unknown and has its own log.
 	EachUnknownKey bool
 	// TrustedEntry is the key of a descriptor entry whose value is the tier of the
-	// subject, whatever Tiers say: from a JWT claim or another authorizer. Whoever
-	// can write it chooses their tier. Empty: no entry is believed.
+	// subject, from a JWT claim or another authorizer. It replaces the tier in Tiers. A
+	// client that can write the entry chooses its tier. Empty: no entry is trusted.
 	TrustedEntry string
-	// Elsewhere says that subjects live in another place than Tiers, which has
-	// their tiers alone.
+	// Elsewhere means that subjects are in a source outside of the process. Tiers then
+	// has tiers and no subjects.
 	Elsewhere bool
 }
 
@@ -270,24 +270,23 @@ func NewRules(who Identity) *Rules {
 	}
 }
 
-// SetOnStoreError sets the choice of rules that have none of their own, and of
-// limits that come with a request (store.on_error). Without it that is
-// StoreErrorReported. It must be called before domains and rules are added.
+// SetOnStoreError sets the choice of rules that have none, and of limits that come with
+// a request (store.on_error). The default is StoreErrorReported. It must be called
+// before domains and rules are added.
 func (rs *Rules) SetOnStoreError(o OnStoreError) { rs.storeError = o }
 
-// ObserveAll makes every rule one that is only observed (the reference's
-// SHADOW_MODE).
+// ObserveAll makes all rules observed only (SHADOW_MODE of envoyproxy/ratelimit).
 func (rs *Rules) ObserveAll() { rs.shadow = true }
 
-// QuotaAll makes every rule a quota rule (the reference's QUOTA_MODE). It must be
+// QuotaAll makes all rules quota rules (QUOTA_MODE of envoyproxy/ratelimit). It must be
 // called before rules are added.
 func (rs *Rules) QuotaAll() { rs.quota = true }
 
-// SetHeaders gives the answers of a known domain their own styles of headers.
+// SetHeaders sets the styles of headers of a domain, which must exist.
 func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }
 
-// AddDomain makes a domain known, so that requests for it are not counted as
-// unknown even if it has no rules.
+// AddDomain adds a domain, even without rules, so that requests for it do not count as
+// requests for an unknown domain.
 func (rs *Rules) AddDomain(name string) error {
 	if name == "" {
 		return fmt.Errorf("a domain needs a name")
@@ -300,10 +299,9 @@ func (rs *Rules) AddDomain(name string) error {
 	return nil
 }
 
-// Add puts a rule into its domain. It refuses a rule that cannot mean anything:
-// a bad name or limit, a tier that the directory does not have, a tier that the
-// rule leaves without any terms, flags that contradict each other, a second rule
-// on the same path.
+// Add adds a rule to its domain. It refuses an invalid name or limit, an unknown tier, a
+// tier without terms, flags that contradict each other, and a second rule on the same
+// path.
 func (rs *Rules) Add(r Rule) error {
 	if err := rs.AddDomain(r.Domain); err != nil {
 		return err
@@ -314,8 +312,7 @@ func (rs *Rules) Add(r Rule) error {
 		switch {
 		case n.AnyValue:
 		case !n.Pattern:
-			// The tree sees digests, and addresses in their one form, so a rule for one
-			// API key or address is kept by these.
+			// Requests have digests, and addresses in one form. So the tree has both too.
 			r.Path[i].Value = rs.secrets.Value(n.Key, canonical(descriptors.Entry{Key: n.Key, Value: n.Value}))
 		case rs.secrets.Is(n.Key) && strings.Trim(n.Value, descriptors.Wildcard) != "":
 			return fmt.Errorf("%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", n.Key)
@@ -330,7 +327,7 @@ func (rs *Rules) Add(r Rule) error {
 	case "":
 		r.Name = nameOf(rs.secrets, r.Path)
 	case overrideName:
-		return fmt.Errorf("name %q is what limits that come with a request are called", r.Name)
+		return fmt.Errorf("name %q is reserved for limits that come with a request", r.Name)
 	}
 	if err := rs.checkTerms(&r); err != nil {
 		return err
@@ -360,6 +357,7 @@ func (rs *Rules) Add(r Rule) error {
 	return nil
 }
 
+// checkTerms refuses invalid terms, unknown tiers, and tiers without terms.
 func (rs *Rules) checkTerms(r *Rule) error {
 	if err := r.Terms.valid(); err != nil {
 		return err
@@ -386,6 +384,7 @@ func (rs *Rules) checkTerms(r *Rule) error {
 	return nil
 }
 
+// valid returns what is wrong with the terms, or nil.
 func (t *Terms) valid() error {
 	if t.Unlimited && len(t.Limits) > 0 {
 		return fmt.Errorf("unlimited, but there are limits")
@@ -412,8 +411,7 @@ func (t *Terms) valid() error {
 	return nil
 }
 
-// checkFlags refuses what could not be done together: see the modes of
-// [window.Mode].
+// checkFlags refuses flags that contradict each other; see [window.Mode].
 func (rs *Rules) checkFlags(r *Rule) error {
 	for i, share := range r.Share {
 		if share && !r.Path[i].Pattern {
@@ -434,7 +432,7 @@ func (rs *Rules) checkFlags(r *Rule) error {
 			return fmt.Errorf("a quota rule has one limit: of several, one could have room and another not")
 		case r.Always && t.leased():
 			return fmt.Errorf("a rule that always charges has no lease: what is reported has happened")
-		case r.Quota && t.leased(): // where the service says quota, leases are pointless, not wrong
+		case r.Quota && t.leased(): // with QuotaAll, leases have no effect and are allowed
 			return fmt.Errorf("a quota rule has no lease: which of the alternatives is charged is decided by the store")
 		}
 	}
@@ -453,8 +451,8 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	return nil
 }
 
-// setIdentity finds which entries of the path tell one log from another. Fixed
-// values do not: they are in the rule's id.
+// setIdentity finds the entries of the path whose values are part of the log's name.
+// Fixed values are not: they are in the rule's id.
 func (rs *Rules) setIdentity(r *Rule) {
 	r.subject = -1
 	firstSecret := -1
@@ -494,11 +492,11 @@ func (rs *Rules) Domains() []string {
 	return names
 }
 
-// Tiers returns the directory, or nil where no subject is known.
+// Tiers returns the directory, or nil if all subjects are unknown.
 func (rs *Rules) Tiers() *tier.Directory { return rs.tiers }
 
-// TierOf returns the tier that counts for a subject: its own, or the default one
-// where the rules do not know that. Empty without tiers.
+// TierOf returns the tier of a subject, or the default tier if the rules do not have
+// that. s is nil for an unknown subject. Without tiers TierOf returns an empty text.
 func (rs *Rules) TierOf(s *tier.Subject) string {
 	switch {
 	case rs.tiers == nil:
@@ -510,7 +508,7 @@ func (rs *Rules) TierOf(s *tier.Subject) string {
 	}
 }
 
-// labelOf writes domain|key=value/key for people.
+// labelOf returns domain|key=value/key for messages.
 func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) string {
 	parts := make([]string, len(path))
 	for i, n := range path {
@@ -522,14 +520,14 @@ func labelOf(secrets *tier.Secrets, domain string, path []descriptors.Node) stri
 	return domain + "|" + strings.Join(parts, "/")
 }
 
-// overrideName is what limits that come with a descriptor are called where no
-// rule matches.
+// overrideName is the name of a limit that comes with a descriptor that no rule matches.
 const overrideName = "override"
 
+// maxName is the maximum length of a rule's name in bytes.
 const maxName = 64
 
-// ValidName reports whether a name stands everywhere as it is. Envoy puts it
-// unescaped into a header.
+// ValidName reports whether a name can be used unchanged. Envoy writes it unescaped into
+// a header.
 func ValidName(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false
@@ -544,8 +542,8 @@ func ValidName(name string) bool {
 	return true
 }
 
-// nameOf makes a name from a path: its keys and fixed values joined by dots, but
-// never the value of an API key.
+// nameOf makes a name from a path: its keys and fixed values joined by dots, without
+// values of API keys.
 func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 	var parts []string
 	for _, n := range path {
@@ -557,7 +555,7 @@ func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 	return plainName(strings.Join(parts, "."))
 }
 
-// plainName makes a name one that stands everywhere as it is.
+// plainName makes a [ValidName] from a text.
 func plainName(text string) string {
 	if ValidName(text) {
 		return text
@@ -571,11 +569,11 @@ func plainName(text string) string {
 	return string(name)
 }
 
-// named gives every limit its name in headers.
-func named(rule string, limits []Limit) []Limit { return name(rule, slices.Clone(limits)) }
+// named returns a copy of limits that has their names in headers.
+func named(rule string, limits []Limit) []Limit { return setNames(rule, slices.Clone(limits)) }
 
-// name is named in place.
-func name(rule string, limits []Limit) []Limit {
+// setNames sets the name of each limit in headers, and returns limits.
+func setNames(rule string, limits []Limit) []Limit {
 	for i := range limits {
 		limits[i].Policy = rule
 		if len(limits) > 1 {
@@ -585,7 +583,7 @@ func name(rule string, limits []Limit) []Limit {
 	return limits
 }
 
-// FormatLease tells what may be reserved ahead; empty if nothing may.
+// FormatLease describes a lease. It returns an empty text for the zero value.
 func FormatLease(l window.Lease) string {
 	switch {
 	case l.Length == 0:
@@ -597,7 +595,7 @@ func FormatLease(l window.Lease) string {
 	}
 }
 
-// FormatWindow writes a window the way a rules file would: 10s, 1m, 1d.
+// FormatWindow writes a window as rules files do: 10s, 1m, 1d.
 func FormatWindow(d time.Duration) string { return string(AppendWindow(nil, d)) }
 
 // AppendWindow appends what [FormatWindow] writes.

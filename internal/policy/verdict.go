@@ -12,20 +12,20 @@ type LimitStatus struct {
 	Rule       *Rule
 	Limit      Limit
 	Descriptor int    // index into Request.Descriptors
-	Tier       string // empty where the rule knows no subject
-	Subject    string // the subject's id; empty where it is not known
+	Tier       string // empty if the rule has no subject
+	Subject    string // the subject's id; empty if it is unknown
 	Cost       uint64
 	Mode       window.Mode
 	Quota      bool // one of several alternatives, of which one must have room
 	Observed   bool // never denies
-	Own        bool // the subject's own limits take the place of its tier's
-	Unresolved bool // nobody could say whose limits count; those of somebody unknown do
-	Unknown    bool // the store could not say, and the rule allows then: nobody knows what remains
-	Blind      bool // nobody could say whether there is room, and it denies then
+	Own        bool // the subject's own limit, in place of its tier's
+	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
+	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
+	Blind      bool // the limit denies because the store or the source of tiers did not answer
 	Decision   window.Decision
 }
 
-// Over reports whether the limit had no room and was meant to have it.
+// Over reports whether the limit had no room and is not only observed.
 func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed }
 
 // MayDeny reports whether the limit could have denied the request: it is neither
@@ -73,51 +73,49 @@ func (s *LimitStatus) stricter(than *LimitStatus) bool {
 	return a.Remaining*than.Limit.Hits < b.Remaining*s.Limit.Hits
 }
 
-// A Verdict is the answer to a request; see [Call.Verdict].
+// A Verdict is the decision on a request; see [Call.Verdict].
 type Verdict struct {
-	// Allowed says whether the request may pass. What was charged follows from
-	// the modes of the limits.
+	// Allowed is true if the request may pass. The modes of the limits say what was
+	// charged.
 	Allowed bool
-	// Degraded says that the store could not decide and that the rules' own
-	// choice for that did.
+	// Degraded is true if the store did not decide, and the rules' own choices did.
 	Degraded bool
-	// Limits holds every limit that was checked, in the order of the descriptors.
+	// Limits has each limit that was checked, in the order of the descriptors.
 	Limits []LimitStatus
 	// Strictest has, for each descriptor of the request, the index in Limits of
 	// its strictest limit, or -1 if nothing limits it.
 	Strictest []int
-	// Matches has what each descriptor of the request matched.
+	// Matches has the match of each descriptor of the request.
 	Matches []Match
-	// Decisive is the index in Limits of the limit that speaks for the request:
-	// of those that deny, the one with the longest wait, where quota rules wait
-	// for the first of them that has room; if none denies, the one with the
-	// smallest share remaining. -1 if nothing limits the request.
+	// Decisive is the index in Limits of the limit that headers and metadata describe,
+	// or -1 if nothing limits the request. If limits deny, it is the one with the
+	// longest wait. The wait of quota rules is that of the first with room. If none
+	// denies, it is the limit with the smallest share remaining.
 	Decisive int
 	// Shadowed is the index in Limits of the strictest limit that had no room but
 	// is only observed, or -1.
 	Shadowed int
-	// Unresolved says that a limit is, because the source of tiers could not say who
-	// calls.
+	// Unresolved is true if a limit is Unresolved.
 	Unresolved bool
-	// Headers are the styles of headers of the domain. Nil: the service's.
+	// Headers are the styles of headers of the domain. Nil: those of the service.
 	Headers []string
 }
 
-// A Match is what one descriptor of a request met.
+// A Match is what one descriptor of a request matched.
 type Match struct {
 	// Rule is nil if none matched.
 	Rule *Rule
-	// Unlimited: by the rule, or its terms for the tier.
+	// Unlimited: the rule, or its terms for the tier, are unlimited.
 	Unlimited bool
-	// ReplacedBy is another rule that the request matched, which takes its place.
+	// ReplacedBy is another rule of the request that replaces Rule, or nil.
 	ReplacedBy *Rule
-	// Overridden: a limit that came with the descriptor takes its place.
+	// Overridden: a limit that came with the descriptor replaces those of Rule.
 	Overridden bool
 }
 
-// DegradedBy returns the choice that decided a request without the store: of a
-// denial that of the rule that speaks for it, else the local logs if there was one
-// to ask. The verdict must be degraded.
+// DegradedBy returns the choice that decided a request without the store. For a denial
+// it is the choice of the decisive rule. Else it is StoreErrorLocal if a rule has that,
+// and StoreErrorAllow if not. The verdict must be degraded.
 func (v *Verdict) DegradedBy() OnStoreError {
 	if !v.Allowed && v.Decisive >= 0 {
 		if s := &v.Limits[v.Decisive]; !s.Blind {
@@ -133,9 +131,9 @@ func (v *Verdict) DegradedBy() OnStoreError {
 	return StoreErrorAllow
 }
 
-// Metadata returns the merged metadata of the rules whose descriptors have room,
-// nil if there is none. Of two values for one name the first one counts;
-// mappings are merged, as envoyproxy/ratelimit does.
+// Metadata returns the merged metadata of the rules whose descriptors have room, or nil.
+// It merges as envoyproxy/ratelimit does: mappings are merged, and for any other name
+// the first value counts.
 func (v *Verdict) Metadata() map[string]any {
 	var merged map[string]any
 	for i := range v.Matches {
@@ -161,7 +159,7 @@ func merge(into, from map[string]any) {
 		switch {
 		case !exists && isMap:
 			fresh := make(map[string]any, len(child))
-			merge(fresh, child) // the rule's own is read by others
+			merge(fresh, child) // other requests read the rule's own map
 			into[k] = fresh
 		case !exists:
 			into[k] = v
@@ -190,7 +188,7 @@ func (v *Verdict) reset(descriptors int) {
 func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 	var (
 		group window.Verdict
-		quota = -1 // the alternative that speaks for all
+		quota = -1 // the alternative with the most room
 	)
 	for i := range v.Limits {
 		s := &v.Limits[i]
@@ -216,19 +214,19 @@ func (v *Verdict) fold(decisions []window.Decision, shadow bool) {
 			v.Decisive = i
 		}
 	}
-	// What always charges vetoes like the others, but not where all is observed.
+	// A limit that always charges denies like the others, unless all are only observed.
 	v.Allowed = group.Allowed() || shadow
 	if quota < 0 {
 		return
 	}
-	// If the best alternative has no room none has, and the group denies. Where it
-	// was settled otherwise none of them has anything to say.
+	// If the best alternative has no room, none has, and the group denies. After
+	// settleQuota the alternatives cannot deny and are not decisive.
 	if q := &v.Limits[quota]; q.MayDeny() && (v.Decisive < 0 || q.stricter(&v.Limits[v.Decisive])) {
 		v.Decisive = quota
 	}
 }
 
-// outcome is what became of the limit in a request that was allowed or not.
+// outcome returns what happened to the limit. allowed is that of the request.
 func (s *LimitStatus) outcome(allowed bool) Outcome {
 	switch {
 	case s.Mode == window.Refund:

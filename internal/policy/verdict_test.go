@@ -29,7 +29,7 @@ func TestForget(t *testing.T) {
 	subject := &tier.Subject{ID: "acme", Tier: "free", Extra: &tier.Extra{Overrides: map[string]tier.Override{
 		"both": {Limits: []window.Limit{{Hits: 9, Window: time.Minute}}},
 	}}}
-	d := NewDecider(rules, Options{Store: &spend{}, Local: &spend{}, Meters: counts{}, Log: zap.NewNop()})
+	d := NewDecider(rules, Options{Store: &recordingStore{}, Local: &recordingStore{}, Meters: counts{}, Log: zap.NewNop()})
 	c := new(Call)
 	for range 2 {
 		req := Request{Domain: "edge", Caller: &Caller{"fingerprint", tier.Answer{Subject: subject}}, Descriptors: []Descriptor{

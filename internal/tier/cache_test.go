@@ -56,7 +56,8 @@ func TestCacheOptions(t *testing.T) {
 	}
 }
 
-// TestCacheExpiry: a record counts for its ttl, by digest and by id, known or not.
+// TestCacheExpiry proves that a record is valid for its ttl, by digest and by id, for
+// known and unknown keys.
 func TestCacheExpiry(t *testing.T) {
 	for name, c := range map[string]struct {
 		key  Key
@@ -65,8 +66,8 @@ func TestCacheExpiry(t *testing.T) {
 	}{
 		"known":      {key("a"), "free", time.Minute},
 		"by id":      {Key{ID: "acme"}, "free", time.Minute},
-		"unknown":    {key("z"), "nobody", 10 * time.Second},
-		"unknown id": {Key{ID: "zeta"}, "nobody", 10 * time.Second},
+		"unknown":    {key("z"), "no subject", 10 * time.Second},
+		"unknown id": {Key{ID: "zeta"}, "no subject", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestCacheExpiry(t *testing.T) {
 				l := cache(t, f, nil)
 				l.is(t, c.key, c.tier, "")
 				l.asks(t, f, 1)
-				// Not asked ahead yet: four fifths of nine tenths.
+				// Before the time of a refresh: four fifths of nine tenths.
 				time.Sleep(c.ttl * 72 / 100)
 				l.is(t, c.key, c.tier, "")
 				synctest.Wait()
@@ -107,7 +108,7 @@ func TestCacheJitter(t *testing.T) {
 	}
 }
 
-// TestCacheMaxAge: the source may shorten the ttl, and not lengthen it.
+// TestCacheMaxAge proves that the source may shorten the ttl, but not lengthen it.
 func TestCacheMaxAge(t *testing.T) {
 	for _, c := range []struct {
 		maxAge   time.Duration
@@ -138,7 +139,7 @@ func TestCacheMaxAge(t *testing.T) {
 	})
 }
 
-// TestCacheTag: a source is told what it said before, if it said by what to ask.
+// TestCacheTag proves that a source gets its last record if that had a tag.
 func TestCacheTag(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -149,7 +150,7 @@ func TestCacheTag(t *testing.T) {
 		for range 3 {
 			l.is(t, key("a"), "free", "")
 			l.is(t, key("b"), "pro", "")
-			l.is(t, key("z"), "nobody", "")
+			l.is(t, key("z"), "no subject", "")
 			time.Sleep(21 * time.Second)
 		}
 		for _, q := range f.asked[3:] {
@@ -162,7 +163,7 @@ func TestCacheTag(t *testing.T) {
 				}
 			case digest("z"):
 				if q.last == nil || q.last.Tag != "none" || q.last.Subject != nil {
-					t.Errorf("told of %+v, want what it said of nobody", q.last)
+					t.Errorf("told of %+v, want the record without a subject", q.last)
 				}
 			}
 		}
@@ -170,7 +171,7 @@ func TestCacheTag(t *testing.T) {
 	})
 }
 
-// TestCacheRefreshAhead: who is asked for often never waits for the source.
+// TestCacheRefreshAhead proves that a key that is used often never waits for the source.
 func TestCacheRefreshAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -195,7 +196,8 @@ func TestCacheRefreshAhead(t *testing.T) {
 	})
 }
 
-// TestCacheWait: nobody waits longer than he said, and the answer is for the next.
+// TestCacheWait proves that a request waits no longer than it says, and that the next
+// request gets the late answer.
 func TestCacheWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -251,7 +253,7 @@ func TestCacheOneFlight(t *testing.T) {
 	})
 }
 
-// TestCacheStale: a source that is away changes nothing for known keys.
+// TestCacheStale proves that an outage of the source changes nothing for known keys.
 func TestCacheStale(t *testing.T) {
 	for name, away := range map[string]func(*fake){
 		"fails":  func(f *fake) { f.err = errDown },
@@ -264,11 +266,11 @@ func TestCacheStale(t *testing.T) {
 				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
 				l := cache(t, f, nil)
 				l.is(t, key("a"), "free", "")
-				l.is(t, key("z"), "nobody", "")
+				l.is(t, key("z"), "no subject", "")
 				time.Sleep(67 * time.Second)
 				f.do(func() { away(f) })
 				l.is(t, key("a"), "free", "stale")
-				l.is(t, key("z"), "nobody", "stale")
+				l.is(t, key("z"), "no subject", "stale")
 				l.is(t, key("b"), "unavailable", "")
 				if s := l.Stats(); s.Stale != 2 || s.Unavailable != 1 || s.StaleAge < 66*time.Second || s.StaleAge > 68*time.Second {
 					t.Errorf("%+v, want 2 stale of 67s, 1 unavailable", s)
@@ -283,14 +285,15 @@ func TestCacheStale(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				l.is(t, key("a"), "unavailable", "")
 				f.do(func() { f.err, f.delay = nil, 0 })
-				time.Sleep(2 * time.Second) // a question that tries may be under way
+				time.Sleep(2 * time.Second) // the question that tries may be under way
 				l.is(t, key("a"), "free", "")
 			})
 		})
 	}
 }
 
-// TestCacheBreaker: a source that fails is left alone, and nobody waits for it.
+// TestCacheBreaker proves that a source that fails is not asked, and that no request waits
+// for it.
 func TestCacheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -316,8 +319,8 @@ func TestCacheBreaker(t *testing.T) {
 		l.asks(t, f, 10)
 		f.do(func() { f.err = nil })
 		time.Sleep(1001 * time.Millisecond)
-		l.is(t, key("a"), "nobody", "")
-		l.is(t, key("b"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
+		l.is(t, key("b"), "no subject", "")
 		if s := l.Stats(); s.Open || !s.LastAnswer.Equal(time.Now()) {
 			t.Errorf("%+v, want it to be asked, and to have answered now", s)
 		}
@@ -334,7 +337,7 @@ func TestCacheBreaker(t *testing.T) {
 	})
 }
 
-// TestCacheBadRecord: what is wrong with one record is nobody else's trouble.
+// TestCacheBadRecord proves that a malformed record affects only its own key.
 func TestCacheBadRecord(t *testing.T) {
 	for name, spoil := range map[string]func(*fake){
 		"error": func(f *fake) { f.err = fmt.Errorf("%w: row of acme: overrides: no JSON", ErrBadRecord) },
@@ -356,14 +359,14 @@ func TestCacheBadRecord(t *testing.T) {
 					l.is(t, key("a"), "free", "stale")
 					l.is(t, key("n"), "unavailable", "")
 				}
-				l.asks(t, f, 2) // each once
+				l.asks(t, f, 2) // one for each key
 				if s := l.Stats(); s.BadRecords != 2 || s.Open || s.Errors != 0 {
 					t.Errorf("%+v, want 2 bad records", s)
 				}
 				if l.samples.FilterMessageSnippet("malformed record").Len() != 2 || l.states.Len() != 0 {
 					t.Errorf("log = %v and %v, want a sampled line for each", l.samples.All(), l.states.All())
 				}
-				for i := range 10 { // the source answers, so it is asked on
+				for i := range 10 { // the source answers, so other keys are still looked up
 					_, err := l.Lookup(t.Context(), key(fmt.Sprint("more ", i)))
 					if name == "error" && !errors.Is(err, ErrBadRecord) {
 						t.Errorf("Lookup = %v, want what the source said", err)
@@ -374,7 +377,7 @@ func TestCacheBadRecord(t *testing.T) {
 				l.is(t, key("a"), "free", "stale")
 				l.is(t, key("n"), "unavailable", "")
 				l.asks(t, f, 2)
-				// Somebody repairs it.
+				// The record is repaired.
 				f.do(func() { f.err, f.none, f.records = nil, false, make(map[string]*Record) })
 				f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"), digest("n"))
 				l.is(t, key("a"), "free", "stale")
@@ -386,8 +389,8 @@ func TestCacheBadRecord(t *testing.T) {
 	}
 }
 
-// TestCachePace: the source never gets more questions in a second than the setting
-// says, and those who are known get a part whatever others do.
+// TestCachePace proves that the source gets no more questions per second than configured,
+// and that a part is reserved for known keys.
 func TestCachePace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const most, subjects = 100, 15
@@ -423,7 +426,7 @@ func TestCachePace(t *testing.T) {
 		if s.Limited == 0 || s.UnknownKeys > 100 || s.Subjects != subjects {
 			t.Errorf("%+v, want some limited, 100 unknown keys at most, %d subjects", s, subjects)
 		}
-		// Limited is not failed: what has expired is answered.
+		// The source has not failed: expired records are answers.
 		time.Sleep(5 * time.Second)
 		for i := range most {
 			l.resolve(t, key(fmt.Sprint("more ", i)))
@@ -445,8 +448,7 @@ func TestCachePace(t *testing.T) {
 	})
 }
 
-// jammed is a source that sees all that it is asked in 900 ms at once, at the
-// end of it.
+// jammed is a source that sees all questions of 900 ms together, at their end.
 type jammed struct{ *fake }
 
 func (j jammed) Lookup(ctx context.Context, k Key, last *Record) (*Record, error) {
@@ -455,8 +457,8 @@ func (j jammed) Lookup(ctx context.Context, k Key, last *Record) (*Record, error
 	return j.fake.Lookup(ctx, k, last)
 }
 
-// TestCachePaceJammed: what is held up on its way to the source makes no more of it
-// there.
+// TestCachePaceJammed proves that the source sees no more questions in a second if they
+// are delayed on their way.
 func TestCachePaceJammed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const most = 100
@@ -484,7 +486,8 @@ func mostInASecond(asked []question) (most int) {
 	return most
 }
 
-// TestCacheManyUnderWay: a source that hangs does not gather questions without end.
+// TestCacheManyUnderWay proves that the number of questions under way is bounded if the
+// source hangs.
 func TestCacheManyUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -510,7 +513,7 @@ func TestCacheManyUnderWay(t *testing.T) {
 	})
 }
 
-// TestCacheFlood: made-up keys push out made-up keys.
+// TestCacheFlood proves that unknown keys evict unknown keys only.
 func TestCacheFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const subjects = 500
@@ -526,7 +529,7 @@ func TestCacheFlood(t *testing.T) {
 			l.is(t, key(fmt.Sprint(i)), "free", "")
 		}
 		for i := range 20_000 {
-			l.is(t, key(fmt.Sprint("made up ", i)), "nobody", "")
+			l.is(t, key(fmt.Sprint("made up ", i)), "no subject", "")
 		}
 		if s := l.Stats(); s.Subjects != subjects || s.UnknownKeys > 100 {
 			t.Errorf("%+v, want %d subjects and 100 unknown keys at most", s, subjects)
@@ -539,7 +542,7 @@ func TestCacheFlood(t *testing.T) {
 	})
 }
 
-// TestCacheVerifier: two keys that share what a record is found by do not share it.
+// TestCacheVerifier proves that two keys with the same selector do not share a record.
 func TestCacheVerifier(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -548,12 +551,12 @@ func TestCacheVerifier(t *testing.T) {
 		f.set(Subject{ID: "acme", Tier: "free"}, a)
 		l := cache(t, f, nil)
 		l.is(t, Key{Digest: a}, "free", "")
-		l.is(t, Key{Digest: b}, "nobody", "")
+		l.is(t, Key{Digest: b}, "no subject", "")
 		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", MaxText+1)}, {ID: "a\nb"}} {
 			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
-			l.is(t, k, "nobody", "")
+			l.is(t, k, "no subject", "")
 		}
-		// An id that looks like a digest is none.
+		// An id that looks like a digest is an id.
 		l.is(t, Key{ID: a}, "free", "")
 		l.asks(t, f, 3)
 	})
@@ -626,8 +629,8 @@ func TestCacheLook(t *testing.T) {
 	})
 }
 
-// TestCachePlainKey: the key itself goes to the source and nowhere else, even if the
-// source repeats it.
+// TestCachePlainKey proves that only the source gets the key itself, even if the source
+// repeats it.
 func TestCachePlainKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const plain = "sk-test-distinctive"
@@ -663,8 +666,8 @@ func TestCachePlainKey(t *testing.T) {
 	})
 }
 
-// TestCacheJustAnswered: who finds no record, and is overtaken by the answer to
-// somebody else, does not ask again.
+// TestCacheJustAnswered proves that a request does not ask if another question for its key
+// has just ended.
 func TestCacheJustAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -681,12 +684,13 @@ func TestCacheJustAnswered(t *testing.T) {
 	})
 }
 
-// TestCacheClose: questions end, and nobody says that the source has failed.
+// TestCacheClose proves that Close ends questions, and that these do not count as failures
+// of the source.
 func TestCacheClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		l := cache(t, f, nil)
-		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
 		f.delay = time.Hour
 		for i := range 10 {
 			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
@@ -696,7 +700,7 @@ func TestCacheClose(t *testing.T) {
 		if err := l.Close(); err != nil || time.Since(began) != 0 {
 			t.Errorf("Close = %v after %v, want it at once", err, time.Since(began))
 		}
-		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
 		l.is(t, key("b"), "unavailable", "")
 		if s := l.Stats(); s.Open || s.Errors+s.Timeouts != 0 || s.Questions != 0 || l.states.Len()+l.samples.Len() != 0 {
 			t.Errorf("%+v, log = %v %v, want no failure", s, l.states.All(), l.samples.All())
@@ -706,7 +710,7 @@ func TestCacheClose(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	for _, c := range []struct {
-		perSecond, strangers, known int // what is left for those who are known
+		perSecond, unknown, known int // known: what is left for known keys
 	}{{1, 1, 0}, {2, 1, 1}, {5, 4, 1}, {10, 8, 2}, {1000, 800, 200}} {
 		p := newPace(c.perSecond)
 		now := time.Duration(0)
@@ -721,8 +725,8 @@ func TestPace(t *testing.T) {
 				p.end(known, now)
 			}
 		}
-		if got := spend(false); got != c.strangers {
-			t.Errorf("%d a second: %d strangers, want %d", c.perSecond, got, c.strangers)
+		if got := spend(false); got != c.unknown {
+			t.Errorf("%d a second: %d strangers, want %d", c.perSecond, got, c.unknown)
 		}
 		if got := spend(true); got != c.known {
 			t.Errorf("%d a second: %d known after strangers, want %d", c.perSecond, got, c.known)
@@ -731,7 +735,7 @@ func TestPace(t *testing.T) {
 		if got := spend(true); got != 0 {
 			t.Errorf("%d a second: %d while all are under way, want none", c.perSecond, got)
 		}
-		end(false, c.strangers)
+		end(false, c.unknown)
 		end(true, c.known)
 		now += time.Second - 1
 		if got := spend(true); got != 0 {
@@ -739,13 +743,13 @@ func TestPace(t *testing.T) {
 		}
 		now++
 		if c.known > 0 {
-			p.take(true) // is none of theirs
+			p.take(true) // a question for a known key
 			end(true, 1)
 		}
-		if got := spend(false); got != c.strangers {
-			t.Errorf("%d a second: %d strangers in the next, want %d", c.perSecond, got, c.strangers)
+		if got := spend(false); got != c.unknown {
+			t.Errorf("%d a second: %d strangers in the next, want %d", c.perSecond, got, c.unknown)
 		}
-		end(false, c.strangers)
+		end(false, c.unknown)
 		now += time.Second
 		if got := spend(true); got != c.perSecond {
 			t.Errorf("%d a second: %d known alone, want all", c.perSecond, got)
@@ -759,14 +763,14 @@ func TestCacheSeconds(t *testing.T) {
 		f := newFake()
 		f.delay = wait / 5
 		l := cache(t, f, func(o *CacheOptions) { o.SourceSeconds = func(s float64) { got = append(got, s) } })
-		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
 		if len(got) != 1 || got[0] != (wait/5).Seconds() {
 			t.Errorf("questions took %v, want one of 1ms", got)
 		}
 	})
 }
 
-// TestCacheWithoutLogs: logs may be left out.
+// TestCacheWithoutLogs proves that a cache needs no logs.
 func TestCacheWithoutLogs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -778,8 +782,8 @@ func TestCacheWithoutLogs(t *testing.T) {
 	})
 }
 
-// TestCacheIDsAreNoKeys: no API key can be made up whose digest is what an id is
-// held by. "id\x00acme" was one, while that was a plain hash.
+// TestCacheIDsAreNoKeys proves that no API key has the sum of an id as its digest. Without
+// a salt, "id\x00acme" would have.
 func TestCacheIDsAreNoKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -787,15 +791,15 @@ func TestCacheIDsAreNoKeys(t *testing.T) {
 		l := cache(t, f, nil)
 		for _, madeUp := range []string{"id\x00acme", "acme", "id.acme"} {
 			l.is(t, Key{ID: "acme"}, "pro", "")
-			l.is(t, key(madeUp), "nobody", "")
+			l.is(t, key(madeUp), "no subject", "")
 			l.is(t, Key{ID: "acme"}, "pro", "")
 		}
 		l.asks(t, f, 4)
 	})
 }
 
-// TestCachePlainKeys: a source that has to be asked by API keys themselves is not
-// asked by less, and that is no failure of its own.
+// TestCachePlainKeys proves that a source that needs the key itself is not asked without
+// it, and that this is no failure of the source.
 func TestCachePlainKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -810,7 +814,7 @@ func TestCachePlainKeys(t *testing.T) {
 		}
 		l.asks(t, f, 0)
 		l.is(t, Key{Digest: digest("a"), Plain: "a"}, "pro", "")
-		l.is(t, Key{Digest: digest("a")}, "pro", "") // it is held
+		l.is(t, Key{Digest: digest("a")}, "pro", "") // the cache holds it
 		l.is(t, Key{ID: "acme"}, "pro", "")
 		l.asks(t, f, 2)
 		time.Sleep(time.Hour / 2)
@@ -822,8 +826,8 @@ func TestCachePlainKeys(t *testing.T) {
 	})
 }
 
-// TestCacheQuestions: what nobody is known to have leaves a part of the questions that
-// may be under way to known keys.
+// TestCacheQuestions proves that unknown keys leave a part of the questions under way to
+// known keys.
 func TestCacheQuestions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -842,7 +846,7 @@ func TestCacheQuestions(t *testing.T) {
 	})
 }
 
-// slowLog is a log that takes its time.
+// slowLog is a log whose writes block.
 type slowLog struct {
 	zapcore.LevelEnabler
 	wrote chan struct{}
@@ -862,7 +866,7 @@ func (s slowLog) Write(zapcore.Entry, []zapcore.Field) error {
 
 func (slowLog) Sync() error { return nil }
 
-// TestCacheSlowLog: nobody waits for a log that takes its time.
+// TestCacheSlowLog proves that no request waits for the log.
 func TestCacheSlowLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -914,7 +918,8 @@ func TestCacheUnknownRules(t *testing.T) {
 	})
 }
 
-// TestCacheLookupOfWhatMayNotBeKept: support sees what the source says even then.
+// TestCacheLookupOfWhatMayNotBeKept proves that Lookup returns a record that the source
+// does not allow to keep.
 func TestCacheLookupOfWhatMayNotBeKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()

@@ -49,7 +49,7 @@ func FuzzReadChange(f *testing.F) {
 			c.ID != "" && ValidID(c.ID) != nil {
 			t.Errorf("ReadChange(%q) = %+v", payload, c)
 		}
-		// It is what somebody else reads from the same text.
+		// encoding/json reads the same from the text.
 		var other map[string]any
 		if json.Unmarshal(payload, &other) == nil && other["subject"] != nil && other["subject"] != c.ID {
 			t.Errorf("ReadChange(%q) = %+v, encoding/json reads %+v", payload, c, other)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestCacheInvalidate: who has changed is asked for at the next request, and others
-// are not.
+// TestCacheInvalidate proves that the next request asks for a changed record, and for no
+// other.
 func TestCacheInvalidate(t *testing.T) {
 	keys := []Key{key("a1"), key("a2"), {ID: "acme"}, key("b"), key("z"), {ID: "zeta"}}
 	for name, c := range map[string]struct {
@@ -20,7 +20,7 @@ func TestCacheInvalidate(t *testing.T) {
 	}{
 		"digest":         {Change{Digest: digest("a1")}, []int{0}},
 		"unknown digest": {Change{Digest: digest("z")}, []int{4}},
-		// The subject may have got the key that nobody had.
+		// The subject may have got the unknown key.
 		"id":         {Change{ID: "acme"}, []int{0, 1, 2, 4, 5}},
 		"other id":   {Change{ID: "coil"}, []int{4, 5}},
 		"both":       {Change{Digest: digest("b"), ID: "acme"}, []int{0, 1, 2, 3, 4, 5}},
@@ -34,7 +34,7 @@ func TestCacheInvalidate(t *testing.T) {
 				f.set(Subject{ID: "acme", Tier: "free"}, digest("a1"), digest("a2"), "acme")
 				f.set(Subject{ID: "bolt", Tier: "free"}, digest("b"))
 				l := cache(t, f, nil)
-				// Neither of these shares a stripe with another.
+				// All of these are in stripes of their own.
 				for l.ofID("acme") == l.ofID("bolt") || l.ofID("coil") == l.ofID("acme") || l.ofID("coil") == l.ofID("bolt") {
 					l = cache(t, f, nil)
 				}
@@ -64,7 +64,7 @@ func TestCacheInvalidate(t *testing.T) {
 	}
 }
 
-// TestCacheInvalidateNew: a key that nobody had is seen as soon as it is told of.
+// TestCacheInvalidateNew proves that a change makes a new key known at once.
 func TestCacheInvalidateNew(t *testing.T) {
 	for name, change := range map[string]Change{
 		"digest": {Digest: digest("a")}, "id": {ID: "acme"}, "everything": {},
@@ -73,15 +73,15 @@ func TestCacheInvalidateNew(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFake()
 				l := cache(t, f, nil)
-				l.is(t, key("a"), "nobody", "")
+				l.is(t, key("a"), "no subject", "")
 				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-				l.is(t, key("a"), "nobody", "")
+				l.is(t, key("a"), "no subject", "")
 				l.Invalidate(change)
 				l.is(t, key("a"), "free", "")
-				// And is taken back.
+				// The key is removed again.
 				f.do(func() { delete(f.records, digest("a")) })
 				l.Invalidate(change)
-				l.is(t, key("a"), "nobody", "")
+				l.is(t, key("a"), "no subject", "")
 				if s := l.Stats(); s.Subjects != 0 || s.UnknownKeys != 1 {
 					t.Errorf("%+v, want one record of the key", s)
 				}
@@ -90,8 +90,8 @@ func TestCacheInvalidateNew(t *testing.T) {
 	}
 }
 
-// TestCacheInvalidateDown: what has changed is not forgotten while the source cannot
-// say to what.
+// TestCacheInvalidateDown proves that a changed record is a stale answer while the source
+// does not answer.
 func TestCacheInvalidateDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -106,8 +106,8 @@ func TestCacheInvalidateDown(t *testing.T) {
 	})
 }
 
-// TestCacheInvalidateUnderWay: an answer to a question from before a change does not
-// count after it, in whatever order answers come.
+// TestCacheInvalidateUnderWay proves that the answer to a question from before a change
+// does not count after it, in any order of answers.
 func TestCacheInvalidateUnderWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		change        Change
@@ -148,7 +148,7 @@ func TestCacheInvalidateUnderWay(t *testing.T) {
 	}
 }
 
-// TestCacheStripes: ids that share a stripe change together, and that is all.
+// TestCacheStripes proves that only ids of the same stripe change together.
 func TestCacheStripes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -168,7 +168,7 @@ func TestCacheStripes(t *testing.T) {
 	})
 }
 
-// run has changes told until the test ends.
+// run runs the cache until the test ends.
 func (l logged) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -192,7 +192,7 @@ func TestCacheRun(t *testing.T) {
 		if l.Stats().Watching {
 			t.Error("changes are told of before the source is ready")
 		}
-		w.ready() // something may have changed since the question
+		w.ready() // the record may have changed since the question
 		l.is(t, key("a"), "free", "")
 		l.asks(t, f, 2)
 		f.set(Subject{ID: "acme", Tier: "pro"}, digest("a"))
@@ -207,10 +207,10 @@ func TestCacheRun(t *testing.T) {
 		w.end <- errDown
 		synctest.Wait()
 		if l.Stats().Watching {
-			t.Error("changes are told of by nobody")
+			t.Error("the source tells no changes")
 		}
-		f.set(Subject{ID: "acme", Tier: "free"}, digest("a")) // while nobody tells
-		// It tries again, less and less often.
+		f.set(Subject{ID: "acme", Tier: "free"}, digest("a")) // while the source does not report changes
+		// Run tries again, at growing intervals.
 		for i := range 12 {
 			began := time.Now()
 			w = <-f.watches
@@ -237,7 +237,7 @@ func TestCacheRun(t *testing.T) {
 			t.Errorf("log = %q, want a line for each change", lines)
 		}
 
-		// After a long time it tries soon.
+		// After a long time of watching it tries again soon.
 		time.Sleep(time.Hour)
 		w.end <- errors.New("gone")
 		began := time.Now()
@@ -248,7 +248,8 @@ func TestCacheRun(t *testing.T) {
 	})
 }
 
-// TestCacheRunWithoutWatcher: a source that does not tell is asked when records expire.
+// TestCacheRunWithoutWatcher proves that a source that is no Watcher is asked when records
+// expire.
 func TestCacheRunWithoutWatcher(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := cache(t, newFake(), nil)

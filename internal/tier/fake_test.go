@@ -19,18 +19,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDown = errors.New("connection refused")
 
-// fake is a source that a test commands.
+// fake is a source whose answers a test sets.
 type fake struct {
 	mu      sync.Mutex
 	records map[string]*Record // by digest or id
-	err     error              // what every question gets
+	err     error              // the error of each question
 	delay   time.Duration      // how long a question takes
-	none    bool               // it returns nothing at all
+	none    bool               // it returns neither a record nor an error
 	closed  bool
 
 	asked   []question
 	under   map[string]int // questions under way
-	atOnce  int            // the most for one key
+	atOnce  int            // the largest number for one key
 	watches chan *watch
 }
 
@@ -40,7 +40,7 @@ type question struct {
 	last *Record
 }
 
-// watch is a call of Watch.
+// watch is one call of Watch.
 type watch struct {
 	ready   func()
 	changed func(Change)
@@ -89,7 +89,7 @@ func (f *fake) Close() error {
 	return nil
 }
 
-// set has a subject be known by keys.
+// set gives keys to a subject.
 func (f *fake) set(s Subject, keys ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +111,7 @@ func (f *fake) questions() int {
 	return len(f.asked)
 }
 
-// watched is a fake that tells of changes.
+// watched is a fake that reports changes.
 type watched struct{ *fake }
 
 func (f watched) Watch(ctx context.Context, ready func(), changed func(Change)) error {
@@ -129,7 +129,7 @@ func (f watched) Watch(ctx context.Context, ready func(), changed func(Change)) 
 	}
 }
 
-// digest is that of an API key.
+// digest returns the digest of an API key.
 func digest(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -139,7 +139,7 @@ func key(apiKey string) Key { return Key{Digest: digest(apiKey)} }
 
 const wait = 5 * time.Millisecond
 
-// options are what most tests need.
+// options returns the options of most tests.
 func options(s Source) CacheOptions {
 	return CacheOptions{
 		Source: s, Timeout: time.Second, LookupsPerSecond: 1000,
@@ -149,13 +149,13 @@ func options(s Source) CacheOptions {
 	}
 }
 
-// logged is a cache whose log can be read: one line a state, and the sampled one.
+// logged is a cache with its two logs.
 type logged struct {
 	*Cache
 	states, samples *observer.ObservedLogs
 }
 
-// cache is closed when the test ends. change may change the options.
+// cache returns a cache that is closed when the test ends. change may change the options.
 func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
 	t.Helper()
 	o := options(s)
@@ -181,7 +181,7 @@ func cache(t *testing.T, s Source, change func(*CacheOptions)) logged {
 	return l
 }
 
-// resolve asks as a request does.
+// resolve resolves a key as a request does.
 func (l logged) resolve(t *testing.T, k Key) Answer {
 	t.Helper()
 	a, ok := l.Resolve(t.Context(), k, wait)
@@ -191,12 +191,12 @@ func (l logged) resolve(t *testing.T, k Key) Answer {
 	return a
 }
 
-// is fails unless the answer to k is a subject's with that tier. flags is what else
-// it is to say: "", "stale".
+// is fails unless the answer for k has that tier. tier may also be "no subject" or
+// "unavailable". flags is "" or "stale".
 func (l logged) is(t *testing.T, k Key, tier, flags string) {
 	t.Helper()
 	a := l.resolve(t, k)
-	got := "nobody"
+	got := "no subject"
 	switch {
 	case a.Unavailable:
 		got = "unavailable"
@@ -208,7 +208,7 @@ func (l logged) is(t *testing.T, k Key, tier, flags string) {
 	}
 }
 
-// asks fails unless so many questions were asked since it was called last.
+// asks fails unless the source got so many questions since the last call of asks.
 func (l logged) asks(t *testing.T, f *fake, want int) {
 	t.Helper()
 	f.mu.Lock()

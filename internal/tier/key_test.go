@@ -10,7 +10,7 @@ import (
 
 func basic(pair string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(pair)) }
 
-// TestOneCredentialHasOneKey spells credentials in every way.
+// TestOneCredentialHasOneKey spells credentials in all ways.
 func TestOneCredentialHasOneKey(t *testing.T) {
 	passwords := NewSecrets(nil, nil)
 	passwords.BasicHoldsKey()
@@ -29,14 +29,14 @@ func TestOneCredentialHasOneKey(t *testing.T) {
 		}},
 		{"", []string{"", " ", "\t \t", "Bearer ,K"}},
 		{"Bearer", []string{"Bearer", " Bearer ", "Bearer\t"}},
-		// A key may hold a comma.
+		// A key may contain a comma.
 		{"K,L", []string{"K,L", " K,L "}},
 		{"token K", []string{"Token K", "token K", "TOKEN\t\tK ", " tOKEN  K"}},
 		{"token K L", []string{"Token K L", "token  K L"}},
 		{`digest username="u", realm="r"`, []string{`Digest username="u", realm="r"`, `DIGEST  username="u", realm="r"`}},
-		// The case of a key counts.
+		// The case of a key matters.
 		{"k", []string{"k", "Bearer k"}},
-		// This begins with no scheme.
+		// These begin with no scheme.
 		{"SID=Abc; b=c", []string{"SID=Abc; b=c", " SID=Abc; b=c\t"}},
 		{"basic =", []string{
 			"Basic %%%", "basic K", "Basic " + base64.StdEncoding.EncodeToString([]byte("no colon")), basic("u:K") + " more", basic("u:K") + "," + basic("u:L"),
@@ -62,8 +62,8 @@ func TestOneCredentialHasOneKey(t *testing.T) {
 	}
 }
 
-// TestPasswordsAreNoKeys: unless the scheme Basic is said to hold keys, users with one
-// password have a key each, however a pair is spelled.
+// TestPasswordsAreNoKeys proves that users with the same password have different keys,
+// unless BasicHoldsKey was called.
 func TestPasswordsAreNoKeys(t *testing.T) {
 	s := NewSecrets(nil, nil)
 	alice := s.Key(basic("alice:password"))
@@ -78,7 +78,7 @@ func TestPasswordsAreNoKeys(t *testing.T) {
 			t.Errorf("the key of %q: got %q, want %q", value, got, alice)
 		}
 	}
-	// The last bits of the last letter do not count.
+	// Decoders ignore the last bits of the last letter.
 	if a, b := s.Key("Basic YTo="), s.Key("Basic YTp="); a != b {
 		t.Errorf("got %q and %q for one pair", a, b)
 	}
@@ -105,7 +105,8 @@ func TestCutScheme(t *testing.T) {
 	}
 }
 
-// FuzzKey: every spelling of a value has its key, and the key itself too.
+// FuzzKey proves that all spellings of a value have its key, and that the key of a key is
+// the key.
 func FuzzKey(f *testing.F) {
 	for _, value := range []string{"K", "Bearer K", "apikey K,L", basic("u:K"), "Basic %", "Token K L", "basic =", "bearer", "\xa0 \xff"} {
 		f.Add(value)
@@ -132,7 +133,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// TestKeyAllocatesNothing: it is called for every request.
+// TestKeyAllocatesNothing bounds the memory of Key, which every request calls.
 func TestKeyAllocatesNothing(t *testing.T) {
 	s := NewSecrets(nil, nil)
 	for _, value := range []string{"sk-0123456789", " sk-0123456789 ", "Bearer sk-0123456789", "apikey\tsk-0123456789 more"} {

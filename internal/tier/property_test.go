@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCacheProperties lets time pass, the source change, fail, hang and recover,
-// changes be told and not told, and callers ask, at random. A naive oracle, the
-// history of every key in the source, says of each answer whether it may be given.
+// TestCacheProperties resolves keys while the source changes, fails, hangs and recovers at
+// random. The source reports some of its changes. A naive oracle, the history of each key
+// in the source, checks each answer.
 func TestCacheProperties(t *testing.T) {
 	var total CacheStats
 	rapid.Check(t, func(rt *rapid.T) {
@@ -39,7 +39,7 @@ func TestCacheProperties(t *testing.T) {
 	t.Logf("%+v", total)
 }
 
-// history is what a run has done.
+// history is one run of random steps.
 type history struct {
 	r         *rand.Rand
 	perSecond int
@@ -48,12 +48,13 @@ type history struct {
 	f       *fake
 	c       *Cache
 	truth   map[string][]version // of each key, the newest last
-	told    map[string]time.Time // when a change was told of last
-	trouble time.Time            // when the source last failed somebody, or was slow
+	told    map[string]time.Time // when the source last reported a change
+	trouble time.Time            // when the source last failed or was slow
 	failure string
 }
 
-// version is what the source held of a key from then on: "" is nobody.
+// version is the tier of a key in the source from a time on. An empty tier means that the
+// key is unknown.
 type version struct {
 	at   time.Time
 	tier string
@@ -90,7 +91,7 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 	h.trouble = time.Now().Add(-time.Hour)
 	for range steps {
 		switch h.r.IntN(20) {
-		case 0, 1: // a subject changes, and that is told or not
+		case 0, 1: // a subject changes, and the source reports it or not
 			id, told := ids[h.r.IntN(len(ids))], h.r.IntN(3)
 			tier := []string{"", "free", "pro", "gold"}[h.r.IntN(4)]
 			h.mu.Lock()
@@ -160,7 +161,7 @@ func (h *history) run(t *testing.T, steps int, total *CacheStats) string {
 	return h.failure
 }
 
-// be has the source be well, fail, be slow, hang, or hold rubbish.
+// be makes the source answer, fail, be slow, hang, or return malformed records.
 func (h *history) be() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,9 +185,8 @@ func (h *history) be() {
 	})
 }
 
-// well reports whether the source has answered everybody at once for so long that
-// nothing is left of what was before: neither questions nor a breaker that is open,
-// nor a key that is not asked for.
+// well reports whether the source has answered all questions quickly for so long that no
+// earlier question is under way, the breaker is closed, and no key is on hold.
 func (h *history) well() (well bool) {
 	h.f.do(func() {
 		well = h.f.err == nil && h.f.delay <= wait/2 && time.Since(h.trouble) > 4*time.Second
@@ -214,7 +214,7 @@ func (h *history) ask(t *testing.T, k Key, noWait bool) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// While one question tries whether the source is back, the others are refused.
+	// While one question tries the source, the others are refused.
 	after := h.c.Stats()
 	well := wasWell && h.well() && after.Limited == before.Limited && after.Refused == before.Refused && !after.Open
 	got := ""
@@ -236,7 +236,7 @@ func (h *history) ask(t *testing.T, k Key, noWait bool) {
 	if a.Stale && well {
 		h.fail("stale although the source answers")
 	}
-	// How old may it be?
+	// The answer may be so old:
 	since := now.Add(-historyTTL*11/10 - 2*wait)
 	if a.Subject == nil {
 		since = now.Add(-historyUnknown*11/10 - 2*wait)

@@ -108,7 +108,8 @@ func TestNewSubjectRefuses(t *testing.T) {
 	}
 }
 
-// TestDisabledWhateverElse: nobody is served on because of a misspelt label.
+// TestDisabledWhateverElse proves that a misspelt label does not keep the keys of a
+// disabled subject valid.
 func TestDisabledWhateverElse(t *testing.T) {
 	for _, p := range []Parts{
 		{ID: "acme", Disabled: true, Tier: "\xff"},
@@ -117,7 +118,7 @@ func TestDisabledWhateverElse(t *testing.T) {
 	} {
 		s, err := NewSubject(p, readFlags)
 		if err != nil || s.ID != "acme" || !s.Disabled {
-			t.Errorf("NewSubject(%v) = %+v, %v, want somebody disabled", p, s, err)
+			t.Errorf("NewSubject(%v) = %+v, %v, want a disabled subject", p, s, err)
 		}
 		p.Disabled = false
 		if _, err := NewSubject(p, readFlags); !errors.Is(err, ErrBadRecord) || !strings.Contains(err.Error(), `subject "acme"`) {
@@ -137,10 +138,10 @@ func FuzzNewSubject(f *testing.F) {
 			t.Fatalf("NewSubject = %v, %v", s, err)
 		}
 		if disabled && err != nil && ValidID(id) == nil {
-			t.Errorf("somebody disabled is an error: %v", err)
+			t.Errorf("a disabled subject is an error: %v", err)
 		}
 		if s == nil || *s == (Subject{ID: id, Disabled: true}) {
-			return // nothing else counts of somebody disabled
+			return // the other parts of a disabled subject do not matter
 		}
 		if s.ID != id || s.Tier != name || s.Disabled != disabled || ValidID(s.ID) != nil || ValidLabels(s.Labels()) != nil {
 			t.Errorf("NewSubject let pass %+v", s)

@@ -175,16 +175,28 @@ func (r *reader) spawn(st *stream, handle func(context.Context) *response) {
 func (c *conn) run(ctx context.Context, st *stream, handle func(context.Context) *response) {
 	defer c.server.gone.Done()
 	defer c.recovered()
-	res := handle(ctx)
-	l := c.shared.lock()
-	busy := l.handled(st, res)
-	l.unlock()
-	if busy {
+	if c.handled(st, handle(ctx)) {
 		// Other handlers may be about to return too, as when a store has decided many
 		// calls at once. Then one write sends all answers.
 		runtime.Gosched()
 	}
 	c.flush()
+}
+
+// handled answers a call whose handler has returned. It reports whether other handlers
+// run.
+func (c *conn) handled(st *stream, res *response) (busy bool) {
+	l := c.shared.lock()
+	defer l.unlock() // also if a bug panics, so that the connection can be closed
+	l.running--
+	if l.streams[st.id] != st {
+		l.orphans--
+	}
+	l.hold(st, -st.held)
+	st.cancel()
+	st.handled = false
+	l.answer(st, res, true)
+	return l.running > 0
 }
 
 // result returns the answer for what a handler has returned. message begins with room

@@ -138,40 +138,40 @@ type serverConn struct {
 	closed atomic.Bool // the server has closed both sides
 }
 
-func (v *serverConn) Read(b []byte) (int, error) {
-	n, err := v.Conn.Read(b)
-	v.read.Add(int64(n))
+func (c *serverConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
 	return n, err
 }
 
-func (v *serverConn) Write(b []byte) (int, error) {
-	n, err := v.Conn.Write(b)
-	v.wrote.Add(int64(n))
+func (c *serverConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.wrote.Add(int64(n))
 	return n, err
 }
 
 // CloseWrite closes the server's side alone. Pipes do not support that, and the server
 // closes them.
-func (v *serverConn) CloseWrite() error {
-	half, ok := v.Conn.(interface{ CloseWrite() error })
+func (c *serverConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported
 	}
 	err := half.CloseWrite()
-	v.ended.Store(true)
+	c.ended.Store(true)
 	return err
 }
 
 // Close notes that the connection was closed.
-func (v *serverConn) Close() error {
-	v.closed.Store(true)
-	return v.Conn.Close()
+func (c *serverConn) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
 }
 
 // closeClient closes the client's end of a pipe.
-func (v *serverConn) closeClient() {
-	if v.other != nil {
-		v.other.Close()
+func (c *serverConn) closeClient() {
+	if c.other != nil {
+		c.other.Close()
 	}
 }
 
@@ -547,10 +547,10 @@ func (p *testClient) writeAcknowledgements() {
 	}
 }
 
-// waitUntil waits until ok is true, the connection ends, or soon has passed. It reports
-// whether ok is true.
+// waitUntil waits until ok is true or the connection ends, for at most waitTimeout. It
+// reports whether ok is true.
 func (p *testClient) waitUntil(ok func(*received) bool) bool {
-	late := time.NewTimer(soon)
+	late := time.NewTimer(waitTimeout)
 	defer late.Stop()
 	for {
 		p.mu.Lock()
@@ -667,7 +667,7 @@ func (p *testClient) goAway() goAway {
 // waitClosed waits until the server has closed the connection.
 func (p *testClient) waitClosed() {
 	p.t.Helper()
-	p.waitClosedIn(soon)
+	p.waitClosedIn(waitTimeout)
 }
 
 func (p *testClient) waitClosedIn(d time.Duration) {

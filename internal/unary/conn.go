@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/peer"
 )
 
@@ -30,7 +31,10 @@ func newConn(s *Server, nc net.Conn) *reader {
 	c := &conn{server: s, raw: nc, peer: &peer.Peer{Addr: nc.RemoteAddr(), LocalAddr: nc.LocalAddr()}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.shared.locked.init(c)
-	return newReader(c)
+	r := &reader{conn: c, in: nc, recvWindow: firstWindow, peerTable: tableSize, tokens: burst, filled: s.now()}
+	r.head.reset()
+	r.decoder = hpack.NewDecoder(tableSize, r.emit)
+	return r
 }
 
 // A connError ends a connection. reason is one of [Reasons].

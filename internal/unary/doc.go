@@ -68,8 +68,9 @@
 //
 //   - Options.MaxStreams open streams, including reset streams whose handlers still run.
 //     The server refuses more (REFUSED_STREAM).
-//   - Options.MaxMessageBytes for a message, half of it for a compressed message as it is
-//     sent. A compressed message may unpack to 512 KiB, or to 64 times its length.
+//   - Options.MaxMessageBytes for a message. Half of it, and at most 512 KiB, for a
+//     compressed message as it is sent, which may unpack to 512 KiB, or to 64 times its
+//     length.
 //     Unfinished messages, and the metadata of calls without a Handler, may together take
 //     MaxMessageBytes and 1 MiB. Calls beyond are answered RESOURCE_EXHAUSTED.
 //   - Options.MaxHeaderBytes for a header list (RESOURCE_EXHAUSTED), twice that for its

@@ -34,35 +34,35 @@ func FuzzConnection(f *testing.F) {
 	}
 	f.Add(byte(withoutPreface), []byte(http2.ClientPreface))
 	f.Add(byte(withoutPreface), []byte("GET / HTTP/1.1\r\nHost: test\r\n\r\n"))
-	f.Fuzz(func(t *testing.T, how byte, b []byte) {
-		if how > allFlags {
+	f.Fuzz(func(t *testing.T, flags byte, b []byte) {
+		if flags > allFlags {
 			t.Skip("unknown flags")
 		}
-		synctest.Test(t, func(t *testing.T) { sendAll(t, how, b) })
+		synctest.Test(t, func(t *testing.T) { sendInput(t, flags, b) })
 	})
 }
 
-func sendAll(t *testing.T, how byte, b []byte) {
+func sendInput(t *testing.T, flags byte, b []byte) {
 	meters := newCountingMeters()
 	o := limits
 	o.Meters, o.WriteTimeout = meters, 0
 	s := startServer(t, ours, o, pipes())
 	m := acknowledging
 	switch {
-	case how&withoutReading != 0:
+	case flags&withoutReading != 0:
 		m = notReading
-	case how&withoutAcknowledging != 0:
+	case flags&withoutAcknowledging != 0:
 		m = onlyReading
 	}
 	p := newClient(t, s.l.dial(t), m)
 	p.frames(1 << 24) // the bytes may contain such a setting
-	if how&withoutPreface == 0 {
+	if flags&withoutPreface == 0 {
 		// In the background: a client that does not read may also block the server.
 		go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface() }) }()
 	}
 	synctest.Wait() // until the server has accepted the connection
 	pieces := [][]byte{b}
-	if how&inParts != 0 {
+	if flags&inParts != 0 {
 		pieces = nil
 		for n := max(7, len(b)/50); len(b) > n; b = b[n:] {
 			pieces = append(pieces, b[:n])
@@ -70,17 +70,17 @@ func sendAll(t *testing.T, how byte, b []byte) {
 		pieces = append(pieces, b)
 	}
 	stopped := make(chan struct{})
-	if how&draining == 0 {
+	if flags&draining == 0 {
 		close(stopped)
 	}
 	for i, piece := range pieces {
-		if how&draining != 0 && i == len(pieces)/2 {
+		if flags&draining != 0 && i == len(pieces)/2 {
 			go func() { s.GracefulStop(); close(stopped) }()
 		}
 		sent := make(chan error, 1)
 		go func() { sent <- p.tryToSend(func(w *frameWriter) { w.Write(piece) }) }()
 		synctest.Wait()
-		if how&slowly != 0 {
+		if flags&slowly != 0 {
 			time.Sleep(time.Second)
 		}
 		select {
@@ -90,7 +90,7 @@ func sendAll(t *testing.T, how byte, b []byte) {
 			}
 		case <-time.After(time.Minute):
 			// The server may stop reading only if the client does not read.
-			if how&withoutReading == 0 {
+			if flags&withoutReading == 0 {
 				t.Errorf("the server does not read: %v", p.describe())
 			}
 		}
@@ -101,13 +101,13 @@ func sendAll(t *testing.T, how byte, b []byte) {
 	synctest.Wait()
 	p.close()
 	s.openGate()
-	if how&draining != 0 && len(pieces) == 0 {
+	if flags&draining != 0 && len(pieces) == 0 {
 		go func() { s.GracefulStop() }()
 	}
 	select {
 	case <-stopped:
 	case <-time.After(time.Minute):
-		if how&draining != 0 && pieces != nil {
+		if flags&draining != 0 && pieces != nil {
 			t.Errorf("the server does not stop: %v", p.describe())
 		}
 	}

@@ -193,7 +193,7 @@ func TestDrain(t *testing.T) {
 		until time.Duration // the second GOAWAY
 	}{
 		{"a client that answers", acknowledging, 0},
-		{"a client that does not", onlyReading, 5 * time.Second},
+		{"a client that does not answer", onlyReading, 5 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			withServer(t, unary.Options{}, func(t *testing.T, s *testServer, l *meters) {
@@ -251,14 +251,14 @@ func TestDrainOfBadClients(t *testing.T) {
 		name string
 		make func(t *testing.T, s *testServer) *testClient
 	}{
-		{"one that says nothing", func(t *testing.T, s *testServer) *testClient { return newClient(t, s.l.dial(t), onlyReading) }},
-		{"one that does not read", func(t *testing.T, s *testServer) *testClient {
+		{"a client that sends nothing", func(t *testing.T, s *testServer) *testClient { return newClient(t, s.l.dial(t), onlyReading) }},
+		{"a client that does not read", func(t *testing.T, s *testServer) *testClient {
 			p := newClient(t, s.l.dial(t), notReading)
 			go func() { _ = p.tryToSend(func(w *frameWriter) { w.preface(); w.call(1, "Bulk", value("1000000")) }) }()
 			return p
 		}},
-		{"one that does not close", func(t *testing.T, s *testServer) *testClient { return s.connectAs(t, onlyReading) }},
-		{"one in the middle of a header", func(t *testing.T, s *testServer) *testClient {
+		{"a client that does not close", func(t *testing.T, s *testServer) *testClient { return s.connectAs(t, onlyReading) }},
+		{"a client in the middle of a header block", func(t *testing.T, s *testServer) *testClient {
 			p := s.connectAs(t, onlyReading)
 			p.send(func(w *frameWriter) {
 				must(w.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.fields(request("Echo"))}))
@@ -537,7 +537,7 @@ func TestAPingBehindTheEnd(t *testing.T) {
 		sent += 17
 		waitFor(t, "reading", func() bool { return v.read.Load() == sent || v.closed.Load() })
 	}
-	if err := c.SetReadDeadline(time.Now().Add(soon)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := io.Copy(io.Discard, c); err != nil || n < size {
@@ -549,7 +549,7 @@ func TestAPingBehindTheEnd(t *testing.T) {
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
-		if time.Since(begun) > soon {
+		if time.Since(begun) > waitTimeout {
 			t.Fatalf("no %s", what)
 		}
 	}
@@ -583,12 +583,12 @@ func TestCloseOverTLS(t *testing.T) {
 	}
 	// The client reads no more.
 	other, begun := s.l.dial(t), time.Now()
-	if err := other.SetReadDeadline(begun.Add(soon)); err != nil {
+	if err := other.SetReadDeadline(begun.Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := other.Read(make([]byte, 1))
 	if took := time.Since(begun); !errors.Is(err, io.EOF) || took > 5*timeout {
-		t.Errorf("a connection that says nothing has ended after %v with %v, want it after %v", took, err, timeout)
+		t.Errorf("a silent connection has ended after %v with %v, want it after %v", took, err, timeout)
 	}
 	near.Close()
 }

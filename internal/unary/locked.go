@@ -69,7 +69,7 @@ func (l *locked) init(c *conn) {
 	l.framer = http2.NewFramer(&l.out, nil)
 	l.encoder = hpack.NewEncoder(&l.block)
 	l.streams = make(map[uint32]*stream)
-	l.sendWindow, l.peerWindow = 64<<10-1, 64<<10-1
+	l.sendWindow, l.peerWindow = firstWindow, firstWindow
 	l.began, l.lastRead, l.idleSince = now, now, now
 	l.maxAge = c.server.o.age()
 }
@@ -113,17 +113,15 @@ func (l *locked) overdue(now time.Duration) bool {
 // closedStreams are the streams that were closed last. A frame for one of them may have
 // crossed with its reset; a frame for a stream that was never opened is a fault.
 type closedStreams struct {
-	last [64]closedStream
+	last [64]struct {
+		id       uint32
+		byServer bool // the client may not know yet
+	}
 	next int
 }
 
-type closedStream struct {
-	id       uint32
-	byServer bool // the client may not know yet
-}
-
 func (s *closedStreams) add(id uint32, byServer bool) {
-	s.last[s.next] = closedStream{id, byServer}
+	s.last[s.next].id, s.last[s.next].byServer = id, byServer
 	s.next = (s.next + 1) % len(s.last)
 }
 
@@ -207,20 +205,6 @@ func (l *locked) hold(st *stream, n int) (crowded bool) {
 	st.held += n
 	l.held += n
 	return l.held > l.conn.server.o.MaxMessageBytes+heldBeyond
-}
-
-// handled answers a call whose handler has returned. It reports whether other handlers
-// run.
-func (l *locked) handled(st *stream, res *response) (busy bool) {
-	l.running--
-	if l.streams[st.id] != st {
-		l.orphans--
-	}
-	l.hold(st, -st.held)
-	st.cancel()
-	st.handled = false
-	l.answer(st, res, true)
-	return l.running > 0
 }
 
 // answer sends an answer as far as the client's windows allow. ended says whether the

@@ -127,5 +127,3 @@ func (l *locked) closeWrite() {
 	l.mu.Lock()
 	o.writing = false
 }
-
-var _ interface{ CloseWrite() error } = (*net.TCPConn)(nil)

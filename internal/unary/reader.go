@@ -21,8 +21,10 @@ import (
 const (
 	// readBuffer is how much is read at once: some dozens of calls.
 	readBuffer = 8 << 10
+	// firstWindow is the initial window of RFC 9113, which needs no setting.
+	firstWindow = 64<<10 - 1
 	// streamWindow and connWindow are how much a client may send before it is given more.
-	streamWindow = 64<<10 - 1 // the initial value of RFC 9113, which needs no setting
+	streamWindow = firstWindow
 	connWindow   = 1 << 20
 	// maxFrame is the largest frame in either direction: the initial value of RFC 9113,
 	// which every client must accept.
@@ -59,16 +61,6 @@ type reader struct {
 	readAt     time.Time     // when something was read last
 	lastPing   time.Duration // when the client has sent its last PING
 	strikes    int           // the PINGs that came too early
-}
-
-func newReader(c *conn) *reader {
-	r := &reader{
-		conn: c, in: c.raw, recvWindow: 64<<10 - 1, peerTable: tableSize,
-		tokens: burst, filled: c.server.now(),
-	}
-	r.head.reset()
-	r.decoder = hpack.NewDecoder(tableSize, r.emit)
-	return r
 }
 
 // serve reads until the connection ends.

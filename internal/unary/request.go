@@ -70,11 +70,12 @@ func refusal(code codes.Code, text string) *response { return &response{code: co
 
 // respond answers a call. What the windows of the client do not allow waits.
 func (r *reader) respond(st *stream, res *response) {
-	st.request.drop()
-	ended := st.request.ended
 	l := r.shared.lock()
 	defer l.unlock()
-	l.answer(st, res, ended)
+	l.answer(st, res, st.request.ended)
+	if st.waiting != nil {
+		st.request.drop()
+	}
 	if len(l.out.buf) >= flushAt {
 		l.flush()
 	}

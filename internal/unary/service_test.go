@@ -245,4 +245,4 @@ func encoded(ctx context.Context, do methodFunc, request, answer []byte) ([]byte
 
 // soon is how long a test waits for what must come. It is long, because the machine may be
 // busy.
-const soon = 20 * time.Second
+const waitTimeout = 20 * time.Second

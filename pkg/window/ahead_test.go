@@ -111,7 +111,7 @@ func TestAheadNeverTooMany(t *testing.T) {
 			clock = int64(1_000_000)
 			log   []byte
 			spent []int64 // a unit each
-			begun []occupied
+			begun []aheadCharge
 		)
 		for range 300 {
 			clock += r.Int64N(pace) + 1
@@ -126,8 +126,8 @@ func TestAheadNeverTooMany(t *testing.T) {
 				continue
 			}
 			// The caller may spend it at any time, so it counts at once.
-			begun = slices.DeleteFunc(begun, func(o occupied) bool { return o.until <= clock })
-			begun = append(begun, occupied{clock + until.Microseconds() + w, c.Cost})
+			begun = slices.DeleteFunc(begun, func(o aheadCharge) bool { return o.until <= clock })
+			begun = append(begun, aheadCharge{clock + until.Microseconds() + w, c.Cost})
 			used := uint64(0)
 			for _, o := range begun {
 				used += o.cost
@@ -151,8 +151,8 @@ func TestAheadNeverTooMany(t *testing.T) {
 	}
 }
 
-// occupied is a cost that counts until some time.
-type occupied struct {
+// aheadCharge is a cost that counts until some time.
+type aheadCharge struct {
 	until int64
 	cost  uint64
 }

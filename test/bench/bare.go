@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/process"
 )
 
@@ -84,7 +84,7 @@ func serveBare(ctx context.Context, what string, out io.Writer) error {
 	}
 	// The options of the service, so that both servers differ only in what they do with
 	// a call.
-	s := config.Default().GRPC
+	s := settings.Default().GRPC
 	server := grpc.NewServer(
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(s.MaxMessageBytes),

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
 
-// short is a run that shows that the program works. What its latencies are does
-// not matter; that nothing is missing, late or double does, as ever.
+// short returns options for a short run. Its latencies do not matter. Missing, late and
+// double charges are failures, as in a long run.
 func short(only string) *options {
 	o := defaults()
 	o.callers, o.rate, o.rules, o.attempts = 12, 400, choices, 1
@@ -168,7 +168,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"as it should be", func(*result) {}, ""},
 		{"an error", func(r *result) { r.answers[0][0].code = codes.Unknown; r.answers[0][0].degraded = true }, "Unknown"},
-		{"no fault", func(r *result) { r.answers[0][0].degraded = false }, "the fault was none"},
+		{"no fault", func(r *result) { r.answers[0][0].degraded = false }, "has not happened"},
 		{"no recovery", func(r *result) { r.answers[0][1].degraded = true }, "no exact answer"},
 		{"no answer afterwards", func(r *result) { r.answers[0] = r.answers[0][:1] }, "no exact answer"},
 		{"double", func(r *result) { r.ledger.double = 1 }, "no call explains"},
@@ -247,7 +247,7 @@ func TestMostCharged(t *testing.T) {
 	}
 }
 
-// What three services must not do is noticed.
+// TestReshardedJudge proves that judge notices every failure of three services.
 func TestReshardedJudge(t *testing.T) {
 	log := func() *hotLog {
 		return &hotLog{rule: "one", value: "hot-0", limit: window.Limit{Hits: 2, Window: 100 * time.Millisecond}, callers: []int{0, 1}, most: 2, readings: 5}

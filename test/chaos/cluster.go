@@ -101,7 +101,7 @@ func clusterScenarios() []scenario {
 // halfMoved is how long a slot stays as it is before the next of its keys is moved.
 const halfMoved = 20 * time.Millisecond
 
-// migrated is what has become of slots that were moved.
+// migrated is the result of moving slots.
 type migrated struct {
 	slots int
 }
@@ -119,7 +119,7 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 			to := masters[(i+1)%len(masters)]
 			key, err := from.Do("RANDOMKEY")
 			if err != nil || key == "" {
-				continue // nobody's logs are there, at the moment
+				continue // it has no logs at the moment
 			}
 			slot := c.Slot(key)
 			c.BeginMigration(slot, from, to)
@@ -139,8 +139,8 @@ func migrate(ctx context.Context, c *servers.Cluster, lasts time.Duration) (m mi
 	}
 }
 
-// moveKey moves one key of a slot, if there is one left. A key that the new master
-// has already would be an error: nothing is ever in both places.
+// moveKey moves one key of a slot, if there is one left. It is an error if the new
+// master has the key already.
 func moveKey(slot int, from, to *servers.RedisServer) (bool, error) {
 	key, err := from.Do("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), "1")
 	if err != nil || key == "" {

@@ -1,23 +1,23 @@
-// Command chaos does to Redis what happens to it in production, while a service
-// is asked, and accounts for every answer and every charge. "make chaos" runs it:
+// Command chaos makes the faults of a Redis in production while a service is under
+// load, and compares every answer with every charge. "make chaos" runs it:
 //
 //	go run ./test/chaos -rls bin/rls [-only REGEXP] [-rules CHOICES] [-explain]
 //
 // Redis is real: a single server, a Sentinel set, a Cluster of six nodes, and a
-// proxy where the network is the fault. So is the service: a process with
-// store.timeout at its default of 15 ms. The tables go to standard output, as
-// docs/reliability.md shows them.
+// proxy for faults of the network. The service is a process too, with store.timeout
+// at its default of 15 ms. The tables go to standard output, as docs/reliability.md
+// shows them.
 //
 // # A run
 //
-// Callers, 100 by default, ask over gRPC on a few connections, as Envoy does. Each
-// has a key of its own and one call at a time, and waits for its next turn after
-// the answer, so that the machine is not busy and what is slow is the service. A
-// third of them ask a rule with on_store_error: allow, a third one with deny and a
-// third one with local. Twenty more ask for what no rule limits: their answers
-// need no store and tell how the machine was. If one of those took more than 10 ms
-// the fault is made again, up to -attempts times, and the quietest attempt is
-// shown. What must not happen must not happen in any.
+// Callers, 100 by default, call over gRPC on a few connections, as Envoy does. Each
+// has a key of its own and one call at a time. It waits for its next turn after the
+// answer, so that the machine is not busy and a slow answer is slow in the service. A
+// third of them use a rule with on_store_error: allow, a third one with deny and a
+// third one with local. Twenty more send requests that no rule limits. Their answers
+// need no store and show how busy the machine was. If one of those took more than
+// 10 ms the fault is made again, up to -attempts times, and the tables show the
+// quietest attempt. A failed requirement counts in every attempt.
 //
 // After a warm-up the fault is made, lasts, is removed, and the callers go on for
 // a while.
@@ -33,18 +33,18 @@
 //
 // The limits are so large and the windows so long that each charge stays in Redis
 // as an entry with its time. A caller has one call at a time, so the entry's time
-// says which call it belongs to: Redis, service and callers read the same clock.
+// identifies its call: Redis, service and callers read the same clock.
 //
-//   - Told to be charged: the answer says allowed, and not that it is degraded.
-//     Every such call must have one entry.
-//   - Lost: it has none, and Redis has lost it by design: it restarted empty, or a
-//     replica that had not got it became master.
-//   - Missing: it has none for no such reason.
-//   - Ghost: the answer was degraded and there is an entry. That cannot be helped
-//     for calls in flight at the moment of the fault, and for those sent before the
-//     service had noticed it (five calls that failed). Beyond are those which began
-//     and ended while the service, by its own log, did not ask the server. Strays
-//     were sent before or after the fault; something else was slow.
+//   - Told to be charged: the answer is allowed and not degraded. Every such call
+//     must have one entry.
+//   - Lost: the entry is gone because Redis has lost it by design. It restarted empty,
+//     or a replica that had not got the entry became master.
+//   - Missing: the entry is gone for no such reason.
+//   - Ghost: the answer was degraded and there is an entry. That cannot be avoided for
+//     calls in flight at the moment of the fault, and for calls before the service has
+//     noticed the fault (five failed calls). Beyond are ghosts whose call began and
+//     ended while the service, by its own log, did not call the server. Strays were
+//     sent before or after the fault; something else was slow.
 //   - Settled: the entry was made after on_store_error: local had allowed the call,
 //     within 1.2 s, and no other entry pays for that call. A late call is charged so.
 //   - Late: the entry was made after the caller had its answer, and is not settled.
@@ -52,18 +52,18 @@
 //
 // # Three services
 //
-// The last run has three services share logs with small limits on a Cluster whose
+// In the last run three services share logs with small limits on a Cluster whose
 // slots migrate all the time. A charge was made at some time between the sending
-// of its call and the answer. So many as certainly lie in one window are counted,
-// over the whole run; and the logs themselves are read all the time. Neither may
-// ever exceed the limit.
+// of its call and the answer. The program counts, over the whole run, how many charges
+// certainly lie in one window. It also reads the logs themselves all the time. Neither
+// may ever exceed the limit.
 //
-// # What fails
+// # Failures
 //
-// The program ends with an error if there is a gRPC error, or anything missing,
-// late, double or beyond, a window that holds more than its limit, or a service
-// that has more goroutines or memory than before. Latencies and the time until
-// exact again are compared with their targets in the table, and fail nothing: they
-// are the machine's as well. A cluster saves its state with fsync at every change
-// of a slot, so the servers should have their files in memory (TMPDIR=/dev/shm).
+// The program ends with an error if there is a gRPC error, or a missing, late, double
+// or beyond charge, or a window with more than its limit, or a service with more
+// goroutines or memory than before. The tables compare latencies and the time until
+// exact again with their targets. These depend on the machine, so they fail nothing. A
+// cluster saves its state with fsync at every change of a slot, so the servers should
+// have their files in memory (TMPDIR=/dev/shm).
 package main

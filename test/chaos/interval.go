@@ -33,8 +33,8 @@ const (
 	hotKeys    = 4 // of each kind
 	services   = 3
 
-	// lookEvery is how often the logs are read: often enough that no entry expires
-	// unseen, unless a reader is held up.
+	// lookEvery is how often the logs are read: often enough to read each entry before
+	// it expires.
 	lookEvery = 25 * time.Millisecond
 )
 
@@ -65,7 +65,7 @@ type hotLog struct {
 	exceeded int // readings with more than the limit in a window
 }
 
-// kindsOfRequests returns what callers ask, and the logs that it charges.
+// kindsOfRequests returns the requests of the callers, and the logs that they charge.
 func kindsOfRequests(callers int) (questions []*rlsv3.RateLimitRequest, logs []*hotLog) {
 	short := window.Limit{Hits: hotHits, Window: hotWindow}
 	log := func(rule, value string, limit window.Limit, caller int) {
@@ -100,7 +100,7 @@ func kindsOfRequests(callers int) (questions []*rlsv3.RateLimitRequest, logs []*
 	return questions, logs
 }
 
-// resharded is what three services on one cluster have done while slots migrated.
+// resharded is the result of three services on one cluster while slots migrate.
 type resharded struct {
 	migrated
 	answers, degraded int
@@ -110,8 +110,8 @@ type resharded struct {
 	failures          []string
 }
 
-// runResharded has three services share hot logs on a cluster, and looks whether
-// any window ever holds more than its limit.
+// runResharded has three services share hot logs on a cluster, and checks that no
+// window ever holds more than its limit.
 func runResharded(ctx context.Context, o *options) (*resharded, error) {
 	r := new(resharded)
 	err := process.Run(ctx, func(t process.TB) {
@@ -163,7 +163,7 @@ func (r *resharded) run(t process.TB, o *options) error {
 	return nil
 }
 
-// judge counts, and finds what must not be.
+// judge counts, and finds the failures.
 func (r *resharded) judge(answers [][]answer) {
 	for _, calls := range answers {
 		for i := range calls {
@@ -207,10 +207,10 @@ func (r *resharded) fail(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// mostInWindow returns the largest number of answers whose charges lay in one
-// half-open interval of the window's length for certain: a charge was made at some
-// time between when its call was sent and received, so those lie in one window
-// for certain whose first was sent less than a window before the last was received.
+// mostInWindow returns the largest number of answers whose charges certainly lie in one
+// half-open interval of the window's length. A charge was made between the sending of
+// its call and the answer. So charges certainly lie in one window if the first call was
+// sent less than a window before the last answer.
 func mostInWindow(allowed []answer, win time.Duration) int {
 	most := 0
 	bySent := slices.SortedFunc(slices.Values(allowed), func(a, b answer) int { return a.sent.Compare(b.sent) })
@@ -239,7 +239,7 @@ func mostCharged(entries []window.Entry, win time.Duration) int {
 	return most
 }
 
-// newReader reads logs wherever they are.
+// newReader returns a client that follows logs from server to server.
 func newReader(addresses []string) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: addresses, Protocol: 2, MaxRedirects: 10, ReadTimeout: 10 * time.Second, DisableIdentity: true,
@@ -274,7 +274,7 @@ func findKeys(ctx context.Context, masters []string, logs []*hotLog) error {
 	return nil
 }
 
-// isCalled says whether a name in Redis is that of the log.
+// isCalled reports whether a name in Redis is that of the log.
 func (l *hotLog) isCalled(name string) bool {
 	return strings.Contains(name, "|"+l.rule+":") && strings.Contains(name, l.value) &&
 		strings.HasSuffix(name, ":"+strconv.FormatInt(l.limit.Window.Microseconds(), 10))
@@ -309,7 +309,7 @@ func look(ctx context.Context, reader *redis.ClusterClient, logs []*hotLog) erro
 	return nil
 }
 
-// write writes what came of it as a Markdown table, a row for each kind of logs.
+// write writes the result as a Markdown table, a row for each kind of logs.
 func (r *resharded) write(w io.Writer) {
 	fmt.Fprintf(w, "%d services, %d slots migrated, %d answers, %d degraded:\n\n",
 		services, r.slots, r.answers, r.degraded)

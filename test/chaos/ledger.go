@@ -19,24 +19,24 @@ import (
 // seem to be out of order: Redis reads it once for each script.
 const clockSlack = time.Millisecond
 
-// ledger is charges against answers.
+// ledger compares charges with answers.
 type ledger struct {
 	charges int // in Redis
 	exact   int // answers that say they were charged
 	// missing charges are of exact answers and not in Redis. lost ones are too, but
 	// Redis has lost them together with others, as a restart does.
 	missing, lost int
-	// ghosts are charges whose callers were told what on_store_error says.
+	// ghosts are charges of calls that on_store_error decided.
 	ghosts ghosts
 	// settled are charges for calls that on_store_error: local has allowed, made after
 	// the answer and at most once for each.
 	settled int
-	// late are charges made after the caller had his answer.
+	// late are charges made after the caller had its answer.
 	late int
 	// double are charges beyond the one that a call may make, and those that belong
 	// to no call.
 	double int
-	// odd are the calls that are counted above, but for those that are exact.
+	// odd are the calls that are counted above, without the exact ones.
 	odd []oddity
 }
 
@@ -78,8 +78,8 @@ type unpaid struct {
 	paid  []bool
 }
 
-// settle pays for calls that were answered before a charge with that, and returns what
-// is left of it.
+// settle uses a charge to pay for calls that were answered before it, and returns the
+// rest of the charge.
 func (u *unpaid) settle(c charge) (left int) {
 	left = c.cost
 	for i := range u.calls {
@@ -92,7 +92,7 @@ func (u *unpaid) settle(c charge) (left int) {
 	return left
 }
 
-// A history is what happened to the servers while callers asked.
+// A history is the times of what happened to the servers.
 type history struct {
 	fault      span
 	moments    []span    // of things that calls under way may not survive
@@ -100,7 +100,7 @@ type history struct {
 	lostBefore time.Time // what was charged before may be gone
 }
 
-// settleLedger compares what callers were told with what was charged.
+// settleLedger compares answers with charges.
 func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledger {
 	var l ledger
 	for id, calls := range answers {
@@ -201,7 +201,7 @@ func inFlight(answers [][]answer, moments []span) int {
 	return n
 }
 
-// A charge is what a log holds for one instant.
+// A charge is the entry of a log at one instant.
 type charge struct {
 	at   time.Time
 	cost int
@@ -221,8 +221,8 @@ func readCharges(ctx context.Context, addresses []string) (map[int][]charge, err
 }
 
 func readServer(ctx context.Context, client *redis.Client, all map[int][]charge) error {
-	// Not by the callers' names alone: the store tries a server that has failed with
-	// a log of its own, whose name has the hash tag of one of theirs.
+	// The pattern has the window too: the store probes a failed server with a log of its
+	// own, whose name has the hash tag of a caller's log.
 	keys := client.Scan(ctx, 0, fmt.Sprintf("%s*:%d", keyPrefix, largeWindow.Microseconds()), 10_000).Iterator()
 	for keys.Next(ctx) {
 		id, err := callerOf(keys.Val())
@@ -256,17 +256,17 @@ func readLog(ctx context.Context, client redis.UniversalClient, key string) ([]c
 	return charges, nil
 }
 
-// callerOf finds whose log a key is.
+// callerOf returns the caller of the log with a key.
 func callerOf(key string) (int, error) {
 	name := callerName(0)
 	at := strings.Index(key, strings.TrimRight(name, "0"))
 	if at < 0 || len(key) < at+len(name) {
-		return 0, fmt.Errorf("the key %q is of no caller", key)
+		return 0, fmt.Errorf("the key %q belongs to no caller", key)
 	}
 	return strconv.Atoi(key[at+len(name)-4 : at+len(name)])
 }
 
-// plainClient asks one server, patiently.
+// plainClient returns a client of one server, with a long timeout.
 func plainClient(address string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     address,

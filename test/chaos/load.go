@@ -28,7 +28,7 @@ const (
 	free = "free"
 )
 
-// An answer is what became of one call.
+// An answer is the outcome of one call.
 type answer struct {
 	caller         int
 	sent, received time.Time
@@ -40,10 +40,10 @@ type answer struct {
 
 func (a *answer) took() time.Duration { return a.received.Sub(a.sent) }
 
-// exact says whether the store has decided.
+// exact reports whether the store has decided.
 func (a *answer) exact() bool { return a.code == codes.OK && !a.degraded }
 
-// during says whether the call was under way at any time from from to to.
+// during reports whether the call was under way at any time between from and to.
 func (a *answer) during(from, to time.Time) bool {
 	return !a.received.Before(from) && !a.sent.After(to)
 }
@@ -78,9 +78,9 @@ func (c *caller) call(ctx context.Context) {
 	c.answers = append(c.answers, a)
 }
 
-// load is callers that ask at a steady pace: each waits for its answer, and then
-// until it is its turn again. They share what they are given, so that the machine
-// is not busy and a slow answer is the service's.
+// load is callers that call at a steady pace: each waits for its answer, and then until
+// it is its turn again. So the machine is not busy, and a slow answer is slow in the
+// service.
 type load struct {
 	conns    []*grpc.ClientConn
 	callers  []*caller
@@ -113,7 +113,7 @@ func newLoad(addresses []string, questions []*rlsv3.RateLimitRequest, interval t
 	return l, nil
 }
 
-// start lets the callers begin, evenly spread over the interval.
+// start starts the callers, evenly spread over the interval.
 func (l *load) start(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
 	begin := time.Now()
@@ -131,7 +131,8 @@ func (l *load) start(ctx context.Context) {
 				// A call that has begun is finished: its answer counts.
 				c.call(context.WithoutCancel(ctx))
 				next = next.Add(l.interval)
-				// No burst for what was missed, and no doubt to which call a charge belongs.
+				// Missed turns are not made up for, and two calls of a caller are far enough
+				// apart to tell their charges apart.
 				if earliest := time.Now().Add(2 * clockSlack); next.Before(earliest) {
 					next = earliest
 				}

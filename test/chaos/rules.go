@@ -7,7 +7,7 @@ import (
 )
 
 // The rules of the service: one for each choice of on_store_error, all with a
-// limit that nobody reaches, so that every allowed call stays in its log as an
+// limit that no caller reaches, so that every allowed call stays in its log as an
 // entry of its own.
 var choices = []string{"allow", "deny", "local"}
 

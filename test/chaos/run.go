@@ -20,10 +20,10 @@ import (
 // A scenario is one fault.
 type scenario struct {
 	name string
-	// degrades says that the fault is one that some calls must meet: without a
-	// degraded answer it was none, and the scenario has shown nothing.
+	// degrades says that the fault must degrade some answers. Otherwise the fault has
+	// not happened.
 	degrades bool
-	// partial says that there are other servers, which decide for their own logs.
+	// partial says that other servers still decide for their own logs.
 	partial bool
 	// start starts the servers of the service.
 	start func(t process.TB) *testbed
@@ -32,16 +32,16 @@ type scenario struct {
 // A testbed is the servers of a scenario, and the fault.
 type testbed struct {
 	url string
-	// masters returns the addresses of the servers whose logs are the true ones.
+	// masters returns the addresses of the servers with the logs.
 	masters func() []string
-	// fault makes the fault and removes it, and tells f when. It runs in the
+	// fault makes the fault and removes it, and reports the times to f. It runs in the
 	// goroutine of the scenario.
 	fault func(f *fault)
 	// absent says that there is no Redis when the service starts.
 	absent bool
 }
 
-// A fault is told what happens to the servers and when.
+// A fault records the times of a fault.
 type fault struct {
 	ctx context.Context
 	// lasts is how long the fault is to last where that is up to the scenario.
@@ -55,13 +55,13 @@ type fault struct {
 	notes   []string
 }
 
-// note adds something to be told below the tables.
+// note adds a line below the tables.
 func (f *fault) note(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
-// begin says that the fault is made by what; the calls that are under way
-// meanwhile are those in flight at the moment of the fault.
+// begin calls what, which makes the fault. Calls under way at that time are in flight at
+// the moment of the fault.
 func (f *fault) begin(what func()) {
 	f.mu.Lock()
 	f.begun = time.Now()
@@ -69,14 +69,14 @@ func (f *fault) begin(what func()) {
 	f.moment(what)
 }
 
-// moment does something that calls under way meanwhile may not survive.
+// moment calls what, which calls under way may not survive.
 func (f *fault) moment(what func()) {
 	from := time.Now()
 	what()
 	f.during(span{from, time.Now()})
 }
 
-// during says the same of a time that has passed.
+// during records a time that calls under way may not survive.
 func (f *fault) during(s span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,21 +86,21 @@ func (f *fault) during(s span) {
 // last waits while the fault lasts.
 func (f *fault) last() { program.Pause(f.ctx, f.lasts) }
 
-// over says that the fault has been removed.
+// over records that the fault has been removed.
 func (f *fault) over() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = time.Now()
 }
 
-// loses says that what has been charged until now may be lost, by design.
+// loses records that charges before now may be lost by design.
 func (f *fault) loses() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lost = time.Now()
 }
 
-// A result is what a scenario has shown.
+// A result is everything that was measured in a scenario.
 type result struct {
 	scenario string
 	redis    string // its version
@@ -122,13 +122,12 @@ type result struct {
 	failures []string
 }
 
-// stall is how long an answer that needs no store may take before a run says more
-// about the machine than about the service.
+// stall is how long an answer that needs no store may take. A longer one means that the
+// machine was busy.
 const stall = 10 * time.Millisecond
 
-// runScenario runs one fault, and again while the machine was not quiet, up to
-// o.attempts times. It returns the attempt on the quietest machine. What must not
-// be counts in all of them.
+// runScenario runs one fault, up to o.attempts times until the machine is quiet. It
+// returns the quietest attempt, with the failures of all attempts.
 func runScenario(ctx context.Context, o *options, s scenario) (*result, error) {
 	var quietest *result
 	var failures []string
@@ -149,7 +148,7 @@ func runScenario(ctx context.Context, o *options, s scenario) (*result, error) {
 	return quietest, nil
 }
 
-// machine is how long the slowest answer took that needs no store.
+// machine returns the time of the slowest answer that needs no store.
 func (r *result) machine() time.Duration { return quantilesOf(r.control, r.met(), nil).slowest }
 
 // attempt runs one fault from beginning to end.
@@ -183,7 +182,7 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 	}
 	t.Cleanup(free.close)
 
-	// What a service has when it is warm is what it is to return to.
+	// The warm service is the state that it must return to.
 	warm := time.Now()
 	l.during(ctx, o.warmUp)
 	free.during(ctx, o.warmUp/4)
@@ -263,7 +262,7 @@ func (r *result) fail(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// judge finds what must not be.
+// judge finds the failures.
 func (r *result) judge(s scenario) {
 	refused := make(map[codes.Code]int)
 	degraded, exactAfter := 0, 0
@@ -284,7 +283,7 @@ func (r *result) judge(s scenario) {
 		r.fail("%d gRPC errors %s", n, code)
 	}
 	if s.degrades && degraded == 0 {
-		r.fail("nothing was degraded: the fault was none")
+		r.fail("nothing was degraded: the fault has not happened")
 	}
 	if exactAfter == 0 {
 		r.fail("no exact answer after the fault")
@@ -306,7 +305,7 @@ func (r *result) judge(s scenario) {
 	}
 }
 
-// span returns when calls may have met the fault: from its beginning to the last
+// met returns when calls may have met the fault: from its beginning to the last
 // degraded answer, or its end.
 func (r *result) met() span {
 	to := r.fault.to
@@ -323,14 +322,14 @@ func (r *result) recovered() (time.Duration, bool) {
 	return d, r.end.Sub(r.last) > 10*storeTimeout
 }
 
-// errNoScenario is what -only gets that matches nothing.
+// errNoScenario is the error of a flag -only that matches nothing.
 var errNoScenario = errors.New("matches no scenario")
 
-// explainMost is how many oddities of a kind are told.
+// explainMost is how many oddities of a kind explain writes.
 const explainMost = 20
 
-// explain tells of the calls whose answer and charge differ, with times since the
-// fault began, in milliseconds.
+// explain writes the calls whose answer and charge differ, with times since the
+// beginning of the fault, in milliseconds.
 func (r *result) explain(w io.Writer) {
 	since := func(t time.Time) string { return millis(t.Sub(r.fault.from)) }
 	fmt.Fprintf(w, "%s: the fault ended at %s ms\n", r.scenario, since(r.fault.to))

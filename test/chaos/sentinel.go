@@ -16,7 +16,7 @@ import (
 // pollEvery is how often a server is asked whether it has become master.
 const pollEvery = 2 * time.Millisecond
 
-// roleOf returns "master" or "slave", or nothing if the server does not say.
+// roleOf returns "master" or "slave", or nothing if the server does not answer.
 func roleOf(ctx context.Context, client *redis.Client) string {
 	reply, err := client.Do(ctx, "ROLE").Slice()
 	if err != nil || len(reply) == 0 {
@@ -63,7 +63,7 @@ func watched(do func(set *servers.SentinelSet, f *fault)) func(t process.TB) *te
 }
 
 // promoted waits until there is a new master, which ends the fault, and until the
-// Sentinels say so, which is when clients can know.
+// Sentinels name it, so that clients can learn of it.
 func promoted(set *servers.SentinelSet, f *fault, old *servers.RedisServer, others []*servers.RedisServer) {
 	named := make(chan time.Time, 1)
 	go func() { named <- names(f.ctx, set, old.Addr()) }()
@@ -94,10 +94,9 @@ func names(ctx context.Context, set *servers.SentinelSet, notAddr string) time.T
 	return time.Now()
 }
 
-// What a failover loses is what the old master has charged and not passed on, and
-// on a master that goes on meanwhile all of it until it hears of the new one. How
-// long that is, is the Sentinels' affair: the fault ends when there is a new
-// master.
+// A failover loses the charges that the old master has not replicated. A master that
+// goes on meanwhile also loses all charges until it learns of the new one. The fault
+// ends when there is a new master.
 func sentinelScenarios() []scenario {
 	return []scenario{
 		{name: "Sentinel: master killed", degrades: true, start: watched(func(set *servers.SentinelSet, f *fault) {

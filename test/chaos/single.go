@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	frozen     = 5 * time.Second // as the issue of every hanging Redis has it
+	frozen     = 5 * time.Second // the usual length of a hang in reports
 	flushEvery = 5 * time.Millisecond
 	killEvery  = 20 * time.Millisecond
 	// cutBytes is in the middle of the reply to one check.
@@ -54,7 +54,7 @@ func latency(d time.Duration) func(t process.TB) *testbed {
 	return proxied(func(p *servers.Proxy) { p.Latency(d) }, func(p *servers.Proxy) { p.Latency(0) })
 }
 
-// admin sends a command to a server for a scenario; if that fails, so does it.
+// admin sends a command to a server. An error fails the scenario.
 func admin(t process.TB, client *redis.Client, args ...any) {
 	t.Helper()
 	if err := client.Do(t.Context(), args...).Err(); err != nil && t.Context().Err() == nil {
@@ -82,7 +82,7 @@ func commands(broken, mended [][]any) func(t process.TB) *testbed {
 	}
 }
 
-// repeated is a testbed on a single Redis that gets a command over and over.
+// repeated is a testbed on a single Redis that gets a command again and again.
 func repeated(every time.Duration, command ...any) func(t process.TB) *testbed {
 	return func(t process.TB) *testbed {
 		return direct(t, nil, func(s *servers.RedisServer, f *fault) {
@@ -125,7 +125,7 @@ func singleScenarios() []scenario {
 		}},
 		{name: "no Redis at the start", degrades: true, start: func(t process.TB) *testbed {
 			s := servers.StartRedis(t)
-			s.Stop() // its port stays its own
+			s.Stop() // it keeps its port
 			return &testbed{
 				url:     redisURL(s.Addr()),
 				masters: func() []string { return []string{s.Addr()} },
@@ -176,7 +176,7 @@ const (
 	loadDelay  = "10000" // microseconds
 )
 
-// loading is a testbed on a Redis that is killed and loads what it had saved.
+// loading is a testbed on a Redis that is killed and loads its dump.
 func loading(t process.TB) *testbed {
 	return direct(t, []string{"--rdbcompression", "no", "--key-load-delay", loadDelay}, func(s *servers.RedisServer, f *fault) {
 		client := plainClient(s.Addr())
@@ -185,7 +185,7 @@ func loading(t process.TB) *testbed {
 			admin(t, client, "SET", "filler:"+callerName(i), make([]byte, loadBytes))
 		}
 		f.begin(func() {
-			admin(t, client, "SAVE") // nobody else is served meanwhile
+			admin(t, client, "SAVE") // Redis serves no other client meanwhile
 			s.Stop()
 			f.loses()
 		})

@@ -50,8 +50,8 @@ func met(ok bool) string {
 	return "**no**"
 }
 
-// writeTables writes the results as Markdown: how long answers took, what was
-// charged, and what each rule answered.
+// writeTables writes the results as Markdown: the times of answers, the charges, and
+// the answers of each rule.
 func writeTables(w io.Writer, results []*result) {
 	figures.Head(w, "| fault | answers | p50 ms | p99 ms | p99.9 ms | ≤ 20 | slowest ms | no store: p99.9, slowest ms | gRPC errors | degraded | not asked after ms | exact again after ms | ≤ 1000 |")
 	for _, r := range results {

@@ -192,7 +192,7 @@ func short(c rlsv3.RateLimitResponse_Code) string {
 	}
 }
 
-// remaining is what want says of a status.
+// remaining returns the remaining hits that want expects of a status.
 func remaining(s *rlsv3.RateLimitResponse_DescriptorStatus) string {
 	over := ""
 	if s.GetCode() != rlsv3.RateLimitResponse_OK {

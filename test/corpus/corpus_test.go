@@ -31,6 +31,7 @@ import (
 	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -91,7 +92,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// replay puts what happens into g.
+// replay runs the transcript of g and puts the results into g.
 func replay(t *testing.T, g *golden) {
 	t.Helper()
 	s := &runningService{t: t, golden: g}
@@ -136,7 +137,7 @@ func replay(t *testing.T, g *golden) {
 	}
 }
 
-// runningService is a running service and what a transcript does with it.
+// runningService is a service that a transcript uses.
 type runningService struct {
 	t      *testing.T
 	golden *golden
@@ -150,7 +151,7 @@ type runningService struct {
 }
 
 // load reads a generation. Its warnings are lines.
-func (s *runningService) load(name string) (*config.Generation, config.Settings, string) {
+func (s *runningService) load(name string) (*config.Generation, settings.Settings, string) {
 	t := s.t
 	t.Helper()
 	dir := t.TempDir()
@@ -173,15 +174,15 @@ func (s *runningService) load(name string) (*config.Generation, config.Settings,
 			t.Fatal(err)
 		}
 	}
-	settings, err := config.LoadSettings(settingsPath, nil)
+	loaded, err := settings.Load(settingsPath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings.Rules.Path, settings.Tiers.Path = rules, tiersPath
+	loaded.Rules.Path, loaded.Tiers.Path = rules, tiersPath
 	if tiersPath == "" {
-		settings.Tiers.Source = config.TiersNone
+		loaded.Tiers.Source = settings.TiersNone
 	}
-	generation, err := config.Load(settings)
+	generation, err := config.Load(loaded)
 	if err != nil {
 		t.Fatalf("it does not load:\n%v", strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
@@ -189,11 +190,11 @@ func (s *runningService) load(name string) (*config.Generation, config.Settings,
 	for _, w := range generation.Warnings {
 		b.WriteString(strings.ReplaceAll(strings.ReplaceAll(w.String(), rules+"/", ""), dir+"/", "") + "\n")
 	}
-	return generation, settings, b.String()
+	return generation, loaded, b.String()
 }
 
 // start serves a generation until the test ends.
-func (s *runningService) start(g *config.Generation, settings config.Settings) {
+func (s *runningService) start(g *config.Generation, settings settings.Settings) {
 	t := s.t
 	t.Helper()
 	clock := memstore.Options{
@@ -246,7 +247,7 @@ func (s *runningService) start(g *config.Generation, settings config.Settings) {
 	s.client = rlsv3.NewRateLimitServiceClient(conn)
 }
 
-// request sends what a line says, checks the answer and renders it.
+// request sends the request of a line, checks the answer and renders it.
 func (s *runningService) request(line string) string {
 	s.t.Helper()
 	a, err := readAsk(line)

@@ -4,7 +4,7 @@
 //
 // # A file
 //
-// A file begins with a comment that says what it shows. After it come files, each
+// A file begins with a comment about its subject. After it come files, each
 // behind a line with its name:
 //
 //	What this shows, and what must come out.
@@ -22,8 +22,8 @@
 // a directory in front: later/rules.yaml takes the place of rules.yaml after
 // "load later". A file without a transcript only has to load.
 //
-// warnings holds what loading says, metrics what the counters are at the end.
-// Without the first there must be no warnings; without the second nobody looks.
+// warnings holds the warnings of loading, metrics the counters at the end. Without the
+// first there must be no warnings. Without the second the counters are not compared.
 //
 // # A transcript
 //

@@ -72,7 +72,7 @@ func (g *golden) set(name, text string) {
 }
 
 // files returns the configuration of a generation by the names of its files. The
-// settings and tiers of the first one hold where it has none of its own.
+// settings and tiers of the first one apply if it has none of its own.
 func (g *golden) files(generation string) map[string]string {
 	files := make(map[string]string)
 	for _, s := range g.sections {

@@ -1,11 +1,11 @@
-// Command customers is an endpoint that knows whose an API key is, as operators
-// have it behind tiers.source http. Tests run it as a process of its own, so that
-// it can be killed and frozen, and tell it over the same port what it knows:
+// Command customers is a source of tiers for tiers.source http: it returns the subject of an
+// API key. Tests run it as a process of their own, which they can kill and freeze. They set
+// its records over the same port:
 //
-//	GET, POST /lookup          the question, and its answer
-//	PUT, DELETE /records/NAME  the answer for a digest, an id or a key
-//	PUT, DELETE /rubbish       the answer for everybody instead, with the status ?status=
-//	GET /asked                 every question so far
+//	GET, POST /lookup          answers a question
+//	PUT, DELETE /records/NAME  sets the answer for a digest, an id or a key
+//	PUT, DELETE /rubbish       sets an answer for every question, with the status ?status=
+//	GET /asked                 returns every question so far
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// nobody is the answer for who is not known.
-	nobody = `{"subject":null}`
+	// unknown is the answer for an unknown key.
+	unknown = `{"subject":null}`
 	// maxBody bounds a question and a record.
 	maxBody = 1 << 20
 )
@@ -55,7 +55,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	server := &http.Server{Handler: newCustomers(), ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nobody waits for its answers
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	fmt.Fprintf(out, "customers: listening on %s\n", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -63,7 +63,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// A question is one that was asked.
+// A question is one request to /lookup.
 type question struct {
 	At     time.Time `json:"at"`
 	Method string    `json:"method"`
@@ -72,14 +72,15 @@ type question struct {
 	Body   string    `json:"body"`
 }
 
-// customers is what the endpoint knows.
+// customers holds the records and the questions.
 type customers struct {
 	mu      sync.Mutex
 	records map[string]string
-	rubbish *rubbish // nil: none
+	rubbish *rubbish // nil if records answer
 	asked   []question
 }
 
+// rubbish is an answer for every question.
 type rubbish struct {
 	status int
 	body   string
@@ -102,12 +103,12 @@ func newCustomers() http.Handler {
 	mux.HandleFunc("GET /asked", func(w http.ResponseWriter, _ *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(c.asked) // the test sees that it is cut off
+		_ = json.NewEncoder(w).Encode(c.asked) // on an error the test sees a short answer
 	})
 	return mux
 }
 
-// change is a handler that changes what is known.
+// change returns a handler that changes c by do.
 func (c *customers) change(do func(r *http.Request, body string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -140,9 +141,9 @@ func (c *customers) lookup(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	c.mu.Lock()
 	c.asked = append(c.asked, question{at, r.Method, r.RequestURI, fmt.Sprint(r.Header), string(body)})
-	answer, ok := c.records[asked.Digest+asked.ID+asked.Key] // one of them
+	answer, ok := c.records[asked.Digest+asked.ID+asked.Key] // two of them are empty
 	if !ok {
-		status, answer = http.StatusNotFound, nobody
+		status, answer = http.StatusNotFound, unknown
 	}
 	if c.rubbish != nil {
 		status, answer = c.rubbish.status, c.rubbish.body
@@ -150,5 +151,5 @@ func (c *customers) lookup(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, answer) // who asked has gone
+	_, _ = io.WriteString(w, answer) // on an error the client has gone
 }

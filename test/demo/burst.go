@@ -29,14 +29,14 @@ const (
 	lead = 200 * time.Millisecond
 )
 
-// A request of the burst and what became of it.
+// A request of the burst and its answer.
 type request struct {
 	offset time.Duration // from the full second; when it was sent
 	fixed  bool          // the verdict of the fixed window
 	answer
 }
 
-// An answer is what a client sees.
+// An answer is the response that a client gets.
 type answer struct {
 	allowed    bool
 	remaining  int

@@ -7,7 +7,7 @@
 // sends 20 requests around a full second: 10 shortly before it and 10 shortly
 // after. A fixed-window counter, which lives in this program and nowhere else,
 // sees the same requests at the same moments. Without an Envoy it asks rls
-// itself, over HTTP, and says so.
+// itself, over HTTP, and prints that.
 //
 // It fails unless rls admits exactly 10 of the 20, and the request that comes
 // back after Retry-After.
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, out, _ io.Writer) error {
 // options are the flags.
 type options struct{ rls, envoy, svg string }
 
-// show sends the burst and writes what became of it.
+// show sends the burst and writes the answers.
 func show(t process.TB, o options, out io.Writer) error {
 	ctx := t.Context()
 	rls := edge.StartRLS(t, edge.RLSOptions{
@@ -106,7 +106,7 @@ func show(t process.TB, o options, out io.Writer) error {
 // A way is how a request reaches rls.
 type way struct {
 	name    string
-	note    string // what there is to say about it
+	note    string // a remark about it
 	request func(ctx context.Context, key string) (*http.Request, error)
 }
 
@@ -144,7 +144,7 @@ func direct(rls *edge.RLSServer) way {
 		request: func(ctx context.Context, key string) (*http.Request, error) {
 			entry := `{"key":"api_key","value":"` + key + `"}`
 			if key == "" {
-				entry = `{"key":"nobody","value":"x"}` // no rule limits it
+				entry = `{"key":"unlimited","value":"x"}` // no rule limits it
 			}
 			return http.NewRequestWithContext(ctx, http.MethodPost, rls.HTTP()+"/json",
 				strings.NewReader(`{"domain":"edge","descriptors":[{"entries":[`+entry+`]}]}`))

@@ -20,7 +20,7 @@ const (
 )
 
 // style draws in the colours of the reader's preference. Admitted and denied
-// differ in shape too, so that nobody needs the colours.
+// differ in shape too, for readers who do not see the colours.
 const style = `
     text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; fill: #1f2328; }
     .card { fill: #ffffff; stroke: #d1d9e0; }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// verdict is what the table says of a request.
+// verdict is the word for a decision in the table.
 func verdict(allowed bool) string {
 	if allowed {
 		return "admitted"

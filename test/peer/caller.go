@@ -32,15 +32,15 @@ type Caller struct {
 	read            uint32
 }
 
-// NewCaller says over conn, which it owns from then on, what it is, and prepares
+// NewCaller sends the preface over conn, which it owns from then on, and prepares
 // calls of a method, so many of which are under way at a time.
 func NewCaller(conn net.Conn, method string, message []byte, batch int) (*Caller, error) {
 	p, err := New(conn, 0)
 	if err != nil {
 		return nil, err
 	}
-	// The first call may say things that later ones refer to; the third is like all
-	// that come after it.
+	// The first call may set header compression that later calls use. The third is like
+	// all later ones.
 	c := &Caller{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), batch: batch}
 	var call []byte
 	for range 3 {

@@ -1,8 +1,7 @@
-// Package peer is a client of gRPC over HTTP/2 that does what it is told: it sends
-// half of a call, resets streams, goes away without a word, or reads with a tiny
-// window. Programs that load or measure a server use it where a good client would
-// be in the way. What it sends waits for Flush, so that several frames leave in one
-// write.
+// Package peer is a client of gRPC over HTTP/2 with control over single frames: it
+// sends half of a call, resets streams, closes its connection during calls, or reads
+// with a tiny window. Programs that load or measure a server use it. Frames are sent
+// by Flush, so that several leave in one write.
 //
 // A Peer is for one goroutine, and reads only while it waits for an answer. A Caller
 // is a client for benchmarks: it allocates nothing for a call. The tests of
@@ -44,11 +43,11 @@ type Peer struct {
 	gone    error              // GOAWAY, once it came
 }
 
-// An Answer is what came on one stream.
+// An Answer is the response on one stream.
 type Answer struct {
-	// Message is the first message. Nil: there was none.
+	// Message is the first message, nil if there was no message.
 	Message []byte
-	// Status is grpc-status and Text grpc-message, empty where there was none.
+	// Status is grpc-status and Text grpc-message. A missing one is empty.
 	Status, Text string
 	// Reset is why the server has reset the stream, if WasReset.
 	Reset    http2.ErrCode
@@ -95,7 +94,7 @@ func (p *Peer) Open(method string) (stream uint32, err error) {
 }
 
 // Send sends bytes of a message on a stream, in one frame, of which a server takes at
-// least 16 kB, and without regard to its windows. last says that there are no more.
+// least 16 kB, and without regard to its windows. last ends the stream.
 func (p *Peer) Send(stream uint32, data []byte, last bool) error {
 	return p.framer.WriteData(stream, last, data)
 }
@@ -108,13 +107,13 @@ func (p *Peer) Call(method string, message []byte) (stream uint32, err error) {
 	return stream, p.Send(stream, Frame(message), true)
 }
 
-// Reset gives a stream up. No answer to it may be waited for.
+// Reset resets a stream. Answer must not be called for it.
 func (p *Peer) Reset(stream uint32) error {
 	delete(p.answers, stream)
 	return p.framer.WriteRSTStream(stream, http2.ErrCodeCancel)
 }
 
-// Flush sends what waits.
+// Flush sends all frames that wait.
 func (p *Peer) Flush() error {
 	_, err := p.conn.Write(p.out.Bytes())
 	p.out.Reset()
@@ -125,7 +124,7 @@ func (p *Peer) Flush() error {
 func (p *Peer) Answer(stream uint32) (*Answer, error) {
 	a := p.answers[stream]
 	if a == nil {
-		return nil, fmt.Errorf("peer: nobody waits for stream %d", stream)
+		return nil, fmt.Errorf("peer: stream %d was not opened, or its answer was taken", stream)
 	}
 	for !a.ended {
 		if err := p.Flush(); err != nil {
@@ -139,8 +138,8 @@ func (p *Peer) Answer(stream uint32) (*Answer, error) {
 	return a, a.unpack()
 }
 
-// Ended returns how many streams have ended whose answers nobody has asked for, as far
-// as has been read.
+// Ended returns how many streams have ended without a call of Answer, as far as has been
+// read.
 func (p *Peer) Ended() (n int) {
 	for _, a := range p.answers {
 		if a.ended {
@@ -150,7 +149,7 @@ func (p *Peer) Ended() (n int) {
 	return n
 }
 
-// Gone says whether the server has told the client to go, as far as has been read.
+// Gone reports whether the server has sent GOAWAY, as far as has been read.
 func (p *Peer) Gone() bool { return p.gone != nil }
 
 // Settle waits until the server has handled all that was sent.
@@ -181,7 +180,7 @@ func (p *Peer) read() error {
 	return p.take(f)
 }
 
-// take notes what a frame says, and answers it where it has to be answered.
+// take records a frame, and answers it if the protocol requires an answer.
 func (p *Peer) take(f http2.Frame) error {
 	a := p.answers[f.Header().StreamID]
 	switch f := f.(type) {
@@ -222,7 +221,7 @@ func (p *Peer) take(f http2.Frame) error {
 	return nil
 }
 
-// permit has the server send as much again as has come.
+// permit opens the windows by the size of a frame.
 func (p *Peer) permit(f *http2.DataFrame) error {
 	if f.Length == 0 {
 		return nil
@@ -250,7 +249,7 @@ func (a *Answer) unpack() error {
 	return nil
 }
 
-// Close says goodbye and closes the connection.
+// Close sends GOAWAY and closes the connection.
 func (p *Peer) Close() error {
 	return errors.Join(p.framer.WriteGoAway(0, http2.ErrCodeNo, nil), p.Flush(), p.conn.Close())
 }

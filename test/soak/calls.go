@@ -23,14 +23,14 @@ import (
 	"github.com/slidegate/slidegate/test/program"
 )
 
-// What calls are counted as.
+// The kinds of calls.
 const (
 	limitCall  = "limits"
 	checkCall  = "checks"
 	healthCall = "health checks"
 )
 
-// A question is a call and what its answer must be.
+// A question is a call and a check of its answer.
 type question struct {
 	kind    string
 	method  string
@@ -50,7 +50,7 @@ func (q *question) answer() proto.Message {
 	}
 }
 
-// ask asks once. An answer that is not the right one is an error without a code.
+// ask makes the call once. A wrong answer is an error without a code.
 func (q *question) ask(ctx context.Context, conn grpc.ClientConnInterface) error {
 	answer := q.answer()
 	if err := conn.Invoke(ctx, q.method, q.request, answer); err != nil {
@@ -68,10 +68,10 @@ func (q *question) read(message []byte) error {
 	return q.check(answer)
 }
 
-// errWrong is wrapped by the error of an answer that is not the right one.
+// errWrong is wrapped by the error of a wrong answer.
 var errWrong = errors.New("wrong answer")
 
-// anyQuestion returns one of those that are mixed.
+// anyQuestion returns a random question.
 func anyQuestion() *question {
 	caller := fmt.Sprint("caller-", rand.IntN(callers))
 	switch rand.IntN(10) {
@@ -89,7 +89,7 @@ func anyQuestion() *question {
 // callers is how many keys there are, each with its logs.
 const callers = 1000
 
-// usedUp asks for a limit that is reached.
+// usedUp returns a question about a limit that is used up.
 func usedUp() *question {
 	return limits(rlsv3.RateLimitResponse_OVER_LIMIT, program.Descriptor("greedy", "one"))
 }
@@ -140,13 +140,12 @@ func healthCheck() *question {
 	}
 }
 
-// A tally counts what became of calls and connections. It is safe for concurrent
-// use.
+// A tally counts the outcomes of calls and connections. It is safe for concurrent use.
 type tally struct {
 	mu       sync.Mutex
-	calls    map[string]int // by kind: all but those that were given up
+	calls    map[string]int // by kind, without those that were given up
 	failed   map[string]int // of those, by what was wrong
-	givenUp  map[string]int // by what became of them
+	givenUp  map[string]int // by their outcome
 	opened   map[string]int // connections by kind
 	examples []string       // of failures, the first few
 }
@@ -155,10 +154,10 @@ func newTally() *tally {
 	return &tally{calls: make(map[string]int), failed: make(map[string]int), givenUp: make(map[string]int), opened: make(map[string]int)}
 }
 
-// maxExamples is how many failures are told in full.
+// maxExamples is how many failures are written in full.
 const maxExamples = 10
 
-// noTimeLeft is what the service says if its store has been given no time.
+// noTimeLeft is the message of the service if a call left its store no time.
 const noTimeLeft = "the store could not decide"
 
 // called counts a call that must be answered.
@@ -175,9 +174,9 @@ func (t *tally) called(q *question, how string, err error) {
 	}
 }
 
-// excused counts a call that its caller has given up. What it ends with must be the
-// code that says so, or right, or what the service answers when its own clock says a
-// little earlier than the caller's that there is no time left.
+// excused counts a call that its caller has given up. It must end with the allowed
+// code, or with the right answer, or with noTimeLeft: the deadline may pass on the
+// service's clock a little earlier.
 func (t *tally) excused(q *question, how string, err error, allowed codes.Code) {
 	if code := status.Code(err); err != nil && code != allowed &&
 		(code != codes.Unavailable || status.Convert(err).Message() != noTimeLeft) {
@@ -189,7 +188,7 @@ func (t *tally) excused(q *question, how string, err error, allowed codes.Code) 
 	t.givenUp[what(err)]++
 }
 
-// what is a short name of what became of a call.
+// what returns a short name of the outcome of a call.
 func what(err error) string {
 	if errors.Is(err, errWrong) {
 		return errWrong.Error()

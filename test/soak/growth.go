@@ -7,8 +7,8 @@ import (
 	"github.com/slidegate/slidegate/test/program"
 )
 
-// What may be more in the last quarter of the time than in the one before, besides a
-// tenth: connections come at random, and memory in spans.
+// The growth that is allowed from the third quarter of the time to the last, besides a
+// tenth. Connections open at random times, and memory grows in spans.
 const (
 	moreGoroutines = 10
 	moreFiles      = 10
@@ -16,11 +16,11 @@ const (
 	moreResident   = 8e6
 )
 
-// fewest is how many states a quarter must have for anything to be said of it.
+// fewest is how many states a quarter must have to be compared.
 const fewest = 2
 
-// left is what may be left of goroutines and files when all clients are gone: a
-// connection of the admin interface, a sweeper at work.
+// left is how many more goroutines and files there may be when all clients are gone: for
+// a connection to the admin port, or a running sweeper.
 const left = 5
 
 // grown reports what has grown in the last half.
@@ -49,7 +49,7 @@ func grown(states []program.State) []string {
 	return all
 }
 
-// remains reports what is left of a service's clients.
+// remains reports goroutines and files that are left when all clients are gone.
 func remains(before, after program.State) []string {
 	var all []string
 	if after.Goroutines > before.Goroutines+left {

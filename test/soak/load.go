@@ -26,23 +26,22 @@ const (
 	steadyConnections = 8
 	// callsOfConnection is how many calls one that comes and goes makes, in the mean.
 	callsOfConnection = 15
-	// patience is how long an answer may take. Far more than any does: only one that
-	// never comes takes longer.
+	// patience is how long an answer may take. Only a missing answer takes longer.
 	patience = 20 * time.Second
 	// maxWaiting bounds what is under way, should the service hang.
 	maxWaiting = 2000
-	// narrowWindow is the window of those who read little at a time.
+	// narrowWindow is the window of clients that read little at a time.
 	narrowWindow = 16
 )
 
-// load is everybody who asks.
+// load is all clients.
 type load struct {
 	ends  []end
 	tally *tally
 	open  atomic.Int64 // connections, ours and those of clients
 }
 
-// run asks until ctx ends, and returns when nobody is connected any more.
+// run makes calls until ctx ends, and returns when all connections are closed.
 func (l *load) run(ctx context.Context, rate int) error {
 	steady := make([]*grpc.ClientConn, steadyConnections)
 	for i := range steady {
@@ -94,9 +93,9 @@ func (c *counted) Close() error {
 // has such a thing.
 func (c *counted) cut() {
 	if t, ok := c.Conn.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // it would only be closed more politely
+		_ = t.SetLinger(0) // if it fails, the connection is closed without a reset
 	}
-	_ = c.Close() // as rude as can be
+	_ = c.Close() // with a reset
 }
 
 // dial connects. The second result is the connection below TLS.
@@ -110,7 +109,7 @@ func (l *load) dial(e end, kind string) (net.Conn, *counted, error) {
 	l.open.Add(1)
 	l.tally.connected(kind)
 	c := &counted{Conn: conn, open: &l.open}
-	// Whoever reads here has a limit to its patience too.
+	// Reads end after patience too.
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
@@ -124,7 +123,7 @@ func (l *load) dial(e end, kind string) (net.Conn, *counted, error) {
 	return secure, c, nil
 }
 
-// client returns grpc-go's client, each of whose connections is counted.
+// client returns a client of grpc-go. Its connections are counted.
 func (l *load) client(e end, kind string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///soak",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // TLS is below, where it is used
@@ -137,15 +136,14 @@ func (l *load) client(e end, kind string) (*grpc.ClientConn, error) {
 		}))
 }
 
-// call asks a question that must be answered.
+// call makes a call that must be answered.
 func (l *load) call(conn grpc.ClientConnInterface, q *question, how string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l.tally.called(q, how, q.ask(ctx, conn))
 }
 
-// visit is one connection that comes and goes. All kinds take turns, and all
-// addresses.
+// visit opens one connection, makes calls and closes it. Kinds and addresses take turns.
 func (l *load) visit(n int) {
 	kinds := []struct {
 		name  string
@@ -162,8 +160,8 @@ func (l *load) visit(n int) {
 	l.visited(k.name, k.visit(e, k.name, 1+rand.IntN(2*callsOfConnection)))
 }
 
-// visited counts a connection that failed. That is no call, but none could be made
-// any more.
+// visited counts a failed connection as a failed call, because no more calls could be
+// made on it.
 func (l *load) visited(kind string, err error) {
 	if err != nil {
 		l.tally.called(&question{kind: limitCall}, kind, status.Error(codes.Unavailable, err.Error()))
@@ -218,7 +216,7 @@ func (l *load) hasty(e end, kind string, n int) error {
 	return nil
 }
 
-// raw connects with a client that does what it is told.
+// raw connects with a client that controls single frames.
 func (l *load) raw(e end, kind string, window uint32) (*peer.Peer, *counted, error) {
 	conn, below, err := l.dial(e, kind)
 	if err != nil {
@@ -247,7 +245,7 @@ func send(p *peer.Peer, q *question, all bool) (stream uint32, err error) {
 	return stream, p.Send(stream, frame[:rand.IntN(len(frame))], false)
 }
 
-// ask asks a question that must be answered. Its error is that of the connection.
+// ask makes a call that must be answered. An error is one of the connection.
 func (l *load) ask(p *peer.Peer, q *question, kind string) error {
 	stream, err := send(p, q, true)
 	if err != nil {
@@ -336,8 +334,8 @@ func (l *load) cut(e end, kind string, n int) error {
 	return p.Flush()
 }
 
-// old lives until it is told to go. When that happens a call is under way, whose
-// message is not complete.
+// old is a connection that stays until the server sends GOAWAY. At that time it has a
+// call whose message is not complete.
 func (l *load) old(ctx context.Context, e end, kind string) (err error) {
 	p, below, err := l.raw(e, kind, 0)
 	if err != nil {

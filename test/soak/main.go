@@ -1,27 +1,27 @@
-// Command soak asks a service for a long time, over connections that come and go in
-// every way, and fails if a call fails that should not, or if the service grows:
+// Command soak loads a service for a long time, over connections that open and close in
+// every way. It fails if a call fails that should not, or if the service grows:
 //
 //	go run ./test/soak -rls bin/rls [-for 1h] [-every 1m] [-rate N] [-transport NAME] [-tls]
 //
 // # What it does
 //
 // The service has the embedded store, max_connection_age of 30 s, and two addresses
-// to be called at: TCP, which is TLS with -tls, and a unix socket. Half of the calls
-// are made over eight connections of grpc-go's client that stay, as those of an
-// Envoy do: they are told to go every 30 s and replaced, and no call may notice.
+// for calls: TCP, with TLS if -tls is set, and a unix socket. Half of the calls use
+// eight lasting connections of grpc-go's client, as Envoy has. The service ends them
+// every 30 s, and the client replaces them. No call may fail for that.
 // The others are made over connections that live for a second or so, of these kinds:
 //
-//   - proper: some calls, one after the other and several at once, and then closed
-//     as it should be;
-//   - hasty: calls that are given up by their caller, or whose deadline is a
-//     millisecond or two;
+//   - proper: some calls, one after the other and several at once, and then a clean
+//     close;
+//   - hasty: calls that the caller cancels, or with a deadline of a millisecond or
+//     two;
 //   - reset: streams that are reset before the message, in the middle of it, and
 //     after it, and then a call that must be answered;
 //   - narrow: answers are read through a window of 16 bytes;
 //   - cut: the connection is cut off while calls are under way, with half a message
 //     sent;
-//   - old: stays until it is told to go, and always has a call under way;
-//   - silent: a connection that says nothing, or only what it is.
+//   - old: stays until the server sends GOAWAY, and always has a call under way;
+//   - silent: a connection that sends nothing, or only the preface.
 //
 // Calls are rate-limit requests that are allowed and ones that are denied, with one
 // descriptor and with three, and checks of an API key; besides there are health
@@ -29,11 +29,11 @@
 //
 // # What fails
 //
-// A call that is answered with anything but what is right for it. What its caller has
-// given up, or cut off, may end as it likes, and is counted apart.
+// A call with a wrong answer. A call that its caller has cancelled or cut off may end in
+// any way, and is counted apart.
 //
 // Growth, in the last half of the time: the medians of its two halves may differ by a
-// tenth and a little more, which growth.go says, in goroutines, open files, live heap
+// tenth and a little more (see growth.go) in goroutines, open files, live heap
 // and resident memory. When all clients are gone, goroutines and open files must be
 // what they were before they came. Then the service must end by SIGTERM with exit
 // code 0, and have logged no warning and no error.

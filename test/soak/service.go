@@ -13,11 +13,10 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// maxAge is how long a connection lives until its client is told to go.
+// maxAge is the age at which the service ends a connection.
 const maxAge = 30 * time.Second
 
-// The limits: one that nobody reaches, and one that is used up before anything
-// counts.
+// A limit that no caller reaches, and one that is used up before the measurement.
 const rules = `
 domain: soak
 descriptors:
@@ -34,23 +33,23 @@ descriptors:
 
 const apiKey = "soak-key"
 
-// tiers is who has the API key.
+// tiers has one subject with the API key.
 func tiers() string {
 	return fmt.Sprintf(`
 tiers: [only]
 default: only
 subjects:
-  - {id: somebody, tier: only, keys: [{sha256: %x}]}
+  - {id: customer, tier: only, keys: [{sha256: %x}]}
 `, sha256.Sum256([]byte(apiKey)))
 }
 
-// service is the process that is asked.
+// service is the process under load.
 type service struct {
 	*edge.RLSServer
 	ends []end
 }
 
-// An end is where the service is called.
+// An end is an address of the service.
 type end struct {
 	network, address string
 	tls              *tls.Config // nil: plain text
@@ -59,8 +58,7 @@ type end struct {
 // start starts the service.
 func start(t process.TB, o options) (*service, error) {
 	socket := "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock")
-	// The socket is first: whoever starts the service asks there, without TLS,
-	// whether it serves.
+	// The socket is first: StartRLS checks the health there, without TLS.
 	env := map[string]string{
 		"SLIDEGATE_GRPC_ADDRESS":            socket + ",127.0.0.1:0",
 		"SLIDEGATE_GRPC_MAX_CONNECTION_AGE": maxAge.String(),

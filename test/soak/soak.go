@@ -12,11 +12,10 @@ import (
 	"github.com/slidegate/slidegate/test/program"
 )
 
-// settling is how long a service has to come to rest.
+// settling is how long a service may take to come to rest.
 const settling = 20 * time.Second
 
-// soak does all of it, writes a line now and then, and returns what is not as it
-// should be.
+// soak runs the whole test, writes a line in each interval, and returns the failures.
 func soak(ctx context.Context, o options, out io.Writer) (failures []string, err error) {
 	failed := process.Run(ctx, func(t process.TB) {
 		var s *service
@@ -65,7 +64,7 @@ func (s *service) soak(ctx context.Context, o options, out io.Writer) (failures 
 	return append(failures, s.complaints()...), nil
 }
 
-// prime uses up what is to be denied, and asks each question once at each address.
+// prime uses up the limit of usedUp, and makes each call once at each address.
 func (l *load) prime(ctx context.Context) error {
 	for _, e := range l.ends {
 		conn, err := l.client(e, "first")
@@ -91,7 +90,7 @@ func (s *service) rest(ctx context.Context, before program.State) (program.State
 	})
 }
 
-// watch writes a line now and then until ctx ends.
+// watch writes a line in each interval until ctx ends.
 func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) (states []program.State, err error) {
 	figures.Head(out, "| after | limits | checks | health checks | given up | failed | connections made | open | open files | goroutines | live heap MB | resident MB | collections |")
 	ticks := time.NewTicker(o.every)
@@ -124,7 +123,7 @@ func (s *service) watch(ctx context.Context, o options, l *load, out io.Writer) 
 	}
 }
 
-// difference is what has been counted since.
+// difference returns the counts since before.
 func difference(now, before map[string]int) map[string]int {
 	d := make(map[string]int)
 	for name, n := range now {
@@ -143,7 +142,7 @@ func (t *tally) write(w io.Writer) {
 		list(t.calls), list(t.failed), list(t.givenUp), list(t.opened))
 }
 
-// failures are the calls that failed and should not have.
+// failures returns the calls that failed and should not have.
 func (t *tally) failures() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// conformanceConfig says what our servers can do, which decides what is asked of
-// them: every unary case of gRPC. With client certificates the suite has only cases
-// that stream; TestInteroperability has them instead.
+// conformanceConfig lists the features of our servers. They select every unary case of
+// gRPC. With client certificates the suite has only streaming cases, so
+// TestInteroperability covers them.
 const conformanceConfig = `features:
   versions: [HTTP_VERSION_2]
   protocols: [PROTOCOL_GRPC]
@@ -23,8 +23,8 @@ const conformanceConfig = `features:
   supports_message_receive_limit: true
 `
 
-// TestConformance runs the unary part of the Connect project's suite, whose
-// reference client and grpc-go's call, over plain text and TLS.
+// TestConformance runs the unary part of the Connect project's suite, with its
+// reference client and with grpc-go's, over plain text and TLS.
 func TestConformance(t *testing.T) {
 	suite := goOutput(t, "tool", "-n", "connectconformance")
 	protos := filepath.Join(goOutput(t, "list", "-m", "-f", "{{.Dir}}", "connectrpc.com/conformance"), "proto")
@@ -55,7 +55,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// goOutput returns what the go command says.
+// goOutput returns the output of a go command.
 func goOutput(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", args...)

@@ -1,21 +1,20 @@
-// Package transport holds both gRPC servers of rls, internal/unary and that of
-// grpc-go, to suites that others have written:
+// Package transport tests both gRPC servers of rls, internal/unary and that of
+// grpc-go, with suites of other projects:
 //
-//   - h2spec asks the rls process about every rule of HTTP/2 and of HPACK that it
-//     knows, the strict ones too (TestH2spec).
+//   - h2spec tests the rls process with its cases for HTTP/2 and HPACK, including the
+//     strict ones (TestH2spec).
 //   - The conformance suite of the Connect project calls with clients of its own,
-//     some of which know no manners (TestConformance).
+//     some of which break rules (TestConformance).
 //   - The interoperability cases of grpc-go call with its client
 //     (TestInteroperability).
 //
-// It is a module of its own, so that what these suites need does not come into
-// the module that rls is built from; TestVersions sees to it that both mean the
-// same HTTP/2, gRPC and protobuf. Nothing has to be installed: Go fetches and
-// builds what go.mod names.
+// It is a module of its own, so that the dependencies of these suites stay out of the
+// module of rls. TestVersions checks that both modules have the same versions of
+// HTTP/2, gRPC and protobuf. Nothing has to be installed: Go fetches and builds the
+// suites.
 //
 // # Exceptions
 //
-// What a server does not pass is in the list beside the suite, by server, each
-// with its reason. A case in the list that passes fails the test: a list that
-// says too much is as wrong as one that says too little.
+// A list beside the suite has the cases that a server fails, by server, each with its
+// reason. If a case in the list passes, the test fails.
 package transport

@@ -23,8 +23,8 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// h2specAtOnce is how many cases run at the same time: most of their time they
-// wait for a server that has nothing to say.
+// h2specAtOnce is how many cases run at the same time. Most of their time they wait for
+// a server that sends nothing.
 const h2specAtOnce = 32
 
 // h2specTimeout is how long a case waits for an answer. It is far more than a
@@ -115,7 +115,7 @@ func runH2spec(t *testing.T, name string, authority *servers.Authority) ([]h2spe
 	return cases, found
 }
 
-// h2specConfig says where to ask, and for what.
+// h2specConfig returns the configuration of h2spec for an address.
 func h2specConfig(t *testing.T, address string) *config.Config {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -162,7 +162,7 @@ func TestH2spec(t *testing.T) {
 	}
 }
 
-// TestH2specOfStandard says how many cases grpc-go's server passes, for comparison.
+// TestH2specOfStandard logs how many cases grpc-go's server passes, for comparison.
 func TestH2specOfStandard(t *testing.T) {
 	if !*compare {
 		return
@@ -179,6 +179,6 @@ func TestH2specOfStandard(t *testing.T) {
 	t.Logf("%d cases, %d passed", len(cases), passed)
 }
 
-// compare is a flag and not a skipped test, for what it tells is no proof of
-// anything here: most of what fails there takes its time to do so.
+// compare is a flag, because the comparison proves nothing about rls and takes long:
+// most failing cases wait for their timeout.
 var compare = flag.Bool("standard", false, "run h2spec on grpc-go's server, too, and say what it passes")

@@ -35,7 +35,7 @@ const interopTimeout = 30 * time.Second
 // process.
 type failedCase string
 
-// fatalPanics is a logger for grpc-go, whose cases fail by logging at level fatal.
+// fatalPanics is a logger for grpc-go. Its cases fail by logging at level fatal.
 type fatalPanics struct{ grpclog.LoggerV2 }
 
 func (fatalPanics) Fatal(args ...any)   { panic(failedCase(fmt.Sprint(args...))) }
@@ -48,8 +48,8 @@ func init() {
 	grpclog.SetLoggerV2(fatalPanics{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
 }
 
-// waitKey is the metadata with which a call asks the server to wait until nobody
-// wants the answer any more.
+// waitKey is the metadata of a call for which the server waits until the client cancels
+// it.
 const waitKey = "x-wait"
 
 // A testService is that of grpc-go's suite, which also waits and has a name.
@@ -64,7 +64,7 @@ type wait struct {
 	ended chan error    // what the context ended with
 }
 
-// reason waits until the call has ended in the server, and says with what. ctx ends
+// reason waits until the call has ended in the server, and returns its error. ctx ends
 // the case.
 func (w *wait) reason(ctx context.Context) error {
 	select {
@@ -183,7 +183,7 @@ func timeoutOnSleepingServer(ctx context.Context, t *testing.T, c *caller) {
 		default:
 			continue // it was over before it got there
 		}
-		// That it was cancelled is the client's word that it has given up.
+		// Canceled means that the client has reset the call.
 		if err := w.reason(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 			t.Errorf("in the server: got %v", err)
 		}

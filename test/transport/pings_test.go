@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestPingsWhileAnAnswerFlows measures as grpc-go's client does how fast an answer
-// comes: a PING with every part of it. None of them is one too many.
+// TestPingsWhileAnAnswerFlows sends a PING with every part of an answer, as grpc-go's
+// client does to measure bandwidth. The server must not close the connection for that.
 func TestPingsWhileAnAnswerFlows(t *testing.T) {
 	const window, pings = 1000, 20
 	for _, name := range names {

@@ -56,8 +56,8 @@ func readReference(ctx context.Context, dir string) (*reference, error) {
 	return &reference{files: files[0], setup: files[1]}, nil
 }
 
-// serveReference does what the suite wants of a process: it reads how to serve,
-// says where it does, and serves until SIGTERM.
+// serveReference is the process that the suite starts: it reads its configuration,
+// writes its address, and serves until SIGTERM.
 func serveReference(name, dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -166,7 +166,7 @@ func (r *reference) register(to grpc.ServiceRegistrar) {
 	to.RegisterService(desc, r)
 }
 
-// answer does what the request's response definition says.
+// answer answers as the request's response definition requires.
 func (r *reference) answer(ctx context.Context, request *dynamicpb.Message, output protoreflect.MessageDescriptor) (proto.Message, error) {
 	info, err := r.requestInfo(ctx, request)
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *reference) answer(ctx context.Context, request *dynamicpb.Message, outp
 		return nil, err
 	}
 	if delay := definition.get("response_delay_ms").Uint(); delay > 0 {
-		// The suite says how long; that the call ends earlier is one of its cases.
+		// In some cases of the suite the call ends before the delay.
 		select {
 		case <-time.After(time.Duration(delay) * time.Millisecond):
 		case <-ctx.Done():
@@ -197,7 +197,7 @@ func (r *reference) answer(ctx context.Context, request *dynamicpb.Message, outp
 	return response.Interface(), nil
 }
 
-// requestInfo says what the server has seen of a request.
+// requestInfo returns the request as the server has got it.
 func (r *reference) requestInfo(ctx context.Context, request *dynamicpb.Message) (protoreflect.Message, error) {
 	info := field{dynamicpb.NewMessage(r.files.Messages().ByName("ConformancePayload").Messages().ByName("RequestInfo"))}
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -234,8 +234,8 @@ func (r *reference) requestInfo(ctx context.Context, request *dynamicpb.Message)
 	return info.Message, nil
 }
 
-// A field is a message whose fields are asked for by name. That a name is not
-// there is a mistake in this file, and panics.
+// A field is a message with access to its fields by name. A wrong name is a mistake in
+// this file, and panics.
 type field struct{ protoreflect.Message }
 
 func (f field) descriptor(name protoreflect.Name) protoreflect.FieldDescriptor {

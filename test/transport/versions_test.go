@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestVersions compares what this module is built with and what rls is built with:
-// a suite that runs on another HTTP/2 says nothing about that of rls.
+// TestVersions compares the versions of this module with those of rls. A suite on
+// another version of HTTP/2 would prove nothing about rls.
 func TestVersions(t *testing.T) {
 	for _, module := range []string{"golang.org/x/net", "google.golang.org/grpc", "google.golang.org/protobuf"} {
 		list := []string{"list", "-m", "-f", "{{.Version}}", module}

@@ -13,10 +13,10 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// callers is the number of concurrent callers, each with a key of its own.
+// callers is how many callers there are at once, each with a key of its own.
 const callers = 256
 
-// What a load of callers is measured by.
+// The measures of a load of callers.
 const (
 	wallTime  = "time"
 	redisCPU  = "CPU of Redis"
@@ -29,7 +29,7 @@ type taker func(ctx context.Context, caller int) error
 // A takers makes takers on a client.
 type takers func(client *redis.Client) (take taker, stop func(), err error)
 
-// callerCheck returns a check with a limit that no caller reaches.
+// callerCheck returns a check that is always allowed.
 func callerCheck(caller int) window.Check {
 	return window.Check{Key: fmt.Sprintf("caller %d", caller), Limit: window.Limit{Hits: 1000, Window: 10 * time.Millisecond}, Cost: 1}
 }

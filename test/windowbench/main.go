@@ -4,7 +4,7 @@
 //
 //	go run ./test/windowbench [-rounds N] [-calls N] [-only REGEXP] [-redis BINARY]
 //
-// Absolute figures say more about a machine than about the code, so what counts
+// Absolute figures depend on the machine, so the result
 // is the ratio to a baseline in the same round; the tables show the medians of
 // all rounds. Those of a row take turns to be first.
 //
@@ -14,11 +14,11 @@
 // process used meanwhile (INFO cpu, user and system) by the number of decisions:
 // all that a decision takes of Redis's one core, with parsing and replies. It
 // does not count the time for which others had the machine. "Script" is what
-// INFO commandstats says of EVALSHA alone, in time that passed.
+// INFO commandstats reports for EVALSHA alone, in elapsed time.
 //
 // The calls of our store are the ones that pkg/window/redisstore sends: they are
 // taken down once and then played, and every reply is given back to the store to
-// see that it was allowed, or denied, as the row says.
+// check that it was allowed or denied, as the row requires.
 //
 // The baselines are the Lua files in this folder. They are used nowhere else.
 //

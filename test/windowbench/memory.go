@@ -181,7 +181,7 @@ func (b *bench) keyText() string {
 	return text.String()
 }
 
-// bytes measures what a key costs, but for the bytes of the key itself.
+// bytes measures the memory for a key, without the bytes of the key itself.
 func (b *bench) bytes(open func() window.Store, hits int) probe {
 	return func(ctx context.Context) (sample, error) {
 		before := heap()

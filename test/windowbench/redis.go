@@ -55,7 +55,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return err
 }
 
-// A usage is what Redis has spent, in microseconds.
+// A usage is the time that Redis has used, in microseconds.
 type usage struct {
 	cpu    float64 // of the process
 	script float64 // within EVALSHA
@@ -139,8 +139,8 @@ func (b *bench) pipelines(ctx context.Context, l load, next *int, count int) ([]
 		for _, c := range commands {
 			replies = append(replies, c.(*redis.Cmd).Val())
 		}
-		// Timers are late by a tenth of the pace, so the last of it is waited for
-		// awake. A late pipeline moves all later ones: none follows sooner.
+		// Timers are late by a tenth of the pace, so a loop waits for the end of it. A late
+		// pipeline delays all later ones.
 		time.Sleep(l.pace - time.Since(start) - 200*time.Microsecond)
 		for time.Since(start) < l.pace {
 			runtime.Gosched()

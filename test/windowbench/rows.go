@@ -29,7 +29,7 @@ type row struct {
 	our, their, theirWaits []sample // in the order of the rounds
 }
 
-// A target is a bound of a median. The zero value sets no bound.
+// A target is a bound of a median. The zero value has no bound.
 type target struct {
 	ratio float64 // at most this part of the baseline
 	most  float64 // at most this, and no allocation

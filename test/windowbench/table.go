@@ -23,7 +23,7 @@ func number(f float64) string {
 	return fmt.Sprintf("%.2f", f)
 }
 
-// verdict says what the row's target is and whether it is met.
+// verdict returns the row's target and whether it is met.
 func (r *row) verdict() (target, met string) {
 	ours := figures.Median(figures.Column(r.our, value))
 	var ok bool

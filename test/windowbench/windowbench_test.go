@@ -74,7 +74,7 @@ func TestEveryRow(t *testing.T) {
 	}
 }
 
-// A row whose answers are not what its state says must fail.
+// TestWrongAnswers proves that a row with wrong answers fails.
 func TestWrongAnswers(t *testing.T) {
 	b := newBench(t, tiny())
 	for _, k := range []kind{packed{}, sortedSet{}, sortedSet{waits: true}, other{twoCountersScript}} {

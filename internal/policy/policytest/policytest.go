@@ -1,5 +1,4 @@
-// Package policytest is for tests of what decides requests in memory that the next
-// request uses again.
+// Package policytest is for tests of memory that one request leaves to the next.
 package policytest
 
 import (
@@ -7,14 +6,13 @@ import (
 	"unsafe"
 )
 
-// T is what a test fails by: *testing.T, or *rapid.T.
+// T is a *testing.T or a *rapid.T.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// NothingIn looks at all that a value holds. Slices must be empty, and zero up to
-// their capacity.
+// NothingIn fails unless v is zero. Slices must be empty, and zero up to their capacity.
 func NothingIn(t T, name string, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {

@@ -13,16 +13,16 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// readAnswer reads the body of an answer. The subject is nil if it says that
-// nobody has the key. An error wraps [tier.ErrBadRecord].
+// readAnswer reads the body of an answer. The subject is nil if the key is unknown. An
+// error wraps [tier.ErrBadRecord].
 func readAnswer(body []byte, overrides func([]byte) (map[string]tier.Override, error)) (*tier.Subject, error) {
 	var p tier.Parts
-	said, known := false, false
+	answered, known := false, false
 	err := tier.ReadObject(body, func(name string, value json.RawMessage) (err error) {
 		isNull := string(value) == "null"
 		switch name {
 		case "subject":
-			said = true
+			answered = true
 			if !isNull {
 				known = true
 				p.ID, err = tier.ReadText(value)
@@ -49,15 +49,16 @@ func readAnswer(body []byte, overrides func([]byte) (map[string]tier.Override, e
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", tier.ErrBadRecord, err)
-	case !said:
-		return nil, fmt.Errorf(`%w: there is no subject; that nobody has a key is told by {"subject":null}`, tier.ErrBadRecord)
+	case !answered:
+		return nil, fmt.Errorf(`%w: there is no subject; {"subject":null} says that a key is unknown`, tier.ErrBadRecord)
 	case !known:
-		return nil, nil //nolint:nilnil // nobody is an answer
+		return nil, nil //nolint:nilnil // the key is unknown
 	}
 	return tier.NewSubject(p, overrides)
 }
 
-// held is a record that the endpoint says still holds.
+// held returns the last record, which a 304 has confirmed, with a new max-age if h has
+// one.
 func held(last *tier.Record, h http.Header) *tier.Record {
 	age := last.MaxAge
 	if len(h.Values("Cache-Control")) > 0 {
@@ -69,11 +70,11 @@ func held(last *tier.Record, h http.Header) *tier.Record {
 	return &tier.Record{Subject: last.Subject, MaxAge: age, Tag: last.Tag}
 }
 
-// maxAge is how long an answer may be believed by its header; see [tier.Record].
+// maxAge returns how long the header allows to keep an answer; see [tier.Record].
 func maxAge(h http.Header) time.Duration {
 	const never = -time.Second
 	age := time.Duration(math.MaxInt64)
-	// Where a comma stands in quotes, the parts can only be stricter.
+	// If a comma is in quotes, the result can only be stricter.
 	for directive := range strings.SplitSeq(strings.Join(h.Values("Cache-Control"), ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
 		switch strings.ToLower(strings.TrimSpace(name)) {
@@ -99,7 +100,7 @@ func maxAge(h http.Header) time.Duration {
 	return age
 }
 
-// seconds reads digits. What is too large is 2^31 s (RFC 9111 §1.2.2).
+// seconds parses digits. A number that is too large becomes 2^31 s (RFC 9111 §1.2.2).
 func seconds(text string) (time.Duration, bool) {
 	const most = 1 << 31
 	if text == "" || strings.Trim(text, "0123456789") != "" {
@@ -112,8 +113,7 @@ func seconds(text string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, true
 }
 
-// isTag reports whether a text is an entity tag (RFC 9110 §8.8.3) that is not too
-// long to be kept.
+// isTag reports whether a text is an entity tag (RFC 9110 §8.8.3) of at most 128 bytes.
 func isTag(text string) bool {
 	text, ok := strings.CutPrefix(strings.TrimPrefix(text, "W/"), `"`)
 	inside, ok2 := strings.CutSuffix(text, `"`)

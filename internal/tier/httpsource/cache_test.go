@@ -15,7 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// pipes is a network in memory, whose connections a clock of a test's own waits for.
+// pipes is a network in memory, so that the clock of a synctest bubble works.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -49,25 +49,25 @@ func (p pipes) Close() error {
 	return nil
 }
 
-// A saying is what an endpoint says now.
+// A saying is the present answer of an endpoint.
 type saying struct {
 	status                  int // zero: 200, or 304 if the tag is known
 	cacheControl, tag, body string
 }
 
-// TestCache: what Cache-Control and ETag do to the questions of a cache. Its ttl is a
-// minute, ten seconds for keys that nobody has.
+// TestCache proves how Cache-Control and ETag change the questions of a cache. Its ttl is
+// a minute, and ten seconds for unknown keys.
 func TestCache(t *testing.T) {
 	const (
 		pro    = `{"subject":"acme","tier":"pro"}`
 		free   = `{"subject":"acme","tier":"free"}`
-		nobody = `{"subject":null}`
+		none = `{"subject":null}`
 	)
 	type step struct {
 		after time.Duration
 		says  saying
-		want  string   // the tier; "": nobody
-		stale bool     // the answer is
+		want  string   // the tier; empty: the key is unknown
+		stale bool     // the answer is stale
 		asked []string // If-None-Match of each question
 		sent  int      // how many answers had a body
 	}
@@ -78,18 +78,18 @@ func TestCache(t *testing.T) {
 			{30 * time.Second, saying{tag: `"2"`, body: free}, "pro", false, nil, 0},
 			{time.Minute, saying{tag: `"2"`, body: free}, "free", false, []string{`"1"`}, 1},
 			{2 * time.Minute, saying{tag: `"2"`, body: free}, "free", false, []string{`"2"`}, 0},
-			{2 * time.Minute, saying{tag: `"3"`, body: nobody}, "", false, []string{`"2"`}, 1},
-			{12 * time.Second, saying{tag: `"3"`, body: nobody}, "", false, []string{`"3"`}, 0},
+			{2 * time.Minute, saying{tag: `"3"`, body: none}, "", false, []string{`"2"`}, 1},
+			{12 * time.Second, saying{tag: `"3"`, body: none}, "", false, []string{`"3"`}, 0},
 			{12 * time.Second, saying{body: pro}, "pro", false, []string{`"3"`}, 1},
 			{2 * time.Minute, saying{body: pro}, "pro", false, []string{""}, 1},
 		},
 		"a shorter time": {
 			{0, saying{cacheControl: "max-age=10", tag: `"1"`, body: pro}, "pro", false, []string{""}, 1},
 			{5 * time.Second, saying{cacheControl: "max-age=10", tag: `"1"`, body: pro}, "pro", false, nil, 0},
-			// From now on for longer, as a 304 says.
+			// A 304 with a longer max-age changes it.
 			{6 * time.Second, saying{cacheControl: "max-age=40", tag: `"1"`, body: pro}, "pro", false, []string{`"1"`}, 0},
 			{20 * time.Second, saying{tag: `"1"`, body: pro}, "pro", false, nil, 0},
-			// A 304 that says nothing keeps that.
+			// A 304 without Cache-Control keeps it.
 			{21 * time.Second, saying{tag: `"1"`, body: pro}, "pro", false, []string{`"1"`}, 0},
 			{20 * time.Second, saying{tag: `"1"`, body: pro}, "pro", false, nil, 0},
 			{21 * time.Second, saying{tag: `"1"`, body: pro}, "pro", false, []string{`"1"`}, 0},
@@ -108,7 +108,7 @@ func TestCache(t *testing.T) {
 			{0, saying{cacheControl: "no-store", tag: `"1"`, body: pro}, "pro", false, []string{""}, 1},
 			{0, saying{cacheControl: "max-age=0", tag: `"1"`, body: pro}, "pro", false, []string{`"1"`}, 0},
 			{0, saying{cacheControl: "no-cache", tag: `"2"`, body: free}, "free", false, []string{`"1"`}, 1},
-			// It is still what is known if the endpoint cannot say.
+			// The record is a stale answer if the endpoint fails.
 			{time.Minute, saying{status: http.StatusBadGateway, body: "<html>"}, "free", true, []string{`"2"`}, 1},
 			{0, saying{cacheControl: "no-cache", tag: `"2"`, body: free}, "free", false, []string{`"2"`}, 0},
 		},
@@ -140,8 +140,8 @@ func TestCache(t *testing.T) {
 					sent++
 					_, _ = io.WriteString(w, now.body)
 				})}
-				go func() { _ = server.Serve(network) }() // it ends with an error always
-				source := newSource(t, Options{URL: "http://customers.internal/tiers", Timeout: time.Second})
+				go func() { _ = server.Serve(network) }() // it always returns an error
+				source := newSource(t, Options{URL: parsed("http://customers.internal/tiers"), Timeout: time.Second})
 				source.transport.DialContext = network.dial
 				cache, err := tier.NewCache(tier.CacheOptions{
 					Source: source, Timeout: time.Second, LookupsPerSecond: 1000, Subjects: 100, Unknown: 100,
@@ -154,7 +154,7 @@ func TestCache(t *testing.T) {
 					time.Sleep(s.after)
 					now, asked, sent = s.says, nil, 0
 					a, _ := cache.Resolve(t.Context(), tier.Key{Digest: digest}, time.Second)
-					synctest.Wait() // for a question that the answer did not wait for
+					synctest.Wait() // for a question in the background
 					got := ""
 					if a.Subject != nil {
 						got = a.Subject.Tier

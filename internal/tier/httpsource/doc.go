@@ -1,55 +1,51 @@
-// Package httpsource asks an endpoint of the operator's whose API key it is.
+// Package httpsource looks subjects up at an HTTP endpoint of the operator.
 //
 // # Questions
 //
-//	GET  <URL>?digest=2c70…      or ?id=acme, behind the URL's own query
+//	GET  <URL>?digest=2c70…      or ?id=acme, after the URL's own query
 //	POST <URL>                   {"digest":"2c70…"} or {"id":"acme"}
 //
-// With [Options.SendKey] the question is {"key":"…"}, the API key itself: for who
-// knows keys by other digests than ours. It is only ever sent by POST, and only
-// over TLS or to this machine: URLs end up in the logs of everything on the way.
-// [Options.Token] is sent as Authorization: Bearer, and read for each question, so
-// that it may change. So may what [Options.TLS] returns, for each connection.
+// With [Options.SendKey] the question is {"key":"…"}, the API key itself, for an endpoint
+// that knows keys by other digests. The key is sent only by POST, because URLs get into
+// logs, and only over TLS or to this machine. [Options.Token] is sent as Authorization:
+// Bearer. It is read for each question, and [Options.TLS] for each connection, so that
+// both may change.
 //
 // # Answers
 //
 //	200 {"subject":"acme","tier":"pro","disabled":false,"overrides":{…},"labels":{…}}
-//	200 {"subject":null}      nobody has it
+//	200 {"subject":null}      the key is unknown
 //	404 {"subject":null}      the same
-//	304                       the record that we have still holds
+//	304                       the last record is still valid
 //
-// Only subject must be there; the others may be missing or null. The content type
-// is application/json, or one that ends in +json. Members of other names are
-// ignored: endpoints often return all that they know of a customer, and a later
-// version that reads more must not need another endpoint.
+// Only subject is required. The other members may be missing or null. The content type
+// is application/json, or one that ends in +json. Members of other names are ignored,
+// because endpoints often return all fields of a customer.
 //
-// Nobody has a key only if the JSON says so. A 404 alone is also what a wrong path
-// or a gateway without a backend answers, and a 204 what a stray handler does: were
-// that believed, one bad deployment would turn every customer into a stranger. As
-// an error it leaves everybody what he was (see package tier), and shows.
+// A key is unknown only if the JSON says so. A wrong path or a gateway without a backend
+// answers with 404 too, and a wrong handler with 204. If the source believed those, one
+// bad deployment would make all keys unknown. They are errors, so the cache keeps its
+// records (see package tier), and metrics and logs show the errors.
 //
-// Every other status is an error that names it. A redirection is one too: it is
-// followed nowhere, since it could take the digest, the token or the key to
-// somebody else.
+// Every other status is an error that names it. A redirection is not followed, because it
+// could send the digest, the token or the key to another server.
 //
-// A body above [Options.MaxBytes], of another type than JSON's, or cut off is an
-// error of the source. JSON that is no record (a name twice, a text where there
-// should be an object, something behind it) is an error of this record alone and
-// wraps [tier.ErrBadRecord]. No error has a digest, the query of the URL, the token,
-// the key, or anything of a body in it.
+// A body above [Options.MaxBytes], of another type than JSON, or cut off is an error of
+// the source. A malformed record (a name twice, a text in place of an object, something
+// after the object) is an error of this record, which wraps [tier.ErrBadRecord]. No error
+// contains a digest, the query of the URL, the token, the key, or a part of a body.
 //
 // # Caching
 //
-// Cache-Control is honoured: max-age (less Age) becomes [tier.Record.MaxAge]; no-store,
-// no-cache and a max-age that is zero or cannot be read mean that the record must
-// be asked for again at each use. Expires and s-maxage are ignored. A GET that has
-// an ETag from before sends If-None-Match, and a 304 keeps the record. A POST does
-// not: RFC 9110 knows no 304 for it.
+// Cache-Control counts: max-age minus Age becomes [tier.Record.MaxAge]. With no-store,
+// no-cache, or a max-age that is zero or invalid, each use needs a new question. Expires
+// and s-maxage are ignored. A GET sends If-None-Match if the last record had an ETag, and
+// a 304 confirms that record. A POST does not, because RFC 9110 has no 304 for it.
 //
 // # Connections
 //
-// HTTP/1.1, kept alive. Not HTTP/2: there a question that times out would leave the
-// connection that it was lost on to all others. A question whose connection turns
-// out to be closed is asked once more on a new one, which does no harm: it changes
-// nothing. No proxy is used, whatever the environment says.
+// Connections use HTTP/1.1 and are kept alive. With HTTP/2 a dead connection would stay
+// in use after a question on it timed out. If a connection turns out to be closed, the
+// question is sent once more on a new one. It changes nothing, so this is safe. Proxies
+// of the environment are not used.
 package httpsource

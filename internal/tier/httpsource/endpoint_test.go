@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An endpoint is what an operator would write.
+// An endpoint is an HTTP endpoint as an operator would write it.
 type endpoint struct {
 	mu      sync.Mutex
 	bodies  map[string][]byte // by id
@@ -65,7 +65,7 @@ func (e *endpoint) answer(digest, id string) []byte {
 	}
 }
 
-// write returns a subject as the endpoint answers it.
+// write returns the endpoint's answer for a subject.
 func write(t *testing.T, s tier.Subject) []byte {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{
@@ -82,7 +82,7 @@ func write(t *testing.T, s tier.Subject) []byte {
 	return body
 }
 
-// fixture is an endpoint behind a proxy, which can go silent.
+// fixture returns an endpoint behind a proxy that can freeze.
 func fixture(t *testing.T, o Options, secure bool) tiertest.Fixture {
 	e := &endpoint{bodies: make(map[string][]byte), keys: make(map[string]string), corrupt: make(map[string]bool)}
 	change := func(f func()) {
@@ -108,10 +108,10 @@ func fixture(t *testing.T, o Options, secure bool) tiertest.Fixture {
 	t.Cleanup(func() { stop(server) })
 	proxy := servers.StartProxy(t, address)
 
-	o.Timeout = time.Hour // what ends questions here is something else
-	o.URL = "http://" + proxy.Addr() + "/tiers?v=1"
+	o.Timeout = time.Hour // too long to end a question here
+	o.URL = parsed("http://" + proxy.Addr() + "/tiers?v=1")
 	if secure {
-		o.URL = "https" + o.URL[len("http"):]
+		o.URL.Scheme = "https"
 		o.TLS = trust(server)
 	}
 	return tiertest.Fixture{
@@ -137,7 +137,7 @@ func fixture(t *testing.T, o Options, secure bool) tiertest.Fixture {
 	}
 }
 
-// stop ends a server with everything that it is doing.
+// stop ends a server and its connections.
 func stop(server *httptest.Server) {
 	server.CloseClientConnections()
 	_ = server.Config.Close()

@@ -28,34 +28,35 @@ const (
 )
 
 const (
-	// connections is how many there are at most. Who finds all busy waits.
+	// connections is the maximum number of connections. If all are busy, a question
+	// waits.
 	connections = 64
-	// idleTimeout is less than the shortest time after which servers and load
-	// balancers usually forget a connection (60 s).
+	// idleTimeout is shorter than the usual idle timeouts of servers and load balancers,
+	// which begin at 60 s.
 	idleTimeout = 50 * time.Second
-	// maxHeader bounds the header of an answer.
+	// maxHeader bounds the header of an answer in bytes.
 	maxHeader = 32 << 10
 )
 
-// Options say whom to ask and how.
+// Options of a [Source].
 type Options struct {
-	// URL is that of the endpoint: http or https, with a query if it needs one,
+	// URL is the URL of the endpoint: http or https, with a query if it needs one,
 	// without user and password.
-	URL string
+	URL *url.URL
 	// Method is [Get] or [Post].
 	Method string
-	// SendKey asks by the API key itself. It needs [Post], and https or an address
-	// of this machine.
+	// SendKey sends the API key itself. It needs [Post], and https or an address of this
+	// machine.
 	SendKey bool
-	// Token returns what is sent as Authorization: Bearer; empty: nothing. Nil:
-	// nothing.
+	// Token returns the token for Authorization: Bearer. If it is nil or returns an
+	// empty text, the field is not sent.
 	Token func() string
-	// TLS returns the configuration of a new connection, which is not changed. Nil:
-	// the system's authorities, no certificate of our own.
+	// TLS returns the configuration of a new connection. The source does not change it.
+	// Nil: the system's authorities and no client certificate.
 	TLS func() *tls.Config
 	// MaxBytes bounds the body of an answer.
 	MaxBytes int
-	// Timeout bounds one question, beside its context.
+	// Timeout bounds one question, in addition to its context.
 	Timeout time.Duration
 	// Overrides reads the overrides of a record.
 	Overrides func([]byte) (map[string]tier.Override, error)
@@ -68,7 +69,7 @@ type Source struct {
 	place     string // the URL without its query, for errors
 	transport *http.Transport
 
-	// life ends with the source, and every question with it.
+	// life ends when the source is closed, and each question ends with it.
 	life  context.Context
 	close context.CancelFunc
 }
@@ -77,8 +78,8 @@ var _ tier.Source = (*Source)(nil)
 
 // New returns a source that has not connected yet.
 func New(o Options) (*Source, error) {
-	u, err := parseURL(o.URL)
-	if err != nil {
+	u := o.URL
+	if err := checkURL(u); err != nil {
 		return nil, fmt.Errorf("tiers.http.url: %w", err)
 	}
 	switch {
@@ -97,7 +98,7 @@ func New(o Options) (*Source, error) {
 	s.transport = &http.Transport{
 		DialContext:            s.bounded((&net.Dialer{}).DialContext),
 		DialTLSContext:         s.bounded(s.dialTLS),
-		DisableCompression:     true, // the bound of the body is that of what comes
+		DisableCompression:     true, // so that MaxBytes bounds the body as it arrives
 		MaxConnsPerHost:        connections,
 		MaxIdleConnsPerHost:    connections,
 		IdleConnTimeout:        idleTimeout,
@@ -108,20 +109,18 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// parseURL does not repeat the URL in its errors, which may have a secret in it.
-func parseURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
+// checkURL returns what is wrong with a URL, or nil. Its errors do not repeat the URL,
+// which may contain a secret.
+func checkURL(u *url.URL) error {
 	switch {
-	case err != nil:
-		return nil, errors.New("the URL cannot be read")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		return nil, errors.New("the URL does not begin with http:// or https:// and a host")
+	case u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
+		return errors.New("the URL does not begin with http:// or https:// and a host")
 	case u.User != nil:
-		return nil, errors.New("the URL has a user or a password; use a token")
+		return errors.New("the URL has a user or a password; use a token")
 	case u.Fragment != "":
-		return nil, errors.New("the URL has a fragment, which is never sent")
+		return errors.New("the URL has a fragment, which is never sent")
 	}
-	return u, nil
+	return nil
 }
 
 func isLoopback(host string) bool {
@@ -130,7 +129,7 @@ func isLoopback(host string) bool {
 
 var errClosed = errors.New("the source is closed")
 
-// Close ends lookups that are under way and closes all connections.
+// Close ends the lookups that are under way and closes all connections.
 func (s *Source) Close() error {
 	s.close()
 	s.transport.CloseIdleConnections()
@@ -140,8 +139,8 @@ func (s *Source) Close() error {
 // A dialFunc makes a connection.
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// bounded has the library, which goes on to connect when its caller has given up,
-// end that in time.
+// bounded bounds the time of an attempt to connect. The library continues an attempt
+// after its caller has given up.
 func (s *Source) bounded(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := s.bound(ctx)
@@ -154,13 +153,14 @@ func (s *Source) bounded(dial dialFunc) dialFunc {
 	}
 }
 
-// A connectError says why there is no connection. Nothing was asked.
+// A connectError says why there is no connection. The question was not sent.
 type connectError struct{ err error }
 
 func (e *connectError) Error() string { return "connecting: " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
 
-// bound ends a context with the timeout and the source.
+// bound returns a context that ends with ctx, after the timeout, or when the source is
+// closed.
 func (s *Source) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	stop := context.AfterFunc(s.life, cancel)
@@ -185,24 +185,24 @@ func (s *Source) dialTLS(ctx context.Context, network, address string) (net.Conn
 	}
 	secured := tls.Client(conn, c)
 	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = conn.Close() // it has failed already
+		_ = conn.Close() // the handshake's error counts
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	return secured, nil
 }
 
-// Lookup implements [tier.Source]. Of a [Options.SendKey] source a key that is not
-// looked up by id must have its Plain.
+// Lookup implements [tier.Source]. With [Options.SendKey], a key with a digest must have
+// its Plain.
 func (s *Source) Lookup(ctx context.Context, k tier.Key, last *tier.Record) (*tier.Record, error) {
 	switch {
 	case s.life.Err() != nil:
 		return nil, fmt.Errorf("tiers.http: %s: %w", s.place, errClosed)
 	case k.Digest == "" && tier.ValidID(k.ID) != nil:
-		return &tier.Record{}, nil // nobody has such an id
+		return &tier.Record{}, nil // no subject has an invalid id
 	case k.Digest != "" && s.opts.SendKey && k.Plain == "":
 		return nil, errors.New("tiers.http.send: the endpoint is asked by the API key itself, and this question has only its digest")
 	case k.Digest != "" && s.opts.SendKey && !utf8.ValidString(k.Plain):
-		return &tier.Record{}, nil // JSON has no such text, so nobody can have it
+		return &tier.Record{}, nil // JSON cannot contain it, so it is unknown
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -222,12 +222,12 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	if conditional {
 		req.Header.Set("If-None-Match", last.Tag)
 	}
-	// Not by a client: it follows redirections, and its errors have the whole URL.
+	// An http.Client would follow redirections and repeat the URL in its errors.
 	resp, err := s.transport.RoundTrip(req)
 	if err != nil {
 		return nil, s.failed(ctx, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // what is wanted of it was read
+	defer func() { _ = resp.Body.Close() }() // the body was read
 	if conditional && resp.StatusCode == http.StatusNotModified {
 		return held(last, resp.Header), nil
 	}
@@ -244,7 +244,7 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	subject, err := readAnswer(body, s.opts.Overrides)
 	switch {
 	case resp.StatusCode == http.StatusNotFound && (err != nil || subject != nil):
-		return nil, statusError(resp.StatusCode) // somebody else's
+		return nil, statusError(resp.StatusCode) // the 404 is not from the endpoint
 	case err != nil:
 		return nil, err
 	}
@@ -255,8 +255,8 @@ func (s *Source) ask(ctx context.Context, k tier.Key, last *tier.Record) (*tier.
 	return r, nil
 }
 
-// failed is the error of a question that got no answer. The library's own may
-// repeat what a server has sent, and that what it was sent.
+// failed returns the error of a question without an answer. The library's own errors may
+// repeat bytes of the answer, which may repeat the question.
 func (s *Source) failed(ctx context.Context, err error) error {
 	var connect *connectError
 	var network *net.OpError
@@ -272,7 +272,7 @@ func (s *Source) failed(ctx context.Context, err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the connection was closed before the end of the answer")
 	}
-	return errors.New("what came is not HTTP as it should be")
+	return errors.New("the answer is not valid HTTP")
 }
 
 func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error) {
@@ -299,19 +299,19 @@ func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error)
 		}
 	}
 	if err != nil {
-		return nil, errors.New("the question cannot be made") // the cause would repeat the URL
+		return nil, errors.New("the question cannot be made") // the cause repeats the URL
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "slidegate")
 	if s.opts.Method == Post {
 		req.Header.Set("Content-Type", "application/json")
-		// It is not sent, but says that the question may be asked again.
+		// It is not sent. It tells the library that it may send the question again.
 		req.Header["Idempotency-Key"] = nil
 	}
 	if s.opts.Token != nil {
 		token := s.opts.Token()
 		if !httpguts.ValidHeaderFieldValue(token) {
-			return nil, errors.New("the token has a character that no header may have, perhaps the end of a line")
+			return nil, errors.New("the token has a character that is invalid in a header, perhaps the end of a line")
 		}
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)
@@ -320,7 +320,7 @@ func (s *Source) request(ctx context.Context, k tier.Key) (*http.Request, error)
 	return req, nil
 }
 
-// checkStatus reports why an answer has no record in it.
+// checkStatus returns why an answer has no record, or nil.
 func checkStatus(resp *http.Response) error {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	isJSON := err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
@@ -333,20 +333,20 @@ func checkStatus(resp *http.Response) error {
 	return statusError(resp.StatusCode)
 }
 
-// statusError says what a status may come of.
+// statusError returns an error that names a status and what may cause it.
 func statusError(code int) error {
 	advice := ""
 	switch {
 	case code == http.StatusNotFound, code == http.StatusNoContent:
-		advice = `; that nobody has a key is told by the JSON {"subject":null}`
+		advice = `; the JSON {"subject":null} says that a key is unknown`
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		advice = "; see the token and the certificate that it is asked with"
+		advice = "; check the token and the client certificate"
 	case code == http.StatusMethodNotAllowed:
-		advice = "; see the method that it is asked by"
+		advice = "; check the method of the question"
 	case code == http.StatusNotModified:
-		advice = "; that was not the question"
+		advice = "; the question was not conditional"
 	case code >= 300 && code < 400:
-		advice = "; redirections are not followed: the URL must be the last one"
+		advice = "; redirections are not followed: set the final URL"
 	}
 	return fmt.Errorf("status %d %s%s", code, http.StatusText(code), advice)
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,15 @@ const (
 
 var digest = strings.Repeat("2c", 32)
 
+// parsed parses a URL.
+func parsed(text string) *url.URL {
+	u, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
 // serve starts a server for the time of the test.
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
@@ -43,7 +53,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return server.URL
 }
 
-// says answers JSON.
+// says is a handler that answers with JSON.
 func says(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -52,28 +62,27 @@ func says(body string) http.HandlerFunc {
 }
 
 func TestNew(t *testing.T) {
-	good := Options{URL: "https://tiers.internal/x?y=z", Method: Get, MaxBytes: 1, Timeout: 1, Overrides: tiertest.ReadOverrides}
+	good := Options{URL: parsed("https://tiers.internal/x?y=z"), Method: Get, MaxBytes: 1, Timeout: 1, Overrides: tiertest.ReadOverrides}
 	for _, tt := range []struct {
 		change func(*Options)
 		want   string // of the error; empty: none
 	}{
 		{func(*Options) {}, ""},
-		{func(o *Options) { o.URL = "http://tiers.internal" }, ""},
+		{func(o *Options) { o.URL = parsed("http://tiers.internal") }, ""},
 		{func(o *Options) { o.Method, o.SendKey = Post, true }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://127.0.0.1:80/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://[::1]/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost/" }, ""},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://tiers.internal/" }, "tiers.http.send: an API key is sent over https alone"},
-		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, "http://localhost.example/" }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://127.0.0.1:80/") }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://[::1]/") }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://localhost/") }, ""},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://tiers.internal/") }, "tiers.http.send: an API key is sent over https alone"},
+		{func(o *Options) { o.Method, o.SendKey, o.URL = Post, true, parsed("http://localhost.example/") }, "tiers.http.send: an API key is sent over https alone"},
 		{func(o *Options) { o.SendKey = true }, "tiers.http.send: an API key is sent by post alone"},
 		{func(o *Options) { o.Method = "put" }, `tiers.http.method: the method "put"`},
-		{func(o *Options) { o.URL = "" }, "does not begin with"},
-		{func(o *Options) { o.URL = "ftp://x/" + planted }, "cannot be read"},
-		{func(o *Options) { o.URL = "ftp://x/" }, "tiers.http.url: the URL does not begin with"},
-		{func(o *Options) { o.URL = "https:///x" }, "does not begin with"},
-		{func(o *Options) { o.URL = "https:x" }, "does not begin with"},
-		{func(o *Options) { o.URL = "https://me:sk-planted@x/" }, "has a user"},
-		{func(o *Options) { o.URL = "https://x/#y" }, "has a fragment"},
+		{func(o *Options) { o.URL = nil }, "does not begin with"},
+		{func(o *Options) { o.URL = parsed("ftp://x/") }, "tiers.http.url: the URL does not begin with"},
+		{func(o *Options) { o.URL = parsed("https:///x") }, "does not begin with"},
+		{func(o *Options) { o.URL = parsed("https:x") }, "does not begin with"},
+		{func(o *Options) { o.URL = parsed("https://me:sk-planted@x/") }, "has a user"},
+		{func(o *Options) { o.URL = parsed("https://x/#y") }, "has a fragment"},
 		{func(o *Options) { o.MaxBytes = 0 }, "are needed"},
 		{func(o *Options) { o.Timeout = 0 }, "are needed"},
 		{func(o *Options) { o.Overrides = nil }, "are needed"},
@@ -95,7 +104,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestQuestions: what goes over the wire.
+// TestQuestions checks the requests on the wire.
 func TestQuestions(t *testing.T) {
 	type question struct{ method, uri, body, auth, kind, tag string }
 	var got question
@@ -124,7 +133,7 @@ func TestQuestions(t *testing.T) {
 		{"/t", Options{Method: Post, SendKey: true}, tier.Key{Digest: digest, Plain: planted}, "", question{"POST", "/t", `{"key":"` + planted + `"}`, "", "application/json", ""}},
 		{"/t", Options{Method: Post, SendKey: true}, tier.Key{ID: "acme"}, "", question{"POST", "/t", `{"id":"acme"}`, "", "application/json", ""}},
 	} {
-		tt.o.URL = url + tt.path
+		tt.o.URL = parsed(url + tt.path)
 		tt.o.Token = func() string { return tt.token }
 		r, err := newSource(t, tt.o).Lookup(t.Context(), tt.key, last)
 		if err != nil || r.Subject == nil || r.Subject.ID != "acme" {
@@ -136,25 +145,25 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestUnasked: what is not asked at all.
+// TestUnasked checks the keys for which the endpoint is not asked.
 func TestUnasked(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked: %s %s", r.Method, r.RequestURI) })
-	s := newSource(t, Options{URL: url, Method: Post, SendKey: true})
+	s := newSource(t, Options{URL: parsed(url), Method: Post, SendKey: true})
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "only its digest") {
 		t.Errorf("without the key: %+v, %v", r, err)
 	}
-	// It would reach the endpoint as another key. Clients choose it, so that it must
-	// not look like trouble with the endpoint.
+	// JSON would change the key. Clients choose it, so it must not look like a failure of
+	// the endpoint.
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: "\xff"}, nil); err != nil || r.Subject != nil {
 		t.Errorf("a key that is not UTF-8: %+v, %v", r, err)
 	}
-	s = newSource(t, Options{URL: url, Token: func() string { return planted + "\n" }})
+	s = newSource(t, Options{URL: parsed(url), Token: func() string { return planted + "\n" }})
 	if r, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "the token has") || strings.Contains(err.Error(), planted) {
 		t.Errorf("a token with the end of a line: %+v, %v", r, err)
 	}
 }
 
-// TestAnswers: what every answer means.
+// TestAnswers checks what each answer means.
 func TestAnswers(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +172,7 @@ func TestAnswers(t *testing.T) {
 	})
 	const (
 		kind     = "application/json"
-		other404 = `status 404 Not Found; that nobody has a key is told by`
+		other404 = `status 404 Not Found; the JSON {"subject":null} says that a key is unknown`
 	)
 	subject := &tier.Subject{ID: "acme", Tier: "pro"}
 	for _, tt := range []struct {
@@ -186,7 +195,7 @@ func TestAnswers(t *testing.T) {
 		{404, kind, acme, nil, other404, ""},
 		{404, kind, ``, nil, other404, ""},
 		{404, "text/plain", `{"subject":null}`, nil, other404, ""},
-		{204, "", "", nil, "status 204 No Content; that nobody has a key is told by", ""},
+		{204, "", "", nil, "status 204 No Content; the JSON", ""},
 		{200, "text/html", "<html>" + planted, nil, "not of the type application/json", ""},
 		{200, "application/jsonp", acme, nil, "not of the type application/json", ""},
 		{200, ";", acme, nil, "not of the type application/json", ""},
@@ -196,11 +205,11 @@ func TestAnswers(t *testing.T) {
 		{302, kind, acme, nil, "status 302 Found; redirections are not followed", ""},
 		{307, kind, acme, nil, "status 307 Temporary Redirect; redirections", ""},
 		{308, kind, acme, nil, "status 308 Permanent Redirect; redirections", ""},
-		{304, "", "", nil, "status 304 Not Modified; that was not the question", ""},
+		{304, "", "", nil, "status 304 Not Modified; the question was not conditional", ""},
 		{400, kind, acme, nil, "status 400 Bad Request", ""},
-		{401, kind, `{"subject":null}`, nil, "status 401 Unauthorized; see the token", ""},
-		{403, kind, `{"subject":null}`, nil, "status 403 Forbidden; see the token", ""},
-		{405, kind, `{"subject":null}`, nil, "status 405 Method Not Allowed; see the method", ""},
+		{401, kind, `{"subject":null}`, nil, "status 401 Unauthorized; check the token", ""},
+		{403, kind, `{"subject":null}`, nil, "status 403 Forbidden; check the token", ""},
+		{405, kind, `{"subject":null}`, nil, "status 405 Method Not Allowed; check the method", ""},
 		{410, kind, `{"subject":null}`, nil, "status 410 Gone", ""},
 		{429, kind, `{"subject":null}`, nil, "status 429 Too Many Requests", ""},
 		{500, kind, acme, nil, "status 500 Internal Server Error", ""},
@@ -215,7 +224,7 @@ func TestAnswers(t *testing.T) {
 		{200, kind, `[` + acme + `]`, nil, "", "it is no JSON object"},
 		{200, kind, acme + acme, nil, "", "something stands behind"},
 		{200, kind, `{"subject":"acme","subject":null}`, nil, "", "member 2 has the name"},
-		{200, kind, `{}`, nil, "", `there is no subject; that nobody has a key is told by {"subject":null}`},
+		{200, kind, `{}`, nil, "", `there is no subject; {"subject":null} says that a key is unknown`},
 		{200, kind, `{"Subject":"acme"}`, nil, "", "there is no subject"},
 		{200, kind, `{"subject":""}`, nil, "", "id: it is empty"},
 		{200, kind, `{"subject":42}`, nil, "", "subject: it is no text"},
@@ -237,7 +246,7 @@ func TestAnswers(t *testing.T) {
 				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 			})
-			s := newSource(t, Options{URL: url + "/tiers?token=" + planted, Method: method, SendKey: method == Post})
+			s := newSource(t, Options{URL: parsed(url + "/tiers?token=" + planted), Method: method, SendKey: method == Post})
 			r, err := s.Lookup(t.Context(), tier.Key{Digest: digest, Plain: planted}, nil)
 			name := fmt.Sprintf("%s: %d %s %.60q", method, tt.status, tt.kind, tt.body)
 			if err == nil {
@@ -261,8 +270,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestConditional: a record that still holds is the same one, for as long as the
-// endpoint says now.
+// TestConditional proves that a 304 confirms the last record, for the time that the 304
+// allows.
 func TestConditional(t *testing.T) {
 	cacheControl, tag, asked := "max-age=60", `W/"1"`, 0
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -277,7 +286,7 @@ func TestConditional(t *testing.T) {
 		}
 		says(acme)(w, r)
 	})
-	s := newSource(t, Options{URL: url})
+	s := newSource(t, Options{URL: parsed(url)})
 	lookup := func(last *tier.Record) *tier.Record {
 		t.Helper()
 		r, err := s.Lookup(t.Context(), tier.Key{ID: "acme"}, last)
@@ -307,7 +316,7 @@ func TestConditional(t *testing.T) {
 	}
 	tag = "no tag"
 	if r := lookup(first); r.Tag != "" {
-		t.Errorf("an ETag that is none: %+v", r)
+		t.Errorf("an invalid ETag: %+v", r)
 	}
 	if asked != 6 {
 		t.Errorf("asked %d times, want every time", asked)
@@ -356,8 +365,7 @@ func TestMaxAge(t *testing.T) {
 	}
 }
 
-// TestBroken: endpoints that begin an answer and do not end it, or that speak no
-// HTTP.
+// TestBroken has endpoints whose answers end too early or are not valid HTTP.
 func TestBroken(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
 	for _, tt := range []struct {
@@ -373,9 +381,9 @@ func TestBroken(t *testing.T) {
 		{"closes", "", false, "closed before the end"},
 		{"closes in the header", head, false, "closed before the end"},
 		{"closes in the body", head + "\r\n" + acme, false, "closed before the end"},
-		{"is no HTTP", "220 " + planted + " ESMTP\r\n", false, "not HTTP"},
-		{"has a bad length", "HTTP/1.1 200 OK\r\nContent-Length: " + planted + "\r\n\r\n", false, "not HTTP"},
-		{"has a long header", head + "X: " + strings.Repeat("x", 2*maxHeader), true, "not HTTP"},
+		{"is no HTTP", "220 " + planted + " ESMTP\r\n", false, "not valid HTTP"},
+		{"has a bad length", "HTTP/1.1 200 OK\r\nContent-Length: " + planted + "\r\n\r\n", false, "not valid HTTP"},
+		{"has a long header", head + "X: " + strings.Repeat("x", 2*maxHeader), true, "not valid HTTP"},
 		{"switches protocols", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", true, "status 101"},
 	} {
 		for _, key := range []bool{false, true} {
@@ -395,7 +403,7 @@ func TestBroken(t *testing.T) {
 						}
 						go func() {
 							defer conn.Close()
-							// An error shows in what the source makes of it.
+							// The source reports an error of this write.
 							if req, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
 								_, _ = io.Copy(io.Discard, req.Body)
 							}
@@ -406,9 +414,9 @@ func TestBroken(t *testing.T) {
 						}()
 					}
 				}()
-				o := Options{URL: "http://" + listener.Addr().String(), Timeout: 300 * time.Millisecond}
+				o := Options{URL: parsed("http://" + listener.Addr().String()), Timeout: 300 * time.Millisecond}
 				if !tt.hang {
-					o.Timeout = 30 * time.Second // what ends by itself needs none
+					o.Timeout = 30 * time.Second // the endpoint ends the answer itself
 				}
 				if key {
 					o.Method, o.SendKey = Post, true
@@ -424,21 +432,20 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestRefused: nobody listens.
+// TestRefused has no server at the address.
 func TestRefused(t *testing.T) {
-	s := newSource(t, Options{URL: "http://127.0.0.1:1/x?token=" + planted})
+	s := newSource(t, Options{URL: parsed("http://127.0.0.1:1/x?token=" + planted)})
 	_, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "tiers.http: http://127.0.0.1:1/x: connecting: ") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Lookup: %v", err)
 	}
 }
 
-// TestClosedConnections: an endpoint that closes connections which are idle is no
-// trouble.
+// TestClosedConnections proves that an endpoint may close idle connections.
 func TestClosedConnections(t *testing.T) {
 	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
 	for _, method := range []string{Get, Post} {
-		s := newSource(t, Options{URL: "http://" + proxy.Addr(), Method: method})
+		s := newSource(t, Options{URL: parsed("http://" + proxy.Addr()), Method: method})
 		for i := range 50 {
 			if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil {
 				t.Errorf("%s %d: %v", method, i, err)
@@ -448,8 +455,8 @@ func TestClosedConnections(t *testing.T) {
 	}
 }
 
-// TestConnections: there are never more than so many, and who waits for one is
-// still answered.
+// TestConnections proves that the number of connections is bounded, and that questions
+// that wait for one get answers.
 func TestConnections(t *testing.T) {
 	var now, made atomic.Int32
 	full := make(chan struct{})
@@ -467,7 +474,7 @@ func TestConnections(t *testing.T) {
 	}
 	server.Start()
 	defer stop(server)
-	s := newSource(t, Options{URL: server.URL})
+	s := newSource(t, Options{URL: parsed(server.URL)})
 	errs := make(chan error, 2*connections)
 	for range cap(errs) {
 		go func() {
@@ -485,10 +492,10 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestClose: connections that are kept alive are closed.
+// TestClose proves that idle connections are closed.
 func TestClose(t *testing.T) {
 	proxy := servers.StartProxy(t, strings.TrimPrefix(serve(t, says(acme)), "http://"))
-	s := newSource(t, Options{URL: "http://" + proxy.Addr()})
+	s := newSource(t, Options{URL: parsed("http://" + proxy.Addr())})
 	if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); err != nil || proxy.Connections() != 1 {
 		t.Fatalf("%v; %d connections, want one that is kept", err, proxy.Connections())
 	}
@@ -502,14 +509,14 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// trust returns the configuration of a client that knows a server's certificate.
+// trust returns the configuration of a client that trusts a server's certificate.
 func trust(server *httptest.Server) func() *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	return func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots} }
 }
 
-// certificate makes one that nobody but itself has signed.
+// certificate makes a self-signed certificate.
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -532,21 +539,21 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestTLS: both sides must show who they are, and what the files hold counts for
-// the next connection.
+// TestTLS proves that both sides check certificates, and that each new connection reads
+// the files again.
 func TestTLS(t *testing.T) {
 	client, stranger := certificate(t), certificate(t)
 	clients := x509.NewCertPool()
 	clients.AddCert(client.Leaf)
 	server := httptest.NewUnstartedServer(says(acme))
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
-	server.EnableHTTP2 = true // which we do not speak
+	server.EnableHTTP2 = true // the source does not use it
 	server.StartTLS()
 	defer stop(server)
 	known := trust(server)()
 
 	config := known.Clone()
-	s := newSource(t, Options{URL: server.URL, TLS: func() *tls.Config { return config }})
+	s := newSource(t, Options{URL: parsed(server.URL), TLS: func() *tls.Config { return config }})
 	for _, tt := range []struct {
 		name   string
 		change func(*tls.Config)
@@ -572,27 +579,27 @@ func TestTLS(t *testing.T) {
 		}
 	}
 
-	// The system's authorities do not know it.
-	if _, err := newSource(t, Options{URL: server.URL}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+	// The system does not trust its authority.
+	if _, err := newSource(t, Options{URL: parsed(server.URL)}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without a configuration: %v", err)
 	}
-	// Somebody who speaks no TLS.
+	// A server without TLS.
 	plain := "https" + strings.TrimPrefix(serve(t, says(acme)), "http")
-	if _, err := newSource(t, Options{URL: plain}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "TLS: ") {
+	if _, err := newSource(t, Options{URL: parsed(plain)}).Lookup(t.Context(), tier.Key{Digest: digest}, nil); err == nil || !strings.Contains(err.Error(), "TLS: ") {
 		t.Errorf("a server without TLS: %v", err)
 	}
 }
 
-// TestContext: the caller's deadline counts as well as the source's own.
+// TestContext proves that the deadline of the caller bounds a question too.
 func TestContext(t *testing.T) {
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	s := newSource(t, Options{URL: url})
+	s := newSource(t, Options{URL: parsed(url)})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := s.Lookup(ctx, tier.Key{Digest: digest}, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Lookup: %v", err)
 	}
-	s = newSource(t, Options{URL: url, Timeout: 50 * time.Millisecond})
+	s = newSource(t, Options{URL: parsed(url), Timeout: 50 * time.Millisecond})
 	if _, err := s.Lookup(t.Context(), tier.Key{Digest: digest}, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Lookup: %v", err)
 	}

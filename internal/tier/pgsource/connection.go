@@ -27,12 +27,11 @@ func (s *Source) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
 		f.TLSConfig = tlsFor(config, f.Host, f.Port)
 	}
 
-	// Before the library closes a connection whose question was given up it asks
-	// the server to cancel that, for up to 15 seconds, in which nobody has this
-	// place in the pool. statement_timeout does it without us.
+	// After a question is given up, the library asks the server to cancel it, for up to
+	// 15 seconds, and only then closes the connection. Its place in the pool would be
+	// unusable meanwhile. statement_timeout cancels the question anyway.
 	var connected atomic.Bool
-	// The library's own attempts end with nothing but their time. Closing the source
-	// does not wait for that.
+	// Close does not wait for the library's attempts to connect.
 	var stop func() bool
 	lookup, dial := c.LookupFunc, c.DialFunc
 	c.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
@@ -61,9 +60,9 @@ func (s *Source) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
 	return nil
 }
 
-var errNoCancel = errors.New("nothing is cancelled")
+var errNoCancel = errors.New("the server cancels questions by itself")
 
-// A dialled connection is closed with the source until it is ready.
+// A dialled connection is closed with the source while it is not ready yet.
 type dialled struct {
 	net.Conn
 	stop func() bool
@@ -74,8 +73,8 @@ func (d *dialled) Close() error {
 	return d.Conn.Close()
 }
 
-// afterConnect has the server read the queries before anybody waits for it. What
-// is wrong with them is told to who asks.
+// afterConnect prepares the queries before a request needs the connection. It ignores
+// errors in a query, which each lookup returns.
 func (s *Source) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	ctx, stop := s.until(ctx)
 	defer stop()
@@ -92,9 +91,9 @@ func (s *Source) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// hangUp does not wait for the good-bye of a server that has not answered.
+// hangUp closes a connection without waiting for a server that does not answer.
 func hangUp(c *pgx.Conn) {
 	if c.IsClosed() {
-		_ = c.PgConn().Conn().Close() // nothing was written that anybody wants
+		_ = c.PgConn().Conn().Close() // there is nothing left to write
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestContract runs the suite against the schema without its checks, which would
-// not take what the suite puts wrong. It is not parallel: the suite would take the
-// goroutines of other tests for leaks.
+// TestContract runs the suite against the schema without its checks, which would refuse
+// the malformed records. It is not parallel, because the suite would take goroutines of
+// other tests for leaks.
 func TestContract(t *testing.T) {
 	s := start(t, servers.PostgresOptions{})
 	exec(t, s, `ALTER TABLE slidegate.subjects DROP CONSTRAINT subjects_id_check, DROP CONSTRAINT subjects_overrides_check, DROP CONSTRAINT subjects_labels_check`)
 	s.Kill()
 	tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
 		s.Start()
-		t.Cleanup(s.Kill) // with what of it runs here
+		t.Cleanup(s.Kill) // ends the processes of the server too
 		exec(t, s, `TRUNCATE slidegate.subjects CASCADE`)
 		source, err := New(Options{URL: s.URL(), Channel: channel, Overrides: tiertest.ReadOverrides})
 		if err != nil {

@@ -1,13 +1,13 @@
 // Package pgsource looks subjects up in PostgreSQL, in a documented schema or by
 // an operator's own query.
 //
-// # Asking
+// # Questions
 //
 // [Source.Lookup] runs one prepared query with one parameter, the digest of an API
 // key or the id of a subject, on one of [Options.PoolSize] connections: one round
-// trip. It writes nothing; the role needs no more than SELECT. A query that takes its
-// parameter for anything but a text, such as bytea, is an error for every key: it
-// would find nobody. Columns are found by name:
+// trip. It writes nothing; the role needs no more than SELECT. If the type of the
+// parameter is not a text but for example bytea, each lookup is an error, because it
+// would find no subject. Columns are found by name:
 //
 //	subject    text, uuid or integer   the id; required
 //	tier       text or an enumeration  NULL: the default tier
@@ -15,34 +15,37 @@
 //	overrides  jsonb, json or text     NULL: none
 //	labels     jsonb, json or text     NULL: none
 //
-// No row: nobody has the key. More than one row, or a value that [tier.NewSubject]
-// refuses, is a bad record. A column of another name or type is an error of the
-// query, for every key: a misspelt "override" must not lift a limit in silence.
-// [Schema] is what the query asks for if there is none of the operator's own.
+// Without a row the key is unknown. More than one row, or a value that [tier.NewSubject]
+// refuses, is a bad record. With a column of another name or type each lookup is an
+// error: a misspelt "override" must not lift a limit unnoticed. The default query is for
+// the tables of [Schema].
 //
 // # Connections
 //
-// [New] returns at once. All connections are made in the background, then and
-// again after an outage, each for at most five seconds a host, with the password and
-// the certificates of that moment, and have read the queries before anybody asks.
-// None is tried before it is used: a question that meets a dead one drops all of them
-// and is asked again at once, so that a restart of the server is an error only while
-// the server is away. [Source.Watch] drops them too when it loses its own.
+// [New] does not wait for connections. They are made in the background, at first and
+// after an outage, with the present password and certificates. An attempt takes at most
+// five seconds for each host. Each connection prepares the queries before its first
+// question.
 //
-// The server itself ends what takes longer than nine tenths of [Options.Timeout]
-// (statement_timeout), and the connection lives on. A caller whose context ends
-// before gives its connection up; nobody waits for the server then.
+// A connection is not tested before it is used. A question that meets a dead one drops
+// all connections and is asked again at once. So a restart of the server causes errors
+// only while the server is away. [Source.Watch] drops all connections too when it loses
+// its own.
+//
+// The server ends a query that takes longer than nine tenths of [Options.Timeout]
+// (statement_timeout), and the connection stays usable. A caller whose context ends
+// before that gives its connection up and does not wait for the server.
 //
 // # Changes
 //
-// [Source.Watch] listens on one more connection. A notification is what
-// [tier.ReadChange] reads. One without a payload, or with one that nobody
-// understands, is about everybody. When it has been quiet for ten seconds the
-// server is asked whether it is there, and has five to answer. A standby cannot
-// be listened to, nor a pooler whose sessions are not its clients'.
+// [Source.Watch] listens on one more connection. [tier.ReadChange] reads the payload of a
+// notification. An empty or invalid payload stands for all records. After ten seconds
+// without a notification the source pings the server, which has five seconds to answer.
+// A standby cannot be listened to, and neither can a pooler that shares sessions between
+// clients.
 //
 // # Errors
 //
-// They name the setting and say what to do. Neither the URL nor the password is in
-// them, and of a value only its place.
+// Errors name the setting and say what to do. They contain neither the URL nor the
+// password, and no values of rows.
 package pgsource

@@ -20,56 +20,55 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// Options say whom to ask, and what. URL and Overrides are required.
+// Options of a [Source]. URL and Overrides are required.
 type Options struct {
 	// URL is postgres://user@host:port/database?parameters, with several hosts
 	// separated by commas, or with a folder as the parameter host for a socket in
-	// it. A password may stand in it. Parameters are those of a session
+	// it. It may contain a password. Its parameters are those of a session
 	// (application_name, search_path, statement_timeout and so on),
 	// connect_timeout, target_session_attrs and default_query_exec_mode.
 	URL string
-	// Password is asked for each new connection. Nil or empty: what URL says.
+	// Password returns the password of each new connection. If it is nil or returns an
+	// empty text, that in URL counts.
 	Password func() string
-	// TLS is asked for each new connection over TCP. Nil, or if it returns nil: no
-	// TLS. Without a ServerName the host's is verified.
+	// TLS returns the configuration of each new connection over TCP. If it is nil or
+	// returns nil, there is no TLS. Without a ServerName the host's name is verified.
 	TLS func() *tls.Config
-	// Query has the digest as its only parameter. Empty: that of [Schema].
+	// Query has the digest as its only parameter. Empty: the query for [Schema].
 	Query string
-	// QueryByID has the id of a subject as its only parameter. Empty: that of
-	// Schema, or with a Query of its own none, and nobody is known by id.
+	// QueryByID has the id of a subject as its only parameter. Empty: the query for
+	// [Schema] if Query is empty too. Otherwise no subject is known by id.
 	QueryByID string
-	// Channel is what NOTIFY sends changes on. Empty: no changes are told.
+	// Channel is the channel of NOTIFY for changes. Empty: the source reports none.
 	Channel string
-	// PoolSize is how many connections there are, beside the one that listens.
-	// Zero: 4.
+	// PoolSize is the number of connections, without the one that listens. Zero: 4.
 	PoolSize int
-	// Timeout is how long the callers of Lookup have for one question. The server
-	// works at it for nine tenths of that, in whole milliseconds. Zero: one second.
+	// Timeout is the longest wait of callers of Lookup. The server has nine tenths of
+	// it, in whole milliseconds. Zero: one second.
 	Timeout time.Duration
-	// Overrides reads what the column overrides holds.
+	// Overrides reads the column overrides.
 	Overrides func([]byte) (map[string]tier.Override, error)
-	// Log is told of notifications that are none. Nil: nobody is.
+	// Log gets invalid notifications. Nil disables it.
 	Log *zap.Logger
 }
 
 const (
 	defaultPoolSize = 4
 	defaultTimeout  = time.Second
-	// connectTimeout is for one host, in the background: who waits for the
-	// connection may give up before.
+	// connectTimeout bounds one attempt to connect to one host, in the background.
 	connectTimeout = 5 * time.Second
-	// maxAnswer bounds what a connection holds for one message. A row has two
-	// parts of at most tier.MaxPart, and its texts.
+	// maxAnswer bounds the memory for one message of the server. A row has two parts of
+	// at most tier.MaxPart, and its texts.
 	maxAnswer = 4 * tier.MaxPart
-	// maxChannel is the length of a name in PostgreSQL.
+	// maxChannel is the maximum length of a name in PostgreSQL in bytes.
 	maxChannel = 63
 )
 
-// urlHint says what to write instead, and nothing of what was written.
+// urlHint says what to write. It repeats nothing of the invalid URL.
 const urlHint = "want postgres://user@host:5432/database, and in its password %40 for @, %2F for /, %3F for ? and so on"
 
-// poolConfig turns the options into the library's, but for what is done to new
-// connections. Its errors name the setting.
+// poolConfig returns the library's configuration, without BeforeConnect and AfterConnect.
+// Its errors name the setting.
 func (o *Options) poolConfig() (*pgxpool.Config, error) {
 	text, password, err := cutPassword(o.URL)
 	if err != nil {
@@ -84,27 +83,27 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 		c.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	c.MaxConns = int32(min(o.PoolSize, math.MaxInt32))
-	// A request waits a few milliseconds: neither for a connection to be made nor
-	// for one to be tried. A dead one is asked only once.
+	// A request waits a few milliseconds. That is too short to make a connection or to
+	// test one.
 	c.MinConns = c.MaxConns
 	c.HealthCheckPeriod = time.Second
 	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	// They do not all end at once.
+	// The jitter keeps connections from ending together.
 	c.MaxConnLifetime, c.MaxConnLifetimeJitter = 50*time.Minute, 10*time.Minute
 
 	session := c.ConnConfig.RuntimeParams
 	session["client_encoding"] = "UTF8"
 	for name, value := range map[string]string{
 		"application_name": "slidegate",
-		// The server ends what takes too long, before the caller does: then the
-		// connection lives on.
+		// The server ends a slow query before its caller does, so that the connection
+		// stays usable.
 		"statement_timeout": strconv.FormatInt(max(1, (o.Timeout-o.Timeout/10).Milliseconds()), 10),
 	} {
 		if _, ok := session[name]; !ok {
 			session[name] = value
 		}
 	}
-	c.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {} // ours raise none
+	c.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {} // the queries raise none
 	c.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		f := pgproto3.NewFrontend(r, w)
 		f.SetMaxBodyLen(maxAnswer)
@@ -114,8 +113,8 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// cutPassword takes the password out of the URL, so that no text of the library
-// can hold it, and refuses parameters that a setting of ours is for.
+// cutPassword removes the password from the URL, so that no text of the library can
+// contain it. It refuses parameters that have a setting of their own.
 func cutPassword(text string) (without, password string, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme != "postgres" && scheme != "postgresql" {
@@ -159,7 +158,7 @@ func cutPassword(text string) (without, password string, err error) {
 	if strings.Contains(rest, "?") {
 		separator = "&"
 	}
-	// Whatever PGSSLMODE says: TLS is ours.
+	// It replaces PGSSLMODE: Options.TLS decides.
 	return scheme + "://" + host + rest + separator + "sslmode=disable", password, nil
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// ask looks for acme within a time.
+// ask looks acme up within a time.
 func ask(t *testing.T, s *Source, within time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -32,7 +32,7 @@ func ask(t *testing.T, s *Source, within time.Duration) error {
 	return err
 }
 
-// fill has all connections of the pool open and idle.
+// fill opens all connections of the pool.
 func fill(t *testing.T, s *Source) {
 	t.Helper()
 	var asks sync.WaitGroup
@@ -48,8 +48,8 @@ func fill(t *testing.T, s *Source) {
 	}
 }
 
-// TestRestart has every connection of the pool dead, in each way; no lookup that
-// comes when the server is back notices.
+// TestRestart breaks all connections of the pool, in each way. No lookup after the server
+// is back fails.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -69,7 +69,7 @@ func TestRestart(t *testing.T) {
 		tt.end()
 		if tt.name != "terminated" {
 			if err := ask(t, source, patience); err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.url: ") || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: got %v, want at once that nobody is there", tt.name, err)
+				t.Errorf("%s: got %v, want at once an error of the connection", tt.name, err)
 			}
 		}
 		s.Start()
@@ -81,8 +81,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// warm waits until all connections are made, and returns their processes, which
-// have read the queries.
+// warm waits until all connections are made and have prepared the queries, and returns
+// their processes.
 func warm(t *testing.T, s *Source) (pids []uint32) {
 	t.Helper()
 	ready := func() bool { return s.pool.Stat().IdleConns() == s.pool.Stat().MaxConns() }
@@ -104,8 +104,8 @@ func warm(t *testing.T, s *Source) (pids []uint32) {
 	return pids
 }
 
-// TestWarm has nobody wait for a connection: they are made before the first
-// question, and after an outage, even if nobody has asked meanwhile.
+// TestWarm proves that no request waits for a new connection: the pool makes all of them
+// before the first question, and again after an outage.
 func TestWarm(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -118,7 +118,7 @@ func TestWarm(t *testing.T) {
 		t.Error(err)
 	}
 	if made := source.pool.Stat().NewConnsCount(); len(first) != defaultPoolSize || int(made) < len(first) || source.PoolStats().Waits != 0 {
-		t.Errorf("got connections %v and %+v, want %d before anybody asks", first, source.PoolStats(), defaultPoolSize)
+		t.Errorf("got connections %v and %+v, want %d before the first question", first, source.PoolStats(), defaultPoolSize)
 	}
 	if config := source.pool.Config(); config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{IdleDuration: time.Hour}) {
 		t.Error("a connection that was idle is tried before it is used")
@@ -138,8 +138,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// testHugeRow has one row that is longer than any may be. It costs nobody else's
-// connection.
+// testHugeRow has a row that is longer than allowed. It breaks only the connection that
+// reads it.
 func testHugeRow(t *testing.T, s *servers.PostgresServer) {
 	exec(t, s, `UPDATE slidegate.subjects SET tier = repeat('x', 1000000) WHERE id = 'gone'`)
 	source := open(t, Options{URL: s.URL()})
@@ -154,8 +154,8 @@ func testHugeRow(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// TestFrozen looks at lookups that nobody answers: each ends with its time, none
-// holds its place in the pool, and all is well when the server goes on.
+// TestFrozen has a server that does not answer. Each lookup ends in time and frees its
+// place in the pool. Lookups work again when the server goes on.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -175,7 +175,7 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 
-	// Closing waits for nobody, neither for those who ask nor for the server.
+	// Close waits neither for lookups nor for the server.
 	s.Pause()
 	asked := make(chan error)
 	go func() { asked <- ask(t, source, patience) }()
@@ -195,14 +195,14 @@ func TestFrozen(t *testing.T) {
 				t.Errorf("Close: %v", err)
 			}
 		case <-time.After(10 * time.Second): // the library alone waits for 15
-			t.Fatal("somebody waits for a frozen server")
+			t.Fatal("a caller waits for a frozen server")
 		}
 	}
 	if err := ask(t, source, patience); err == nil {
 		t.Error("asking when it is closed: got no error")
 	}
 
-	// Nor for connections that are being made.
+	// Close does not wait for new connections either.
 	connecting := open(t, Options{URL: s.URL() + "?connect_timeout=60"})
 	for connecting.PoolStats().Open == 0 {
 		time.Sleep(time.Millisecond)
@@ -218,8 +218,7 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// testSlow has the server end a question that takes too long, and keep the
-// connection.
+// testSlow proves that the server ends a slow query, and that its connection stays usable.
 func testSlow(t *testing.T, s *servers.PostgresServer) {
 	source := open(t, Options{
 		URL: s.URL(), PoolSize: 1, Timeout: 20 * time.Millisecond,
@@ -237,14 +236,14 @@ func testSlow(t *testing.T, s *servers.PostgresServer) {
 		t.Errorf("after that: got connection %v, %v, want %s as before", after, err, before.ID)
 	}
 
-	// Who has less time than the server gives up by itself.
+	// A caller with less time than the server gives up first.
 	patient := open(t, Options{URL: s.URL(), PoolSize: 1, Timeout: time.Minute, Query: source.o.Query})
 	if err := ask(t, patient, 20*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 	}
 }
 
-// testChangedTable has a column change its type under a prepared statement.
+// testChangedTable changes the type of a column of a prepared query.
 func testChangedTable(t *testing.T, s *servers.PostgresServer) {
 	source := open(t, Options{URL: s.URL(), PoolSize: 1})
 	for _, change := range []string{"", `ALTER TABLE slidegate.subjects ALTER tier TYPE varchar(50)`, `DEALLOCATE ALL`} {
@@ -271,8 +270,7 @@ func TestTooManyConnections(t *testing.T) {
 	s := start(t, servers.PostgresOptions{Settings: []string{"max_connections=5", "superuser_reserved_connections=3"}})
 	exec(t, s, customers)
 	first := open(t, Options{URL: s.URL(), PoolSize: 2})
-	// The server notices in its own time that a connection has ended; others are
-	// refused until then.
+	// The server refuses connections until it notices that others have ended.
 	eventually := func(what string, try func() error) {
 		t.Helper()
 		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -289,11 +287,11 @@ func TestTooManyConnections(t *testing.T) {
 	release := func() {
 		for _, conn := range held {
 			if conn != nil {
-				conn.Release() // which may be done twice
+				conn.Release() // the library allows a second Release
 			}
 		}
 	}
-	t.Cleanup(release) // closing first waits for it
+	t.Cleanup(release) // Close waits for it
 	for i := range held {
 		eventually("taking all", func() (err error) {
 			held[i], err = first.pool.Acquire(t.Context())
@@ -301,7 +299,7 @@ func TestTooManyConnections(t *testing.T) {
 		})
 	}
 	release()
-	second := open(t, Options{URL: s.URL()}) // not before: it takes all that there are
+	second := open(t, Options{URL: s.URL()}) // it takes all connections that are left
 	if err := ask(t, second, patience); err == nil || !strings.Contains(err.Error(), "max_connections") {
 		t.Errorf("got %v, want what to do about max_connections", err)
 	}
@@ -312,8 +310,8 @@ func TestTooManyConnections(t *testing.T) {
 	eventually("with room again", func() error { return ask(t, second, patience) })
 }
 
-// TestCredentials looks at who is let in, and by whom: passwords and certificates
-// are those of now.
+// TestCredentials checks the login of both sides. New connections use the present
+// passwords and certificates.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	const secret = "open@sesame/#"
@@ -332,7 +330,7 @@ func TestCredentials(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		o    Options
-		want string // in the error; empty: let in
+		want string // in the error; empty: the login works
 	}{
 		{"right", Options{URL: s.URL(), Password: password, TLS: trusting}, ""},
 		{"in the URL", Options{URL: withPassword, Password: func() string { return "" }, TLS: trusting}, ""},
@@ -381,7 +379,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// testNoTLS has a server without it.
+// testNoTLS has a server without TLS.
 func testNoTLS(t *testing.T, s *servers.PostgresServer) {
 	err := ask(t, open(t, Options{URL: s.URL(), PoolSize: 1, TLS: func() *tls.Config { return new(tls.Config) }}), patience)
 	if err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.tls.mode: the server has no TLS") {
@@ -389,8 +387,8 @@ func testNoTLS(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// TestLoad has many ask while the server is restarted in every way. Whoever is
-// answered is told the truth, and whoever is not learns it in time.
+// TestLoad looks keys up while the server restarts in each way. Each lookup returns the
+// right subject or an error in time.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -452,6 +450,6 @@ func TestLoad(t *testing.T) {
 	asks.Wait()
 	t.Logf("%d answered, %d failed: %v", answered.Load(), failed.Load(), maps.Collect(maps.All(kinds)))
 	if got := source.PoolStats(); got.Open > got.Max || got.Busy != 0 || got.Waits == 0 {
-		t.Errorf("got %+v, want no more than the maximum, nobody busy, and waits", got)
+		t.Errorf("got %+v, want no more than the maximum, no busy connection, and waits", got)
 	}
 }

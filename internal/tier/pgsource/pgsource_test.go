@@ -19,11 +19,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what should be there at once.
+// patience is how long a test waits before it fails.
 const patience = 30 * time.Second
 
-// start starts a server that has the schema, and the role that the schema tells
-// of.
+// start starts a server with the schema and its role.
 func start(t *testing.T, o servers.PostgresOptions) *servers.PostgresServer {
 	t.Helper()
 	s := servers.StartPostgres(t, o)
@@ -51,7 +50,7 @@ func text(t *testing.T, s *servers.PostgresServer, sql string) string {
 	return got
 }
 
-// open returns a source that is closed with the test.
+// open returns a source that is closed when the test ends.
 func open(t *testing.T, o Options) *Source {
 	t.Helper()
 	o.Overrides = tiertest.ReadOverrides
@@ -63,7 +62,7 @@ func open(t *testing.T, o Options) *Source {
 	return s
 }
 
-// lookup asks for a key, with more time than it takes.
+// lookup looks a key up with a long deadline.
 func lookup(t *testing.T, s *Source, k tier.Key) (*tier.Subject, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -81,7 +80,7 @@ func lookup(t *testing.T, s *Source, k tier.Key) (*tier.Subject, error) {
 	return r.Subject, nil
 }
 
-// digest is one that consists of the same digit.
+// digest returns a digest of one repeated digit.
 func digest(digit string) string { return strings.Repeat(digit, tier.DigestLen) }
 
 const customers = `
@@ -93,8 +92,8 @@ INSERT INTO slidegate.keys (digest, subject, revoked_at) VALUES
 	(repeat('a', 64), 'acme', NULL), (repeat('b', 64), 'acme', NULL), (repeat('c', 64), 'acme', now()),
 	(repeat('d', 64), 'gone', NULL), (repeat('e', 64), 'plain', NULL)`
 
-// TestQueries has what does not disturb a server share one. Each goes on with what
-// the one before it has left.
+// TestQueries runs the tests that can share a server. Each one finds the tables as the one
+// before has left them.
 func TestQueries(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -117,13 +116,13 @@ func TestQueries(t *testing.T) {
 }
 
 func testLookup(t *testing.T, s *servers.PostgresServer) {
-	exec(t, s, Schema()) // a second time changes nothing
+	exec(t, s, Schema()) // it may be applied again
 	acme := &tier.Subject{ID: "acme", Tier: "pro", Extra: &tier.Extra{
 		Overrides: map[string]tier.Override{"per-key": {Limits: []window.Limit{{Window: time.Minute, Hits: 500}}}},
 		Labels:    map[string]string{"region": "eu"},
 	}}
 	gone, plain := &tier.Subject{ID: "gone", Tier: "free", Disabled: true}, &tier.Subject{ID: "plain"}
-	// By whatever way an operator has to ask, for instance because of a pooler.
+	// In each mode of queries, because a pooler may need another than the default.
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		source := open(t, Options{URL: s.URL() + "?default_query_exec_mode=" + mode, PoolSize: 1})
 		for _, tt := range []struct {
@@ -139,7 +138,7 @@ func testLookup(t *testing.T, s *servers.PostgresServer) {
 			{"unknown digest", tier.Key{Digest: digest("f")}, nil},
 			{"by id", tier.Key{ID: "acme"}, acme},
 			{"disabled by id", tier.Key{ID: "gone"}, gone},
-			{"unknown id", tier.Key{ID: "nobody"}, nil},
+			{"unknown id", tier.Key{ID: "unknown"}, nil},
 			{"quotes", tier.Key{ID: `' OR 1=1 --"`}, nil},
 			{"no id", tier.Key{ID: "a\x00\xff"}, nil},
 			{"nothing", tier.Key{}, nil},
@@ -159,7 +158,7 @@ func testLookup(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// testSchemaRefuses looks at what the tables do not take.
+// testSchemaRefuses checks which rows the tables refuse.
 func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 	for _, bad := range []string{
 		`INSERT INTO slidegate.subjects (id) VALUES ('')`,
@@ -180,7 +179,7 @@ func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('A', 64), 'acme')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 63), 'acme')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64) || E'\n', 'acme')`,
-		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64), 'nobody')`,
+		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64), 'unknown')`,
 	} {
 		if err := s.Exec(bad); err == nil {
 			t.Errorf("%s: got no error", bad)
@@ -194,8 +193,8 @@ func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// TestPlanted has somebody, who may create functions in public, wait for those who
-// apply the schema or write to it.
+// TestPlanted proves that functions in the schema public cannot attack a role that applies
+// the schema or writes to it.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
@@ -204,23 +203,23 @@ func TestPlanted(t *testing.T) {
 		CREATE FUNCTION public.cardinality(text[]) RETURNS integer LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('cardinality') RETURNING 1 $$;
 		CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('unnest') RETURNING 'x' $$;
 		CREATE FUNCTION public.json_build_object(text, text) RETURNS json LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('json_build_object') RETURNING '{}'::json $$`)
-	nobody := func(when string) {
+	noAttacker := func(when string) {
 		t.Helper()
 		exec(t, s, `UPDATE slidegate.subjects SET disabled = NOT disabled; UPDATE slidegate.keys SET revoked_at = CASE WHEN revoked_at IS NULL THEN now() END`)
 		if got := text(t, s, `SELECT coalesce(string_agg(DISTINCT by, ', '), '') FROM caught`); got != "" {
-			t.Errorf("%s: who applies or writes runs %s of somebody else", when, got)
+			t.Errorf("%s: the caller who applies or writes runs %s of another user", when, got)
 		}
 	}
 	exec(t, s, Schema())
 	exec(t, s, customers)
-	nobody("new")
+	noAttacker("new")
 
 	// As it was before it had a path of its own.
 	exec(t, s, `DO $$ DECLARE f regprocedure; BEGIN
 		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'slidegate'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %s RESET ALL', f); END LOOP;
 	END $$`)
 	exec(t, s, Schema())
-	nobody("applied again")
+	noAttacker("applied again")
 }
 
 func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
@@ -230,7 +229,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	for _, tt := range []struct {
 		name, query string // every query has WHERE $1 <> '' appended
 		want        *tier.Subject
-		err         []string // what the error says; with "bad record" it is one
+		err         []string // parts of the error; "bad record" stands for tier.ErrBadRecord
 	}{
 		{"text", `SELECT 'acme' AS subject`, subject("acme", ""), nil},
 		{"uuid", `SELECT '6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid AS subject`, subject("6ba7b810-9dad-11d1-80b4-00c04fd430c8", ""), nil},
@@ -332,7 +331,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	t.Run("by id", func(t *testing.T) {
 		none := open(t, Options{URL: s.URL(), Query: `SELECT $1 AS subject`})
 		if got, err := lookup(t, none, tier.Key{ID: "acme"}); got != nil || err != nil {
-			t.Errorf("without a query by id: got %v, %v, want nobody", got, err)
+			t.Errorf("without a query by id: got %v, %v, want no subject", got, err)
 		}
 		own := open(t, Options{URL: s.URL(), QueryByID: `SELECT $1 AS subject, 'pro' AS tier`})
 		if got, err := lookup(t, own, tier.Key{ID: "acme"}); err != nil || !cmp.Equal(got, subject("acme", "pro")) {
@@ -341,7 +340,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	})
 }
 
-// TestNoSchema has a database to which nobody has applied it.
+// TestNoSchema has a database without the schema.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
@@ -414,8 +413,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// FuzzCutPassword looks for a password that stays in the URL, whose text gets into
-// errors.
+// FuzzCutPassword looks for a password that stays in the URL, which errors repeat.
 func FuzzCutPassword(f *testing.F) {
 	f.Add("secret", "h:5432", "db", "a=b")
 	f.Add("p@ss:w/rd?#%", "h1,h2", "", "")

@@ -12,34 +12,33 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// A question is a query with its parameter, and the setting that it is from.
+// A question is a query with its parameter and the setting that has the query.
 type question struct{ setting, sql, parameter string }
 
 func (s *Source) byDigest(digest string) question {
 	return question{"tiers.postgres.query", s.o.Query, digest}
 }
 
-// byID has no query if nobody is known by id.
+// byID returns a question without sql if no subject is known by id.
 func (s *Source) byID(id string) question {
 	return question{"tiers.postgres.query_by_id", s.o.QueryByID, id}
 }
 
-// hasParameter is what a query without its parameter does not match.
+// hasParameter matches a query that uses $1.
 var hasParameter = regexp.MustCompile(`\$0*1(\D|$)`)
 
-// errParameters is wrapped by errors about a query, whoever is asked for.
+// errParameters is wrapped by errors about the parameters of a query.
 var errParameters = errors.New("wrong parameters")
 
-// prepare has the server read a query, once for each connection, and looks at what
-// it takes $1 for.
+// prepare prepares a query, once for each connection, and checks the type of $1.
 func prepare(ctx context.Context, conn *pgx.Conn, q question) error {
 	prepared := conn.PgConn().CustomData()
 	if prepared[q.setting] != nil {
 		return nil
 	}
-	name := "" // what a pooler in between may forget at once
+	name := "" // a pooler may forget an unnamed statement at once
 	if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		name = q.sql // by which the library finds it
+		name = q.sql // the library finds the statement by its text
 	}
 	d, err := conn.Prepare(ctx, name, q.sql)
 	if err != nil {
@@ -53,14 +52,14 @@ func prepare(ctx context.Context, conn *pgx.Conn, q question) error {
 	return nil
 }
 
-// forget has the query read again the next time.
+// forget makes the next question prepare the query again.
 func forget(ctx context.Context, conn *pgx.Conn, q question) {
 	delete(conn.PgConn().CustomData(), q.setting)
-	_ = conn.Deallocate(ctx, q.sql) // then the connection is closed
+	_ = conn.Deallocate(ctx, q.sql) // if it fails, the connection is closed
 }
 
-// checkParameters wants one that is a text. A digest in the place of a bytea would
-// be the bytes of its digits, which nobody has; other types do not take one.
+// checkParameters wants one parameter that is a text. A bytea would get the digits of the
+// digest as bytes and match no key. Other types refuse a digest.
 func checkParameters(types []uint32) error {
 	switch {
 	case len(types) != 1:
@@ -74,7 +73,7 @@ func checkParameters(types []uint32) error {
 	return nil
 }
 
-// query asks on one connection.
+// query runs a question on one connection. The subject is nil if the key is unknown.
 func (s *Source) query(ctx context.Context, conn *pgx.Conn, q question) (subject *tier.Subject, err error) {
 	if err := prepare(ctx, conn, q); err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (s *Source) query(ctx context.Context, conn *pgx.Conn, q question) (subject
 		}
 	}
 	if err = rows.Err(); err == nil && n == 0 {
-		// A query that is wrong for everybody is so for those whom nobody knows.
+		// A wrong query is an error for unknown keys too.
 		_, err = readColumns(rows.FieldDescriptions())
 	}
 	if err != nil {

@@ -10,25 +10,26 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// errColumns is wrapped by errors about a query, whoever is asked for.
+// errColumns is wrapped by errors about the columns of a query.
 var errColumns = errors.New("wrong columns")
 
-// columns are those that a query may return, in any order.
+// columns are the places of the columns that a query may return, in any order.
 type columns struct{ subject, tier, disabled, overrides, labels int }
 
 // absent is the place of a column that a query does not return.
 const absent = -1
 
-// firstOwn is the first OID of types that are not PostgreSQL's own: enumerations,
-// and those of extensions, such as citext. All have a text.
+// firstOwn is the first OID of types that are not built into PostgreSQL: enumerations,
+// and types of extensions such as citext. All have a text form.
 const firstOwn = 16384
 
-// The types that a column or the parameter may have; domains count as what they are made of.
+// The types that a column or the parameter may have. PostgreSQL reports a domain as its
+// base type.
 var (
 	texts    = []uint32{pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.NameOID, pgtype.UnknownOID}
 	ids      = append([]uint32{pgtype.UUIDOID, pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID}, texts...)
 	booleans = []uint32{pgtype.BoolOID}
-	// A name would be cut off.
+	// The type name is missing, because it would cut the digest off.
 	parameters = []uint32{pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.UnknownOID}
 	objects    = append([]uint32{pgtype.JSONOID, pgtype.JSONBOID}, texts...)
 )
@@ -86,7 +87,7 @@ func typeName(oid uint32) string {
 	return fmt.Sprintf("OID %d", oid)
 }
 
-// read makes a subject of a row whose values are in PostgreSQL's text format, nil
+// read makes a subject from a row. The values are in PostgreSQL's text format, and nil
 // for NULL. It keeps nothing of row.
 func (c columns) read(row [][]byte, overrides func([]byte) (map[string]tier.Override, error)) (*tier.Subject, error) {
 	value := func(i int) []byte {

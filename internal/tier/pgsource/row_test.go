@@ -10,7 +10,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier/tiertest"
 )
 
-// FuzzRow reads whatever a server may send for a row.
+// FuzzRow reads any row that a server may send.
 func FuzzRow(f *testing.F) {
 	f.Add("subject", uint32(25), []byte("acme"), "tier", uint32(1043), []byte("pro"))
 	f.Add("disabled", uint32(16), []byte("t"), "subject", uint32(20), []byte("7"))

@@ -5,11 +5,11 @@ import _ "embed" // the schema
 //go:embed schema.sql
 var schema string
 
-// Schema returns the documented schema as SQL that an operator applies. Applying
-// it again changes nothing.
+// Schema returns the documented schema as SQL for the operator to apply. It may be
+// applied again.
 func Schema() string { return schema }
 
-// What is asked where the settings have no query of their own.
+// The queries for the tables of Schema.
 const (
 	queryByDigest = `SELECT s.id AS subject, s.tier, s.disabled, s.overrides, s.labels
 FROM slidegate.keys k JOIN slidegate.subjects s ON s.id = k.subject

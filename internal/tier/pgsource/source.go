@@ -22,8 +22,8 @@ import (
 
 var _ tier.Watcher = (*Source)(nil)
 
-// A Source asks a PostgreSQL server. [New] makes one; it is safe for concurrent
-// use.
+// A Source looks subjects up in a PostgreSQL server. Make one with [New]. It is safe for
+// concurrent use.
 type Source struct {
 	o      Options
 	pool   *pgxpool.Pool
@@ -31,16 +31,16 @@ type Source struct {
 	closed context.Context
 	close  context.CancelFunc
 
-	// silence is how long the connection that listens may be without a word, and
-	// answer how long the server then has to show that it is there.
+	// silence is how long Watch waits for a notification before it pings the server, and
+	// answer how long the server then has to answer.
 	silence, answer time.Duration
 }
 
-// New returns a source that begins to connect, in the background. Its errors are
-// about the options, and name the setting.
+// New returns a source that connects in the background. Its errors are about the options
+// and name the setting.
 func New(o Options) (*Source, error) {
 	if o.Overrides == nil {
-		return nil, errors.New("pgsource: nobody reads overrides")
+		return nil, errors.New("pgsource: Options.Overrides is nil")
 	}
 	if o.PoolSize <= 0 {
 		o.PoolSize = defaultPoolSize
@@ -82,23 +82,23 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Close ends what is under way and all connections.
+// Close ends all lookups that are under way and closes all connections.
 func (s *Source) Close() error {
 	s.close()
 	s.pool.Close()
 	return nil
 }
 
-// PoolStats say what the connections do, without the one that listens.
+// PoolStats describe the connections, without the one that listens.
 type PoolStats struct {
-	// Open are those there are or that are being made; Busy those that ask; Max how
-	// many there may be.
+	// Open is the number of connections, also of those being made. Busy is how many of
+	// them have a question. Max is the bound of Open.
 	Open, Busy, Max int
-	// Waits is how often a question had to wait for one.
+	// Waits counts the questions that had to wait for a connection.
 	Waits uint64
 }
 
-// PoolStats returns a snapshot.
+// PoolStats returns the present state of the connections.
 func (s *Source) PoolStats() PoolStats {
 	p := s.pool.Stat()
 	return PoolStats{
@@ -109,21 +109,20 @@ func (s *Source) PoolStats() PoolStats {
 	}
 }
 
-// until is ctx, which also ends when the source is closed.
+// until returns a context that ends with ctx or when the source is closed.
 func (s *Source) until(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.closed, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// Lookup implements [tier.Source]. A connection that turns out to be dead, as all
-// are after a restart of the server, costs no lookup: it is asked again at once,
-// on a new one.
+// Lookup implements [tier.Source]. If its connection is dead, as all are after a restart
+// of the server, Lookup asks again at once on a new one.
 func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
 	q := s.byDigest(k.Digest)
 	if k.Digest == "" {
 		q = s.byID(k.ID)
-		// What is no id is in no table, and the server might stumble over it.
+		// An invalid id is in no table, and the server could refuse its bytes.
 		if q.sql == "" || tier.ValidID(k.ID) != nil {
 			return &tier.Record{}, nil
 		}
@@ -140,7 +139,8 @@ func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.
 	return &tier.Record{Subject: subject}, nil
 }
 
-// ask asks once. again: it may well be answered the next time.
+// ask asks once. again is true if the connection was dead, so that a second attempt may
+// succeed.
 func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, again bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -150,8 +150,8 @@ func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, ag
 	subject, err = s.query(ctx, conn.Conn(), q)
 	switch state := sqlState(err); state[:min(2, len(state))] {
 	case "0A", "26", "42":
-		// What was read before may not fit any longer: a column has changed its type,
-		// or a pooler in between has forgotten the statement.
+		// The prepared statement may be outdated: a column has changed its type, or a
+		// pooler has forgotten the statement.
 		forget(ctx, conn.Conn(), q)
 		if state == "0A000" || state == "26000" {
 			subject, err = s.query(ctx, conn.Conn(), q)
@@ -161,18 +161,19 @@ func (s *Source) ask(ctx context.Context, q question) (subject *tier.Subject, ag
 		return subject, false, err
 	}
 	if ctx.Err() == nil {
-		s.pool.Reset() // the others have not fared better
+		s.pool.Reset() // the other connections are probably dead too
 	}
 	return nil, true, err
 }
 
-// badRecord reports whether an error is about what one row holds.
+// badRecord reports whether an error is about the content of one row.
 func badRecord(err error) bool {
 	var tooLong *pgproto3.ExceededMaxBodyLenErr
 	return errors.Is(err, tier.ErrBadRecord) || errors.As(err, &tooLong)
 }
 
-// sqlState is PostgreSQL's code of an error, empty if it is none of the server's.
+// sqlState returns PostgreSQL's code of an error, or an empty text if the error is not
+// from the server.
 func sqlState(err error) string {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
@@ -181,7 +182,7 @@ func sqlState(err error) string {
 	return ""
 }
 
-// explain says what to do about an error.
+// explain returns an error that names the setting and says what to do.
 func (s *Source) explain(q question, err error) error {
 	if s.closed.Err() != nil {
 		return fmt.Errorf("tiers.postgres: the source is closed: %w", err)
@@ -220,14 +221,14 @@ func (s *Source) explain(q question, err error) error {
 		return fmt.Errorf("%s: %w", q.setting, err)
 	case "08", "53", "57", "58": // connection, resources, operator, system
 		return fmt.Errorf("tiers.postgres: %w", err)
-	case "22": // data exception. What the server says of it may quote the data.
+	case "22": // data exception. The server's message may quote the data.
 		return fmt.Errorf("%s: %w: SQLSTATE %s", q.setting, tier.ErrBadRecord, state)
 	default:
 		return fmt.Errorf("%s: SQLSTATE %s", q.setting, state)
 	}
 }
 
-// explainConnect returns the setting that a connection fails by, and what to do.
+// explainConnect returns the setting because of which a connection fails, and what to do.
 func explainConnect(err error) string {
 	state := sqlState(err)
 	switch state {
@@ -271,8 +272,8 @@ func explainConnect(err error) string {
 	return "tiers.postgres.url: no server answers there"
 }
 
-// Watch implements [tier.Watcher], by LISTEN on a connection of its own. Without
-// a channel it says nothing until ctx ends.
+// Watch implements [tier.Watcher], by LISTEN on a connection of its own. Without a channel
+// it only waits until ctx ends.
 func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
 	ctx, stop := s.until(ctx)
 	defer stop()
@@ -291,7 +292,7 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 	}
 	defer func() {
 		hangUp(conn)
-		_ = conn.Close(ctx) // nobody is left to tell
+		_ = conn.Close(ctx) // Watch has its error already
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.o.Channel}.Sanitize()); err != nil {
 		return s.explain(q, err)
@@ -303,7 +304,7 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 			return ctx.Err()
 		}
 		if err != nil {
-			// So are the others, most often. They are made again in the background.
+			// The other connections are probably dead too. The pool makes new ones.
 			s.pool.Reset()
 			return fmt.Errorf("tiers.postgres: the connection that listens is lost: %w", err)
 		}
@@ -313,8 +314,8 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 	}
 }
 
-// next waits for a notification. It returns nil if there was none for a while,
-// but the server is there.
+// next waits for a notification. It returns nil if there was none for a while and the
+// server answers a ping.
 func (s *Source) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, s.silence)
 	defer cancel()
@@ -327,15 +328,15 @@ func (s *Source) next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification
 	return nil, conn.Ping(soon)
 }
 
-// change reads what a notification says. One without a payload is about
-// everybody, and so is one that nobody understands.
+// change reads the payload of a notification. An empty or invalid one stands for all
+// records.
 func (s *Source) change(payload string) tier.Change {
 	if payload == "" {
 		return tier.Change{}
 	}
 	c, err := tier.ReadChange([]byte(payload))
 	if err != nil {
-		s.log.Warn("a notification is none, so everybody is asked for again", zap.String("setting", "tiers.postgres.channel"), zap.Error(err))
+		s.log.Warn("a notification is malformed, so all subjects are asked for again", zap.String("setting", "tiers.postgres.channel"), zap.Error(err))
 		return tier.Change{}
 	}
 	return c

@@ -68,7 +68,7 @@ func (w *watch) silent(t *testing.T, s *servers.PostgresServer) {
 	}
 }
 
-// until returns the changes before one that the test makes itself.
+// until returns the changes before one that the test sends itself.
 func (w *watch) until(t *testing.T, last tier.Change) (changes []string) {
 	t.Helper()
 	for {
@@ -86,8 +86,8 @@ func (w *watch) until(t *testing.T, last tier.Change) (changes []string) {
 
 const channel = "slidegate_tiers"
 
-// TestTriggers looks at what each statement tells. A subject is told by its id, a
-// key by the first digit of its digest, everybody by nothing.
+// TestTriggers checks the changes that each statement reports. It writes a subject as its
+// id, a key as the first digit of its digest, and all records as an empty text.
 func TestTriggers(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{})
@@ -143,8 +143,7 @@ func TestTriggers(t *testing.T) {
 	}
 }
 
-// testPayloads has an operator who notifies by hand, on a channel of a name that
-// must be quoted.
+// testPayloads sends notifications by hand, on a channel whose name must be quoted.
 func testPayloads(t *testing.T, s *servers.PostgresServer) {
 	core, logs := observer.New(zap.WarnLevel)
 	const name = `My "tiers"; --`
@@ -172,7 +171,7 @@ func testPayloads(t *testing.T, s *servers.PostgresServer) {
 			t.Fatalf("%.100q: nothing comes", tt.payload)
 		}
 	}
-	// Three were rubbish.
+	// Three were invalid.
 	if got := logs.All(); len(got) != 1 || strings.Contains(fmt.Sprint(got[0].ContextMap()), "sesame") {
 		t.Errorf("got log %v, want one line without what was sent", got)
 	}
@@ -184,7 +183,7 @@ func testPayloads(t *testing.T, s *servers.PostgresServer) {
 
 func TestNoChannel(t *testing.T) {
 	t.Parallel()
-	source := open(t, Options{URL: "postgres://127.0.0.1:1"}) // nobody is there
+	source := open(t, Options{URL: "postgres://127.0.0.1:1"}) // no server is there
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- source.Watch(ctx, nil, nil) }()
@@ -194,7 +193,7 @@ func TestNoChannel(t *testing.T) {
 	}
 }
 
-// TestStandby has a server that is asked, but not listened to.
+// TestStandby has a standby, which answers questions and refuses LISTEN.
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	s := start(t, servers.PostgresOptions{Settings: []string{"wal_level=replica"}})
@@ -215,8 +214,8 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestWatchEnds looks at how Watch learns that it is told nothing any longer, and
-// that it can begin anew.
+// TestWatchEnds proves that Watch ends when its connection is dead, and works again
+// afterwards.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	s := servers.StartPostgres(t, servers.PostgresOptions{})
@@ -245,7 +244,7 @@ func TestWatchEnds(t *testing.T) {
 		}
 		if tt.name != "terminated" {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			err := source.Watch(ctx, func() { t.Errorf("%s: listens to nobody", tt.name) }, func(tier.Change) {})
+			err := source.Watch(ctx, func() { t.Errorf("%s: it listens", tt.name) }, func(tier.Change) {})
 			cancel()
 			if err == nil {
 				t.Errorf("%s: got no error", tt.name)

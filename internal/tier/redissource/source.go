@@ -13,35 +13,33 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// Options say where the records are.
+// Options of a [Source]. Client, Overrides and Log are required.
 type Options struct {
 	// Client is closed with the source. It must obey the deadlines of contexts
-	// (ContextTimeoutEnabled). It may try again: everything here only reads.
+	// (ContextTimeoutEnabled). It may retry, because the source only reads.
 	Client redis.UniversalClient
 	// KeyPrefix begins the names of all hashes. It may be empty.
 	KeyPrefix string
-	// Channel is what changes are published on. Empty: [Source.Watch] waits for
-	// none.
+	// Channel is the channel of published changes. Empty: [Source.Watch] reports none.
 	Channel string
 	// Overrides reads the overrides of a record.
 	Overrides func([]byte) (map[string]tier.Override, error)
-	// Log gets a line for a message on the channel that is no change. It should be
-	// sampled: anybody may publish.
+	// Log gets a line for each invalid message on the channel. Wrap it to sample them.
 	Log *zap.Logger
 }
 
 // Source implements [tier.Watcher]. It is safe for concurrent use.
 type Source struct {
 	opts    Options
-	marker  string        // see the manual
+	marker  string        // its key exists if all subjects are in Redis
 	cluster bool          // the marker may be on another node than a hash
-	silent  time.Duration // see silence
+	silent  time.Duration // silence, or less in tests
 }
 
 var _ tier.Watcher = (*Source)(nil)
 
-// silence is how long the connection of Watch may say nothing until it is asked
-// whether it is there, and then how long it has to answer.
+// silence is how long Watch waits for a message before it pings the server, and how long
+// the server then has to answer.
 const silence = 10 * time.Second
 
 // New returns a source that has not connected yet.
@@ -60,7 +58,7 @@ func (s *Source) Close() error { return s.opts.Client.Close() }
 func (s *Source) Lookup(ctx context.Context, k tier.Key, _ *tier.Record) (*tier.Record, error) {
 	if k.Digest == "" {
 		if tier.ValidID(k.ID) != nil {
-			return &tier.Record{}, nil // nobody has such an id
+			return &tier.Record{}, nil // no subject has an invalid id
 		}
 		return s.bySubject(ctx, k.ID)
 	}
@@ -104,9 +102,8 @@ func (s *Source) bySubject(ctx context.Context, id string) (*tier.Record, error)
 	return s.record(name, id, hash)
 }
 
-// read reads these fields of a hash, no others: the operator may keep anything
-// there. It returns those that exist. That there are none is believed only with the
-// marker.
+// read reads these fields of a hash and returns those that exist. If none exists and the
+// marker does not either, it returns an error.
 func (s *Source) read(ctx context.Context, name string, fields ...string) (map[string]string, error) {
 	values, ready, err := s.ask(ctx, name, fields)
 	switch {
@@ -136,8 +133,8 @@ func (s *Source) read(ctx context.Context, name string, fields ...string) (map[s
 	return hash, nil
 }
 
-// ask asks for the fields of a hash, and in the same round trip how many markers
-// there are, but not on a cluster.
+// ask reads the fields of a hash, and in the same round trip whether the marker exists. On
+// a Cluster it does not read the marker.
 func (s *Source) ask(ctx context.Context, name string, fields []string) (values []any, ready int64, err error) {
 	if s.cluster {
 		values, err = s.opts.Client.HMGet(ctx, name, fields...).Result()
@@ -159,7 +156,7 @@ func isWhole(hash map[string]string) bool {
 	return false
 }
 
-// record makes a record of the hash with this name.
+// record makes a record from the hash with this name.
 func (s *Source) record(name, id string, hash map[string]string) (*tier.Record, error) {
 	disabled, err := readBool(hash["disabled"])
 	if err != nil {
@@ -185,11 +182,10 @@ func readBool(text string) (bool, error) {
 	case "", "0", "false":
 		return false, nil
 	}
-	return false, errors.New("it is none of 0, 1, true and false")
+	return false, errors.New("it must be 0, 1, true or false")
 }
 
-// Watch implements [tier.Watcher]: it listens on the channel. Its changes are what
-// was published, whether or not anything has changed.
+// Watch implements [tier.Watcher]. It reports each message on the channel as a change.
 func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Change)) error {
 	if s.opts.Channel == "" {
 		<-ctx.Done()
@@ -204,18 +200,18 @@ func (s *Source) Watch(ctx context.Context, ready func(), changed func(tier.Chan
 
 // listen listens until the connection fails, and returns why.
 func (s *Source) listen(ctx context.Context, sub *redis.PubSub, ready func(), changed func(tier.Change)) error {
-	defer func() { _ = sub.Close() }() // whatever is wrong with it is known
+	defer func() { _ = sub.Close() }() // listen has its error already
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	subscribed := false
-	asked := false // whether it is there, since it has last said something
+	pinged := false // since the last message
 	for {
-		// Not by its Channel, which hides that it has connected again.
+		// The library's Channel would hide that it has connected again.
 		message, err := sub.ReceiveTimeout(ctx, s.silent)
 		switch {
 		case err == nil:
-			asked = false
-		case ctx.Err() == nil && isTimeout(err) && subscribed && !asked && sub.Ping(ctx) == nil:
-			asked = true
+			pinged = false
+		case ctx.Err() == nil && isTimeout(err) && subscribed && !pinged && sub.Ping(ctx) == nil:
+			pinged = true
 		default:
 			return err
 		}
@@ -229,7 +225,7 @@ func (s *Source) listen(ctx context.Context, sub *redis.PubSub, ready func(), ch
 		case *redis.Message:
 			c, err := tier.ReadChange([]byte(m.Payload))
 			if err != nil {
-				s.opts.Log.Warn("a message on the channel of tiers is no change; everybody counts as changed", zap.String("channel", s.opts.Channel), zap.Error(err))
+				s.opts.Log.Warn("a message on the channel of tiers is malformed; all subjects count as changed", zap.String("channel", s.opts.Channel), zap.Error(err))
 			}
 			changed(c)
 		}

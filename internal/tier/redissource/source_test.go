@@ -31,7 +31,7 @@ const (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newClient returns a client with the options that matter here.
+// newClient returns a client with the options of the service.
 func newClient(addresses ...string) redis.UniversalClient {
 	o := &redis.UniversalOptions{
 		Addrs:                    addresses,
@@ -65,7 +65,7 @@ func newSource(t *testing.T, log *zap.Logger, addresses ...string) *Source {
 	return s
 }
 
-// fields are those of a subject's hash.
+// fields returns the fields of a subject's hash.
 func fields(s tier.Subject) []any {
 	f := []any{"tier", s.Tier}
 	if s.Disabled {
@@ -80,8 +80,7 @@ func fields(s tier.Subject) []any {
 	return f
 }
 
-// write runs commands with a client of their own, as an operator would: all at
-// once, but on a cluster.
+// write runs commands on a client of its own: together, but one by one on a cluster.
 func write(t *testing.T, addresses []string, commands func(redis.Pipeliner)) {
 	t.Helper()
 	c := newClient(addresses...)
@@ -105,7 +104,7 @@ func write(t *testing.T, addresses []string, commands func(redis.Pipeliner)) {
 	}
 }
 
-// publish tells of changes, when they are there.
+// publish publishes changes.
 func publish(t *testing.T, addresses []string, payload string) {
 	t.Helper()
 	c := newClient(addresses...)
@@ -115,8 +114,8 @@ func publish(t *testing.T, addresses []string, payload string) {
 	}
 }
 
-// fixture is what the suite needs of Redis. whole keeps the whole record with each
-// key, beside the subject's hash for look-ups by id.
+// fixture returns a source with a Redis server. With whole, each key has the whole record,
+// and the subject's hash is for look-ups by id.
 func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 	keys := make(map[string][]string) // digests by id
 	ready := func(p redis.Pipeliner) { p.Set(t.Context(), prefix+"ready", "1", 0) }
@@ -128,7 +127,7 @@ func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 			t.Helper()
 			keys[s.ID] = append(keys[s.ID], digests...)
 			write(t, addresses, func(p redis.Pipeliner) {
-				ready(p) // again, if the server has lost it
+				ready(p) // the server may have lost the marker
 				p.Del(t.Context(), prefix+"subject:"+s.ID)
 				p.HSet(t.Context(), prefix+"subject:"+s.ID, fields(s)...)
 				for _, d := range keys[s.ID] {
@@ -171,8 +170,8 @@ func fixture(t *testing.T, whole bool, addresses ...string) tiertest.Fixture {
 	}
 }
 
-// dialled waits for the goroutine of the library that dials after many failures: it
-// notices that its client is closed when it has slept for a second.
+// dialled waits for the library's goroutine that dials after many failures. It sleeps for
+// a second before it sees that the client is closed.
 func dialled(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -207,8 +206,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestCluster: a key and its subject are on different nodes, and what is published
-// on one is heard on all.
+// TestCluster proves that a key and its subject may be on different nodes, and that a
+// message to one node reaches the watcher.
 func TestCluster(t *testing.T) {
 	cluster := servers.StartCluster(t)
 	f := fixture(t, false, cluster.Addrs()...)
@@ -238,7 +237,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestRecords: what an operator may have written.
+// TestRecords reads records as operators may write them.
 func TestRecords(t *testing.T) {
 	server := servers.StartRedis(t)
 	digest := strings.Repeat("ab", 32)
@@ -266,10 +265,10 @@ func TestRecords(t *testing.T) {
 			&tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "",
 		},
 		{"without a subject", []string{"tier", "pro"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},
-		{"a subject that is none", []string{"subject", "é"}, nil, nil, "key:" + digest + ": bad record: subject: byte 1 is 0xc3"},
+		{"an invalid subject", []string{"subject", "é"}, nil, nil, "key:" + digest + ": bad record: subject: byte 1 is 0xc3"},
 		{"an empty subject", []string{"subject", ""}, nil, nil, "key:" + digest + ": bad record: subject: it is empty"},
-		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it is none of"},
-		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it is none of"},
+		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it must be"},
+		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it must be"},
 		{"disabled or not, whole", []string{"subject", "acme", "disabled", "TRUE"}, nil, nil, "key:" + digest + ": bad record: disabled"},
 		{"bad overrides", []string{"subject", "acme"}, []string{"overrides", "["}, nil, "subject:acme: bad record: subject \"acme\": overrides: "},
 		{"bad labels", []string{"subject", "acme"}, []string{"labels", "[]"}, nil, "subject:acme: bad record: subject \"acme\": labels: it is no JSON object"},
@@ -320,7 +319,8 @@ func TestRecords(t *testing.T) {
 	})
 }
 
-// TestMarker: without the marker, nobody is a stranger, and who is found is found.
+// TestMarker proves that without the marker no key becomes unknown, and that existing keys
+// are found.
 func TestMarker(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) []string{
 		"server":  func(t *testing.T) []string { return []string{servers.StartRedis(t).Addr()} },
@@ -331,10 +331,10 @@ func TestMarker(t *testing.T) {
 			s := newSource(t, zap.NewNop(), addresses...)
 			defer s.Close()
 			known, lost := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
-			nobody := []tier.Key{{Digest: strings.Repeat("ef", 32)}, {Digest: lost}, {ID: "lost"}}
+			unknown := []tier.Key{{Digest: strings.Repeat("ef", 32)}, {Digest: lost}, {ID: "lost"}}
 			doubted := func(why string) {
 				t.Helper()
-				for _, k := range nobody {
+				for _, k := range unknown {
 					r, err := s.Lookup(t.Context(), k, nil)
 					if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: ") || !strings.HasSuffix(err.Error(), "SET "+prefix+"ready 1") {
 						t.Errorf("%s: Lookup(%+v) = %+v, %v; want an error that says what to do", why, k, r, err)
@@ -348,7 +348,7 @@ func TestMarker(t *testing.T) {
 				p.HSet(t.Context(), prefix+"subject:acme", "tier", "pro")
 				p.HSet(t.Context(), prefix+"key:"+lost, "subject", "lost")
 				p.HSet(t.Context(), prefix+"key:"+revoked, "subject", "acme", "revoked", "1")
-				p.Set(t.Context(), "ready", "1", 0) // of another prefix
+				p.Set(t.Context(), "ready", "1", 0) // the marker of another prefix
 			})
 			doubted("half a Redis")
 			acme := &tier.Subject{ID: "acme", Tier: "pro"}
@@ -358,17 +358,16 @@ func TestMarker(t *testing.T) {
 				}
 			}
 			write(t, addresses, func(p redis.Pipeliner) { p.HSet(t.Context(), prefix+"ready", "since", "2024") })
-			for _, k := range nobody {
+			for _, k := range unknown {
 				if r, err := s.Lookup(t.Context(), k, nil); err != nil || r.Subject != nil {
-					t.Errorf("Lookup(%+v) = %+v, %v; want nobody", k, r, err)
+					t.Errorf("Lookup(%+v) = %+v, %v; want no subject", k, r, err)
 				}
 			}
 		})
 	}
 }
 
-// TestOtherFieldsStay: what an operator keeps beside our fields does not cross the
-// wire, however large it is.
+// TestOtherFieldsStay proves that other fields in the hashes are not read.
 func TestOtherFieldsStay(t *testing.T) {
 	server := servers.StartRedis(t)
 	digest := strings.Repeat("ab", 32)
@@ -401,8 +400,8 @@ func TestOtherFieldsStay(t *testing.T) {
 	}
 }
 
-// TestRefused: a server that does not let us in is no bad record, and the error
-// says what is missing.
+// TestRefused proves that a refused connection is no bad record, and that its error names
+// the cause.
 func TestRefused(t *testing.T) {
 	server := servers.StartRedis(t)
 	if _, err := server.Do("ACL", "SETUSER", "default", "-@all", "+ping"); err != nil {
@@ -420,7 +419,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// page returns what docs/tiers.md says of Redis.
+// page returns the part of docs/tiers.md about Redis.
 func page(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/tiers.md")
@@ -435,8 +434,8 @@ func page(t *testing.T) string {
 	return section
 }
 
-// TestCommandsOfTheDocs types what docs/tiers.md has an operator type, and looks
-// at what comes of each part.
+// TestCommandsOfTheDocs runs the commands of docs/tiers.md and checks the result of each
+// part.
 func TestCommandsOfTheDocs(t *testing.T) {
 	server := servers.StartRedis(t)
 	s := newSource(t, zap.NewNop(), server.Addr())
@@ -491,7 +490,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	}
 }
 
-// TestLeastRights: the rights that docs/tiers.md gives are enough.
+// TestLeastRights proves that the rights in docs/tiers.md are enough.
 func TestLeastRights(t *testing.T) {
 	server := servers.StartRedis(t)
 	line := regexp.MustCompile(`(?m)^ACL SETUSER tiers .*$`).FindString(page(t))
@@ -511,7 +510,7 @@ func TestLeastRights(t *testing.T) {
 	if _, err := server.Do("SET", prefix+"ready", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.Lookup(t.Context(), tier.Key{ID: "nobody"}, nil); err != nil || r.Subject != nil {
+	if r, err := s.Lookup(t.Context(), tier.Key{ID: "unknown"}, nil); err != nil || r.Subject != nil {
 		t.Errorf("Lookup = %+v, %v", r, err)
 	}
 	w := start(t, s)
@@ -523,7 +522,7 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
-// pinged waits until several PINGs have come.
+// pinged waits until the server has received several PINGs.
 func pinged(t *testing.T, server *servers.RedisServer) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -534,7 +533,7 @@ func pinged(t *testing.T, server *servers.RedisServer) {
 		}
 		_, ping, _ := strings.Cut(stats, "cmdstat_ping:calls=")
 		var calls int
-		_, _ = fmt.Sscan(ping[:max(0, strings.IndexByte(ping, ','))], &calls) // zero: none has come
+		_, _ = fmt.Sscan(ping[:max(0, strings.IndexByte(ping, ','))], &calls) // zero without a PING
 		if calls >= 3 {
 			return
 		}
@@ -545,7 +544,7 @@ func pinged(t *testing.T, server *servers.RedisServer) {
 	}
 }
 
-// running is a Watch.
+// running is a call of Watch.
 type running struct {
 	ready  chan struct{}
 	told   chan tier.Change
@@ -564,8 +563,8 @@ func start(t *testing.T, s *Source) *running {
 	return w
 }
 
-// TestWatchSilence: a connection that has gone silent without an end is noticed,
-// one that has nothing to say is kept.
+// TestWatchSilence proves that Watch ends if the server does not answer, and goes on if
+// there is only no message.
 func TestWatchSilence(t *testing.T) {
 	server := servers.StartRedis(t)
 	s := newSource(t, zap.NewNop(), server.Addr())
@@ -587,8 +586,8 @@ func TestWatchSilence(t *testing.T) {
 	}
 }
 
-// TestWatchNeverSubscribed: a server that accepts and says nothing is not waited
-// for.
+// TestWatchNeverSubscribed proves that Watch ends if a server accepts the connection and
+// never answers.
 func TestWatchNeverSubscribed(t *testing.T) {
 	server := servers.StartRedis(t)
 	s := newSource(t, zap.NewNop(), server.Addr())
@@ -635,7 +634,7 @@ func TestWatchPayloads(t *testing.T) {
 	}
 }
 
-// TestWithoutChannel: nobody listens, and nobody is told that he does.
+// TestWithoutChannel proves that Watch without a channel neither listens nor calls ready.
 func TestWithoutChannel(t *testing.T) {
 	s, err := New(Options{Client: newClient("127.0.0.1:1"), Overrides: tiertest.ReadOverrides, Log: zap.NewNop()})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package tiertest is the conformance suite of [tier.Source]: what its contract
-// says, as tests that every source runs against a real server.
+// Package tiertest is the conformance suite of [tier.Source]. Every source runs it
+// against a real server.
 //
 //	func TestSource(t *testing.T) {
 //		tiertest.Run(t, func(t *testing.T) tiertest.Fixture {
@@ -7,13 +7,13 @@
 //		})
 //	}
 //
-// It asks for subjects of all kinds by digest and by id, changes and removes them,
-// puts rubbish in their place, and stops, freezes and starts the server. What a
-// source must never do is to give one subject's record for another's, or to take
-// trouble for the answer that nobody has a key: customers would be unknown then. A
-// source that is a [tier.Watcher] must tell of each change, and only when a lookup
-// sees it. When a test has closed its source, no goroutine may be left.
+// It looks up subjects of all kinds by digest and by id, changes and removes them,
+// replaces them with malformed records, and stops, freezes and starts the server. A
+// source must never return one subject's record for another key, and must never report a
+// key as unknown because of an error. A source that is a [tier.Watcher] must report each
+// change, and only when a lookup sees it. After its source is closed, no goroutine of a
+// test may be left.
 //
-// Nothing here depends on how fast a source is. A minute is what something that
-// never comes takes to fail.
+// No test depends on the speed of a source. A test fails after a minute without the
+// expected event.
 package tiertest

@@ -10,7 +10,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// override is a part of the language that rules are written in.
+// override is one override as rules files write it.
 type override struct {
 	Limits    []limit `json:"limits,omitempty"`
 	Unlimited bool    `json:"unlimited,omitempty"`
@@ -21,8 +21,7 @@ type limit struct {
 	Requests uint64 `json:"requests"`
 }
 
-// Overrides returns the overrides of a subject as a source keeps them, nil if it
-// has none.
+// Overrides returns the overrides of a subject as a source keeps them, or nil.
 func Overrides(s tier.Subject) []byte {
 	if s.Extra == nil || len(s.Extra.Overrides) == 0 {
 		return nil
@@ -38,8 +37,7 @@ func Overrides(s tier.Subject) []byte {
 	return marshal(all)
 }
 
-// Labels returns the labels of a subject as a source keeps them, nil if it has
-// none.
+// Labels returns the labels of a subject as a source keeps them, or nil.
 func Labels(s tier.Subject) []byte {
 	if len(s.Labels()) == 0 {
 		return nil

@@ -18,36 +18,36 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A Fixture is a source and the server that it asks. What the functions do is
-// seen by the next lookup, and the source's watchers are told. They are called by
-// the test's goroutine and fail the test on an error.
+// A Fixture is a source with its server. The next lookup sees the changes of its
+// functions, and the source's watchers report them. The functions run in the test's
+// goroutine and fail the test on an error.
 type Fixture struct {
-	// Source is what is tested. The suite closes it.
+	// Source is the source under test. The suite closes it.
 	Source tier.Source
-	// Put keeps s, however wrong it is, in place of the one with its id, and has
-	// these digests belong to it beside those that do.
+	// Put stores s, which may be invalid, in place of the subject with its id. It adds
+	// these digests to those of the subject.
 	Put func(t *testing.T, s tier.Subject, digests ...string)
-	// Remove revokes one key. RemoveSubject removes a subject, and so its keys.
+	// Remove revokes one key. RemoveSubject removes a subject with its keys.
 	Remove        func(t *testing.T, digest string)
 	RemoveSubject func(t *testing.T, id string)
-	// Corrupt puts something in the place of a key's record which is none.
+	// Corrupt replaces the record of a key with a malformed one.
 	Corrupt func(t *testing.T, digest string)
-	// Stop ends the server at once, and Start starts it again where it was.
+	// Stop ends the server at once. Start starts it again at the same address.
 	Stop, Start func(t *testing.T)
-	// Freeze has the server say nothing more, without ending its connections, and
-	// Thaw lets it go on. Nil: it cannot.
+	// Freeze stops the answers of the server without closing its connections. Thaw
+	// resumes them. Nil: the server cannot do this.
 	Freeze, Thaw func(t *testing.T)
-	// Forgets says that a server which was stopped holds nothing.
+	// Forgets is true if a stopped server loses its records.
 	Forgets bool
-	// Conditional says that Lookup asks whether the last record still holds.
+	// Conditional is true if Lookup asks whether the last record is still valid.
 	Conditional bool
 }
 
-// patience is how long something may take before it counts as not coming.
+// patience is how long a test waits for an event before it fails.
 const patience = time.Minute
 
-// Run runs the whole suite as subtests of t. open makes a fixture for each of
-// them, without subjects.
+// Run runs the suite as subtests of t. open makes a fixture without subjects for each of
+// them.
 func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	for _, tt := range []struct {
 		name string
@@ -80,7 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	}
 }
 
-// closeOnce lets a test close what is closed after it anyway.
+// closeOnce allows a test to close its source, which the suite closes again.
 type closeOnce struct {
 	tier.Source
 	once sync.Once
@@ -91,13 +91,13 @@ func (s *closeOnce) Close() (err error) {
 	return err
 }
 
-// watcher returns the source as a watcher, which not all are.
+// watcher returns the source as a watcher, if it is one.
 func watcher(f Fixture) (w tier.Watcher, ok bool) {
 	w, ok = f.Source.(*closeOnce).Source.(tier.Watcher)
 	return w, ok
 }
 
-// digest returns the digest of a key of that name.
+// digest returns the digest of an API key.
 func digest(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -105,7 +105,7 @@ func digest(key string) string {
 
 func byDigest(key string) tier.Key { return tier.Key{Digest: digest(key)} }
 
-// lookup returns what the source says within patience.
+// lookup looks a key up. It fails the test if that takes longer than patience.
 func lookup(t *testing.T, f Fixture, k tier.Key, last *tier.Record) (*tier.Record, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -120,7 +120,7 @@ func lookup(t *testing.T, f Fixture, k tier.Key, last *tier.Record) (*tier.Recor
 	return r, err
 }
 
-// want looks a key up and compares. Nil: nobody has it.
+// want looks a key up and compares its subject with s, which is nil for an unknown key.
 func want(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) *tier.Record {
 	t.Helper()
 	r, err := lookup(t, f, k, nil)
@@ -133,8 +133,7 @@ func want(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) *tier.Record {
 	return r
 }
 
-// eventually waits until the source gives the subject again, whose server was
-// away.
+// eventually waits until the source returns the subject again after an outage.
 func eventually(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -150,7 +149,7 @@ func eventually(t *testing.T, f Fixture, k tier.Key, s *tier.Subject) {
 	}
 }
 
-// subjects are one of each kind, by the name of a key.
+// subjects has one subject of each kind, by one of its keys.
 var subjects = map[string]tier.Subject{
 	"plain":    {ID: "acme", Tier: "pro"},
 	"disabled": {ID: "gone", Tier: "pro", Disabled: true},
@@ -185,15 +184,15 @@ func runSubjects(t *testing.T, f Fixture) {
 		for _, key := range []string{"first", "second", "third"} {
 			want(t, f, byDigest(key), &several)
 		}
-		want(t, f, byDigest("nobody's"), nil)
-		want(t, f, tier.Key{ID: "nobody"}, nil)
-		// An id is no digest, and the other way round.
+		want(t, f, byDigest("unknown"), nil)
+		want(t, f, tier.Key{ID: "unknown"}, nil)
+		// A digest is no id.
 		want(t, f, tier.Key{ID: digest("plain")}, nil)
 		want(t, f, tier.Key{ID: "key:" + digest("plain")}, nil)
 	}
 }
 
-// runIDs proves that an id is a text and nothing else, whatever it looks like.
+// runIDs proves that a source takes no character of an id for syntax.
 func runIDs(t *testing.T, f Fixture) {
 	good := []string{
 		"a", "A", "0", "true", "null", "a b", "a  b", "a:b", "a:b:", ":", `"`, `a"b'c`, `\`, `\n`, "%", "%d%s", "100%", "a%20b", "a+b",
@@ -207,8 +206,8 @@ func runIDs(t *testing.T, f Fixture) {
 		want(t, f, byDigest(id), s)
 		want(t, f, tier.Key{ID: id}, s)
 	}
-	// Nobody has an id that is not allowed, and whoever asks for one has no trouble
-	// to show for it: clients may choose what is asked for.
+	// No subject has an invalid id. Looking one up is no error, because clients may
+	// choose the id.
 	for _, id := range []string{
 		"é", "\n", "a\r\nb", "\x00", "a\x00", "\xff", " a", "a ", strings.Repeat("i", tier.MaxText+1), strings.Repeat("%", 100_000),
 	} {
@@ -244,7 +243,7 @@ func runBadRecords(t *testing.T, f Fixture) {
 			t.Errorf("%s: the error repeats what may be a key: %v", key, err)
 		}
 	}
-	// The others are as they were, and what is put right is right.
+	// Other records are unaffected, and a corrected record is valid again.
 	want(t, f, byDigest("good"), &tier.Subject{ID: "good", Tier: "pro"})
 	f.Put(t, tier.Subject{ID: "bad-tier", Tier: "pro"})
 	want(t, f, byDigest("tier"), &tier.Subject{ID: "bad-tier", Tier: "pro"})
@@ -262,7 +261,7 @@ func runChanges(t *testing.T, f Fixture) {
 	want(t, f, byDigest("b"), &s)
 	want(t, f, tier.Key{ID: "acme"}, &s)
 
-	s = tier.Subject{ID: "acme", Tier: "pro"} // without what it had
+	s = tier.Subject{ID: "acme", Tier: "pro"} // without its overrides and labels
 	f.Put(t, s, digest("d"))
 	for _, key := range []string{"a", "b", "d"} {
 		want(t, f, byDigest(key), &s)
@@ -283,8 +282,7 @@ func runChanges(t *testing.T, f Fixture) {
 	want(t, f, byDigest("c"), &tier.Subject{ID: "other", Tier: "pro"})
 }
 
-// runLast proves that the last record is believed as long as it holds, and no
-// longer.
+// runLast proves that the last record is returned as long as it is valid, and no longer.
 func runLast(t *testing.T, f Fixture) {
 	free, pro := tier.Subject{ID: "acme", Tier: "free"}, tier.Subject{ID: "acme", Tier: "pro"}
 	var last *tier.Record
@@ -360,8 +358,8 @@ func finish(t *testing.T, what string, all *sync.WaitGroup) {
 	}
 }
 
-// runOutage proves that a server which is gone is an error, and needs no new
-// source when it is back.
+// runOutage proves that lookups fail while the server is away, and work again afterwards
+// with the same source.
 func runOutage(t *testing.T, f Fixture) {
 	s := tier.Subject{ID: "acme", Tier: "pro"}
 	f.Put(t, s, digest("a"))
@@ -377,12 +375,12 @@ func runOutage(t *testing.T, f Fixture) {
 		f.Start(t)
 		f.Put(t, s, digest("a"))
 		eventually(t, f, byDigest("a"), &s)
-		want(t, f, byDigest("nobody's"), nil)
+		want(t, f, byDigest("unknown"), nil)
 	}
 }
 
-// runLoad proves that concurrent questions get their own answers, also while the
-// server goes and comes back: the right one or an error.
+// runLoad proves that each of many concurrent questions gets its own answer or an error,
+// also while the server restarts.
 func runLoad(t *testing.T, f Fixture) {
 	for key, s := range subjects {
 		f.Put(t, s, digest(key))
@@ -432,8 +430,8 @@ func runLoad(t *testing.T, f Fixture) {
 	}
 }
 
-// runClose proves that a closed source answers nothing, and that nobody is left
-// waiting for it.
+// runClose proves that a closed source answers no question, and that no lookup waits
+// for it.
 func runClose(t *testing.T, f Fixture) {
 	f.Put(t, tier.Subject{ID: "acme", Tier: "pro"}, digest("a"))
 	want(t, f, byDigest("a"), &tier.Subject{ID: "acme", Tier: "pro"})
@@ -445,17 +443,17 @@ func runClose(t *testing.T, f Fixture) {
 	for range 4 {
 		all.Go(func() {
 			for {
-				// Before or after the close, the answer may be an error.
+				// The lookup may fail while the source closes.
 				if _, err := f.Source.Lookup(t.Context(), byDigest("a"), nil); err != nil {
 					return
 				}
 			}
 		})
 	}
-	// Meanwhile the others have come to wait.
+	// Meanwhile the other lookups have begun to wait.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, _ = f.Source.Lookup(ctx, byDigest("a"), nil) // only if it is frozen an error
+	_, _ = f.Source.Lookup(ctx, byDigest("a"), nil) // an error if the server is frozen
 	if err := f.Source.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
@@ -465,7 +463,7 @@ func runClose(t *testing.T, f Fixture) {
 	}
 }
 
-// A watch is a running Watch.
+// A watch is a running call of Watch.
 type watch struct {
 	ready   chan struct{}
 	changes chan tier.Change
@@ -546,7 +544,7 @@ func runWatch(t *testing.T, f Fixture) {
 	want(t, f, byDigest("a"), &s)
 	s.Tier = "pro"
 	f.Put(t, s)
-	// Of the first change, two might have told: this is seen in the end.
+	// The first change may have caused two reports, so the second change may come later.
 	for {
 		w.told(t, "acme", digest("a"), digest("b"))
 		r, err := lookup(t, f, byDigest("a"), nil)
@@ -570,7 +568,7 @@ func runWatch(t *testing.T, f Fixture) {
 	w.told(t, "acme", digest("b"))
 	want(t, f, byDigest("b"), nil)
 	w.cancel()
-	_ = w.end(t) // what ended the context may be an error or none
+	_ = w.end(t) // Watch may return the context's error or nil
 }
 
 func runWatchOutage(t *testing.T, f Fixture) {
@@ -583,7 +581,7 @@ func runWatchOutage(t *testing.T, f Fixture) {
 	if err := w.end(t); err == nil {
 		t.Error("Watch ended without an error although the server is gone")
 	}
-	// While it is gone there is nothing to listen to.
+	// While the server is away, Watch fails.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := source.Watch(ctx, func() { t.Error("ready without a server") }, func(tier.Change) {}); err == nil || ctx.Err() != nil {

@@ -1,0 +1,302 @@
+package configtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Update rewrites the .want files of testdata from what the code says. Read the
+// difference before you keep it.
+var Update = flag.Bool("update", false, "rewrite the .want files of testdata")
+
+// ProblemsOf returns the lines of err, which must be Problems.
+func ProblemsOf(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	var ps strict.Problems
+	if !errors.As(err, &ps) {
+		t.Fatalf("got error of type %T (%v), want Problems", err, err)
+	}
+	if len(ps) == 0 {
+		t.Fatal("got an error without problems")
+	}
+	return ps.Error() + "\n"
+}
+
+// CheckProblems checks what holds for all problems: one line each, and a place.
+func CheckProblems(t *testing.T, err error) {
+	t.Helper()
+	got := ProblemsOf(t, err)
+	var ps strict.Problems
+	if !errors.As(err, &ps) {
+		t.Fatalf("%T is not Problems", err)
+	}
+	if lines := strings.Count(got, "\n"); lines != len(ps) {
+		t.Errorf("%d problems in %d lines: %q", len(ps), lines, got)
+	}
+	for _, p := range ps {
+		if p.Message == "" || len(p.String()) > 1<<16 {
+			t.Errorf("bad problem %q", p)
+		}
+	}
+}
+
+// BadFiles loads every file of testdata/bad and compares the problems with those of the
+// .want file beside it. There must be at least least files.
+func BadFiles(t *testing.T, least int, load func(t *testing.T, file string) error) {
+	t.Helper()
+	files := glob(t, "testdata/bad/*.yaml")
+	if len(files) < least {
+		t.Errorf("got %d bad files, want at least %d", len(files), least)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			got := ProblemsOf(t, load(t, file))
+			if got == "" {
+				t.Fatalf("%s loads, want problems", file)
+			}
+			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
+			if *Update {
+				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(wantFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("problems of %s:\ngot\n%swant\n%s", file, got, want)
+			}
+			if strings.Contains(got, "hush") {
+				t.Errorf("problems of %s show a secret:\n%s", file, got)
+			}
+		})
+	}
+}
+
+// GoodFiles loads every file of testdata/good, which must have no problems.
+func GoodFiles(t *testing.T, load func(t *testing.T, file string) error) {
+	t.Helper()
+	files := glob(t, "testdata/good/*.yaml")
+	if len(files) == 0 {
+		t.Fatal("no good files")
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			if got := ProblemsOf(t, load(t, file)); got != "" {
+				t.Errorf("%s has problems:\n%s", file, got)
+			}
+		})
+	}
+}
+
+// glob returns the files that match a pattern.
+func glob(t testing.TB, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// Seed adds the files that match a pattern, each followed by the other arguments of the
+// fuzz target.
+func Seed(f *testing.F, pattern string, others ...any) {
+	f.Helper()
+	for _, file := range glob(f, pattern) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(append([]any{data}, others...)...)
+	}
+}
+
+// Write writes a file into a directory of its own and returns its path.
+func Write(t testing.TB, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Link makes a symbolic link in a directory.
+func Link(t testing.TB, target, dir, name string) {
+	t.Helper()
+	if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MakeDir makes a directory with those above it and returns its path.
+func MakeDir(t testing.TB, parts ...string) string {
+	t.Helper()
+	dir := filepath.Join(parts...)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Put writes a file into a directory.
+func Put(t testing.TB, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tell writes everything that a rule says and that is not its default.
+func tell(r *policy.Rule) string {
+	var path []string
+	for i, n := range r.Path {
+		text := n.String()
+		if n.Pattern {
+			text += " (pattern)"
+		}
+		if i < len(r.Share) && r.Share[i] {
+			text += " (shared)"
+		}
+		if i < len(r.ValueInMetric) && r.ValueInMetric[i] {
+			text += " (in metrics)"
+		}
+		path = append(path, text)
+	}
+	line := r.Domain + ": " + strings.Join(path, " > ") + ": " + r.Name + ": " + tellTerms(r.Terms)
+	var tiers []string
+	for t, terms := range r.ByTier {
+		tiers = append(tiers, t+" "+tellTerms(terms))
+	}
+	slices.Sort(tiers)
+	for _, t := range tiers {
+		line += ", " + t
+	}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			line += "; " + fmt.Sprintf(format, args...)
+		}
+	}
+	add(r.Subject != "", "by %s", r.Subject)
+	add(r.Quota, "quota")
+	add(r.Always, "always")
+	add(r.Factor != 0, "cost %d", r.Factor)
+	add(len(r.Replaces) > 0, "replaces %q", r.Replaces)
+	add(r.OnStoreError != 0, "store error %d", r.OnStoreError)
+	add(r.StoreErrorRetry != 0, "retry in %v", r.StoreErrorRetry)
+	add(r.Denial != policy.Denial{}, "says %+v", r.Denial)
+	if r.Metadata != nil {
+		text, err := json.Marshal(r.Metadata)
+		add(true, "metadata %s (%v)", text, err)
+	}
+	add(r.Detailed, "detailed")
+	return line
+}
+
+// tellTerms writes the limits of a rule or of one of its tiers.
+func tellTerms(t policy.Terms) string {
+	var parts []string
+	for _, l := range t.Limits {
+		text := fmt.Sprintf("%d/%s", l.Hits, policy.FormatWindow(l.Window))
+		if l.Precision != window.Precision(l.Limit) {
+			text += " to " + l.Precision.String()
+		}
+		if lease := policy.FormatLease(l.Lease); lease != "" {
+			text += " lease " + lease
+		}
+		parts = append(parts, text)
+	}
+	if t.Unlimited {
+		parts = append(parts, "unlimited")
+	}
+	text := strings.Join(parts, "+")
+	if text == "" {
+		text = "nothing"
+	}
+	if t.Observe > 0 {
+		text += fmt.Sprintf(" observed %v", t.Observe)
+	}
+	return text
+}
+
+// TellAll is tell for all rules.
+func TellAll(rules *policy.Rules) []string {
+	var lines []string
+	for _, r := range rules.All() {
+		lines = append(lines, tell(r))
+	}
+	return lines
+}
+
+// Texts returns problems as text, without those of the built-in tiers file. It takes the
+// text in without off the front.
+func Texts(problems []strict.Problem, without string) []string {
+	var lines []string
+	for _, p := range problems {
+		if p.File != "built-in tiers.yaml" {
+			lines = append(lines, strings.TrimPrefix(p.String(), without))
+		}
+	}
+	return lines
+}
+
+// ManyRules returns a rules file with n rules of the usual shape: a route with
+// a limit by API key below it.
+func ManyRules(domain string, first, n int) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# made by a program\ndomain: %s\ndescriptors:\n", domain)
+	for i := first; i < first+n; i += 2 {
+		fmt.Fprintf(&b, "  - key: route\n    value: /api/v1/service-%d/x\n    rate_limit:\n      name: service-%d\n      unit: minute\n      requests_per_unit: %d\n", i, i, 100+i)
+		fmt.Fprintf(&b, "    descriptors:\n      - key: api_key\n        rate_limit: {name: service-%d-key, unit: hour, requests_per_unit: 50}\n", i)
+	}
+	return b.Bytes()
+}
+
+// Documented finds every key of some structs, of which there are at least least, in a page.
+func Documented(t *testing.T, file string, least int, structs ...reflect.Type) {
+	t.Helper()
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := 0
+	for _, s := range structs {
+		for _, k := range strict.KeysOf(s) {
+			keys++
+			if !strings.Contains(string(page), "`"+k.Name+"`") && !strings.Contains(string(page), "."+k.Name+"`") {
+				t.Errorf("%s does not have the key %s", file, k.Name)
+			}
+		}
+	}
+	if keys < least {
+		t.Errorf("%s: only %d keys were found", file, keys)
+	}
+}
+
+// SubjectsFile returns a tiers file with n subjects of the usual shape.
+func SubjectsFile(n int) []byte {
+	var b bytes.Buffer
+	b.WriteString("# made by a program\ntiers: [free, starter, pro]\ndefault: free\nsubjects:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - id: customer-%d\n    tier: starter\n    keys:\n      - sha256: %064x\n", i, i)
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,2 @@
+// Package configtest holds what the tests of the packages of config share.
+package configtest

@@ -1,0 +1,3 @@
+// Package files finds and reads the files of rules and tiers. [List] says which files a path
+// of rules stands for. [Read] and [ReadFile] read a regular file up to a bound in bytes.
+package files

@@ -1,0 +1,183 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// Stdin is the path that stands for standard input. The caller has its content.
+const Stdin = "-"
+
+// A Listing is the files that some paths of rules stand for.
+type Listing struct {
+	Files   []string         // of rules, sorted
+	Skipped []string         // regular files of other names, sorted
+	Failed  []strict.Problem // paths and directories that cannot be read
+	Ways    []string         // directories, and links that lead nowhere: a change in them may change the rest
+}
+
+// maxListed bounds the files and directories below a rules path. A wrong path, such as / or a
+// home directory, is then reported at once.
+const maxListed = 100_000
+
+// List lists the files that paths of rules stand for. A path stands for itself, or for the
+// files of a directory and of all directories below it. A symbolic link counts as its target.
+// Every file and directory counts once, by the first of its paths. In a directory, names
+// that begin with a dot come last.
+func List(paths []string, ignoreDotFiles bool) *Listing {
+	w := walk{ignoreDotFiles: ignoreDotFiles, seen: make(map[string]bool), most: maxListed}
+	for _, path := range paths {
+		if err := w.path(path); err != nil {
+			w.Failed = append(w.Failed, strict.Problem{File: path, Message: err.Error()})
+		}
+	}
+	for _, o := range w.others {
+		if !w.seen[o.leadsTo] {
+			w.seen[o.leadsTo] = true
+			w.Skipped = append(w.Skipped, o.path)
+		}
+	}
+	slices.Sort(w.Files)
+	slices.Sort(w.Skipped)
+	return &w.Listing
+}
+
+// path lists one path.
+func (w *walk) path(path string) error {
+	leadsTo := resolved(path)
+	if w.seen[leadsTo] {
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case path == Stdin: // see Input
+	case err != nil:
+		return plainError(err)
+	case info.IsDir():
+		return w.dir(path, leadsTo)
+	}
+	w.seen[leadsTo] = true
+	w.Files = append(w.Files, path)
+	return nil
+}
+
+// walk makes a listing of a directory.
+type walk struct {
+	Listing
+	ignoreDotFiles bool
+	seen           map[string]bool // where the paths lead to
+	others         []other         // regular files under other names than those of rules
+	most           int             // how many more there may be
+}
+
+// other is a path, and where it leads.
+type other struct{ path, leadsTo string }
+
+var errTooMany = fmt.Errorf("more than %d files and directories in it and below", maxListed)
+
+// dir lists a directory. leadsTo is its path without symbolic links. Of the errors of
+// directories below it, dir returns only errTooMany, and reports the others.
+func (w *walk) dir(path, leadsTo string) error {
+	if w.seen[leadsTo] {
+		return nil
+	}
+	w.seen[leadsTo] = true
+	w.Ways = append(w.Ways, path)
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return plainError(err)
+	}
+	if w.most -= len(entries); w.most < 0 {
+		return errTooMany
+	}
+	volume := isVolume(entries)
+	var visible, hidden, data []os.DirEntry
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case !strings.HasPrefix(name, "."):
+			visible = append(visible, e)
+		case w.ignoreDotFiles:
+		case !volume || !strings.HasPrefix(name, ".."):
+			hidden = append(hidden, e)
+		case name == volumeData:
+			data = append(data, e)
+		}
+	}
+	for _, e := range slices.Concat(visible, hidden, data) {
+		if err := w.entry(path, leadsTo, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// volumeData is the link to the current version of a ConfigMap. Kubernetes keeps versions in
+// directories beside it, whose names begin with two dots. Old and coming versions are
+// ignored.
+const volumeData = "..data"
+
+func isVolume(entries []os.DirEntry) bool {
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() == volumeData && e.Type()&os.ModeSymlink != 0
+	})
+}
+
+// entry lists one entry of a directory.
+func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
+	path, leadsTo, mode := filepath.Join(dir, e.Name()), filepath.Join(dirLeadsTo, e.Name()), e.Type()
+	if mode&os.ModeSymlink != 0 {
+		info, err := os.Stat(path)
+		if err != nil {
+			// The target is missing. If the link has the name of a rules file, it stays in the
+			// list, and reading it is a problem.
+			w.Ways = append(w.Ways, path)
+			if isRulesFile(path) {
+				w.Files = append(w.Files, path)
+			}
+			return nil
+		}
+		mode, leadsTo = info.Mode().Type(), resolved(path)
+	}
+	if mode.IsDir() {
+		err := w.dir(path, leadsTo)
+		if err != nil && !errors.Is(err, errTooMany) {
+			w.Failed = append(w.Failed, strict.Problem{File: path, Message: err.Error()})
+			return nil
+		}
+		return err
+	}
+	switch {
+	case !isRulesFile(path):
+		// Another path to this file may have the name of a rules file.
+		if mode.IsRegular() {
+			w.others = append(w.others, other{path, leadsTo})
+		}
+	case !w.seen[leadsTo]:
+		w.seen[leadsTo] = true
+		w.Files = append(w.Files, path)
+	}
+	return nil
+}
+
+// resolved returns a path without symbolic links, or the absolute path if a link cannot be
+// followed.
+func resolved(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if end, err := filepath.EvalSymlinks(path); err == nil {
+		return end
+	}
+	return path
+}
+
+func isRulesFile(name string) bool {
+	ext := filepath.Ext(name)
+	return strings.EqualFold(ext, ".yaml") || strings.EqualFold(ext, ".yml")
+}

@@ -1,0 +1,46 @@
+package files
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// TestDirectoriesOutOfReach: what may hold rules is a problem if it cannot be read,
+// and so is a path to everything there is.
+func TestDirectoriesOutOfReach(t *testing.T) {
+	dir := t.TempDir()
+	configtest.Put(t, dir, "a.yaml", "domain: a\n")
+	long := configtest.MakeDir(t, dir, "long")
+	configtest.Put(t, long, "b.yaml", "domain: b\n")
+	w := walk{seen: make(map[string]bool), most: 2}
+	if err := w.dir(dir, resolved(dir)); !errors.Is(err, errTooMany) {
+		t.Errorf("three entries of two: got %v, want %v", err, errTooMany)
+	}
+	w = walk{seen: make(map[string]bool), most: 3}
+	if err := w.dir(dir, resolved(dir)); err != nil {
+		t.Errorf("three entries of three: got %v", err)
+	}
+	// Nobody can list it, the superuser neither.
+	w = walk{seen: make(map[string]bool), most: 3}
+	if err := w.entry(dir, dir, goneDir{}); err != nil {
+		t.Error(err)
+	}
+	want := []strict.Problem{{File: filepath.Join(dir, "gone"), Message: "no such file or directory"}}
+	if diff := cmp.Diff(want, w.Failed); diff != "" {
+		t.Errorf("failed (-want +got):\n%s", diff)
+	}
+}
+
+// goneDir is a directory that was removed since it was listed.
+type goneDir struct{ os.DirEntry }
+
+func (goneDir) Name() string { return "gone" }
+
+func (goneDir) Type() os.FileMode { return os.ModeDir }

@@ -1,0 +1,414 @@
+package rules
+
+import (
+	"fmt"
+	"mime"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// trail is the way from the top of a domain down to a descriptor.
+type trail struct {
+	path  []descriptors.Node
+	share []bool // levels with share_threshold; nil: none
+	value []bool // levels with value_to_metric; nil: none
+}
+
+func (t trail) then(n descriptors.Node, e *descriptorEntry) trail {
+	return trail{
+		path:  append(slices.Clip(t.path), n),
+		share: mark(t.share, len(t.path), bool(e.ShareThreshold.Value)),
+		value: mark(t.value, len(t.path), bool(e.ValueToMetric.Value)),
+	}
+}
+
+// mark returns the marks of levels with that of one more.
+func mark(levels []bool, level int, set bool) []bool {
+	if !set && levels == nil {
+		return nil
+	}
+	marked := make([]bool, level+1)
+	copy(marked, levels)
+	marked[level] = set
+	return marked
+}
+
+// entries reads the descriptors below one parent.
+func (r *rulesReader) entries(above trail, entries []strict.Field[descriptorEntry]) {
+	for i := range entries {
+		r.entry(above, &entries[i])
+	}
+}
+
+func (r *rulesReader) entry(above trail, f *strict.Field[descriptorEntry]) {
+	r.domain.filled = true
+	e := &f.Value
+	node, ok := r.node(e)
+	at := above.then(node, e)
+	if ok {
+		id := descriptors.NewRuleID(r.domain.name, r.kept(at.path))
+		if first, again := r.domain.paths[id]; again {
+			r.decoder.Problem(f.Spot, "a second descriptor like the one %s: put both into one", r.place(first).from(r.decoder.File))
+			ok = false
+		} else {
+			r.domain.paths[id] = r.mark(f.Spot)
+		}
+	}
+	// A leaf without a limit is a rule too: it keeps its value from the rule for
+	// the key alone.
+	if e.RateLimit.Set && !e.RateLimit.Null || len(e.Descriptors) == 0 {
+		r.rule(at, f, ok)
+	}
+	r.idle(e)
+	r.entries(at, e.Descriptors)
+}
+
+// idle warns of keys that have no effect without a limit.
+func (r *rulesReader) idle(e *descriptorEntry) {
+	if e.RateLimit.Set && !e.RateLimit.Null {
+		return
+	}
+	if e.RateLimit.Null {
+		r.decoder.Warning(e.RateLimit.Spot, "without a value, so nothing is limited here: leave the key out if that is meant")
+	}
+	for _, f := range []struct {
+		name string
+		*strict.Field[strict.Truth]
+	}{{"shadow_mode", &e.ShadowMode}, {"quota_mode", &e.QuotaMode}} {
+		if f.Value {
+			r.decoder.Warning(f.Spot, "%s is for the rate_limit of this descriptor alone, and there is none", f.name)
+		}
+	}
+}
+
+// kept returns path as the rule tree has it: digests instead of API keys, and values in their
+// canonical form.
+func (r *rulesReader) kept(path []descriptors.Node) []descriptors.Node {
+	cloned := false
+	for i, n := range path {
+		value := policy.Canonical(descriptors.Entry{Key: n.Key, Value: n.Value})
+		if !n.Open() {
+			value = r.secrets.Value(n.Key, value)
+		}
+		if value == n.Value {
+			continue
+		}
+		if !cloned {
+			path, cloned = slices.Clone(path), true
+		}
+		path[i].Value = value
+	}
+	return path
+}
+
+// node reads key and value.
+func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
+	key, value := e.Key.Value, string(e.Value.Value)
+	n := descriptors.Node{Key: key, Value: value, AnyValue: value == "", Pattern: strings.Contains(value, descriptors.Wildcard)}
+	ok := e.Key.Set && !e.Key.Bad && !e.Value.Bad
+	if e.Key.Set && !e.Key.Bad && key == "" {
+		r.decoder.Problem(e.Key.Spot, "a descriptor key cannot be empty")
+		ok = false
+	}
+	if strings.ContainsFunc(key, unicode.IsControl) {
+		r.decoder.Problem(e.Key.Spot, "a descriptor key cannot hold control characters")
+		ok = false
+	}
+	if r.suspect(key) {
+		r.decoder.Warning(e.Key.Spot, "if this holds API keys, add %s to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject", strict.Quote(key))
+	}
+	if strings.Contains(key, descriptors.Wildcard) {
+		r.decoder.Warning(e.Key.Spot, "* is a wildcard in values only: this is a key with that character")
+	}
+	secret := r.secrets.Is(key)
+	switch {
+	case e.Value.Set && !e.Value.Bad && value == "":
+		r.decoder.Warning(e.Value.Spot, "an empty value means any value: leave the key out if that is meant")
+	case secret && n.Pattern:
+		if strings.Trim(value, descriptors.Wildcard) != "" {
+			r.decoder.Problem(e.Value.Spot, "%s holds API keys, of which only digests are kept: a wildcard cannot match a part of one", strict.Quoteless(key))
+			ok = false
+		}
+	case secret && value != "":
+		r.decoder.Warning(e.Value.Spot, "an API key in plain text: give it a subject in the tiers file, and a rule for its tier")
+	}
+	if bool(e.ShareThreshold.Value) && !n.Pattern && !e.Value.Bad {
+		r.decoder.Problem(e.ShareThreshold.Spot, "share_threshold is for a value with a wildcard (*), and there is none")
+		ok = false
+	}
+	return n, ok
+}
+
+// suspect reports whether entries with a key seem to hold API keys, while secrets.entries does
+// not name the key.
+func (r *rulesReader) suspect(key string) bool {
+	is, known := r.keys[key]
+	if !known {
+		is = tier.LooksSecret(key) && !r.secrets.Is(key)
+		if len(r.keys) < strict.MaxProblems {
+			r.keys[key] = is
+		}
+	}
+	return is
+}
+
+// hides reports whether problems must not repeat values of entries with a key.
+func (r *rulesReader) hides(key string) bool { return r.secrets.Hides(key) }
+
+// rule reads the limits of a descriptor and adds the rule. pathOK: the path has no problem.
+func (r *rulesReader) rule(at trail, f *strict.Field[descriptorEntry], pathOK bool) {
+	before := r.report.Count()
+	e, rl := &f.Value, &f.Value.RateLimit
+	limits := rl.Value
+	if limits == nil {
+		limits = new(rateLimit)
+	}
+	rule := policy.Rule{
+		Domain:        r.domain.name,
+		Path:          at.path,
+		Share:         at.share,
+		ValueInMetric: at.value,
+		Quota:         bool(e.QuotaMode.Value),
+		Detailed:      bool(e.DetailedMetric.Value),
+		Metadata:      e.Metadata.Value,
+	}
+	if rl.Set && !rl.Null {
+		r.fill(&rule, rl)
+		r.modes(&rule, e)
+		r.sharedTiers(&rule, limits)
+	}
+	r.replaces(limits) // a rule with a problem may be part of a cycle, too
+	if !pathOK || e.bad() || r.domain.name == "" || r.report.Count() > before {
+		return
+	}
+	if !r.o.TiersKnown {
+		rule.ByTier = nil
+	}
+	if r.domain.void {
+		return
+	}
+	if err := r.rules.Add(rule); err != nil {
+		r.decoder.Problem(rl.OrElse(f.Spot), "%s", err)
+		return
+	}
+	r.places = append(r.places, Place{r.decoder.File, f.Line})
+	r.checkName(&limits.Name, rl.OrElse(f.Spot))
+}
+
+// sharedTiers warns if all values of the entry with the subject share one log.
+func (r *rulesReader) sharedTiers(rule *policy.Rule, v *rateLimit) {
+	if len(rule.ByTier) == 0 {
+		return
+	}
+	subject := len(rule.Path) - 1
+	if rule.Subject != "" {
+		subject = slices.IndexFunc(rule.Path, func(n descriptors.Node) bool { return n.Key == rule.Subject })
+	}
+	if subject >= 0 && subject < len(rule.Share) && rule.Share[subject] {
+		r.decoder.Warning(v.ByTier.Spot, "the tiers share one log: share_threshold gives one to all values of %s", strict.Label(rule.Path[subject].Key))
+	}
+}
+
+// bad reports whether the descriptor itself has a problem, regardless of those below it.
+func (e *descriptorEntry) bad() bool {
+	return e.RateLimit.Bad || e.ShareThreshold.Bad || e.ShadowMode.Bad || e.QuotaMode.Bad ||
+		e.DetailedMetric.Bad || e.ValueToMetric.Bad || e.Metadata.Bad
+}
+
+// fill reads rate_limit.
+func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
+	v := rl.Value
+	rule.Name = string(v.Name.Value)
+	rule.Subject = v.Subject.Value
+	rule.Terms, rule.ByTier = r.terms(rl)
+	if v.ByTier.Set && len(rule.ByTier) == 0 && !v.Subject.Set {
+		// The same as with a tier beside default.
+		rule.Subject = rule.Path[len(rule.Path)-1].Key
+	}
+	if strict.Given(&v.Subject) && rule.Subject == "" {
+		r.decoder.Problem(v.Subject.Spot, "a subject is the key of a descriptor entry, it cannot be empty")
+	}
+	if rule.Name == reservedName {
+		r.decoder.Problem(v.Name.Spot, "%q is what limits that come with a request are called", reservedName)
+	}
+	if strict.Given(&v.Charge) {
+		rule.Always = r.oneOf(&v.Charge, "allowed", "always") == "always"
+	}
+	r.storeError(rule, &v.OnStoreError.Value)
+	if strict.Given(&v.Cost) {
+		rule.Factor = v.Cost.Value
+		switch {
+		case rule.Factor == 0:
+			r.decoder.Problem(v.Cost.Spot, "a cost of 0 would charge nothing: write unlimited: true if that is meant")
+		case rule.Factor > window.MaxHits:
+			r.decoder.Problem(v.Cost.Spot, "%d is above %d, the largest limit there is", rule.Factor, uint64(window.MaxHits))
+		}
+	}
+	r.denial(rule, v)
+	for i := range v.Replaces.Value {
+		rule.Replaces = append(rule.Replaces, r.replacement(rule.Name, &v.Replaces.Value[i]))
+	}
+}
+
+// Bounds on the wait in Retry-After while the store cannot decide.
+const (
+	minStoreErrorRetry = time.Second // what Retry-After can say
+	maxStoreErrorRetry = time.Hour
+)
+
+// storeError reads on_store_error.
+func (r *rulesReader) storeError(rule *policy.Rule, s *storeError) {
+	if strict.Given(&s.Choice) {
+		rule.OnStoreError, _ = policy.ParseOnStoreError(r.oneOf(&s.Choice, settings.StoreErrors...))
+	}
+	if !strict.Given(&s.RetryAfter) {
+		return
+	}
+	wait, err := strict.ParseDuration(s.RetryAfter.Value)
+	switch at := s.RetryAfter.Spot; {
+	case err != nil:
+		r.decoder.Problem(at, "%s", err)
+	case wait < minStoreErrorRetry || wait > maxStoreErrorRetry:
+		r.decoder.Problem(at, "%s is not between %v and %s", strict.Quote(s.RetryAfter.Value), minStoreErrorRetry, policy.FormatWindow(maxStoreErrorRetry))
+	case rule.OnStoreError == policy.StoreErrorDeny:
+		rule.StoreErrorRetry = wait
+	case rule.OnStoreError != policy.StoreErrorUnset:
+		r.decoder.Problem(at, "a wait is told by deny alone, the choice is %s", rule.OnStoreError)
+	}
+}
+
+// reservedName is the name of limits that come with a request.
+const reservedName = "override"
+
+func (r *rulesReader) oneOf(f *strict.Field[string], names ...string) string {
+	if !slices.Contains(names, f.Value) {
+		r.decoder.Problem(f.Spot, "%s", strict.NotOneOf(f.Value, names))
+	}
+	return f.Value
+}
+
+// Bounds on the texts of a denial, in bytes. Every denial carries them, and an attacker can
+// cause many denials.
+const (
+	maxBody     = 16 << 10
+	maxOneLiner = 256
+	plainText   = "text/plain; charset=utf-8"
+)
+
+func (r *rulesReader) denial(rule *policy.Rule, v *rateLimit) {
+	rule.Denial = policy.Denial{Body: v.Body.Value, ContentType: v.ContentType.Value, StatusText: v.StatusText.Value}
+	switch {
+	case strict.Given(&v.Body) && v.Body.Value == "":
+		r.decoder.Problem(v.Body.Spot, "an empty body: leave the key out for the service's own")
+	case len(v.Body.Value) > maxBody:
+		r.decoder.Problem(v.Body.Spot, "longer than %d KiB", maxBody>>10)
+	}
+	if strict.Given(&v.ContentType) {
+		_, _, err := mime.ParseMediaType(v.ContentType.Value)
+		switch {
+		case !v.Body.Set:
+			r.decoder.Problem(v.ContentType.Spot, "content_type without body")
+		case err != nil || !isOneLiner(v.ContentType.Value) || !strings.Contains(v.ContentType.Value, "/"):
+			r.decoder.Problem(v.ContentType.Spot, "%s is not a content type such as %q", strict.Quote(v.ContentType.Value), plainText)
+		}
+	} else if v.Body.Set {
+		rule.Denial.ContentType = plainText
+	}
+	if strict.Given(&v.StatusText) {
+		switch {
+		case v.StatusText.Value == "" || !isOneLiner(v.StatusText.Value):
+			r.decoder.Problem(v.StatusText.Spot, "a status text is one line of at most %d bytes", maxOneLiner)
+		case v.Body.Set:
+			r.decoder.Warning(v.StatusText.Spot, "not used: it is the title of the problem document, which body replaces")
+		}
+	}
+}
+
+func isOneLiner(text string) bool {
+	return len(text) <= maxOneLiner && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// modes applies shadow_mode, and refuses modes that contradict each other.
+func (r *rulesReader) modes(rule *policy.Rule, e *descriptorEntry) {
+	v := e.RateLimit.Value
+	if e.ShadowMode.Value {
+		for _, t := range v.all() {
+			if t.Observe.Set {
+				r.decoder.Problem(t.Observe.Spot, "shadow_mode on line %d already observes everybody: give one of the two", e.ShadowMode.Line)
+			}
+		}
+		rule.Terms.Observe = 1
+		for name, arm := range rule.ByTier {
+			arm.Observe = 1
+			rule.ByTier[name] = arm
+		}
+	}
+	if rule.Always {
+		if e.ShadowMode.Value {
+			r.decoder.Problem(v.Charge.Spot, "what is always charged is debt, and cannot be observed only, as shadow_mode on line %d says", e.ShadowMode.Line)
+		}
+		for _, t := range v.all() {
+			if share, err := parseShare(t.Observe.Value); strict.Given(&t.Observe) && err == nil && share > 0 {
+				r.decoder.Problem(t.Observe.Spot, "what is always charged is debt, and cannot be observed only: see charge on line %d", v.Charge.Line)
+			}
+		}
+	}
+	for _, f := range v.leases() {
+		switch {
+		case rule.Always:
+			r.decoder.Problem(f.Spot, "what is always charged has happened already, and nothing is reserved for it: see charge on line %d", v.Charge.Line)
+		case bool(e.QuotaMode.Value):
+			r.decoder.Problem(f.Spot, "the store decides which of several alternatives is charged, so nothing is reserved: see quota_mode on line %d", e.QuotaMode.Line)
+		}
+	}
+	quota, where := bool(e.QuotaMode.Value), fmt.Sprintf("quota_mode on line %d", e.QuotaMode.Line)
+	if !quota && r.o.Settings.QuotaMode {
+		quota, where = true, "the setting rules.quota_mode"
+	}
+	if !quota {
+		return
+	}
+	if rule.Always {
+		r.decoder.Problem(v.Charge.Spot, "what is always charged cannot be an alternative, as %s says", where)
+	}
+	for _, t := range v.all() {
+		if len(t.Limits.Value) > 1 {
+			r.decoder.Problem(t.Limits.Spot, "a quota rule has one limit, since of several one could have room and another not: see %s", where)
+		}
+	}
+}
+
+// leases returns the fields that ask for a lease.
+func (v *rateLimit) leases() []*strict.Field[string] {
+	var leases []*strict.Field[string]
+	add := func(l *limit) {
+		if strict.Given(&l.Lease) && l.Lease.Value != noLease {
+			leases = append(leases, &l.Lease)
+		}
+	}
+	for _, t := range v.all() {
+		add(&t.limit)
+		for i := range t.Limits.Value {
+			add(&t.Limits.Value[i].Value)
+		}
+	}
+	return leases
+}
+
+// all returns the rule's own terms and those of its tiers.
+func (v *rateLimit) all() []*terms {
+	all := []*terms{&v.terms}
+	for i := range v.ByTier.Value {
+		all = append(all, &v.ByTier.Value[i].Value.Value)
+	}
+	return all
+}

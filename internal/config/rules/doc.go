@@ -1,0 +1,34 @@
+// Package rules reads rules files, in the notation of envoyproxy/ratelimit and a superset of
+// it. docs/rules.md describes every key. docs/rules.schema.json is made from the types in
+// language.go.
+//
+// A file holds one domain, or several as YAML documents separated by "---". A domain has one
+// document, unless rules.merge_domains joins several.
+//
+//	domain: edge
+//	descriptors:
+//	  - key: api_key
+//	    rate_limit: {unit: minute, requests_per_unit: 100}
+//	  - key: route
+//	    value: "/search/*"
+//	    descriptors:
+//	      - key: api_key
+//	        rate_limit:
+//	          name: search-per-key
+//	          by_tier:
+//	            free: {window: 24h, requests: 9500}
+//	            pro:  {limits: [{window: 1s, requests: 500}, {window: 1h, requests: 20000}]}
+//	            default: {unlimited: true}
+//
+// Files of envoyproxy/ratelimit mean the same here:
+//
+//   - A key or a value that YAML takes for a number or a truth value counts as its text.
+//   - An empty value means any value. It gives a warning, since it is often the mistake of a
+//     template.
+//   - A descriptor without a rate_limit and without descriptors below it limits nothing. It
+//     keeps its value from the rule for the key alone.
+//   - A key of that language in a place where it has no meaning is ignored, with a warning.
+//
+// [ReadOverrides] reads the limits that replace those of rules for one subject, in the same
+// language.
+package rules

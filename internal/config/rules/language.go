@@ -1,0 +1,156 @@
+package rules
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// This file is the shape of rules files: which keys there are, where, and of
+// which type. The doc tags are the descriptions in docs/rules.schema.json.
+
+// rulesDoc is one domain.
+type rulesDoc struct {
+	Domain      strict.Field[string]            `yaml:"domain,required" doc:"the domain of the requests that the rules are for"`
+	Headers     strict.Field[[]string]          `yaml:"headers" doc:"the styles of headers on the domain's answers, instead of headers.styles of the settings"`
+	Descriptors []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the first entry of a descriptor"`
+}
+
+// descriptorEntry is one node of the rule tree. There are many, so a rare part is behind a
+// pointer.
+type descriptorEntry struct {
+	Key            strict.Field[string]            `yaml:"key,required" doc:"the key of the entry"`
+	Value          strict.Field[strict.Blankable]  `yaml:"value" doc:"the value of the entry; each * stands for any number of bytes; without it any value"`
+	RateLimit      strict.Field[*rateLimit]        `yaml:"rate_limit" doc:"limits descriptors that end here; without it nothing is limited here"`
+	ShareThreshold strict.Field[strict.Truth]      `yaml:"share_threshold" doc:"all values that the wildcard takes share one log"`
+	ShadowMode     strict.Field[strict.Truth]      `yaml:"shadow_mode" doc:"the rate_limit is only observed: decided and reported, but it denies nothing"`
+	QuotaMode      strict.Field[strict.Truth]      `yaml:"quota_mode" doc:"the rate_limit is one of several alternatives: of all those of a request at least one must have room"`
+	DetailedMetric strict.Field[strict.Truth]      `yaml:"detailed_metric" doc:"metrics have a series for every value of every entry"`
+	ValueToMetric  strict.Field[strict.Truth]      `yaml:"value_to_metric" doc:"metrics have a series for every value of this entry"`
+	Metadata       strict.Field[metadata]          `yaml:"metadata" doc:"returned as dynamic metadata while the rate_limit has room"`
+	Descriptors    []strict.Field[descriptorEntry] `yaml:"descriptors" doc:"rules for the next entry of the descriptor"`
+}
+
+// limit is one limit in either notation.
+type limit struct {
+	Unit            strict.Field[string] `yaml:"unit" doc:"second, minute, hour, day, week, month (30 days) or year (365 days), in any case"`
+	RequestsPerUnit strict.Field[uint64] `yaml:"requests_per_unit" doc:"how many requests any interval of that length may hold"`
+	Window          strict.Field[string] `yaml:"window" doc:"the length of the interval, such as 10s, 1h30m or 7d"`
+	Requests        strict.Field[uint64] `yaml:"requests" doc:"how many requests any interval of that length may hold"`
+	Precision       strict.Field[string] `yaml:"precision" doc:"what times are rounded up to: auto, 0 (exact) or a time; beside limits and by_tier, for all that have none of their own"`
+	Lease           strict.Field[string] `yaml:"lease" doc:"what an instance may reserve ahead on a key that is asked for often: a time such as 50ms, a percentage of the limit, or none; beside limits and by_tier, for all that have none of their own"`
+}
+
+// terms are one limit, several limits, or unlimited.
+type terms struct {
+	limit
+	Limits    strict.Field[[]strict.Field[limit]] `yaml:"limits" doc:"several limits; all must have room"`
+	Unlimited strict.Field[strict.Truth]          `yaml:"unlimited" doc:"the rule matches and limits nothing"`
+	Observe   strict.Field[string]                `yaml:"observe" doc:"the share of subjects for whom the limits are only observed: true, false or a percentage; beside by_tier, for every tier that has none of its own"`
+}
+
+type rateLimit struct {
+	terms
+	Name         strict.Field[strict.Blankable]                    `yaml:"name" doc:"what statuses, headers, metadata, metrics, bodies and replaces call the rule"`
+	Replaces     strict.Field[[]strict.Field[replacement]]         `yaml:"replaces" doc:"names of rules that do not count where this one matches in the same request"`
+	Subject      strict.Field[string]                              `yaml:"subject" doc:"the key of the entry that says who is limited, and so whose tier counts"`
+	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
+	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit"`
+	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
+	OnStoreError strict.Field[storeError]                          `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
+	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`
+	ContentType  strict.Field[string]                              `yaml:"content_type" doc:"the content type of body"`
+	StatusText   strict.Field[string]                              `yaml:"status_text" doc:"the title of the denial's problem document"`
+}
+
+// storeError is a choice alone, or a mapping with a choice and its wait.
+type storeError struct {
+	Choice     strict.Field[string] `yaml:"choice,required" doc:"local for this instance's share of the limit, allow, deny, or report to leave it to Envoy"`
+	RetryAfter strict.Field[string] `yaml:"retry_after" doc:"of deny: the wait that Retry-After tells, such as 5s"`
+}
+
+func (s *storeError) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+	if n.Kind == yaml.MappingNode {
+		d.Object(n, reflect.ValueOf(s).Elem(), p)
+		return
+	}
+	s.Choice.ReadLocated(d, n, p)
+}
+
+// Bounds on the metadata of one rule. Every answer carries it while the rule has room.
+const (
+	maxMetadataValues = 1000
+	maxMetadataBytes  = 16 << 10
+)
+
+// metadata is a mapping of any values that JSON has.
+type metadata map[string]any
+
+func (m *metadata) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
+	*m = nil
+	if strict.IsNull(n) {
+		return
+	}
+	var fits bool
+	if *m, fits = d.JSONMapping(n, p, maxMetadataValues, maxMetadataBytes); !fits {
+		d.Problem(d.Spot(n, p), "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
+	}
+}
+
+type replacement struct {
+	Name strict.Field[strict.Blankable] `yaml:"name,required" doc:"the name of a rule"`
+}
+
+// ofReference are the keys of envoyproxy/ratelimit. It accepts any of them at any level, and
+// ignores those without a meaning there.
+var ofReference = []string{
+	"domain", "descriptors", "key", "value", "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces",
+	"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
+}
+
+// homes returns where each key of rules files belongs.
+var homes = sync.OnceValue(func() map[string]string {
+	homes := make(map[string]string)
+	for _, level := range []struct {
+		shape reflect.Type
+		where string
+	}{
+		{reflect.TypeFor[descriptorEntry](), "in a descriptor, beside its key"},
+		{reflect.TypeFor[rateLimit](), "in rate_limit"},
+		{reflect.TypeFor[rulesDoc](), "at the top, beside domain"},
+	} {
+		for _, k := range strict.KeysOf(level.shape) {
+			if homes[k.Name] == "" {
+				homes[k.Name] = level.where
+			}
+		}
+	}
+	return homes
+})
+
+// misplaced returns the advice for a key that a level does not have. If envoyproxy/ratelimit
+// has the level, its keys are ignored there, as it does.
+func misplaced(key string, levelOfReference bool) strict.KeyAdvice {
+	home := homes()[key]
+	switch {
+	case key == "unit_multiplier":
+		return strict.KeyAdvice{Message: `"unit_multiplier" is not a key of rules: write window and requests`}
+	case home == "":
+		return strict.KeyAdvice{}
+	case levelOfReference && slices.Contains(ofReference, key):
+		return strict.KeyAdvice{Message: fmt.Sprintf("%q is ignored here, as envoyproxy/ratelimit does: it belongs %s", key, home), Ignored: true}
+	}
+	return strict.KeyAdvice{Message: fmt.Sprintf("%q has no meaning here: it belongs %s", key, home)}
+}
+
+func (*rulesDoc) AdviseKey(key string) strict.KeyAdvice        { return misplaced(key, true) }
+func (*descriptorEntry) AdviseKey(key string) strict.KeyAdvice { return misplaced(key, true) }
+func (*rateLimit) AdviseKey(key string) strict.KeyAdvice       { return misplaced(key, true) }
+func (*replacement) AdviseKey(key string) strict.KeyAdvice     { return misplaced(key, true) }
+func (*limit) AdviseKey(key string) strict.KeyAdvice           { return misplaced(key, false) }
+func (*terms) AdviseKey(key string) strict.KeyAdvice           { return misplaced(key, false) }

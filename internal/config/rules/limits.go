@@ -1,0 +1,521 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// units are the units of envoyproxy/ratelimit, with their lengths.
+var units = []struct {
+	name   string
+	length time.Duration
+}{
+	{"second", time.Second},
+	{"minute", time.Minute},
+	{"hour", time.Hour},
+	{"day", strict.Day},
+	{"week", strict.Week},
+	{"month", 30 * strict.Day},
+	{"year", 365 * strict.Day},
+}
+
+func unitNames() []string {
+	names := make([]string, len(units))
+	for i, u := range units {
+		names[i] = u.name
+	}
+	return names
+}
+
+// defaultArm is the arm of by_tier for every tier that is not named.
+const defaultArm = "default"
+
+// terms reads the terms of a rule and those of each tier. It reports what is wrong.
+func (r *rulesReader) terms(rl *strict.Field[*rateLimit]) (own policy.Terms, byTier map[string]policy.Terms) {
+	v := rl.Value
+	own, given := r.someTerms(&v.terms, nil, rl.Spot, rl.Bad, v.ByTier.Set)
+	if !given && !v.ByTier.Set && !rl.Bad {
+		r.decoder.Problem(rl.Spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited, or by_tier")
+	}
+	switch {
+	case !v.ByTier.Set, v.ByTier.Bad && len(v.ByTier.Value) == 0:
+		return own, nil
+	case len(v.ByTier.Value) == 0:
+		r.decoder.Problem(v.ByTier.Spot, "holds no tier: write one line for each")
+		return own, nil
+	case r.o.TiersKnown && r.o.Tiers == nil:
+		r.decoder.Problem(v.ByTier.Spot, "there are no tiers: tiers.source is none")
+		return own, nil
+	}
+	byTier = make(map[string]policy.Terms, len(v.ByTier.Value))
+	for i := range v.ByTier.Value {
+		e := &v.ByTier.Value[i]
+		arm, some := r.someTerms(&e.Value.Value, &v.terms, e.Value.Spot, e.Value.Bad, false)
+		if !some && !e.Value.Bad {
+			r.decoder.Problem(e.Spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
+		}
+		if e.Key == defaultArm {
+			if given {
+				r.decoder.Problem(e.Spot, "the rule has a limit of its own on line %d, which holds for every tier that is not named: give one of the two", v.terms.first().Line)
+			}
+			if slices.Contains(r.o.Tiers, defaultArm) {
+				r.decoder.Warning(e.Spot, "default is for every tier that is not named here, and one of the tiers is called default")
+			}
+			own, given = arm, true
+			continue
+		}
+		if r.o.TiersKnown && !slices.Contains(r.o.Tiers, e.Key) {
+			names := r.o.Tiers
+			if !slices.Contains(names, defaultArm) {
+				names = append(slices.Clip(names), defaultArm)
+			}
+			r.decoder.Problem(e.Spot, "unknown tier %s, expected one of %s%s", strict.Quote(e.Key), strict.SomeNames(names), strict.DidYouMean(e.Key, names))
+		}
+		byTier[e.Key] = arm
+	}
+	if !given && !rl.Bad {
+		var without []string
+		for _, t := range r.o.Tiers {
+			if _, ok := byTier[t]; !ok {
+				without = append(without, t)
+			}
+		}
+		if len(without) > 0 {
+			r.decoder.Problem(v.ByTier.Spot, "no limit for %s, and neither a default nor a limit of the rule itself for other tiers", strict.SomeNames(without))
+		}
+	}
+	return own, byTier
+}
+
+// first returns the place of the first key of a limit.
+func (t *terms) first() strict.Spot {
+	for _, s := range []struct {
+		set bool
+		strict.Spot
+	}{
+		{t.Unlimited.Set, t.Unlimited.Spot},
+		{t.Limits.Set, t.Limits.Spot},
+		{t.Unit.Set, t.Unit.Spot},
+		{t.Window.Set, t.Window.Spot},
+		{t.RequestsPerUnit.Set, t.RequestsPerUnit.Spot},
+	} {
+		if s.set {
+			return s.Spot
+		}
+	}
+	return t.Requests.Spot
+}
+
+// someTerms reads one limit, a list of limits, or unlimited. t inherits observe, precision and
+// lease from the terms above, if there are any. given reports whether there is a limit, right
+// or wrong. bad: t has a problem, so a missing key may be a mistyped one. arms: the arms of
+// by_tier inherit from t.
+func (r *rulesReader) someTerms(t, above *terms, at strict.Spot, bad, arms bool) (out policy.Terms, given bool) {
+	share := r.share(&t.Observe)
+	if t.Unlimited.Value {
+		r.unlimited(t, arms)
+		return policy.Terms{Unlimited: true}, true
+	}
+	how := manner{precision: r.precision(&t.Precision), lease: r.lease(&t.Lease)}
+	if above != nil {
+		if !t.Observe.Set {
+			share, _ = readShare(&above.Observe)
+		}
+		if !t.Precision.Set {
+			how.precision, _ = readPrecision(&above.Precision)
+			how.precision.inherited = true
+		}
+		if !t.Lease.Set {
+			how.lease, _ = readLease(&above.Lease)
+			how.lease.inherited = true
+		}
+	}
+	out.Limits, given = r.someLimits(t, how, at, bad)
+	if given {
+		out.Observe = share
+	}
+	return out, given || t.Unlimited.Set && t.Unlimited.Bad
+}
+
+// unlimited refuses limits beside unlimited. With arms, observe, precision and lease are for
+// the arms of by_tier.
+func (r *rulesReader) unlimited(t *terms, arms bool) {
+	for _, other := range []struct {
+		set bool
+		strict.Spot
+		name string
+	}{
+		{t.Unit.Set, t.Unit.Spot, "unit"},
+		{t.Window.Set, t.Window.Spot, "window"},
+		{t.Requests.Set, t.Requests.Spot, "requests"},
+		{t.Limits.Set, t.Limits.Spot, "limits"},
+		{t.Precision.Set && !arms, t.Precision.Spot, "precision"},
+		{t.Lease.Set && !arms, t.Lease.Spot, "lease"},
+		{t.Observe.Set && !arms, t.Observe.Spot, "observe"},
+	} {
+		if other.set {
+			r.decoder.Problem(other.Spot, "%s beside unlimited on line %d: give one of the two", other.name, t.Unlimited.Line)
+		}
+	}
+	if t.RequestsPerUnit.Set {
+		r.decoder.Warning(t.RequestsPerUnit.Spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
+	}
+}
+
+// share reads observe.
+func (r *rulesReader) share(f *strict.Field[string]) float64 {
+	share, err := readShare(f)
+	if err != nil {
+		r.decoder.Problem(f.Spot, "%s", err)
+	}
+	return share
+}
+
+func readShare(f *strict.Field[string]) (float64, error) {
+	if !strict.Given(f) {
+		return 0, nil
+	}
+	return parseShare(f.Value)
+}
+
+// parseShare reads true, false or a percentage as a share from 0 to 1.
+func parseShare(text string) (float64, error) {
+	if b, ok := strict.ParseTruth(text); ok {
+		if b {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	number, percent := strings.CutSuffix(text, "%")
+	share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	switch {
+	case err != nil || strings.ContainsAny(number, "xXpPnN_"):
+		return 0, fmt.Errorf("%s is not a share of subjects: write true, false or a percentage such as 25%%", strict.Quote(text))
+	case !percent:
+		return 0, fmt.Errorf("%s has no unit: write a percentage such as 25%%", strict.Quote(text))
+	case share < 0 || share > 100:
+		return 0, fmt.Errorf("%s is not between 0%% and 100%%", strict.Quote(text))
+	}
+	return share / 100, nil
+}
+
+// someLimits reads one limit or a list of them; see someTerms.
+func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool) (limits []policy.Limit, given bool) {
+	one := t.Unit.Set || t.RequestsPerUnit.Set || t.Window.Set || t.Requests.Set
+	if one && t.Limits.Set {
+		r.decoder.Problem(t.Limits.Spot, "limits stand alone: put the limit beside them into the list")
+		return nil, true
+	}
+	if one {
+		if l, ok := r.limit(&t.limit, at, bad); ok {
+			limits = append(limits, r.limitOf(l, &t.limit, how, at))
+		}
+		return limits, true
+	}
+	if !t.Limits.Set {
+		return nil, false
+	}
+	if len(t.Limits.Value) == 0 && !t.Limits.Bad {
+		r.decoder.Problem(t.Limits.Spot, "the list is empty")
+	}
+	lines := make(map[time.Duration]int)
+	for i := range t.Limits.Value {
+		f := &t.Limits.Value[i]
+		own := how
+		if f.Value.Precision.Set {
+			own.precision = r.precision(&f.Value.Precision)
+		}
+		if f.Value.Lease.Set {
+			own.lease = r.lease(&f.Value.Lease)
+		}
+		l, ok := r.limit(&f.Value, f.Spot, f.Bad)
+		if !ok {
+			continue
+		}
+		if first, again := lines[l.Window]; again {
+			r.decoder.Problem(f.Spot, "a second limit for the same window, the first is on line %d", first)
+			continue
+		}
+		lines[l.Window] = f.Line
+		limits = append(limits, r.limitOf(l, &f.Value, own, f.Spot))
+	}
+	return limits, true
+}
+
+// manner is the precision and the lease of a limit.
+type manner struct {
+	precision precision
+	lease     lease
+}
+
+func (r *rulesReader) limitOf(l window.Limit, written *limit, how manner, at strict.Spot) policy.Limit {
+	return policy.Limit{
+		Limit:     l,
+		Precision: r.precisionOf(l, written, how.precision, at),
+		Lease:     r.leaseOf(l, written, how.lease, at),
+	}
+}
+
+// autoPrecision leaves the precision to the service.
+const autoPrecision = "auto"
+
+// precision is the value of a key precision. The zero value leaves it to the service.
+type precision struct {
+	strict.Spot
+	text      string
+	chosen    bool
+	exact     time.Duration
+	inherited bool // from the rule, by an arm of by_tier
+}
+
+// precision reads a precision.
+func (r *rulesReader) precision(f *strict.Field[string]) precision {
+	p, err := readPrecision(f)
+	if err != nil {
+		r.decoder.Problem(f.Spot, "%s", err)
+	}
+	return p
+}
+
+func readPrecision(f *strict.Field[string]) (precision, error) {
+	if !strict.Given(f) || f.Value == autoPrecision {
+		return precision{}, nil
+	}
+	exact, err := strict.ParseDuration(f.Value)
+	switch {
+	case err != nil:
+		return precision{}, fmt.Errorf("%w, or auto", err)
+	case exact < 0:
+		return precision{}, fmt.Errorf("%s is negative", strict.Quote(f.Value))
+	}
+	return precision{Spot: f.Spot, text: f.Value, chosen: true, exact: exact}, nil
+}
+
+// precisionOf returns the precision of a limit at a spot.
+func (r *rulesReader) precisionOf(l window.Limit, written *limit, p precision, at strict.Spot) time.Duration {
+	switch {
+	case !p.chosen:
+		return window.Precision(l)
+	case p.exact <= l.Window:
+		r.boundLog(l, written, p, at)
+		return p.exact
+	case p.inherited:
+		r.decoder.Problem(at, "the precision %s on line %d is longer than the window of %s: give this tier its own", strict.Quote(p.text), p.Line, written.length(l.Window))
+	default:
+		r.decoder.Problem(p.Spot, "%s is longer than the window of %s", strict.Quote(p.text), written.length(l.Window))
+	}
+	return 0
+}
+
+// slotsAMillisecond is how many slots of a log Redis moves in about a millisecond, by
+// the topic "longest" of test/windowbench.
+const slotsAMillisecond = 12_500
+
+// boundLog refuses a limit whose log needs more slots than store.redis.max_log_slots: Redis
+// does nothing else while it moves them. Only a chosen precision can need so many.
+func (r *rulesReader) boundLog(l window.Limit, written *limit, p precision, at strict.Spot) {
+	check := window.Check{Limit: l, Precision: p.exact}
+	slots := window.LogSlots(&check)
+	if r.o.MaxLogSlots == 0 || slots <= r.o.MaxLogSlots {
+		return
+	}
+	if !p.inherited {
+		at = p.Spot
+	}
+	parts := time.Duration(r.o.MaxLogSlots - 2)
+	finest := ((l.Window+parts-1)/parts + time.Microsecond - 1).Truncate(time.Microsecond)
+	r.decoder.Problem(at, "precision %s for %d per %s needs a log of up to %d slots (%d kB), and Redis stops for about %d ms each time such a log grows: "+
+		"give precision auto or at least %v, or let store.redis.max_log_slots, now %d, allow it",
+		strict.Quoteless(p.text), l.Hits, written.length(l.Window), slots, window.LogBytes(&check)/1000, max(slots/slotsAMillisecond, 1), finest, r.o.MaxLogSlots)
+}
+
+// noLease is the value of lease for a limit that must not inherit the rule's lease.
+const noLease = "none"
+
+// Bounds on leases. Hits that one instance reserves are not available to others, so leases
+// are small and short.
+const (
+	minLease      = time.Millisecond
+	maxLease      = time.Second
+	maxLeaseShare = 50 // per cent of the limit
+	leasesAWindow = 10 // at least
+)
+
+// lease is the value of a key lease. The zero value is no lease.
+type lease struct {
+	strict.Spot
+	text      string
+	length    time.Duration // zero: as long as usual
+	percent   float64       // of the limit; zero: as the length has it
+	inherited bool          // from the rule, by an arm of by_tier
+}
+
+// lease reads a lease.
+func (r *rulesReader) lease(f *strict.Field[string]) lease {
+	l, err := readLease(f)
+	if err != nil {
+		r.decoder.Problem(f.Spot, "%s", err)
+	}
+	return l
+}
+
+func readLease(f *strict.Field[string]) (lease, error) {
+	if !strict.Given(f) || f.Value == noLease {
+		return lease{}, nil
+	}
+	l := lease{Spot: f.Spot, text: f.Value}
+	if number, percent := strings.CutSuffix(f.Value, "%"); percent {
+		share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		switch {
+		case err != nil || strings.ContainsAny(number, "xXpPnN_+"):
+			return lease{}, fmt.Errorf("%s is not a share of the limit: write a percentage such as 5%%", strict.Quote(f.Value))
+		case share <= 0 || share > maxLeaseShare:
+			return lease{}, fmt.Errorf("%s is not above 0%% and up to %d%%", strict.Quote(f.Value), maxLeaseShare)
+		}
+		l.percent = share
+		return l, nil
+	}
+	length, err := strict.ParseDuration(f.Value)
+	switch {
+	case err != nil:
+		return lease{}, fmt.Errorf("%w; or a percentage of the limit such as 5%%, or none", err)
+	case length < minLease || length > maxLease:
+		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(f.Value), minLease, maxLease)
+	}
+	l.length = length
+	return l, nil
+}
+
+// leaseOf returns the lease of a limit at a spot.
+func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at strict.Spot) window.Lease {
+	most := l.Window / leasesAWindow
+	switch {
+	case given.percent > 0:
+		hits := uint64(float64(l.Hits) * given.percent / 100)
+		if hits < policy.MinLeaseHits {
+			r.littleLease(given, strict.Quoteless(given.text), l.Hits)
+			return window.Lease{}
+		}
+		return window.Lease{Length: min(policy.LeaseLength, most), Hits: hits}
+	case given.length == 0:
+		return window.Lease{}
+	case given.length <= most:
+		if l.Hits/policy.LeasePart < policy.MinLeaseHits {
+			r.littleLease(given, "a tenth", l.Hits)
+			return window.Lease{}
+		}
+		return window.Lease{Length: given.length}
+	case given.inherited:
+		r.decoder.Problem(at, "the lease %s on line %d is longer than a tenth of the window of %s: give this tier its own", strict.Quote(given.text), given.Line, written.length(l.Window))
+	default:
+		r.decoder.Problem(given.Spot, "%s is longer than a tenth of the window of %s", strict.Quote(given.text), written.length(l.Window))
+	}
+	return window.Lease{}
+}
+
+// littleLease warns of a lease that is too small to have an effect. It does not warn of an
+// inherited lease, which may help other tiers.
+func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
+	if !given.inherited {
+		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(policy.MinLeaseHits))
+	}
+}
+
+// length returns a window as the file has it.
+func (l *limit) length(length time.Duration) string {
+	if l.Window.Set {
+		return strict.Quoteless(l.Window.Value)
+	}
+	return policy.FormatWindow(length)
+}
+
+// limit reads one limit. With bad, it does not report that half of a pair is missing.
+func (r *rulesReader) limit(l *limit, at strict.Spot, bad bool) (window.Limit, bool) {
+	d := r.decoder
+	unit, inUnit := l.Unit.Set, l.RequestsPerUnit.Set
+	win, requests := l.Window.Set, l.Requests.Set
+	if l.Unit.Bad || l.Window.Bad {
+		return window.Limit{}, false
+	}
+	if l.RequestsPerUnit.Bad || l.Requests.Bad {
+		// Check the length beside a bad number, too.
+		switch {
+		case unit && !win && !requests:
+			r.perUnit(l)
+		case win && !unit && !inUnit:
+			r.perWindow(l)
+		}
+		return window.Limit{}, false
+	}
+	switch {
+	case bad && (unit != inUnit || win != requests || !unit && !win):
+	case !unit && !inUnit && !win && !requests:
+		d.Problem(at, "no limit: give unit and requests_per_unit, or window and requests")
+	case (unit || inUnit) && (win || requests):
+		d.Problem(at, "unit and requests_per_unit belong together, and so do window and requests: give one of the two pairs")
+	case unit && !inUnit:
+		d.Problem(l.Unit.Spot, "unit without requests_per_unit")
+	case !unit && inUnit:
+		d.Problem(l.RequestsPerUnit.Spot, "requests_per_unit without unit")
+	case win && !requests:
+		d.Problem(l.Window.Spot, "window without requests")
+	case !win && requests:
+		d.Problem(l.Requests.Spot, "requests without window")
+	case unit:
+		return r.perUnit(l)
+	default:
+		return r.perWindow(l)
+	}
+	return window.Limit{}, false
+}
+
+func (r *rulesReader) perUnit(l *limit) (window.Limit, bool) {
+	name := strings.ToLower(l.Unit.Value)
+	for _, u := range units {
+		if u.name == name {
+			return r.bounded(window.Limit{Hits: l.RequestsPerUnit.Value, Window: u.length}, l, l.RequestsPerUnit.Spot, l.Unit.Spot)
+		}
+	}
+	r.decoder.Problem(l.Unit.Spot, "unknown unit %s, expected one of %s%s", r.decoder.Quote(l.Unit.Value), strings.Join(unitNames(), ", "), strict.DidYouMean(name, unitNames()))
+	return window.Limit{}, false
+}
+
+func (r *rulesReader) perWindow(l *limit) (window.Limit, bool) {
+	length, err := strict.ParseDuration(l.Window.Value)
+	if err != nil {
+		if r.decoder.HideValues { // the error quotes the value
+			err = strict.ErrNoTime
+		}
+		r.decoder.Problem(l.Window.Spot, "%s", err)
+		return window.Limit{}, false
+	}
+	return r.bounded(window.Limit{Hits: l.Requests.Value, Window: length}, l, l.Requests.Spot, l.Window.Spot)
+}
+
+// bounded checks that the stores can hold a limit.
+func (r *rulesReader) bounded(l window.Limit, written *limit, hits, length strict.Spot) (window.Limit, bool) {
+	ok := true
+	if l.Hits > window.MaxHits {
+		r.decoder.Problem(hits, "%s is above %d, the largest number that Envoy's protocol can carry", r.decoder.Shown(strconv.FormatUint(l.Hits, 10)), uint64(window.MaxHits))
+		l.Hits = 0
+		ok = false
+	}
+	if l.Valid() != nil {
+		problem := "not a whole number of microseconds"
+		if l.Window < window.MinWindow {
+			problem = "shorter than " + policy.FormatWindow(window.MinWindow)
+		} else if l.Window > window.MaxWindow {
+			problem = "longer than " + policy.FormatWindow(window.MaxWindow)
+		}
+		r.decoder.Problem(length, "window %s is %s", written.length(l.Window), problem)
+		ok = false
+	}
+	return l, ok
+}

@@ -1,0 +1,116 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// Overrides are limits by the name of the rule whose limits they replace, in the language of
+// by_tier. Precision, lease and observe stay those of the rule.
+type Overrides = strict.Ordered[strict.Field[terms]]
+
+// DecodeOverrides reads the overrides of a subject, or returns nil without any. It reports and
+// omits those that are wrong.
+func DecodeOverrides(d *strict.Decoder, all Overrides) map[string]tier.Override {
+	if len(all) == 0 {
+		return nil
+	}
+	read := make(map[string]tier.Override, len(all))
+	for i := range all {
+		e := &all[i]
+		if e.Key == "" {
+			d.Problem(e.Spot, "the name of a rule is missing")
+		}
+		if o, ok := readOverride(d, &e.Value); ok {
+			read[e.Key] = o
+		}
+	}
+	return read
+}
+
+// readOverride reads the limits for one rule.
+func readOverride(d *strict.Decoder, f *strict.Field[terms]) (o tier.Override, ok bool) {
+	t := &f.Value
+	before := d.Report.Count()
+	rulesOwn(d, &t.limit)
+	if t.Observe.Set {
+		d.Problem(t.Observe.Spot, "observe is the rule's: an override says only how much")
+	}
+	for i := range t.Limits.Value {
+		rulesOwn(d, &t.Limits.Value[i].Value)
+	}
+	if f.Bad || d.Report.Count() > before {
+		return o, false
+	}
+	if t.Unlimited.Value {
+		if t.Limits.Set || t.Unit.Set || t.RequestsPerUnit.Set || t.Window.Set || t.Requests.Set {
+			d.Problem(t.Unlimited.Spot, "unlimited stands alone: give it, or limits")
+			return o, false
+		}
+		return tier.Override{Unlimited: true}, true
+	}
+	rules := rulesReader{decoder: d} // reads limits as those of rules
+	limits, given := rules.someLimits(t, manner{}, f.Spot, false)
+	if !given {
+		d.Problem(f.Spot, "no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited")
+	}
+	for i := range limits {
+		o.Limits = append(o.Limits, limits[i].Limit)
+	}
+	return o, d.Report.Count() == before
+}
+
+// rulesOwn refuses keys of a limit that only a rule may have.
+func rulesOwn(d *strict.Decoder, l *limit) {
+	if l.Precision.Set {
+		d.Problem(l.Precision.Spot, "precision is the rule's: an override says only how much")
+	}
+	if l.Lease.Set {
+		d.Problem(l.Lease.Spot, "lease is the rule's: an override says only how much")
+	}
+}
+
+// ReadOverrides reads the overrides of a subject as sources keep them: a mapping, in JSON or
+// YAML, of names of rules to limits in the language of by_tier,
+//
+//	{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}
+//
+// An empty text, null and an empty mapping give nil. The error is one line with each problem
+// and its place in the mapping. It repeats no text of the mapping.
+func ReadOverrides(data []byte) (map[string]tier.Override, error) {
+	docs, problem := strict.Parse("", data)
+	switch {
+	case problem != nil:
+		return nil, errors.New(problem.Message)
+	case len(docs) > 1:
+		return nil, errors.New("more than one YAML document")
+	case len(docs) == 0 || strict.Root(docs[0]) == nil:
+		return nil, nil
+	}
+	d := &strict.Decoder{Report: new(strict.Report), HideValues: true}
+	var all Overrides
+	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&all).Elem(), nil)
+	read := DecodeOverrides(d, all)
+	problems := d.Report.Sorted()
+	if problems == nil {
+		return read, nil
+	}
+	var texts []string
+	for i, p := range problems {
+		if i == maxTold {
+			texts = append(texts, fmt.Sprintf("and %d more problems", d.Report.Count()-i))
+			break
+		}
+		p.Line, p.Column = 0, 0 // a record has no lines
+		texts = append(texts, p.String())
+	}
+	return nil, errors.New(strings.Join(texts, "; "))
+}
+
+// maxTold bounds the problems in the error of [ReadOverrides], which goes into logs.
+const maxTold = 3

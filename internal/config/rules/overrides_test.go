@@ -1,0 +1,85 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+func TestReadOverrides(t *testing.T) {
+	per := func(hits uint64, length time.Duration) window.Limit { return window.Limit{Hits: hits, Window: length} }
+	for text, want := range map[string]map[string]tier.Override{
+		"":         nil,
+		" \n":      nil,
+		"null":     nil,
+		"{}":       nil,
+		"# none\n": nil,
+		`{"a": {"unit": "MINUTE", "requests_per_unit": 500}}`: {"a": {Limits: []window.Limit{per(500, time.Minute)}}},
+		"a b: {window: 30s, requests: 0}":                     {"a b": {Limits: []window.Limit{per(0, 30*time.Second)}}},
+		`{"a": {"limits": [{"window": "1s", "requests": 5}, {"unit": "day", "requests_per_unit": 6}]}, "b": {"unlimited": true}}`: {
+			"a": {Limits: []window.Limit{per(5, time.Second), per(6, strict.Day)}}, "b": {Unlimited: true},
+		},
+		"5: {unlimited: yes}": {"5": {Unlimited: true}},
+	} {
+		got, err := ReadOverrides([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+	for text, want := range map[string]string{
+		"[]":                                  "expected a mapping, got a list",
+		"{":                                   "not YAML: a value is missing, or a bracket closes that none has opened; quote a text that begins with a bracket",
+		"a: {}\n---\nb: {}":                   "more than one YAML document",
+		`{"a": {"window": 5, "requests": 1}}`: "[0].window: not a time: write it like 500ms, 10s, 1h30m, 7d or 1w",
+		`{"a": {"window": "1s"}, "b": {"unit": "day"}, "c": {"x": 1}}`:        "[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [0].window: window without requests; [1].unit: unit without requests_per_unit",
+		`{"a": {"limits": [{"window": "1s", "requests": 1, "lease": "5%"}]}}`: "[0].limits[0].lease: lease is the rule's: an override says only how much",
+		`{"a": {"observe": true, "unlimited": true}}`:                         "[0].observe: observe is the rule's: an override says only how much",
+		`{"a": null}`: "[0]: no limit: give unit and requests_per_unit, or window and requests, or limits, or unlimited",
+		`{"a": {}, "b": {}, "": {"x": 1}, "d": 1, "e": 2, "f": 3}`: `[2]: unknown key, expected one of unit, requests_per_unit, window, requests, precision, lease, limits, unlimited, observe; [3]: expected a mapping, got a number; [4]: expected a mapping, got a number; and 4 more problems`,
+		`{"a": {"window": "1s", "requests": -1}}`:                  "[0].requests: expected a whole number",
+	} {
+		got, err := ReadOverrides([]byte(text))
+		if got != nil || err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// FuzzReadOverrides: whatever a source holds gives limits that the stores can hold,
+// or an error of one line.
+func FuzzReadOverrides(f *testing.F) {
+	f.Add([]byte(`{"per-key": {"unit": "minute", "requests_per_unit": 500}, "export": {"unlimited": true}}`))
+	f.Add([]byte(`{"bulk": {"limits": [{"window": "1s", "requests": 5}, {"window": "1s", "requests": 5}]}}`))
+	f.Add([]byte("a: &a {unlimited: true, precision: 1s}\nb: *a\n<<: *a\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := ReadOverrides(data)
+		if err != nil {
+			if got != nil || err.Error() == "" || strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("%q: got %v, %q", data, got, err)
+			}
+			return
+		}
+		for name, o := range got {
+			if name == "" || o.Unlimited != (len(o.Limits) == 0) {
+				t.Errorf("%q: %q has %+v", data, name, o)
+			}
+			seen := make(map[time.Duration]bool)
+			for _, l := range o.Limits {
+				if err := l.Valid(); err != nil || seen[l.Window] {
+					t.Errorf("%q: %q has %+v: %v", data, name, o, err)
+				}
+				seen[l.Window] = true
+			}
+		}
+	})
+}

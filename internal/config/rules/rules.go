@@ -1,0 +1,228 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// A Place is a line of a file.
+type Place struct {
+	File string
+	Line int
+}
+
+// String returns file:line.
+func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// from returns the place for a message about another place in file.
+func (p Place) from(file string) string {
+	if p.File == file {
+		return fmt.Sprintf("on line %d", p.Line)
+	}
+	return "in " + strict.Quoteless(p.File) + fmt.Sprintf(":%d", p.Line)
+}
+
+// lineMark is a Place in few bytes. There is one for each rule.
+type lineMark struct{ file, line int32 }
+
+func (r *rulesReader) mark(s strict.Spot) lineMark {
+	// Neither number can overflow: the size of files is bounded.
+	return lineMark{file: int32(len(r.files) - 1), line: int32(s.Line)}
+}
+
+func (r *rulesReader) place(m lineMark) Place { return Place{r.files[m.file], int(m.line)} }
+
+// Options say how [Read] reads rules.
+type Options struct {
+	Settings settings.Rules
+	// Identity says how the rules find the subject of a request. Its Secrets are required.
+	Identity policy.Identity
+	// OnStoreError is the choice of rules that make none. Zero: that of package policy.
+	OnStoreError policy.OnStoreError
+	// Tiers are the names that by_tier may use. Nil with TiersKnown: there are no
+	// tiers. Without TiersKnown the tiers file is broken, and by_tier is not checked
+	// against it.
+	Tiers      []string
+	TiersKnown bool
+	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
+	MaxLogSlots int
+	// Report takes the problems, and Warn the warnings.
+	Report, Warn *strict.Report
+}
+
+// Read reads files into one set of rules, and returns the place of each rule in the
+// order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
+func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
+	r := &rulesReader{
+		o:       o,
+		report:  o.Report,
+		warn:    o.Warn,
+		secrets: o.Identity.Secrets,
+		rules:   policy.NewRules(o.Identity),
+		domains: make(map[string]*domainReader),
+		keys:    make(map[string]bool),
+	}
+	if o.OnStoreError != policy.StoreErrorUnset {
+		r.rules.SetOnStoreError(o.OnStoreError)
+	}
+	if o.Settings.ShadowMode {
+		r.rules.ObserveAll()
+	}
+	if o.Settings.QuotaMode {
+		r.rules.QuotaAll()
+	}
+	for _, src := range sources {
+		r.read(src)
+	}
+	r.finish()
+	return r.rules, r.places
+}
+
+// rulesReader turns rules files into rules.
+type rulesReader struct {
+	o       Options
+	report  *strict.Report
+	warn    *strict.Report
+	secrets *tier.Secrets
+	rules   *policy.Rules
+	places  []Place // of the rules
+
+	files   []string // that were begun
+	domains map[string]*domainReader
+	order   []*domainReader
+	keys    map[string]bool // whether a descriptor key is suspect; see suspect
+
+	decoder *strict.Decoder // of what is being read
+	domain  *domainReader   // whose rules are being read
+}
+
+// domainReader is the state of one domain across its files.
+type domainReader struct {
+	name    string
+	void    bool // its rules are checked, but not kept
+	filled  bool // it has descriptors
+	at      Place
+	headers Place // zero: none were given
+	paths   map[descriptors.RuleID]lineMark
+	names   map[string]lineMark // by the name that headers and metrics show
+	named   map[string]bool     // names that replaces can mean
+	edges   []edge
+}
+
+// read reads one file and reports its problems.
+func (r *rulesReader) read(src files.File) {
+	r.report.File(src.Name)
+	r.warn.File(src.Name)
+	r.files = append(r.files, src.Name)
+	docs, problem := strict.Parse(src.Name, src.Data)
+	if problem != nil {
+		r.report.Add(*problem)
+		return
+	}
+	empty := true
+	for _, doc := range docs {
+		n := strict.Root(doc)
+		if n == nil {
+			// A "---" before the first or after the last domain.
+			continue
+		}
+		empty = false
+		r.decoder = &strict.Decoder{File: src.Name, Report: r.report, Warn: r.warn, Hides: r.hides}
+		r.document(n)
+	}
+	if empty {
+		r.report.Addf(src.Name, 0, "", "the file is empty: it needs a domain and its descriptors")
+	}
+}
+
+// document reads one domain, or the part of it that a file has.
+func (r *rulesReader) document(n *yaml.Node) {
+	var doc strict.Field[rulesDoc]
+	doc.ReadLocated(r.decoder, n, nil)
+	r.head(&doc.Value)
+	r.entries(trail{}, doc.Value.Descriptors)
+}
+
+// head reads the domain of a document and its headers.
+func (r *rulesReader) head(doc *rulesDoc) {
+	r.domain = r.domainOf(&doc.Domain)
+	r.headers(&doc.Headers)
+}
+
+func (r *rulesReader) domainOf(f *strict.Field[string]) *domainReader {
+	name := f.Value
+	at := Place{r.decoder.File, f.Line}
+	other, again := r.domains[name]
+	switch {
+	case !f.Set, f.Bad:
+	case name == "":
+		r.decoder.Problem(f.Spot, "a domain needs a name")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		r.decoder.Problem(f.Spot, "a domain cannot hold control characters")
+	case again && r.o.Settings.MergeDomains:
+		return other
+	case again:
+		r.decoder.Problem(f.Spot, "a second domain %s, the first is %s: a domain stands in one place, unless rules.merge_domains joins them", strict.Quote(name), other.at.from(at.File))
+	default:
+		d := newDomain(name, at)
+		r.domains[name] = d
+		r.order = append(r.order, d)
+		if err := r.rules.AddDomain(name); err != nil {
+			r.decoder.Problem(f.Spot, "%s", err)
+		}
+		return d
+	}
+	// Its rules are checked, so that their problems are reported, too.
+	void := newDomain(name, at)
+	void.void = true
+	r.order = append(r.order, void)
+	return void
+}
+
+func newDomain(name string, at Place) *domainReader {
+	return &domainReader{
+		name: name, at: at,
+		paths: make(map[descriptors.RuleID]lineMark),
+		names: make(map[string]lineMark),
+		named: make(map[string]bool),
+	}
+}
+
+// headers reads the styles of the domain's answers.
+func (r *rulesReader) headers(f *strict.Field[[]string]) {
+	if !f.Set || f.Bad || f.Null {
+		return
+	}
+	before := r.report.Count()
+	for _, message := range settings.CheckStyles(f.Value) {
+		r.decoder.Problem(f.Spot, "%s", message)
+	}
+	d := r.domain
+	if d.headers != (Place{}) {
+		r.decoder.Problem(f.Spot, "the domain has headers already, %s", d.headers.from(r.decoder.File))
+	}
+	d.headers = Place{r.decoder.File, f.Line}
+	if r.report.Count() == before && !d.void {
+		r.rules.SetHeaders(d.name, f.Value)
+	}
+}
+
+// finish checks what depends on all files.
+func (r *rulesReader) finish() {
+	for _, d := range r.order {
+		if !d.filled {
+			r.warn.Addf(d.at.File, d.at.Line, "domain", "no descriptors, so nothing is limited in %s", strict.Quote(d.name))
+		}
+		r.replaced(d)
+	}
+}

@@ -1,0 +1,379 @@
+package rules_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// TestLanguage loads every file of testdata/language, one for each thing that the
+// language can say. The .want file beside it has the rules, and the warnings without the
+// name of the file.
+func TestLanguage(t *testing.T) {
+	files, err := filepath.Glob("testdata/language/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 19 {
+		t.Errorf("got %d files, want at least 19", len(files))
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			s := settings.Default()
+			s.Rules.Path = file
+			if name == "a-tier-called-default" {
+				s.Tiers.Path = "testdata/tier-named-default.yaml"
+			}
+			g, err := config.Load(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(configtest.TellAll(g.Rules), "\n") + "\n"
+			for _, w := range configtest.Texts(g.Warnings, file) {
+				got += "warning " + w + "\n"
+			}
+			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
+			if *configtest.Update {
+				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(wantFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("rules and warnings (-want +got):\n%s", diff)
+			}
+			// The schema knows no key that is ignored.
+			configtest.Valid(t, rulesSchema, file, name != "keys-where-envoyproxy-ratelimit-ignores-them")
+		})
+	}
+}
+
+// TestModesOfAllRules: the settings reach the rules, and contradictions with
+// them are told.
+func TestModesOfAllRules(t *testing.T) {
+	s := settings.Default()
+	s.Rules.QuotaMode = true
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1, charge: always}}
+  - {key: b, rate_limit: {limits: [{window: 1s, requests: 1}, {window: 2s, requests: 1}]}}
+`)
+	_, err := config.Load(s)
+	want := s.Rules.Path + ":3: descriptors[a].rate_limit.charge: what is always charged cannot be an alternative, as the setting rules.quota_mode says\n" +
+		s.Rules.Path + ":4: descriptors[b].rate_limit.limits: a quota rule has one limit, since of several one could have room and another not: see the setting rules.quota_mode\n"
+	if got := configtest.ProblemsOf(t, err); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	for _, c := range []struct {
+		name           string
+		shadow, quota  bool
+		observed, each bool
+	}{{"none", false, false, false, false}, {"shadow", true, false, true, false}, {"quota", false, true, false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := settings.Default()
+			s.Rules.ShadowMode, s.Rules.QuotaMode = c.shadow, c.quota
+			s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}, {key: l, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+			g, err := config.Load(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := decide(t, g.Rules, "k", "l")
+			if got, want := v.Allowed, c.shadow || c.quota; got != want {
+				t.Errorf("a request over one of two limits: allowed %v, want %v", got, want)
+			}
+			if got := v.Limits[0].Observed; got != c.observed {
+				t.Errorf("observed: got %v, want %v", got, c.observed)
+			}
+			if got := v.Limits[0].Quota; got != c.each {
+				t.Errorf("quota: got %v, want %v", got, c.each)
+			}
+		})
+	}
+}
+
+// TestSecretsAreNotRepeated: neither a problem nor a warning shows the value of an
+// entry that is secret or seems to be, whichever way its key is written.
+func TestSecretsAreNotRepeated(t *testing.T) {
+	const rules = `domain: d
+descriptors:
+  - {key: Authorization, value: Bearer hush-1, rate_limit: {unit: day, requests_per_unit: 1, name: "a b"}}
+  - {value: hush-2, key: X-Access-Token, descriptors: [{key: a*, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: my_password, value: hush 3, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: gone}]}}
+  - {key: my_password, value: hush+3, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: my-secret, value: hush-4*, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a.secret, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, descriptors: [{key: secret, rate_limit: {unit: day, requests_per_unit: 1}}]}
+`
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", rules)
+	g, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suspect := func(key string) string {
+		return fmt.Sprintf("if this holds API keys, add %q to secrets.entries: as it is, its values are kept as they come, and are no keys of any subject", key)
+	}
+	want := []string{
+		":3: descriptors[Authorization=***].value: an API key in plain text: give it a subject in the tiers file, and a rule for its tier",
+		`:3: descriptors[Authorization=***].rate_limit.name: headers and metrics call it a-b: there a name has only letters, digits and "_.-", and at most 64 of them`,
+		":4: descriptors[X-Access-Token=***].key: " + suspect("X-Access-Token"),
+		":4: descriptors[X-Access-Token=***].descriptors[a*].key: * is a wildcard in values only: this is a key with that character",
+		":5: descriptors[my_password=***].key: " + suspect("my_password"),
+		`:5: descriptors[my_password=***].rate_limit.replaces[0].name: no rule of the domain has the name "gone"`,
+		":6: descriptors[my_password=***].key: " + suspect("my_password"),
+		":6: descriptors[my_password=***].rate_limit: the rule on line 5 has the same name: give one of them another",
+		":7: descriptors[my-secret=***].key: " + suspect("my-secret"),
+		":8: descriptors[a.secret].key: " + suspect("a.secret"),
+		":9: descriptors[a].descriptors[secret].key: " + suspect("secret"),
+		":9: descriptors[a].descriptors[secret].rate_limit: the rule on line 8 has the same name, a.secret: give one of them another",
+	}
+	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, s.Rules.Path)); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	if got, want := g.Rules.All()[0].Path[0].Value, g.Secrets.Digest("Bearer hush-1"); got != want {
+		t.Errorf("the value that is kept of Authorization: got %q, want its digest", got)
+	}
+	s.Rules.Path = configtest.Write(t, "rules.yaml", strings.ReplaceAll(rules, "unit: day", "unit: dya"))
+	if _, err := config.Load(s); strings.Contains(configtest.ProblemsOf(t, err), "hush") || strings.Count(configtest.ProblemsOf(t, err), "did you mean") != 7 {
+		t.Errorf("problems: got\n%v", err)
+	}
+}
+
+// TestMergedDomains joins a domain from several files and documents.
+func TestMergedDomains(t *testing.T) {
+	dir := t.TempDir()
+	configtest.Put(t, dir, "a.yaml", "domain: d\ndescriptors:\n- {key: p, value: a*, rate_limit: {name: one, unit: day, requests_per_unit: 1}}\n---\ndomain: e\n---\ndomain: d\ndescriptors:\n- {key: q}\n")
+	configtest.Put(t, dir, "b.yaml", "domain: d\nheaders: [draft03]\ndescriptors:\n- {key: p, value: ab*, rate_limit: {unit: day, requests_per_unit: 2, replaces: [{name: one}]}}\n")
+	configtest.Put(t, dir, ".c.yaml", "domain: d\ndescriptors:\n- {key: hidden}\n")
+	s := settings.Default()
+	s.Rules.Path = dir
+	_, err := config.Load(s)
+	want := fmt.Sprintf("%[1]s/a.yaml:7: domain: a second domain \"d\", the first is on line 1: a domain stands in one place, unless rules.merge_domains joins them\n"+
+		"%[1]s/b.yaml:1: domain: a second domain \"d\", the first is in %[1]s/a.yaml:1: a domain stands in one place, unless rules.merge_domains joins them\n", dir)
+	if got := configtest.ProblemsOf(t, err); got != want {
+		t.Errorf("not merged: got\n%swant\n%s", got, want)
+	}
+
+	s.Rules.MergeDomains = true
+	g, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := []string{"d: p=a* (pattern): one: 1/1d", "d: q: q: nothing", `d: p=ab* (pattern): p.ab-: 2/1d; replaces ["one"]`}
+	if diff := cmp.Diff(lines, configtest.TellAll(g.Rules)); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	warnings := []string{dir + `/a.yaml:5: domain: no descriptors, so nothing is limited in "e"`}
+	if diff := cmp.Diff(warnings, configtest.Texts(g.Warnings, "")); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	places := []rules.Place{{dir + "/a.yaml", 3}, {dir + "/a.yaml", 9}, {dir + "/b.yaml", 4}}
+	if diff := cmp.Diff(places, g.Places); diff != "" {
+		t.Errorf("places (-want +got):\n%s", diff)
+	}
+
+	s.Rules.IgnoreDotFiles = false
+	g, err = config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := configtest.TellAll(g.Rules)[0], "d: hidden: hidden: nothing"; got != want {
+		t.Errorf("with dot files: got %q first, want %q", got, want)
+	}
+	if got, want := g.Files[0], filepath.Join(dir, ".c.yaml"); got != want {
+		t.Errorf("with dot files: got %q first, want %q", got, want)
+	}
+	s.Rules.IgnoreDotFiles = true
+
+	configtest.Put(t, dir, "c.yaml", "domain: d\nheaders: []\ndescriptors:\n- {key: q, descriptors: [{key: r}]}\n- {key: s, rate_limit: {name: two, unit: day, requests_per_unit: 1, replaces: [{name: three}]}}\n")
+	configtest.Put(t, dir, "d.yaml", "domain: d\ndescriptors:\n- {key: t, rate_limit: {name: three, unit: day, requests_per_unit: 1, replaces: [{name: two}]}}\n")
+	_, err = config.Load(s)
+	want = fmt.Sprintf("%[1]s/c.yaml:2: headers: the domain has headers already, in %[1]s/b.yaml:2\n"+
+		"%[1]s/c.yaml:4: descriptors[q]: a second descriptor like the one in %[1]s/a.yaml:9: put both into one\n"+
+		"%[1]s/d.yaml:3: descriptors[t].rate_limit.replaces[0].name: a cycle: \"two\" replaces \"three\" in %[1]s/c.yaml:5, and \"three\" replaces \"two\": none of them would count\n", dir)
+	if got := configtest.ProblemsOf(t, err); got != want {
+		t.Errorf("twice: got\n%swant\n%s", got, want)
+	}
+}
+
+// TestHeadersOfADomain: they reach its answers, and no other domain's.
+func TestHeadersOfADomain(t *testing.T) {
+	for _, c := range []struct {
+		headers string
+		want    []string
+	}{{"", nil}, {"headers: []\n", []string{}}, {"headers: [draft03]\n", []string{"draft03"}}, {"headers:\n", nil}} {
+		s := settings.Default()
+		s.Rules.Path = configtest.Write(t, "rules.yaml", "domain: other\nheaders: [x-ratelimit]\n---\ndomain: d\n"+c.headers+"descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+		g, err := config.Load(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, decide(t, g.Rules, "k").Headers); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", c.headers, diff)
+		}
+	}
+}
+
+// TestReplacesOfAnUnknownName suggests what was meant.
+func TestReplacesOfAnUnknownName(t *testing.T) {
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", `domain: d
+descriptors:
+  - {key: a, rate_limit: {name: per-key, unit: day, requests_per_unit: 1}}
+  - {key: b, rate_limit: {name: x, unit: day, requests_per_unit: 1, replaces: [{name: per_key}, {name: b}]}}
+`)
+	g, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`:4: descriptors[b].rate_limit.replaces[0].name: no rule of the domain has the name "per_key", did you mean "per-key"?`,
+		`:4: descriptors[b].rate_limit.replaces[1].name: no rule of the domain has the name "b"`,
+	}
+	if diff := cmp.Diff(want, configtest.Texts(g.Warnings, s.Rules.Path)); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestChainsOfReplaces: no cycle, however long or often reached, and not within
+// another domain.
+func TestChainsOfReplaces(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	const n = 20_000
+	for i := range n {
+		fmt.Fprintf(&b, "- {key: k%d, rate_limit: {name: n%d, unit: day, requests_per_unit: 1, replaces: [{name: n%d}, {name: n%d}]}}\n", i, i, i+1, i+2)
+	}
+	fmt.Fprintf(&b, "- {key: a, rate_limit: {name: n%d, unlimited: true}}\n- {key: b, rate_limit: {name: n%d, unlimited: true}}\n", n, n+1)
+	fmt.Fprintf(&b, "---\ndomain: e\ndescriptors:\n- {key: k, rate_limit: {name: n%d, unlimited: true, replaces: [{name: m}]}}\n- {key: m, rate_limit: {name: m, unlimited: true}}\n", n)
+	s := settings.Default()
+	s.Rules.Path = configtest.Write(t, "rules.yaml", b.String())
+	g, err := config.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := configtest.Texts(g.Warnings, ""); len(got) > 0 {
+		t.Errorf("got warnings %q, want none", got)
+	}
+}
+
+// decide asks for one request with a descriptor for each key.
+func decide(t *testing.T, rules *policy.Rules, keys ...string) *policy.Verdict {
+	t.Helper()
+	store := memstore.New(memstore.Options{SweepInterval: -1})
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	req := policy.Request{Domain: "d"}
+	for _, k := range keys {
+		req.Descriptors = append(req.Descriptors, policy.Descriptor{Entries: descriptors.Descriptor{{Key: k, Value: "v"}}, Cost: 1})
+	}
+	var c policy.Call
+	policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()}).Begin(&c, req)
+	if _, err := c.Decide(t.Context(), window.MayWait); err != nil {
+		t.Fatal(err)
+	}
+	return c.Verdict()
+}
+
+// noMeters counts nothing.
+type noMeters struct{}
+
+func (noMeters) Meter(_, _ string) policy.Meter { return noMeters{} }
+func (noMeters) UnknownDomain()                 {}
+func (noMeters) Count(policy.Outcome)           {}
+func (noMeters) Detail([]byte, policy.Outcome)  {}
+
+// TestRulesInDocs: what the page of the rule language shows loads and is valid.
+func TestRulesInDocs(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(examples) < 10 {
+		t.Errorf("only %d examples were found", len(examples))
+	}
+	for _, e := range examples {
+		s := settings.Default()
+		s.Rules.Path = configtest.Write(t, "rules.yaml", string(e[1]))
+		if _, err := config.Load(s); err != nil {
+			t.Errorf("%s\n%s", e[1], err)
+		}
+		configtest.Valid(t, rulesSchema, s.Rules.Path, true)
+	}
+}
+
+// loadFile loads a file of testdata, which is rules, as its name says.
+func loadFile(t *testing.T, file string) error {
+	t.Helper()
+	s := settings.Default()
+	s.Rules.Path = file
+	switch kind, _, _ := strings.Cut(filepath.Base(file), "-"); kind {
+	case "rules":
+	case "redis": // with logs in Redis
+		s.Store.Type = settings.StoreRedis
+	case "untiered":
+		s.Tiers.Source = settings.TiersNone
+	default:
+		t.Fatalf("%s: unknown kind %q", file, kind)
+	}
+	g, err := config.Load(s)
+	if err != nil && g != nil {
+		t.Errorf("%s: got a generation beside the error", file)
+	}
+	return err
+}
+
+// TestBadFiles compares the problems of every file of testdata/bad with those that are
+// wanted.
+func TestBadFiles(t *testing.T) { configtest.BadFiles(t, 95, loadFile) }
+
+// TestGoodFiles loads every file of testdata/good.
+func TestGoodFiles(t *testing.T) { configtest.GoodFiles(t, loadFile) }
+
+// TestRulesAgainstSchema: files that load are valid, and so is what editors would say of
+// most of the others.
+func TestRulesAgainstSchema(t *testing.T) {
+	configtest.FilesAgainstSchema(t, rulesSchema, []string{"testdata/good/rules-*.yaml", "../example/rules.yaml"}, "testdata/bad/rules-*.yaml", beyondRulesSchema)
+}
+
+// beyondRulesSchema are patterns of bad files whose mistake a schema cannot see, or not
+// without saying something that is hard to understand.
+var beyondRulesSchema = []string{
+	// One value beside another.
+	"rules-by-tier-default-beside-limit", "rules-duplicate-address", "rules-duplicate-descriptor", "rules-duplicate-space",
+	"rules-duplicate-domain", "rules-limits-same-window",
+	"rules-modes-that-contradict", "rules-replaces-cycle", "rules-replaces-itself", "rules-replaces-long-cycle",
+	"rules-requests-per-unit-alone", "rules-share-threshold-without-wildcard", "rules-unlimited-false",
+	// What another file or another setting says.
+	"rules-tier-missing", "rules-tier-unknown", "rules-wildcard-in-api-key",
+	// What is gone once YAML is read.
+	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",
+	// What stands inside a text, and how large a whole is.
+	"rules-control-characters", "rules-metadata-long-text",
+}
+
+// rulesSchema is the schema of rules files, made from the types that they are read into.
+const rulesSchema = "../../../docs/rules.schema.json"

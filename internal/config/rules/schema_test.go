@@ -1,0 +1,79 @@
+package rules
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// TestSchema compares the schema in docs with that of the types.
+func TestSchema(t *testing.T) {
+	configtest.CompareSchema(t, "../../../docs/rules.schema.json", makeRulesSchema())
+}
+
+// specialSchema returns the schema of a type that is read in a way of its own, or nil.
+func specialSchema(s *configtest.Schemas, t reflect.Type) configtest.Object {
+	switch t {
+	case reflect.TypeFor[strict.Truth]():
+		return configtest.Object{"anyOf": []any{configtest.Object{"type": []any{"boolean", "null"}}, configtest.Words}}
+	case reflect.TypeFor[metadata]():
+		return configtest.Object{"type": []any{"object", "null"}, "maxProperties": maxMetadataValues}
+	case reflect.TypeFor[storeError]():
+		return configtest.Object{"anyOf": []any{s.Fields["choice"], s.Struc(t)}}
+	case reflect.TypeFor[strict.Blankable]():
+		return configtest.Object{"type": append([]any{"null"}, configtest.Text...)}
+	}
+	return nil
+}
+
+// fieldSchemas are those of fields whose type does not tell all.
+func fieldSchemas() map[string]configtest.Object {
+	var anyCase []string
+	var names []any
+	for _, u := range units {
+		var letters strings.Builder
+		for _, c := range u.name {
+			letters.WriteString("[" + string(c) + strings.ToUpper(string(c)) + "]")
+		}
+		anyCase = append(anyCase, letters.String())
+		names = append(names, u.name, strings.ToUpper(u.name))
+	}
+	styles := configtest.Object{"enum": []any{settings.StyleRateLimit, settings.StyleDraft03, settings.StyleXRateLimit, settings.StyleXRateLimitEpoch}}
+	return map[string]configtest.Object{
+		"domain":            {"type": configtest.Text, "not": configtest.Object{"const": ""}},
+		"name":              {"type": append([]any{"null"}, configtest.Text...), "not": configtest.Object{"const": reservedName}},
+		"replacement.name":  {"type": configtest.Text, "not": configtest.Object{"const": ""}},
+		"key":               {"type": configtest.Text, "not": configtest.Object{"const": ""}},
+		"headers":           {"type": []any{"array", "null"}, "items": styles, "uniqueItems": true},
+		"unit":              {"anyOf": []any{configtest.Object{"enum": names}, configtest.Object{"type": "string", "pattern": "^(" + strings.Join(anyCase, "|") + ")$"}}},
+		"window":            configtest.Duration,
+		"requests_per_unit": {"type": "integer", "minimum": 0, "maximum": window.MaxHits},
+		"requests":          {"type": "integer", "minimum": 0, "maximum": window.MaxHits},
+		"cost":              {"type": "integer", "minimum": 1, "maximum": window.MaxHits},
+		"precision":         {"anyOf": []any{configtest.Object{"enum": []any{autoPrecision}}, configtest.Duration}},
+		"lease":             {"anyOf": []any{configtest.Object{"enum": []any{noLease}}, configtest.Duration, configtest.Object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
+		"observe":           {"anyOf": []any{configtest.Object{"type": "boolean"}, configtest.Words, configtest.Object{"type": "string", "pattern": `^[0-9.]+ *%$`}}},
+		"charge":            {"enum": []any{"allowed", "always"}},
+		"choice":            {"enum": []any{"local", "allow", "deny", "report"}},
+		"retry_after":       configtest.Duration,
+		"limits":            {"minItems": 1},
+		"by_tier":           {"minProperties": 1},
+		"body":              {"maxLength": maxBody, "minLength": 1},
+		"status_text":       {"maxLength": maxOneLiner, "minLength": 1},
+		"content_type":      {"maxLength": maxOneLiner, "minLength": 1},
+		"subject":           {"minLength": 1},
+	}
+}
+
+func makeRulesSchema() configtest.Object {
+	s := configtest.Schemas{Fields: fieldSchemas(), Special: specialSchema, Definitions: configtest.Object{}}
+	root := s.Struc(reflect.TypeFor[rulesDoc]())
+	root["$schema"], root["title"] = configtest.Draft, "Rules of Slidegate: one domain"
+	root["definitions"] = s.Definitions
+	return root
+}

@@ -1,0 +1,291 @@
+package settings
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// Authz says how requests are authorized (Envoy's ext_authz).
+type Authz struct {
+	Credentials      []Credential  `yaml:"credentials" doc:"where the API key of a request is; the first place with a key counts: header:NAME, bearer, basic, apikey (schemes of Authorization), query:NAME, cookie:NAME"`
+	RemoveCredential bool          `yaml:"remove_credential" doc:"remove the header or cookie with the API key before the upstream; rls always removes a query parameter"`
+	Realm            string        `yaml:"realm" doc:"the realm in WWW-Authenticate"`
+	Wait             time.Duration `yaml:"wait" doc:"longest time that an authorization waits for the source of tiers"`
+	SubjectHeader    string        `yaml:"subject_header" doc:"the header for the upstream with the subject's id; empty: no header"`
+	TierHeader       string        `yaml:"tier_header" doc:"the header for the upstream with the tier; empty: no header"`
+	LabelHeaders     []LabelHeader `yaml:"label_headers" doc:"headers for the upstream with labels of the subject, each header=label"`
+	Address          string        `yaml:"address" doc:"where the client's address comes from: peer, x-envoy-external-address or x-forwarded-for"`
+	Hops             int           `yaml:"hops" doc:"with x-forwarded-for: which entry counts, from the right"`
+	IPv6Prefix       int           `yaml:"ipv6_prefix" doc:"bits of an IPv6 address in masked_remote_address and in the subject of an anonymous client; 128: all"`
+	RateLimitRule    string        `yaml:"rate_limit_rule" doc:"the rule whose override goes into the metadata as rate_limit; empty: the only override of a subject"`
+}
+
+// Where a client's address comes from.
+const (
+	AddressPeer         = "peer"
+	AddressExternal     = "x-envoy-external-address"
+	AddressForwardedFor = "x-forwarded-for"
+)
+
+func defaultAuthz() Authz {
+	return Authz{
+		Credentials:   []Credential{{Kind: CredentialHeader, Name: "x-api-key"}, {Kind: CredentialBearer}},
+		Realm:         "api",
+		Wait:          50 * time.Millisecond,
+		SubjectHeader: "x-subject-id",
+		TierHeader:    "x-tier",
+		LabelHeaders:  []LabelHeader{},
+		Address:       AddressPeer,
+		Hops:          1,
+		IPv6Prefix:    64,
+	}
+}
+
+// The kinds of a [Credential].
+const (
+	CredentialHeader = "header"
+	CredentialBearer = "bearer"
+	CredentialBasic  = "basic"
+	CredentialAPIKey = "apikey"
+	CredentialQuery  = "query"
+	CredentialCookie = "cookie"
+)
+
+// A Credential is a place of an API key in a request.
+type Credential struct {
+	Kind string
+	// Name is that of the header, in lower case, of the query parameter or of the
+	// cookie. Schemes of Authorization have none.
+	Name string
+	// Problem says what is wrong with the text. Empty: nothing. [Load] reports it.
+	Problem string
+}
+
+const maxCredentialName = 256
+
+// String returns the credential as authz.credentials has it.
+func (c Credential) String() string {
+	if c.Name == "" {
+		return c.Kind
+	}
+	return c.Kind + ":" + c.Name
+}
+
+// MarshalText returns String.
+func (c Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads an item of authz.credentials. It never fails: see Problem.
+func (c *Credential) UnmarshalText(text []byte) error {
+	kind, name, named := strings.Cut(string(text), ":")
+	*c = Credential{Kind: strings.ToLower(kind), Name: name}
+	problem := ""
+	switch c.Kind {
+	case CredentialBearer, CredentialBasic, CredentialAPIKey:
+		if named {
+			problem = c.Kind + " has no name, it is a scheme of Authorization"
+		}
+	case CredentialHeader:
+		c.Name = strings.ToLower(name)
+		problem = checkHeader(c.Name)
+		if c.Name == "authorization" {
+			problem = "Authorization has a scheme: write bearer, basic or apikey"
+		}
+	case CredentialCookie:
+		if !httpguts.ValidHeaderFieldName(name) || len(name) > maxCredentialName {
+			problem = "expected cookie: and the name of a cookie"
+		}
+	case CredentialQuery:
+		if name == "" || len(name) > maxCredentialName || !isPrintable(name) {
+			problem = "expected query: and the name of a parameter"
+		}
+	default:
+		c.Problem = strict.Quote(string(text)) + " is not one of header:NAME, bearer, basic, apikey, query:NAME, cookie:NAME"
+	}
+	if problem != "" {
+		c.Problem = strict.Quote(string(text)) + ": " + problem
+	}
+	return nil
+}
+
+// NewSecrets returns the digests of API keys under a secret, as the settings say. The scheme
+// Basic holds a key only if authz.credentials names it.
+func (s *Settings) NewSecrets(secret Secret) *tier.Secrets {
+	secrets := tier.NewSecrets(s.Secrets.Entries, secret.Reveal())
+	if slices.ContainsFunc(s.Authz.Credentials, func(c Credential) bool { return c.Kind == CredentialBasic }) {
+		secrets.BasicHoldsKey()
+	}
+	return secrets
+}
+
+// A LabelHeader is a header with a label of the subject.
+type LabelHeader struct {
+	Header string // in lower case
+	Label  string
+	// Problem says what is wrong with the text. Empty: nothing. [Load] reports it.
+	Problem string
+}
+
+// String returns the header as authz.label_headers has it.
+func (h LabelHeader) String() string { return h.Header + "=" + h.Label }
+
+// MarshalText returns String.
+func (h LabelHeader) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads an item of authz.label_headers, header=label. It never fails: see
+// Problem.
+func (h *LabelHeader) UnmarshalText(text []byte) error {
+	header, label, ok := strings.Cut(string(text), "=")
+	*h = LabelHeader{Header: strings.ToLower(header), Label: label}
+	problem := checkUpstreamHeader(h.Header)
+	switch {
+	case !ok:
+		problem = "expected header=label"
+	case problem == "" && !isLabelName(label):
+		problem = fmt.Sprintf("the name of a label is 1 to %d letters, digits and _.-", maxLabelName)
+	}
+	if problem != "" {
+		h.Problem = strict.Quote(string(text)) + ": " + problem
+	}
+	return nil
+}
+
+// fixedHeaders belong to the connection or to the message. No setting may name them.
+var fixedHeaders = []string{
+	"connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate", "proxy-authorization",
+	"proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+}
+
+// checkHeader returns what is wrong with the name of a header in lower case.
+func checkHeader(name string) string {
+	switch {
+	case len(name) > maxCredentialName || !httpguts.ValidHeaderFieldName(name):
+		return strict.Quote(name) + " is not the name of a header"
+	case slices.Contains(fixedHeaders, name):
+		return name + " belongs to the connection or the message: choose another header"
+	}
+	return ""
+}
+
+// takenHeaders are headers that proxies put on a request, and headers of answers over HTTP. A
+// star stands for any rest of the name.
+var takenHeaders = []string{
+	"cache-control", "content-*", "forwarded", "ratelimit*", "retry-after", "www-authenticate", "x-authz-status", "x-envoy-*", "x-forwarded-*",
+	"x-original-*", "x-ratelimit*",
+}
+
+// checkUpstreamHeader returns what is wrong with the name of a header with the subject, its
+// tier or a label for the upstream.
+func checkUpstreamHeader(name string) string {
+	if problem := checkHeader(name); problem != "" {
+		return problem
+	}
+	for _, taken := range takenHeaders {
+		start, all := strings.CutSuffix(taken, "*")
+		if name == start || all && strings.HasPrefix(name, start) {
+			return name + " means something else to proxies: choose another header"
+		}
+	}
+	return ""
+}
+
+const maxLabelName = 64
+
+func isLabelName(name string) bool {
+	return name != "" && len(name) <= maxLabelName && strings.Trim(name, labelCharacters) == ""
+}
+
+const labelCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+// isPrintable reports whether a text is UTF-8 without control characters.
+func isPrintable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// Bounds of settings of authorization; see those of the others.
+const (
+	maxAuthzWait = 10 * time.Second
+	maxHops      = 100
+	maxRealm     = 128
+)
+
+func (l *settingsLoader) authz() {
+	a := &l.settings.Authz
+	l.credentials(a.Credentials)
+	if a.Realm == "" || len(a.Realm) > maxRealm || strings.ContainsFunc(a.Realm, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+		l.problem("authz.realm", `%s: 1 to %d printable ASCII characters, without " and \`, strict.Quote(a.Realm), maxRealm)
+	}
+	l.timeBetween("authz.wait", a.Wait, 0, maxAuthzWait)
+	l.authzHeaders(a)
+	l.oneOf("authz.address", a.Address, AddressPeer, AddressExternal, AddressForwardedFor)
+	l.between("authz.hops", a.Hops, 1, maxHops)
+	l.between("authz.ipv6_prefix", a.IPv6Prefix, 1, 128)
+	if !isPrintable(a.RateLimitRule) {
+		l.problem("authz.rate_limit_rule", "%s is no name of a rule", strict.Quote(a.RateLimitRule))
+	}
+}
+
+// credentials checks authz.credentials.
+func (l *settingsLoader) credentials(all []Credential) {
+	const path = "authz.credentials"
+	if len(all) == 0 {
+		l.problem(path, "at least one is needed")
+	}
+	for i, c := range all {
+		switch {
+		case c.Problem != "":
+			l.problem(path, "%s", c.Problem)
+		case slices.Contains(all[:i], c):
+			l.problem(path, "%s stands there twice", strict.Quote(c.String()))
+		}
+	}
+}
+
+// authzHeaders checks that every header upstream means one thing.
+func (l *settingsLoader) authzHeaders(a *Authz) {
+	taken := make(map[string]string)
+	for _, c := range a.Credentials {
+		switch c.Kind {
+		case CredentialHeader:
+			taken[c.Name] = "authz.credentials"
+		case CredentialBearer, CredentialBasic, CredentialAPIKey:
+			taken["authorization"] = "authz.credentials"
+		case CredentialCookie:
+			taken["cookie"] = "authz.credentials"
+		}
+	}
+	take := func(path, name string) {
+		if other, ok := taken[name]; ok {
+			l.problem(path, "%s is a header of %s already", name, other)
+		}
+		taken[name] = path
+	}
+	a.SubjectHeader, a.TierHeader = strings.ToLower(a.SubjectHeader), strings.ToLower(a.TierHeader)
+	for _, h := range []struct{ path, name string }{
+		{"authz.subject_header", a.SubjectHeader}, {"authz.tier_header", a.TierHeader},
+	} {
+		if h.name == "" {
+			continue
+		}
+		if problem := checkUpstreamHeader(h.name); problem != "" {
+			l.problem(h.path, "%s", problem)
+			continue
+		}
+		take(h.path, h.name)
+	}
+	for _, h := range a.LabelHeaders {
+		if h.Problem != "" {
+			l.problem("authz.label_headers", "%s", h.Problem)
+			continue
+		}
+		take("authz.label_headers", h.Header)
+	}
+}

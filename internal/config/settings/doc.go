@@ -1,0 +1,18 @@
+// Package settings reads the settings of the service: listeners, store, headers, logs. It
+// reads them once, at start, and [Settings] holds each value parsed and checked.
+//
+// [Default] is the only place that knows defaults. A settings file overrides them, and the
+// environment overrides the file. The variable of a setting is its path in capitals:
+// store.redis.url is SLIDEGATE_STORE_REDIS_URL. Commas separate the items of a list. A
+// variable that is set but empty sets the empty value. Relative paths are relative to the
+// working directory.
+//
+// [Describe] lists every setting, and [FullExample] is a commented file with all of them.
+//
+// [Load] reports all problems of the file and of the environment at once:
+//
+//	environment: SLIDEGATE_STORE_TIMEOUT: "15" has no unit: write 15s or 15ms
+//
+// No problem and no printed setting shows a secret: secrets.key, a password, a token, or one
+// in a URL.
+package settings

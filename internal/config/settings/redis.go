@@ -1,0 +1,511 @@
+package settings
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// A URL names servers and may hold a password, which is never printed. [URL.Reveal] returns
+// the whole text.
+type URL string
+
+// Reveal returns the URL with its password.
+func (u URL) Reveal() string { return string(u) }
+
+// String returns the URL with *** for a password. For a malformed URL it returns *** alone: a
+// password with a "/" in it could be anywhere.
+func (u URL) String() string {
+	if u == "" {
+		return ""
+	}
+	p, ok := u.split()
+	if !ok {
+		return strict.Hidden
+	}
+	var b strings.Builder
+	b.WriteString(p.scheme + "://")
+	if p.hasUser {
+		b.WriteString(url.User(p.user).String())
+		if p.hasPassword {
+			b.WriteString(":" + strict.Hidden)
+		}
+		b.WriteString("@")
+	}
+	b.WriteString(strings.Join(p.hosts, ",") + p.path)
+	if p.query != "" {
+		b.WriteString("?" + strict.Hidden)
+	}
+	return b.String()
+}
+
+// GoString hides the password.
+func (u URL) GoString() string { return strconv.Quote(u.String()) }
+
+// Format hides the password from every verb.
+func (u URL) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(u.String())) }
+
+// MarshalText hides the password.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText takes the text as it is and never fails.
+func (u *URL) UnmarshalText(text []byte) error {
+	*u = URL(text)
+	return nil
+}
+
+// urlParts are the parts of a URL.
+type urlParts struct {
+	scheme               string
+	user, password       string // decoded
+	hasUser, hasPassword bool
+	hosts                []string // as written; without a host one empty text
+	path, query          string   // as written
+}
+
+// split takes a URL apart. Package net/url reads only one host. split is strict, so that it
+// never takes a part of a password without escapes for a host or a path.
+func (u URL) split() (p urlParts, ok bool) {
+	scheme, rest, ok := strings.Cut(string(u), "://")
+	if !ok || scheme == "" || strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz-") != "" {
+		return p, false
+	}
+	p.scheme = strings.ToLower(scheme)
+	if strings.ContainsFunc(rest, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '#' }) {
+		return p, false
+	}
+	authority := rest
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		authority = rest[:i]
+		p.path, p.query, _ = strings.Cut(rest[i:], "?")
+		if strings.Contains(rest[i:], "@") {
+			return p, false
+		}
+	}
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		user, password, has := strings.Cut(authority[:i], ":")
+		var errs [2]error
+		p.user, errs[0] = url.PathUnescape(user)
+		p.password, errs[1] = url.PathUnescape(password)
+		if errs[0] != nil || errs[1] != nil {
+			return p, false
+		}
+		p.hasUser, p.hasPassword = true, has
+		authority = authority[i+1:]
+	}
+	p.hosts = strings.Split(authority, ",")
+	for _, h := range p.hosts {
+		if _, _, ok := splitHost(h); !ok && h != "" {
+			return p, false
+		}
+	}
+	return p, true
+}
+
+// splitHost reads host or host:port. An IPv6 address stands in brackets.
+func splitHost(text string) (host, port string, ok bool) {
+	host, rest := text, ""
+	if strings.HasPrefix(text, "[") {
+		i := strings.IndexByte(text, ']')
+		if i < 0 || net.ParseIP(text[1:i]) == nil {
+			return "", "", false
+		}
+		host, rest = text[1:i], text[i+1:]
+	} else if i := strings.IndexByte(text, ':'); i >= 0 {
+		host, rest = text[:i], text[i:]
+	}
+	port, colon := strings.CutPrefix(rest, ":")
+	if colon {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", "", false
+		}
+	}
+	odd := func(c rune) bool { return strings.ContainsRune(`%"<>[]{}\^|`+"`", c) }
+	return host, port, host != "" && (rest == "" || colon) && !strings.ContainsFunc(host, odd)
+}
+
+// A Topology is how Redis servers form a unit: one server, a master with sentinels, or a
+// cluster.
+type Topology int
+
+// The topologies.
+const (
+	RedisSingle Topology = iota
+	RedisSentinel
+	RedisCluster
+)
+
+// A RedisURL is a URL with the servers that it names. [Load] fills in RedisServers; the
+// error of Load says if it cannot.
+type RedisURL struct {
+	URL
+	RedisServers
+}
+
+// RedisServers is what a URL for Redis says. It is safe to print.
+type RedisServers struct {
+	Topology Topology
+	TLS      bool
+	// Socket is the path of a unix socket. If it is set, Addresses is empty.
+	Socket string
+	// Addresses are host:port of the server, of sentinels, or of some nodes of a
+	// cluster.
+	Addresses []string
+	// Master is what the sentinels call it.
+	Master string
+	// Database is 0 on a cluster, which has no other.
+	Database int
+	// Username and Password are the URL's, and empty if it has none.
+	Username string
+	Password Secret
+}
+
+// localRedis returns the URL of a Redis on this machine.
+func localRedis() RedisURL {
+	return RedisURL{"redis://127.0.0.1:6379/0", RedisServers{Addresses: []string{"127.0.0.1:6379"}}}
+}
+
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+// schemes are those of a URL for Redis.
+var schemes = map[string]struct {
+	topology    Topology
+	tls, socket bool
+	form        string
+}{
+	"redis":           {form: "redis://host:port/db"},
+	"rediss":          {tls: true, form: "rediss://host:port/db"},
+	"unix":            {socket: true, form: "unix:///path?db=0"},
+	"redis-sentinel":  {topology: RedisSentinel, form: "redis-sentinel://host:port,host:port/master/db"},
+	"rediss-sentinel": {topology: RedisSentinel, tls: true, form: "rediss-sentinel://host:port,host:port/master/db"},
+	"redis-cluster":   {topology: RedisCluster, form: "redis-cluster://host:port,host:port"},
+	"rediss-cluster":  {topology: RedisCluster, tls: true, form: "rediss-cluster://host:port,host:port"},
+}
+
+// servers reads a URL for Redis. The error says what is wrong with it, without a part of
+// the URL that may be secret. It names other settings of the section at path.
+func (u URL) servers(path string) (RedisServers, error) {
+	none := RedisServers{}
+	p, ok := u.split()
+	if !ok {
+		return none, errors.New("not a URL of the form redis://host:port/db (characters such as / # @ in a password are written as %2F %23 %40, ports are numbers)")
+	}
+	scheme, ok := schemes[p.scheme]
+	if !ok {
+		return none, errors.New("unknown scheme: expected redis://, redis-sentinel://, redis-cluster://, each with rediss for TLS, or unix://")
+	}
+	expected := ": expected " + scheme.form
+	s := RedisServers{Topology: scheme.topology, TLS: scheme.tls, Username: p.user, Password: Secret(p.password)}
+	if p.hasUser && p.password == "" {
+		return none, errors.New("the URL has a user without a password: write user:password@, or give both as settings")
+	}
+	if err := checkURLOptions(path, p.query, scheme.socket); err != nil {
+		return none, err
+	}
+	if scheme.socket {
+		return u.socket(s, &p, expected)
+	}
+	if err := s.hosts(p.hosts, expected); err != nil {
+		return none, err
+	}
+	database := strings.Trim(p.path, "/")
+	if s.Topology == RedisSentinel {
+		name, rest, _ := strings.Cut(database, "/")
+		master, err := url.PathUnescape(name)
+		if err != nil || master == "" {
+			return none, errors.New("the URL does not say what the sentinels call the master" + expected)
+		}
+		s.Master, database = master, rest
+	}
+	if err := s.database(database, expected); err != nil {
+		return none, err
+	}
+	return s, nil
+}
+
+// database reads the number of a database.
+func (s *RedisServers) database(text, expected string) error {
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	switch {
+	case err != nil && s.Topology == RedisSentinel:
+		return errors.New("the part behind the name of the master must be the number of a database" + expected)
+	case err != nil:
+		return errors.New("the part behind the host must be the number of a database" + expected)
+	case n != 0 && s.Topology == RedisCluster:
+		return errors.New("a cluster has no database but 0" + expected)
+	}
+	s.Database = int(n)
+	return nil
+}
+
+// hosts takes the hosts, each with a port.
+func (s *RedisServers) hosts(hosts []string, expected string) error {
+	if len(hosts) > 1 && s.Topology == RedisSingle {
+		return errors.New("the URL has several hosts: redis-sentinel:// and redis-cluster:// take them, redis:// takes one")
+	}
+	usual := redisPort
+	if s.Topology == RedisSentinel {
+		usual = sentinelPort
+	}
+	for _, h := range hosts {
+		host, port, _ := splitHost(h)
+		if host == "" {
+			return errors.New("the URL has no host, or a comma too many" + expected)
+		}
+		if port == "" {
+			port = usual
+		}
+		address := net.JoinHostPort(host, port)
+		if slices.Contains(s.Addresses, address) {
+			return fmt.Errorf("the URL has %s twice", strict.Quote(address))
+		}
+		s.Addresses = append(s.Addresses, address)
+	}
+	return nil
+}
+
+// socket reads the URL of a unix socket.
+func (u URL) socket(s RedisServers, p *urlParts, expected string) (RedisServers, error) {
+	path, err := url.PathUnescape(p.path)
+	if err != nil || !filepath.IsAbs(path) || path == "/" || p.hosts[0] != "" || len(p.hosts) > 1 {
+		return RedisServers{}, errors.New("the path of a unix socket is absolute, so there are three slashes" + expected)
+	}
+	s.Socket = path
+	query, _ := url.ParseQuery(p.query) // checked already
+	if err := s.database(query.Get("db"), expected); err != nil {
+		return RedisServers{}, errors.New("db must be the number of a database" + expected)
+	}
+	return s, nil
+}
+
+// urlOptions are options that clients of Redis read from URLs, with the setting to use
+// instead. %s is the section of the settings, and %timeout its timeout.
+var urlOptions = map[string]string{ //nolint:gosec // names of settings and no secrets
+	"addr":              "write all hosts before the path, with commas between them",
+	"db":                "the database is the last part of the path",
+	"dial_timeout":      "set %s.dial_timeout",
+	"master_name":       "write redis-sentinel://host:port/master",
+	"password":          "set %s.password_file",
+	"pool_size":         "set %s.pool_size",
+	"pool_timeout":      "set %timeout",
+	"read_timeout":      "set %timeout",
+	"sentinel_password": "set %s.sentinel_password_file",
+	"sentinel_username": "set %s.sentinel_username",
+	"skip_verify":       "set %s.tls.ca_file to the certificate of the server or of its CA",
+	"username":          "set %s.username",
+	"write_timeout":     "set %timeout",
+}
+
+// fixedOptions are the other options of URLs, which have no setting.
+var fixedOptions = []string{
+	"client_name", "conn_max_idle_time", "conn_max_lifetime", "conn_max_lifetime_jitter", "dialer_retries",
+	"dialer_retry_timeout", "max_active_conns", "max_concurrent_dials", "max_idle_conns", "max_redirects", "max_retries",
+	"max_retry_backoff", "min_idle_conns", "min_retry_backoff", "pipeline_pool_size", "pipeline_read_buffer_size",
+	"pipeline_write_buffer_size", "pool_fifo", "protocol", "read_only", "route_by_latency", "route_by_latency_tolerance",
+	"route_randomly",
+}
+
+// checkURLOptions refuses options after a question mark, so that every setting has one place.
+// The database of a unix socket is the exception. The error does not repeat an unknown name,
+// which may be a part of a password.
+func checkURLOptions(path, query string, socket bool) error {
+	if query == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return errors.New("what stands behind ? is not of the form name=value")
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	section, _, _ := strings.Cut(path, ".")
+	timeout := section + ".timeout"
+	for _, name := range names {
+		if socket && name == "db" && len(values[name]) == 1 {
+			continue
+		}
+		hint, known := urlOptions[name]
+		switch {
+		case known:
+			return fmt.Errorf("%s does not stand in the URL: %s", name, strings.NewReplacer("%s", path, "%timeout", timeout).Replace(hint))
+		case slices.Contains(fixedOptions, name):
+			return fmt.Errorf("%s cannot be set: take it out of the URL", name)
+		default:
+			return errors.New("the URL has an option behind ? that is not known")
+		}
+	}
+	return nil
+}
+
+// TLS says which servers a connection trusts and which certificate it shows. The scheme of the
+// URL says whether there is TLS.
+type TLS struct {
+	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
+	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
+	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
+	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
+}
+
+// Files are the files that are set.
+func (t TLS) Files() []string { return notEmpty(t.CAFile, t.CertFile, t.KeyFile) }
+
+// Config reads the files. Errors name the setting, of which setting is the section,
+// and the file.
+func (t TLS) Config(setting string) (*tls.Config, error) {
+	roots, err := t.roots()
+	if err != nil {
+		return nil, fmt.Errorf("%s.ca_file: %w", setting, err)
+	}
+	own, err := t.certificates()
+	if err != nil {
+		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		RootCAs:      roots,
+		Certificates: own,
+		ServerName:   t.ServerName,
+	}, nil
+}
+
+// roots returns the certificates to trust, or nil for those of the system.
+func (t TLS) roots() (*x509.CertPool, error) { return readAuthorities(t.CAFile) }
+
+// certificates returns the certificate of this service, or nil without one.
+func (t TLS) certificates() ([]tls.Certificate, error) { return readPair(t.CertFile, t.KeyFile) }
+
+// ReadPassword returns the password that a file holds, without the newline that
+// editors end a file with. The error does not name the file.
+func ReadPassword(file string) (Secret, error) {
+	text, err := readLine(file)
+	switch {
+	case err != nil:
+		return "", err
+	case text == "":
+		return "", errors.New("is empty")
+	case strings.ContainsAny(text, "\r\n"):
+		return "", errors.New("has more than one line")
+	}
+	return Secret(text), nil
+}
+
+// redis checks the settings of the store's Redis without asking it.
+func (l *settingsLoader) redis() {
+	r := &l.settings.Store.Redis
+	l.redisConnection("store.redis", r)
+	l.between("store.redis.max_log_slots", r.MaxLogSlots, minLogSlots, maxLogSlots)
+	l.between("store.redis.breaker.failures", r.Breaker.Failures, 1, maxFailures)
+	l.timeBetween("store.redis.breaker.probe_interval", r.Breaker.ProbeInterval, minProbeInterval, time.Minute)
+}
+
+// redisConnection checks the settings at a path that every Redis has.
+func (l *settingsLoader) redisConnection(path string, r *Redis) {
+	servers, err := r.URL.servers(path)
+	if err != nil {
+		l.problem(path+".url", "%s", err)
+	} else {
+		r.URL.RedisServers = servers
+		l.redisBesideURL(path, r)
+	}
+	l.password(path+".username", r.Username, path+".password", r.Password, r.PasswordFile)
+	l.password(path+".sentinel_username", r.SentinelUsername, path+".sentinel_password", r.SentinelPassword, r.SentinelPasswordFile)
+	l.tls(path+".tls", r.TLS)
+	l.between(path+".pool_size", r.PoolSize, 0, maxPoolSize)
+	l.timeBetween(path+".dial_timeout", r.DialTimeout, time.Millisecond, maxDialTimeout)
+	if p := r.KeyPrefix; len(p) > maxKeyPrefix || strings.ContainsFunc(p, notInKeyPrefix) {
+		l.problem(path+".key_prefix", "%s: at most %d printable ASCII characters, without spaces, braces and *?[]", strict.Quote(p), maxKeyPrefix)
+	}
+}
+
+// tls checks a section about TLS.
+func (l *settingsLoader) tls(path string, t TLS) {
+	if _, err := t.roots(); err != nil {
+		l.problem(path+".ca_file", "%s", err)
+	}
+	l.pair(path, t.CertFile, t.KeyFile)
+}
+
+// noTLS refuses a section about TLS where there is none.
+func (l *settingsLoader) noTLS(path string, t TLS, why string) {
+	for _, s := range []struct{ name, value string }{
+		{"ca_file", t.CAFile}, {"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"server_name", t.ServerName},
+	} {
+		if s.value != "" {
+			l.problem(path+"."+s.name, "there is no TLS: %s", why)
+		}
+	}
+}
+
+// redisBesideURL refuses settings that the URL contradicts.
+func (l *settingsLoader) redisBesideURL(path string, r *Redis) {
+	type setting struct {
+		name string
+		set  bool
+	}
+	for _, s := range []setting{
+		{"username", r.Username != ""},
+		{"password", r.Password != ""},
+		{"password_file", r.PasswordFile != ""},
+	} {
+		if s.set && r.URL.Password != "" {
+			l.problem(path+"."+s.name, "%s.url has a user or a password too: give them in one of the two places", path)
+		}
+	}
+	for _, s := range []setting{
+		{"sentinel_username", r.SentinelUsername != ""},
+		{"sentinel_password", r.SentinelPassword != ""},
+		{"sentinel_password_file", r.SentinelPasswordFile != ""},
+	} {
+		if s.set && r.URL.Topology != RedisSentinel {
+			l.problem(path+"."+s.name, "there are no sentinels: %s.url does not begin with redis-sentinel:// or rediss-sentinel://", path)
+		}
+	}
+	if !r.URL.TLS {
+		l.noTLS(path+".tls", r.TLS, path+".url does not begin with rediss")
+	}
+}
+
+// password checks a user and the two places of a password.
+func (l *settingsLoader) password(userPath, user, path string, password Secret, file string) {
+	switch {
+	case password != "" && file != "":
+		l.problem(path+"_file", "%s is given too: only one of the two may be", path)
+	case user != "" && password == "" && file == "":
+		l.problem(userPath, "a user needs a password: set %s_file or %s", path, path)
+	case file != "":
+		if _, err := ReadPassword(file); err != nil {
+			l.problem(path+"_file", "%s: %s", strict.Quoteless(file), err)
+		}
+	}
+}
+
+// Bounds of settings of Redis; see those of the others.
+const (
+	maxDialTimeout   = time.Minute
+	minProbeInterval = 10 * time.Millisecond
+)
+
+// notInKeyPrefix reports whether a key prefix must not hold a character. Braces would move the
+// hash tag of Redis Cluster. The others make keys hard to find with SCAN.
+func notInKeyPrefix(c rune) bool {
+	return c <= ' ' || c > '~' || strings.ContainsRune("{}*?[]\\", c)
+}

@@ -1,0 +1,705 @@
+package settings
+
+import (
+	_ "embed"
+	"encoding"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// Settings say how the service runs. The zero value is not usable: [Default] and [Load] make
+// settings, and Load checks them. They are safe for concurrent reading, and safe to print,
+// since secrets in them hide themselves.
+type Settings struct {
+	GRPC     GRPC     `yaml:"grpc"`
+	HTTP     HTTP     `yaml:"http"`
+	Admin    Admin    `yaml:"admin"`
+	Rules    Rules    `yaml:"rules"`
+	Tiers    Tiers    `yaml:"tiers"`
+	Reload   Reload   `yaml:"reload"`
+	Store    Store    `yaml:"store"`
+	Headers  Headers  `yaml:"headers"`
+	Metadata Metadata `yaml:"metadata"`
+	Metrics  Metrics  `yaml:"metrics"`
+	Secrets  Secrets  `yaml:"secrets"`
+	Authz    Authz    `yaml:"authz"`
+	Drain    Drain    `yaml:"drain"`
+	Log      Log      `yaml:"log"`
+}
+
+// GRPC is the listener for Envoy.
+type GRPC struct {
+	Address              []Address     `yaml:"address" doc:"the addresses that Envoy calls: host:port or unix:///path, several separated by commas"`
+	SocketMode           FileMode      `yaml:"socket_mode" doc:"file mode of unix sockets"`
+	TLS                  ServerTLS     `yaml:"tls"`
+	Transport            string        `yaml:"transport" doc:"the HTTP/2 server: unary (built in, for unary calls, at a fraction of the CPU) or standard (grpc-go, which also serves reflection and the Watch of health)"`
+	MaxMessageBytes      int           `yaml:"max_message_bytes" doc:"largest message; a larger one gets RESOURCE_EXHAUSTED, and Envoy lets the request pass. Keep it above the largest header that Envoy accepts, times the descriptors that hold it"`
+	MaxConcurrentStreams int           `yaml:"max_concurrent_streams" doc:"calls in flight on one connection"`
+	KeepaliveMinTime     time.Duration `yaml:"keepalive_min_time" doc:"shortest time between two pings of a client; a client that pings more often is disconnected"`
+	KeepaliveTime        time.Duration `yaml:"keepalive_time" doc:"how long a client may be silent before the server sends it a ping"`
+	KeepaliveTimeout     time.Duration `yaml:"keepalive_timeout" doc:"how long the answer to that ping may take; then the client is disconnected"`
+	MaxConnectionIdle    time.Duration `yaml:"max_connection_idle" doc:"how long a connection without calls stays open; 0s: no bound"`
+	MaxConnectionAge     time.Duration `yaml:"max_connection_age" doc:"how long a connection lives until the client is told to reconnect, so that load spreads to new instances; 0s: no bound"`
+}
+
+// The transports.
+const (
+	TransportUnary    = "unary"
+	TransportStandard = "standard"
+)
+
+// HTTP is the listener for people and probes.
+type HTTP struct {
+	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
+	Ready   string   `yaml:"ready" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
+}
+
+// When an instance is ready.
+const (
+	ReadyAlways = "always"
+	ReadyStore  = "store"
+)
+
+// Admin is the listener for operators.
+type Admin struct {
+	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
+	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
+}
+
+// Rules says where the rules are, and what applies to all of them.
+type Rules struct {
+	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
+	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
+	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
+	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
+	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
+}
+
+// Reload says how changes of files are noticed.
+type Reload struct {
+	Interval time.Duration `yaml:"interval" doc:"how often rls checks the files of rules and tiers, besides events of the file system; 0s: events only"`
+}
+
+// The stores.
+const (
+	StoreMemory = "memory"
+	StoreRedis  = "redis"
+)
+
+// StoreErrors are the choices of on_store_error and store.on_error.
+var StoreErrors = []string{
+	policy.StoreErrorLocal.String(), policy.StoreErrorAllow.String(), policy.StoreErrorDeny.String(), policy.StoreErrorReported.String(),
+}
+
+// Store says where logs are kept.
+type Store struct {
+	Type      string        `yaml:"type" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout   time.Duration `yaml:"timeout" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	Replicas  int           `yaml:"replicas" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit"`
+	LocalKeys int           `yaml:"local_keys" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
+	Memory    Memory        `yaml:"memory"`
+	Redis     Redis         `yaml:"redis"`
+}
+
+// Memory is the memory store.
+type Memory struct {
+	MaxKeys  uint64 `yaml:"max_keys" doc:"memory store: most logs, one for each key and window; 0: no bound"`
+	MaxBytes uint64 `yaml:"max_bytes" doc:"memory store: most memory for logs, in bytes; 0: no bound"`
+	Snapshot string `yaml:"snapshot" doc:"memory store: the file that rls writes the logs to at shutdown and reads at start. Each process needs its own. Empty: a restart begins with empty logs"`
+}
+
+// Redis is the redis store.
+type Redis struct {
+	URL                  RedisURL      `yaml:"url" doc:"redis://host:port/db, unix:///path?db=0, redis-sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port; rediss for TLS; user:password@ before the hosts, or below"`
+	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
+	Password             Secret        `yaml:"password" doc:"the user's password"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
+	TLS                  TLS           `yaml:"tls"`
+	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection. Requests that wait for it give up at store.timeout, and the connecting goes on"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of every key in Redis"`
+	MaxLogSlots          int           `yaml:"max_log_slots" doc:"most slots for the log of one limit; a rule whose precision needs more is refused. While a log grows, Redis stops for about 1 ms for each 12,500 slots, 80 ms for 1,000,000"`
+	Breaker              Breaker       `yaml:"breaker"`
+}
+
+// Breaker stops asking a server that does not decide.
+type Breaker struct {
+	Failures      int           `yaml:"failures" doc:"failures in a row after which rls stops asking a server"`
+	ProbeInterval time.Duration `yaml:"probe_interval" doc:"how often rls then checks the server, until it answers again"`
+}
+
+// The header styles.
+const (
+	StyleRateLimit       = "ratelimit"
+	StyleDraft03         = "draft03"
+	StyleXRateLimit      = "x-ratelimit"
+	StyleXRateLimitEpoch = "x-ratelimit-epoch"
+)
+
+// Headers says which headers are on answers.
+type Headers struct {
+	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time). Retry-After is on every denial"`
+}
+
+// Metadata says what is in the dynamic metadata of answers, besides the verdict.
+type Metadata struct {
+	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
+}
+
+// Metrics bounds the metrics.
+type Metrics struct {
+	MaxDetailSeries int `yaml:"max_detail_series" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
+}
+
+// Secrets says which descriptor entries hold API keys and how they are digested.
+type Secrets struct {
+	Entries         []string `yaml:"entries" doc:"keys of descriptor entries, in any case, whose values are API keys; rls digests them before it logs or stores anything"`
+	Key             Secret   `yaml:"key" doc:"the secret of the digest (HMAC-SHA-256), at least 16 bytes; empty: plain SHA-256"`
+	KeyFile         string   `yaml:"key_file" doc:"a file with secrets.key; set only one of the two"`
+	PreviousKey     Secret   `yaml:"previous_key" doc:"the previous secrets.key: tiers may still have digests that were made with it"`
+	PreviousKeyFile string   `yaml:"previous_key_file" doc:"a file with secrets.previous_key; set only one of the two"`
+	PreviousUnkeyed bool     `yaml:"previous_unkeyed" doc:"tiers may still have plain SHA-256 digests, while secrets.key is introduced"`
+}
+
+// Drain says how the service stops.
+type Drain struct {
+	Delay      time.Duration `yaml:"delay" doc:"after SIGTERM: how long rls still answers everything"`
+	Timeout    time.Duration `yaml:"timeout" doc:"after drain.delay: how long calls in flight may take"`
+	NotServing bool          `yaml:"not_serving" doc:"report NOT_SERVING during the delay. Set it only if other instances take over: with a single instance Envoy could let every request pass"`
+}
+
+// Log is the service's own log.
+type Log struct {
+	Level  string `yaml:"level" doc:"debug, info, warn or error"`
+	Format string `yaml:"format" doc:"json or console"`
+}
+
+// Default returns the settings without a file and without variables: memory store and
+// built-in rules. It is the only place that knows defaults.
+func Default() Settings {
+	return Settings{
+		GRPC: GRPC{
+			Address:              []Address{":8081"},
+			SocketMode:           0o660,
+			Transport:            TransportUnary,
+			MaxMessageBytes:      1 << 20,
+			MaxConcurrentStreams: 4096,
+			KeepaliveMinTime:     10 * time.Second,
+			KeepaliveTime:        2 * time.Hour,
+			KeepaliveTimeout:     20 * time.Second,
+		},
+		HTTP:   HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways},
+		Admin:  Admin{Address: "127.0.0.1:6070", Hosts: []string{}},
+		Rules:  Rules{IgnoreDotFiles: true},
+		Tiers:  defaultTiers(),
+		Reload: Reload{Interval: 5 * time.Second},
+		Store: Store{
+			Type:      StoreMemory,
+			Timeout:   15 * time.Millisecond,
+			OnError:   policy.StoreErrorLocal.String(),
+			Replicas:  1,
+			LocalKeys: 100_000,
+			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
+			Redis: Redis{
+				URL:         localRedis(),
+				DialTimeout: 250 * time.Millisecond,
+				KeyPrefix:   "slidegate:",
+				MaxLogSlots: 20_000,
+				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
+			},
+		},
+		Headers: Headers{Styles: []string{StyleRateLimit}},
+		Metrics: Metrics{MaxDetailSeries: 1000},
+		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
+		Authz:   defaultAuthz(),
+		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
+		Log:     Log{Level: "info", Format: "json"},
+	}
+}
+
+//go:embed settings.full.yaml
+var fullExample []byte
+
+// FullExample returns a commented settings file that sets every setting to its
+// default.
+func FullExample() []byte { return slices.Clone(fullExample) }
+
+// EnvPrefix begins the name of every environment variable of the service.
+const EnvPrefix = "SLIDEGATE_"
+
+// environment is the File of a problem with an environment variable.
+const environment = "environment"
+
+// EnvConfig names the settings file. The command reads it, not [Load].
+const EnvConfig = EnvPrefix + "CONFIG"
+
+// A Setting describes one setting for documentation.
+type Setting struct {
+	Path    string // store.redis.url
+	Env     string // SLIDEGATE_STORE_REDIS_URL
+	Default string // as text; lists separated by commas
+	Doc     string
+}
+
+// Describe returns every setting in the order of [Settings].
+func Describe() []Setting {
+	d := Default()
+	var all []Setting
+	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) {
+		all = append(all, Setting{Path: path, Env: envName(path), Default: textOf(v), Doc: f.Tag.Get("doc")})
+	})
+	return all
+}
+
+// eachSetting calls back for every setting below v, in order.
+func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		path := prefix + f.Tag.Get("yaml")
+		if isSection(f.Type) {
+			eachSetting(v.Field(i), path+".", visit)
+			continue
+		}
+		visit(path, f, v.Field(i))
+	}
+}
+
+// isSection reports whether a field holds settings, and is not one itself.
+func isSection(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+func envName(path string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// textOf returns a setting as text: as the environment has it.
+func textOf(v reflect.Value) string {
+	if v.Kind() != reflect.Slice {
+		return fmt.Sprint(v.Interface())
+	}
+	items := make([]string, v.Len())
+	for i := range items {
+		items[i] = fmt.Sprint(v.Index(i).Interface())
+	}
+	return strings.Join(items, ",")
+}
+
+const (
+	// maxSettingsFile bounds a settings file, in bytes. A usual one has some forty lines.
+	maxSettingsFile = 1 << 20
+	maxSecretFile   = 64 << 10
+)
+
+// Load returns the defaults, overridden by the file at path unless path is empty, overridden
+// by the environment (as [os.Environ] returns it). It reads secrets.key_file into
+// Secrets.Key.
+//
+// The error is [strict.Problems]: everything that is wrong with either. On error, the settings
+// are those that could be read. Use them only to find more problems in the files of rules and
+// tiers.
+//
+// A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
+// [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
+// service named slidegate.
+func Load(path string, environ []string) (Settings, error) {
+	if path == "" {
+		return Parse("", nil, environ)
+	}
+	data, err := files.Read(path, maxSettingsFile)
+	if err != nil {
+		r := new(strict.Report)
+		r.Addf(path, 0, "", "%s", err)
+		return loadSettings(r, path, nil, environ)
+	}
+	return Parse(path, data, environ)
+}
+
+// Parse is [Load] for the content of a settings file. Problems call the
+// file by its name. An empty name: there is no file.
+func Parse(name string, data []byte, environ []string) (Settings, error) {
+	r := new(strict.Report)
+	if len(data) > maxSettingsFile {
+		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
+		data = nil
+	}
+	return loadSettings(r, name, data, environ)
+}
+
+func loadSettings(r *strict.Report, file string, data []byte, environ []string) (Settings, error) {
+	l := &settingsLoader{report: r, settings: Default(), places: make(map[string]place)}
+	if file != "" {
+		r.File(file)
+	}
+	r.File(environment)
+	if len(data) > 0 {
+		l.readFile(file, data)
+	}
+	l.readEnviron(environ)
+	l.validate()
+	return l.settings, r.Err()
+}
+
+type settingsLoader struct {
+	report   *strict.Report
+	settings Settings
+	places   map[string]place // where a setting that is not default was given
+	bad      map[string]bool  // settings whose value could not be read
+}
+
+// place is where the value of a setting comes from.
+type place struct {
+	file string
+	line int
+	path string
+}
+
+func (l *settingsLoader) readFile(file string, data []byte) {
+	docs, problem := strict.Parse(file, data)
+	if problem != nil {
+		l.report.Add(*problem)
+		return
+	}
+	if len(docs) > 1 {
+		l.report.Addf(file, docs[1].Line, "", "a settings file holds one YAML document, this is another")
+		return
+	}
+	if len(docs) == 0 || strict.Root(docs[0]) == nil {
+		return // all comments: everything at its default
+	}
+	d := &strict.Decoder{File: file, Report: l.report, Lines: make(map[string]int)}
+	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&l.settings).Elem(), nil)
+	for path, line := range d.Lines {
+		l.places[path] = place{file, line, path}
+	}
+}
+
+// kubernetes matches the variables that Kubernetes sets for a service whose name begins with
+// slidegate. Its ports hold URLs, which distinguishes them from a mistyped setting.
+var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
+
+func (l *settingsLoader) readEnviron(environ []string) {
+	type target struct {
+		path  string
+		value reflect.Value
+	}
+	targets := make(map[string]target)
+	names := []string{EnvConfig}
+	eachSetting(reflect.ValueOf(&l.settings).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
+		targets[envName(path)] = target{path, v}
+		names = append(names, envName(path))
+	})
+	for _, variable := range environ {
+		name, text, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig {
+			continue
+		}
+		t, ok := targets[name]
+		if !ok {
+			if !kubernetes.MatchString(variable) {
+				l.report.Addf(environment, 0, strict.Quoteless(name), "unknown variable%s", strict.DidYouMean(name, names))
+			}
+			continue
+		}
+		l.places[t.path] = place{file: environment, path: name}
+		if err := strict.SetText(t.value, text); err != nil {
+			l.report.Addf(environment, 0, name, "%s", err)
+			// The value is not checked a second time.
+			delete(l.places, t.path)
+			if l.bad == nil {
+				l.bad = make(map[string]bool)
+			}
+			l.bad[t.path] = true
+		}
+	}
+}
+
+// problem reports a problem with the value of a setting, at the place that sets it.
+func (l *settingsLoader) problem(path, format string, args ...any) {
+	if l.bad[path] {
+		return
+	}
+	at, ok := l.places[path]
+	if !ok {
+		at = place{path: path}
+	}
+	l.report.Addf(at.file, at.line, at.path, format, args...)
+}
+
+// given returns the first of some settings that is set, or else the last.
+func (l *settingsLoader) given(paths ...string) string {
+	for _, p := range paths {
+		if _, ok := l.places[p]; ok {
+			return p
+		}
+	}
+	return paths[len(paths)-1]
+}
+
+func (l *settingsLoader) oneOf(path, got string, names ...string) {
+	if !slices.Contains(names, got) {
+		l.problem(path, "%s", strict.NotOneOf(got, names))
+	}
+}
+
+func (l *settingsLoader) between(path string, got, least, most int) {
+	if got < least || got > most {
+		l.problem(path, "%d is not between %d and %d", got, least, most)
+	}
+}
+
+func (l *settingsLoader) timeBetween(path string, got, least, most time.Duration) {
+	if got < least || got > most {
+		l.problem(path, "%v is not between %v and %v", got, least, most)
+	}
+}
+
+// zeroOrBetween is timeBetween for a setting that zero switches off.
+func (l *settingsLoader) zeroOrBetween(path string, got, least, most time.Duration) {
+	if got != 0 && (got < least || got > most) {
+		l.problem(path, "%v is not 0 and not between %v and %v", got, least, most)
+	}
+}
+
+// Bounds of settings. They are wide: they catch a wrong unit, and allow unusual values.
+const (
+	minMessageBytes = 1 << 10  // a request with a few descriptors
+	maxMessageBytes = 64 << 20 // held in memory for every call in flight
+	maxPoolSize     = 10_000   // Redis's own default for all of its clients
+	maxKeyPrefix    = 64       // it is stored with every key
+	minSecret       = 16       // 128 bits: cannot be guessed
+	maxStoreTimeout = 10 * time.Second
+	minStoreBytes   = 1 << 20 // less is a number of megabytes, by mistake
+	maxStoreBytes   = 1 << 50
+	maxStoreKeys    = 1 << 40
+	maxReplicas     = 100_000
+	maxLocalKeys    = 100_000_000 // far more than a process can hold
+	maxFailures     = 1000
+	minLogSlots     = window.ExactHits + 2 // what a rule without a precision needs
+	maxLogSlots     = 50_000_000           // a value in Redis holds no more
+	maxDetailSeries = 1_000_000            // each takes about 1 kB here and much more where it is stored
+	maxSetTime      = 24 * time.Hour
+)
+
+func (l *settingsLoader) validate() {
+	s := &l.settings
+	l.listeners()
+	l.between("grpc.max_message_bytes", s.GRPC.MaxMessageBytes, minMessageBytes, maxMessageBytes)
+	l.between("grpc.max_concurrent_streams", s.GRPC.MaxConcurrentStreams, 1, 1<<20)
+	l.hosts("http.hosts", s.HTTP.Hosts)
+	l.hosts("admin.hosts", s.Admin.Hosts)
+	l.oneOf("http.ready", s.HTTP.Ready, ReadyAlways, ReadyStore)
+	l.oneOf("grpc.transport", s.GRPC.Transport, TransportUnary, TransportStandard)
+	l.serverTLS()
+	l.timeBetween("grpc.keepalive_min_time", s.GRPC.KeepaliveMinTime, time.Millisecond, maxSetTime)
+	// grpc-go pings no more often than that.
+	l.timeBetween("grpc.keepalive_time", s.GRPC.KeepaliveTime, time.Second, 400*strict.Day)
+	l.timeBetween("grpc.keepalive_timeout", s.GRPC.KeepaliveTimeout, 100*time.Millisecond, maxSetTime)
+	l.zeroOrBetween("grpc.max_connection_idle", s.GRPC.MaxConnectionIdle, time.Second, 400*strict.Day)
+	l.zeroOrBetween("grpc.max_connection_age", s.GRPC.MaxConnectionAge, time.Second, 400*strict.Day)
+
+	l.zeroOrBetween("reload.interval", s.Reload.Interval, 10*time.Millisecond, maxSetTime)
+
+	l.tiers()
+
+	l.oneOf("store.type", s.Store.Type, StoreMemory, StoreRedis)
+	l.timeBetween("store.timeout", s.Store.Timeout, time.Millisecond, maxStoreTimeout)
+	if keys := s.Store.Memory.MaxKeys; keys > maxStoreKeys {
+		l.problem("store.memory.max_keys", "%d is above %d", keys, maxStoreKeys)
+	}
+	if size := s.Store.Memory.MaxBytes; size != 0 && (size < minStoreBytes || size > maxStoreBytes) {
+		l.problem("store.memory.max_bytes", "%d is not 0 and not between %d and %d bytes", size, minStoreBytes, maxStoreBytes)
+	}
+	l.oneOf("store.on_error", s.Store.OnError, StoreErrors...)
+	l.between("store.replicas", s.Store.Replicas, 1, maxReplicas)
+	l.between("store.local_keys", s.Store.LocalKeys, 0, maxLocalKeys)
+	l.redis()
+
+	l.styles()
+	l.between("metrics.max_detail_series", s.Metrics.MaxDetailSeries, 0, maxDetailSeries)
+	l.secrets()
+	l.authz()
+
+	l.timeBetween("drain.delay", s.Drain.Delay, 0, maxSetTime)
+	l.timeBetween("drain.timeout", s.Drain.Timeout, time.Millisecond, maxSetTime)
+	l.oneOf("log.level", s.Log.Level, "debug", "info", "warn", "error")
+	l.oneOf("log.format", s.Log.Format, "json", "console")
+}
+
+func (l *settingsLoader) listeners() {
+	s := &l.settings
+	if len(s.GRPC.Address) == 0 {
+		l.problem("grpc.address", "at least one address is needed")
+	}
+	for i, a := range s.GRPC.Address {
+		if message := a.check(true); message != "" {
+			l.problem("grpc.address", "%s", message)
+		} else if takenBy(s.GRPC.Address[:i], a) {
+			l.problem("grpc.address", "%s stands there twice", strict.Quote(string(a)))
+		}
+	}
+	for _, a := range []struct {
+		path    string
+		address Address
+	}{
+		{"http.address", s.HTTP.Address},
+		{"admin.address", s.Admin.Address},
+	} {
+		if a.address == "" {
+			continue
+		}
+		if message := a.address.check(false); message != "" {
+			l.problem(a.path, "%s", message)
+		} else if takenBy(s.GRPC.Address, a.address) {
+			l.problem(a.path, "%s is also grpc.address", strict.Quote(string(a.address)))
+		}
+	}
+	if s.HTTP.Address != "" && takenBy([]Address{s.HTTP.Address}, s.Admin.Address) {
+		l.problem("admin.address", "%s is also http.address", strict.Quote(string(s.Admin.Address)))
+	}
+}
+
+// hosts checks a list of host names and puts them into the form for comparisons: lower case,
+// without a dot at the end.
+func (l *settingsLoader) hosts(path string, names []string) {
+	for i, name := range names {
+		host := strings.ToLower(strings.TrimSuffix(name, "."))
+		switch _, err := netip.ParseAddr(strings.Trim(host, "[]")); {
+		case err == nil || host == "localhost":
+			l.problem(path, "%s needs no entry: IP addresses and localhost are always accepted", strict.Quote(name))
+		case !hostName.MatchString(host):
+			l.problem(path, "%s is not a host name: write it without scheme, port and path, for example rls.example.com", strict.Quote(name))
+		case slices.Contains(names[:i], host):
+			l.problem(path, "%s is listed twice", strict.Quote(name))
+		}
+		names[i] = host
+	}
+}
+
+// hostName matches the name of a host in lower case. Compose and Kubernetes allow underscores,
+// which DNS does not.
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
+
+// takenBy reports whether one of others is the same address. Port 0 is never taken: every
+// listener with it gets its own port.
+func takenBy(others []Address, address Address) bool {
+	return slices.Contains(others, address) && !strings.HasSuffix(string(address), ":0")
+}
+
+func (l *settingsLoader) styles() {
+	for _, message := range CheckStyles(l.settings.Headers.Styles) {
+		l.problem("headers.styles", "%s", message)
+	}
+}
+
+// CheckStyles returns what is wrong with a list of header styles.
+func CheckStyles(styles []string) (messages []string) {
+	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
+	for i, s := range styles {
+		switch {
+		case slices.Contains(styles[:i], s):
+			messages = append(messages, strict.Quote(s)+" stands there twice")
+		case !slices.Contains(known, s):
+			messages = append(messages, strict.NotOneOf(s, known))
+		}
+	}
+	if slices.Contains(styles, StyleXRateLimit) && slices.Contains(styles, StyleXRateLimitEpoch) {
+		messages = append(messages, fmt.Sprintf("%s and %s exclude each other: they use the same headers", StyleXRateLimit, StyleXRateLimitEpoch))
+	}
+	return messages
+}
+
+func (l *settingsLoader) secrets() {
+	s := &l.settings.Secrets
+	for i, e := range s.Entries {
+		switch {
+		case e == "":
+			l.problem("secrets.entries", "a descriptor key cannot be empty")
+		case slices.Contains(s.Entries[:i], e):
+			l.problem("secrets.entries", "%s stands there twice", strict.Quote(e))
+		}
+	}
+	l.secret("secrets.key", &s.Key, s.KeyFile)
+	l.secret("secrets.previous_key", &s.PreviousKey, s.PreviousKeyFile)
+	switch {
+	case s.PreviousUnkeyed && (s.PreviousKey != "" || s.PreviousKeyFile != ""):
+		l.problem("secrets.previous_unkeyed", "secrets.previous_key is given too: only one of the two may be")
+	case s.PreviousUnkeyed && s.Key == "" && s.KeyFile == "":
+		l.problem("secrets.previous_unkeyed", "secrets.key is not set: digests are plain SHA-256 now")
+	case s.PreviousKey != "" && s.PreviousKey == s.Key:
+		l.problem(l.given("secrets.previous_key_file", "secrets.previous_key"), "is the same as secrets.key")
+	}
+}
+
+// secret checks a secret, and reads the file that holds it instead.
+func (l *settingsLoader) secret(path string, s *Secret, file string) {
+	switch {
+	case *s != "" && file != "":
+		l.problem(path+"_file", "%s is given too: only one of the two may be", path)
+	case *s != "" && len(*s) < minSecret:
+		l.problem(path, "the secret has less than %d bytes", minSecret)
+	case file != "":
+		secret, err := readSecret(file)
+		if err != nil {
+			l.problem(path+"_file", "%s: %s", strict.Quoteless(file), err)
+		}
+		*s = secret
+	}
+}
+
+// readSecret reads a secret of enough length from a file.
+func readSecret(file string) (Secret, error) {
+	text, err := readLine(file)
+	if err != nil {
+		return "", err
+	}
+	if len(text) < minSecret {
+		return "", fmt.Errorf("the secret has less than %d bytes", minSecret)
+	}
+	return Secret(text), nil
+}
+
+// readLine reads a small file, without the newline that editors end a file with.
+func readLine(file string) (string, error) {
+	data, err := files.Read(file, maxSecretFile)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
+}
+
+var (
+	_ encoding.TextUnmarshaler = (*Secret)(nil)
+	_ encoding.TextUnmarshaler = (*URL)(nil)
+	_ encoding.TextUnmarshaler = (*Credential)(nil)
+	_ encoding.TextUnmarshaler = (*LabelHeader)(nil)
+	_ encoding.TextUnmarshaler = (*FileMode)(nil)
+)
+
+// WatchPaths returns the files and directories whose change makes another generation of rules
+// and tiers. It is empty if all of them are built in.
+func (s Settings) WatchPaths() []string {
+	var paths []string
+	if s.Rules.Path != "" {
+		paths = append(paths, s.Rules.Path)
+	}
+	if s.Tiers.Source != TiersNone && s.Tiers.Path != "" {
+		paths = append(paths, s.Tiers.Path)
+	}
+	return paths
+}

@@ -1,0 +1,291 @@
+package settings
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+)
+
+func TestFullExampleEqualsDefault(t *testing.T) {
+	got, err := Load("settings.full.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Errorf("settings.full.yaml differs from Default (-want +got):\n%s", diff)
+	}
+}
+
+func TestFullExampleHoldsEverySetting(t *testing.T) {
+	var tree map[string]any
+	if err := yaml.Unmarshal(FullExample(), &tree); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range Describe() {
+		var at any = tree
+		for part := range strings.SplitSeq(s.Path, ".") {
+			m, _ := at.(map[string]any)
+			next, ok := m[part]
+			if !ok {
+				t.Errorf("settings.full.yaml lacks %s", s.Path)
+				break
+			}
+			at = next
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	all := Describe()
+	seen := make(map[string]string)
+	for _, s := range all {
+		if s.Doc == "" {
+			t.Errorf("%s has no doc", s.Path)
+		}
+		if other, ok := seen[s.Env]; ok {
+			t.Errorf("%s and %s have the same variable %s", s.Path, other, s.Env)
+		}
+		seen[s.Env] = s.Path
+		if s.Env == EnvConfig {
+			t.Errorf("%s takes the name of the settings file, %s", s.Path, EnvConfig)
+		}
+	}
+	for _, want := range []Setting{
+		{Path: "grpc.address", Env: "SLIDEGATE_GRPC_ADDRESS", Default: ":8081"},
+		{Path: "grpc.socket_mode", Env: "SLIDEGATE_GRPC_SOCKET_MODE", Default: "0660"},
+		{Path: "store.timeout", Env: "SLIDEGATE_STORE_TIMEOUT", Default: "15ms"},
+		{Path: "store.redis.url", Env: "SLIDEGATE_STORE_REDIS_URL", Default: "redis://127.0.0.1:6379/0"},
+		{Path: "secrets.entries", Env: "SLIDEGATE_SECRETS_ENTRIES", Default: "api_key,authorization,x-api-key"},
+		{Path: "secrets.key", Env: "SLIDEGATE_SECRETS_KEY", Default: ""},
+		{Path: "drain.not_serving", Env: "SLIDEGATE_DRAIN_NOT_SERVING", Default: "false"},
+	} {
+		found := false
+		for _, got := range all {
+			got.Doc = ""
+			found = found || got == want
+		}
+		if !found {
+			t.Errorf("Describe lacks %+v", want)
+		}
+	}
+}
+
+// TestDefaultsReadBack sets every setting to its described default by its
+// variable.
+func TestDefaultsReadBack(t *testing.T) {
+	var environ []string
+	for _, s := range Describe() {
+		environ = append(environ, s.Env+"="+s.Default)
+	}
+	got, err := Load("", environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Errorf("the described defaults differ from Default (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadSettingsPrecedence(t *testing.T) {
+	file := configtest.Write(t, "settings.yaml", "store:\n  type: redis\n  timeout: 10ms\ngrpc:\n  address: [':1', ':2']\nheaders:\n  styles: draft03, x-ratelimit\n")
+	got, err := Load(file, []string{
+		"PATH=/bin",
+		"SLIDEGATE_CONFIG=" + file,
+		"SLIDEGATE_STORE_TIMEOUT=5ms",
+		"SLIDEGATE_HTTP_ADDRESS=",
+		"SLIDEGATE_SECRETS_ENTRIES= api_key , token ",
+		"SLIDEGATE_DRAIN_NOT_SERVING=true",
+		"SLIDEGATE_RELOAD_INTERVAL=0",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Store.Type = StoreRedis
+	want.Store.Timeout = 5 * time.Millisecond
+	want.GRPC.Address = []Address{":1", ":2"}
+	want.HTTP.Address = ""
+	want.Headers.Styles = []string{StyleDraft03, StyleXRateLimit}
+	want.Secrets.Entries = []string{"api_key", "token"}
+	want.Drain.NotServing = true
+	want.Reload.Interval = 0
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadSettingsTellsAllProblemsOfFileAndEnvironment(t *testing.T) {
+	file := configtest.Write(t, "settings.yaml", "stor: {}\nstore:\n  timeout: 1h\n  type: disk\nlog:\n  level: loud\n")
+	_, err := Load(file, []string{
+		"SLIDEGATE_STORE_TIMOUT=1s",
+		"SLIDEGATE_STORE_TYPE=tape",
+		"SLIDEGATE_DRAIN_DELAY=15",
+		"SLIDEGATE_GRPC_MAX_MESSAGE_BYTES=-1",
+		"SLIDEGATE_GRPC_MAX_CONCURRENT_STREAMS=",
+		"SLIDEGATE_DRAIN_NOT_SERVING=maybe",
+		"SLIDEGATE_SECRETS_KEY=hush",
+		"SLIDEGATE_GRPC_PORT=8081",
+	})
+	want := strings.ReplaceAll(`FILE:1: unknown key "stor", did you mean "store"?
+FILE:3: store.timeout: 1h0m0s is not between 1ms and 10s
+FILE:6: log.level: "loud" is not one of debug, info, warn, error
+environment: SLIDEGATE_STORE_TIMOUT: unknown variable, did you mean "SLIDEGATE_STORE_TIMEOUT"?
+environment: SLIDEGATE_DRAIN_DELAY: "15" has no unit: write 15s or 15ms
+environment: SLIDEGATE_GRPC_MAX_MESSAGE_BYTES: "-1" is negative
+environment: SLIDEGATE_GRPC_MAX_CONCURRENT_STREAMS: expected a whole number, got ""
+environment: SLIDEGATE_DRAIN_NOT_SERVING: expected true or false, got "maybe"
+environment: SLIDEGATE_GRPC_PORT: unknown variable, did you mean "SLIDEGATE_GRPC_TRANSPORT"?
+environment: SLIDEGATE_STORE_TYPE: "tape" is not one of memory, redis
+environment: SLIDEGATE_SECRETS_KEY: the secret has less than 16 bytes
+`, "FILE", file)
+	if got := configtest.ProblemsOf(t, err); got != want {
+		t.Errorf("problems:\ngot\n%swant\n%s", got, want)
+	}
+}
+
+// TestKubernetesServiceVariablesAreNoProblem has what Kubernetes puts into every
+// pod beside a service named slidegate, or slidegate-grpc.
+func TestKubernetesServiceVariablesAreNoProblem(t *testing.T) {
+	got, err := Load("", []string{
+		"SLIDEGATE_SERVICE_HOST=10.0.0.11",
+		"SLIDEGATE_SERVICE_PORT=8081",
+		"SLIDEGATE_SERVICE_PORT_GRPC=8081",
+		"SLIDEGATE_PORT=tcp://10.0.0.11:8081",
+		"SLIDEGATE_PORT_8081_TCP=tcp://10.0.0.11:8081",
+		"SLIDEGATE_PORT_8081_TCP_PROTO=tcp",
+		"SLIDEGATE_PORT_8081_TCP_PORT=8081",
+		"SLIDEGATE_PORT_8081_TCP_ADDR=10.0.0.11",
+		"SLIDEGATE_GRPC_SERVICE_HOST=10.0.0.12",
+		"SLIDEGATE_GRPC_PORT=tcp://10.0.0.12:8081",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadSettingsWithoutTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nowhere.yaml")
+	_, err := Load(file, nil)
+	if got, want := configtest.ProblemsOf(t, err), file+": no such file or directory\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	dir := t.TempDir()
+	_, err = Load(dir, nil)
+	if got, want := configtest.ProblemsOf(t, err), dir+": is a directory\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestSecretKeyFile(t *testing.T) {
+	file := configtest.Write(t, "key", "0123456789abcdef\n")
+	got, err := Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(got.Secrets.Key.Reveal()), "0123456789abcdef"; got != want {
+		t.Errorf("secret: got %q, want %q", got, want)
+	}
+}
+
+func TestSecretsAreNeverPrinted(t *testing.T) {
+	s := Default()
+	s.Secrets.Key = "hush-hush-hush-hush"
+	s.Store.Redis.URL.URL = "rediss://user:hush@host:6380/1?x=hush"
+	s.Store.Redis.URL.Password = "hush"
+	s.Store.Redis.Password, s.Store.Redis.SentinelPassword = "hush", "hush"
+	s.Secrets.PreviousKey = "hush-hush-hush-hush"
+	s.Tiers.Redis.URL.URL, s.Tiers.Redis.Password, s.Tiers.Redis.SentinelPassword = "redis://:hush@host", "hush", "hush"
+	s.Tiers.Postgres.URL.URL, s.Tiers.Postgres.Password = "postgres://user:hush@host/db", "hush"
+	s.Tiers.HTTP.URL.URL, s.Tiers.HTTP.Token = "https://host/path?key=hush", "hush"
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%5t", "%U"} {
+		for _, v := range []any{s, &s, s.Secrets, s.Tiers, s.Tiers.Redis.Connection(), s.Secrets.Key, &s.Secrets.Key, s.Store.Redis.URL, []any{s.Secrets.Key}} {
+			got := fmt.Sprintf(verb, v)
+			if strings.Contains(got, "hush") || strings.Contains(got, fmt.Sprintf("%x", "hush")) {
+				t.Errorf("%s of %T shows the secret: %s", verb, v, got)
+			}
+		}
+	}
+	asJSON, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asYAML, err := yaml.Dump(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []string{string(asJSON), string(asYAML)} {
+		if strings.Contains(got, "hush") || !strings.Contains(got, "rediss://user:***@host:6380/1?***") {
+			t.Errorf("encoded settings: got %s, want the URL without its password and no secret", got)
+		}
+	}
+	for _, c := range []struct{ url, want URL }{
+		{"", ""},
+		{"redis://:hush@h", "redis://:***@h"},
+		{"redis://h:1/0", "redis://h:1/0"},
+		{"redis://user:hu/sh@h", "***"},
+		{"hush", "***"},
+		{"redis-sentinel://user:hush@h1:1,[::1]/main/1", "redis-sentinel://user:***@h1:1,[::1]/main/1"},
+		{"redis://user:12/hush@h", "***"},
+		{"redis://user:12?hush@h", "***"},
+		{"postgres://user:hush@h1:1,h2/db?password=hush", "postgres://user:***@h1:1,h2/db?***"},
+		{"https://host/path?key=hush", "https://host/path?***"},
+	} {
+		if got := c.url.String(); got != string(c.want) {
+			t.Errorf("String: got %q, want %q", got, string(c.want))
+		}
+	}
+	if got := Secret("").Reveal(); got != nil {
+		t.Errorf("Reveal of no secret: got %q, want nil", got)
+	}
+}
+
+// TestEverySettingIsReached guards eachSetting: a field without a yaml tag would
+// be no setting at all.
+func TestEverySettingIsReached(t *testing.T) {
+	var walk func(reflect.Type, string)
+	walk = func(typ reflect.Type, at string) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if f.Tag.Get("yaml") == "" {
+				t.Errorf("%s.%s has no yaml tag", at, f.Name)
+			}
+			if isSection(f.Type) {
+				walk(f.Type, at+"."+f.Name)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Settings](), "Settings")
+}
+
+// FuzzSettings reads any text as a settings file and as a variable: it gives
+// problems or settings that are valid, and never panics.
+func FuzzSettings(f *testing.F) {
+	configtest.Seed(f, "testdata/*/settings-*.yaml", "")
+	f.Add(FullExample(), "SLIDEGATE_STORE_TIMEOUT=1s")
+	f.Add([]byte("a: &a [*a]\n<<: *a"), "SLIDEGATE_GRPC_SOCKET_MODE=")
+	f.Fuzz(func(t *testing.T, data []byte, variable string) {
+		if strings.Contains(strings.ToLower(string(data)+variable), "_file") {
+			return // would read other files; TestSecretKeyFile and others have these
+		}
+		s, err := Parse("fuzz.yaml", data, []string{variable})
+		if err != nil {
+			configtest.CheckProblems(t, err)
+			return
+		}
+		if len(s.GRPC.Address) == 0 || s.Store.Timeout <= 0 {
+			t.Errorf("invalid settings were accepted: %+v", s)
+		}
+	})
+}

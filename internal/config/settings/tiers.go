@@ -1,0 +1,452 @@
+package settings
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// The sources of tiers.
+const (
+	TiersNone       = "none"
+	TiersFile       = "file"
+	TiersInHeader   = "header"
+	TiersInRedis    = "redis"
+	TiersInPostgres = "postgres"
+	TiersOverHTTP   = "http"
+)
+
+// The values of tiers.unknown_key, for API keys without a subject.
+const (
+	UnknownKeyShared = "shared"
+	UnknownKeyEach   = "each"
+)
+
+// The values of tiers.on_error, for API keys while the source of tiers does not answer.
+const (
+	OnErrorDefaultTier = "default_tier"
+	OnErrorDeny        = "deny"
+)
+
+// Tiers says where tiers and subjects come from.
+type Tiers struct {
+	Source           string        `yaml:"source" doc:"where subjects are: none (no tiers, every API key is its own subject), file (tiers.path), redis, postgres, http, or header (the tier comes with the request: tiers.trusted_entry)"`
+	Path             string        `yaml:"path" doc:"the tiers file; with other sources than file it has only the names of the tiers and the default; empty: the built-in example"`
+	UnknownKey       string        `yaml:"unknown_key" doc:"unknown API keys have shared logs (one log per client address), or each a log of its own"`
+	TrustedEntry     string        `yaml:"trusted_entry" doc:"key of the descriptor entry whose value is the subject's tier, from metadata or a header that only Envoy sets. Empty: no such entry. Required with source header"`
+	OnError          string        `yaml:"on_error" doc:"API keys without a record while the source is away: default_tier (treated as unknown keys) or deny (authorization fails, and Envoy's setting decides)"`
+	Wait             time.Duration `yaml:"wait" doc:"longest time that a rate-limit request waits for the source; the look-up goes on without it"`
+	Timeout          time.Duration `yaml:"timeout" doc:"time limit of one look-up"`
+	LookupsPerSecond int           `yaml:"lookups_per_second" doc:"most look-ups in any second, also if clients invent keys"`
+	Cache            TiersCache    `yaml:"cache"`
+	Breaker          TiersBreaker  `yaml:"breaker"`
+	Redis            TiersRedis    `yaml:"redis"`
+	Postgres         TiersPostgres `yaml:"postgres"`
+	HTTP             TiersHTTP     `yaml:"http"`
+}
+
+// TiersCache bounds the cache of a source's answers.
+type TiersCache struct {
+	Subjects   int           `yaml:"subjects" doc:"most remembered API keys with a subject"`
+	Unknown    int           `yaml:"unknown" doc:"most remembered API keys without a subject"`
+	TTL        time.Duration `yaml:"ttl" doc:"how long a remembered subject counts before rls asks again"`
+	UnknownTTL time.Duration `yaml:"unknown_ttl" doc:"how long rls remembers that an API key has no subject"`
+	Stale      time.Duration `yaml:"stale" doc:"how long after its ttl an answer still counts while the source is away; 0s: not at all"`
+}
+
+// TiersBreaker stops asking a source that does not answer.
+type TiersBreaker struct {
+	Failures int           `yaml:"failures" doc:"failures in a row after which rls stops asking the source"`
+	Retry    time.Duration `yaml:"retry" doc:"the time until rls asks again"`
+}
+
+// TiersRedis is the Redis with the subjects. It may be another than that of the store.
+type TiersRedis struct {
+	URL                  RedisURL      `yaml:"url" doc:"the URL of Redis, in the forms of store.redis.url"`
+	Username             string        `yaml:"username" doc:"the user of the ACL; empty: the default user"`
+	Password             Secret        `yaml:"password" doc:"the user's password"`
+	PasswordFile         string        `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	SentinelUsername     string        `yaml:"sentinel_username" doc:"the user of the ACL of the sentinels; empty: their default user"`
+	SentinelPassword     Secret        `yaml:"sentinel_password" doc:"the password for the sentinels; rls does not send them the password of Redis"`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" doc:"a file with sentinel_password; a changed file counts for new connections"`
+	TLS                  TLS           `yaml:"tls"`
+	PoolSize             int           `yaml:"pool_size" doc:"connections to each server; 0: 10 for each CPU"`
+	DialTimeout          time.Duration `yaml:"dial_timeout" doc:"time limit for making a connection"`
+	KeyPrefix            string        `yaml:"key_prefix" doc:"the prefix of the keys of subjects"`
+	Channel              string        `yaml:"channel" doc:"the channel on which changes are published; empty: a change counts when cache.ttl ends"`
+}
+
+// Connection returns the settings of the connection, in the form of the store's Redis.
+func (r TiersRedis) Connection() Redis {
+	return Redis{
+		URL:                  r.URL,
+		Username:             r.Username,
+		Password:             r.Password,
+		PasswordFile:         r.PasswordFile,
+		SentinelUsername:     r.SentinelUsername,
+		SentinelPassword:     r.SentinelPassword,
+		SentinelPasswordFile: r.SentinelPasswordFile,
+		TLS:                  r.TLS,
+		PoolSize:             r.PoolSize,
+		DialTimeout:          r.DialTimeout,
+		KeyPrefix:            r.KeyPrefix,
+	}
+}
+
+// TiersPostgres is the PostgreSQL with the subjects.
+type TiersPostgres struct {
+	URL          PostgresURL `yaml:"url" doc:"postgres://user@host:port/database, several hosts separated by commas, or postgres:///database?host=/directory for a unix socket. The password in the URL (user:password@) or below"`
+	Password     Secret      `yaml:"password" doc:"the user's password"`
+	PasswordFile string      `yaml:"password_file" doc:"a file with the password; a changed file counts for new connections. Set only one of the two"`
+	Query        string      `yaml:"query" doc:"finds the subject of the digest $1, in columns named subject (required), tier, disabled, overrides and labels; empty: the query of Slidegate's schema"`
+	QueryByID    string      `yaml:"query_by_id" doc:"the same for the id $1 of a subject; empty: the query of Slidegate's schema. If only query is set, look-ups by id find nothing"`
+	Channel      string      `yaml:"channel" doc:"the channel of NOTIFY for changes; empty: a change counts when cache.ttl ends"`
+	PoolSize     int         `yaml:"pool_size" doc:"connections, besides one that listens to the channel"`
+	TLS          PostgresTLS `yaml:"tls"`
+}
+
+// The modes of TLS with PostgreSQL.
+const (
+	TLSDisable    = "disable"
+	TLSRequire    = "require"
+	TLSVerifyFull = "verify-full"
+)
+
+// PostgresTLS says whether connections to PostgreSQL have TLS, and which servers they trust.
+type PostgresTLS struct {
+	Mode       string `yaml:"mode" doc:"disable, require (encrypted, but any server is accepted) or verify-full; empty: disable for a unix socket and for this machine, otherwise verify-full"`
+	CAFile     string `yaml:"ca_file" doc:"CA certificates (PEM) to trust, instead of those of the system"`
+	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
+	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
+	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
+}
+
+func (t PostgresTLS) files() TLS {
+	return TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName}
+}
+
+// Files are the files that are set.
+func (t PostgresTLS) Files() []string { return t.files().Files() }
+
+// TLSMode returns tls.mode, or the mode that an empty one stands for.
+func (p TiersPostgres) TLSMode() string {
+	switch {
+	case p.TLS.Mode != "":
+		return p.TLS.Mode
+	case p.URL.Local:
+		return TLSDisable
+	}
+	return TLSVerifyFull
+}
+
+// TLSConfig reads the files, and returns nil if there is no TLS. Without
+// tls.server_name the client has to set the name of the host. Errors name the setting and
+// the file.
+func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
+	mode := p.TLSMode()
+	if mode == TLSDisable {
+		return nil, nil
+	}
+	c, err := p.TLS.files().Config("tiers.postgres.tls")
+	if err != nil {
+		return nil, err
+	}
+	c.InsecureSkipVerify = mode == TLSRequire
+	return c, nil
+}
+
+// The values of tiers.http.method and tiers.http.send.
+const (
+	MethodGet  = "get"
+	MethodPost = "post"
+	SendDigest = "digest"
+	SendKey    = "key"
+)
+
+// TiersHTTP is the service over HTTP that knows subjects.
+type TiersHTTP struct {
+	URL       HTTPURL `yaml:"url" doc:"http://host/path or https://host/path; with get, rls adds ?digest= or ?id="`
+	Method    string  `yaml:"method" doc:"get, or post with the JSON {\"digest\": ...} or {\"id\": ...}"`
+	Send      string  `yaml:"send" doc:"digest, or key for the API key itself, which requires post and https"`
+	Token     Secret  `yaml:"token" doc:"sent as Authorization: Bearer"`
+	TokenFile string  `yaml:"token_file" doc:"a file with the token; rls reads a changed file again. Set only one of the two"`
+	MaxBytes  int     `yaml:"max_bytes" doc:"largest answer"`
+	TLS       TLS     `yaml:"tls"`
+}
+
+func defaultTiers() Tiers {
+	return Tiers{
+		Source:           TiersFile,
+		UnknownKey:       UnknownKeyShared,
+		OnError:          OnErrorDefaultTier,
+		Wait:             5 * time.Millisecond,
+		Timeout:          time.Second,
+		LookupsPerSecond: 1000,
+		Cache: TiersCache{
+			Subjects: 1_000_000, Unknown: 100_000,
+			TTL: time.Minute, UnknownTTL: 10 * time.Second, Stale: strict.Day,
+		},
+		Breaker: TiersBreaker{Failures: 5, Retry: time.Second},
+		Redis: TiersRedis{
+			URL:         localRedis(),
+			DialTimeout: 250 * time.Millisecond,
+			KeyPrefix:   "slidegate:tier:",
+			Channel:     "slidegate:tiers",
+		},
+		Postgres: TiersPostgres{
+			URL:      PostgresURL{URL: "postgres://slidegate@127.0.0.1:5432/slidegate", Local: true},
+			Channel:  "slidegate_tiers",
+			PoolSize: 4,
+		},
+		HTTP: TiersHTTP{Method: MethodGet, Send: SendDigest, MaxBytes: 64 << 10},
+	}
+}
+
+// Asks reports whether this process asks a source outside of it for subjects.
+func (t Tiers) Asks() bool {
+	return t.Source == TiersInRedis || t.Source == TiersInPostgres || t.Source == TiersOverHTTP
+}
+
+// Bounds of settings of tiers; see those of the others.
+const (
+	maxLookups      = 1_000_000
+	maxSubjects     = 100_000_000 // far more than a process can hold
+	minTTL          = 10 * time.Millisecond
+	maxStale        = 400 * strict.Day
+	maxTiersTimeout = time.Minute
+	minRetry        = 10 * time.Millisecond
+	maxPostgresPool = 1000
+	maxPostgresName = 63 // NAMEDATALEN of PostgreSQL, less the byte that ends it
+	maxQuery        = 64 << 10
+	minAnswerBytes  = 1 << 10
+	maxAnswerBytes  = 16 << 20
+	maxChannel      = 128
+	maxEntryKey     = 256
+)
+
+func (l *settingsLoader) tiers() {
+	t := &l.settings.Tiers
+	l.oneOf("tiers.source", t.Source, TiersNone, TiersFile, TiersInHeader, TiersInRedis, TiersInPostgres, TiersOverHTTP)
+	l.oneOf("tiers.unknown_key", t.UnknownKey, UnknownKeyShared, UnknownKeyEach)
+	l.oneOf("tiers.on_error", t.OnError, OnErrorDefaultTier, OnErrorDeny)
+	l.trustedEntry(t)
+
+	l.timeBetween("tiers.timeout", t.Timeout, time.Millisecond, maxTiersTimeout)
+	switch {
+	case t.Wait < 0:
+		l.problem("tiers.wait", "%v is negative", t.Wait)
+	case t.Wait > t.Timeout && l.given("tiers.wait", "tiers.timeout") == "tiers.wait":
+		l.problem("tiers.wait", "%v is longer than tiers.timeout, %v", t.Wait, t.Timeout)
+	case t.Wait > t.Timeout:
+		l.problem("tiers.timeout", "%v is shorter than tiers.wait, %v", t.Timeout, t.Wait)
+	}
+	l.between("tiers.lookups_per_second", t.LookupsPerSecond, 1, maxLookups)
+	l.between("tiers.cache.subjects", t.Cache.Subjects, 1, maxSubjects)
+	l.between("tiers.cache.unknown", t.Cache.Unknown, 1, maxSubjects)
+	l.timeBetween("tiers.cache.ttl", t.Cache.TTL, minTTL, maxSetTime)
+	l.timeBetween("tiers.cache.unknown_ttl", t.Cache.UnknownTTL, minTTL, maxSetTime)
+	l.timeBetween("tiers.cache.stale", t.Cache.Stale, 0, maxStale)
+	l.between("tiers.breaker.failures", t.Breaker.Failures, 1, maxFailures)
+	l.timeBetween("tiers.breaker.retry", t.Breaker.Retry, minRetry, time.Hour)
+
+	redis := t.Redis.Connection()
+	l.redisConnection("tiers.redis", &redis)
+	t.Redis.URL = redis.URL
+	l.channel("tiers.redis.channel", t.Redis.Channel, maxChannel)
+	l.postgres(&t.Postgres)
+	l.overHTTP(&t.HTTP)
+	if t.Source == TiersOverHTTP && t.HTTP.URL.URL == "" {
+		l.problem("tiers.source", "http needs tiers.http.url")
+	}
+}
+
+func (l *settingsLoader) trustedEntry(t *Tiers) {
+	const path = "tiers.trusted_entry"
+	e := t.TrustedEntry
+	switch {
+	case e == "" && t.Source == TiersInHeader:
+		l.problem("tiers.source", "header needs tiers.trusted_entry, the key of the descriptor entry that has the tier")
+	case e == "":
+	case t.Source == TiersNone:
+		l.problem(path, "there are no tiers: tiers.source is none")
+	case len(e) > maxEntryKey || !isPrintable(e):
+		l.problem(path, "%s: at most %d bytes of UTF-8 without control characters", strict.Quote(e), maxEntryKey)
+	case slices.ContainsFunc(l.settings.Secrets.Entries, func(s string) bool { return strings.EqualFold(s, e) }):
+		l.problem(path, "%s is one of secrets.entries: an API key is no tier", strict.Quote(e))
+	}
+}
+
+// channel checks the name of a channel. Empty: no channel.
+func (l *settingsLoader) channel(path, name string, most int) {
+	if len(name) > most || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		l.problem(path, "%s: at most %d printable ASCII characters, without spaces", strict.Quote(name), most)
+	}
+}
+
+// postgres checks the settings of PostgreSQL without asking it.
+func (l *settingsLoader) postgres(p *TiersPostgres) {
+	err := p.URL.read()
+	if err != nil {
+		l.problem("tiers.postgres.url", "%s", err)
+	}
+	if p.URL.HasPassword && (p.Password != "" || p.PasswordFile != "") {
+		l.problem(l.given("tiers.postgres.password_file", "tiers.postgres.password"), "tiers.postgres.url has a password too: give it in one of the two places")
+	}
+	l.password("", "", "tiers.postgres.password", p.Password, p.PasswordFile)
+	for _, q := range []struct{ path, text string }{
+		{"tiers.postgres.query", p.Query}, {"tiers.postgres.query_by_id", p.QueryByID},
+	} {
+		switch {
+		case q.text == "":
+		case len(q.text) > maxQuery:
+			l.problem(q.path, "longer than %d KiB", maxQuery>>10)
+		case !strings.Contains(q.text, "$1"):
+			l.problem(q.path, "has no parameter: $1 is what is looked for")
+		}
+	}
+	l.channel("tiers.postgres.channel", p.Channel, maxPostgresName)
+	l.between("tiers.postgres.pool_size", p.PoolSize, 1, maxPostgresPool)
+	if p.TLS.Mode != "" {
+		l.oneOf("tiers.postgres.tls.mode", p.TLS.Mode, TLSDisable, TLSRequire, TLSVerifyFull)
+	}
+	l.tls("tiers.postgres.tls", p.TLS.files())
+	switch {
+	case err != nil:
+	case p.TLSMode() == TLSDisable && p.TLS.Mode == "":
+		l.noTLS("tiers.postgres.tls", p.TLS.files(), "tiers.postgres.url is on this machine: set tiers.postgres.tls.mode to verify-full")
+	case p.TLSMode() == TLSDisable:
+		l.noTLS("tiers.postgres.tls", p.TLS.files(), "tiers.postgres.tls.mode is disable")
+	case p.TLSMode() == TLSRequire && p.TLS.CAFile != "":
+		l.problem("tiers.postgres.tls.ca_file", "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
+	}
+}
+
+// A PostgresURL is a URL for PostgreSQL with what it says. [Load] fills that in; the error
+// of Load says if it cannot. The client of PostgreSQL reads the text itself.
+type PostgresURL struct {
+	URL
+	Local       bool // a unix socket, or hosts that are this machine
+	HasPassword bool
+}
+
+const postgresForm = "postgres://user@host:port/database"
+
+// read fills in what the URL says. The error says what is wrong without repeating it.
+func (p *PostgresURL) read() error {
+	u, ok := p.split()
+	if !ok {
+		return errors.New("not a URL of the form " + postgresForm + " (characters such as / # @ in a password are written as %2F %23 %40, ports are numbers)")
+	}
+	if u.scheme != "postgres" && u.scheme != "postgresql" {
+		return errors.New("unknown scheme: expected " + postgresForm)
+	}
+	if strings.Count(u.path, "/") > 1 {
+		return errors.New("the part behind the host must be the name of a database: expected " + postgresForm)
+	}
+	query, err := url.ParseQuery(u.query)
+	if err != nil {
+		return errors.New("what stands behind ? is not of the form name=value")
+	}
+	for _, o := range postgresOptions {
+		for name := range query {
+			if strings.HasPrefix(name, o.prefix) {
+				return fmt.Errorf("options that begin with %s do not stand in the URL: set %s", o.prefix, o.setting)
+			}
+		}
+	}
+	local := true
+	hosts := u.hosts
+	if len(hosts) == 1 && hosts[0] == "" {
+		if hosts = strings.Split(query.Get("host"), ","); hosts[0] == "" {
+			return errors.New("the URL has no host: expected " + postgresForm + ", or postgres:///database?host=/directory")
+		}
+	} else if query.Has("host") {
+		return errors.New("the URL has hosts in two places: take host out of what stands behind ?")
+	}
+	for _, h := range hosts {
+		if strings.HasPrefix(h, "/") {
+			continue // the directory of a unix socket
+		}
+		host, _, ok := splitHost(h)
+		if !ok {
+			return errors.New("the URL has a comma too many, or a host that is none: expected " + postgresForm)
+		}
+		local = local && isLoopback(host)
+	}
+	p.Local, p.HasPassword = local, u.hasPassword
+	return nil
+}
+
+// postgresOptions are options of URLs that have a setting. The client reads all others.
+var postgresOptions = []struct{ prefix, setting string }{
+	{"pass", "tiers.postgres.password_file"},
+	{"pool_", "tiers.postgres.pool_size"},
+	{"ssl", "tiers.postgres.tls"},
+}
+
+// isLoopback reports whether the name of a host stands for this machine.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// overHTTP checks the settings of the HTTP source without asking it.
+func (l *settingsLoader) overHTTP(h *TiersHTTP) {
+	l.oneOf("tiers.http.method", h.Method, MethodGet, MethodPost)
+	l.oneOf("tiers.http.send", h.Send, SendDigest, SendKey)
+	if h.Send == SendKey && h.Method == MethodGet {
+		l.problem("tiers.http.send", "key takes tiers.http.method post: a URL stands in too many logs")
+	}
+	l.httpURL(h)
+	l.password("", "", "tiers.http.token", h.Token, h.TokenFile)
+	if strings.ContainsFunc(string(h.Token), func(c rune) bool { return c <= ' ' || c > '~' }) {
+		l.problem("tiers.http.token", "has characters that a header cannot hold")
+	}
+	l.between("tiers.http.max_bytes", h.MaxBytes, minAnswerBytes, maxAnswerBytes)
+	l.tls("tiers.http.tls", h.TLS)
+}
+
+// An HTTPURL is a URL for HTTP. [Load] fills in Parsed, which is nil without a URL; the
+// error of Load says if it cannot.
+type HTTPURL struct {
+	URL
+	Parsed *url.URL
+}
+
+func (l *settingsLoader) httpURL(h *TiersHTTP) {
+	const path, form = "tiers.http.url", "http://host/path or https://host/path"
+	if h.URL.URL == "" {
+		return
+	}
+	u, ok := h.URL.split()
+	parsed, err := url.Parse(h.URL.Reveal())
+	switch {
+	case !ok, err != nil, len(u.hosts) > 1, u.hosts[0] == "":
+		l.problem(path, "not a URL of the form %s", form)
+	case u.scheme != "http" && u.scheme != "https":
+		l.problem(path, "unknown scheme: expected %s", form)
+	case u.hasUser:
+		l.problem(path, "a user or a password does not stand in the URL: set tiers.http.token_file")
+	default:
+		h.URL.Parsed = parsed
+		query, err := url.ParseQuery(u.query)
+		if err != nil {
+			l.problem(path, "what stands behind ? is not of the form name=value")
+		} else if query.Has("digest") || query.Has("id") {
+			l.problem(path, "digest and id are added behind ?: they cannot stand there already")
+		}
+		if h.Send == SendKey && u.scheme == "http" && !isLoopback(parsed.Hostname()) {
+			l.problem("tiers.http.send", "key takes https, or a host on this machine: API keys do not cross a network in plain text")
+		}
+		if u.scheme == "http" {
+			l.noTLS("tiers.http.tls", h.TLS, path+" does not begin with https")
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package settings
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// ServerTLS is the certificate of a listener, and the certificates that clients must have.
+// There is TLS if there is a certificate.
+type ServerTLS struct {
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
+	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
+	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
+}
+
+// On reports whether there is TLS.
+func (t ServerTLS) On() bool { return t.CertFile != "" }
+
+// Files are the files that are set.
+func (t ServerTLS) Files() []string { return notEmpty(t.CertFile, t.KeyFile, t.ClientCAFile) }
+
+// Config reads the files. Errors name the setting, of which setting is the section,
+// and the file.
+func (t ServerTLS) Config(setting string) (*tls.Config, error) {
+	own, err := readPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
+	}
+	clients, err := readAuthorities(t.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s.client_ca_file: %w", setting, err)
+	}
+	c := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		CipherSuites: suitesOfHTTP2,
+		NextProtos:   []string{"h2"},
+		Certificates: own,
+		// A resumed session shows no certificates. So it would outlive a change of the files.
+		SessionTicketsDisabled: true,
+	}
+	if clients != nil {
+		c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}
+
+// suitesOfHTTP2 are those of TLS 1.2 that RFC 9113, appendix A, does not forbid.
+// TLS 1.3 has no others.
+var suitesOfHTTP2 = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// maxCertFile bounds a file of certificates, in bytes. A bundle of all public CAs has a quarter
+// of that.
+const maxCertFile = 1 << 20
+
+// notEmpty returns the files that are set.
+func notEmpty(files ...string) []string {
+	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+}
+
+// readAuthorities reads certificates to trust. It returns nil if no file is set.
+func readAuthorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := files.Read(file, maxCertFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strict.Quoteless(file), err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%s: holds no certificate in PEM", strict.Quoteless(file))
+	}
+	return pool, nil
+}
+
+// readPair reads a certificate and its key. It returns nil if one of the files is
+// not set.
+func readPair(certFile, keyFile string) ([]tls.Certificate, error) {
+	if certFile == "" || keyFile == "" {
+		return nil, nil
+	}
+	cert, err := files.Read(certFile, maxCertFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strict.Quoteless(certFile), err)
+	}
+	key, err := files.Read(keyFile, maxCertFile)
+	if err != nil {
+		return nil, fmt.Errorf("the key %s: %w", strict.Quoteless(keyFile), err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		// The error says what is wrong with a block of PEM, without its content.
+		return nil, fmt.Errorf("%s and the key %s: %s", strict.Quoteless(certFile), strict.Quoteless(keyFile), strings.TrimPrefix(err.Error(), "tls: "))
+	}
+	return []tls.Certificate{pair}, nil
+}
+
+// pair checks the certificate and the key of the section at a path.
+func (l *settingsLoader) pair(path, certFile, keyFile string) {
+	switch {
+	case certFile != "" && keyFile == "":
+		l.problem(path+".cert_file", "%s.key_file is needed too", path)
+	case certFile == "" && keyFile != "":
+		l.problem(path+".key_file", "%s.cert_file is needed too", path)
+	default:
+		if _, err := readPair(certFile, keyFile); err != nil {
+			l.problem(path+".cert_file", "%s", err)
+		}
+	}
+}
+
+// serverTLS checks grpc.tls.
+func (l *settingsLoader) serverTLS() {
+	const path = "grpc.tls"
+	t := l.settings.GRPC.TLS
+	l.pair(path, t.CertFile, t.KeyFile)
+	if _, err := readAuthorities(t.ClientCAFile); err != nil {
+		l.problem(path+".client_ca_file", "%s", err)
+	} else if t.ClientCAFile != "" && t.CertFile == "" {
+		l.problem(path+".client_ca_file", "there is no TLS: %s.cert_file is not set", path)
+	}
+	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return !a.IsSocket() }) {
+		l.problem(path+".cert_file", "there is no TLS: unix sockets are plain text, and grpc.address has nothing else")
+	}
+}

@@ -1,0 +1,246 @@
+package strict
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Problem is one mistake in a file or in the environment.
+type Problem struct {
+	// File is the file as it was named, or "environment".
+	File string `json:"file,omitempty"`
+	// Line counts from 1. Zero: the problem is with the file as a whole.
+	Line int `json:"line,omitempty"`
+	// Column counts characters from 1. Zero: unknown.
+	Column int `json:"column,omitempty"`
+	// Path is the place inside the file, such as
+	// descriptors[route=search].rate_limit.unit, or the name of the variable.
+	// Empty: the problem is with the file as a whole.
+	Path string `json:"path,omitempty"`
+	// Message says what is wrong and, where there is one, what to write instead.
+	Message string `json:"message"`
+}
+
+// String returns file:line:column: path: message, without what is unknown.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.File != "" {
+		b.WriteString(p.File)
+		if p.Line > 0 {
+			b.WriteByte(':')
+			b.WriteString(strconv.Itoa(p.Line))
+			if p.Column > 0 {
+				b.WriteByte(':')
+				b.WriteString(strconv.Itoa(p.Column))
+			}
+		}
+		b.WriteString(": ")
+	}
+	if p.Path != "" {
+		b.WriteString(p.Path)
+		b.WriteString(": ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Problems is the error for bad configuration: all that is wrong, in the order
+// of the files. It is never empty as an error.
+type Problems []Problem
+
+// Error returns one line for each problem.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// MaxProblems bounds the problems of one report. If every line of a million-line file is
+// wrong, there is one cause, and a million messages do not help.
+const MaxProblems = 1000
+
+// Report collects problems.
+type Report struct {
+	problems Problems
+	dropped  int
+	rank     map[string]int // the files, in the order in which they are read
+}
+
+// File fixes the place of a file's problems among those of other files.
+func (r *Report) File(name string) {
+	if r.rank == nil {
+		r.rank = make(map[string]int)
+	}
+	if _, ok := r.rank[name]; !ok {
+		r.rank[name] = len(r.rank)
+	}
+}
+
+// Add adds a problem, or counts it if there are [MaxProblems] already.
+func (r *Report) Add(p Problem) {
+	r.File(p.File)
+	if len(r.problems) >= MaxProblems {
+		r.dropped++
+		return
+	}
+	r.problems = append(r.problems, p)
+}
+
+// Addf adds a problem with a message in the format of fmt.
+func (r *Report) Addf(file string, line int, path, format string, args ...any) {
+	r.Add(Problem{File: file, Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// Count returns how many problems there are so far.
+func (r *Report) Count() int { return len(r.problems) + r.dropped }
+
+// Sorted returns the problems in the order of the files, or nil.
+func (r *Report) Sorted() Problems {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	ps := slices.Clone(r.problems)
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(r.rank[a.File], r.rank[b.File]), cmp.Compare(a.Line, b.Line))
+	})
+	if r.dropped > 0 {
+		ps = append(ps, Problem{Message: fmt.Sprintf("and %d more problems", r.dropped)})
+	}
+	return ps
+}
+
+// Err returns the problems as an error, or nil.
+func (r *Report) Err() error {
+	if ps := r.Sorted(); ps != nil {
+		return ps
+	}
+	return nil
+}
+
+// Hidden stands for a secret wherever it is printed.
+const Hidden = "***"
+
+// maxQuote is how many bytes of a text a message repeats.
+const maxQuote = 64
+
+// Quote quotes text for a message, so that no line break or control character
+// of it gets into a log, and shortens it.
+func Quote(text string) string { return strconv.Quote(shorten(text)) }
+
+// Quoteless is Quote without the quotes, for text inside a message.
+func Quoteless(text string) string {
+	q := Quote(text)
+	return q[1 : len(q)-1]
+}
+
+func shorten(text string) string {
+	if len(text) <= maxQuote {
+		return text
+	}
+	cut := maxQuote
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "..."
+}
+
+// Label is text as part of a path: as it is where that is unambiguous.
+func Label(text string) string {
+	if text == "" || len(text) > maxQuote {
+		return Quote(text)
+	}
+	for _, c := range text {
+		if c == utf8.RuneError || !unicode.IsGraphic(c) || unicode.IsSpace(c) || strings.ContainsRune(`"[]`, c) {
+			return Quote(text)
+		}
+	}
+	return text
+}
+
+// MaxNames is how many names a message lists.
+const MaxNames = 10
+
+// SomeNames lists names for a message.
+func SomeNames(names []string) string {
+	list := make([]string, 0, MaxNames)
+	for _, n := range names {
+		if len(list) == MaxNames {
+			return strings.Join(list, ", ") + ", ..."
+		}
+		list = append(list, Label(n))
+	}
+	return strings.Join(list, ", ")
+}
+
+// NotOneOf returns the message for a text that is not one of the given names.
+func NotOneOf(got string, names []string) string {
+	return fmt.Sprintf("%s is not one of %s%s", Quote(got), strings.Join(names, ", "), DidYouMean(got, names))
+}
+
+// DidYouMean returns `, did you mean "x"?` for the candidate nearest to name, or
+// nothing if none is near.
+func DidYouMean(name string, candidates []string) string {
+	if best := nearest(name, candidates); best != "" {
+		return fmt.Sprintf(", did you mean %q?", best)
+	}
+	return ""
+}
+
+func nearest(name string, candidates []string) string {
+	if len(name) > maxQuote {
+		return ""
+	}
+	plain := strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(name))
+	best, bestDistance := "", 1+max(1, len(plain)/3)
+	longer := make([]string, 0, 2) // that begin with the name
+	for _, c := range candidates {
+		lower := strings.ToLower(c)
+		// At least one character must be the same.
+		if d := distance(plain, lower); d < bestDistance && d < len(plain) {
+			best, bestDistance = c, d
+		}
+		if len(plain) >= minPrefix && strings.HasPrefix(lower, plain) && len(longer) < cap(longer) {
+			longer = append(longer, c)
+		}
+	}
+	if best == "" && len(longer) == 1 {
+		return longer[0]
+	}
+	return best
+}
+
+// minPrefix is how many bytes of a name are enough to suggest the whole name.
+const minPrefix = 4
+
+// distance is the number of edits from a to b, where swapping two neighbours
+// counts as one edit ("optimal string alignment").
+func distance(a, b string) int {
+	before := make([]int, len(b)+1)
+	last := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			change := last[j]
+			if a[i] != b[j] {
+				change++
+			}
+			row[j+1] = min(change, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,370 @@
+package tiers
+
+import (
+	"encoding/hex"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+)
+
+// tiersDoc is a tiers file.
+type tiersDoc struct {
+	Tiers    strict.Field[[]strict.Field[string]] `yaml:"tiers,required"`
+	Default  strict.Field[string]                 `yaml:"default,required"`
+	Subjects strict.Field[strict.List]            `yaml:"subjects"`
+}
+
+// subject is one item of subjects.
+type subject struct {
+	ID        strict.Field[string]                               `yaml:"id,required"`
+	Tier      strict.Field[string]                               `yaml:"tier"`
+	Keys      []strict.Field[subjectKey]                         `yaml:"keys"`
+	Disabled  bool                                               `yaml:"disabled"`
+	Overrides rules.Overrides                                    `yaml:"overrides"`
+	Labels    strict.Field[strict.Ordered[strict.Field[string]]] `yaml:"labels"`
+}
+
+type subjectKey struct {
+	SHA256 strict.Field[string]          `yaml:"sha256"`
+	Plain  strict.Field[settings.Secret] `yaml:"plain"`
+}
+
+// Options say how [Read] reads a tiers file.
+type Options struct {
+	Secrets *tier.Secrets
+	// Elsewhere is the source that has the subjects. Empty: the file has them.
+	Elsewhere string
+	// BuiltIn says that the file is the built-in example. It may hold API keys in plain
+	// text, and subjects also if Elsewhere has them.
+	BuiltIn bool
+	// Report takes the problems, and Warn the warnings.
+	Report, Warn *strict.Report
+}
+
+// A File is the content of a tiers file. The zero value stands for no file.
+type File struct {
+	Names     []string        // of the tiers; nil: they could not be read
+	Directory *tier.Directory // nil: the file could not be parsed
+
+	overrides []overrideLine // of the subjects in the directory
+}
+
+// Read reads a tiers file.
+func Read(o Options, src files.File) *File {
+	t := tiersReader{report: o.Report, warn: o.Warn, secrets: o.Secrets, elsewhere: o.Elsewhere, builtIn: o.BuiltIn}
+	t.read(src)
+	return &File{Names: t.names, Directory: t.directory, overrides: t.overrides}
+}
+
+// tiersReader turns a tiers file into a directory.
+type tiersReader struct {
+	report    *strict.Report
+	warn      *strict.Report
+	secrets   *tier.Secrets
+	file      string
+	elsewhere string
+	builtIn   bool
+
+	names     []string // of the tiers; nil if they could not be read
+	directory *tier.Directory
+	lines     []subjectLine // of the subjects in the directory
+	byID      map[string]int
+	plain     int            // keys in plain text
+	overrides []overrideLine // of the subjects added
+}
+
+// subjectLine is the line of a subject.
+type subjectLine struct {
+	id   string
+	line int
+}
+
+// read reads the file and reports its problems. If the list of tiers is wrong, names
+// stays nil. If the file is not one YAML document, directory stays nil.
+func (t *tiersReader) read(src files.File) {
+	t.report.File(src.Name)
+	t.warn.File(src.Name)
+	t.file = src.Name
+	docs, problem := strict.Parse(t.file, src.Data)
+	switch {
+	case problem != nil:
+		t.report.Add(*problem)
+		return
+	case len(docs) > 1:
+		t.report.Addf(t.file, docs[1].Line, "", "a tiers file holds one YAML document, this is another")
+		return
+	case len(docs) == 0 || strict.Root(docs[0]) == nil:
+		t.report.Addf(t.file, 0, "", "the file is empty: it needs tiers, default and subjects")
+		return
+	}
+	d := &strict.Decoder{File: t.file, Report: t.report, HideValues: true}
+	var doc tiersDoc
+	d.Decode(strict.Root(docs[0]), reflect.ValueOf(&doc).Elem(), nil)
+	t.tiers(d, &doc)
+	list := doc.Subjects.Value.Node
+	switch {
+	case t.elsewhere != "":
+		if !t.builtIn && list != nil && len(list.Content) > 0 {
+			d.Problem(doc.Subjects.Spot, "subjects come from tiers.source %s: this file has the names of the tiers and the default alone", t.elsewhere)
+		}
+	case list != nil:
+		for i, n := range list.Content {
+			var s strict.Field[subject]
+			at := &strict.Path{Parent: doc.Subjects.Path, Index: i, Item: n}
+			s.ReadLocated(d, n, at)
+			t.subject(d, &s)
+		}
+	}
+	if t.plain > 0 && !t.builtIn {
+		t.warn.Addf(t.file, 0, "", "%s in plain text: write their sha256 (rls digest) outside of examples", counted(t.plain, "API key"))
+	}
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// maxTiers bounds the names, which are searched one by one. A service sells a handful of tiers.
+// Thousands of names are subjects in the wrong place.
+const maxTiers = 1000
+
+// tiers reads the names and makes the directory.
+func (t *tiersReader) tiers(d *strict.Decoder, doc *tiersDoc) {
+	names := make([]string, 0, len(doc.Tiers.Value))
+	for i := range doc.Tiers.Value {
+		f := &doc.Tiers.Value[i]
+		switch {
+		case f.Bad, len(names) > maxTiers:
+		case f.Value == "":
+			d.Problem(f.Spot, "a tier needs a name")
+		case slices.Contains(names, f.Value):
+			d.Problem(f.Spot, "this tier is listed twice")
+		default:
+			names = append(names, f.Value)
+		}
+	}
+	if doc.Tiers.Set && !doc.Tiers.Bad && len(doc.Tiers.Value) == 0 {
+		d.Problem(doc.Tiers.Spot, "at least one tier is needed")
+	}
+	if len(names) > maxTiers {
+		d.Problem(doc.Tiers.Spot, "more than %d tiers", maxTiers)
+		names = nil
+	}
+	fallback := doc.Default.Value
+	if len(names) == 0 {
+		// The file has a problem. The subjects are checked in a directory that is not used.
+		names = []string{fallback}
+	} else {
+		t.names = names
+		if !slices.Contains(names, fallback) {
+			if doc.Default.Set && !doc.Default.Bad {
+				d.Problem(doc.Default.Spot, "%s", unknownTier(fallback, names))
+			}
+			fallback = names[0] // the directory is not used, as above
+		}
+	}
+	// Neither name nor default can be wrong here.
+	t.directory, _ = tier.NewDirectory(names, fallback)
+}
+
+// unknownTier returns the message for a text that is not the name of a tier. It does not
+// repeat the text, which may be an API key.
+func unknownTier(name string, names []string) string {
+	return "unknown tier, expected one of " + strict.SomeNames(names) + strict.DidYouMean(name, names)
+}
+
+// subject adds one item of the list to the directory and reports its problems.
+func (t *tiersReader) subject(d *strict.Decoder, f *strict.Field[subject]) {
+	s := &f.Value
+	if s.ID.Set && !s.ID.Bad && s.ID.Value == "" {
+		d.Problem(s.ID.Spot, "a subject needs an id")
+	}
+	if s.Tier.Set && !s.Tier.Bad && s.Tier.Value == "" {
+		d.Problem(s.Tier.Spot, "a tier needs a name; leave the key out for the default tier")
+	}
+	digests := make([]string, 0, len(s.Keys))
+	spots := make([]strict.Spot, 0, len(s.Keys))
+	for i := range s.Keys {
+		if digest, ok := t.digest(d, &s.Keys[i]); ok {
+			digests = append(digests, digest)
+			spots = append(spots, s.Keys[i].Spot)
+		}
+	}
+	extra := tier.Extra{Overrides: rules.DecodeOverrides(d, s.Overrides), Labels: readLabels(d, &s.Labels)}
+	added := tier.Subject{ID: s.ID.Value, Tier: s.Tier.Value, Disabled: s.Disabled}
+	if len(extra.Overrides) > 0 || len(extra.Labels) > 0 {
+		added.Extra = &extra
+	}
+	t.add(d, added, digests, subjectSpots{id: s.ID.OrElse(f.Spot), tier: s.Tier.Spot, keys: spots})
+	for i := range s.Overrides {
+		e := &s.Overrides[i]
+		if o, ok := extra.Overrides[e.Key]; ok && len(t.overrides) < strict.MaxProblems {
+			t.overrides = append(t.overrides, overrideLine{e.Key, len(o.Limits), strict.Problem{File: t.file, Line: e.Line, Path: d.Render(e.Path)}})
+		}
+	}
+}
+
+// digest returns the digest of one key. Messages never repeat a plain key.
+func (t *tiersReader) digest(d *strict.Decoder, f *strict.Field[subjectKey]) (string, bool) {
+	k := &f.Value
+	switch {
+	case f.Bad:
+	case k.SHA256.Set && k.Plain.Set:
+		d.Problem(f.Spot, "both sha256 and plain: give one of the two")
+	case k.Plain.Set && t.secrets.Key(string(k.Plain.Value)) == "":
+		d.Problem(k.Plain.Spot, "an API key cannot be empty")
+	case k.Plain.Set:
+		t.plain++
+		return t.secrets.Digest(string(k.Plain.Value)), true
+	case !k.SHA256.Set:
+		d.Problem(f.Spot, "neither sha256 nor plain: give one of the two")
+	case len(k.SHA256.Value) == tier.DigestLen && !isDigest(k.SHA256.Value):
+		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this has other characters", tier.DigestLen)
+	case !isDigest(k.SHA256.Value):
+		d.Problem(k.SHA256.Spot, "a sha256 is %d hex digits, this is %s", tier.DigestLen, counted(len(k.SHA256.Value), "character"))
+	default:
+		return strings.ToLower(k.SHA256.Value), true
+	}
+	return "", false
+}
+
+func isDigest(text string) bool {
+	if len(text) != tier.DigestLen {
+		return false
+	}
+	var sum [tier.DigestLen / 2]byte
+	_, err := hex.Decode(sum[:], []byte(text))
+	return err == nil
+}
+
+// subjectSpots are the places of the parts of a subject.
+type subjectSpots struct {
+	id, tier strict.Spot
+	keys     []strict.Spot
+}
+
+// add puts a subject into the directory, and reports its problems.
+func (t *tiersReader) add(d *strict.Decoder, s tier.Subject, digests []string, at subjectSpots) {
+	if s.Tier != "" && !t.directory.HasTier(s.Tier) {
+		if t.names != nil {
+			d.Problem(at.tier, "%s", unknownTier(s.Tier, t.names))
+		}
+		s.Tier = ""
+	}
+	switch {
+	case strings.HasPrefix(s.ID, tier.AnonymousPrefix):
+		d.Problem(at.id, "an id cannot begin with %q, which stands for the address of a caller without a key", tier.AnonymousPrefix)
+		s.ID = ""
+	case t.directory.ByID(s.ID) != nil:
+		d.Problem(at.id, "this id is also that of the subject on line %d", t.line(s.ID))
+		s.ID = ""
+	}
+	if s.ID == "" {
+		// The file has a problem. The subject stays under a name that is not a valid id, so
+		// that a later subject with one of its keys is reported, too.
+		s.ID = fmt.Sprintf("\x00%d", len(t.lines))
+	}
+	kept := 0
+	for i, digest := range digests {
+		if other := t.directory.ByDigest(digest); other != nil {
+			d.Problem(at.keys[i], "this key is also that of the subject on line %d", t.line(other.ID))
+		} else if first := slices.Index(digests[:kept], digest); first >= 0 {
+			d.Problem(at.keys[i], "the same key as on line %d", at.keys[first].Line)
+		} else {
+			digests[kept], at.keys[kept] = digest, at.keys[i]
+			kept++
+		}
+	}
+	if err := t.directory.Add(s, digests[:kept]...); err != nil {
+		d.Problem(at.id, "this subject cannot be kept") // the error has its id
+		return
+	}
+	t.lines = append(t.lines, subjectLine{s.ID, at.id.Line})
+}
+
+// line returns the line of a subject. It makes the index on its first call: a file without
+// problems needs none.
+func (t *tiersReader) line(id string) int {
+	if t.byID == nil {
+		t.byID = make(map[string]int)
+	}
+	for _, l := range t.lines[len(t.byID):] {
+		t.byID[l.id] = l.line
+	}
+	return t.byID[id]
+}
+
+// readLabels reads the labels of a subject, or nil if it has none.
+func readLabels(d *strict.Decoder, f *strict.Field[strict.Ordered[strict.Field[string]]]) map[string]string {
+	if len(f.Value) == 0 {
+		return nil
+	}
+	if len(f.Value) > tier.MaxLabels {
+		d.Problem(f.Spot, "%s, at most %d are allowed", counted(len(f.Value), "label"), tier.MaxLabels)
+		return nil
+	}
+	read := make(map[string]string, len(f.Value))
+	for i := range f.Value {
+		e := &f.Value[i]
+		if e.Value.Bad {
+			continue
+		}
+		if err := tier.ValidLabels(map[string]string{e.Key: e.Value.Value}); err != nil {
+			d.Problem(e.Spot, "%s", strings.TrimPrefix(err.Error(), e.Key+": "))
+			continue
+		}
+		read[e.Key] = e.Value.Value
+	}
+	return read
+}
+
+// overrideLine is the place of an override.
+type overrideLine struct {
+	rule   string
+	limits int
+	place  strict.Problem // without a message
+}
+
+// CheckOverrides warns of overrides in the file that change nothing under the active rules.
+// quotaMode: every rule is a quota rule.
+func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict.Report) {
+	if len(t.overrides) == 0 {
+		return
+	}
+	quota := make(map[string]bool)
+	for _, r := range active.All() {
+		quota[r.Name] = quota[r.Name] || r.Quota || quotaMode
+	}
+	var names []string // to suggest one of
+	if len(quota) <= rules.MaxSuggest {
+		for name := range quota {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+	}
+	for _, o := range t.overrides {
+		p := o.place
+		isQuota, known := quota[o.rule]
+		switch {
+		case !known:
+			p.Message = "no rule has this name" + strict.DidYouMean(o.rule, names)
+		case isQuota && o.limits > 1:
+			p.Message = "a quota rule has one limit: this does not count"
+		default:
+			continue
+		}
+		warn.Add(p)
+	}
+}

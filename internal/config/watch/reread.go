@@ -1,0 +1,99 @@
+package watch
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+)
+
+// A Reread is a value that is read from files. [Reread.Get] reads it again if one of the
+// files has changed. If a file cannot be read, the last value stays. It is safe for
+// concurrent use.
+type Reread[T any] struct {
+	setting string
+	files   []string
+	read    func() (T, error)
+	log     *zap.Logger
+
+	mu     sync.Mutex
+	value  T
+	seen   []os.FileInfo // the files, when value was read
+	broken bool          // the last reading failed, which the log says
+}
+
+// NewReread reads the files for the first time, and returns the error of read. Later
+// changes and failures are logged with the name of the setting.
+func NewReread[T any](setting string, files []string, read func() (T, error), log *zap.Logger) (*Reread[T], error) {
+	r := &Reread[T]{setting: setting, files: files, read: read, log: log}
+	var err error
+	r.seen = r.look()
+	r.value, err = read()
+	return r, err
+}
+
+// Get returns the value that the files hold now, or held when they could be read last.
+func (r *Reread[T]) Get() T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Look before reading: the next call reads what changes in between.
+	now := r.look()
+	if !r.broken && unchanged(r.seen, now) {
+		return r.value
+	}
+	value, err := r.read()
+	if err != nil {
+		if !r.broken {
+			r.log.Warn("a file for connections cannot be read; what it held before stays in use",
+				zap.String("setting", r.setting), zap.Error(err))
+		}
+		r.broken = true
+		return r.value
+	}
+	r.log.Info("a file for connections has changed and counts for new ones", zap.String("setting", r.setting))
+	r.value, r.seen, r.broken = value, now, false
+	return r.value
+}
+
+// look returns what the file system says of the files. It is nil for a file that is
+// missing.
+func (r *Reread[T]) look() []os.FileInfo {
+	infos := make([]os.FileInfo, len(r.files))
+	for i, f := range r.files {
+		infos[i], _ = os.Stat(f)
+	}
+	return infos
+}
+
+// unchanged reports whether all files are there and the same.
+func unchanged(a, b []os.FileInfo) bool {
+	for i := range a {
+		if a[i] == nil || b[i] == nil || !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+// Secret returns a function that returns a secret of the settings. If file is set, the
+// secret is what the file holds when the function is called; see [Reread]. setting is the
+// name of the setting of the file.
+func Secret(setting string, fixed settings.Secret, file string, log *zap.Logger) (func() string, error) {
+	if file == "" {
+		return func() string { return string(fixed.Reveal()) }, nil
+	}
+	r, err := NewReread(setting, []string{file}, func() (settings.Secret, error) {
+		secret, err := settings.ReadPassword(file)
+		if err != nil {
+			return "", fmt.Errorf("%s: %s: %w", setting, file, err)
+		}
+		return secret, nil
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	return func() string { return string(r.Get().Reveal()) }, nil
+}

@@ -1,0 +1,110 @@
+// Package redislog prints a log that Redis holds, for operators.
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/redisclient"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// timeout bounds Print. A person waits for it.
+const timeout = 5 * time.Second
+
+// Print writes to w what a log in the Redis of the settings holds. key is the whole name
+// of the log, as SCAN prints it. Print writes the newest entries, oldest first, and no more than
+// entries of them. Below zero means all.
+func Print(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
+	if s.Store.Type != settings.StoreRedis {
+		return fmt.Errorf("store.type is %s: its logs are in the memory of that process, and inspect reads Redis", s.Store.Type)
+	}
+	s.Store.Redis.DialTimeout = timeout
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := redisclient.New(redisclient.Options{Redis: s.Store.Redis, Section: "store.redis", Timeout: timeout, Log: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // nothing was written
+
+	pipe := client.Pipeline()
+	life, value := pipe.PTTL(ctx, key), pipe.Get(ctx, key)
+	_, err = pipe.Exec(ctx)
+	var now time.Time
+	if err == nil {
+		now, err = timeAt(ctx, client, key)
+	}
+	switch {
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("nothing is stored under %q: idle logs disappear, and names begin with store.redis.key_prefix, here %q", key, s.Store.Redis.KeyPrefix)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return fmt.Errorf("the value under %q is not a log: it is no string", key)
+	case err != nil:
+		return fmt.Errorf("store.redis.url: Redis does not answer as expected: %w", err)
+	}
+	log, err := window.Decode([]byte(value.Val()))
+	if err != nil {
+		return fmt.Errorf("the value under %q: %w", key, err)
+	}
+
+	fmt.Fprintf(w, "key      %s\n", key)
+	if win, ok := windowOf(key); ok {
+		now := max(time.Duration(now.UnixMicro())*time.Microsecond, log.Clock)
+		var used uint64
+		counting := 0
+		for _, e := range log.Entries {
+			if e.At > now-win {
+				used += uint64(e.Cost)
+				counting++
+			}
+		}
+		fmt.Fprintf(w, "window   %v, of which %d entries count now with a cost of %d\n", win, counting, used)
+	}
+	if life.Val() > 0 {
+		fmt.Fprintf(w, "expires  in %v\n", life.Val())
+	}
+	lines := strings.SplitAfter(log.String(), "\n")
+	head := len(lines) - 1 - len(log.Entries) // the last is empty
+	fmt.Fprint(w, strings.Join(lines[:head], ""))
+	older := 0
+	if entries >= 0 {
+		older = max(0, len(log.Entries)-entries)
+	}
+	if older > 0 {
+		fmt.Fprintf(w, "  ... %d older ones\n", older)
+	}
+	fmt.Fprint(w, strings.Join(lines[head+older:], ""))
+	return nil
+}
+
+// timeAt returns the time of the server that has a key.
+func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time.Time, error) {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		node, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return node.Time(ctx).Result()
+	}
+	return client.Time(ctx).Result()
+}
+
+// windowOf returns the window at the end of the name of a log.
+func windowOf(key string) (time.Duration, bool) {
+	micros, err := strconv.ParseUint(key[strings.LastIndexByte(key, ':')+1:], 10, 63)
+	if err != nil {
+		return 0, false
+	}
+	win := time.Duration(micros) * time.Microsecond
+	return win, window.Limit{Window: win}.Valid() == nil
+}

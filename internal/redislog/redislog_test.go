@@ -1,0 +1,98 @@
+package redislog
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// TestPrint reads what the store has written, and says what it cannot read.
+func TestPrint(t *testing.T) {
+	addr := servers.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	s := settings.Default()
+	s.Store.Type = settings.StoreRedis
+	s.Store.Redis.URL = redisURL(t, "redis://"+addr)
+
+	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:"})
+	d := make([]window.Decision, 1)
+	for range 3 {
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 2}
+		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Set(t.Context(), "text", "hello", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.LPush(t.Context(), "list", "hello").Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, tt := range []struct {
+		key     string
+		entries int
+		want    []string
+		wantErr string
+	}{
+		{"slidegate:k:60000000", 2, []string{
+			"key      slidegate:k:60000000\nwindow   1m0s, of which 3 entries count now with a cost of 6\nexpires  in 1m",
+			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
+		}, ""},
+		{"slidegate:k:60000000", -1, []string{"sums from 0\n  -"}, ""},
+		{"k:60000000", -1, nil, `nothing is stored under "k:60000000": idle logs disappear, and names begin with store.redis.key_prefix, here "slidegate:"`},
+		{"text", -1, nil, `the value under "text": window: not a log: kind 0x68`},
+		{"list", -1, nil, `the value under "list" is not a log: it is no string`},
+	} {
+		var out strings.Builder
+		err := Print(t.Context(), s, tt.key, tt.entries, &out)
+		if tt.wantErr == "" && err != nil || tt.wantErr != "" && !strings.Contains(fmt.Sprint(err), tt.wantErr) {
+			t.Errorf("%s: error %v, want %q", tt.key, err, tt.wantErr)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: got\n%s\nwithout %q", tt.key, out.String(), want)
+			}
+		}
+	}
+	// As the user that docs/operate.md makes for it.
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acl []any
+	for _, word := range strings.Fields(strings.ReplaceAll(regexp.MustCompile(`(?m)^ACL SETUSER support .*$`).FindString(string(page)), ">PASSWORD", ">pw")) {
+		acl = append(acl, word)
+	}
+	if err := client.Do(t.Context(), acl...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Store.Redis.URL = redisURL(t, "redis://support:pw@"+addr)
+	if err := Print(t.Context(), s, "slidegate:k:60000000", 2, &strings.Builder{}); err != nil {
+		t.Errorf("as the user of the docs: %v", err)
+	}
+	s.Store.Type = settings.StoreMemory
+	if err := Print(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {
+		t.Errorf("with the embedded store: %v, want a reason", err)
+	}
+}
+
+func redisURL(t *testing.T, text string) settings.RedisURL {
+	t.Helper()
+	s, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Store.Redis.URL
+}

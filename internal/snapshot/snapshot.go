@@ -1,0 +1,184 @@
+package snapshot
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+)
+
+// A Store is a memory store that is kept in a file while no process runs. It is safe for
+// concurrent use, except Close.
+type Store struct {
+	*memstore.Store
+	file string // empty: Close writes no snapshot
+	log  *zap.Logger
+}
+
+// Open returns a store with the logs that file holds. If there is no file, the store is
+// empty. A file that cannot be used is put aside, and the store is empty. An error means
+// that Close could not write the file. An empty name means no file.
+func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
+	s := &Store{log: log}
+	if file != "" {
+		var err error
+		if s.file, err = follow(file); err == nil {
+			err = writable(s.file)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.load(o)
+	}
+	if s.Store == nil {
+		s.Store = memstore.New(o)
+	}
+	return s, nil
+}
+
+// follow returns the file that a symbolic link names, whether the file exists or not, so
+// that the file is replaced and the link stays. Any other path is returned as it is.
+func follow(path string) (string, error) {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return path, nil // a file, or nothing
+	}
+	if end, err := filepath.EvalSymlinks(path); !errors.Is(err, fs.ErrNotExist) {
+		return end, err
+	}
+	// The target does not exist. It may be a link itself. A loop of links is another
+	// error.
+	if !filepath.IsAbs(target) {
+		target = filepath.Dir(path) + string(filepath.Separator) + target
+	}
+	dir, name := filepath.Split(target)
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", err
+	}
+	return follow(filepath.Join(dir, name))
+}
+
+// writable reports why a file could not be replaced.
+func writable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
+	// The name differs from the one that save uses: a process that is about to end may be
+	// writing there.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// begin creates the file that is to replace path, in the same directory. Only the user of
+// the process can read it. Its name is always the same, so a process that is killed leaves
+// at most one such file, which the next process replaces.
+func begin(path string) (*os.File, error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// load reads the file. It leaves s.Store nil if there is no file, or no usable one.
+func (s *Store) load(o memstore.Options) {
+	file := zap.String("file", s.file)
+	f, err := os.Open(s.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.log.Info("there is no snapshot yet: the store is empty", file)
+		return
+	}
+	var loaded memstore.Loaded
+	if err == nil {
+		s.Store, loaded, err = memstore.Load(f, o)
+		_ = f.Close() // it was only read
+	}
+	if err != nil {
+		s.putAside(err)
+		return
+	}
+	fields := []zap.Field{file, zap.Int("logs", loaded.Logs), zap.Int("expired", loaded.Expired)}
+	if loaded.Dropped > 0 {
+		s.log.Warn("not all of the snapshot fits: raise store.memory.max_keys or store.memory.max_bytes",
+			append(fields, zap.Int("dropped", loaded.Dropped))...)
+		return
+	}
+	s.log.Info("snapshot loaded", fields...)
+}
+
+// putAside renames a file that cannot be used, so that Close does not replace it.
+func (s *Store) putAside(reason error) {
+	aside := s.file + ".bad"
+	if err := os.Rename(s.file, aside); err != nil {
+		s.log.Error("the snapshot is refused and the store is empty; the file could not be put aside, so no snapshot will be written: move it away and restart",
+			zap.String("file", s.file), zap.NamedError("reason", reason), zap.Error(err))
+		s.file = ""
+		return
+	}
+	s.log.Error("the snapshot is refused and the store is empty: every limit starts anew; look at the file that was put aside, and delete it",
+		zap.String("file", s.file), zap.String("aside", aside), zap.NamedError("reason", reason))
+}
+
+// Close closes the store and writes its logs to the file.
+func (s *Store) Close() error {
+	err := s.Store.Close()
+	if err != nil || s.file == "" {
+		return err
+	}
+	logs, err := s.save()
+	if err != nil {
+		return err
+	}
+	s.log.Info("snapshot written", zap.String("file", s.file), zap.Int("logs", logs))
+	return nil
+}
+
+// save writes the logs to a new file, which then takes the name of the old one. So at
+// every moment the file of that name is complete. save returns the number of logs.
+func (s *Store) save() (logs int, err error) {
+	f, err := begin(s.file)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<16)
+	if logs, err = s.Save(w); err != nil {
+		return 0, err
+	}
+	if err := w.Flush(); err != nil {
+		return 0, err
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	if err := f.Close(); err != nil {
+		return 0, err
+	}
+	if err := os.Rename(f.Name(), s.file); err != nil {
+		return 0, err
+	}
+	return logs, syncDir(filepath.Dir(s.file))
+}
+
+// syncDir makes a change of names in a directory survive a crash of the machine.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
