@@ -278,8 +278,8 @@ func (c *candidate) judge(l *log, now int64) state {
 	return free
 }
 
-// before reports whether c is dropped before d. It is if it has used a smaller share of
-// its limit. If the shares are equal, it is if it has been idle for longer.
+// before reports whether c is dropped before d. The log with the smaller used share of its
+// limit goes first. If the shares are equal, the log that has been idle for longer does.
 func (c *candidate) before(d *candidate) bool {
 	// No overflow: limits are below 2^32, and the used hits are below a limit.
 	if mine, other := c.used*d.limit, d.used*c.limit; mine != other {
