@@ -53,7 +53,7 @@ func readAll(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestCommandLine: what everybody expects of a command line, with its exit codes.
+// TestCommandLine runs command lines, right and wrong ones, and checks exit code and output.
 func TestCommandLine(t *testing.T) {
 	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
 	for _, tt := range []struct {
@@ -75,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "tiers lookup --id a --admin nowhere", code: 2, stderr: `--admin: "nowhere" is neither host:port nor a URL`},
 		{line: "explain", code: 2, stderr: `"descriptor" not set`},
 		{line: "tiers invalidate --id a --all", code: 2, stderr: "--digest, --id and --all: give one of the three"},
-		{line: "tiers lookup --id a --admin 127.0.0.1:1", code: 1, stderr: "the admin port does not answer; does rls run"},
+		{line: "tiers lookup --id a --admin 127.0.0.1:1", code: 1, stderr: "the admin port does not answer: "},
 		{line: "explain --descriptor a", code: 2, stderr: "--descriptor: entry 1 has no ="},
 		{line: "explain --descriptor a=b --tier gold", code: 2, stderr: `there is no tier "gold", expected one of free, starter, pro`},
 		{line: "inspect", code: 2, stderr: "name one KEY"},

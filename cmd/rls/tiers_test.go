@@ -63,7 +63,7 @@ func TestTiersCommands(t *testing.T) {
 	}{
 		{func() error { return tiersLookupCmd{who{Digest: "ab"}, at}.Run(c) }, "{\n  \"held\": null\n}", ""},
 		{func() error { return tiersLookupCmd{who{ID: "a&b"}, at}.Run(c) }, "{\n  \"held\": null\n}", ""},
-		{func() error { return tiersLookupCmd{who{ID: "bad"}, at}.Run(c) }, "", "the admin port says 400 Bad Request: no such id"},
+		{func() error { return tiersLookupCmd{who{ID: "bad"}, at}.Run(c) }, "", "the admin port answers 400 Bad Request: no such id"},
 		{func() error { return tiersLookupCmd{adminPort: at}.Run(c) }, "", "name a key by --digest or a subject by --id"},
 		{func() error { return tiersInvalidateCmd{who: who{Digest: "ab"}, adminPort: at}.Run(c) }, "", ""},
 		{func() error { return tiersInvalidateCmd{who: who{ID: "acme"}, adminPort: at}.Run(c) }, "", ""},

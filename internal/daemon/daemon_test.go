@@ -379,7 +379,7 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if l, err := listen("grpc.address", settings.Address("unix://"+path), 0o600); err == nil || !strings.Contains(err.Error(), "cannot tell") {
+	if l, err := listen("grpc.address", settings.Address("unix://"+path), 0o600); err == nil || !strings.Contains(err.Error(), "cannot find out") {
 		t.Errorf("listen = %v, %v, want it refused", l, err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -391,8 +391,8 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 // those that are their callers' or their servers'.
 func TestReporting(t *testing.T) {
 	for err, want := range map[error]string{
-		window.ErrBadCheck: "a check cannot be decided",
-		memstore.ErrFull:   "the store is full: raise store.memory.max_keys or store.memory.max_bytes",
+		window.ErrBadCheck: "the store refused an invalid request",
+		memstore.ErrFull:   "the store is full; raise store.memory.max_keys or store.memory.max_bytes",
 		&redisstore.Error{Class: redisstore.ClassTimeout, Err: context.DeadlineExceeded}: "",
 		nil: "",
 	} {

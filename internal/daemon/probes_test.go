@@ -40,7 +40,7 @@ func TestProbes(t *testing.T) {
 			"one evicts",
 			[]node{{"a", "", "allkeys-lru"}, {"b", "", ""}},
 			true, settings.ReadyStore, false,
-			"redis, 2 of 2 nodes decide\nwarning: a has the maxmemory-policy allkeys-lru: when its memory is full it evicts logs, which resets their limits; set noeviction", "ready",
+			"redis, 2 of 2 nodes decide\nwarning: a has the maxmemory-policy allkeys-lru: when its memory is full, it evicts logs, which resets their limits; set noeviction", "ready",
 		},
 		{"no node known", []node{}, true, settings.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
 	} {

@@ -74,7 +74,7 @@ func TestRedisIsNotThereAtTheStart(t *testing.T) {
 	s.Store.Type = settings.StoreRedis
 	s.Store.Redis.URL = redisURL(t, "redis://"+server.Addr())
 	r := start(t, s)
-	const want = "check that it runs, that it is at store.redis.url, and that its user and password are right"
+	const want = "check that Redis runs, that store.redis.url is its address, and that user and password are right"
 	if !strings.Contains(r.StoreMissing, want) || !strings.Contains(r.StoreMissing, "on_store_error decides") {
 		t.Errorf("the greeting is told %q, want %q in it", r.StoreMissing, want)
 	}

@@ -34,7 +34,7 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if err := take("second"); !errors.Is(err, memstore.ErrFull) {
 		t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
 	}
-	if got := logs.FilterMessage("the store is full: raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
+	if got := logs.FilterMessage("the store is full; raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
 		t.Errorf("got %v, want a line that says what to do", logs.All())
 	}
 }
