@@ -344,7 +344,7 @@ func TestBadRecords(t *testing.T) {
 		}
 		said := 0
 		for _, line := range rls.Logs() {
-			if text, _ := line["msg"].(string); strings.Contains(text, "no record") {
+			if text, _ := line["msg"].(string); strings.Contains(text, "malformed record") {
 				said++
 			}
 		}

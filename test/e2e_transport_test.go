@@ -395,16 +395,17 @@ func TestEnvoyChecksHealth(t *testing.T) {
 func TestLargeMessages(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		const (
-			limits   = 250 // of at most 256
+			limits   = 60 // of at most 64, with the two of the key
 			callers  = 16
 			requests = 5
 			frame    = 16384
 			window   = 65535
 		)
-		name := strings.Repeat("a-long-name-", 6)
+		name, text := strings.Repeat("a-long-name-", 6), strings.Repeat("text ", 3000)
 		rules := strings.ReplaceAll(endless, "100000000", "1000") + `
   - key: wide
     rate_limit: {name: ` + name + `, window: 1h, requests: 1000}
+    metadata: {text: "` + text + `"}
 `
 		var actions strings.Builder
 		texts := make([]string, limits)

@@ -57,7 +57,8 @@ const (
 // whether the store has charged the request, except after a [TooManyLimitsError], which
 // Decide returns before it asks the store.
 //
-// Decide waits no longer than ctx and Options.Wait allow, and Options.Store at most.
+// With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
+// and Options.Wait bounds the wait for the source.
 func (c *Call) Decide(ctx context.Context, wait bool) (decided bool, err error) {
 	if c.step == isBegun && c.prepare(ctx, wait) {
 		c.step = isPrepared

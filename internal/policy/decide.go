@@ -100,8 +100,8 @@ type Debtor interface {
 // concurrent use.
 type Decider struct {
 	opts    Options
-	learner Learner // nil: Options.Local is none
-	debtor  Debtor  // nil: Options.Local is none
+	learner Learner // nil if Options.Local is not one
+	debtor  Debtor  // nil if Options.Local is not one
 	rules   atomic.Pointer[Rules]
 }
 

@@ -239,8 +239,8 @@ func TestWhoseLogAndWhichLimit(t *testing.T) {
 		{"an entry that is no secret names the subject by id", Identity{}, request("consumer=acme"), []string{
 			"{id.acme}:edge|consumer:id.acme 2/1m0s",
 		}, "starter"},
-		{"an id that nobody has gets the default tier", Identity{}, request("consumer=nobody"), []string{
-			"{id.nobody}:edge|consumer:id.nobody 1/1m0s",
+		{"an unknown id gets the default tier", Identity{}, request("consumer=stranger"), []string{
+			"{id.stranger}:edge|consumer:id.stranger 1/1m0s",
 		}, "free"},
 		{"no rule, a rule without limits, no entries", Identity{}, request("nothing=1", "open=1", ""), nil, ""},
 	}

@@ -87,16 +87,16 @@ func TestSourcesOutside(t *testing.T) {
 			checks:  "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
 		},
 		{
-			name: "nobody can say: limited as somebody unknown", answers: map[string]tier.Answer{key("k"): unavailable},
+			name: "the source is away: the limits of unknown keys apply", answers: map[string]tier.Answer{key("k"): unavailable},
 			req:    request("api_key=k", "remote_address=192.0.2.7"),
 			checks: "{addr.192.0.2.7}:edge|api_key:addr.192.0.2.7 100/1m0s {192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s", asked: 1,
 		},
 		{
-			name: "nobody can say: denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
+			name: "the source is away: denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
 			req: request("remote_address=192.0.2.7", "api_key=k"), tier: "free", asked: 1, denied: true,
 		},
 		{
-			name: "what nobody has to know is not denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
+			name: "a request without a subject is not denied", answers: map[string]tier.Answer{key("k"): unavailable}, deny: true,
 			req: request("remote_address=192.0.2.7"), checks: "{192.0.2.7}:edge|remote_address:192.0.2.7 50/1m0s",
 		},
 		{
@@ -106,7 +106,7 @@ func TestSourcesOutside(t *testing.T) {
 			checks:  "{id.zeta}:edge|api_key:id.zeta 77/1m0s {id.zeta}:edge|route=search/api_key:id.zeta 20/1h0m0s", tier: "starter", asked: 1,
 		},
 		{
-			name:    "an own limit that is none",
+			name:    "an invalid limit of the subject",
 			answers: map[string]tier.Answer{key("k"): known(tier.Subject{ID: "zeta", Tier: "starter", Extra: own(tier.Override{Unlimited: true})})},
 			req:     request("api_key=k"), asked: 1,
 		},
@@ -134,7 +134,7 @@ func TestSourcesOutside(t *testing.T) {
 			req: request("consumer=zeta", "tier=platinum"), checks: "{id.zeta}:edge|consumer:id.zeta 1/1m0s", tier: "free", asked: 1,
 		},
 		{
-			name: "a trusted entry is enough where nobody can say", who: Identity{TrustedEntry: "tier"}, deny: true,
+			name: "a trusted entry is enough while the source is away", who: Identity{TrustedEntry: "tier"}, deny: true,
 			answers: map[string]tier.Answer{"zeta": unavailable},
 			req:     request("consumer=zeta", "tier=starter"), checks: "{id.zeta}:edge|consumer:id.zeta 2/1m0s", tier: "starter", asked: 1,
 		},

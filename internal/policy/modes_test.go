@@ -154,7 +154,7 @@ func TestModes(t *testing.T) {
 			{0, request("a=x", "b=x"), "OK ok:0 ok:1 by b"},
 			{0, request("a=x", "b=x"), "OK over:0 ok:0 by b"},
 			{0, request("a=x", "b=x"), "OVER over:0 over:0 by a in 1m0s"},
-			{0, request("a=x", "b=x", "nobody=x"), "OK over:0 over:0 none"},
+			{0, request("a=x", "b=x", "other=x"), "OK over:0 over:0 none"},
 		}, nil},
 		{"a usage report is recorded over the limit", nil, []Rule{with(b, always)}, []ask{
 			{0, costs(request("b=x"), 1), "OK ok:1 by b"},
@@ -212,7 +212,7 @@ func TestModes(t *testing.T) {
 			{0, limited(costs(request("b=x"), 3), 10), "OVER over:0 by b in 1m0s"},
 			{0, limited(costs(request("b=x"), 0), 10), "OVER over:0 by b in 1m0s"},
 		}, nil},
-		{"where all is observed, usage reports keep nobody from being charged", (*Rules).ObserveAll, []Rule{with(b, always), c}, []ask{
+		{"where all is observed, usage reports do not keep other limits from being charged", (*Rules).ObserveAll, []Rule{with(b, always), c}, []ask{
 			{0, costs(request("b=x"), 9), "OK ok:0 shadow b"},
 			{0, request("b=x", "c=x"), "OK ok:0 ok:2 shadow b"},
 			{0, request("c=x"), "OK ok:1"},
@@ -303,7 +303,7 @@ func TestMetadata(t *testing.T) {
 	if got := ask(request("a=2", "b=2")); got != nil {
 		t.Errorf("none has room: %v, want nothing", got)
 	}
-	if got := ask(request("nobody=1")); got != nil {
+	if got := ask(request("other=1")); got != nil {
 		t.Errorf("no rule: %v, want nothing", got)
 	}
 }

@@ -138,7 +138,7 @@ func TestExplain(t *testing.T) {
 		rule("files", Terms{Limits: []Limit{{Limit: window.Limit{Hits: 1, Window: time.Minute}, Precision: time.Second, Lease: window.Lease{Length: 50 * time.Millisecond}}}}, fits("f", "a*"), anyOf("u")),
 		with(rule("later", per(5, time.Minute), fits("f", "b*")), func(r *Rule) { r.Terms.Observe = 1 }),
 	)
-	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "nobody=1")
+	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "other=1")
 	req.Descriptors[1].Cost = 6
 	e, err := d.Explain(t.Context(), *req)
 	if err != nil {
@@ -175,7 +175,7 @@ descriptor 5
   f=a1 matches the wildcard f=a*
   no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it
 descriptor 6
-  nobody=1: no rule here has this key with this value, or the key alone
+  other=1: no rule here has this key with this value, or the key alone
 answer: OK
   headers and metadata describe the rule files
   the rule later would have denied it if it were not only observed

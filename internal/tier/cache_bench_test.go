@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// everybody is a source with a subject for each key, or without subjects.
-type everybody struct {
-	nobody bool
+// benchSource is a source with a subject for each key, or without subjects.
+type benchSource struct {
+	empty bool
 
 	mu    sync.Mutex
 	asked []time.Time
 }
 
-func (e *everybody) Lookup(_ context.Context, k Key, _ *Record) (*Record, error) {
-	if e.nobody {
+func (e *benchSource) Lookup(_ context.Context, k Key, _ *Record) (*Record, error) {
+	if e.empty {
 		e.mu.Lock()
 		e.asked = append(e.asked, time.Now())
 		e.mu.Unlock()
@@ -27,10 +27,10 @@ func (e *everybody) Lookup(_ context.Context, k Key, _ *Record) (*Record, error)
 	return &Record{Subject: &Subject{ID: "customer-" + k.Digest[:8], Tier: fmt.Sprint("tier-", k.Digest[0]%4)}}, nil
 }
 
-func (*everybody) Close() error { return nil }
+func (*benchSource) Close() error { return nil }
 
 // most returns how many questions there were in a second at most.
-func (e *everybody) most() (most int) {
+func (e *benchSource) most() (most int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first := 0
@@ -90,7 +90,7 @@ func benchCache(b *testing.B, s Source, perSecond int) *Cache {
 func BenchmarkCache(b *testing.B) {
 	secrets := NewSecrets(nil, []byte("pepper-pepper-pepper"))
 	b.Run("hit", func(b *testing.B) {
-		c := benchCache(b, &everybody{}, 1000)
+		c := benchCache(b, &benchSource{}, 1000)
 		k := Key{Digest: secrets.Digest("key-777")}
 		c.Resolve(b.Context(), k, time.Second)
 		b.ReportAllocs()
@@ -102,10 +102,10 @@ func BenchmarkCache(b *testing.B) {
 	})
 	// After a change, each hit has to check the stripes of its own record.
 	b.Run("hit-after-changes", func(b *testing.B) {
-		c := benchCache(b, &everybody{}, 1000)
+		c := benchCache(b, &benchSource{}, 1000)
 		k := Key{Digest: secrets.Digest("key-777")}
 		c.Resolve(b.Context(), k, time.Second)
-		c.Invalidate(Change{ID: "somebody"})
+		c.Invalidate(Change{ID: "other"})
 		b.ReportAllocs()
 		for b.Loop() {
 			if a, _ := c.Resolve(b.Context(), k, 0); a.Subject == nil {
@@ -114,7 +114,7 @@ func BenchmarkCache(b *testing.B) {
 		}
 	})
 	b.Run("hit-parallel", func(b *testing.B) {
-		c := benchCache(b, &everybody{}, 1000)
+		c := benchCache(b, &benchSource{}, 1000)
 		k := Key{Digest: secrets.Digest("key-777")}
 		c.Resolve(b.Context(), k, time.Second)
 		b.ReportAllocs()
@@ -136,7 +136,7 @@ func BenchmarkCache(b *testing.B) {
 		}
 	})
 	b.Run("miss-unknown-flood", func(b *testing.B) {
-		s := &everybody{nobody: true}
+		s := &benchSource{empty: true}
 		c := benchCache(b, s, 1000)
 		n := 0
 		b.ReportAllocs()
@@ -150,7 +150,7 @@ func BenchmarkCache(b *testing.B) {
 	// Each hit is for another record, so that the processor's cache does not have it.
 	b.Run("hit-of-1M", func(b *testing.B) {
 		const subjects = 1_000_000
-		c := benchCache(b, &everybody{}, 1)
+		c := benchCache(b, &benchSource{}, 1)
 		fill(b, c, subjects)
 		keys := make([]Key, subjects)
 		for i := range keys {
@@ -169,7 +169,7 @@ func BenchmarkCache(b *testing.B) {
 }
 
 // idSource is a source with a subject for each id.
-type idSource struct{ everybody }
+type idSource struct{ benchSource }
 
 func (*idSource) Lookup(_ context.Context, k Key, _ *Record) (*Record, error) {
 	return &Record{Subject: &Subject{ID: k.ID, Tier: "free"}}, nil
@@ -183,7 +183,7 @@ func BenchmarkCacheMemory(b *testing.B) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		c := benchCache(b, &everybody{}, 1)
+		c := benchCache(b, &benchSource{}, 1)
 		fill(b, c, subjects)
 		runtime.GC()
 		runtime.ReadMemStats(&after)

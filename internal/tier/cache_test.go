@@ -66,8 +66,8 @@ func TestCacheExpiry(t *testing.T) {
 	}{
 		"known":      {key("a"), "free", time.Minute},
 		"by id":      {Key{ID: "acme"}, "free", time.Minute},
-		"unknown":    {key("z"), "nobody", 10 * time.Second},
-		"unknown id": {Key{ID: "zeta"}, "nobody", 10 * time.Second},
+		"unknown":    {key("z"), "no subject", 10 * time.Second},
+		"unknown id": {Key{ID: "zeta"}, "no subject", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestCacheTag(t *testing.T) {
 		for range 3 {
 			l.is(t, key("a"), "free", "")
 			l.is(t, key("b"), "pro", "")
-			l.is(t, key("z"), "nobody", "")
+			l.is(t, key("z"), "no subject", "")
 			time.Sleep(21 * time.Second)
 		}
 		for _, q := range f.asked[3:] {
@@ -163,7 +163,7 @@ func TestCacheTag(t *testing.T) {
 				}
 			case digest("z"):
 				if q.last == nil || q.last.Tag != "none" || q.last.Subject != nil {
-					t.Errorf("told of %+v, want what it said of nobody", q.last)
+					t.Errorf("told of %+v, want the record without a subject", q.last)
 				}
 			}
 		}
@@ -266,11 +266,11 @@ func TestCacheStale(t *testing.T) {
 				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
 				l := cache(t, f, nil)
 				l.is(t, key("a"), "free", "")
-				l.is(t, key("z"), "nobody", "")
+				l.is(t, key("z"), "no subject", "")
 				time.Sleep(67 * time.Second)
 				f.do(func() { away(f) })
 				l.is(t, key("a"), "free", "stale")
-				l.is(t, key("z"), "nobody", "stale")
+				l.is(t, key("z"), "no subject", "stale")
 				l.is(t, key("b"), "unavailable", "")
 				if s := l.Stats(); s.Stale != 2 || s.Unavailable != 1 || s.StaleAge < 66*time.Second || s.StaleAge > 68*time.Second {
 					t.Errorf("%+v, want 2 stale of 67s, 1 unavailable", s)
@@ -319,8 +319,8 @@ func TestCacheBreaker(t *testing.T) {
 		l.asks(t, f, 10)
 		f.do(func() { f.err = nil })
 		time.Sleep(1001 * time.Millisecond)
-		l.is(t, key("a"), "nobody", "")
-		l.is(t, key("b"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
+		l.is(t, key("b"), "no subject", "")
 		if s := l.Stats(); s.Open || !s.LastAnswer.Equal(time.Now()) {
 			t.Errorf("%+v, want it to be asked, and to have answered now", s)
 		}
@@ -529,7 +529,7 @@ func TestCacheFlood(t *testing.T) {
 			l.is(t, key(fmt.Sprint(i)), "free", "")
 		}
 		for i := range 20_000 {
-			l.is(t, key(fmt.Sprint("made up ", i)), "nobody", "")
+			l.is(t, key(fmt.Sprint("made up ", i)), "no subject", "")
 		}
 		if s := l.Stats(); s.Subjects != subjects || s.UnknownKeys > 100 {
 			t.Errorf("%+v, want %d subjects and 100 unknown keys at most", s, subjects)
@@ -551,10 +551,10 @@ func TestCacheVerifier(t *testing.T) {
 		f.set(Subject{ID: "acme", Tier: "free"}, a)
 		l := cache(t, f, nil)
 		l.is(t, Key{Digest: a}, "free", "")
-		l.is(t, Key{Digest: b}, "nobody", "")
+		l.is(t, Key{Digest: b}, "no subject", "")
 		for _, k := range []Key{{}, {Digest: "x"}, {Digest: strings.Repeat("x", DigestLen)}, {ID: strings.Repeat("i", MaxText+1)}, {ID: "a\nb"}} {
 			f.set(Subject{ID: "evil", Tier: "pro"}, k.Digest+k.ID)
-			l.is(t, k, "nobody", "")
+			l.is(t, k, "no subject", "")
 		}
 		// An id that looks like a digest is an id.
 		l.is(t, Key{ID: a}, "free", "")
@@ -690,7 +690,7 @@ func TestCacheClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		l := cache(t, f, nil)
-		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
 		f.delay = time.Hour
 		for i := range 10 {
 			l.Resolve(t.Context(), key(fmt.Sprint("k", i)), 0)
@@ -700,7 +700,7 @@ func TestCacheClose(t *testing.T) {
 		if err := l.Close(); err != nil || time.Since(began) != 0 {
 			t.Errorf("Close = %v after %v, want it at once", err, time.Since(began))
 		}
-		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
 		l.is(t, key("b"), "unavailable", "")
 		if s := l.Stats(); s.Open || s.Errors+s.Timeouts != 0 || s.Questions != 0 || l.states.Len()+l.samples.Len() != 0 {
 			t.Errorf("%+v, log = %v %v, want no failure", s, l.states.All(), l.samples.All())
@@ -763,7 +763,7 @@ func TestCacheSeconds(t *testing.T) {
 		f := newFake()
 		f.delay = wait / 5
 		l := cache(t, f, func(o *CacheOptions) { o.SourceSeconds = func(s float64) { got = append(got, s) } })
-		l.is(t, key("a"), "nobody", "")
+		l.is(t, key("a"), "no subject", "")
 		if len(got) != 1 || got[0] != (wait/5).Seconds() {
 			t.Errorf("questions took %v, want one of 1ms", got)
 		}
@@ -791,7 +791,7 @@ func TestCacheIDsAreNoKeys(t *testing.T) {
 		l := cache(t, f, nil)
 		for _, madeUp := range []string{"id\x00acme", "acme", "id.acme"} {
 			l.is(t, Key{ID: "acme"}, "pro", "")
-			l.is(t, key(madeUp), "nobody", "")
+			l.is(t, key(madeUp), "no subject", "")
 			l.is(t, Key{ID: "acme"}, "pro", "")
 		}
 		l.asks(t, f, 4)

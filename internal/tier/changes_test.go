@@ -73,15 +73,15 @@ func TestCacheInvalidateNew(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFake()
 				l := cache(t, f, nil)
-				l.is(t, key("a"), "nobody", "")
+				l.is(t, key("a"), "no subject", "")
 				f.set(Subject{ID: "acme", Tier: "free"}, digest("a"))
-				l.is(t, key("a"), "nobody", "")
+				l.is(t, key("a"), "no subject", "")
 				l.Invalidate(change)
 				l.is(t, key("a"), "free", "")
 				// The key is removed again.
 				f.do(func() { delete(f.records, digest("a")) })
 				l.Invalidate(change)
-				l.is(t, key("a"), "nobody", "")
+				l.is(t, key("a"), "no subject", "")
 				if s := l.Stats(); s.Subjects != 0 || s.UnknownKeys != 1 {
 					t.Errorf("%+v, want one record of the key", s)
 				}
@@ -207,7 +207,7 @@ func TestCacheRun(t *testing.T) {
 		w.end <- errDown
 		synctest.Wait()
 		if l.Stats().Watching {
-			t.Error("changes are told of by nobody")
+			t.Error("the source tells no changes")
 		}
 		f.set(Subject{ID: "acme", Tier: "free"}, digest("a")) // while the source does not report changes
 		// Run tries again, at growing intervals.

@@ -191,12 +191,12 @@ func (l logged) resolve(t *testing.T, k Key) Answer {
 	return a
 }
 
-// is fails unless the answer for k has that tier. tier may also be "nobody" or
+// is fails unless the answer for k has that tier. tier may also be "no subject" or
 // "unavailable". flags is "" or "stale".
 func (l logged) is(t *testing.T, k Key, tier, flags string) {
 	t.Helper()
 	a := l.resolve(t, k)
-	got := "nobody"
+	got := "no subject"
 	switch {
 	case a.Unavailable:
 		got = "unavailable"

@@ -18,20 +18,20 @@ func TestCacheNoWait(t *testing.T) {
 		plain  bool // the source is asked by the keys themselves
 		before func(t *testing.T, f *fake, l logged)
 		ok     bool
-		want   string // the tier, "nobody" or "unavailable"
+		want   string // the tier, "no subject" or "unavailable"
 		stale  bool
 		asks   int // questions that it begins
 		count  CacheStats
 	}{
-		{name: "no key at all", key: Key{Digest: "ff"}, ok: true, want: "nobody", count: CacheStats{NegativeHits: 1}},
+		{name: "no key at all", key: Key{Digest: "ff"}, ok: true, want: "no subject", count: CacheStats{NegativeHits: 1}},
 		{name: "never asked", key: a},
 		{name: "held", key: a, before: held, ok: true, want: "free", count: CacheStats{Hits: 1}},
 		{name: "held, by id", key: Key{ID: "acme"}, before: func(t *testing.T, _ *fake, l logged) {
 			l.is(t, Key{ID: "acme"}, "free", "")
 		}, ok: true, want: "free", count: CacheStats{Hits: 1}},
-		{name: "held of nobody", key: key("z"), before: func(t *testing.T, _ *fake, l logged) {
-			l.is(t, key("z"), "nobody", "")
-		}, ok: true, want: "nobody", count: CacheStats{NegativeHits: 1}},
+		{name: "held without a subject", key: key("z"), before: func(t *testing.T, _ *fake, l logged) {
+			l.is(t, key("z"), "no subject", "")
+		}, ok: true, want: "no subject", count: CacheStats{NegativeHits: 1}},
 		{name: "asked for ahead", key: a, before: func(t *testing.T, f *fake, l logged) {
 			held(t, f, l)
 			time.Sleep(53 * time.Second)

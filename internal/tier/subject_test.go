@@ -118,7 +118,7 @@ func TestDisabledWhateverElse(t *testing.T) {
 	} {
 		s, err := NewSubject(p, readFlags)
 		if err != nil || s.ID != "acme" || !s.Disabled {
-			t.Errorf("NewSubject(%v) = %+v, %v, want somebody disabled", p, s, err)
+			t.Errorf("NewSubject(%v) = %+v, %v, want a disabled subject", p, s, err)
 		}
 		p.Disabled = false
 		if _, err := NewSubject(p, readFlags); !errors.Is(err, ErrBadRecord) || !strings.Contains(err.Error(), `subject "acme"`) {
@@ -138,7 +138,7 @@ func FuzzNewSubject(f *testing.F) {
 			t.Fatalf("NewSubject = %v, %v", s, err)
 		}
 		if disabled && err != nil && ValidID(id) == nil {
-			t.Errorf("somebody disabled is an error: %v", err)
+			t.Errorf("a disabled subject is an error: %v", err)
 		}
 		if s == nil || *s == (Subject{ID: id, Disabled: true}) {
 			return // the other parts of a disabled subject do not matter

@@ -80,7 +80,7 @@ func TestCaseOfKeys(t *testing.T) {
 func TestDigestKeepsNothing(t *testing.T) {
 	var d digester
 	d.use(nil)
-	for _, key := range []string{"a-key-of-somebody", strings.Repeat("long-", 30), strings.Repeat("x", maxKeptKey+1)} {
+	for _, key := range []string{"a-key-of-a-customer", strings.Repeat("long-", 30), strings.Repeat("x", maxKeptKey+1)} {
 		if got, want := d.digest(key), sha256.Sum256([]byte(key)); string(got[:]) != hex.EncodeToString(want[:]) {
 			t.Errorf("digest of %q = %s, want that of SHA-256", key, got)
 		}
@@ -94,7 +94,7 @@ func TestDigestKeepsNothing(t *testing.T) {
 		}
 		d.hashes.Put(h)
 	}
-	if n := testing.AllocsPerRun(100, func() { d.digest("a-key-of-somebody") }); n > 1 { // the race detector empties pools
+	if n := testing.AllocsPerRun(100, func() { d.digest("a-key-of-a-customer") }); n > 1 { // the race detector empties pools
 		t.Errorf("a digest allocates %v times", n)
 	}
 }
@@ -138,10 +138,10 @@ func TestDirectory(t *testing.T) {
 	}
 	for _, digest := range []string{d9, d1[:DigestLen-1] + "2", "2" + d1[1:], d1[1:], d1 + "1", d1[1:] + "g", ""} {
 		if s := d.ByDigest(digest); s != nil {
-			t.Errorf("ByDigest(%s) = %+v, want nobody", digest, s)
+			t.Errorf("ByDigest(%s) = %+v, want no subject", digest, s)
 		}
 	}
-	if d.ByID("nobody") != nil {
+	if d.ByID("unknown") != nil {
 		t.Error("a subject that was not added is there")
 	}
 	if d.Subjects() != 2 {

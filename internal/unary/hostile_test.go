@@ -868,7 +868,7 @@ func TestOddMessages(t *testing.T) {
 		{"larger than may be", binary.BigEndian.AppendUint32([]byte{0}, most+1), nil, "8"},
 		{"as large as can be said", []byte{0, 0xff, 0xff, 0xff, 0xff}, nil, "8"},
 		{"gzip bomb", framed(1, bomb), []string{"grpc-encoding: gzip"}, "8"},
-		{"gzip that is none", framed(1, []byte("not gzip at all")), []string{"grpc-encoding: gzip"}, "13"},
+		{"bytes that are not gzip", framed(1, []byte("not gzip at all")), []string{"grpc-encoding: gzip"}, "13"},
 		{"gzip cut off", framed(1, gzipped(value("hello"))[:20]), []string{"grpc-encoding: gzip"}, "13"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func BadFiles(t *testing.T, least int, load func(t *testing.T, file string) erro
 			}
 			wantFile := strings.TrimSuffix(file, ".yaml") + ".want"
 			if *Update {
-				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil {
+				if err := os.WriteFile(wantFile, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
 					t.Fatal(err)
 				}
 			}

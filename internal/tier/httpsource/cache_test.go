@@ -61,7 +61,7 @@ func TestCache(t *testing.T) {
 	const (
 		pro    = `{"subject":"acme","tier":"pro"}`
 		free   = `{"subject":"acme","tier":"free"}`
-		nobody = `{"subject":null}`
+		none = `{"subject":null}`
 	)
 	type step struct {
 		after time.Duration
@@ -78,8 +78,8 @@ func TestCache(t *testing.T) {
 			{30 * time.Second, saying{tag: `"2"`, body: free}, "pro", false, nil, 0},
 			{time.Minute, saying{tag: `"2"`, body: free}, "free", false, []string{`"1"`}, 1},
 			{2 * time.Minute, saying{tag: `"2"`, body: free}, "free", false, []string{`"2"`}, 0},
-			{2 * time.Minute, saying{tag: `"3"`, body: nobody}, "", false, []string{`"2"`}, 1},
-			{12 * time.Second, saying{tag: `"3"`, body: nobody}, "", false, []string{`"3"`}, 0},
+			{2 * time.Minute, saying{tag: `"3"`, body: none}, "", false, []string{`"2"`}, 1},
+			{12 * time.Second, saying{tag: `"3"`, body: none}, "", false, []string{`"3"`}, 0},
 			{12 * time.Second, saying{body: pro}, "pro", false, []string{`"3"`}, 1},
 			{2 * time.Minute, saying{body: pro}, "pro", false, []string{""}, 1},
 		},

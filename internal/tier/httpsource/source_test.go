@@ -316,7 +316,7 @@ func TestConditional(t *testing.T) {
 	}
 	tag = "no tag"
 	if r := lookup(first); r.Tag != "" {
-		t.Errorf("an ETag that is none: %+v", r)
+		t.Errorf("an invalid ETag: %+v", r)
 	}
 	if asked != 6 {
 		t.Errorf("asked %d times, want every time", asked)

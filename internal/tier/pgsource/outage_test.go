@@ -69,7 +69,7 @@ func TestRestart(t *testing.T) {
 		tt.end()
 		if tt.name != "terminated" {
 			if err := ask(t, source, patience); err == nil || !strings.HasPrefix(err.Error(), "tiers.postgres.url: ") || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: got %v, want at once that nobody is there", tt.name, err)
+				t.Errorf("%s: got %v, want at once an error of the connection", tt.name, err)
 			}
 		}
 		s.Start()
@@ -118,7 +118,7 @@ func TestWarm(t *testing.T) {
 		t.Error(err)
 	}
 	if made := source.pool.Stat().NewConnsCount(); len(first) != defaultPoolSize || int(made) < len(first) || source.PoolStats().Waits != 0 {
-		t.Errorf("got connections %v and %+v, want %d before anybody asks", first, source.PoolStats(), defaultPoolSize)
+		t.Errorf("got connections %v and %+v, want %d before the first question", first, source.PoolStats(), defaultPoolSize)
 	}
 	if config := source.pool.Config(); config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{IdleDuration: time.Hour}) {
 		t.Error("a connection that was idle is tried before it is used")
@@ -195,7 +195,7 @@ func TestFrozen(t *testing.T) {
 				t.Errorf("Close: %v", err)
 			}
 		case <-time.After(10 * time.Second): // the library alone waits for 15
-			t.Fatal("somebody waits for a frozen server")
+			t.Fatal("a caller waits for a frozen server")
 		}
 	}
 	if err := ask(t, source, patience); err == nil {
@@ -450,6 +450,6 @@ func TestLoad(t *testing.T) {
 	asks.Wait()
 	t.Logf("%d answered, %d failed: %v", answered.Load(), failed.Load(), maps.Collect(maps.All(kinds)))
 	if got := source.PoolStats(); got.Open > got.Max || got.Busy != 0 || got.Waits == 0 {
-		t.Errorf("got %+v, want no more than the maximum, nobody busy, and waits", got)
+		t.Errorf("got %+v, want no more than the maximum, no busy connection, and waits", got)
 	}
 }

@@ -138,7 +138,7 @@ func testLookup(t *testing.T, s *servers.PostgresServer) {
 			{"unknown digest", tier.Key{Digest: digest("f")}, nil},
 			{"by id", tier.Key{ID: "acme"}, acme},
 			{"disabled by id", tier.Key{ID: "gone"}, gone},
-			{"unknown id", tier.Key{ID: "nobody"}, nil},
+			{"unknown id", tier.Key{ID: "unknown"}, nil},
 			{"quotes", tier.Key{ID: `' OR 1=1 --"`}, nil},
 			{"no id", tier.Key{ID: "a\x00\xff"}, nil},
 			{"nothing", tier.Key{}, nil},
@@ -179,7 +179,7 @@ func testSchemaRefuses(t *testing.T, s *servers.PostgresServer) {
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('A', 64), 'acme')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 63), 'acme')`,
 		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64) || E'\n', 'acme')`,
-		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64), 'nobody')`,
+		`INSERT INTO slidegate.keys (digest, subject) VALUES (repeat('0', 64), 'unknown')`,
 	} {
 		if err := s.Exec(bad); err == nil {
 			t.Errorf("%s: got no error", bad)
@@ -203,23 +203,23 @@ func TestPlanted(t *testing.T) {
 		CREATE FUNCTION public.cardinality(text[]) RETURNS integer LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('cardinality') RETURNING 1 $$;
 		CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('unnest') RETURNING 'x' $$;
 		CREATE FUNCTION public.json_build_object(text, text) RETURNS json LANGUAGE sql AS $$ INSERT INTO public.caught VALUES ('json_build_object') RETURNING '{}'::json $$`)
-	nobody := func(when string) {
+	noAttacker := func(when string) {
 		t.Helper()
 		exec(t, s, `UPDATE slidegate.subjects SET disabled = NOT disabled; UPDATE slidegate.keys SET revoked_at = CASE WHEN revoked_at IS NULL THEN now() END`)
 		if got := text(t, s, `SELECT coalesce(string_agg(DISTINCT by, ', '), '') FROM caught`); got != "" {
-			t.Errorf("%s: who applies or writes runs %s of somebody else", when, got)
+			t.Errorf("%s: the caller who applies or writes runs %s of another user", when, got)
 		}
 	}
 	exec(t, s, Schema())
 	exec(t, s, customers)
-	nobody("new")
+	noAttacker("new")
 
 	// As it was before it had a path of its own.
 	exec(t, s, `DO $$ DECLARE f regprocedure; BEGIN
 		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'slidegate'::regnamespace LOOP EXECUTE format('ALTER FUNCTION %s RESET ALL', f); END LOOP;
 	END $$`)
 	exec(t, s, Schema())
-	nobody("applied again")
+	noAttacker("applied again")
 }
 
 func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
@@ -331,7 +331,7 @@ func testOwnQuery(t *testing.T, s *servers.PostgresServer) {
 	t.Run("by id", func(t *testing.T) {
 		none := open(t, Options{URL: s.URL(), Query: `SELECT $1 AS subject`})
 		if got, err := lookup(t, none, tier.Key{ID: "acme"}); got != nil || err != nil {
-			t.Errorf("without a query by id: got %v, %v, want nobody", got, err)
+			t.Errorf("without a query by id: got %v, %v, want no subject", got, err)
 		}
 		own := open(t, Options{URL: s.URL(), QueryByID: `SELECT $1 AS subject, 'pro' AS tier`})
 		if got, err := lookup(t, own, tier.Key{ID: "acme"}); err != nil || !cmp.Equal(got, subject("acme", "pro")) {

@@ -17,11 +17,11 @@
 
 BEGIN;
 
--- Here and in the functions names mean PostgreSQL's own, whoever has created a
--- function of that name in public.
+-- Here and in the functions, a name means PostgreSQL's own function, never one of the same
+-- name in public.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Two who apply this at once do it one after the other.
+-- Two sessions that apply this at the same time do it one after the other.
 DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('slidegate schema')); END $$;
 
 -- What exists already is no news.
@@ -56,10 +56,10 @@ CREATE TABLE IF NOT EXISTS slidegate.keys (
 CREATE INDEX IF NOT EXISTS keys_subject ON slidegate.keys (subject);
 COMMENT ON TABLE slidegate.keys IS 'API keys. A subject may have several, so that they can be rotated.';
 COMMENT ON COLUMN slidegate.keys.digest IS 'HMAC-SHA-256 of the API key under secrets.key, or plain SHA-256 without one, in lower-case hex. Never the key.';
-COMMENT ON COLUMN slidegate.keys.revoked_at IS 'If set, whenever it is, nobody has this key.';
+COMMENT ON COLUMN slidegate.keys.revoked_at IS 'If set, whatever the time, the key has no subject.';
 
 -- tell has every Slidegate that listens ask again. The first 1000 changes of a
--- transaction are told one by one. Beyond that everybody has changed: a million of
+-- transaction are told one by one. Beyond that all subjects count as changed: a million of
 -- messages would take longer to read than to ask again for what is in use.
 -- The channel is always slidegate_tiers, so tiers.postgres.channel must be left at
 -- that, or this function and tell_all be replaced.

@@ -336,7 +336,7 @@ func (s *Source) change(payload string) tier.Change {
 	}
 	c, err := tier.ReadChange([]byte(payload))
 	if err != nil {
-		s.log.Warn("a notification is none, so everybody is asked for again", zap.String("setting", "tiers.postgres.channel"), zap.Error(err))
+		s.log.Warn("a notification is malformed, so all subjects are asked for again", zap.String("setting", "tiers.postgres.channel"), zap.Error(err))
 		return tier.Change{}
 	}
 	return c

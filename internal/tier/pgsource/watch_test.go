@@ -244,7 +244,7 @@ func TestWatchEnds(t *testing.T) {
 		}
 		if tt.name != "terminated" {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			err := source.Watch(ctx, func() { t.Errorf("%s: listens to nobody", tt.name) }, func(tier.Change) {})
+			err := source.Watch(ctx, func() { t.Errorf("%s: it listens", tt.name) }, func(tier.Change) {})
 			cancel()
 			if err == nil {
 				t.Errorf("%s: got no error", tt.name)

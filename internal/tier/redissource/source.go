@@ -182,7 +182,7 @@ func readBool(text string) (bool, error) {
 	case "", "0", "false":
 		return false, nil
 	}
-	return false, errors.New("it is none of 0, 1, true and false")
+	return false, errors.New("it must be 0, 1, true or false")
 }
 
 // Watch implements [tier.Watcher]. It reports each message on the channel as a change.
@@ -225,7 +225,7 @@ func (s *Source) listen(ctx context.Context, sub *redis.PubSub, ready func(), ch
 		case *redis.Message:
 			c, err := tier.ReadChange([]byte(m.Payload))
 			if err != nil {
-				s.opts.Log.Warn("a message on the channel of tiers is no change; everybody counts as changed", zap.String("channel", s.opts.Channel), zap.Error(err))
+				s.opts.Log.Warn("a message on the channel of tiers is malformed; all subjects count as changed", zap.String("channel", s.opts.Channel), zap.Error(err))
 			}
 			changed(c)
 		}

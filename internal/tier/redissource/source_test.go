@@ -265,10 +265,10 @@ func TestRecords(t *testing.T) {
 			&tier.Subject{ID: "acme", Extra: &tier.Extra{Labels: map[string]string{"a": "b"}}}, "",
 		},
 		{"without a subject", []string{"tier", "pro"}, nil, nil, "key:" + digest + ": bad record: the field subject is missing"},
-		{"a subject that is none", []string{"subject", "é"}, nil, nil, "key:" + digest + ": bad record: subject: byte 1 is 0xc3"},
+		{"an invalid subject", []string{"subject", "é"}, nil, nil, "key:" + digest + ": bad record: subject: byte 1 is 0xc3"},
 		{"an empty subject", []string{"subject", ""}, nil, nil, "key:" + digest + ": bad record: subject: it is empty"},
-		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it is none of"},
-		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it is none of"},
+		{"revoked or not", []string{"subject", "acme", "revoked", "yes"}, nil, nil, "key:" + digest + ": bad record: revoked: it must be"},
+		{"disabled or not", []string{"subject", "acme"}, []string{"disabled", "no"}, nil, "subject:acme: bad record: disabled: it must be"},
 		{"disabled or not, whole", []string{"subject", "acme", "disabled", "TRUE"}, nil, nil, "key:" + digest + ": bad record: disabled"},
 		{"bad overrides", []string{"subject", "acme"}, []string{"overrides", "["}, nil, "subject:acme: bad record: subject \"acme\": overrides: "},
 		{"bad labels", []string{"subject", "acme"}, []string{"labels", "[]"}, nil, "subject:acme: bad record: subject \"acme\": labels: it is no JSON object"},
@@ -331,10 +331,10 @@ func TestMarker(t *testing.T) {
 			s := newSource(t, zap.NewNop(), addresses...)
 			defer s.Close()
 			known, lost := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
-			nobody := []tier.Key{{Digest: strings.Repeat("ef", 32)}, {Digest: lost}, {ID: "lost"}}
+			unknown := []tier.Key{{Digest: strings.Repeat("ef", 32)}, {Digest: lost}, {ID: "lost"}}
 			doubted := func(why string) {
 				t.Helper()
-				for _, k := range nobody {
+				for _, k := range unknown {
 					r, err := s.Lookup(t.Context(), k, nil)
 					if err == nil || errors.Is(err, tier.ErrBadRecord) || !strings.HasPrefix(err.Error(), "tiers.redis: ") || !strings.HasSuffix(err.Error(), "SET "+prefix+"ready 1") {
 						t.Errorf("%s: Lookup(%+v) = %+v, %v; want an error that says what to do", why, k, r, err)
@@ -358,9 +358,9 @@ func TestMarker(t *testing.T) {
 				}
 			}
 			write(t, addresses, func(p redis.Pipeliner) { p.HSet(t.Context(), prefix+"ready", "since", "2024") })
-			for _, k := range nobody {
+			for _, k := range unknown {
 				if r, err := s.Lookup(t.Context(), k, nil); err != nil || r.Subject != nil {
-					t.Errorf("Lookup(%+v) = %+v, %v; want nobody", k, r, err)
+					t.Errorf("Lookup(%+v) = %+v, %v; want no subject", k, r, err)
 				}
 			}
 		})
@@ -510,7 +510,7 @@ func TestLeastRights(t *testing.T) {
 	if _, err := server.Do("SET", prefix+"ready", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.Lookup(t.Context(), tier.Key{ID: "nobody"}, nil); err != nil || r.Subject != nil {
+	if r, err := s.Lookup(t.Context(), tier.Key{ID: "unknown"}, nil); err != nil || r.Subject != nil {
 		t.Errorf("Lookup = %+v, %v", r, err)
 	}
 	w := start(t, s)
