@@ -51,8 +51,6 @@ func raw(t *testing.T, address, request string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-const jsonHit = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
-
 // post writes a POST with the lines of its header.
 func post(path, body string, lines ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\n%s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, strings.Join(lines, "\r\n"), len(body), body)
@@ -63,7 +61,7 @@ func post(path, body string, lines ...string) string {
 // is answered.
 func TestWebPagesCannotPost(t *testing.T) {
 	r := start(t, testSettings(t))
-	refund := strings.Replace(jsonHit, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
+	refund := strings.Replace(demo, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
 	for _, tt := range []struct {
 		name  string
 		lines []string // beside Host
@@ -83,7 +81,7 @@ func TestWebPagesCannotPost(t *testing.T) {
 		{"a page, to an address of the network", []string{"Origin: http://evil.example"}, false},
 		{"a page without an origin, to an address of the network", []string{"Origin: null"}, false},
 	} {
-		for _, body := range []string{jsonHit, refund} {
+		for _, body := range []string{demo, refund} {
 			status, answer := raw(t, r.HTTP, post("/json", body, append([]string{"Host: " + r.HTTP}, tt.lines...)...))
 			if tt.taken && status != http.StatusOK || !tt.taken && (status != http.StatusForbidden || !strings.Contains(answer, "origin")) {
 				t.Errorf("%s: POST /json is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
@@ -98,7 +96,7 @@ func TestWebPagesCannotPost(t *testing.T) {
 			t.Errorf("%s: POST /v1/tiers/invalidate is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
 		}
 	}
-	if status, answer := raw(t, r.HTTP, post("/json", jsonHit, "Host: "+r.HTTP)); status != http.StatusOK || !strings.Contains(answer, `"limitRemaining":99`) {
+	if status, answer := raw(t, r.HTTP, post("/json", demo, "Host: "+r.HTTP)); status != http.StatusOK || !strings.Contains(answer, `"limitRemaining":99`) {
 		t.Errorf("after as many refunds as hits: %d %s, want 99 left", status, answer)
 	}
 }
@@ -308,7 +306,7 @@ func (*constantClock) NewTicker(time.Duration) *time.Ticker { return nil }
 func TestUnknownDomainIsNamed(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s settings.Settings) {
 		r := start(t, s)
-		text := strings.Replace(jsonHit, "edge", "egde", 1)
+		text := strings.Replace(demo, "edge", "egde", 1)
 		if _, err := r.ask(text); err != nil {
 			t.Fatal(err)
 		}

@@ -238,17 +238,6 @@ func testTLSResumesNothing(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestTLSFilesAtStart: what cannot be read then is an error, and nothing is served.
-func TestTLSFilesAtStart(t *testing.T) {
-	s := testSettings(t)
-	secure(&s, servers.NewAuthority(t))
-	write(t, s.GRPC.TLS.KeyFile, "torn")
-	err := Run(t.Context(), s, Options{Log: zap.NewNop(), Ready: func(Running) { t.Error("it serves") }})
-	if err == nil || !strings.HasPrefix(err.Error(), "grpc.tls.cert_file: "+s.GRPC.TLS.CertFile) {
-		t.Errorf("got %v, want the setting and the file", err)
-	}
-}
-
 // TestSilentClients: who does not answer is disconnected after
 // grpc.keepalive_timeout, and who asks nothing is told to go after
 // grpc.max_connection_idle.

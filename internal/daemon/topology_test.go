@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,16 +33,25 @@ type opened struct {
 	t        *testing.T
 	settings settings.Settings
 	logs     *observer.ObservedLogs
+	registry *prometheus.Registry
 }
 
 // redisSettings returns settings with timeouts that end only a call that hangs.
 func redisSettings(t testing.TB, url string) settings.Settings {
 	s := settings.Default()
-	s.Store.Type = settings.StoreRedis
-	s.Store.Timeout = 20 * time.Second
+	s.Store.Type, s.Store.Timeout = settings.StoreRedis, 20*time.Second
 	s.Store.Redis.URL = redisURL(t, url)
 	s.Store.Redis.DialTimeout = 20 * time.Second
 	return s
+}
+
+// redisTLS starts a Redis with TLS and returns the settings for it.
+func redisTLS(t *testing.T) (*servers.RedisServer, settings.Settings) {
+	t.Helper()
+	server := servers.StartRedisTLS(t)
+	s := redisSettings(t, "rediss://"+server.Addr())
+	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	return server, s
 }
 
 // open opens the store of settings that rls would take.
@@ -49,44 +59,48 @@ func open(t *testing.T, s settings.Settings) *opened {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	log := zap.New(core)
-	store, err := openRedis(t.Context(), s, metrics.New(prometheus.NewRegistry(), metrics.Options{}), log, log)
+	registry := prometheus.NewRegistry()
+	store, err := openRedis(t.Context(), s, metrics.New(registry, metrics.Options{}), log, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return &opened{redisStore: store, t: t, settings: s, logs: logs}
+	return &opened{redisStore: store, t: t, settings: s, logs: logs, registry: registry}
 }
 
-// takes charges one hit to a log of the name and checks what remains of ten.
+// charge charges a log of ten hits an hour and returns what remains.
+func (o *opened) charge(ctx context.Context, key string, cost uint64) (remaining uint64, err error) {
+	var d [1]window.Decision
+	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: cost}
+	_, err = o.Take(ctx, window.MayWait, []window.Check{c}, d[:])
+	return d[0].Remaining, err
+}
+
+// takes charges one hit and checks what remains.
 func (o *opened) takes(key string, remaining uint64) {
 	o.t.Helper()
-	var d [1]window.Decision
-	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
-	if _, err := o.Take(o.t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != remaining {
-		o.t.Errorf("%s: %d remain, %v; want %d", key, d[0].Remaining, err, remaining)
+	if got, err := o.charge(o.t.Context(), key, 1); err != nil || got != remaining {
+		o.t.Errorf("%s: %d remain, %v; want %d", key, got, err, remaining)
 	}
 }
 
-// refused takes and wants an error.
+// refused charges one hit, and returns the error that it wants.
 func (o *opened) refused(key string) error {
 	o.t.Helper()
-	var d [1]window.Decision
-	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
-	_, err := o.Take(o.t.Context(), window.MayWait, []window.Check{c}, d[:])
+	_, err := o.charge(o.t.Context(), key, 1)
 	if err == nil {
 		o.t.Errorf("%s: decided, want an error", key)
 	}
 	return err
 }
 
-// decides waits until a log of the name can be asked for.
+// decides waits until the store decides for a log.
 func (o *opened) decides(key string) {
 	o.t.Helper()
 	waitFor(o.t, "a decision", func() bool {
 		ctx, cancel := context.WithTimeout(o.t.Context(), time.Second)
 		defer cancel()
-		var d [1]window.Decision
-		_, err := o.Take(ctx, window.MayWait, []window.Check{{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:])
+		_, err := o.charge(ctx, key, 0)
 		return err == nil
 	})
 }
@@ -104,13 +118,10 @@ func (o *opened) hides(secrets ...string) {
 	}
 }
 
+// write replaces a file by a complete one, as tools that renew secrets do.
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	// Renamed over, as tools that renew secrets do.
-	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -354,9 +365,7 @@ func TestPasswordThatChanges(t *testing.T) {
 
 // TestTLSThatChanges renews every certificate in front of a running service.
 func TestTLSThatChanges(t *testing.T) {
-	server := servers.StartRedisTLS(t)
-	s := redisSettings(t, "rediss://"+server.Addr())
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	server, s := redisTLS(t)
 	o := open(t, s)
 	o.takes("k", 9)
 	o.takes("k", 8)
@@ -368,7 +377,7 @@ func TestTLSThatChanges(t *testing.T) {
 	}
 	// TLS hides from the client that its idle connection is gone: the first may
 	// fail, and no later one.
-	_, _ = o.Take(t.Context(), window.MayWait, []window.Check{{Key: "other", Limit: window.Limit{Hits: 1, Window: time.Hour}}}, make([]window.Decision, 1))
+	_, _ = o.charge(t.Context(), "other", 0)
 	o.takes("k", 7)
 
 	// Half of it is there: what was good stays.
@@ -387,9 +396,7 @@ func TestTLSThatChanges(t *testing.T) {
 }
 
 func TestTLSNames(t *testing.T) {
-	server := servers.StartRedisTLS(t)
-	s := redisSettings(t, "rediss://"+server.Addr())
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	_, s := redisTLS(t)
 	s.Store.Redis.TLS.ServerName = "localhost"
 	open(t, s).takes("k", 9)
 
@@ -432,9 +439,7 @@ func TestBackAtOnce(t *testing.T) {
 // and fail then: no later caller meets one of them.
 func TestAbandonedConnections(t *testing.T) {
 	const callers = 4
-	server := servers.StartRedisTLS(t)
-	s := redisSettings(t, "rediss://"+server.Addr())
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	server, s := redisTLS(t)
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
 	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
