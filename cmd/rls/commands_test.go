@@ -30,7 +30,7 @@ descriptors:
   - key: free
 `
 
-// write makes a rules file and returns its path.
+// write creates a rules file and returns its path.
 func write(t *testing.T, rules string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -87,7 +87,7 @@ tiers that no by_tier names: free, starter
 	}
 }
 
-// FuzzExplain explains whatever is asked about rules with everything in them.
+// FuzzExplain explains any descriptors, under rules with many traits.
 func FuzzExplain(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(reviewedRules), 0o600); err != nil {

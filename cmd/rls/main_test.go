@@ -140,7 +140,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestValidateJSON: each problem is an object with its place.
+// TestValidateJSON reads problems as JSON. Each is an object with its place.
 func TestValidateJSON(t *testing.T) {
 	rules := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minuet, requests_per_unit: 1}\n")
 	code, stdout, _ := command(t, "tiers: [a]\ndefault: a\nsubjects:\n  - key: x\n    id: b\n", "validate", "--json", "-", rules)

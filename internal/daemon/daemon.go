@@ -189,8 +189,8 @@ func (p *process) makeServers() {
 	}, newDescribing(p.grpc, p.health), p.log)
 }
 
-// group returns the parts that run until the process stops: the servers, the drain, those
-// of the store and of the source of tiers, and further ones.
+// group returns the parts that run until the process stops. They are the servers, the drain,
+// the parts of store and source of tiers, and further ones.
 func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	var g run.Group
 	for _, l := range p.listeners.grpc {

@@ -325,8 +325,8 @@ func testUnixSocket(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestSocketOfASuccessor closes a listener after another process has taken its
-// place: the file is the other's now.
+// TestSocketOfASuccessor closes a listener after another process has replaced its file. The
+// file of the other process stays.
 func TestSocketOfASuccessor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "grpc.sock")
 	old, err := listen("grpc.address", settings.Address("unix://"+path), 0o600)
@@ -352,7 +352,8 @@ func TestSocketOfASuccessor(t *testing.T) {
 	}
 }
 
-// TestSocketThatCannotBeAsked meets a socket that refuses the question itself.
+// TestSocketThatCannotBeAsked listens on the socket of another kind of server. rls cannot find
+// out whether it is in use.
 func TestSocketThatCannotBeAsked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "grpc.sock")
 	other, err := net.ListenPacket("unixgram", path)
@@ -368,8 +369,8 @@ func TestSocketThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestReporting says what the errors of single requests mean, and nothing of
-// those that are their callers' or their servers'.
+// TestReporting has stores that fail. The log has a line for errors that the operator can
+// correct, and none for errors of callers and servers.
 func TestReporting(t *testing.T) {
 	for err, want := range map[error]string{
 		window.ErrBadCheck: "the store refused an invalid request",
@@ -398,8 +399,7 @@ func TestReporting(t *testing.T) {
 	}
 }
 
-// TestDecidesWithoutRedis asks for rules that say what becomes of requests while
-// Redis is away: local ones are decided by logs in this process.
+// TestDecidesWithoutRedis has rules with each value of on_store_error, while Redis is away.
 func TestDecidesWithoutRedis(t *testing.T) { onEachTransport(t, testDecidesWithoutRedis) }
 
 func testDecidesWithoutRedis(t *testing.T, s settings.Settings) {
@@ -468,7 +468,7 @@ descriptors:
 	}
 }
 
-// TestOverridesMakeNoSeries sends many different limits: none of them is a label.
+// TestOverridesMakeNoSeries sends many different limits. They add no series to the metrics.
 func TestOverridesMakeNoSeries(t *testing.T) { onEachTransport(t, testOverridesMakeNoSeries) }
 
 func testOverridesMakeNoSeries(t *testing.T, s settings.Settings) {
@@ -596,8 +596,8 @@ func testReload(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestStoreOnError asks for a rule that says nothing, and for a limit that comes with
-// the request, under each value of store.on_error while Redis is away.
+// TestStoreOnError has each value of store.on_error, while Redis is away. It decides for a rule
+// without on_store_error, and for a limit that comes with the request.
 func TestStoreOnError(t *testing.T) {
 	const ok, over = rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT
 	for choice, want := range map[string][]any{

@@ -16,11 +16,10 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// served are the names of the services that Envoy and its health checks ask.
+// served are the names of the services that Envoy calls.
 var served = []string{"envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"}
 
-// reflect asks the reflection service of a version, all of which have the messages of
-// the first.
+// reflect calls the reflection service of a version. All versions have the same messages.
 func reflect(t *testing.T, address, version string, in *reflectionv1.ServerReflectionRequest) (*reflectionv1.ServerReflectionResponse, error) {
 	t.Helper()
 	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
@@ -35,7 +34,7 @@ func reflect(t *testing.T, address, version string, in *reflectionv1.ServerRefle
 	return out, stream.RecvMsg(out)
 }
 
-// TestReflection asks both ports what the gRPC port serves.
+// TestReflection gets the services of the gRPC port from both ports.
 func TestReflection(t *testing.T) { onEachTransport(t, testReflection) }
 
 func testReflection(t *testing.T, s settings.Settings) {
@@ -46,7 +45,7 @@ func testReflection(t *testing.T, s settings.Settings) {
 	}
 	want, code := served, codes.Unimplemented
 	if s.GRPC.Transport == settings.TransportStandard {
-		// There it is one of them.
+		// Transport standard has reflection on the gRPC port too.
 		want, code = append(want[:3:3], "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"), codes.OK
 	}
 	for _, version := range []string{"v1", "v1alpha"} {
@@ -76,7 +75,7 @@ func testReflection(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestHealthWatch watches the health on both ports until the end.
+// TestHealthWatch watches the health on both ports until the process ends.
 func TestHealthWatch(t *testing.T) { onEachTransport(t, testHealthWatch) }
 
 func testHealthWatch(t *testing.T, s settings.Settings) {
@@ -127,7 +126,7 @@ func TestAdminSpeaksBoth(t *testing.T) {
 	}
 }
 
-// TestTransportIsMetered looks for what only our own transport counts.
+// TestTransportIsMetered looks for the metrics of transport unary. Transport standard has none.
 func TestTransportIsMetered(t *testing.T) { onEachTransport(t, testTransportIsMetered) }
 
 func testTransportIsMetered(t *testing.T, s settings.Settings) {
@@ -155,8 +154,8 @@ func testTransportIsMetered(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestCallsAreCounted looks for each call under its method and code, whichever way
-// it went through the transport.
+// TestCallsAreCounted makes calls on every path of a transport. Metrics count each under its
+// method and code.
 func TestCallsAreCounted(t *testing.T) { onEachTransport(t, testCallsAreCounted) }
 
 func testCallsAreCounted(t *testing.T, s settings.Settings) {

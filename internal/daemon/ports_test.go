@@ -56,9 +56,8 @@ func post(path, body string, lines ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\n%s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, strings.Join(lines, "\r\n"), len(body), body)
 }
 
-// TestWebPagesCannotPost sends what browsers send when a page of another origin posts:
-// a quota is neither spent nor refunded, and nothing is invalidated. What curl sends
-// is answered.
+// TestWebPagesCannotPost posts as a browser does for a page of another origin. The service
+// neither charges nor refunds a quota, and invalidates no subject. It answers curl.
 func TestWebPagesCannotPost(t *testing.T) {
 	r := start(t, testSettings(t))
 	refund := strings.Replace(demo, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
@@ -101,8 +100,8 @@ func TestWebPagesCannotPost(t *testing.T) {
 	}
 }
 
-// TestHosts asks both ports under every spelling of a host. A name that the settings
-// do not have may be one that a web page has pointed at this machine (DNS rebinding).
+// TestHosts calls both ports under many spellings of a host. The service refuses names that the
+// settings do not have: a web page may have pointed them at this machine (DNS rebinding).
 func TestHosts(t *testing.T) {
 	s := testSettings(t)
 	s.HTTP.Hosts, s.Admin.Hosts = []string{"rls.example.com"}, []string{"rls"}
@@ -166,8 +165,8 @@ func TestHosts(t *testing.T) {
 				}
 			}
 		}
-		// Probes call by whatever name they have, and Envoy asks below /authz/ with its
-		// client's, where nothing is spent.
+		// The service accepts any Host from probes, and below /authz/, where Envoy sends that of
+		// its client and no limit is charged.
 		host := strings.ReplaceAll(tt.host, "%s", "1")
 		for _, path := range []string{"/healthcheck", "/readyz", "/authz/a"} {
 			want := http.StatusOK
@@ -195,8 +194,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestCallsUnderAnyName calls gRPC on the admin port by a name: no browser can, so it
-// is answered.
+// TestCallsUnderAnyName calls gRPC on the admin port under a name. A browser cannot do that, so
+// the service answers.
 func TestCallsUnderAnyName(t *testing.T) {
 	r := start(t, testSettings(t))
 	conn, err := grpc.NewClient(r.Admin, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("rls.example.com:6070"))
@@ -209,8 +208,8 @@ func TestCallsUnderAnyName(t *testing.T) {
 	}
 }
 
-// TestPagesCannotAuthorize asks /authz as a web page can without being asked back, with
-// a link or an image: it cannot add the header that proxies add. So no limit is charged.
+// TestPagesCannotAuthorize calls /authz as a link or an image of a web page does. A page
+// cannot add the header that proxies add, so no limit is charged.
 func TestPagesCannotAuthorize(t *testing.T) {
 	r := start(t, testSettings(t))
 	const target = "/authz?domain=edge&descriptors=remote_address&anonymous=true"
@@ -222,7 +221,7 @@ func TestPagesCannotAuthorize(t *testing.T) {
 		{"GET", "", 500},
 		{"POST", "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n", 500},
 		{"OPTIONS", "Origin: https://evil.example\r\nAccess-Control-Request-Headers: x-original-uri\r\n", 500},
-		// A proxy asks with what its client has sent.
+		// A proxy sends the header fields of its client.
 		{"GET", "X-Original-URI: /a\r\nOrigin: https://shop.example\r\nSec-Fetch-Site: cross-site\r\n", 200},
 		{"POST", "X-Forwarded-Method: POST\r\nOrigin: https://shop.example\r\nSec-Fetch-Site: cross-site\r\n", 200},
 	} {
@@ -232,8 +231,8 @@ func TestPagesCannotAuthorize(t *testing.T) {
 	}
 }
 
-// TestPagesCannotEmbed asks the admin port for what costs something although it is
-// GET, as a page of another origin does by itself. Links are followed.
+// TestPagesCannotEmbed gets expensive pages of the admin port as a page of another origin does
+// by itself. The service refuses them. It answers when a person follows a link.
 func TestPagesCannotEmbed(t *testing.T) {
 	r := start(t, testSettings(t))
 	for _, tt := range []struct {
@@ -257,8 +256,8 @@ func TestPagesCannotEmbed(t *testing.T) {
 	}
 }
 
-// TestRarelyLogged sends a flood of requests with unknown domains: their lines are
-// bounded, and those that are not written cost no memory.
+// TestRarelyLogged sends a flood of requests with unknown domains. The number of their log
+// lines is bounded, and lines that are dropped allocate nothing.
 func TestRarelyLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	clock := constantClock(time.Unix(1_800_000_000, 0))

@@ -12,8 +12,8 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestForeignValue proves that a value in Redis which is not a log is counted and
-// told of once, without its key.
+// TestForeignValue has a value in Redis that is not a log. Metrics and log report it once,
+// without its key.
 func TestForeignValue(t *testing.T) {
 	addr := servers.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})

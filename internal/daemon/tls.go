@@ -30,9 +30,9 @@ func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 	return c, nil
 }
 
-// grpcCredentials returns the credentials of the grpc-go server: TLS with c over TCP, and
-// plain text on unix sockets, whose file mode says which users may connect. If c is nil, TCP
-// is plain text too.
+// grpcCredentials returns the credentials of the grpc-go server. They are TLS with c over TCP,
+// or plain text if c is nil. Unix sockets have plain text: their file mode says which users
+// may connect.
 func grpcCredentials(c *tls.Config, log *zap.Logger) credentials.TransportCredentials {
 	plain := insecure.NewCredentials()
 	if c == nil {

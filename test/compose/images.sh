@@ -64,7 +64,7 @@ make_images() {
 			-C "$work/golang" ca-certificates.crt -C "$here/standin" golang.Dockerfile |
 		DOCKER_BUILDKIT=0 "$docker" build --file golang.Dockerfile --tag "golang:$go_minor" - || return 1
 
-	# No shell, no package manager, no libc: as in the original, what runs on it has to bring everything.
+	# No shell, no package manager, no libc, as in the original: a program must bring everything that it needs.
 	local static=$work/static
 	mkdir -p "$static"/{etc/ssl/certs,tmp,home/nonroot,usr/share} && chmod 1777 "$static/tmp" && chmod 700 "$static/home/nonroot" &&
 		chown 65532:65532 "$static/home/nonroot" &&

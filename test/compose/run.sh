@@ -342,7 +342,7 @@ check_replicas() {
 	fi
 	local before
 	before=$(rls_hosts rq_success | xargs)
-	# Twenty clients at once, each request with a key that nobody has: those share one log per address, of the default tier.
+	# Twenty clients send at once, each request with an unknown key. Unknown keys share one log per address, in the default tier.
 	seq 130 | xargs -P 20 -I{} curl -sS --max-time 10 -o /dev/null -w "$fields" -H 'x-api-key: made-up-{}' "$base/" >"$work/burst"
 	equal "of 130 concurrent requests with made-up keys exactly 100 pass" "$(codes "$work/burst")" "100 x 200, 30 x 429"
 	equal "none passed because rls could not answer" "$(unlimited "$work/burst")" 0
@@ -385,7 +385,7 @@ check_rls_gone() {
 	if eventually 15 limited; then pass "limits are back by themselves"; else fail "limits are back by themselves" "$code|$ratelimit"; fi
 }
 
-# sql STATEMENT: as the superuser, who is let in from inside the container
+# sql STATEMENT: runs it as the superuser, who may connect only from inside the container
 sql() {
 	compose exec -T postgres psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --username=postgres --dbname=slidegate "--command=$1"
 }
@@ -420,7 +420,7 @@ answers() {
 }
 
 check_customers() {
-	section "Profile customers: PostgreSQL, and who is let in"
+	section "Profile customers: PostgreSQL, and the customers that may pass"
 	equal "without the profile there is nothing of it" \
 		"$(compose config --services | sort | xargs), $("$docker" network ls --filter "label=com.docker.compose.project=$project" --format '{{.Name}}' | sort | xargs)" \
 		"app envoy redis rls, ${project}_app ${project}_edge ${project}_limits ${project}_store"
@@ -438,13 +438,13 @@ check_customers() {
 	equal "PostgreSQL lets rls read" "$(sql_over_network slidegate "$password" 'SELECT count(*) FROM slidegate.keys')" 6
 	matches "and write nothing" "$(sql_over_network slidegate "$password" 'DELETE FROM slidegate.keys')" '.*permission denied.*'
 	matches "nor come without a password" "$(sql_over_network slidegate /dev/null 'SELECT 1')" '.*no password supplied.*'
-	matches "and nobody is its superuser from outside" "$(sql_over_network postgres "$password" 'SELECT 1')" '.*password authentication failed.*'
+	matches "and the superuser cannot connect from outside" "$(sql_over_network postgres "$password" 'SELECT 1')" '.*password authentication failed.*'
 
 	ask /
 	equal "without a key: 401, and what kind of key is wanted" \
 		"$code $(jq -r .reason "$work/body") $(grep -ciE '^www-authenticate: bearer realm="api"' "$work/headers")" "401 missing 1"
-	ask / -H 'x-api-key: demo-nobody'
-	equal "with one that nobody has: 401" "$code $(jq -r .reason "$work/body")" "401 unknown"
+	ask / -H 'x-api-key: demo-unknown'
+	equal "with an unknown key: 401" "$code $(jq -r .reason "$work/body")" "401 unknown"
 	ask / -H 'x-api-key: demo-revoked'
 	equal "with one that is revoked: 401" "$code $(jq -r .reason "$work/body")" "401 unknown"
 	ask / -H 'x-api-key: demo-acme' -H 'x-api-key: demo-bigco'
@@ -474,19 +474,19 @@ check_customers() {
 	digest=$(printf 'demo-own\n' | compose exec -T rls-customers /rls digest)
 	ask / -H 'x-api-key: demo-own'
 	equal "a key that is not there yet: 401" "$code" 401
-	seen "it is let in once it is there" "INSERT INTO slidegate.keys (digest, subject) VALUES ('$digest', 'acme')" answers 200 "" demo-own
-	seen "and no longer once it is revoked" "UPDATE slidegate.keys SET revoked_at = now() WHERE digest = '$digest'" answers 401 "" demo-own
+	seen "it passes once PostgreSQL has it" "INSERT INTO slidegate.keys (digest, subject) VALUES ('$digest', 'acme')" answers 200 "" demo-own
+	seen "a revoked key is refused" "UPDATE slidegate.keys SET revoked_at = now() WHERE digest = '$digest'" answers 401 "" demo-own
 	seen "a customer who is disabled is refused" "UPDATE slidegate.subjects SET disabled = true WHERE id = 'bigco'" answers 403 "" demo-bigco
 
 	section "Profile customers: PostgreSQL goes away"
 	run "PostgreSQL is stopped" compose stop postgres
 	ask_many demo-acme 1 20 >"$work/burst"
-	equal "who is known goes on, within limits" "$(codes "$work/burst"), $(unlimited "$work/burst") unlimited" "20 x 200, 0 unlimited"
+	equal "known customers still pass, within their limits" "$(codes "$work/burst"), $(unlimited "$work/burst") unlimited" "20 x 200, 0 unlimited"
 	local slow
 	slow=$(slowest_ms "$work/burst")
 	if [ "$slow" -lt 250 ]; then pass "none of them waits (the slowest took $slow ms)"; else fail "none of them waits" "the slowest took $slow ms"; fi
 	ask / -H 'x-api-key: demo-stranger'
-	equal "a key that nobody has asked for before is an error, and no denial" "$code" 503
+	equal "a key that rls has not looked up before gets an error, and no denial" "$code" 503
 	run "rls is still healthy" compose exec -T rls-customers /rls healthcheck
 	run "PostgreSQL is started" compose up --detach --no-build --no-recreate --scale rls=2 --wait --wait-timeout 60
 	if eventually 15 answers 401 "" demo-stranger; then pass "that key gets its denial"; else fail "that key gets its denial" "$code"; fi

@@ -80,7 +80,7 @@ func TestRedisPauseAndResume(t *testing.T) {
 	conn := dial(t, s.Addr())
 
 	s.Pause()
-	// The only way to see that nobody answers is to wait for an answer.
+	// The test can only wait for an answer that must not come.
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the compose stack needs of the original's entrypoint, done as that does it: the first start makes a cluster with a superuser and a
-# database, and runs the scripts while nobody can connect over TCP. It becomes no other user, and runs SQL alone.
+# The part of the original's entrypoint that the compose stack needs. The first start creates a cluster with a superuser and a database,
+# and runs the scripts before clients can connect over TCP. It does not change the user, and runs only SQL scripts.
 set -euo pipefail
 
 [ -s "$PGDATA/PG_VERSION" ] && exec "$@"
