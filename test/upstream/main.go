@@ -2,9 +2,8 @@
 // demo and the tests. It answers every request with what it received: the
 // method, the path and the headers, as JSON.
 //
-// HTTP/1.1 and HTTP/2 without TLS share one port. What looks like a gRPC call
-// gets an empty message and status 0, whatever the method, so that calls through
-// Envoy can be tried without a service of their own.
+// HTTP/1.1 and HTTP/2 without TLS share one port. A gRPC call of any method gets an empty
+// message and status 0. So calls through Envoy need no service of their own.
 package main
 
 import (

@@ -187,8 +187,8 @@ func (packed) calls(groups [][]window.Check, allowed bool) (call, error) {
 	}}, nil
 }
 
-// A tape is a client that takes down what the store sends while it has no reply,
-// and gives the store its reply once it has one.
+// A tape is a client that records the commands of the store until it has a reply. Then it
+// gives the store that reply.
 type tape struct {
 	args  []any
 	reply any
