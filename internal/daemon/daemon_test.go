@@ -146,9 +146,10 @@ func (r *testRun) wantMetrics(lines ...string) {
 	}
 }
 
-func dial(t *testing.T, address string) *grpc.ClientConn {
+// dial returns a connection that is closed when the test ends, without TLS by default.
+func dial(t *testing.T, address string, o ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, o...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,15 +114,18 @@ func testHealthWatch(t *testing.T, s settings.Settings) {
 	r.waitLog("stopped")
 }
 
-// TestAdminSpeaksBoth sends pages and calls to one port.
+// TestAdminSpeaksBoth gets pages from the admin port and makes calls to it. Calls may have any
+// authority: a browser cannot make them.
 func TestAdminSpeaksBoth(t *testing.T) {
 	r := start(t, testSettings(t))
-	out, err := healthv1.NewHealthClient(dial(t, r.Admin)).Check(t.Context(), new(healthv1.HealthCheckRequest))
-	if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-		t.Errorf("health: %v, %v, want SERVING", out.GetStatus(), err)
+	for _, authority := range []string{r.Admin, "rls.example.com:6070"} {
+		out, err := healthv1.NewHealthClient(dial(t, r.Admin, grpc.WithAuthority(authority))).Check(t.Context(), new(healthv1.HealthCheckRequest))
+		if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health, called as %s: %v, %v, want SERVING", authority, out.GetStatus(), err)
+		}
 	}
 	if code, body := get(t, "http://"+r.Admin+"/metrics"); code != 200 || strings.Contains(body, "grpc.health.v1.Health") {
-		t.Errorf("/metrics: %d; what people ask is not measured with what Envoy asks:\n%s", code, body)
+		t.Errorf("/metrics: %d; health checks of the admin port must not be among the calls of Envoy:\n%s", code, body)
 	}
 }
 

@@ -14,9 +14,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -191,20 +188,6 @@ func TestHosts(t *testing.T) {
 	}
 	if lines := r.logs.FilterMessage("a request was refused because of its Host").All(); len(lines) == 0 || len(lines[0].ContextMap()["host"].(string)) > 300 {
 		t.Errorf("the log has %v, want the refused names", lines)
-	}
-}
-
-// TestCallsUnderAnyName calls gRPC on the admin port under a name. A browser cannot do that, so
-// the service answers.
-func TestCallsUnderAnyName(t *testing.T) {
-	r := start(t, testSettings(t))
-	conn, err := grpc.NewClient(r.Admin, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("rls.example.com:6070"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
-		t.Errorf("health on the admin port, under another name: %v", err)
 	}
 }
 

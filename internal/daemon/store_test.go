@@ -24,7 +24,7 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer func() { _ = s.close() }()
 	take := func(key string) error {
 		checks := []window.Check{{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1}}
 		_, err := s.decides.Take(t.Context(), window.MayWait, checks, make([]window.Decision, 1))

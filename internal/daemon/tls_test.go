@@ -47,10 +47,7 @@ func trusting(t *testing.T, a *servers.Authority) *tls.Config {
 // healthy asks for health over a connection of its own.
 func healthy(t *testing.T, address string, secure credentials.TransportCredentials) error {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(secure))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, address, grpc.WithTransportCredentials(secure))
 	defer conn.Close()
 	return asks(t, conn)
 }
@@ -159,11 +156,7 @@ func testServerTLSThatChanges(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	before := trusting(t, a)
 	before.ClientSessionCache = tls.NewLRUClientSessionCache(0)
-	live, err := grpc.NewClient(r.GRPC[0], grpc.WithTransportCredentials(credentials.NewTLS(before)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer live.Close()
+	live := dial(t, r.GRPC[0], grpc.WithTransportCredentials(credentials.NewTLS(before)))
 	if err := asks(t, live); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
-		return fmt.Errorf("Redis has no key %q; names begin with store.redis.key_prefix, here %q, and Redis deletes idle logs", key, s.Store.Redis.KeyPrefix)
+		return fmt.Errorf("no key %q in Redis; names begin with store.redis.key_prefix, here %q, and Redis deletes idle logs", key, s.Store.Redis.KeyPrefix)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("the value of %q is not a log: it is not a string", key)
 	case err != nil:

@@ -51,7 +51,7 @@ func TestPrint(t *testing.T) {
 			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
 		}, ""},
 		{"slidegate:k:60000000", -1, []string{"sums from 0\n  -"}, ""},
-		{"k:60000000", -1, nil, `Redis has no key "k:60000000"; names begin with store.redis.key_prefix, here "slidegate:"`},
+		{"k:60000000", -1, nil, `no key "k:60000000" in Redis; names begin with store.redis.key_prefix, here "slidegate:"`},
 		{"text", -1, nil, `the value of "text": window: not a log: kind 0x68`},
 		{"list", -1, nil, `the value of "list" is not a log: it is not a string`},
 	} {
