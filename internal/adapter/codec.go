@@ -10,9 +10,9 @@ import (
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
-// Codec is the protobuf codec, except for messages that decode themselves (wire.Decoder)
-// and for answers that are already encoded (wire.Encoded). Install it with
-// grpc.ForceServerCodecV2. It is stateless and safe for concurrent use.
+// Codec is the protobuf codec, except that it lets messages decode themselves
+// (wire.Decoder) and passes on encoded answers (wire.Encoded). Install it with
+// grpc.ForceServerCodecV2. It is safe for concurrent use.
 type Codec struct{ proto encoding.CodecV2 }
 
 // NewCodec returns a Codec.
@@ -29,14 +29,14 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.proto.Marshal(v)
 }
 
-// Unmarshal implements encoding.CodecV2. It copies the texts out of data.
+// Unmarshal implements encoding.CodecV2. v keeps no part of data.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(wire.Decoder)
 	if !ok {
 		return c.proto.Unmarshal(data, v)
 	}
-	// One copy, for any number of buffers. With a second copy, a call could take more
-	// than twice the largest message.
+	// Copy data once. With a second copy a call could take more than twice the memory of
+	// the largest message.
 	var encoded strings.Builder
 	encoded.Grow(data.Len())
 	for _, b := range data {

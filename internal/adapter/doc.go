@@ -1,15 +1,14 @@
-// Package adapter is the one way of a request through an adapter, whatever brings it: a
-// transport of gRPC, or HTTP. A [Door] takes memory for the request out of a pool, decodes
-// the request, has it decided, appends the answer, and puts the memory back.
+// Package adapter is the one way of a request through an adapter, from a transport of
+// gRPC or from HTTP. A [Door] takes memory for the request out of a pool, decodes the
+// request, has it decided, appends the answer, and puts the memory back.
 //
 // # Transports
 //
 //   - [Door.Handle] answers calls of package unary. Without waiting it answers on the
 //     goroutine that reads the connection. A call that is not decided then is asked again
-//     with waiting, on a goroutine of its own, and goes on where it stopped.
+//     with waiting, on a goroutine of its own, and continues where it stopped.
 //   - [Door.Register] registers the method on a server of grpc-go or of package unary, which
 //     must have been made with [Codec].
-//   - [Door.Exchange] answers a message of the protobuf library.
 //   - An adapter that reads HTTP uses [Door.Get] and [Door.Put] itself.
 //
 // # Panics

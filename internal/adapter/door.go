@@ -6,21 +6,17 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
-// A Call is one request with all that becomes of it, in memory that the next request
-// reuses.
+// A Call is one request and its result. The next request reuses its memory.
 type Call interface {
 	// Decode reads an encoded request into an empty Call.
 	wire.Decoder
-	// Forget removes all of the request, API keys included, and keeps memory.
+	// Forget removes the request and its result, API keys included, and keeps the memory.
 	Forget()
 }
 
@@ -33,11 +29,11 @@ type Door[C Call] struct {
 	Method  string
 	// New returns an empty Call.
 	New func() C
-	// Decide decides a request. With wait false it must not block, and reports false if
-	// it cannot decide without blocking; it is called again with wait true then. An error
+	// Decide decides a request. If wait is false, Decide must not block: it reports false
+	// if it cannot decide without blocking, and is called again with wait true. An error
 	// takes the place of the answer.
 	Decide func(ctx context.Context, wait bool, c C) (decided bool, err error)
-	// Append appends the encoded answer to a request that is decided.
+	// Append appends the encoded answer of a decided request.
 	Append func(answer []byte, c C) []byte
 
 	calls   sync.Pool // of C
@@ -52,15 +48,15 @@ func (d *Door[C]) Get() C {
 	return d.New()
 }
 
-// Put forgets the request in c and keeps its memory for the next request. Do not call it
-// for a request that panicked, and do not use c afterwards.
+// Put forgets the request in c and keeps the memory for the next request. Do not use c
+// afterwards. Do not call Put for a request that panicked.
 func (d *Door[C]) Put(c C) {
 	c.Forget()
 	d.calls.Put(c)
 }
 
-// Handle is the unary.Handler of the method. An error is that of Decide, or what grpc-go
-// tells of a request that it cannot read.
+// Handle is the unary.Handler of the method. An error is that of Decide, or the one of
+// grpc-go for a request that cannot be read.
 func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
 	c, begun := call.State.(C)
 	if !begun {
@@ -79,7 +75,7 @@ func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answe
 	return answer, true, err
 }
 
-// finish appends the answer to a request that is decided, and gives c back.
+// finish appends the answer of a decided request and puts c back.
 func (d *Door[C]) finish(answer []byte, c C, err error) ([]byte, error) {
 	if err == nil {
 		answer = d.Append(answer, c)
@@ -117,8 +113,8 @@ func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, inte
 	return intercept(ctx, c, info, handle)
 }
 
-// encoded returns the answer in memory of exactly its length: grpc-go keeps it until it is
-// sent.
+// encoded returns the answer in memory of exactly its length, because grpc-go keeps it
+// until it is sent.
 func (d *Door[C]) encoded(c C, err error) (any, error) {
 	memory, ok := d.answers.Get().(*[]byte)
 	if !ok {
@@ -132,21 +128,4 @@ func (d *Door[C]) encoded(c C, err error) (any, error) {
 		return nil, err
 	}
 	return wire.Encoded(answer), nil
-}
-
-// Exchange answers in by out, which are messages of the method. Errors are those of
-// Handle, and INTERNAL for a message that cannot be encoded.
-func (d *Door[C]) Exchange(ctx context.Context, in, out proto.Message) error {
-	request, err := proto.Marshal(in)
-	if err != nil {
-		return status.Error(codes.Internal, "the request is not a message")
-	}
-	answer, _, err := d.Handle(ctx, true, &unary.Call{Request: string(request)}, nil)
-	if err != nil {
-		return err
-	}
-	if err := proto.Unmarshal(answer, out); err != nil {
-		return status.Error(codes.Internal, "the answer is not a message")
-	}
-	return nil
 }

@@ -11,33 +11,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Pages are the parts of the admin port that others write.
+// Pages are the contents of the admin port.
 type Pages struct {
 	Metrics prometheus.Gatherer
-	// Active returns what /rlconfig shows.
+	// Active returns the configuration for /rlconfig.
 	Active func() Active
-	// Tiers answers about keys. Nil: there are no tiers.
+	// Tiers answers lookups of keys. Nil disables the pages about tiers.
 	Tiers Tiers
-	// Guard protects every page. It does not apply to GRPC: no browser sends HTTP/2
-	// without TLS, and clients call by any name.
+	// Guard protects every page, but not GRPC: browsers do not send HTTP/2 without TLS, and
+	// clients may call any name.
 	Guard Guard
-	// GRPC answers what comes over HTTP/2 and is a call of gRPC. Nil: nobody does.
+	// GRPC answers gRPC calls over HTTP/2. Nil disables gRPC.
 	GRPC http.Handler
 }
 
-// index lists the pages. Those about tiers are there with tiers alone.
+// index lists the pages. tiers includes the pages about tiers.
 func index(tiers bool) http.HandlerFunc {
 	entries := []Entry{
-		{"/rlconfig", "the active rules, and what is wrong with newer files", true},
+		{"/rlconfig", "the active rules, and the errors in newer files", true},
 		{"/metrics", "metrics for Prometheus", true},
 	}
 	if tiers {
 		entries = append(entries,
-			Entry{"/v1/tiers/lookup?digest= or ?id=", "what this instance and the source say of a key or a subject", false},
+			Entry{"/v1/tiers/lookup?digest= or ?id=", "the records of a key or a subject: in this instance, and in the source", false},
 			Entry{"/v1/tiers/invalidate", `POST {"digest": ...}, {"subject": ...} or {"all": true}: ask the source again`, false})
 	}
-	entries = append(entries, Entry{"/debug/pprof/", "profiles", true})
-	return Index("Slidegate: admin port", entries, "This port also serves gRPC without TLS: reflection, and health with its Watch.")
+	entries = append(entries, Entry{"/debug/pprof/", "profiles of this process", true})
+	return Index("Slidegate: admin port", entries, "This port also serves gRPC without TLS: reflection, and health including Watch.")
 }
 
 // Handler returns the handler of the admin port.
@@ -68,12 +68,12 @@ func Handler(p Pages) http.Handler {
 	})
 }
 
-// serveGRPC answers a call, which may be a stream and then lasts for as long as its
-// caller likes: the server's timeouts are not for it.
+// serveGRPC answers a call without the timeouts of the server: a stream lasts as long as
+// its caller wants.
 func serveGRPC(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	c := http.NewResponseController(w)
 	if err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError) // not a server of net/http
+		http.Error(w, err.Error(), http.StatusInternalServerError) // the server is not net/http's
 		return
 	}
 	h.ServeHTTP(w, r)

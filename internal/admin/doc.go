@@ -2,28 +2,33 @@
 //
 // # The admin port
 //
-// [Handler] serves it: metrics, the active rules, what is known of tiers and keys,
-// profiles, and a gRPC handler beside them. The daemon passes in what the pages show
-// ([Pages]), so this package knows neither the rules nor the store. The port asks for no
-// password, so it is on loopback by default.
+// [Handler] serves it: metrics, the active rules, lookups of tiers and keys, profiles, and
+// a gRPC handler. The daemon passes in the contents of the pages ([Pages]), so this package
+// knows neither the rules nor the store. The port has no password, so it is on loopback by
+// default.
 //
 // # The forms of a page
 //
-// "/", /rlconfig and /healthcheck ([Index], [WriteHealth]) have three forms. The
-// parameter format or the header Accept chooses one; without either it is text, because
-// probes and scripts compare it.
+// "/", /rlconfig and /healthcheck ([Index], [WriteHealth]) have three forms. The parameter
+// format or the header Accept chooses one. The default is text, because probes and scripts
+// compare it.
 //
-//	text   the form of envoyproxy/ratelimit, or near to it; it does not change
+//	text   similar to that of envoyproxy/ratelimit; it does not change
 //	JSON   for programs
-//	HTML   for a browser: no script, its own style alone, in no frame of another site
+//	HTML   for a browser; without scripts, and not in a frame of another site
 //
 // # The guard
 //
-// A person's browser can reach ports that its pages must not use. [Guard] refuses what
-// only such a page sends: a method that may change something from another origin (403),
-// a request of another site for a part of a page (403), and a Host that is neither an IP
-// address nor localhost nor configured (421), which stops DNS rebinding. Programs send
-// none of these headers, and call by an address or a configured name.
+// A web page can make a person's browser send requests to ports that the browser can reach.
+// [Guard] refuses such requests:
+//
+//   - A page of another origin sends a method that may change something (403).
+//   - A page of another site requests a part of a page (403).
+//   - The Host is neither an IP address nor localhost nor configured (421). This stops DNS
+//     rebinding.
+//
+// Programs do not send the headers of the first two, and call an address or a configured
+// name.
 //
 // Everything here is safe for concurrent use.
 package admin

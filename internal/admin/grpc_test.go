@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// TestStreamsOutliveTheTimeouts keeps two streams for longer than any page may take.
+// TestStreamsOutliveTheTimeouts keeps two streams open longer than the timeouts of pages.
 func TestStreamsOutliveTheTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := health.NewServer()
@@ -72,13 +72,13 @@ func TestStreamsOutliveTheTimeouts(t *testing.T) {
 	})
 }
 
-// deadlineRecorder is a recorder whose deadlines may be set.
+// deadlineRecorder is a recorder that accepts deadlines.
 type deadlineRecorder struct{ *httptest.ResponseRecorder }
 
 func (deadlineRecorder) SetReadDeadline(time.Time) error  { return nil }
 func (deadlineRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-// TestWhatIsACall has gRPC answer its calls, and nothing else.
+// TestWhatIsACall proves that GRPC gets gRPC calls, and the pages all other requests.
 func TestWhatIsACall(t *testing.T) {
 	h := Handler(Pages{
 		Metrics: prometheus.NewRegistry(),

@@ -11,10 +11,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// A Guard protects a port from web pages that a person opens in a browser which can
-// reach the port. It is safe for concurrent use.
+// A Guard protects a port from web pages in a browser that can reach the port. It is safe
+// for concurrent use.
 type Guard struct {
-	// Setting is the path of the setting that holds Hosts, for messages.
+	// Setting is the path of the setting that contains Hosts, for messages.
 	Setting string
 	// Hosts are the host names that requests may have in Host, in lower case and
 	// without a dot at the end. IP addresses and localhost need no entry.
@@ -24,10 +24,10 @@ type Guard struct {
 	Log *zap.Logger
 }
 
-// CheckHost refuses with 421 a request whose Host is a name that g does not accept. An
-// attacker can point a name of theirs at this machine (DNS rebinding). The browser
-// then treats this port as a part of the attacker's site and lets its pages read it.
-// A request without a Host is accepted: every browser sends one.
+// CheckHost refuses a request with 421 if g does not accept the name in its Host. An
+// attacker can point a name of their own at this machine (DNS rebinding). The browser then
+// treats this port as a part of the attacker's site and lets its pages read it. A request
+// without a Host is accepted, because every browser sends one.
 func (g Guard) CheckHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.accepts(r.Host) {
@@ -41,6 +41,7 @@ func (g Guard) CheckHost(next http.Handler) http.Handler {
 	})
 }
 
+// accepts reports whether g accepts a Host, with or without a port.
 func (g Guard) accepts(host string) bool {
 	if host == "" {
 		return true
@@ -61,19 +62,19 @@ func (g Guard) accepts(host string) bool {
 	return host == "localhost" || slices.Contains(g.Hosts, host)
 }
 
-// CheckOrigin refuses with 403 a request that may change something, which is every
-// method but GET, HEAD and OPTIONS, if a page of another origin sends it. A client
-// that is no browser sends neither Origin nor Sec-Fetch-Site and is not affected.
+// CheckOrigin refuses with 403 a request of a page of another origin that may change
+// something. Every method except GET, HEAD and OPTIONS may. Only browsers send Origin and
+// Sec-Fetch-Site, so other clients are not affected.
 func (g Guard) CheckOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(g.refuseOrigin))
 	return protection.Handler(next)
 }
 
-// CheckEmbedding refuses with 403 a request that a page of another origin makes by
-// itself, for example for an image or a frame: a lookup and a profile cost something,
-// although they are GET. A person who follows a link is answered. It depends on
-// Sec-Fetch-Site, which browsers send to localhost and over TLS.
+// CheckEmbedding refuses with 403 a request that a page of another origin sends by itself,
+// for example for an image or a frame. Such a request is a GET, but a lookup or a profile
+// takes work. A person can still follow a link. CheckEmbedding reads Sec-Fetch-Site, which
+// browsers send to localhost and over TLS.
 func (g Guard) CheckEmbedding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -96,8 +97,8 @@ func (g Guard) warn(message string, fields ...zap.Field) {
 	}
 }
 
-// maxShown bounds what a log line or an answer repeats of a request, in bytes. A host
-// name has at most 253.
+// maxShown bounds a part of the request in a log line or an answer, in bytes. A host name
+// has at most 253.
 const maxShown = 256
 
 func shorten(text string) string { return text[:min(len(text), maxShown)] }

@@ -15,12 +15,12 @@ import (
 	"text/tabwriter"
 )
 
-// A page is what one path shows, in the form that the client asks for.
+// A page is the content of one path, in all forms.
 type page struct {
 	Title string
-	Body  string // the template of the HTML form
-	Data  any    // for Body, and the JSON form
-	text  func(io.Writer)
+	Body  string          // names the template of the HTML form
+	Data  any             // for Body, and for the JSON form
+	text  func(io.Writer) // writes the text form
 }
 
 var (
@@ -32,8 +32,8 @@ var (
 	pages = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
 )
 
-// contentSecurity lets a page have its own style and nothing else: no script, no
-// request, no frame around it.
+// contentSecurity allows a page its own style and nothing else: no script, no request, no
+// frame of another site.
 var contentSecurity = func() string {
 	sum := sha256.Sum256([]byte(pageCSS))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
@@ -47,9 +47,8 @@ const (
 	formHTML = "html"
 )
 
-// formOf returns the form that a client asks for: by ?format=, else by Accept. It is
-// text unless the client asks for another form, so that probes and scripts always get
-// what they compare.
+// formOf returns the form that the client asks for with ?format= or else with Accept. The
+// default is text, so that probes and scripts always get the form that they compare.
 func formOf(r *http.Request) string {
 	switch form := r.URL.Query().Get("format"); form {
 	case formText, formJSON, formHTML:
@@ -59,7 +58,7 @@ func formOf(r *http.Request) string {
 	for _, item := range strings.Split(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		kind, params, err := mime.ParseMediaType(item)
 		if err != nil || !strings.Contains(kind, "/") {
-			// Not a list of media types. Java's own client sends one and is no browser.
+			// Accept is not a list of media types. Java's own client sends such a header.
 			return formText
 		}
 		quality := 1.0
@@ -83,7 +82,7 @@ func formOf(r *http.Request) string {
 	return form
 }
 
-// write answers with a page. It cannot tell the client of an error: the client is gone.
+// write answers with a page. It ignores errors, because they mean that the client has gone.
 func write(w http.ResponseWriter, r *http.Request, p page) {
 	h := w.Header()
 	h.Set("Vary", "Accept")
@@ -109,11 +108,11 @@ func write(w http.ResponseWriter, r *http.Request, p page) {
 type Entry struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
-	// Link says that a browser can open the path.
+	// Link is set if a browser can open the path.
 	Link bool `json:"-"`
 }
 
-// Index returns the page that lists what a port has. note is a last sentence.
+// Index returns the page that lists the paths of a port. note is its last sentence.
 func Index(title string, entries []Entry, note string) http.HandlerFunc {
 	type index struct {
 		Entries []Entry `json:"paths"`
@@ -133,12 +132,12 @@ func Index(title string, entries []Entry, note string) http.HandlerFunc {
 
 // A State is one line of the health page.
 type State struct {
-	Of   string // what the line is about, for example store
+	Of   string // the subject of the line, for example store
 	Text string
 }
 
-// WriteHealth answers with the health page. The first line of its text is OK and never
-// changes: probes compare it. States about the same are lines of one text in JSON.
+// WriteHealth answers with the health page. The first line of its text is always OK,
+// because probes compare it. In JSON, states of the same subject become lines of one text.
 func WriteHealth(w http.ResponseWriter, r *http.Request, states []State) {
 	data := map[string]string{"status": "OK"}
 	for _, s := range states {

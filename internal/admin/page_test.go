@@ -16,7 +16,7 @@ import (
 
 const chromium = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
 
-// getPage asks for a page.
+// getPage requests a page.
 func getPage(t *testing.T, h http.Handler, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
@@ -29,7 +29,7 @@ func getPage(t *testing.T, h http.Handler, target, accept string) *httptest.Resp
 	return w
 }
 
-// TestForms asks for the health page as browsers, scripts and probes do.
+// TestForms requests the health page as browsers, scripts and probes do.
 func TestForms(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { WriteHealth(w, r, []State{{"store", "memory"}}) })
 	const text, html, asJSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
@@ -69,7 +69,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// hostile is a configuration whose names try to leave their place.
+// hostile is a configuration with names that try to inject HTML.
 var hostile = Active{
 	Generation: "51850eff4944", Loaded: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
 	Files: []string{`/etc/<script>alert(1)</script>.yaml`, "/etc/b.yaml"}, Notes: []string{"rules.shadow_mode: every rule is only observed"},
@@ -115,7 +115,8 @@ edge|b  name=b  no limit  quota  metadata
 	}
 }
 
-// TestPageMayDoNothing holds every HTML page to what its header allows: its own style.
+// TestPageMayDoNothing proves that an HTML page has one style, and that its headers allow
+// nothing else.
 func TestPageMayDoNothing(t *testing.T) {
 	h := Handler(Pages{Metrics: prometheus.NewRegistry(), Active: func() Active { return hostile }, Tiers: new(fakeTiers)})
 	for _, path := range []string{"/", "/rlconfig"} {
@@ -161,7 +162,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestHealthOfSeveral has two states about the same: every form has both.
+// TestHealthOfSeveral has two states of the same subject. Every form shows both.
 func TestHealthOfSeveral(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		WriteHealth(w, r, []State{{"warning", "first"}, {"store", "redis"}, {"warning", "second"}})

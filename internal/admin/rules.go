@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// Active is the configuration that decides now, and what is wrong with a newer one.
+// Active is the active configuration, with the errors in a newer one.
 type Active struct {
 	Generation string    `json:"generation"`
 	Loaded     time.Time `json:"loaded"`
-	// Files are those that were read. Empty: the built-in example.
+	// Files are the files of the configuration. Empty means the built-in example.
 	Files []string `json:"files"`
 	// Notes are settings that change the meaning of every rule.
 	Notes []string `json:"notes,omitempty"`
-	// Refused says what is wrong with files that have changed since. Empty: nothing.
+	// Refused has the errors in files that have changed since. Empty means none.
 	Refused string `json:"refused,omitempty"`
 	Rules   []Rule `json:"rules"`
 }
 
 // A Rule describes one rule.
 type Rule struct {
-	// Path is its domain and the descriptor entries that lead to it.
+	// Path is the domain of the rule and its descriptor entries.
 	Path   string   `json:"path"`
 	Name   string   `json:"name"`
 	Limits []string `json:"limits"`
-	// Traits are what else the file says of it.
+	// Traits are its other keys in the file.
 	Traits []string `json:"traits,omitempty"`
 	File   string   `json:"file"`
 	Line   int      `json:"line"`
@@ -46,6 +46,7 @@ func rulesPage(active func() Active) http.HandlerFunc {
 	}
 }
 
+// write writes the text form.
 func (a Active) write(w io.Writer) {
 	fmt.Fprintf(w, "# generation %s, loaded %s\n", a.Generation, a.Loaded.Format(time.RFC3339))
 	for _, f := range a.Files {

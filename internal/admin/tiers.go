@@ -12,39 +12,38 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// Tiers is what support asks about keys: a [tier.Cache], or what stands for one.
-// Safe for concurrent use.
+// Tiers answers lookups of keys: a [tier.Cache]. It is safe for concurrent use.
 type Tiers interface {
-	// Look says what is held of a key.
+	// Look returns the cached record of a key.
 	Look(tier.Key) tier.Inspection
 	// Lookup asks the source.
 	Lookup(context.Context, tier.Key) (tier.Inspection, error)
-	// Invalidate has what is held asked for anew.
+	// Invalidate marks cached records as outdated, so that the source is asked again.
 	Invalidate(tier.Change)
 }
 
-// lookupTimeout bounds one question of support.
+// lookupTimeout bounds one lookup in the source.
 const lookupTimeout = 5 * time.Second
 
-// maxChange is far above what names one key or subject.
+// maxChange bounds the body of an invalidation, in bytes. A key or a subject takes far less.
 const maxChange = 4 << 10
 
-// A TierRecord is what is known of one key, as the admin port writes it.
+// A TierRecord is the record of one key, in the JSON of the admin port.
 type TierRecord struct {
-	// Known: somebody has the key.
+	// Known is true if the key has a subject.
 	Known     bool                    `json:"known"`
 	Subject   string                  `json:"subject,omitempty"`
 	Tier      string                  `json:"tier,omitempty"`
 	Disabled  bool                    `json:"disabled,omitempty"`
 	Overrides map[string]TierOverride `json:"overrides,omitempty"`
 	Labels    map[string]string       `json:"labels,omitempty"`
-	// AgeSeconds is how long ago the source said so.
+	// AgeSeconds is the time since the source returned the record.
 	AgeSeconds float64 `json:"age_seconds"`
-	// Fresh: the next request is answered by it without asking.
+	// Fresh is true if the next request uses the record without asking the source.
 	Fresh bool `json:"fresh"`
 }
 
-// A TierOverride is a limit that a subject has of its own.
+// A TierOverride has the limits of a subject that replace those of its tier.
 type TierOverride struct {
 	Unlimited bool        `json:"unlimited,omitempty"`
 	Limits    []TierLimit `json:"limits,omitempty"`
@@ -56,13 +55,13 @@ type TierLimit struct {
 	Requests uint64 `json:"requests"`
 }
 
-// A TierLookup answers a lookup.
+// A TierLookup is the answer to a lookup.
 type TierLookup struct {
-	// Held is what this instance held before it asked. Null: nothing.
+	// Held is the record that this instance had before it asked. Null means none.
 	Held *TierRecord `json:"held"`
-	// Source is what the source says. Null: it could not.
+	// Source is the record in the source. Null means that the source could not answer.
 	Source *TierRecord `json:"source"`
-	// Error is why it could not.
+	// Error is why the source could not answer.
 	Error string `json:"error,omitempty"`
 }
 
@@ -75,7 +74,6 @@ func tierPages(mux *http.ServeMux, tiers Tiers) {
 			return
 		}
 		if k.Digest != "" {
-			// In the one form that digests have.
 			var err error
 			if k.Digest, err = tier.ReadDigest(k.Digest); err != nil {
 				http.Error(w, "digest: "+err.Error(), http.StatusBadRequest)
@@ -92,11 +90,10 @@ func tierPages(mux *http.ServeMux, tiers Tiers) {
 			answer.Source = record(now)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // a client that is gone needs no answer
+		_ = json.NewEncoder(w).Encode(answer) // on an error the client has gone
 	})
 	mux.HandleFunc("POST /v1/tiers/invalidate", func(w http.ResponseWriter, r *http.Request) {
-		// What a page in somebody's browser can send without being asked has another
-		// type.
+		// A page of another origin can send only other types without asking first.
 		if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
 			http.Error(w, "send application/json", http.StatusUnsupportedMediaType)
 			return
@@ -119,6 +116,7 @@ func tierPages(mux *http.ServeMux, tiers Tiers) {
 	})
 }
 
+// record returns the record of an inspection, or nil if there is none.
 func record(i tier.Inspection) *TierRecord {
 	if !i.Held {
 		return nil

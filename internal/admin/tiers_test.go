@@ -18,7 +18,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// fakeTiers is a Tiers that answers from tables and records invalidations.
+// fakeTiers is a Tiers that answers from maps and records changes.
 type fakeTiers struct {
 	held, source map[tier.Key]tier.Inspection
 	changes      []tier.Change
@@ -123,7 +123,7 @@ func TestTierInvalidate(t *testing.T) {
 	}
 }
 
-// TestWithoutTiers: pages that have nothing to say are not there.
+// TestWithoutTiers proves that the pages about tiers need tiers.
 func TestWithoutTiers(t *testing.T) {
 	h := Handler(Pages{Metrics: prometheus.NewRegistry()})
 	paths := []string{"/v1/tiers/lookup?id=a", "/v1/tiers/invalidate"}

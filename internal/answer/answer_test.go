@@ -17,7 +17,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// status is one limit of a verdict, of a rule whose only limit it is.
+// status returns one limit of a verdict, the only limit of its rule.
 func status(name string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
 	return policy.LimitStatus{
 		Rule:     &policy.Rule{Name: name},
@@ -27,10 +27,11 @@ func status(name string, hits uint64, w time.Duration, d window.Decision) policy
 	}
 }
 
-// unusedClock is a clock that no test may read: no style here writes an epoch.
-func unusedClock() time.Time { panic("the time is not needed") }
+// unusedClock is the clock for styles without an epoch.
+func unusedClock() time.Time { panic("a style without an epoch reads the clock") }
 
-// verdict has the given limits, one descriptor each; the first decides.
+// verdict returns a verdict with the given limits, one for each descriptor. The first limit
+// is decisive.
 func verdict(limits ...policy.LimitStatus) *policy.Verdict {
 	v := &policy.Verdict{Allowed: true, Limits: limits, Decisive: -1}
 	for i := range limits {
@@ -109,9 +110,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestResetWithinTheWindow proves that no style tells a reset that exceeds the window,
-// although a log may hold hits for a little longer, and that Retry-After still tells the
-// true wait.
+// TestResetWithinTheWindow proves that a reset never exceeds the window, although a log may
+// keep hits a little longer. Retry-After is still the true wait.
 func TestResetWithinTheWindow(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
@@ -212,8 +212,8 @@ func TestStructuredFields(t *testing.T) {
 
 func isInt(v any) bool { _, ok := v.(int64); return ok }
 
-// TestUnsafeValuesAreLeftOut gives names that configuration refuses, as a bug
-// elsewhere would.
+// TestUnsafeValuesAreLeftOut uses names that the configuration refuses. Only a bug elsewhere
+// could let them through.
 func TestUnsafeValuesAreLeftOut(t *testing.T) {
 	r, err := NewRenderer(StyleRateLimit, StyleXRateLimit)
 	if err != nil {
@@ -224,7 +224,7 @@ func TestUnsafeValuesAreLeftOut(t *testing.T) {
 		evil.Limit.Policy = name
 		for _, h := range r.Append(nil, verdict(evil), unusedClock) {
 			if strings.ContainsAny(h.Value, "\r\n\x00\x7f") {
-				t.Errorf("name %q: field %s: %q left the house", name, h.Name, h.Value)
+				t.Errorf("name %q: field %s was sent as %q", name, h.Name, h.Value)
 			}
 			if strings.HasPrefix(h.Name, "ratelimit") {
 				t.Errorf("name %q: field %s was sent as %q, want it left out", name, h.Name, h.Value)
@@ -249,8 +249,8 @@ func TestPoliciesAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhatCannotDenyIsInNoField puts limits beside an enforced one that could not
-// have denied the request.
+// TestWhatCannotDenyIsInNoField adds limits that could not have denied the request to an
+// enforced limit. No field mentions them.
 func TestWhatCannotDenyIsInNoField(t *testing.T) {
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03)
 	if err != nil {
@@ -344,8 +344,8 @@ func TestStylesOfADomain(t *testing.T) {
 	}
 }
 
-// TestOneText: all values are parts of one text, and one that is left out takes
-// nothing from the others.
+// TestOneText proves that all values are parts of one text. Leaving out one value does not
+// change the others.
 func TestOneText(t *testing.T) {
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
 	if err != nil {
@@ -411,12 +411,12 @@ func TestAppendDenial(t *testing.T) {
 	}
 }
 
-// TestBlindDenial denies because the store did not decide: what remains of the
-// quota is not known, and is not said.
+// TestBlindDenial denies because the store could not decide. No field mentions the quota,
+// because what remains is unknown.
 func TestBlindDenial(t *testing.T) {
 	s := status("per-key", 100, time.Minute, window.Decision{RetryAfter: time.Second})
 	s.Blind = true
-	// What the rule says to those whom it denies is of its limit.
+	// The rule's own body describes an exceeded limit.
 	s.Rule.Denial = policy.Denial{Body: "You have used it up.", ContentType: "text/html", StatusText: "Used up"}
 	v := verdict(s)
 	r, err := NewRenderer(StyleRateLimit, StyleDraft03, StyleXRateLimit)
@@ -441,7 +441,7 @@ func TestBlindDenial(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problem (-want +got):\n%s", diff)
 	}
-	// The store did decide: that is a denial like others.
+	// If the store has decided, the denial is like any other.
 	v.Limits[v.Decisive].Blind = false
 	if got := r.Append(nil, v, unusedClock); len(got) != 9 {
 		t.Errorf("decided by the store: %v, want all fields", got)

@@ -23,15 +23,14 @@ const (
 	contentTypeText    = "text/plain; charset=utf-8"
 )
 
-// What a rule may say to those whom it denies, in bytes. The configuration has
-// tighter bounds of its own.
+// The bounds of a rule's own response, in bytes. Those of the configuration are tighter.
 const (
 	maxBody        = 64 << 10
 	maxContentType = 256
 	maxStatusText  = 256
 )
 
-// The titles of the problems, but for what a rule says itself.
+// The titles of the problems, as JSON. A rule can have its own.
 const (
 	titleDenied = `"Too Many Requests"`
 	titleBlind  = `"The Limit Cannot Be Checked"`
@@ -42,7 +41,7 @@ func DenialType(v *policy.Verdict) string {
 	s := &v.Limits[v.Decisive]
 	d := &s.Rule.Denial
 	switch {
-	case !speaks(s):
+	case !hasBody(s):
 		return ContentTypeProblem
 	case d.ContentType == "", len(d.ContentType) > maxContentType, !httpguts.ValidHeaderFieldValue(d.ContentType):
 		return contentTypeText
@@ -51,26 +50,25 @@ func DenialType(v *policy.Verdict) string {
 	}
 }
 
-// AppendDenial appends the body of a denial to dst: what the rule that denied
-// says, else a problem document. v is a denial.
+// AppendDenial appends the body of a denial to dst: the body of the rule that denied, or a
+// problem document. v must be a denial.
 func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 	s := &v.Limits[v.Decisive]
-	if speaks(s) {
+	if hasBody(s) {
 		return append(dst, s.Rule.Denial.Body...)
 	}
 	return appendProblem(dst, s)
 }
 
-// speaks reports whether the rule's own body is used. It is not where the limit
-// could not be checked: what the rule says is of a limit that was exceeded.
-func speaks(s *policy.LimitStatus) bool {
+// hasBody reports whether the rule's own body is used. If the limit could not be checked,
+// it is not, because it describes an exceeded limit.
+func hasBody(s *policy.LimitStatus) bool {
 	body := s.Rule.Denial.Body
 	return body != "" && len(body) <= maxBody && utf8.ValidString(body) && !s.Blind
 }
 
-// appendProblem appends a problem document (RFC 9457). Every string in it but the
-// title is a constant, a number or a name whose characters policy.ValidName
-// allows, so that nothing else needs an escape.
+// appendProblem appends a problem document (RFC 9457). Only the title needs escapes: every
+// other string is a constant, a number or a name that policy.ValidName accepts.
 func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 	problem, blind := quotaExceeded, s.Blind
 	if blind {
@@ -126,7 +124,7 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 // appendTitle appends the title of a problem as a JSON string.
 func appendTitle(dst []byte, own string) []byte {
 	if own != "" && len(own) <= maxStatusText {
-		// It replaces bytes that are not UTF-8.
+		// Marshal replaces bytes that are not UTF-8.
 		if title, err := json.Marshal(own); err == nil {
 			return append(dst, title...)
 		}

@@ -21,23 +21,23 @@ const (
 	StyleXRateLimitEpoch Style = "x-ratelimit-epoch"
 )
 
-// A Header is one field. Names are lower case, as HTTP/2 has them.
+// A Header is one header field. Names are lower case, as in HTTP/2.
 type Header struct{ Name, Value string }
 
-// maxPolicies bounds the items of RateLimit-Policy: a request with hundreds of
-// descriptors must not make a header that clients refuse.
+// maxPolicies bounds the items of RateLimit-Policy, because clients refuse the header of a
+// request with hundreds of descriptors.
 const maxPolicies = 16
 
 // Renderer renders verdicts in a set of styles. It is immutable and safe for
 // concurrent use.
 type Renderer struct{ styles families }
 
-// families are the fields that a set of styles asks for.
+// families tells which fields a set of styles has.
 type families struct {
 	rateLimit, draft03, x, epoch bool
 }
 
-// add adds a style, and reports whether it is one.
+// add adds a style. It reports false for an unknown style.
 func (f *families) add(s Style) bool {
 	switch s {
 	case StyleRateLimit:
@@ -54,8 +54,7 @@ func (f *families) add(s Style) bool {
 	return true
 }
 
-// NewRenderer returns a renderer for the given styles, which a domain may
-// replace by its own.
+// NewRenderer returns a renderer for the given styles. A domain can have other styles.
 func NewRenderer(styles ...Style) (*Renderer, error) {
 	r := new(Renderer)
 	for _, s := range styles {
@@ -66,8 +65,8 @@ func NewRenderer(styles ...Style) (*Renderer, error) {
 	return r, nil
 }
 
-// familiesFor returns the fields that v asks for: those of its domain, else of
-// the service. The configuration has checked the names of the domain's.
+// familiesFor returns the fields for v: those of its domain, or else of the service. The
+// configuration has checked the styles of the domain.
 func (r *Renderer) familiesFor(v *policy.Verdict) families {
 	if v.Headers == nil {
 		return r.styles
@@ -79,8 +78,8 @@ func (r *Renderer) familiesFor(v *policy.Verdict) families {
 	return own
 }
 
-// Append appends the fields for v to dst. There are none where nothing could
-// have denied the request. now is asked for epoch resets alone.
+// Append appends the fields for v to dst. If no limit could have denied the request, it
+// appends nothing. It calls now only for the style x-ratelimit-epoch.
 func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time) []Header {
 	if v.Decisive < 0 {
 		return dst
@@ -92,7 +91,7 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time)
 		f = families{}
 	}
 	var (
-		room [256]byte // on the stack; what is longer is not
+		room [256]byte // on the stack; longer texts are not
 		text = room[:0]
 		all  fields
 	)
@@ -112,7 +111,7 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time)
 	}
 	if f.x {
 		if f.epoch {
-			// The first whole second at which the wait is over.
+			// The first whole second after the wait.
 			reset = ceilUnix(now().Add(s.Reset()))
 		}
 		text = strconv.AppendUint(text, s.Limit.Hits, 10)
@@ -129,24 +128,24 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time)
 	return all.appendTo(dst, string(text))
 }
 
-// maxFields is how many fields all styles have together.
+// maxFields is the number of fields of all styles together.
 const maxFields = 9
 
-// fields are header fields whose values are parts of one text: it is all that they
-// leave to the collector.
+// fields are header fields whose values are parts of one text, which is their only
+// allocation.
 type fields struct {
 	n    int
 	name [maxFields]string
 	ends [maxFields]int
 }
 
-// end says that a field's value is what was appended to text since the last one.
+// end ends the value of a field: it begins in text where the previous field ends.
 func (f *fields) end(name string, text []byte) {
 	f.name[f.n], f.ends[f.n] = name, len(text)
 	f.n++
 }
 
-// appendTo appends the fields, but none whose value could break a response.
+// appendTo appends the fields. It leaves out a value that is not valid in a header.
 func (f *fields) appendTo(dst []Header, text string) []Header {
 	begin := 0
 	for i, end := range f.ends[:f.n] {
@@ -158,12 +157,12 @@ func (f *fields) appendTo(dst []Header, text string) []Header {
 	return dst
 }
 
-// RetryAfter returns the value of Retry-After for the limit that denied: whole
-// seconds, at least 1. It may exceed the window, which a reset does not.
+// RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.
+// Unlike a reset it may exceed the window.
 func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Wait())) }
 
-// Seconds rounds d up to whole seconds and never below zero. Envoy cuts off
-// fractions, which would send clients back too early.
+// Seconds rounds d up to whole seconds, at least zero. Envoy cuts off fractions, so a client
+// would come back too early.
 func Seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -180,8 +179,7 @@ func appendRateLimit(b []byte, s *policy.LimitStatus, reset int64) []byte {
 	return strconv.AppendInt(b, reset, 10)
 }
 
-// appendPolicies writes "name";q=limit;w=window for every limit of v that could
-// deny.
+// appendPolicies writes "name";q=limit;w=window for each limit of v that could deny.
 func appendPolicies(b []byte, v *policy.Verdict) []byte {
 	items := 0
 	for i := range v.Limits {
@@ -203,8 +201,8 @@ func appendPolicies(b []byte, v *policy.Verdict) []byte {
 	return b
 }
 
-// appendQuota writes the deciding limit and then every limit that could deny with
-// its window.
+// appendQuota writes the decisive limit, and then each limit that could deny with its
+// window.
 func appendQuota(b []byte, v *policy.Verdict) []byte {
 	b = strconv.AppendUint(b, v.Limits[v.Decisive].Limit.Hits, 10)
 	items := 0
@@ -223,8 +221,8 @@ func appendQuota(b []byte, v *policy.Verdict) []byte {
 	return b
 }
 
-// appendWindow writes ;w=seconds, or nothing for a window that is not a whole
-// number of seconds: the parameter is optional and an integer.
+// appendWindow writes ;w=seconds. The parameter is an integer and optional, so appendWindow
+// leaves it out if the window is not a whole number of seconds.
 func appendWindow(b []byte, window time.Duration) []byte {
 	if window%time.Second != 0 {
 		return b
@@ -233,14 +231,14 @@ func appendWindow(b []byte, window time.Duration) []byte {
 	return strconv.AppendInt(b, int64(window/time.Second), 10)
 }
 
-// appendName writes a structured-field string. Names have no character that
-// would need an escape; see policy.ValidName.
+// appendName writes a structured-field string. Names need no escapes; see policy.ValidName.
 func appendName(b []byte, name string) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	return append(b, '"')
 }
 
+// ceilUnix rounds t up to seconds since 1970.
 func ceilUnix(t time.Time) int64 {
 	s := t.Unix()
 	if t.Nanosecond() > 0 {

@@ -41,8 +41,8 @@ func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte
 }
 
 // AppendSubject appends the entries of a Struct that name the caller and its tier. It
-// leaves out an empty value: Envoy's metadata action drops a descriptor for an empty
-// text as for an absent one.
+// leaves out an empty value: Envoy's metadata action drops a descriptor with an empty text,
+// as with an absent one.
 func AppendSubject(b []byte, subject, tier string) []byte {
 	if subject != "" {
 		b = wire.AppendTextEntry(b, "subject", subject)

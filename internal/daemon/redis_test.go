@@ -26,7 +26,7 @@ func TestForeignValue(t *testing.T) {
 	o.takes("secret", 9)
 	o.takes("secret", 8)
 	want := `
-# HELP slidegate_store_foreign_values_total Values in Redis under a key of ours that were not a log, and were thrown away.
+# HELP slidegate_store_foreign_values_total Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew.
 # TYPE slidegate_store_foreign_values_total counter
 slidegate_store_foreign_values_total 1
 `

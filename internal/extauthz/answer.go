@@ -15,7 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
-// The fields of a CheckResponse that are written, by message.
+// The field numbers of a CheckResponse, by message.
 const (
 	answerStatus   protowire.Number = 1
 	answerDenied   protowire.Number = 2
@@ -43,24 +43,23 @@ const (
 	headerValue protowire.Number = 2
 )
 
-// What becomes of a header that is there already. The older field append stays
-// unset: the Envoys that read only that one overwrite then.
+// The actions for a header that exists already. The older field append is never set: an
+// Envoy that reads only that field overwrites the header then.
 const (
 	actionAppend    = 0
 	actionOverwrite = 2
 )
 
-// retryAfter is what a client should wait where nobody could decide: nobody knows
-// for how long that is.
+// retryAfter is Retry-After if no decision was possible. How long that lasts is unknown.
 const retryAfter = "1"
 
-// reply is what a client gets that does not pass.
+// reply is the response for a client whose request does not pass.
 type reply struct {
 	fields []answer.Header
 	body   []byte
 }
 
-// newReplies makes the replies that are the same for every request.
+// newReplies returns the replies that are the same for every request.
 func newReplies(credentials []Credential, realm string) (replies [len(results)]reply) {
 	for i := range results {
 		r := &results[i]
@@ -85,8 +84,8 @@ func newReplies(credentials []Credential, realm string) (replies [len(results)]r
 	return replies
 }
 
-// challenges returns WWW-Authenticate for every scheme that is accepted. RFC 6750
-// has an error of its own for Bearer.
+// challenges returns a WWW-Authenticate field for each accepted scheme. bearerError is the
+// error parameter of RFC 6750, which only Bearer has.
 func challenges(credentials []Credential, realm, bearerError string) []answer.Header {
 	var fields []answer.Header
 	for _, c := range credentials {
@@ -102,7 +101,8 @@ func challenges(credentials []Credential, realm, bearerError string) []answer.He
 	return fields
 }
 
-// quote writes a quoted string of RFC 9110, without what has no place in one.
+// quote returns a quoted string of RFC 9110. It drops characters that are not allowed in
+// one.
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -119,7 +119,7 @@ func quote(text string) string {
 	return b.String()
 }
 
-// reply returns what a client gets that does not pass.
+// reply returns the response for a client whose request does not pass.
 func (s *Service) reply(c *call, r Result) reply {
 	if r == Limited {
 		return reply{c.fields, c.body}
@@ -130,7 +130,7 @@ func (s *Service) reply(c *call, r Result) reply {
 // appendAnswer appends the encoded CheckResponse to b.
 func (s *Service) appendAnswer(b []byte, c *call) []byte {
 	r := c.result
-	// A code of zero is an empty message, and has to be there.
+	// A code of zero is an empty message, which must be written too.
 	b = wire.AppendMessage(b, answerStatus, func(b []byte) []byte {
 		return wire.AppendNumber(b, rpcCode, uint64(results[r].code))
 	})
@@ -148,7 +148,7 @@ func (s *Service) appendAnswer(b []byte, c *call) []byte {
 }
 
 func appendOK(b []byte, c *call) []byte {
-	for _, h := range c.upstream.set {
+	for _, h := range c.upstream.headers {
 		b = appendHeader(b, okHeaders, h, actionOverwrite)
 	}
 	for _, name := range c.upstream.remove {
@@ -190,7 +190,7 @@ func appendHeader(b []byte, field protowire.Number, h answer.Header, action uint
 	})
 }
 
-// appendMetadata appends the entries of the dynamic metadata, in no order.
+// appendMetadata appends the entries of the dynamic metadata, in any order.
 func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 	if c.subject != nil {
 		if labels := c.subject.Labels(); len(labels) > 0 {
@@ -217,7 +217,7 @@ func (s *Service) appendMetadata(b []byte, c *call, r Result) []byte {
 	return answer.AppendSubject(b, c.id, c.tier)
 }
 
-// sorted returns the names of labels, in memory of the call.
+// sorted returns the sorted names of labels, in memory of the call.
 func (c *call) sorted(labels map[string]string) []string {
 	for name := range labels {
 		c.names = append(c.names, name)
@@ -226,7 +226,7 @@ func (c *call) sorted(labels map[string]string) []string {
 	return c.names
 }
 
-// units are the windows that Envoy can pass on as the limit of a descriptor.
+// units are the windows that Envoy can send in the limit of a descriptor.
 var units = map[time.Duration]string{
 	time.Second:          "SECOND",
 	time.Minute:          "MINUTE",
@@ -236,9 +236,8 @@ var units = map[time.Duration]string{
 	365 * 24 * time.Hour: "YEAR",
 }
 
-// rateLimit returns the limit that a subject has of its own under a rule, or under
-// the only rule where it has one. unit is empty if there is none, or none that
-// Envoy can pass on.
+// rateLimit returns the override of a subject for a rule. An empty rule means its only
+// override. unit is empty if there is no such override, or if Envoy cannot send it.
 func rateLimit(subject *tier.Subject, rule string) (hits uint64, unit string) {
 	if subject.Extra == nil {
 		return 0, ""

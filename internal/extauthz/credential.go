@@ -10,28 +10,28 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// Kind is a place where a request has its API key.
+// Kind is a kind of place for an API key.
 type Kind int
 
 // The kinds.
 const (
-	// Header is a field that holds the key alone.
+	// Header is a header field that contains only the key.
 	Header Kind = iota
 	// Bearer is the Authorization scheme of RFC 6750.
 	Bearer
-	// Basic is the Authorization scheme of RFC 7617. The key is the password, or the
-	// user where that is empty.
+	// Basic is the Authorization scheme of RFC 7617. The key is the password, or the user
+	// if the password is empty.
 	Basic
 	// APIKey is the Authorization scheme ApiKey.
 	APIKey
-	// Query is a parameter of the query.
+	// Query is a query parameter.
 	Query
 	// Cookie is a cookie.
 	Cookie
 )
 
-// scheme is what a credential stands behind in Authorization, and what
-// WWW-Authenticate calls it. Other places have no scheme of their own.
+// scheme returns the scheme of a kind in Authorization and WWW-Authenticate. Kinds without
+// a registered scheme have ApiKey.
 func (k Kind) scheme() string {
 	switch k {
 	case Bearer:
@@ -46,7 +46,7 @@ func (k Kind) scheme() string {
 // A Credential is one place where a request may have its API key.
 type Credential struct {
 	Kind Kind
-	// Name is that of the header, parameter or cookie.
+	// Name is the name of the header, parameter or cookie.
 	Name string
 }
 
@@ -55,7 +55,7 @@ const (
 	headerCookie        = "cookie"
 )
 
-// presence is whether a credential is there.
+// presence tells whether a request has a credential.
 type presence int
 
 const (
@@ -64,8 +64,8 @@ const (
 	malformed
 )
 
-// find returns the API key of the first credential that is there, and the places
-// behind it.
+// find returns the API key in the first place that has a credential, and the places after
+// it.
 func find(r *request, credentials []Credential) (key string, p presence, behind []Credential) {
 	for i, c := range credentials {
 		if key, p = c.find(r); p != absent {
@@ -79,17 +79,17 @@ func find(r *request, credentials []Credential) (key string, p presence, behind 
 	return key, p, behind
 }
 
-// appendOthers appends to keys those in the given places that are neither first nor
-// in keys. It reports false if a place is malformed: an application may read a key
-// there that rls cannot look up. An empty value, or one that is only too long, is no
-// subject's key and is left out.
-func appendOthers(keys []string, first string, r *request, places []Credential) (all []string, ok bool) {
+// appendOthers appends the API keys in the given places to keys, each key once. It
+// reports false if a place is malformed: an application may read a key there that rls
+// cannot look up. It leaves out an empty value and a value that is too long: neither can
+// be a subject's key.
+func appendOthers(keys []string, r *request, places []Credential) (all []string, ok bool) {
 	for _, c := range places {
 		switch key, p := c.find(r); {
 		case p == absent:
 		case p == malformed, strings.ContainsFunc(key, invisible):
 			return keys, false
-		case tier.ValidKey(key) && key != first && !slices.Contains(keys, key):
+		case tier.ValidKey(key) && !slices.Contains(keys, key):
 			keys = append(keys, key)
 		}
 	}
@@ -99,7 +99,7 @@ func appendOthers(keys []string, first string, r *request, places []Credential) 
 // invisible reports whether c is not visible ASCII.
 func invisible(c rune) bool { return c <= ' ' || c > '~' }
 
-// find returns what stands in one place. It may still be no key.
+// find returns the value in one place. The value need not be a valid API key.
 func (c Credential) find(r *request) (key string, p presence) {
 	switch c.Kind {
 	case Header:
@@ -114,8 +114,8 @@ func (c Credential) find(r *request) (key string, p presence) {
 	}
 }
 
-// single is a value of which there must be one. Envoy joins repeated fields by a
-// comma, so a value with one may be two.
+// single returns a value that must occur once. A value with a comma is malformed: Envoy
+// joins repeated fields by a comma.
 func single(value string, times int) (string, presence) {
 	switch {
 	case times == 0:
@@ -130,7 +130,7 @@ func single(value string, times int) (string, presence) {
 func (c Credential) findAuthorization(r *request) (string, presence) {
 	value, lines := r.fields.get(headerAuthorization, ",")
 	if lines == 0 || !c.inAuthorization(value) {
-		return "", absent // another scheme is another credential
+		return "", absent // it has another scheme
 	}
 	_, rest := tier.CutScheme(value)
 	key, p := single(rest, lines)
@@ -144,8 +144,8 @@ func (c Credential) findAuthorization(r *request) (string, presence) {
 	return key, present
 }
 
-// inAuthorization reports whether the scheme stands in Authorization, or in one of
-// several that were joined.
+// inAuthorization reports whether one of the joined values of Authorization has the
+// scheme.
 func (c Credential) inAuthorization(value string) bool {
 	for more := true; more; {
 		var one string
@@ -168,16 +168,16 @@ func (c Credential) findParameter(r *request) (string, presence) {
 	case times != 1:
 		return single("", times)
 	}
-	key, err := url.PathUnescape(value) // a plus is itself: no key has a space
+	key, err := url.PathUnescape(value) // it keeps a plus: no key contains a space
 	if err != nil {
 		return "", malformed
 	}
 	return key, present
 }
 
-// eachParameter calls found for each parameter with the name, however that is
-// written there: other readers decode it too. Where it is not exact, only some of
-// them take the parameter, or a part of it, for the credential.
+// eachParameter calls found for each parameter that some reader may take for the
+// credential, with its name as written. If exact is false, only some readers take the
+// parameter, or a part of it, for the credential.
 func (c Credential) eachParameter(query string, found func(name, value string, exact bool)) {
 	for query != "" {
 		var one string
@@ -185,7 +185,7 @@ func (c Credential) eachParameter(query string, found func(name, value string, e
 		raw, value, _ := strings.Cut(one, "=")
 		exact, similar := decoded(raw) == c.Name, false
 		first := true
-		for part := range strings.SplitSeq(one, ";") { // which once separated parameters too
+		for part := range strings.SplitSeq(one, ";") { // old readers split parameters here
 			if name, _, _ := strings.Cut(part, "="); !first || !exact {
 				similar = similar || c.similar(decoded(name))
 			}
@@ -197,7 +197,7 @@ func (c Credential) eachParameter(query string, found func(name, value string, e
 	}
 }
 
-// decoded returns the name of a parameter, empty if nobody can read it.
+// decoded returns the decoded name of a parameter, or "" if it has a bad escape.
 func decoded(raw string) string {
 	name, err := url.PathUnescape(raw)
 	if err != nil {
@@ -206,9 +206,9 @@ func decoded(raw string) string {
 	return name
 }
 
-// similar reports whether a reader may make the credential's name of this one: some
-// trim white space, which a plus is too, some cut at NUL or at the bracket of a list,
-// and some take names for the same that [alike] does.
+// similar reports whether some reader may take the name for that of the credential. Some
+// readers trim white space or a plus. Some cut the name at NUL or at the bracket of a list.
+// Some treat names as equal that [alike] describes.
 func (c Credential) similar(name string) bool {
 	if alike(name, c.Name) {
 		return true
@@ -219,9 +219,9 @@ func (c Credential) similar(name string) bool {
 	return alike(strings.TrimFunc(name, func(r rune) bool { return r == '+' || unicode.IsSpace(r) || unicode.IsControl(r) }), c.Name)
 }
 
-// alike reports whether some reader takes two names of a parameter or a cookie for the
-// same: ASP.NET ignores the case of ASCII letters, and PHP reads a dot, a space and an
-// opening bracket as an underscore.
+// alike reports whether some reader treats two names of a parameter or a cookie as equal.
+// ASP.NET ignores the case of ASCII letters. PHP reads a dot, a space and an opening
+// bracket as an underscore.
 func alike(a, b string) bool {
 	if len(a) != len(b) {
 		return false
@@ -234,7 +234,7 @@ func alike(a, b string) bool {
 	return true
 }
 
-// merged returns what stands for all bytes that some reader takes for this one.
+// merged returns one byte for all bytes that some reader treats as equal.
 func merged(c byte) byte {
 	switch {
 	case 'A' <= c && c <= 'Z':
@@ -264,14 +264,14 @@ func (c Credential) findCookie(r *request) (string, presence) {
 	if n := len(key); n >= 2 && key[0] == '"' && key[n-1] == '"' {
 		key = key[1 : n-1]
 		if strings.Contains(key, `\`) {
-			return "", malformed // some readers take \101 for an A
+			return "", malformed // some readers decode \101 to A
 		}
 	}
 	return single(key, times)
 }
 
-// joinedInto reports whether the cookie stands behind a comma in another one:
-// then there were two header fields, which Envoy has joined.
+// joinedInto reports whether the cookie occurs after a comma in another one. Then Envoy has
+// joined two header fields.
 func (c Credential) joinedInto(cookie string) bool {
 	_, rest, more := strings.Cut(cookie, ",")
 	for more {

@@ -121,7 +121,7 @@ func TestFind(t *testing.T) {
 		raw := new(request)
 		read(t, raw, askRaw(tt.path, nil, tt.fields...))
 		joined := raw
-		if utf8.ValidString(strings.Join(tt.fields, "")) { // Envoy's map has nothing else
+		if utf8.ValidString(strings.Join(tt.fields, "")) { // Envoy's map is always UTF-8
 			joined = new(request)
 			read(t, joined, ask(tt.path, nil, tt.fields...))
 		}
@@ -138,8 +138,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestJoinedCookies: what is in two lines of which Envoy makes one, the first
-// reader may overlook and the second one find.
+// TestJoinedCookies refuses two lines that Envoy has joined: some readers find a key only in
+// the first line, and some in the second.
 func TestJoinedCookies(t *testing.T) {
 	for _, cookie := range []string{"a=b,key=k", "a=b, key=k", "key=a; b=c,key=k", "key=a,key=b"} {
 		r := new(request)
@@ -150,8 +150,8 @@ func TestJoinedCookies(t *testing.T) {
 	}
 }
 
-// TestOrder: the first credential of the setting that is there counts, and places
-// that no setting names do not.
+// TestOrder proves that the first configured place with a credential counts, and that other
+// places do not.
 func TestOrder(t *testing.T) {
 	in := ask("/?api_key=q", nil, "x-api-key: h", "authorization: Bearer b", "cookie: key=c")
 	for want, credentials := range map[string][]Credential{
@@ -184,7 +184,7 @@ func TestRemoval(t *testing.T) {
 		{"a header", true, "/", []string{"x-api-key: acme-key", "authorization: Digest x"}, upstream{remove: []string{"x-api-key"}}},
 		{"a scheme", true, "/", []string{"authorization: Bearer acme-key"}, upstream{remove: []string{"authorization"}}},
 		{"every one that is there", true, "/", []string{"x-api-key: acme-key", "authorization: Basic " + basic("u:z"), "cookie: key=z"}, upstream{remove: []string{"x-api-key", "authorization", "cookie"}}},
-		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{set: []answer.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
+		{"a cookie among others", true, "/", []string{"cookie: a=1;key=acme-key;  b=2"}, upstream{headers: []answer.Header{{Name: "cookie", Value: "a=1; b=2"}}}},
 		{"a cookie alone", true, "/", []string{"cookie: key=acme-key"}, upstream{remove: []string{"cookie"}}},
 		{"other cookies", true, "/", []string{"x-api-key: acme-key", "cookie: a=1"}, upstream{remove: []string{"x-api-key"}}},
 	} {
@@ -202,7 +202,7 @@ func TestRemoval(t *testing.T) {
 				for _, h := range ok.GetHeaders() {
 					set = append(set, answer.Header{Name: h.GetHeader().GetKey(), Value: h.GetHeader().GetValue()})
 				}
-				if !slices.Equal(set, tt.want.set) || !slices.Equal(ok.GetHeadersToRemove(), tt.want.remove) || !slices.Equal(ok.GetQueryParametersToRemove(), tt.want.removeParameters) {
+				if !slices.Equal(set, tt.want.headers) || !slices.Equal(ok.GetHeadersToRemove(), tt.want.remove) || !slices.Equal(ok.GetQueryParametersToRemove(), tt.want.removeParameters) {
 					t.Errorf("%s: %v, want %+v", form, ok, tt.want)
 				}
 			}
@@ -218,9 +218,8 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// FuzzCredential: whatever a client sends, a key that is found is one that a
-// header can hold, the forms of a request agree where they can, and what was found
-// in a parameter or cookie is removed.
+// FuzzCredential sends arbitrary credentials. A key that is found is valid. Both forms of a
+// request have the same key. A key in a parameter or cookie is removed.
 func FuzzCredential(f *testing.F) {
 	secrets := tier.NewSecrets(nil, nil)
 	secrets.BasicHoldsKey()
@@ -228,6 +227,7 @@ func FuzzCredential(f *testing.F) {
 	f.Add("/?api%5Fkey=k&api_key=%41", "a,b", "Basic "+basic("u:p"), "a=b,key=k")
 	f.Add("/?x=1;api_key=k&+api_key=l&api_key[]=m", "", "", "")
 	f.Add("/a#?", "", "apikey \xff", `key="k"; key`)
+	f.Add("/", "", "", "a=b; keY")
 	f.Fuzz(func(t *testing.T, path, header, authorization, cookie string) {
 		path = strings.ToValidUTF8(path, "!") // as Envoy does
 		credentials := defaults().Credentials
@@ -246,7 +246,7 @@ func FuzzCredential(f *testing.F) {
 			if (p == present) != tier.ValidKey(key) || p != present && key != "" {
 				t.Errorf("key %q, %v", key, p)
 			}
-			// What a descriptor has of the same field is the same key.
+			// A descriptor from the same field has the same key.
 			for i, value := range []string{header, authorization, authorization, authorization} {
 				if key, p := credentials[i].find(r); p == present && tier.ValidKey(key) && secrets.Key(value) != key {
 					t.Errorf("%q holds the key %q here, and %q in a descriptor", value, key, secrets.Key(value))
@@ -264,7 +264,7 @@ func FuzzCredential(f *testing.F) {
 			if _, p := (Credential{Query, "api_key"}).find(again); p != absent || len(u.removeParameters) > 0 != (len(left) < strings.Count(r.query(), "&")+1) {
 				t.Errorf("%q of %q are removed, %q is left", u.removeParameters, path, left)
 			}
-			for _, h := range u.set {
+			for _, h := range u.headers {
 				again := &request{fields: fieldsOf("cookie", h.Value)}
 				if _, p := (Credential{Cookie, "key"}).find(again); h.Name != "cookie" || p != absent || !validText(h.Value) {
 					t.Errorf("%q: %q is what is left", h.Name, h.Value)

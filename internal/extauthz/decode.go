@@ -6,7 +6,7 @@ import (
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
-// The fields of a CheckRequest that are read, by message, as their tags.
+// The tags of the fields of a CheckRequest that are read, by message.
 const (
 	checkAttributes = 1<<3 | wire.AsBytes
 
@@ -32,7 +32,7 @@ const (
 
 	headerMapHeaders = 1<<3 | wire.AsBytes
 
-	// Of an entry of a map.
+	// These are the fields of an entry of a map.
 	entryName  = 1<<3 | wire.AsBytes
 	entryValue = 2<<3 | wire.AsBytes
 
@@ -55,12 +55,12 @@ func each(in wire.Message, read func(tag uint64, in wire.Message) error) error {
 	return nil
 }
 
-// errOver ends the reading of a message that exceeds a bound.
+// errOver stops the reading of a message that exceeds a bound.
 var errOver = errors.New("the message exceeds a bound")
 
-// Decode implements wire.Decoder. r is empty. Decode stops at the first header field
-// or context entry above a bound and sets r.oversized or r.crowded, so that the rest
-// of such a message costs nothing.
+// Decode implements wire.Decoder. r must be empty. At the first header field or context
+// entry above a bound it sets r.oversized or r.crowded and stops, so that the rest of the
+// message takes no time.
 func (r *request) Decode(encoded string) error {
 	err := r.decode(wire.NewMessage(encoded, &r.read))
 	if r.oversized || r.crowded {
@@ -99,7 +99,7 @@ func (r *request) decodeAttributes(tag uint64, in wire.Message) error {
 		if err != nil {
 			return err
 		}
-		return r.tell(t)
+		return r.addContext(t)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (r *request) decodeHTTP(tag uint64, in wire.Message) error {
 	return nil
 }
 
-// addLine adds a header field, which decode reads.
+// addLine reads a header field with decode and adds it.
 func (r *request) addLine(in wire.Message, decode func(wire.Message) (text, error)) error {
 	if len(r.fields.lines) == maxLines {
 		r.oversized = true
@@ -170,7 +170,7 @@ func decodeEntry(in wire.Message) (t text, err error) {
 	return t, err
 }
 
-// decodeLine reads a header field. Its raw value counts, if there is one.
+// decodeLine reads a header field. If it has a raw value, that counts.
 func decodeLine(in wire.Message) (t text, err error) {
 	raw := ""
 	err = each(in, func(tag uint64, in wire.Message) error {

@@ -1,54 +1,53 @@
-// Package extauthz serves envoy.service.auth.v3.Authorization, and the same over
-// HTTP: it turns an API key into a subject and a tier, so that what comes behind
-// it never sees a key, and takes the limits in the same call where it is asked to.
+// Package extauthz serves envoy.service.auth.v3.Authorization, and the same over HTTP. It
+// turns an API key into a subject and a tier, so the upstream never sees a key. If the
+// route asks for it, the same call also takes limits.
 //
 // # The way of a request
 //
-//  1. The first credential of Options.Credentials that is there counts. It is
-//     digested at once.
-//  2. Options.Subjects says whose it is, within Options.Wait. If there are keys in
-//     other places, it says within the same time whose they are: keys of two known
-//     subjects are refused, because the upstream might serve the second one.
-//  3. Where the context of the route names a domain, the descriptors of its
-//     template are decided by the same policy.Decider as those of
-//     internal/ratelimit ([Service] says how).
-//  4. The result becomes a CheckResponse, or a response of HTTP.
+//  1. The first place in Options.Credentials that has a credential counts.
+//  2. Options.Subjects finds its subject, within Options.Wait. Within the same time it
+//     finds the subjects of keys in later places. If two keys belong to two subjects, the
+//     request is refused, because the upstream might serve the second one.
+//  3. If the context of the route names a domain, policy.Decider decides the descriptors
+//     of its template, as for package ratelimit. [Service] describes contexts.
+//  4. The result becomes a CheckResponse or an HTTP response.
 //
-// [Service.Prompt] goes this way as far as nothing has to wait. What is left of it
-// goes on from there: nothing is looked up, charged or counted twice.
+// A request that has to wait continues with the same step: nothing is looked up, charged
+// or counted twice.
 //
 // # Results
 //
-// Every request has one [Result]. A denial is an answer: a code that is not OK,
-// and the response for the client. Who cannot decide answers error_response, so
-// that Envoy's failure_mode_allow applies; Envoys before 1.37 do not know it and
-// deny. Status is always there: Envoy takes an answer without it for OK.
+// Every request has one [Result]. A denial has a code other than OK and the response for
+// the client. If no decision is possible, the answer has an error_response, so Envoy's
+// failure_mode_allow applies. An Envoy older than 1.37 does not know error_response and
+// denies. The answer always has a status: Envoy takes an answer without one for OK.
 //
-// # What a client cannot do
+// # Promises against clients
 //
-// A credential that is there twice is refused, whichever of the two a later
-// service would take, also in a place behind the first one. So is a parameter of which only some services make the
-// credential's name. Headers that tell the upstream who calls are overwritten or
-// removed in every answer that lets a request pass. Nothing of a request is
-// repeated in an answer's body. What an answer says of a subject goes out only if
-// it is plain ASCII.
+//   - If a place has two credentials, the request is refused: a later service might take
+//     the other one. The same holds for later places, and for a query parameter whose name
+//     only some services read as the name of the credential.
+//   - Every answer that lets a request pass overwrites or removes the headers that tell the
+//     upstream who calls.
+//   - The body of an answer repeats nothing of the request. An answer contains a text of
+//     the subject only if it is plain ASCII.
 //
 // # An API key is a secret
 //
-// The key lives as long as the request. Nothing but its fingerprint leaves this
-// package, except to a source that is asked by the key itself
-// (Options.PlainKeys). Templates can name any header of the request; one that may
-// hold a key is fingerprinted there too.
+// A key is kept only while its request runs. Only its fingerprint leaves this package,
+// unless Options.PlainKeys gives the key to the source of tiers. A template can name any
+// header of the request. If the header may contain a key, the descriptor gets its
+// fingerprint.
 //
 // # Dynamic metadata
 //
-// Under envoy.filters.http.ext_authz, for other filters and access logs:
+// The metadata is under envoy.filters.http.ext_authz, for other filters and access logs:
 //
-//   - subject, tier: texts that are never empty. Of an anonymous request the
-//     subject is "ip:" and its address, of IPv6 its network.
-//   - labels: those of the subject.
-//   - rate_limit: requests_per_unit and unit, where the subject has a limit of its
-//     own that Envoy can pass on in a descriptor.
-//   - reason: the Result of a request that does not pass.
-//   - with limits taken, what internal/ratelimit says of them, by the same names.
+//   - subject, tier: texts, never empty. The subject of an anonymous request is "ip:" and
+//     its address, for IPv6 its network.
+//   - labels: the labels of the subject.
+//   - rate_limit: requests_per_unit and unit, if the subject has an override that Envoy can
+//     send in a descriptor.
+//   - reason: the Result, if the request does not pass.
+//   - If limits were taken, the entries that package ratelimit lists.
 package extauthz

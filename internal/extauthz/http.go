@@ -7,32 +7,32 @@ import (
 	"strings"
 )
 
-// authzPath is where the HTTP variant answers, and below.
+// authzPath is the path of the HTTP variant.
 const authzPath = "/authz"
 
-// HTTPHandler answers what [Service.Check] does over HTTP, and leaves every other
-// path to next. It stands before a mux, which would redirect the paths of clients
-// that are not clean.
+// HTTPHandler serves Check over HTTP, and passes every other path to next. Put it in front
+// of a mux: a mux redirects a path with a double slash or dots, and clients send such
+// paths.
 //
-// At exactly /authz, for nginx, Traefik and Caddy, the query is the context of the
-// route, written by the operator; a parameter that is there twice is an error. The
-// request that is asked about is in X-Original-Method and X-Original-URI, or in
-// X-Forwarded-Method, -Uri and -Host. If there are both and they differ, nobody
-// knows which of them the proxy wrote, and the request is refused. If there is none,
-// the caller is not a proxy, but perhaps a web page with a link or an image: it cannot
-// add these headers, and its request is refused as misconfigured.
+// /authz alone is for nginx, Traefik and Caddy. Its query is the context of the route,
+// which the operator writes. A parameter that occurs twice is an error. The proxy describes
+// the client's request in X-Original-Method and X-Original-URI, or in X-Forwarded-Method,
+// -Uri and -Host. If two of these headers contradict each other, the request is refused:
+// the client may have sent one of them. If all of them are absent, the request does not
+// come from a proxy. It may come from a web page, which cannot add these headers. It is
+// refused as misconfigured.
 //
-// Below /authz/, for Envoy's http_service with this path_prefix, the rest of the
-// path with its query is the client's, and there is no context.
+// Paths that begin with /authz/ are for Envoy's http_service with this path_prefix. The
+// rest of the path and its query are those of the client's request. There is no context.
 //
-// A request that passes is answered 200, with the headers for the upstream and the
-// client; those for the upstream are empty where there is nothing to say, so that
-// a proxy which copies them overwrites the client's. A denial is what the client
-// gets. For proxies that pass on only some codes, denied_status in the context
-// takes the place of every other denial than 401, and X-Authz-Status has the true
-// code. Who cannot decide answers 503 or 500.
+// A request that passes is answered 200, with the headers for the upstream and for the
+// client. A header for the upstream without a value is sent empty: a proxy that copies it
+// then overwrites the client's own. A denial is the response for the client. Some proxies
+// pass on only some codes. For them, denied_status in the context replaces the code of every
+// denial except 401, and X-Authz-Status has the true code. If no decision is possible, the
+// code is 503 or 500.
 //
-// Any method will do, and no body is read.
+// The handler accepts every method and reads no body.
 func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		below := strings.HasPrefix(r.URL.Path, authzPath+"/")
@@ -49,13 +49,11 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			c.result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
 		}
 		if c.result.passes() {
-			_, _ = s.decide(r.Context(), true, c) // it decides, and returns no error
+			_, _ = s.decide(r.Context(), true, c) // with waiting, decide always decides
 		} else {
 			s.opts.Meters.Authorized(c.result)
 			if c.result == Misconfigured {
-				s.opts.Log.Error("requests to " + authzPath + " are answered with an error: either the query cannot be understood, where " +
-					"a parameter may stand once and denied_status is a number from 400 to 499; or the proxy does not say which request it asks about, " +
-					"with X-Original-URI, X-Original-Method or their X-Forwarded variants")
+				s.opts.Log.Error(misconfigured)
 			}
 		}
 		s.write(w, c, c.result, deniedStatus)
@@ -63,13 +61,18 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 	})
 }
 
-// readOriginal reads the context from a query, and the request that is asked about
-// from headers.
+// misconfigured is the log line about a request to exactly authzPath that cannot be read.
+const misconfigured = "requests to " + authzPath + " are answered with an error: the query is invalid, or the proxy does not describe the client's request. " +
+	"Each parameter may occur once, and denied_status is a number from 400 to 499. " +
+	"The proxy must send X-Original-URI, X-Original-Method or their X-Forwarded variants"
+
+// readOriginal reads the context from a query, and the client's request from headers. The
+// result is Authenticated if both can be read.
 func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 	if strings.Count(query, "&") >= maxContext {
-		return Misconfigured, 0 // before it is taken apart
+		return Misconfigured, 0 // parsing it would take memory
 	}
-	// A template has semicolons, which a person does not think of escaping.
+	// Operators do not escape the semicolons of a template.
 	values, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
 	if err != nil {
 		return Misconfigured, 0
@@ -78,11 +81,11 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 		if len(all) > 1 {
 			return Misconfigured, 0
 		}
-		if r.tell(text{name, all[0]}) != nil {
+		if r.addContext(text{name, all[0]}) != nil {
 			return Misconfigured, 0
 		}
 	}
-	if code, ok := r.says("denied_status"); ok {
+	if code, ok := r.contextOf("denied_status"); ok {
 		deniedStatus, err = strconv.Atoi(code)
 		if err != nil || deniedStatus < 400 || deniedStatus > 499 {
 			return Misconfigured, 0
@@ -114,12 +117,12 @@ func (r *request) readOriginal(query string) (result Result, deniedStatus int) {
 	return Authenticated, deniedStatus
 }
 
-// write writes the response.
+// write writes the response. deniedStatus zero means the true status.
 func (s *Service) write(w http.ResponseWriter, c *call, r Result, deniedStatus int) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	if r.passes() {
-		for _, f := range c.upstream.set {
+		for _, f := range c.upstream.headers {
 			h.Set(f.Name, f.Value)
 		}
 		for _, f := range c.fields {
@@ -144,5 +147,5 @@ func (s *Service) write(w http.ResponseWriter, c *call, r Result, deniedStatus i
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(reply.body) // a proxy that is gone needs no answer
+	_, _ = w.Write(reply.body) // on an error the proxy has gone
 }

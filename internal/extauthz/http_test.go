@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// get asks over HTTP as a proxy does. Names of header fields are written as Go writes
-// them.
+// get sends a request over HTTP as a proxy does. Write the names of fields in canonical form.
 func (s *testService) get(t testing.TB, target string, fields ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
@@ -49,7 +48,7 @@ func TestHTTP(t *testing.T) {
 		header       http.Header
 	}{
 		{"authenticated", "/authz", []string{"X-Api-Key: acme-key"}, 200, acme(nil)},
-		{"what there is nothing to say of is empty", "/authz", []string{"X-Api-Key: hobby-key", "X-Region: eu"}, 200, http.Header{
+		{"a header without a value is empty", "/authz", []string{"X-Api-Key: hobby-key", "X-Region: eu"}, 200, http.Header{
 			noStore: {"no-store"}, "X-Subject-Id": {"hobby"}, "X-Tier": {"free"}, "X-Region": {""}, "X-Envoy-Auth-Headers-To-Remove": {"x-region"},
 		}},
 		{"anonymous", "/authz?anonymous=true", nil, 200, http.Header{
@@ -65,7 +64,7 @@ func TestHTTP(t *testing.T) {
 		{"two of one", "/authz", []string{"X-Original-Uri: /a", "X-Original-Uri: /a?api_key=acme-key"}, 401, problem(http.Header{"Www-Authenticate": invalid})},
 		{"missing", "/authz", nil, 401, problem(http.Header{"Www-Authenticate": challenges("")})},
 		{"the query of the context is no credential", "/authz?api_key=acme-key", nil, 401, problem(http.Header{"Www-Authenticate": challenges("")})},
-		{"unknown", "/authz?denied_status=403", []string{"X-Api-Key: nobody"}, 401, problem(http.Header{"Www-Authenticate": invalid, "X-Authz-Status": {"401"}})},
+		{"unknown", "/authz?denied_status=403", []string{"X-Api-Key: unknown"}, 401, problem(http.Header{"Www-Authenticate": invalid, "X-Authz-Status": {"401"}})},
 		{"two keys", "/authz", []string{"X-Api-Key: acme-key", "X-Api-Key: acme-key"}, 401, problem(http.Header{"Www-Authenticate": invalid})},
 		{"disabled", "/authz", []string{"X-Api-Key: gone-key"}, 403, problem(http.Header{})},
 		{"limited", "/authz?domain=edge&descriptors=api_key&cost=501", []string{"X-Api-Key: acme-key"}, 429, problem(http.Header{
@@ -80,7 +79,7 @@ func TestHTTP(t *testing.T) {
 		{"no status", "/authz?denied_status=x", nil, 500, problem(http.Header{})},
 		{"below: the client's path", "/authz/a?api_key=acme-key", nil, 200, acme(nil)},
 		{"below: there is no context", "/authz/?anonymous=true", nil, 401, problem(http.Header{"Www-Authenticate": challenges("")})},
-		{"below: no headers tell of another request", "/authz/", []string{"X-Original-Uri: /a?api_key=acme-key"}, 401, problem(http.Header{"Www-Authenticate": challenges("")})},
+		{"below: X-Original-Uri has no effect", "/authz/", []string{"X-Original-Uri: /a?api_key=acme-key"}, 401, problem(http.Header{"Www-Authenticate": challenges("")})},
 		{"below: a path that is not clean", "/authz//..//authz?anonymous=true", []string{"X-Api-Key: acme-key"}, 200, acme(nil)},
 		{"below: an escaped path", "/authz/%2e%2E/authz?anonymous=true", nil, 401, problem(http.Header{"Www-Authenticate": challenges("")})},
 		{"elsewhere", "/authzed", []string{"X-Api-Key: acme-key"}, 404, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Content-Type-Options": {"nosniff"}}},
@@ -101,13 +100,13 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestHTTPStoreThatCannotDecide(t *testing.T) {
-	w := newService(t, failingStore{}, nil).get(t, "/authz?domain=edge&denied_status=403", "X-Api-Key: acme-key")
+	w := newService(t, failingStore, nil).get(t, "/authz?domain=edge&denied_status=403", "X-Api-Key: acme-key")
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-		t.Errorf("%d, %v, want 503 and when to come again", w.Code, w.Header())
+		t.Errorf("%d, %v, want 503 with Retry-After", w.Code, w.Header())
 	}
 }
 
-// TestHTTPOriginal: the request that is asked about, for descriptors.
+// TestHTTPOriginal reads the client's request from the headers of the proxy.
 func TestHTTPOriginal(t *testing.T) {
 	for _, tt := range []struct {
 		fields []string
@@ -130,12 +129,12 @@ func TestHTTPOriginal(t *testing.T) {
 			t.Errorf("%q: %+v, want %+v", tt.fields, got, tt.want)
 		}
 	}
-	// A web page can ask without such a header, and a proxy does not.
+	// A web page cannot send these headers, but every proxy does.
 	none := request{fields: fields{http: http.Header{"X-Api-Key": {"acme-key"}, "X-Forwarded-For": {"192.0.2.1"}}}}
 	if result, _ := none.readOriginal("route=x&denied_status=403"); result != Misconfigured {
-		t.Errorf("no header says what the request is: %v, want %v", result, Misconfigured)
+		t.Errorf("without such a header: %v, want %v", result, Misconfigured)
 	}
-	// The other end of the connection is the proxy; x-forwarded-for is the client.
+	// The peer is the proxy. x-forwarded-for has the address of the client.
 	s := newService(t, nil, func(o *Options) { o.Address = AddressRule{From: ForwardedFor, Hops: 1} })
 	for range 2 {
 		if w := s.get(t, "/authz?anonymous=true&domain=edge", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"); w.Code != http.StatusOK {

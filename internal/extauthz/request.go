@@ -8,30 +8,28 @@ import (
 	"github.com/slidegate/slidegate/internal/reuse"
 )
 
-// request is what is asked about, from either protocol. It implements
-// wire.Decoder: of a CheckRequest it reads no more than this.
+// request is a client's request, from gRPC or HTTP. It implements wire.Decoder and reads
+// only these parts of a CheckRequest.
 type request struct {
 	method, host string
 	path         string // with the query
 	peer         string // the other end of the proxy's connection, as text
-	context      []text // of several with one name the last counts
-	crowded      bool   // there are more than maxContext entries of context
-	oversized    bool   // there is more of it than maxLines and maxHeader allow
-	size         int    // bytes of path, host and header fields
-	read         int    // fields of the message
+	context      []text // of several entries with one name the last counts
+	crowded      bool   // the context has more than maxContext entries
+	oversized    bool   // the header exceeds maxLines or maxHeader
+	size         int    // of path, host and header fields, in bytes
+	read         int    // the number of fields read of the message
 	fields       fields
 }
 
-// maxLines bounds the header fields of a request. Envoy takes 100 unless it is told
-// to take more.
+// maxLines bounds the header fields of a request. Envoy accepts 100 by default.
 const maxLines = 4096
 
-// maxHeader bounds the path, the host and the header fields together, in bytes. They
-// are gone through once for each place of a credential. Envoy takes 60 KiB unless it is
-// told to take more.
+// maxHeader bounds the path, the host and the header fields together, in bytes. Each place
+// of a credential is searched in all of them. Envoy accepts 60 KiB by default.
 const maxHeader = 128 << 10
 
-// grow counts bytes of the header. It returns errOver if they are too many.
+// grow counts n bytes of the header. It returns errOver above maxHeader.
 func (r *request) grow(n int) error {
 	if r.size += n; r.size > maxHeader {
 		r.oversized = true
@@ -40,11 +38,11 @@ func (r *request) grow(n int) error {
 	return nil
 }
 
-// maxContext bounds the entries of a context. An operator writes it, and needs a few.
+// maxContext bounds the entries of a context. Operators write a few.
 const maxContext = 256
 
-// tell adds an entry to the context. It returns errOver if there is no room for it.
-func (r *request) tell(t text) error {
+// addContext adds an entry to the context. It returns errOver above maxContext.
+func (r *request) addContext(t text) error {
 	if len(r.context) == maxContext {
 		r.crowded = true
 		return errOver
@@ -56,16 +54,15 @@ func (r *request) tell(t text) error {
 // text is a text with a name.
 type text struct{ name, value string }
 
-// fields are the header fields of a request in one of two forms.
+// fields are the header fields of a request, from Envoy or from HTTP.
 type fields struct {
-	// lines are those of Envoy, in its map with repeated ones joined by a comma, or
-	// each by itself.
+	// lines are from Envoy: each line by itself, or lines of one name joined by a comma.
 	lines []text
 	http  http.Header
 }
 
-// get returns a field by its name in lower case, and how many lines it has. Several
-// are joined.
+// get returns the value of a field and how many lines it has. It joins several lines. name
+// is in lower case.
 func (f *fields) get(name, separator string) (value string, lines int) {
 	size := 0
 	f.each(name, func(line string) {
@@ -76,7 +73,7 @@ func (f *fields) get(name, separator string) (value string, lines int) {
 	if lines <= 1 {
 		return value, lines
 	}
-	var joined strings.Builder // there may be many: each is copied once
+	var joined strings.Builder // of its final size: there may be thousands of lines
 	joined.Grow(size)
 	first := true
 	f.each(name, func(line string) {
@@ -103,8 +100,8 @@ func (f *fields) each(name string, found func(line string)) {
 	}
 }
 
-// says returns what the context says under a name.
-func (r *request) says(name string) (value string, ok bool) {
+// contextOf returns the entry of the context with a name.
+func (r *request) contextOf(name string) (value string, ok bool) {
 	for i := len(r.context) - 1; i >= 0; i-- {
 		if r.context[i].name == name {
 			return r.context[i].value, true
@@ -113,14 +110,14 @@ func (r *request) says(name string) (value string, ok bool) {
 	return "", false
 }
 
-// forget leaves nothing but memory for the next request.
+// forget removes the request and keeps the memory for the next one.
 func (r *request) forget() {
 	*r = request{context: reuse.Slice(r.context), fields: fields{lines: reuse.Slice(r.fields.lines)}}
 }
 
 // query returns the query of the path.
 func (r *request) query() string {
-	path, _, _ := strings.Cut(r.path, "#") // behind it a ? is the fragment's
+	path, _, _ := strings.Cut(r.path, "#") // a ? in the fragment begins no query
 	_, query, _ := strings.Cut(path, "?")
 	return query
 }
@@ -133,26 +130,26 @@ func (r *request) plainPath() string {
 	return r.path
 }
 
-// AddressFrom says where a client's address is read.
+// AddressFrom is the place of a client's address.
 type AddressFrom int
 
 // The places.
 const (
-	// Peer: the other end of the proxy's connection.
+	// Peer is the other end of the proxy's connection.
 	Peer AddressFrom = iota
-	// ExternalAddress: x-envoy-external-address, which Envoy sets.
+	// ExternalAddress is the header x-envoy-external-address, which Envoy sets.
 	ExternalAddress
-	// ForwardedFor: x-forwarded-for.
+	// ForwardedFor is the header x-forwarded-for.
 	ForwardedFor
 )
 
-// AddressRule says which address is the client's. Whatever it names must be
-// written by a proxy that is trusted: clients can send the same headers. A field
-// that is not there, or holds no address, leaves the peer's.
+// AddressRule chooses the address of the client. A trusted proxy must write the header that
+// it names, because clients can send the same header. If the header is absent or has no
+// valid address, the address of the peer counts.
 type AddressRule struct {
 	From AddressFrom
-	// Hops is which entry of x-forwarded-for counts, from the right: the number of
-	// trusted proxies that have added one. Below 1 it is 1.
+	// Hops chooses an entry of x-forwarded-for, counted from the right. It is the number
+	// of trusted proxies that have added an entry. Values below 1 mean 1.
 	Hops int
 }
 
@@ -161,8 +158,8 @@ const (
 	headerForwardedFor    = "x-forwarded-for"
 )
 
-// address returns the client's address, not valid where there is none, as on a
-// Unix socket.
+// address returns the client's address. It is invalid if there is none, as for a client on
+// a Unix socket.
 func (r *request) address(rule AddressRule) netip.Addr {
 	switch rule.From {
 	case ExternalAddress:
@@ -181,7 +178,7 @@ func (r *request) address(rule AddressRule) netip.Addr {
 	return parseAddress(r.peer)
 }
 
-// entryFromRight returns the n-th entry of a list from its end, "" where it is
+// entryFromRight returns the n-th entry of a list from its end, or "" if the list is
 // shorter.
 func entryFromRight(list string, n int) string {
 	for ; n > 1; n-- {
@@ -194,8 +191,8 @@ func entryFromRight(list string, n int) string {
 	return list[strings.LastIndexByte(list, ',')+1:]
 }
 
-// parseAddress reads an address in its one form, without a zone, with a port or
-// without.
+// parseAddress reads an address, with or without a port. It drops a zone, and turns an IPv4
+// address in IPv6 into IPv4.
 func parseAddress(text string) netip.Addr {
 	text = strings.Trim(text, " \t")
 	a, err := netip.ParseAddr(text)

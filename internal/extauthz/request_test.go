@@ -20,7 +20,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// read is what comes of a message.
+// read decodes a message into r.
 func read(t testing.TB, r *request, in *authv3.CheckRequest) {
 	t.Helper()
 	if err := r.Decode(encode(t, in)); err != nil {
@@ -28,7 +28,7 @@ func read(t testing.TB, r *request, in *authv3.CheckRequest) {
 	}
 }
 
-// FuzzDecode compares what is read with what the protobuf library reads.
+// FuzzDecode compares Decode with the protobuf library.
 func FuzzDecode(f *testing.F) {
 	socket := asked("/", nil, new(authv3.AttributeContext_HttpRequest))
 	socket.Attributes.Source.Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/x"}}}
@@ -37,16 +37,16 @@ func FuzzDecode(f *testing.F) {
 	} {
 		b := encode(f, in)
 		f.Add([]byte(b))
-		f.Add([]byte(b + b)) // of two the parts are merged
+		f.Add([]byte(b + b)) // protobuf merges both messages
 		f.Add([]byte(b[:len(b)/2]))
 	}
-	f.Add(header(13, 1, "\x0a\x01x\x1a\x01r\x12\x01v")) // a value behind the raw one
-	f.Add(header(3, 0, "\x0a\x01x\x12\x01v\x1a\x01r"))  // a field that maps do not have
+	f.Add(header(13, 1, "\x0a\x01x\x1a\x01r\x12\x01v")) // a value after the raw value
+	f.Add(header(3, 0, "\x0a\x01x\x12\x01v\x1a\x01r"))  // an unknown field in a map entry
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, in := new(request), new(authv3.CheckRequest)
 		err := r.Decode(string(b))
 		if proto.Unmarshal(b, in) != nil {
-			return // what is not read needs not be valid
+			return // Decode skips fields that need not be valid
 		}
 		if err != nil {
 			if r.read > wire.MaxFields {
@@ -65,7 +65,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		context := make(map[string]string)
 		for _, c := range r.context {
-			context[c.name], _ = r.says(c.name)
+			context[c.name], _ = r.contextOf(c.name)
 		}
 		if extensions := in.GetAttributes().GetContextExtensions(); !maps.Equal(context, extensions) {
 			t.Errorf("context %v, want %v", r.context, extensions)
@@ -87,7 +87,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestManyLines: what a field costs grows with its size, and no faster.
+// TestManyLines proves that joining many lines copies each one once.
 func TestManyLines(t *testing.T) {
 	const lines = 10_000
 	var f fields
@@ -106,8 +106,8 @@ func TestManyLines(t *testing.T) {
 	}
 }
 
-// header is a message with a header field, encoded, in the field of its HTTP request,
-// and there in another one unless that is 0.
+// header returns an encoded message with a header field in a field of its HTTP request. If
+// inside is not 0, the header field is in that field of the former.
 func header(field, inside protowire.Number, encoded string) []byte {
 	b := []byte(encoded)
 	for _, f := range []protowire.Number{inside, field, 2, 4, 1} {
@@ -118,8 +118,8 @@ func header(field, inside protowire.Number, encoded string) []byte {
 	return b
 }
 
-// TestCrowdedContext: a context costs no more than what is kept of it, and one that
-// is not kept whole is not obeyed in part.
+// TestCrowdedContext refuses a request whose context has too many entries, and keeps no more
+// entries than the bound.
 func TestCrowdedContext(t *testing.T) {
 	context := map[string]string{"anonymous": "true"}
 	for i := range maxContext - 1 {
@@ -142,15 +142,15 @@ func TestCrowdedContext(t *testing.T) {
 	}
 	r := new(request)
 	for range 100 * maxContext {
-		_ = r.tell(text{"a", "b"}) // an error above the bound
+		_ = r.addContext(text{"a", "b"}) // an error above the bound
 	}
 	if len(r.context) != maxContext {
 		t.Errorf("%d entries are kept, want %d", len(r.context), maxContext)
 	}
 }
 
-// TestOversized: a request with more header fields than are read is refused, and what
-// follows them is not read.
+// TestOversized refuses a request with too many header fields, and does not read the rest of
+// it.
 func TestOversized(t *testing.T) {
 	lines := func(n int, name protowire.Number, inside protowire.Number) []byte {
 		b := bytes.Repeat([]byte{byte(name<<3 | protowire.Number(protowire.BytesType)), 0}, n)
@@ -228,7 +228,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestUnixSocket: who comes over one has no address, but a subject in metadata.
+// TestUnixSocket proves that a client on a Unix socket has no address, but a subject in the
+// metadata.
 func TestUnixSocket(t *testing.T) {
 	in := ask("/", map[string]string{"anonymous": "true", "domain": "edge"})
 	in.Attributes.Source.Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/x"}}}
@@ -238,8 +239,8 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// TestMasked: the subject of anonymous requests and masked_remote_address count a
-// client's network, and remote_address is the whole address as from Envoy.
+// TestMasked proves that an anonymous subject and masked_remote_address are the client's
+// network. remote_address is the whole address, as from Envoy.
 func TestMasked(t *testing.T) {
 	for _, tt := range []struct {
 		peer            string
@@ -255,7 +256,7 @@ func TestMasked(t *testing.T) {
 	} {
 		s := newService(t, nil, func(o *Options) { o.IPv6Prefix = tt.prefix })
 		c := &call{in: request{peer: tt.peer, context: []text{{"anonymous", "true"}}}}
-		if s.find(c) || c.result != Anonymous || c.id != "ip:"+tt.subject {
+		if s.findKeys(c) != findLimits || c.result != Anonymous || c.id != "ip:"+tt.subject {
 			t.Errorf("%s: %v, subject %q, want ip:%s", tt.peer, c.result, c.id, tt.subject)
 		}
 		masked, address := s.plainValue(c, &entry{value: fromMaskedAddress}), s.plainValue(c, &entry{value: fromAddress})
@@ -265,8 +266,7 @@ func TestMasked(t *testing.T) {
 	}
 }
 
-// TestTooManyLimits proves that a check whose descriptors meet more limits than one
-// request may have is answered as misconfigured.
+// TestTooManyLimits proves that a request with too many limits is misconfigured.
 func TestTooManyLimits(t *testing.T) {
 	s := newService(t, nil, nil)
 	for _, n := range []int{window.MaxChecks, window.MaxChecks + 1} {

@@ -6,39 +6,40 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Result is what became of one request.
+// Result is the result of one request.
 type Result int
 
 // The results.
 const (
-	// Authenticated: the credential is a known subject's.
+	// Authenticated means that the credential belongs to a subject.
 	Authenticated Result = iota
-	// Anonymous: there is no credential, and the route needs none.
+	// Anonymous means that the request has no credential, and the route needs none.
 	Anonymous
-	// Missing: there is no credential.
+	// Missing means that the request has no credential, but the route needs one.
 	Missing
-	// Malformed: the credential cannot be one, or there are several.
+	// Malformed means that the credential is not a valid API key, or that there are
+	// several.
 	Malformed
-	// Unknown: the credential is nobody's, or no longer.
+	// Unknown means that the credential belongs to no subject, or was revoked.
 	Unknown
-	// Disabled: the credential's subject is not to be served.
+	// Disabled means that the subject of the credential is disabled.
 	Disabled
-	// Ambiguous: the request has credentials of two known subjects.
+	// Ambiguous means that the request has credentials of two subjects.
 	Ambiguous
-	// Oversized: the header of the request is larger than what is read.
+	// Oversized means that the header of the request is too large.
 	Oversized
-	// Limited: a limit has no room.
+	// Limited means that a limit denies the request.
 	Limited
-	// Unavailable: the source of tiers could not say whose the credential is.
+	// Unavailable means that the source of tiers could not find the subject.
 	Unavailable
-	// Undecided: the store could not decide.
+	// Undecided means that the store could not decide.
 	Undecided
-	// Misconfigured: the context of the route says what cannot be understood.
+	// Misconfigured means that the context of the route is invalid.
 	Misconfigured
 )
 
-// results say of each Result its name in metrics and metadata, and how it is
-// answered. Limited requests have a body of their own.
+// results has the name of each Result in metrics and metadata, and its answer. The body of
+// Limited comes from the rule.
 var results = [...]struct {
 	name          string
 	code          codes.Code
@@ -59,7 +60,7 @@ var results = [...]struct {
 	Misconfigured: {"misconfigured", codes.Internal, http.StatusInternalServerError, "Internal Server Error", "The authorization of this route is misconfigured."},
 }
 
-// Results returns all results, for who counts them.
+// Results returns all results.
 func Results() []Result {
 	all := make([]Result, len(results))
 	for i := range all {
@@ -71,8 +72,8 @@ func Results() []Result {
 // String returns the name in metrics and metadata.
 func (r Result) String() string { return results[r].name }
 
-// passes reports whether the request goes on.
+// passes reports whether the request passes.
 func (r Result) passes() bool { return r <= Anonymous }
 
-// failed reports whether nobody could decide.
+// failed reports whether no decision was possible.
 func (r Result) failed() bool { return r >= Unavailable }

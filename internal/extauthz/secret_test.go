@@ -27,10 +27,10 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// TestNoKeyAnywhere plants a key in every place where there can be one, whether it
-// is known or not, and looks for it in all that comes out.
+// TestNoKeyAnywhere sends known and unknown keys in every place, and searches the answers
+// and logs for them.
 func TestNoKeyAnywhere(t *testing.T) {
-	for _, key := range []string{acmeKey, hobbyKey, goneKey, "planted-nobody-key"} {
+	for _, key := range []string{acmeKey, hobbyKey, goneKey, "planted-unknown-key"} {
 		for _, places := range [][]string{
 			{"x-api-key: " + key},
 			{"x-api-key: " + key + " " + key},
@@ -61,13 +61,14 @@ func TestNoKeyAnywhere(t *testing.T) {
 	}
 }
 
+// noKey sends one request in every form and searches the answers and logs for the key.
 func noKey(t *testing.T, key, path string, context map[string]string, fields []string) {
 	t.Helper()
 	var logged bytes.Buffer
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&logged), zapcore.DebugLevel))
 	s := newService(t, nil, func(o *Options) {
 		o.RemoveCredential, o.Log = true, log
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: failingStore{}, Meters: noMeters{}, Log: log})
+		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: failingStore, Meters: adaptertest.NoMeters{}, Log: log})
 	})
 	for form, in := range map[string]*authv3.CheckRequest{"joined": ask(path, context, fields...), "raw": askRaw(path, context, fields...)} {
 		if out := s.check(t, in); strings.Contains(out.String(), key) {
@@ -89,8 +90,7 @@ func noKey(t *testing.T, key, path string, context map[string]string, fields []s
 	}
 }
 
-// TestForget: what the next request reuses has nothing of the last one in it, also
-// behind the ends of slices, whatever became of it.
+// TestForget proves that Forget leaves nothing of a request, also behind the ends of slices.
 func TestForget(t *testing.T) {
 	for name, fields := range map[string][]string{
 		"known":   {"x-api-key: " + acmeKey, "cookie: session=s; key=x", "x-route: r"},
@@ -116,9 +116,9 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// FuzzCheck sends arbitrary messages through the codec and the handler. Whatever
-// comes, the answer has a status and one response that goes with it, and holds
-// nothing that breaks a response or repeats a key.
+// FuzzCheck sends arbitrary messages to three services with the same history. All give the
+// same answer. It has a status and the response for that status. It contains no key, and no
+// value that breaks a response.
 func FuzzCheck(f *testing.F) {
 	context := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;route=%REQ(x-route)%", "cost": "1"}
 	for _, m := range []*authv3.CheckRequest{
@@ -134,11 +134,11 @@ func FuzzCheck(f *testing.F) {
 		f.Add(b)
 	}
 	change := func(o *Options) { o.RemoveCredential = true }
-	s, prompt := newService(f, nil, change), newService(f, nil, change)
+	s, without := newService(f, nil, change), newService(f, nil, change)
 	waits := newWaiting(f, change)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		encoded, err := adaptertest.Standard(t, s.Service, b)
-		for name, other := range map[string]*testService{"prompt": prompt, "waits": waits} {
+		for name, other := range map[string]*testService{"without waiting": without, "with waiting": waits} {
 			got, gotErr := adaptertest.Unary(t, other.Service, b)
 			if status.Code(gotErr) != status.Code(err) || !bytes.Equal(got, encoded) {
 				t.Errorf("%s: %q, %v, want %q, %v", name, got, gotErr, encoded, err)
@@ -148,7 +148,7 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 		if err != nil {
-			return // no CheckRequest
+			return // it is not a CheckRequest
 		}
 		out := new(authv3.CheckResponse)
 		if err := proto.Unmarshal(encoded, out); err != nil {
@@ -174,7 +174,7 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 		if text := out.String(); strings.Contains(text, "planted-key") {
-			// A cookie that is no credential is the client's own, and goes on.
+			// A cookie that is not a credential stays, whatever it contains.
 			if ok == nil {
 				t.Fatalf("a key is in %s", text)
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -17,34 +16,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// noMeters is a policy.Meters that counts nothing.
-type noMeters struct{}
-
-func (noMeters) Meter(string, string) policy.Meter { return noMeters{} }
-func (noMeters) UnknownDomain()                    {}
-func (noMeters) Detail([]byte, policy.Outcome)     {}
-func (noMeters) Count(policy.Outcome)              {}
-
-// countingMeters is a Meters that counts results.
+// countingMeters is a Meters that keeps its counts.
 type countingMeters struct {
 	results  map[Result]int
 	degraded int
@@ -54,12 +39,7 @@ func (c *countingMeters) Authorized(r Result)                { c.results[r]++ }
 func (c *countingMeters) DegradedAnswer(policy.OnStoreError) { c.degraded++ }
 
 // failingStore is a store that cannot decide.
-type failingStore struct{}
-
-func (failingStore) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
-	return true, errors.New("dial tcp 10.0.0.1:6379: refused")
-}
-func (failingStore) Close() error { return nil }
+var failingStore = adaptertest.FailingStore{Err: errors.New("dial tcp 10.0.0.1:6379: refused")}
 
 // failingSource is a resolver whose source never answers.
 type failingSource struct{}
@@ -70,8 +50,8 @@ func (failingSource) Resolve(_ context.Context, _ tier.Key, wait time.Duration) 
 
 const acmeKey, hobbyKey, goneKey = "acme-key", "hobby-key", "gone-key"
 
-// testService is a service on the embedded store with a clock of its own: 3 per 10 s
-// for a key of the tier free, 2 per minute for an address.
+// testService is a service whose store has the clock now. The tier free has 3 per 10 s for a
+// key, and an address has 2 per minute. rls has the same store and rules.
 type testService struct {
 	*Service
 	rls    *ratelimit.Service
@@ -79,7 +59,7 @@ type testService struct {
 	now    time.Duration
 }
 
-// defaults are the options of a test, before it changes them.
+// defaults returns the options that a test can change.
 func defaults() Options {
 	return Options{
 		Credentials:   []Credential{{Header, "X-Api-Key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
@@ -93,9 +73,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	t.Helper()
 	s := &testService{meters: &countingMeters{results: make(map[Result]int)}, now: time.Hour}
 	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
-		t.Cleanup(func() { _ = m.Close() })
-		store = m
+		store = adaptertest.Memory(t, func() time.Duration { return s.now })
 	}
 	secrets := tier.NewSecrets([]string{"api_key", "authorization"}, []byte("pepper-pepper-pepper"))
 	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
@@ -139,7 +117,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 		t.Fatal(err)
 	}
 	o := defaults()
-	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()})
+	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters
 	if change != nil {
 		change(&o)
@@ -149,7 +127,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 	return s
 }
 
-// ask says what is asked. Fields are "name: value".
+// ask returns a request with joined header fields. Write fields as "name: value".
 func ask(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
 	joined := make(map[string]string)
 	for _, f := range fields {
@@ -162,7 +140,7 @@ func ask(path string, context map[string]string, fields ...string) *authv3.Check
 	return asked(path, context, &authv3.AttributeContext_HttpRequest{Headers: joined})
 }
 
-// askRaw is ask with the fields as Envoy sends them with encode_raw_headers.
+// askRaw returns a request with raw header fields, as Envoy sends with encode_raw_headers.
 func askRaw(path string, context map[string]string, fields ...string) *authv3.CheckRequest {
 	m := new(corev3.HeaderMap)
 	for _, f := range fields {
@@ -183,16 +161,23 @@ func asked(path string, context map[string]string, h *authv3.AttributeContext_Ht
 	}}
 }
 
-func (s *testService) check(t testing.TB, in *authv3.CheckRequest) *authv3.CheckResponse {
+// ask sends in through the service in one way. The answer always has a status.
+func (s *testService) ask(t testing.TB, way adaptertest.Way, in *authv3.CheckRequest) *authv3.CheckResponse {
 	t.Helper()
-	out, err := s.Check(t.Context(), in)
-	if err != nil {
+	out := new(authv3.CheckResponse)
+	if err := adaptertest.Ask(t, way, s, in, out); err != nil {
 		t.Fatal(err)
 	}
 	if out.GetStatus() == nil {
 		t.Fatalf("the answer has no status: %v", out)
 	}
 	return out
+}
+
+// check sends in through the handler of grpc-go.
+func (s *testService) check(t testing.TB, in *authv3.CheckRequest) *authv3.CheckResponse {
+	t.Helper()
+	return s.ask(t, adaptertest.Standard, in)
 }
 
 func fromJSON(t testing.TB, text string) *authv3.CheckResponse {
@@ -204,14 +189,14 @@ func fromJSON(t testing.TB, text string) *authv3.CheckResponse {
 	return m
 }
 
-// Parts of expected answers.
+// These are parts of expected answers.
 const (
 	ownLimit  = `"labels":{"plan":"négocié","region":"eu"},"rate_limit":{"requests_per_unit":500,"unit":"MINUTE"},"subject":"acme","tier":"pro"`
 	acmeUp    = `{"header":{"key":"x-subject-id","value":"acme"},"appendAction":2},{"header":{"key":"x-tier","value":"pro"},"appendAction":2},{"header":{"key":"x-region","value":"eu"},"appendAction":2}`
 	problemIs = `{"header":{"key":"content-type","value":"application/problem+json"},"appendAction":2}`
 )
 
-// refused is the answer with a field, a code, a status, headers and a body.
+// refused returns the answer of a request that does not pass, as JSON.
 func refused(field string, code, status int, header, reason, title, detail, metadata string) string {
 	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q,"reason":%q}`, title, status, detail, reason)
 	if header != "" {
@@ -243,7 +228,7 @@ func TestCheck(t *testing.T) {
 			`{"status":{},"okResponse":{"headers":[` + acmeUp + `]},"dynamicMetadata":{` + ownLimit + `}}`, Authenticated,
 		},
 		{
-			"what there is nothing to say of is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
+			"a header without a value is removed", nil, ask("/", nil, "x-api-key: hobby-key", "x-region: eu"),
 			`{"status":{},"okResponse":{"headers":[{"header":{"key":"x-subject-id","value":"hobby"},"appendAction":2},
 			{"header":{"key":"x-tier","value":"free"},"appendAction":2}],"headersToRemove":["x-region"]},"dynamicMetadata":{"subject":"hobby","tier":"free"}}`, Authenticated,
 		},
@@ -278,11 +263,11 @@ func TestCheck(t *testing.T) {
 			refused("deniedResponse", 16, 401, invalid, "malformed", "Unauthorized", "The API key is malformed, or there is more than one.", ""), Malformed,
 		},
 		{
-			"unknown", nil, ask("/", nil, "x-api-key: nobody"),
+			"unknown", nil, ask("/", nil, "x-api-key: unknown"),
 			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown,
 		},
 		{
-			"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: nobody"),
+			"unknown where none is needed", nil, ask("/", anonymous, "x-api-key: unknown"),
 			refused("deniedResponse", 16, 401, invalid, "unknown", "Unauthorized", "The API key is not valid.", ""), Unknown,
 		},
 		{
@@ -360,7 +345,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestStoreThatCannotDecide(t *testing.T) {
-	s := newService(t, failingStore{}, nil)
+	s := newService(t, failingStore, nil)
 	out := s.check(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: hobby-key"))
 	if out.GetStatus().GetCode() != 14 || out.GetErrorResponse().GetStatus().GetCode() != 503 || s.meters.results[Undecided] != 1 {
 		t.Errorf("answer = %v, want an error response", out)
@@ -368,21 +353,21 @@ func TestStoreThatCannotDecide(t *testing.T) {
 	if strings.Contains(out.String(), "10.0.0.1") {
 		t.Errorf("the address of the store shows in %v", out)
 	}
-	// What the rule says of that counts first.
+	// If the rule has an on_store_error, that decides.
 	out = s.check(t, ask("/", map[string]string{"domain": "blind"}, "x-api-key: hobby-key"))
 	if out.GetStatus().GetCode() != 8 || out.GetDeniedResponse().GetStatus().GetCode() != 429 || s.meters.degraded != 1 {
 		t.Errorf("answer = %v, want a denial, counted as degraded (%d)", out, s.meters.degraded)
 	}
-	// Who is not asked for limits needs no store.
+	// A route without limits needs no store.
 	if out = s.check(t, ask("/", nil, "x-api-key: hobby-key")); out.GetStatus().GetCode() != 0 {
 		t.Errorf("answer = %v, want OK", out)
 	}
 }
 
-// TestNoTiers: rules without subjects know nobody.
+// TestNoTiers proves that every key is unknown if the rules have no subjects.
 func TestNoTiers(t *testing.T) {
 	rules := policy.NewRules(policy.Identity{Secrets: tier.NewSecrets([]string{"api_key"}, nil)})
-	decider := policy.NewDecider(rules, policy.Options{Store: failingStore{}, Meters: noMeters{}, Log: zap.NewNop()})
+	decider := policy.NewDecider(rules, policy.Options{Store: failingStore, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
 	s := newService(t, nil, func(o *Options) { o.Decider = decider })
 	s.check(t, ask("/", nil, "x-api-key: acme-key"))
 	out := s.check(t, ask("/", map[string]string{"anonymous": "true"}))
@@ -390,12 +375,12 @@ func TestNoTiers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, ok := out.GetDynamicMetadata().GetFields()["tier"]; ok {
-		t.Errorf("metadata = %v, want no tier where there are none", out.GetDynamicMetadata())
+		t.Errorf("metadata = %v, want no tier", out.GetDynamicMetadata())
 	}
 }
 
-// TestOneHopIsTheRateLimitPath asks both services the same things, each with logs
-// of its own.
+// TestOneHopIsTheRateLimitPath sends the same requests to both services, each with its own
+// store, and compares the answers.
 func TestOneHopIsTheRateLimitPath(t *testing.T) {
 	for name, tt := range map[string]struct {
 		context map[string]string
@@ -421,7 +406,7 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 			map[string]string{"domain": "edge", "anonymous": "true"}, nil, `{"entries":[{"key":"remote_address","value":"192.0.2.7"}]}`,
 		},
 		"nothing limits it": {
-			map[string]string{"domain": "edge", "descriptors": "nobody=x"}, []string{"x-api-key: hobby-key"}, `{"entries":[{"key":"nobody","value":"x"}]}`,
+			map[string]string{"domain": "edge", "descriptors": "unknown=x"}, []string{"x-api-key: hobby-key"}, `{"entries":[{"key":"unknown","value":"x"}]}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -455,7 +440,7 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 				for _, own := range []string{"labels", "rate_limit", "reason"} {
 					delete(metadata.GetFields(), own)
 				}
-				for _, own := range []string{"subject", "tier"} { // which the limit that speaks may not have
+				for _, own := range []string{"subject", "tier"} { // the decisive limit may have none
 					if want.GetDynamicMetadata().GetFields()[own] == nil {
 						delete(metadata.GetFields(), own)
 					}
@@ -474,7 +459,7 @@ func TestOneHopIsTheRateLimitPath(t *testing.T) {
 	}
 }
 
-// TestOneLog: one client has one log, whichever service is asked.
+// TestOneLog proves that a client has one log for both services.
 func TestOneLog(t *testing.T) {
 	for _, address := range []string{"192.0.2.7", "2001:db8:1:2:3:4:5:6"} {
 		s := newService(t, nil, nil)
@@ -501,86 +486,51 @@ func encode(t testing.TB, m proto.Message) string {
 	return string(b)
 }
 
-// TestRegister asks through gRPC, and compares with the answer that a call of Go
-// gets.
+// TestRegister calls a server of grpc-go and compares the answers with those of Handle.
 func TestRegister(t *testing.T) {
 	s := newService(t, nil, nil)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
-	s.Register(server)
-	stock := grpc.NewServer()
-	authv3.RegisterAuthorizationServer(stock, s)
-	if diff := cmp.Diff(stock.GetServiceInfo(), server.GetServiceInfo()); diff != "" {
-		t.Errorf("the service is not the one that authv3 registers (-want +got):\n%s", diff)
-	}
-	l := bufconn.Listen(1 << 16)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := adaptertest.Serve(t, s, func(r grpc.ServiceRegistrar) {
+		authv3.RegisterAuthorizationServer(r, authv3.UnimplementedAuthorizationServer{})
+	})
 	client := authv3.NewAuthorizationClient(conn)
 	for _, in := range []*authv3.CheckRequest{
-		{}, ask("/", nil, "x-api-key: acme-key"), ask("/", nil, "x-api-key: nobody"), askRaw("/?api_key=acme-key", nil),
+		{}, ask("/", nil, "x-api-key: acme-key"), ask("/", nil, "x-api-key: unknown"), askRaw("/?api_key=acme-key", nil),
 	} {
 		got, err := client.Check(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(s.check(t, in), got, protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(s.ask(t, adaptertest.WithoutWaiting, in), got, protocmp.Transform()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
 }
 
-// BenchmarkCheck goes from the bytes of a request to the bytes of the answer, and
-// for comparison only reads the request with the protobuf library.
+// wait advances the clock past the window of an API key.
+func (s *testService) wait() { s.now += 10 * time.Second }
+
+// BenchmarkCheck measures from the bytes of a request to the bytes of its answer. For
+// comparison, "proto" only reads the request with the protobuf library.
 func BenchmarkCheck(b *testing.B) {
-	codec := adapter.NewCodec()
 	basic := "authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:acme-key"))
 	fields := []string{":method: GET", ":path: /v1/orders", ":authority: api.example.com", "user-agent: curl/8", "accept: */*", "x-request-id: 1"}
 	for name, in := range map[string]*authv3.CheckRequest{
 		"authenticated": ask("/v1/orders", nil, append(fields, "x-api-key: hobby-key")...),
 		"basic":         ask("/v1/orders", nil, append(fields, basic)...),
-		"unknown":       ask("/v1/orders", nil, append(fields, "x-api-key: nobody")...),
+		"unknown":       ask("/v1/orders", nil, append(fields, "x-api-key: unknown")...),
 		"one hop":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key"}, append(fields, "x-api-key: hobby-key")...),
 		"limited":       ask("/v1/orders", map[string]string{"domain": "edge", "descriptors": "api_key", "cost": "9"}, append(fields, "x-api-key: hobby-key")...),
 	} {
-		data := mem.BufferSlice{mem.SliceBuffer(encode(b, in))}
-		decode := func(m any) error { return codec.Unmarshal(data, m) }
-		b.Run(name, func(b *testing.B) {
-			s := newService(b, nil, nil)
-			handle := adaptertest.Handler(s.Service)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.now += 10 * time.Second
-				if _, err := handle(nil, b.Context(), decode, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run("unary "+name, func(b *testing.B) {
-			s := newService(b, nil, nil)
-			raw, out := []byte(encode(b, in)), []byte(nil)
-			b.ReportAllocs()
-			for b.Loop() {
-				s.now += 10 * time.Second
-				answer, decided, err := s.Handle(b.Context(), false, &unary.Call{Request: string(raw)}, out[:0])
-				if err != nil || !decided {
-					b.Fatalf("decided %t, %v", decided, err)
-				}
-				out = answer
-			}
-		})
+		request, s := []byte(encode(b, in)), newService(b, nil, nil)
+		b.Run(name, func(b *testing.B) { adaptertest.BenchmarkStandard(b, s, request, s.wait) })
+		b.Run("unary "+name, func(b *testing.B) { adaptertest.BenchmarkUnary(b, s, request, s.wait) })
 		if name != "authenticated" {
 			continue
 		}
 		b.Run("proto", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := decode(new(authv3.CheckRequest)); err != nil {
+				if err := proto.Unmarshal(request, new(authv3.CheckRequest)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -594,8 +544,8 @@ func (s *testService) shouldRateLimit(t testing.TB, text string) *rlsv3.RateLimi
 	if err := protojson.Unmarshal([]byte(text), in); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.rls.ShouldRateLimit(t.Context(), in)
-	if err != nil {
+	out := new(rlsv3.RateLimitResponse)
+	if err := adaptertest.Ask(t, adaptertest.Standard, s.rls, in, out); err != nil {
 		t.Fatal(err)
 	}
 	return out

@@ -18,12 +18,12 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// slowSource is a resolver whose answers take a while. It records the wait of each
-// question that may wait.
+// slowSource is a resolver whose answers take time. It records the wait of each question that
+// may wait.
 type slowSource struct {
 	tier.Resolver
-	silent string // the digest of a key of which the source cannot say anything
-	slow   string // the digest of a key that has no answer without waiting
+	silent string // the digest of a key for which the source is unavailable
+	slow   string // the digest of a key that has an answer only with waiting
 	takes  time.Duration
 	waits  []time.Duration
 }
@@ -36,15 +36,15 @@ func (s *slowSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration
 		return s.Resolver.Resolve(ctx, k, wait)
 	}
 	s.waits = append(s.waits, wait)
-	time.Sleep(min(wait, s.takes)) // in a bubble, where it takes no time
+	time.Sleep(min(wait, s.takes)) // in a synctest bubble
 	if k.Digest == s.silent {
 		return tier.Answer{Unavailable: true}, true
 	}
 	return s.Resolver.Resolve(ctx, k, wait)
 }
 
-// TestTwoSubjects sends API keys in several places. Two of different subjects are
-// refused, whichever way the answer takes.
+// TestTwoSubjects sends API keys in several places, in every way. Keys of two subjects are
+// refused.
 func TestTwoSubjects(t *testing.T) {
 	long := strings.Repeat("x", tier.MaxKey+1)
 	for _, tt := range []struct {
@@ -68,11 +68,11 @@ func TestTwoSubjects(t *testing.T) {
 		{"an empty one", "/?api_key=", []string{"x-api-key: acme-key", "authorization: Bearer", "cookie: key="}, Authenticated},
 		{"another scheme", "/", []string{"x-api-key: acme-key", `authorization: Digest username="u", realm="r"`}, Authenticated},
 
-		// Only the first one counts where it is no good.
-		{"an unknown one first", "/", []string{"x-api-key: nobody", "authorization: Bearer acme-key"}, Unknown},
+		// If the first key is refused, the others do not matter.
+		{"an unknown one first", "/", []string{"x-api-key: unknown", "authorization: Bearer acme-key"}, Unknown},
 		{"a disabled one first", "/", []string{"x-api-key: gone-key", "authorization: Bearer acme-key"}, Disabled},
 
-		// A place that rls cannot read, an application may.
+		// An application may read a place that rls cannot read.
 		{"several in the second place", "/", []string{"x-api-key: acme-key", "authorization: Bearer hobby-key", "authorization: Bearer token"}, Malformed},
 		{"several in the second place, joined", "/", []string{"x-api-key: acme-key", "authorization: Bearer token, Bearer hobby-key"}, Malformed},
 		{"more behind it", "/", []string{"x-api-key: acme-key", "authorization: Bearer hobby-key more"}, Malformed},
@@ -85,8 +85,8 @@ func TestTwoSubjects(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for way, change := range map[string]func(*Options){
-				"at once": nil,
-				"waits":   func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} },
+				"without waiting": nil,
+				"with waiting":    func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} },
 				"waits for the other": func(o *Options) {
 					o.Subjects = &slowSource{Resolver: o.Decider.Rules().Tiers(), slow: o.Secrets.Digest(hobbyKey)}
 				},
@@ -130,9 +130,9 @@ func TestTwoSubjects(t *testing.T) {
 	}
 }
 
-// TestAnotherKeyThatNobodyCanLookUp: a request with a second key passes only if that
-// key is no other subject's, and nobody can say.
-func TestAnotherKeyThatNobodyCanLookUp(t *testing.T) {
+// TestAnotherKeyThatCannotBeLookedUp refuses a request if the source cannot find the subject
+// of its second key: it may belong to another subject.
+func TestAnotherKeyThatCannotBeLookedUp(t *testing.T) {
 	s := newService(t, nil, func(o *Options) {
 		o.Subjects = &slowSource{Resolver: o.Decider.Rules().Tiers(), silent: o.Secrets.Digest("token")}
 	})
@@ -157,20 +157,20 @@ func TestAnotherKeyThatNobodyCanLookUp(t *testing.T) {
 	}
 }
 
-// TestKeysShareTheWait: however many keys a request has, it waits for the source no
-// longer than with one. Only keys that differ are looked up, and those of Try not
-// again.
+// TestKeysShareTheWait proves that a request with many keys waits for the source no longer
+// than with one. Equal keys are looked up once, and keys that were found without waiting are
+// not looked up again.
 func TestKeysShareTheWait(t *testing.T) {
 	fields := []string{"x-api-key: acme-key", "authorization: Bearer a", "cookie: key=b"}
 	for _, tt := range []struct {
 		name, path string
-		slow       string // the key for which Try has no answer
+		slow       string // the key that has an answer only with waiting
 		want       []time.Duration
 	}{
 		{"one after the other", "/?api_key=c", acmeKey, []time.Duration{5, 3, 1, 0}},
 		{"the same key again", "/?api_key=a", acmeKey, []time.Duration{5, 3, 1}},
-		{"the first at once", "/?api_key=c", "a", []time.Duration{5, 3, 1}},
-		{"the first three at once", "/?api_key=c", "b", []time.Duration{5}},
+		{"the first without waiting", "/?api_key=c", "a", []time.Duration{5, 3, 1}},
+		{"the first three without waiting", "/?api_key=c", "b", []time.Duration{5}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestKeysShareTheWait(t *testing.T) {
 					from.waits[i] /= time.Millisecond
 				}
 				if diff := cmp.Diff(tt.want, from.waits); diff != "" {
-					t.Errorf("how many milliseconds each question could wait (-want +got):\n%s", diff)
+					t.Errorf("milliseconds that each question could wait (-want +got):\n%s", diff)
 				}
 			})
 		})

@@ -10,28 +10,29 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// defaultTemplate are the descriptors of a route that has no template.
+// defaultTemplate is the template of a route that has none.
 const defaultTemplate = "api_key;remote_address"
 
-// Bounds of templates: how long one is, and how many are kept. They come from
-// the proxy's configuration, so there are few; more are read anew each time.
 const (
-	maxTemplate  = 4 << 10
+	// maxTemplate bounds the length of a template in bytes.
+	maxTemplate = 4 << 10
+	// maxTemplates bounds how many parsed templates are kept. Operators write few. Further
+	// templates are parsed for each request.
 	maxTemplates = 256
 )
 
-// template is a list of descriptors whose values are filled in for each request.
+// template is a list of descriptors. Each request fills in their values.
 type template [][]entry
 
 // entry is one entry of a descriptor.
 type entry struct {
 	key    string
-	secret bool // the value is fingerprinted
+	secret bool // a fingerprint replaces the value
 	value  source
-	text   string // of a literal the value, else the name in parentheses
+	text   string // the text of fromText, or the name in parentheses
 }
 
-// source is where a value comes from.
+// source is the source of a value.
 type source int
 
 const (
@@ -49,8 +50,8 @@ const (
 	fromLabel
 )
 
-// substitutions are the names of sources in templates. Those that end in a
-// parenthesis need a name.
+// substitutions are the sources by their names in templates. A name in parentheses follows
+// those that end in a parenthesis.
 var substitutions = map[string]source{
 	"KEY":            fromKey,
 	"SUBJECT":        fromSubject,
@@ -65,8 +66,8 @@ var substitutions = map[string]source{
 	"LABEL(":         fromLabel,
 }
 
-// shorthands are names of entries that need no value. Any other is that of a
-// value in the context.
+// shorthands are the entries that have a default value. An entry NAME that is not listed
+// gets its value from the context.
 var shorthands = map[string]source{
 	"api_key":               fromKey,
 	"subject":               fromSubject,
@@ -80,9 +81,8 @@ var shorthands = map[string]source{
 
 var errTemplate = errors.New("descriptors")
 
-// parseTemplate reads a template: descriptors separated by semicolons, entries by
-// commas, an entry as NAME or NAME=VALUE. An error says where, and repeats no
-// literal value: that may be a key.
+// parseTemplate parses a template; [Service] describes the syntax. An error names the
+// place. It repeats no literal value, which may be an API key.
 func parseTemplate(text string, secrets *tier.Secrets) (template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("%w: longer than %d bytes", errTemplate, maxTemplate)
@@ -143,8 +143,8 @@ func parseEntry(text string) (e entry, err error) {
 	return e, nil
 }
 
-// substitution returns what stands between the percent signs. It begins with a
-// capital: two hex digits would be an escape only without the sign at the end.
+// substitution returns the text between the percent signs of a substitution, which begins
+// with a capital. A text that ends in % is not a valid escape, so both cannot be confused.
 func substitution(value string) (inner string, ok bool) {
 	n := len(value)
 	if n < 3 || value[0] != '%' || value[n-1] != '%' || value[1] < 'A' || value[1] > 'Z' {
@@ -153,13 +153,13 @@ func substitution(value string) (inner string, ok bool) {
 	return value[1 : n-1], true
 }
 
-// templates keeps what was read. The zero value is ready, and safe for concurrent
-// use.
+// templates keeps parsed templates. The zero value is ready. It is safe for concurrent use.
 type templates struct {
 	mu   sync.RWMutex
 	read map[string]template
 }
 
+// get returns the parsed template of a text.
 func (ts *templates) get(text string, secrets *tier.Secrets) (template, error) {
 	ts.mu.RLock()
 	t, ok := ts.read[text]

@@ -10,21 +10,20 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// An ahead is a store that can reserve ahead: entries in slices, and loops over
-// them. It knows the modes Enforce and Refund, and no precision. Its clock is the
-// time of the bubble that the test runs in.
+// An ahead is a simple store that can reserve ahead. It supports the modes Enforce and
+// Refund, and no precision. Its clock is the time of the test's bubble.
 type ahead struct {
 	start time.Time
 
 	mu          sync.Mutex
 	logs        map[window.LogID]*ledger
-	calls       int // of every kind
+	calls       int // of all methods
 	returns     int
 	err         error         // of every call
-	there, back time.Duration // how long a call takes
+	there, back time.Duration // how long a call takes on each way
 }
 
-// slow sets how long a call takes there and back.
+// slow sets how long a call takes on its way to the store and back.
 func (s *ahead) slow(there, back time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,20 +37,20 @@ func (s *ahead) fail(err error) {
 	s.err = err
 }
 
-// counts returns how many calls there were, and how many of them gave back.
+// counts returns the number of calls, and how many of them gave hits back.
 func (s *ahead) counts() (calls, returns int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls, s.returns
 }
 
-// A ledger is what was charged to one log, by time, and the sum of what counts.
+// A ledger has the charges of one log, in the order of time, and their sum.
 type ledger struct {
 	charges []*charge
 	used    uint64
 }
 
-// A charge counts until a window after its time. It may lie ahead.
+// A charge counts until one window after its time. The time may be in the future.
 type charge struct {
 	at   time.Duration
 	cost uint64
@@ -63,7 +62,7 @@ func newAhead() *ahead {
 
 func (s *ahead) now() time.Duration { return time.Since(s.start) }
 
-// log returns a log without what has expired.
+// log removes expired charges from a log, and returns the log.
 func (s *ahead) log(id window.LogID) *ledger {
 	l := s.logs[id]
 	if l == nil {
@@ -80,7 +79,7 @@ func (s *ahead) log(id window.LogID) *ledger {
 	return l
 }
 
-// add appends a charge to a ledger. It is recorded no earlier than the newest.
+// add appends a charge to a ledger, at the time of the newest charge or later.
 func (l *ledger) add(c *charge) *charge {
 	if n := len(l.charges); n > 0 {
 		c.at = max(c.at, l.charges[n-1].at)
@@ -90,7 +89,7 @@ func (l *ledger) add(c *charge) *charge {
 	return c
 }
 
-// take takes a part of a charge away.
+// take removes a part of a charge.
 func (l *ledger) take(c *charge, cost uint64) {
 	c.cost -= cost
 	l.used -= cost
@@ -130,7 +129,7 @@ func (s *ahead) answer(c *window.Check, room bool) window.Decision {
 	return d
 }
 
-// call is the way there and back around what a store does.
+// call runs f, with the delays and the error that the test has set.
 func (s *ahead) call(f func() error) error {
 	s.mu.Lock()
 	there, back := s.there, s.back
@@ -232,7 +231,7 @@ func (s *ahead) Return(ctx context.Context, r window.Reservation, cost uint64) (
 
 func (*ahead) Close() error { return nil }
 
-// count returns what counts in a log, and how many calls there were.
+// count returns the use of a log, and the number of calls.
 func (s *ahead) count(id window.LogID) (used uint64, calls int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

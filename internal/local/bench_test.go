@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// free is a store that costs nothing: it allows, and something remains.
+// free is a store that allows every check at no cost. One hit remains.
 type free struct{}
 
 func (free) Take(_ context.Context, wait bool, _ []window.Check, d []window.Decision) (bool, error) {
@@ -27,7 +27,7 @@ func (free) Take(_ context.Context, wait bool, _ []window.Check, d []window.Deci
 
 func (free) Close() error { return nil }
 
-// stock is free, and has whatever anybody reserves.
+// stock is free, and allows every reservation.
 type stock struct{ free }
 
 func (stock) Reserve(context.Context, window.Check, time.Duration) (window.Decision, window.Reservation, error) {
@@ -48,7 +48,7 @@ func (stock) Take(_ context.Context, wait bool, _ []window.Check, d []window.Dec
 	return true, nil
 }
 
-// BenchmarkLease measures a hit that a lease admits.
+// BenchmarkLease measures a call that a lease admits.
 func BenchmarkLease(b *testing.B) {
 	p, err := local.New(stock{}, local.Options{Reserver: stock{}})
 	if err != nil {
@@ -83,7 +83,7 @@ func BenchmarkLease(b *testing.B) {
 	}
 }
 
-// BenchmarkDeniedWithLease measures a denial that is known, of a rule with leases.
+// BenchmarkDeniedWithLease measures a denial from memory, for a rule with leases.
 func BenchmarkDeniedWithLease(b *testing.B) {
 	store := memstore.New(memstore.Options{})
 	p, err := local.New(store, local.Options{Reserver: stock{}, MaxAge: time.Hour})
@@ -108,8 +108,8 @@ func BenchmarkDeniedWithLease(b *testing.B) {
 	}
 }
 
-// BenchmarkTake measures what a denial costs that is known, and what an allowed
-// call pays for asking, over a hundred thousand keys and for a single one.
+// BenchmarkTake measures denials from memory, and what Store adds to allowed calls. It
+// uses 100,000 keys, and a single key.
 func BenchmarkTake(b *testing.B) {
 	for _, keys := range []int{1, 100_000} {
 		for _, size := range []int{1, 3} {
@@ -130,7 +130,7 @@ func BenchmarkTake(b *testing.B) {
 				groups := make([][]window.Check, keys)
 				for i := range groups {
 					for j := range size {
-						// The first denies, of the others nothing remains either.
+						// The first check denies. Of the others nothing remains either.
 						groups[i] = append(groups[i], window.Check{
 							Key:   fmt.Sprintf("{id.customer-%d}:edge|route=search/api_key:%d", i, j),
 							Limit: window.Limit{Hits: 1, Window: 24 * time.Hour}, Cost: 1,
@@ -138,7 +138,7 @@ func BenchmarkTake(b *testing.B) {
 					}
 					take(b, p, groups[i]...)
 				}
-				for i := range groups { // what is denied is believed for longer
+				for i := range groups { // a denied answer is believed for longer
 					take(b, p, groups[i]...)
 				}
 				call := func(b *testing.B, i int, d []window.Decision) {
@@ -173,8 +173,8 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkLearn tells the shares of a decision of the store, as every allowed request
-// does: of a log that is known already, and from several goroutines.
+// BenchmarkLearn measures Shares.Learn for a known log, from several goroutines. Every
+// allowed request calls it.
 func BenchmarkLearn(b *testing.B) {
 	s, err := local.NewShares(local.ShareOptions{})
 	if err != nil {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -13,111 +14,102 @@ import (
 )
 
 const (
-	// maxDebts is how many logs have a debt at most at a time.
+	// maxDebts is the largest number of logs that have a debt at a time.
 	maxDebts = 1024
-	// settleTime bounds how long a debt is tried to be settled.
+	// settleTime is the time after which a debt that cannot be settled is given up.
 	settleTime = time.Second
-	// maxSettling is how many debts are settled at once: many begin together, when one
-	// call with many requests is late, and requests need connections meanwhile.
+	// maxSettling is the number of debts that are settled at once. If one call with many
+	// requests is late, many debts begin together. Requests need connections meanwhile.
 	maxSettling = 4
 )
 
-// A Settler is the shared store, where what was admitted without it is charged
-// afterwards. It is safe for concurrent use, and bounds the time of a call itself.
+// A Settler is the shared store as [Shares] charges it afterwards, with what they have
+// admitted without it. It is safe for concurrent use, and bounds the time of its calls.
 type Settler interface {
 	window.Store
-	// Forget ends what the process remembers or has reserved of a log.
+	// Forget removes what the process remembers of a log, and ends its lease.
 	Forget(window.LogID)
-	// Doubt tells from an error of Take when the call may have been charged. known is
-	// false if it is not to be charged afterwards, because the store does not decide. Of
-	// an error of Read, known says that it is worth trying again.
+	// Doubt tells from an error of Take when the store may have charged the call. If known
+	// is false, the call must not be charged afterwards, because the store does not
+	// decide. For an error of Read, known tells whether another try can succeed.
 	Doubt(err error) (d Doubt, known bool)
-	// Read returns the bytes of a log, none if there is no log. Those of a large log may
-	// lack their end.
+	// Read returns the bytes of a log. They are empty if there is no log, and the end may
+	// be missing if the log is large.
 	Read(context.Context, window.LogID) ([]byte, error)
 }
 
-// A Doubt says when a call may have been charged: after Since and not after Until, by
-// the store's clock in microseconds. Since is the largest number for a call that was
-// certainly not charged.
+// A Doubt is the time in which a store may have charged a call: after Since and not after
+// Until. Both are in microseconds of the store's clock. If the store has certainly not
+// charged the call, Since is the largest int64.
 type Doubt struct{ Since, Until int64 }
 
-// charged reports whether the call may have been charged to a log that it can only have
-// been charged to before the log was read.
-func (d Doubt) charged(c *window.Check, log []byte) bool {
-	contents, err := window.Decode(log)
-	if err != nil {
-		// The end is missing, or the next charge throws away what is no log.
-		const kind, clock = 1, 8
-		return len(log) >= kind+clock && binary.BigEndian.Uint64(log[kind:]) > uint64(d.Since)
-	}
-	if contents.Clock.Microseconds() <= d.Since {
-		return false
-	}
-	if c.Lease.Length > 0 || c.Precision > contents.Unit {
-		return true // what is charged is recorded at another instant
-	}
-	return slices.ContainsFunc(contents.Entries, func(e window.Entry) bool {
-		at, unit := e.At.Microseconds(), contents.Unit.Microseconds()
-		return at > d.Since && at-unit < d.Until
-	})
-}
-
-// Settled says what became of hits that shares have admitted after a call to the shared
-// store that failed.
+// Settled counts the hits that [Shares] have admitted after calls to the shared store that
+// failed.
 type Settled struct {
-	// Charged hits were charged to the shared store afterwards. Found hits were charged
-	// already, by the call that failed. Abandoned hits could not be charged.
+	// Charged hits were charged to the shared store afterwards. Found hits had been
+	// charged by the call that failed. Abandoned hits were never charged.
 	Charged, Found, Abandoned uint64
 }
 
-// debts are what the shares have admitted and the shared store may not have charged.
-// While a log has a debt, the shares decide its requests, so that nothing is asked of a
-// log that lacks a charge.
+// debts has the debts of all logs. While a log has a debt, the shares decide its requests,
+// because the log in the shared store may lack a charge.
 type debts struct {
 	shares *Shares
 	store  Settler
-	sleep  func() // until calls that are under way have ended
+	sleep  func() // returns when calls that are under way now have ended
 
-	count atomic.Int64 // of logs
+	count atomic.Int64 // the number of logs
 	mu    sync.Mutex   // held while the shares decide requests that may make a debt
 	logs  map[window.LogID]*debt
 
 	wg       sync.WaitGroup
-	settling chan struct{} // a place for each debt that is being settled
+	settling chan struct{} // has a value for each debt that is being settled
 
 	charged, found, abandoned atomic.Uint64
 }
 
-// A debt is what one log lacks.
+// A debt is the cost that the shares have admitted for one log, and that the log in the
+// shared store may lack.
 type debt struct {
 	check window.Check // of the last request
 	owed  []owed
-	paid  uint64 // was owed, and was charged
+	paid  uint64 // the cost that turned out to be charged
 }
 
-// owed is cost that the store may not have charged.
+// owed is a cost that the store may not have charged.
 type owed struct {
 	doubt Doubt
 	cost  uint64
 }
 
-// uncharged is the doubt about what was certainly not charged.
+// uncharged is the doubt for a cost that the store has certainly not charged.
 var uncharged = Doubt{math.MaxInt64, math.MaxInt64}
 
-// find moves what a log holds of what is owed to what is paid, and returns how much. The
-// log tells of those alone that were owed when it was read.
+// find looks in a log for the costs that were owed when it was read. It moves those that it
+// finds from owed to paid, and returns their sum. The log must have been read after the last
+// moment at which the store could charge them.
 func (o *debt) find(log []byte, then []owed) (found uint64) {
+	contents, err := window.Decode(log)
+	// Otherwise the end of the log is missing, or charges are not recorded at their own
+	// time, or the value is not a log and the next charge replaces it.
+	exact := err == nil && o.check.Lease.Length == 0 && o.check.Precision <= contents.Unit
+	// One entry of the log is the charge of one call. In this order, the calls find as many
+	// entries as possible.
+	slices.SortStableFunc(o.owed, func(a, b owed) int { return cmp.Compare(a.doubt.Until, b.doubt.Until) })
 	left := o.owed[:0]
 	for _, w := range o.owed {
-		known := slices.ContainsFunc(then, func(t owed) bool { return t.doubt == w.doubt })
-		switch {
-		case !known:
+		if slices.ContainsFunc(then, func(t owed) bool { return t.doubt == w.doubt }) {
+			part := w.cost
+			if !w.doubt.written(log) {
+				part = 0
+			} else if exact {
+				part = w.doubt.take(&contents, w.cost)
+			}
+			found = window.AddSaturating(found, part)
+			w = owed{uncharged, w.cost - part}
+		}
+		if w.cost > 0 {
 			left = append(left, w)
-		case w.doubt.charged(&o.check, log):
-			found = window.AddSaturating(found, w.cost)
-		default:
-			left = append(left, owed{uncharged, w.cost})
 		}
 	}
 	o.owed = left
@@ -125,7 +117,28 @@ func (o *debt) find(log []byte, then []owed) (found uint64) {
 	return found
 }
 
-// sum is all that is owed.
+// take takes up to cost off the entries that were charged in the time of doubt, the oldest
+// first. It returns how much it took.
+func (d Doubt) take(log *window.Contents, cost uint64) (taken uint64) {
+	unit := log.Unit.Microseconds()
+	for i := range log.Entries {
+		e := &log.Entries[i]
+		if at := e.At.Microseconds(); at > d.Since && at-unit < d.Until {
+			part := min(cost-taken, uint64(e.Cost))
+			e.Cost -= uint32(part) // no more than it is
+			taken += part
+		}
+	}
+	return taken
+}
+
+// written reports whether the log was written after the doubt began.
+func (d Doubt) written(log []byte) bool {
+	const kind, clock = 1, 8
+	return len(log) >= kind+clock && binary.BigEndian.Uint64(log[kind:]) > uint64(d.Since)
+}
+
+// sum returns the cost that is owed.
 func (o *debt) sum() (cost uint64) {
 	for _, w := range o.owed {
 		cost = window.AddSaturating(cost, w.cost)
@@ -133,17 +146,18 @@ func (o *debt) sum() (cost uint64) {
 	return cost
 }
 
-// doubtful reports whether a look at the log may find what is owed.
+// doubtful reports whether the store may have charged a part of the debt.
 func (o *debt) doubtful() bool {
 	return slices.ContainsFunc(o.owed, func(w owed) bool { return w.doubt != uncharged })
 }
 
+// newDebts returns no debts. No call to the store takes longer than pause.
 func newDebts(s *Shares, store Settler, pause time.Duration) *debts {
 	sleep := func() { time.Sleep(pause) }
 	return &debts{shares: s, store: store, sleep: sleep, logs: make(map[window.LogID]*debt), settling: make(chan struct{}, maxSettling)}
 }
 
-// Owing reports whether there is a debt at all. It is one atomic load.
+// Owing reports whether any log has a debt. It takes one atomic load.
 func (s *Shares) Owing() bool { return s.debts != nil && s.debts.count.Load() > 0 }
 
 // owes reports whether a log has a debt.
@@ -156,8 +170,8 @@ func (s *Shares) owes(id window.LogID) bool {
 	return s.debts.logs[id] != nil
 }
 
-// TakeOwed decides a group if one of its logs has a debt, and reports whether it has.
-// The shared store was not asked about the group, so it owes all that it charges.
+// TakeOwed decides a group if one of its logs has a debt, and reports whether it did. The
+// shared store has not decided the group, so the group owes its whole cost.
 func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if !s.Owing() {
 		return false, nil
@@ -166,7 +180,7 @@ func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions 
 	defer s.debts.mu.Unlock()
 	for i := range checks {
 		if checks[i].Mode == window.Refund {
-			return false, nil // it would be lost here
+			return false, nil // only the shared store can refund
 		}
 		_, owes := s.debts.logs[checks[i].Log()]
 		decided = decided || owes
@@ -181,8 +195,8 @@ func (s *Shares) TakeOwed(ctx context.Context, checks []window.Check, decisions 
 	return true, nil
 }
 
-// TakeAfter decides a group whose call to the shared store has failed with cause. If
-// that leaves open whether the call was charged, the group owes what it charges.
+// TakeAfter decides a group after its call to the shared store has failed with cause. If the
+// store may or may not have charged the call, the group owes its cost.
 func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Check, decisions []window.Decision) error {
 	if s.debts == nil {
 		return s.take(ctx, checks, decisions)
@@ -191,7 +205,8 @@ func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Che
 	if !known {
 		return s.take(ctx, checks, decisions)
 	}
-	// Before it is looked at what remains: an answer that comes after that is rechecked.
+	// Count first: an answer that arrives after take has looked at what remains must go
+	// through Recheck.
 	s.debts.count.Add(1)
 	defer s.debts.count.Add(-1)
 	s.debts.mu.Lock()
@@ -203,10 +218,10 @@ func (s *Shares) TakeAfter(ctx context.Context, cause error, checks []window.Che
 	return nil
 }
 
-// Recheck is told of a group that the shared store has allowed although it was asked
-// before a log of the group had its debt, and was not charged with that. If the log has
-// no room for both, the group's charge stands for what was owed, Recheck decides the
-// group by the shares and reports true.
+// Recheck looks again at a group that the shared store has allowed. The store may have
+// decided it before it was charged with the debt of a log. If that log has no room for both,
+// Recheck decides the group by the shares and returns true. The charge of the store then
+// pays a part of the debt.
 func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if !s.Owing() {
 		return false, nil
@@ -231,7 +246,7 @@ func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions [
 		c := &checks[i]
 		log := d.logs[c.Log()]
 		if log == nil {
-			continue // the store has charged it
+			continue // the store has charged this log, and it owes nothing
 		}
 		if c.Mode.Charged(true, answered[i].Allowed) {
 			d.found.Add(log.pay(c.Cost))
@@ -243,8 +258,8 @@ func (s *Shares) Recheck(ctx context.Context, checks []window.Check, decisions [
 	return true, nil
 }
 
-// short returns the debt of a log that has no room for what is owed beside an answer, or
-// nil. The caller holds the lock.
+// short returns the debt of a log if an answer of the store leaves no room for it, and nil
+// otherwise. The caller holds the lock.
 func (d *debts) short(c *window.Check, answer *window.Decision) *debt {
 	log := d.logs[c.Log()]
 	if log == nil || c.Mode != window.Enforce || answer.Remaining >= log.sum() {
@@ -253,8 +268,9 @@ func (d *debts) short(c *window.Check, answer *window.Decision) *debt {
 	return log
 }
 
-// look finds what is owed in those logs of a group that have no room for it. It does not
-// hold the lock while it reads: other requests do not wait for the store.
+// look reads the logs of a group that have no room for their debts, and finds there what is
+// charged already. It does not hold the lock while it reads, so other requests do not wait
+// for the store.
 func (d *debts) look(ctx context.Context, checks []window.Check, decisions []window.Decision) {
 	for i := range checks {
 		var then []owed
@@ -275,7 +291,7 @@ func (d *debts) look(ctx context.Context, checks []window.Check, decisions []win
 	}
 }
 
-// pay takes a cost off what is owed, and returns how much of it was owed.
+// pay moves a cost from owed to paid, and returns how much of it was owed.
 func (o *debt) pay(cost uint64) (paid uint64) {
 	for i := range o.owed {
 		part := min(o.owed[i].cost, cost-paid)
@@ -286,14 +302,14 @@ func (o *debt) pay(cost uint64) (paid uint64) {
 	return paid
 }
 
-// charges reports whether a check leaves a debt if the store has not charged it. Refunds
-// are not made good.
+// charges reports whether a check makes a debt if the store has not charged it. Refunds
+// make no debt.
 func charges(c *window.Check, allowed bool, answer *window.Decision) bool {
 	_, free := window.WithoutLog(c)
 	return !free && c.Cost > 0 && c.Mode != window.Refund && c.Mode.Charged(allowed, answer.Allowed)
 }
 
-// owe notes what a group charges.
+// owe adds what a group charges to the debts of its logs.
 func (d *debts) owe(checks []window.Check, decisions []window.Decision, doubt Doubt) {
 	allowed := window.GroupAllowed(checks, decisions)
 	for i := range checks {
@@ -303,7 +319,7 @@ func (d *debts) owe(checks []window.Check, decisions []window.Decision, doubt Do
 	}
 }
 
-// add notes what a check charges.
+// add adds what a check charges to the debt of its log.
 func (d *debts) add(c *window.Check, doubt Doubt) {
 	id := c.Log()
 	log := d.logs[id]
@@ -326,9 +342,9 @@ func (d *debts) add(c *window.Check, doubt Doubt) {
 	}
 }
 
-// settle charges what a log owes until it owes nothing. It begins when every call that
-// was under way has ended: then no other call of this process is beside it, and the
-// store refuses those that it has not got to yet.
+// settle charges the debt of a log until nothing is owed. It begins when every call that
+// was under way has ended. By then the store refuses the calls that it has not decided, and
+// this process makes no other call for the log.
 func (d *debts) settle(id window.LogID, log *debt) {
 	began := d.shares.clock()
 	wait := true
@@ -342,7 +358,7 @@ func (d *debts) settle(id window.LogID, log *debt) {
 		log.owed, log.paid = nil, 0
 		done := len(now.owed) == 0 && now.paid == 0
 		if done || last {
-			// The last time requests are not held back: they may come all the time.
+			// The last charge does not hold back requests, which may never pause.
 			delete(d.logs, id)
 			d.count.Add(-1)
 		}
@@ -364,8 +380,8 @@ func (d *debts) settle(id window.LogID, log *debt) {
 	}
 }
 
-// charge charges at once what a log was not charged yet, and leaves in o what it could
-// not charge. It reports whether that is worth trying again.
+// charge charges all that is owed with one call, and leaves in o what it could not charge.
+// It reports whether another try can succeed.
 func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	d.settling <- struct{}{}
 	defer func() { <-d.settling }()
@@ -389,10 +405,10 @@ func (d *debts) charge(id window.LogID, o *debt) (again bool) {
 	d.charged.Add(c.Cost)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// From here on the store's answers hold what the log of this process held.
+	// From now on the store's answers count this cost, so the log of this process must not.
 	d.shares.learn(&checks[0], &decisions[0], true)
 	checks[0].Mode, checks[0].Cost = window.Refund, window.AddSaturating(c.Cost, o.paid)
-	_, _ = d.shares.store.Take(ctx, window.MayWait, checks[:], decisions[:]) // else less is admitted here, until it expires
+	_, _ = d.shares.store.Take(ctx, window.MayWait, checks[:], decisions[:]) // if it fails, less is admitted here until the hits expire
 	*o = debt{}
 	return false
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// errLate is of a call that may have been charged between the fake's since and until.
+// errLate is the error of a call that the creditor may have charged in the time of doubt.
 var errLate = errors.New("late")
 
-// creditor is a shared store in memory whose logs a test sets.
+// A creditor is a shared store in memory. A test sets the bytes of its logs.
 type creditor struct {
 	*memstore.Store
 	doubt local.Doubt
-	log   []byte // what Read returns
-	fails error  // of Read and Take
-	read  func() // called by Read; nil: nothing
+	log   []byte // Read returns it
+	fails error  // Read and Take return it
+	read  func() // Read calls it, unless it is nil
 	mu    sync.Mutex
 	taken []string
 }
@@ -59,14 +59,14 @@ func (c *creditor) Take(ctx context.Context, wait bool, checks []window.Check, d
 	return c.Store.Take(ctx, window.MayWait, checks, decisions)
 }
 
-// newCreditor returns shares of one process beside the store that they owe. It is to be
-// called in a bubble of synctest.
+// newCreditor returns Shares of one process, and the store that they charge. Call it in a
+// bubble of synctest.
 func newCreditor(t *testing.T) (*local.Shares, *creditor) {
 	t.Helper()
 	return newCreditorOf(t, memstore.Options{SweepInterval: -1})
 }
 
-// newCreditorOf is newCreditor for shares with the given memory.
+// newCreditorOf is newCreditor with the options of the memory.
 func newCreditorOf(t *testing.T, memory memstore.Options) (*local.Shares, *creditor) {
 	t.Helper()
 	c := &creditor{Store: memstore.New(memstore.Options{SweepInterval: -1}), doubt: local.Doubt{Since: 1000, Until: 2000}}
@@ -78,7 +78,7 @@ func newCreditorOf(t *testing.T, memory memstore.Options) (*local.Shares, *credi
 	return s, c
 }
 
-// TestDebts has what becomes of a hit that was admitted after a call that failed.
+// TestDebts admits one hit after a call that failed, and checks what the store is charged.
 func TestDebts(t *testing.T) {
 	logAt := func(clock int64, precision time.Duration) []byte {
 		var d window.Decision
@@ -115,7 +115,7 @@ func TestDebts(t *testing.T) {
 				if err := s.TakeAfter(t.Context(), tt.cause, check, d); err != nil || !d[0].Allowed {
 					t.Fatal(d[0], err)
 				}
-				if s.Owing() != (tt.cause == errLate) { //nolint:errorlint // it is the very one
+				if s.Owing() != (tt.cause == errLate) { //nolint:errorlint // it is the same value
 					t.Error("owing:", s.Owing())
 				}
 				begun := time.Now()
@@ -123,7 +123,7 @@ func TestDebts(t *testing.T) {
 					time.Sleep(time.Millisecond) // of the bubble
 				}
 				var want []string
-				if tt.cause == errLate { //nolint:errorlint // it is the very one
+				if tt.cause == errLate { //nolint:errorlint // it is the same value
 					want = []string{"forget k"}
 				}
 				if tt.charged != "" {
@@ -141,7 +141,34 @@ func TestDebts(t *testing.T) {
 	}
 }
 
-// TestRequestsOfADebt asks while a log has a debt.
+// TestDebtsShareNoEntry admits several hits after calls that failed. One entry of the log is
+// the charge of one of them.
+func TestDebtsShareNoEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newCreditor(t)
+		check := []window.Check{{Key: "k", Limit: window.Limit{Hits: 9, Window: time.Minute}, Cost: 1}}
+		for _, at := range []int64{1500, 2500} {
+			entry := check[0]
+			entry.Cost = 2
+			var d window.Decision
+			c.log = window.Take(c.log, at, &entry, &d)
+		}
+		// The entry of 1500 has two hits, for three of the calls. The entry of 2500 is of
+		// the first call.
+		for _, c.doubt = range []local.Doubt{{Since: 1000, Until: 3000}, {Since: 1400, Until: 1600}, {Since: 1000, Until: 1550}, {Since: 1000, Until: 2000}} {
+			if err := s.TakeAfter(t.Context(), errLate, check, make([]window.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // of the bubble
+		synctest.Wait()
+		if got, want := s.Settled(), (local.Settled{Charged: 1, Found: 3}); got != want {
+			t.Errorf("settled %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestRequestsOfADebt decides groups while a log has a debt.
 func TestRequestsOfADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newCreditor(t)
@@ -173,7 +200,7 @@ func TestRequestsOfADebt(t *testing.T) {
 				t.Errorf("%s: decided %t, %+v, %v; want %t, allowed %t", tt.name, decided, d[0], err, tt.decided, tt.allowed)
 			}
 		}
-		// An answer of a call that was under way.
+		// Answers of calls that were under way.
 		room, full := window.Decision{Allowed: true, Remaining: 5}, window.Decision{Allowed: true, Remaining: 2}
 		for _, tt := range []struct {
 			name             string
@@ -187,7 +214,7 @@ func TestRequestsOfADebt(t *testing.T) {
 		} {
 			d[0] = tt.answer
 			if decided, err := s.Recheck(t.Context(), []window.Check{tt.check}, d); decided != tt.decided || d[0].Allowed != tt.allowed || err != nil {
-				t.Errorf("%s: decided anew %t, %+v, %v; want %t, allowed %t", tt.name, decided, d[0], err, tt.decided, tt.allowed)
+				t.Errorf("%s: rechecked %t, %+v, %v; want %t, allowed %t", tt.name, decided, d[0], err, tt.decided, tt.allowed)
 			}
 		}
 		time.Sleep(time.Second) // of the bubble
@@ -198,7 +225,7 @@ func TestRequestsOfADebt(t *testing.T) {
 	})
 }
 
-// TestDebtsAreBounded owes for more logs than can have a debt.
+// TestDebtsAreBounded makes debts for more logs than can have one.
 func TestDebtsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newCreditor(t)
@@ -216,8 +243,8 @@ func TestDebtsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRecheckWaitsAlone has a request decided while another one reads a log. A mutex
-// does not stand still in a bubble, so this test is in none.
+// TestRecheckWaitsAlone decides a request while another one reads a log. It does not run in
+// a bubble, because a bubble does not see that a goroutine waits for a mutex.
 func TestRecheckWaitsAlone(t *testing.T) {
 	s, c := newCreditor(t)
 	k := []window.Check{{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Minute}, Cost: 1}}
@@ -244,8 +271,8 @@ func TestRecheckWaitsAlone(t *testing.T) {
 	}
 }
 
-// TestRecheckOfSeveralLogs decides a group anew of which one log has a debt. The store
-// has charged the other log already.
+// TestRecheckOfSeveralLogs rechecks a group with two logs. One has a debt, and the store has
+// charged the other.
 func TestRecheckOfSeveralLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newCreditor(t)
@@ -268,8 +295,8 @@ func TestRecheckOfSeveralLogs(t *testing.T) {
 	})
 }
 
-// TestRecheckInFullMemory decides a group anew that the logs of the process have no
-// memory for: the answer of the store stays, and so does the debt.
+// TestRecheckInFullMemory rechecks a group while the process has no memory for its logs. The
+// answer of the store stays, and so does the debt.
 func TestRecheckInFullMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newCreditorOf(t, memstore.Options{SweepInterval: -1, MaxKeys: 1})
@@ -292,7 +319,41 @@ func TestRecheckInFullMemory(t *testing.T) {
 	})
 }
 
-// TestLearnBesideADebt learns of a log that less of it is used, while another log has a
+// TestLearnInAnyOrder learns the answer of an earlier call after those of later calls. The
+// share counts the largest use of one to two timeouts.
+func TestLearnInAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newCreditor(t)
+		k := window.Check{Key: "k", Limit: window.Limit{Hits: 10, Window: time.Minute}, Cost: 1}
+		for _, tt := range []struct {
+			after     time.Duration
+			used      uint64 // what the store answers
+			remaining uint64 // of the share, less the one hit that asks
+		}{
+			{0, 7, 2},
+			{5 * time.Millisecond, 2, 2},
+			{5 * time.Millisecond, 8, 1},
+			{5 * time.Millisecond, 3, 1},  // the next timeout begins
+			{14 * time.Millisecond, 4, 1}, // 8 was the largest use in the timeout before
+			{time.Millisecond, 5, 4},      // a third timeout begins
+			{time.Minute / 2, 1, 8},       // no answer has come for long
+		} {
+			time.Sleep(tt.after) // of the bubble
+			s.Learn(&k, &window.Decision{Allowed: true, Remaining: k.Limit.Hits - tt.used, ResetAfter: time.Minute})
+			d := make([]window.Decision, 1)
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{k}, d); err != nil || d[0].Remaining != tt.remaining {
+				t.Errorf("%v later, %d are used: got %+v, %v, want %d remaining", tt.after, tt.used, d[0], err, tt.remaining)
+			}
+			refund := k
+			refund.Mode = window.Refund
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{refund}, d); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestLearnBesideADebt learns that the use of a log has fallen, while another log has a
 // debt.
 func TestLearnBesideADebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -313,8 +374,8 @@ func TestLearnBesideADebt(t *testing.T) {
 	})
 }
 
-// TestDebtsAreSettledByFew owes for many logs at once. Their calls to the store must not
-// take all connections from those of requests.
+// TestDebtsAreSettledByFew makes debts for many logs at once. Settling them must leave
+// connections for requests.
 func TestDebtsAreSettledByFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newCreditor(t)

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// Believed is for a table.
+// Believed exports believed for a test.
 var Believed = believed
 
-// Apart gives stores the same stripes, of which no two of the keys share one, so
-// that forgetting one of these logs forgets no other.
+// Apart gives the stores one seed, with which no two of the keys share a stripe. So
+// forgetting one of the keys forgets no other.
 func Apart(keys []string, stores ...*Store) {
 	m := stores[0].memory
 	for {

@@ -13,40 +13,34 @@ import (
 )
 
 const (
-	// DefaultLeases is how many leases there are at most at a time. One goroutine
-	// gives them back, one call after the other.
+	// DefaultLeases is the largest number of leases at a time. One goroutine gives them
+	// back, one call after the other.
 	DefaultLeases = 1000
-	// accountsALease is for how many logs that may have a lease it is known how
-	// often they are asked for, to each lease that there may be.
-	accountsALease = 16
-	// minLease is the least that is reserved beside a request's own cost. Most leases
-	// cost a call that gives the rest back, and less does not save as much:
-	// TestSimulation tells.
-	minLease = 4
-	// defaultPart is the part of a limit that is reserved at most where the rule
-	// does not say, remainingPart that of what remains.
-	defaultPart   = 10
+	// accountsPerLease is the number of logs whose demand is counted, for each possible
+	// lease.
+	accountsPerLease = 16
+	// remainingPart divides what remains: one lease reserves that much at most.
 	remainingPart = 4
-	// returnTimeout bounds a single call that gives something back, closeTimeout all
-	// of those that Close waits for. What is not given back expires.
+	// returnTimeout bounds one call that gives hits back. closeTimeout bounds all those
+	// calls during Close. Hits that are not given back expire.
 	returnTimeout = time.Second
 	closeTimeout  = time.Second
-	// marginPart is the part of a lease that is not spent any more. In that time the
-	// rest goes back before what was reserved becomes a hit like others. It is more
-	// than the clocks of two machines run apart, too.
+	// marginPart divides the length of a lease. In that last part the lease is not spent,
+	// and the rest goes back before the reservation becomes an ordinary hit. The part is
+	// longer than two machines' clocks drift apart in that time.
 	marginPart = 10
 )
 
-// A Reserver reserves hits ahead in the store that is asked. It is safe for
-// concurrent use, and bounds the time of a call itself.
+// A Reserver reserves hits ahead in the shared store. It is safe for concurrent use, and
+// bounds the time of its calls.
 type Reserver interface {
-	// Reserve decides a check alone, like Take, but records its cost at the moment
-	// ahead of the store's clock. Until then the cost counts as well, and what Take
-	// says of the log has a ResetAfter that is longer than the window: that is how
-	// the other processes know, unless [window.Decision.Unsettled] says so.
+	// Reserve decides one check, as Take does, and records the cost later than the
+	// store's clock, by ahead. The cost counts from now on. Until then, answers of Take
+	// for the log have a ResetAfter longer than the window, or are
+	// [window.Decision.Unsettled]. That tells the other processes of the reservation.
 	Reserve(ctx context.Context, c window.Check, ahead time.Duration) (window.Decision, window.Reservation, error)
-	// Return gives a part of a reservation back, and returns how much was still
-	// there. It may be called several times.
+	// Return gives back a part of a reservation, and returns how much of it was still
+	// recorded. It may be called several times for one reservation.
 	Return(ctx context.Context, r window.Reservation, cost uint64) (uint64, error)
 }
 
@@ -55,12 +49,12 @@ type leases struct {
 	reserver Reserver
 	clock    func() time.Duration
 	accounts *otter.Cache[window.LogID, *account]
-	forget   func(key string) // that something was given back
+	forget   func(key string) // called when hits of a key were given back
 	most     int
 
 	mu      sync.Mutex
-	ends    ends      // of the leases that nobody has ended yet, and of some that have
-	pending []surplus // to be given back
+	ends    ends      // the leases that run, and some that have ended
+	pending []surplus // waits to be given back
 	wake    chan struct{}
 
 	done chan struct{}
@@ -69,23 +63,22 @@ type leases struct {
 	made, spent, returned atomic.Uint64
 }
 
-// An account is what is known of one log that may have a lease.
+// An account has the demand and the lease of one log.
 type account struct {
-	mu sync.Mutex
-	// How often the log was asked for since begun, and in the time of a lease before.
-	begun  time.Duration
-	now    demand
-	before demand
-	// remaining is what the store said last.
-	remaining uint64
-	// asking says that a reservation is under way.
-	asking bool
-	lease  *lease // nil: none
+	mu        sync.Mutex
+	begun     time.Duration
+	now       demand // since begun
+	before    demand // in the length of a lease before begun
+	remaining uint64 // in the last answer of the store
+	asking    bool   // a reservation is under way
+	lease     *lease // nil: the log has none
 }
 
+// demand is how often a log was asked for, and the sum of the costs.
 type demand struct{ calls, hits uint64 }
 
-// A lease is what may be spent without asking. The account's lock guards it.
+// A lease is a reservation that may be spent without asking the store. The lock of its
+// account guards it.
 type lease struct {
 	account     *account
 	key         string
@@ -95,17 +88,17 @@ type lease struct {
 	until       time.Duration // by the clock of this process, from before the call
 	received    time.Duration
 	left        uint64
-	decision    window.Decision // of the store, after the reservation
+	decision    window.Decision // the answer of the store to the reservation
 }
 
-// A surplus is a part of a reservation that is not needed.
+// A surplus is a part of a reservation to give back.
 type surplus struct {
 	key         string
 	reservation window.Reservation
 	cost        uint64
 }
 
-// ends is a heap of leases, the one that ends first on top.
+// ends is a heap of leases. The lease that ends first is on top.
 type ends []*lease
 
 func (e ends) Len() int           { return len(e) }
@@ -130,8 +123,8 @@ func newLeases(r Reserver, most int, clock func() time.Duration, forget func(str
 	}
 	var err error
 	ls.accounts, err = otter.New(&otter.Options[window.LogID, *account]{
-		MaximumSize: accountsALease * most,
-		Executor:    func(f func()) { f() }, // as for the memory of denials
+		MaximumSize: accountsPerLease * most,
+		Executor:    func(f func()) { f() }, // no goroutine outlives Close
 	})
 	if err != nil {
 		return nil, err
@@ -140,8 +133,8 @@ func newLeases(r Reserver, most int, clock func() time.Duration, forget func(str
 	return ls, nil
 }
 
-// may reports whether a check may be answered from a lease.
-func may(c *window.Check) bool {
+// leasable reports whether a check may be answered from a lease.
+func leasable(c *window.Check) bool {
 	if c.Lease.Length <= 0 || c.Mode != window.Enforce {
 		return false
 	}
@@ -158,7 +151,7 @@ func (ls *leases) account(c *window.Check) *account {
 	return a
 }
 
-// count counts a call on the log.
+// count adds a call to the demand.
 func (a *account) count(c *window.Check, now time.Duration) {
 	if passed := now - a.begun; passed >= c.Lease.Length || passed < 0 {
 		a.before = a.now
@@ -171,8 +164,9 @@ func (a *account) count(c *window.Check, now time.Duration) {
 	a.now.hits = window.AddSaturating(a.now.hits, c.Cost)
 }
 
-// spend answers a check from the lease of its log and returns the lease, or nil if
-// there is none that covers the cost. With counts it counts the call as demand.
+// spend answers a check from the lease of its log and returns the lease. It returns nil if
+// the log has no lease or the lease has too little left. If counts is true, spend adds the
+// call to the demand.
 func (ls *leases) spend(c *window.Check, now time.Duration, counts bool, d *window.Decision) *lease {
 	a := ls.account(c)
 	a.mu.Lock()
@@ -189,11 +183,11 @@ func (ls *leases) spend(c *window.Check, now time.Duration, counts bool, d *wind
 	return l
 }
 
-// count counts a group that was decided without waiting: spend has not counted it,
-// because the group could have been asked again with waiting.
+// count adds a group that was decided without waiting to the demand. spend did not add it,
+// because a group that stays undecided is asked again with waiting.
 func (ls *leases) count(checks []window.Check, now time.Duration) {
 	for i := range checks {
-		if c := &checks[i]; may(c) {
+		if c := &checks[i]; leasable(c) {
 			a := ls.account(c)
 			a.mu.Lock()
 			a.count(c, now)
@@ -202,8 +196,8 @@ func (ls *leases) count(checks []window.Check, now time.Duration) {
 	}
 }
 
-// current returns the lease of an account, which is locked. It ends one that is over
-// or is of other terms than the check.
+// current returns the lease of an account, which is locked. It ends a lease whose time is
+// over, or whose limit or precision differs from that of the check.
 func (ls *leases) current(a *account, c *window.Check, now time.Duration) *lease {
 	l := a.lease
 	if l == nil || now < l.until && l.hits == c.Limit.Hits && l.precision == c.Precision {
@@ -213,7 +207,8 @@ func (ls *leases) current(a *account, c *window.Check, now time.Duration) *lease
 	return nil
 }
 
-// answer tells what remains, in the store and of the lease.
+// answer sets d to an allowed decision. What remains is the sum of what remained in the
+// store and what is left of the lease.
 func (l *lease) answer(now time.Duration, d *window.Decision) {
 	passed := now - l.received
 	*d = window.Decision{
@@ -226,7 +221,7 @@ func (l *lease) answer(now time.Duration, d *window.Decision) {
 	}
 }
 
-// putBack undoes a spend, because the group was not allowed, and answers anew.
+// putBack undoes a spend of a group that is not allowed, and updates the answer.
 func (ls *leases) putBack(l *lease, c *window.Check, now time.Duration, d *window.Decision) {
 	a := l.account
 	a.mu.Lock()
@@ -236,14 +231,15 @@ func (ls *leases) putBack(l *lease, c *window.Check, now time.Duration, d *windo
 		l.answer(now, d)
 		return
 	}
-	// The rest of it has gone back already.
+	// The lease has ended, and its rest has been given back.
 	d.Remaining += c.Cost
 	d.UnitAfter = 0
 	ls.queue(surplus{l.key, l.reservation, c.Cost})
 }
 
-// want returns how much to reserve beside the check's own cost; zero if it is not
-// worth it, or somebody else is at it. Otherwise reserve must be called.
+// want returns how much to reserve in addition to the check's own cost. It returns zero if
+// a lease would save no calls, or if another call is reserving. If it returns more than
+// zero, the caller must call reserve.
 func (ls *leases) want(c *window.Check, now time.Duration) uint64 {
 	a := ls.account(c)
 	a.mu.Lock()
@@ -253,16 +249,16 @@ func (ls *leases) want(c *window.Check, now time.Duration) uint64 {
 	}
 	most := c.Lease.Hits
 	if most == 0 {
-		most = c.Limit.Hits / defaultPart
+		most = c.Limit.Hits / window.LeasePart
 	}
 	if most < c.Cost {
 		return 0
 	}
-	// As much as was asked for in the time of a lease until now.
+	// What was asked for in the last length of a lease.
 	passed := min(now-a.begun, c.Lease.Length)
 	before := float64(a.before.hits) * float64(c.Lease.Length-passed) / float64(c.Lease.Length)
 	k := min(window.AddSaturating(a.now.hits, uint64(before)), most-c.Cost, a.remaining/remainingPart)
-	if k < minLease {
+	if k < window.MinLeaseHits-1 { // the cost of the check is at least one more
 		return 0
 	}
 	ls.mu.Lock()
@@ -275,8 +271,8 @@ func (ls *leases) want(c *window.Check, now time.Duration) uint64 {
 	return k
 }
 
-// reserve asks for more than a check's own cost, and answers the check if there is
-// room for all of it.
+// reserve asks the store for the check's own cost and more. If both have room, it answers
+// the check and returns the lease.
 func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *window.Decision) (*lease, error) {
 	a := ls.account(c)
 	ask := *c
@@ -295,7 +291,7 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	if !told.Allowed {
 		return nil, nil
 	}
-	ls.end(a) // a lease that was too small
+	ls.end(a) // the old lease had too little left
 	l := &lease{
 		account: a, key: c.Key, reservation: r, hits: c.Limit.Hits, precision: c.Precision,
 		until: sent + c.Lease.Length - c.Lease.Length/marginPart, received: received, left: more, decision: told,
@@ -313,14 +309,14 @@ func (ls *leases) reserve(ctx context.Context, c *window.Check, more uint64, d *
 	return l, nil
 }
 
-// learn tells what the store has decided on a log that may have a lease.
+// learn notes the store's decision on a log that may have a lease.
 func (ls *leases) learn(c *window.Check, d *window.Decision) {
 	a := ls.account(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.remaining = d.Remaining
 	if !d.Allowed {
-		ls.end(a) // others may have it
+		ls.end(a) // another process may have room for its rest
 	}
 }
 
@@ -337,7 +333,7 @@ func (ls *leases) end(a *account) {
 	}
 }
 
-// endNow ends the lease of a log and has given the rest back when it returns.
+// endNow ends the lease of a log, and gives the rest back before it returns.
 func (ls *leases) endNow(ctx context.Context, id window.LogID) {
 	a, ok := ls.accounts.GetIfPresent(id)
 	if !ok {
@@ -357,7 +353,7 @@ func (ls *leases) endNow(ctx context.Context, id window.LogID) {
 	}
 }
 
-// endSoon ends the lease of a log.
+// endSoon ends the lease of a log. The goroutine gives the rest back.
 func (ls *leases) endSoon(id window.LogID) {
 	if a, ok := ls.accounts.GetIfPresent(id); ok {
 		a.mu.Lock()
@@ -377,7 +373,7 @@ func (ls *leases) endAll() {
 	}
 }
 
-// endOf ends a lease unless it has ended.
+// endOf ends a lease if it has not ended yet.
 func (ls *leases) endOf(l *lease) {
 	l.account.mu.Lock()
 	defer l.account.mu.Unlock()
@@ -386,7 +382,7 @@ func (ls *leases) endOf(l *lease) {
 	}
 }
 
-// queue leaves a surplus to the goroutine.
+// queue makes the goroutine give a surplus back.
 func (ls *leases) queue(s surplus) {
 	ls.mu.Lock()
 	ls.pending = append(ls.pending, s)
@@ -397,12 +393,12 @@ func (ls *leases) queue(s surplus) {
 func (ls *leases) wakeUp() {
 	select {
 	case ls.wake <- struct{}{}:
-	default: // it is awake already, or will be
+	default: // the goroutine is going to wake up anyway
 	}
 }
 
-// giveBack ends the leases whose time has come, and gives back what is left of
-// them, until close.
+// giveBack ends leases when their time is over and gives back what is left of them, until
+// close.
 func (ls *leases) giveBack() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -419,7 +415,7 @@ func (ls *leases) giveBack() {
 		for _, s := range ls.takePending() {
 			select {
 			case <-ls.done:
-				ls.queue(s) // for close
+				ls.queue(s) // close gives it back
 				continue
 			default:
 			}
@@ -435,7 +431,7 @@ func (ls *leases) giveBack() {
 	}
 }
 
-// due removes the leases whose time has come.
+// due removes the leases whose time is over from ends, and returns them.
 func (ls *leases) due() []*lease {
 	now := ls.clock()
 	ls.mu.Lock()
@@ -455,17 +451,17 @@ func (ls *leases) takePending() []surplus {
 	return all
 }
 
-// give gives a surplus back. If that fails it counts until it expires.
+// give gives a surplus back. If the store fails, the surplus counts until it expires.
 func (ls *leases) give(ctx context.Context, s surplus) {
 	taken, err := ls.reserver.Return(ctx, s.reservation, s.cost)
 	if err != nil {
 		return
 	}
 	ls.returned.Add(taken)
-	ls.forget(s.key) // a denial may have counted it
+	ls.forget(s.key) // a remembered denial may count these hits
 }
 
-// close gives back what it can in a short time. Nothing may be spent after it.
+// close gives back as much as it can within closeTimeout. No lease may be spent after it.
 func (ls *leases) close() {
 	close(ls.done)
 	ls.wg.Wait()

@@ -18,14 +18,14 @@ import (
 
 const length = 50 * time.Millisecond
 
-// hot is a check that may have a lease.
+// hot returns a check that may have a lease.
 func hot(key string, hits, cost uint64) window.Check {
 	c := ask(key, hits, cost)
 	c.Lease = window.Lease{Length: length}
 	return c
 }
 
-// leasing runs f in a bubble with a process that may reserve ahead.
+// leasing runs f in a bubble, with a process that may make leases.
 func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *local.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,8 +44,8 @@ func leasing(t *testing.T, o local.Options, f func(t *testing.T, s *ahead, p *lo
 	})
 }
 
-// expect takes a check and compares how many calls of the store there were since the
-// last one, and what the store counts.
+// expect takes a check, and compares the answer, the number of calls to the store, and the
+// use that the store counts afterwards.
 func expect(t *testing.T, s *ahead, p *local.Store, c window.Check, want window.Decision, calls int, used uint64) {
 	t.Helper()
 	_, before := s.count(c.Log())
@@ -62,7 +62,7 @@ func roomy(remaining uint64, reset time.Duration) window.Decision {
 	return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset}
 }
 
-// warm asks for a check until four hits are reserved beside four that were admitted.
+// warm takes the checks four times. Then each has four hits admitted and four reserved.
 func warm(t *testing.T, p *local.Store, checks ...window.Check) {
 	t.Helper()
 	for range 4 {
@@ -74,7 +74,7 @@ func warm(t *testing.T, p *local.Store, checks ...window.Check) {
 	}
 }
 
-// TestLease follows one lease from the first call to what is given back.
+// TestLease follows one lease from the first call until the rest is given back.
 func TestLease(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		a := hot("a", 100, 1)
@@ -82,19 +82,19 @@ func TestLease(t *testing.T) {
 		expect(t, s, p, a, roomy(98, win), 1, 2)
 		expect(t, s, p, a, roomy(97, win), 1, 3)
 		time.Sleep(10 * time.Millisecond)
-		// The fourth hit within the length of a lease reserves as much again, beside its
-		// own cost. What is reserved is not spent yet, so it remains.
+		// The fourth hit within the length of a lease reserves four more. They are not
+		// spent yet, so they remain.
 		expect(t, s, p, a, roomy(96, win+length), 1, 4+4)
 		time.Sleep(10 * time.Millisecond)
 		expect(t, s, p, a, roomy(95, win+length-10*time.Millisecond), 0, 8)
-		// Asking costs nothing.
+		// A cost of zero spends nothing.
 		expect(t, s, p, hot("a", 100, 0), roomy(95, win+length-10*time.Millisecond), 0, 8)
 		expect(t, s, p, a, roomy(94, win+length-10*time.Millisecond), 0, 8)
 		expect(t, s, p, a, roomy(93, win+length-10*time.Millisecond), 0, 8)
 		expect(t, s, p, a, roomy(92, win+length-10*time.Millisecond), 0, 8)
-		// It is spent, so a question is the store's to answer, which holds nothing of it.
+		// The lease is spent, so the store answers a cost of zero.
 		expect(t, s, p, hot("a", 100, 0), roomy(92, win+length-10*time.Millisecond), 1, 8)
-		// With the next one nine hits were asked for in the length of a lease.
+		// The next call is the ninth hit in the length of a lease.
 		expect(t, s, p, a, roomy(91, win+length), 1, 9+9)
 		expect(t, s, p, a, roomy(90, win+length), 0, 18)
 		time.Sleep(length)
@@ -105,14 +105,14 @@ func TestLease(t *testing.T) {
 		if got, want := p.Stats(), (local.Stats{Leases: 2, LeasedHits: 5, ReturnedHits: 8}); got != want {
 			t.Errorf("Stats: got %+v, want %+v", got, want)
 		}
-		// A key that was not asked for lately is asked about again.
+		// After a pause the store decides again.
 		time.Sleep(2 * length)
 		expect(t, s, p, a, roomy(89, win), 1, 11)
 	})
 }
 
-// TestLeaseEnds ends a lease of which four hits are left, for every reason. Six were
-// admitted, two of them elsewhere.
+// TestLeaseEnds ends a lease with four hits left, for every reason. Six hits were admitted,
+// two of them by another process.
 func TestLeaseEnds(t *testing.T) {
 	a := hot("a", 100, 1)
 	for _, tt := range []struct {
@@ -121,8 +121,8 @@ func TestLeaseEnds(t *testing.T) {
 		used uint64 // afterwards
 	}{
 		{"nothing", func(*testing.T, *ahead, *local.Store) {}, 10},
-		{"its time, less a tenth", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10) }, 6},
-		{"just before", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10 - 1) }, 10},
+		{"nine tenths of its length", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10) }, 6},
+		{"just before that", func(*testing.T, *ahead, *local.Store) { time.Sleep(length - length/10 - 1) }, 10},
 		{"another limit", func(t *testing.T, _ *ahead, p *local.Store) { take(t, p, hot("a", 101, 0)) }, 6},
 		{"another precision", func(t *testing.T, _ *ahead, p *local.Store) {
 			c := hot("a", 100, 0)
@@ -143,8 +143,8 @@ func TestLeaseEnds(t *testing.T) {
 				t.Errorf("got %+v, want a denial", got)
 			}
 		}, 6},
-		{"a larger cost that has room leaves it", func(t *testing.T, _ *ahead, p *local.Store) {
-			c := hot("a", 100, 50) // more than a lease may have
+		{"a larger cost with room does not end it", func(t *testing.T, _ *ahead, p *local.Store) {
+			c := hot("a", 100, 50) // more than a lease may reserve
 			take(t, p, c)
 		}, 60},
 	} {
@@ -155,7 +155,7 @@ func TestLeaseEnds(t *testing.T) {
 				if used, _ := s.count(a.Log()); used != 1+4+4 {
 					t.Fatalf("the store counts %d, want 9", used)
 				}
-				take(t, s, a) // somebody else
+				take(t, s, a) // another process
 				tt.do(t, s, p)
 				synctest.Wait()
 				if used, _ := s.count(a.Log()); used != tt.used {
@@ -166,7 +166,7 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestLeaseAndClose proves that Close gives back what is left.
+// TestLeaseAndClose proves that Close gives leases back.
 func TestLeaseAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
@@ -186,7 +186,7 @@ func TestLeaseAndClose(t *testing.T) {
 	})
 }
 
-// TestLeaseAndSlowClose proves that Close does not wait for a store that is slow.
+// TestLeaseAndSlowClose proves that Close does not wait long for a slow store.
 func TestLeaseAndSlowClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()
@@ -208,8 +208,8 @@ func TestLeaseAndSlowClose(t *testing.T) {
 	})
 }
 
-// TestLeaseBounds proves what a reservation holds at most, and that who is not asked
-// for often, or has little left, gets none.
+// TestLeaseBounds proves the bounds of a reservation. A log that is rarely asked for, or has
+// little left, gets no lease.
 func TestLeaseBounds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -218,12 +218,12 @@ func TestLeaseBounds(t *testing.T) {
 		want  int // calls of the store
 	}{
 		{"a tenth of the limit", hot("a", 200, 1), 60, 3 + 5}, // reserves 1+4, 1+9, and 20 three times
-		{"a tenth of little", hot("a", 40, 1), 20, 20},
+		{"a tenth of a small limit", hot("a", 40, 1), 20, 20},
 		{"what the rule says", func() window.Check { c := hot("a", 1000, 1); c.Lease.Hits = 5; return c }(), 3 + 5 + 5 + 1, 3 + 3},
 		{"a quarter of what remains", func() window.Check { c := hot("used", 100, 1); c.Lease.Hits = 50; return c }(), 18, 3 + 3}, // 1+4, 1+8 and 1+5
-		{"less than four is none", func() window.Check { c := hot("a", 1000, 1); c.Lease.Hits = 4; return c }(), 10, 10},
-		{"a cost above it", func() window.Check { c := hot("a", 1000, 6); c.Lease.Hits = 5; return c }(), 10, 10},
-		{"a question is no reason", hot("a", 1000, 0), 10, 10},
+		{"fewer than four hits", func() window.Check { c := hot("a", 1000, 1); c.Lease.Hits = 4; return c }(), 10, 10},
+		{"a cost above the lease", func() window.Check { c := hot("a", 1000, 6); c.Lease.Hits = 5; return c }(), 10, 10},
+		{"a cost of zero", hot("a", 1000, 0), 10, 10},
 		{"only observed", in(window.Observe, hot("a", 1000, 1)), 10, 10},
 		{"no lease", ask("a", 1000, 1), 10, 10},
 	} {
@@ -244,8 +244,8 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// TestLeaseIsForHotKeys proves that a key that is asked for once in the length of a
-// lease gets none.
+// TestLeaseIsForHotKeys proves that a key gets no lease if it is asked for once in the
+// length of a lease.
 func TestLeaseIsForHotKeys(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
 		for range 20 {
@@ -258,23 +258,23 @@ func TestLeaseIsForHotKeys(t *testing.T) {
 	})
 }
 
-// TestLeaseGoesOn proves that the first call after a lease reserves what was asked for
-// in its time.
+// TestLeaseGoesOn proves that the first call after a lease reserves as much as was asked for
+// during the lease.
 func TestLeaseGoesOn(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		a := hot("a", 100, 1)
 		warm(t, p, a)
-		time.Sleep(length + length/5) // 20 % of the next one have passed without a call
+		time.Sleep(length + length/5) // a fifth of the next length passes without a call
 		synctest.Wait()
 		expect(t, s, p, a, roomy(95, win+length), 1, 4+1+5)
 		time.Sleep(length)
 		synctest.Wait()
-		time.Sleep(length) // one was asked for, and it was long ago
+		time.Sleep(length) // one hit was asked for, long ago
 		expect(t, s, p, a, roomy(94, win), 1, 6)
 	})
 }
 
-// TestLeasesAreBounded proves that there are no more leases at a time than allowed.
+// TestLeasesAreBounded proves the bound on the number of leases.
 func TestLeasesAreBounded(t *testing.T) {
 	leasing(t, local.Options{Leases: 3}, func(t *testing.T, _ *ahead, p *local.Store) {
 		for i := range 10 {
@@ -291,8 +291,8 @@ func TestLeasesAreBounded(t *testing.T) {
 	})
 }
 
-// TestLeasesOfDifferentLengths proves that each ends in its time, and that a lease
-// that has ended is not spent while the goroutine is busy with another one.
+// TestLeasesOfDifferentLengths proves that each lease ends at its own time. It proves too
+// that no call spends an ended lease while the goroutine is busy with another one.
 func TestLeasesOfDifferentLengths(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		var checks []window.Check
@@ -320,7 +320,7 @@ func TestLeasesOfDifferentLengths(t *testing.T) {
 		warm(t, p, a)
 		time.Sleep(length / 2)
 		warm(t, p, b)
-		s.slow(time.Second, 0) // for what is given back of a
+		s.slow(time.Second, 0) // while the rest of a is given back
 		time.Sleep(length)
 		synctest.Wait()
 		s.slow(0, 0)
@@ -332,12 +332,12 @@ func TestLeasesOfDifferentLengths(t *testing.T) {
 	})
 }
 
-// TestLeaseTooSmall proves that a lease which another one replaces is given back.
+// TestLeaseTooSmall proves that a lease is given back when a new one replaces it.
 func TestLeaseTooSmall(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		warm(t, p, hot("a", 100, 1))
 		for range 3 {
-			take(t, p, hot("a", 100, 1)) // one is left
+			take(t, p, hot("a", 100, 1)) // one hit of the lease is left
 		}
 		take(t, p, hot("a", 100, 2)) // reserves ten
 		synctest.Wait()
@@ -347,8 +347,8 @@ func TestLeaseTooSmall(t *testing.T) {
 	})
 }
 
-// TestLeaseOfTheLast proves that who spends the last of all is told when there will
-// be another.
+// TestLeaseOfTheLast proves that the call which spends the last hit is told when the next
+// one has room.
 func TestLeaseOfTheLast(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		lease := func(cost uint64) window.Check {
@@ -359,7 +359,7 @@ func TestLeaseOfTheLast(t *testing.T) {
 		take(t, s, ask("a", 100, 83))
 		time.Sleep(10 * time.Millisecond)
 		take(t, p, lease(1))
-		take(t, p, lease(12)) // and four more, which are all
+		take(t, p, lease(12)) // and the last four
 		time.Sleep(10 * time.Millisecond)
 		expect(t, s, p, lease(4), window.Decision{
 			Allowed: true, UnitAfter: win - 20*time.Millisecond, ResetAfter: win + length - 10*time.Millisecond,
@@ -367,7 +367,7 @@ func TestLeaseOfTheLast(t *testing.T) {
 	})
 }
 
-// TestOneReservationAtATime lets callers come while a reservation is under way.
+// TestOneReservationAtATime makes calls while a reservation is under way.
 func TestOneReservationAtATime(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		for range 3 {
@@ -393,8 +393,8 @@ func TestOneReservationAtATime(t *testing.T) {
 	})
 }
 
-// TestReturnEndsDenial proves that a denial which counted what is given back is not
-// believed any more.
+// TestReturnEndsDenial proves that the process forgets a denial that counted hits which it
+// gives back.
 func TestReturnEndsDenial(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
 		warm(t, p, hot("a", 100, 1))
@@ -408,8 +408,8 @@ func TestReturnEndsDenial(t *testing.T) {
 	})
 }
 
-// TestLeaseAndBadCalls proves that the store tells what is wrong with a call although
-// a lease would answer it, and that nothing is spent.
+// TestLeaseAndBadCalls proves that the store refuses an invalid call although a lease covers
+// it. The call spends nothing.
 func TestLeaseAndBadCalls(t *testing.T) {
 	a := hot("a", 100, 1)
 	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
@@ -430,8 +430,8 @@ func TestLeaseAndBadCalls(t *testing.T) {
 	})
 }
 
-// TestLeaseInGroup proves that what a lease answers is put back if the rest of the
-// group is denied or fails, and that the rest alone goes to the store.
+// TestLeaseInGroup proves that only the checks without a lease go to the store. If they are
+// denied or fail, the lease gets its hits back.
 func TestLeaseInGroup(t *testing.T) {
 	a, b, few := hot("a", 100, 1), ask("b", 100, 1), ask("few", 2, 1)
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
@@ -443,7 +443,7 @@ func TestLeaseInGroup(t *testing.T) {
 		take(t, s, few)
 		take(t, s, few)
 		want := answers(roomy(95, win+length), denied(win, win, win))
-		for range 3 { // the first asks, and the others know
+		for range 3 { // the first call asks the store, the others use memory
 			if got := take(t, p, a, few); !cmp.Equal(want, got) {
 				t.Errorf("denied: got %+v, want %+v", got, want)
 			}
@@ -456,17 +456,17 @@ func TestLeaseInGroup(t *testing.T) {
 		if _, err := p.Take(t.Context(), window.MayWait, []window.Check{a, b}, make([]window.Decision, 2)); !errors.Is(err, gone) {
 			t.Errorf("got error %v, want %v", err, gone)
 		}
-		// Three are left, and nothing was lost. It goes on without the store.
+		// Three hits are left, so calls need no store.
 		for left := uint64(94); left >= 92; left-- {
 			if got, want := take(t, p, a), answers(roomy(left, win+length)); !cmp.Equal(want, got) {
 				t.Errorf("what was put back: got %+v, want %+v", got, want)
 			}
 		}
 		if _, err := p.Take(t.Context(), window.MayWait, []window.Check{a}, make([]window.Decision, 1)); !errors.Is(err, gone) {
-			t.Errorf("got error %v, want %v: it is spent", err, gone)
+			t.Errorf("got error %v, want %v: the lease is spent", err, gone)
 		}
 		s.fail(nil)
-		// Two logs with leases: each call makes one of them at most.
+		// With two logs, each call makes one lease at most.
 		for range 5 {
 			take(t, p, hot("x", 100, 1), hot("y", 100, 1))
 		}
@@ -475,7 +475,7 @@ func TestLeaseInGroup(t *testing.T) {
 		if x != 4+4 || y != 5+5 {
 			t.Errorf("the store counts %d and %d, want 8 and 10", x, y)
 		}
-		// One that names a log twice has no lease.
+		// A group that names a log twice gets no lease.
 		z := hot("z", 100, 1)
 		warm(t, p, z)
 		if got, want := take(t, p, z, z), answers(roomy(90, win+length), roomy(90, win+length)); !cmp.Equal(want, got) {
@@ -484,8 +484,8 @@ func TestLeaseInGroup(t *testing.T) {
 	})
 }
 
-// TestLeaseOfAnotherCaller proves that what is put back after a lease has ended goes
-// back to the store.
+// TestLeaseOfAnotherCaller proves that hits go back to the store if their lease has ended
+// before they are put back.
 func TestLeaseOfAnotherCaller(t *testing.T) {
 	a, few := hot("a", 100, 1), ask("few", 1, 1)
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
@@ -495,7 +495,7 @@ func TestLeaseOfAnotherCaller(t *testing.T) {
 		if got := take(t, p, a, few); got[1].Allowed {
 			t.Errorf("got %+v", got)
 		}
-		time.Sleep(4 * length) // the returns are as slow
+		time.Sleep(4 * length) // calls that give back are slow too
 		synctest.Wait()
 		if used, _ := s.count(a.Log()); used != 4 {
 			t.Errorf("the store counts %d, want the 4 that were admitted", used)
@@ -503,7 +503,7 @@ func TestLeaseOfAnotherCaller(t *testing.T) {
 	})
 }
 
-// TestLeaseRoundTrip proves that a lease ends by the time at which it was asked for.
+// TestLeaseRoundTrip proves that the length of a lease counts from before the call.
 func TestLeaseRoundTrip(t *testing.T) {
 	a := hot("a", 100, 1)
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
@@ -527,8 +527,8 @@ func TestLeaseRoundTrip(t *testing.T) {
 	})
 }
 
-// TestDenialBesideLeases proves that a denial which counts what others have reserved
-// is not believed for longer than a lease lasts, and others are.
+// TestDenialBesideLeases proves that a denial is believed for the length of a lease if it
+// counts the reservations of others. Other denials are believed for longer.
 func TestDenialBesideLeases(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
 		asked := func(c window.Check, want int) {
@@ -556,10 +556,9 @@ func TestDenialBesideLeases(t *testing.T) {
 	})
 }
 
-// TestLeasesNeverExceed lets processes with leases share a store at random, and
-// proves the interval property over all that was admitted: no window holds more than
-// the limit. It proves too that nothing is lost: when all leases have ended the
-// store counts what was admitted.
+// TestLeasesNeverExceed makes random calls of several processes with leases. It proves that
+// no window has more hits than the limit. It proves too that no hit is lost: when all leases
+// have ended, the store counts exactly the admitted hits.
 func TestLeasesNeverExceed(t *testing.T) {
 	var total local.Stats
 	rapid.Check(t, func(rt *rapid.T) {
@@ -617,7 +616,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 	for range 2000 {
 		time.Sleep(time.Duration(r.Int64N(int64(2 * pause))))
 		if r.IntN(200) == 0 {
-			time.Sleep(length) // leases end with something left
+			time.Sleep(length) // leases end with hits left
 		}
 		check.Cost = 1 + r.Uint64N(3)
 		checks := []window.Check{check}
@@ -661,8 +660,8 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 	return ""
 }
 
-// TestReservationEndsStatus proves that what remained before a reservation is not told
-// after it. A check that has no room any more counts for the wait of its group.
+// TestReservationEndsStatus proves that a reservation ends the status from before it. A
+// check that lost its room counts for the wait of its group.
 func TestReservationEndsStatus(t *testing.T) {
 	leasing(t, local.Options{}, func(t *testing.T, _ *ahead, p *local.Store) {
 		full := ask("full", 1, 1)
@@ -673,7 +672,7 @@ func TestReservationEndsStatus(t *testing.T) {
 		if got := take(t, p, full, ask("a", 100, 94)); !got[1].Allowed || got[1].Remaining != 97 {
 			t.Fatalf("before: got %+v", got)
 		}
-		take(t, p, hot("a", 100, 1)) // reserves four more
+		take(t, p, hot("a", 100, 1)) // reserves four
 		if got := take(t, p, full, hot("a", 100, 94)); got[1].Allowed || got[1].RetryAfter == 0 {
 			t.Errorf("after a reservation: got %+v, want a denial", got)
 		}

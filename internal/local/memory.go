@@ -13,21 +13,24 @@ import (
 )
 
 const (
-	// allowedAge is how long it is believed that nothing remains where a call was
-	// allowed. The first one that is denied says it for longer.
+	// statusAge is the age up to which an answer tells what remains, if something does.
+	// Other processes may spend it at any time.
+	statusAge = time.Second
+	// allowedAge is the age up to which the answer of an allowed call tells that nothing
+	// remains. The answer of a denied call tells it for longer.
 	allowedAge = 100 * time.Millisecond
-	// inlineChecks is how many checks a group may have before asking about it
-	// allocates. Few requests have more.
+	// inlineChecks is the number of checks up to which a group needs no allocation. Few
+	// requests have more.
 	inlineChecks = 4
-	// stripes is the number of generations. Logs that share one are forgotten
-	// together, which costs a question to the store and nothing else.
+	// stripes is the number of generations. Logs that share a generation are forgotten
+	// together, which costs one more call of the shared store.
 	stripes = 1 << 10
-	// maxWaits is how many waits of earlier answers a record keeps beside those of
-	// the last one.
+	// maxWaits is the number of waits of earlier answers that a record keeps, in addition
+	// to those of the last answer.
 	maxWaits = 8
 )
 
-// memory holds what the store has said last of each log.
+// memory has the last answer of the shared store for each log.
 type memory struct {
 	told   *otter.Cache[window.LogID, *told]
 	maxAge time.Duration
@@ -36,44 +39,41 @@ type memory struct {
 	generations [stripes]atomic.Uint64
 }
 
-// told is what the store said to one check. It is immutable.
+// told is a record: the answer of the shared store to one check. It is immutable.
 type told struct {
-	// generation is that of the log at the time of the call: if it has moved on,
-	// something was given back since, or during the call.
+	// generation is the generation of the log when the call began. If the log has another
+	// one now, cost was given back since then.
 	generation uint64
 	hits       uint64 // the limit
-	level      uint64 // what the log must fall to before the cost has room
+	level      uint64 // the cost has room once the log has fallen to it
 	precision  time.Duration
-	// since is sent of the oldest answer in the record. The age of the record counts
-	// from it.
+	// since is the sent of the oldest answer in the record. The age counts from it.
 	since time.Duration
-	// sent is a moment before the store decided, received one after it. A denial
-	// ends by sent, so that it never lasts too long; waits are told by received, so
-	// that they are never too short. A call that began before received gets the
-	// longer for it.
+	// sent is a moment before the shared store decided, received a moment after. A denial
+	// ends by sent, so it never lasts too long. Waits count from received, so they are
+	// never too short.
 	sent, received time.Duration
-	// maxAge is how long it is believed at most.
+	// maxAge is the age up to which the record is believed.
 	maxAge   time.Duration
 	decision window.Decision
-	// waits are waits that earlier answers told, or answers under a smaller limit.
+	// waits are those of earlier answers and of answers under a smaller limit.
 	waits []wait
 }
 
-// A wait says when the cost in a log will have fallen to a level, if nothing is
-// recorded or given back before. A cost has room under a limit as soon as the log has
-// fallen to the limit less the cost. So one level serves every limit and cost with that
-// difference.
+// A wait tells when the cost in a log falls to a level, if nothing is recorded or given back
+// before. A cost has room under a limit once the log has fallen to the limit less the cost.
+// So one level serves every limit and cost with that difference.
 type wait struct {
 	level uint64
-	// from and until are the earliest and the latest moment at which it can happen:
-	// the store decided at some moment between sent and received.
+	// from and until are the earliest and the latest possible moment. The shared store
+	// decided between sent and received.
 	from, until time.Duration
 }
 
-// recalled is what is remembered of one check before the store is asked.
+// recalled is what memory has of one check before the shared store is asked.
 type recalled struct {
 	generation uint64
-	told       *told // nil if there is nothing
+	told       *told // nil: no record
 }
 
 func newMemory(o Options) (*memory, error) {
@@ -83,7 +83,7 @@ func newMemory(o Options) (*memory, error) {
 	}
 	c, err := otter.New(&otter.Options[window.LogID, *told]{
 		MaximumSize: keys,
-		// What it has to tidy up is little, and no goroutine is to outlive Close.
+		// Its work is small, and no goroutine may outlive Close.
 		Executor: func(f func()) { f() },
 	})
 	if err != nil {
@@ -96,23 +96,24 @@ func newMemory(o Options) (*memory, error) {
 	return m, nil
 }
 
-// generation is the counter that says how often a log was forgotten. The windows
-// of a key share it.
+// generation returns the counter of how often a key was forgotten. The logs of a key share
+// it.
 func (m *memory) generation(key string) *atomic.Uint64 {
 	return &m.generations[maphash.String(m.seed, key)%stripes]
 }
 
-// forget makes void what is remembered of a key, and what calls that are under way
-// will want to remember. Nothing is removed: whoever finds it sees its generation.
+// forget makes the records of a key invalid, and those that calls under way will make. It
+// removes nothing: an invalid record has an old generation.
 func (m *memory) forget(key string) { m.generation(key).Add(1) }
 
+// forgetAll is forget for all keys.
 func (m *memory) forgetAll() {
 	for i := range m.generations {
 		m.generations[i].Add(1)
 	}
 }
 
-// recall finds what is known of every check, and reports whether that denies the
+// recall fills group with the records of the checks, and reports whether they deny the
 // group.
 func (m *memory) recall(checks []window.Check, group []recalled, now time.Duration) (denied bool) {
 	for i := range checks {
@@ -129,14 +130,14 @@ func (m *memory) recall(checks []window.Check, group []recalled, now time.Durati
 	return denied
 }
 
-// answer answers a group that is denied, and reports whether it could say
-// everything that the store would say. Otherwise decisions are undefined.
+// answer fills the decisions of a denied group, and reports whether the records answer
+// every check. If it returns false, decisions are undefined.
 func (m *memory) answer(checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) bool {
 	if window.Validate(checks, decisions) != nil {
-		return false // the store says so
+		return false // the shared store returns the error
 	}
 	if _, folded := window.Fold(checks); folded != nil {
-		return false // checks of one log are decided together
+		return false // the shared store decides checks of one log together
 	}
 	for i := range checks {
 		if !m.known(&checks[i], group[i].told, now, &decisions[i]) {
@@ -146,9 +147,8 @@ func (m *memory) answer(checks []window.Check, decisions []window.Decision, grou
 	return true
 }
 
-// known answers a check from what was told of its log, and reports whether it
-// could. Of a check of a group that is denied nothing is charged, so what remains
-// is what remained.
+// known answers a check of a denied group from the record of its log, and reports whether
+// it can. A denied group charges nothing, so what remains is what remained.
 func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.Decision) bool {
 	if answer, ok := window.WithoutLog(c); ok {
 		*d = answer
@@ -167,8 +167,8 @@ func (m *memory) known(c *window.Check, t *told, now time.Duration, d *window.De
 	return t.something(c, now, d)
 }
 
-// nothing answers where nothing remained. Nothing does before UnitAfter has passed,
-// whatever others do: they could only be denied.
+// nothing is known for a record in which nothing remained. Until UnitAfter has passed,
+// nothing remains, because every other process is denied too.
 func (t *told) nothing(c *window.Check, now time.Duration, d *window.Decision) bool {
 	if now >= t.sent+t.decision.UnitAfter {
 		return false
@@ -195,8 +195,8 @@ func (t *told) nothing(c *window.Check, now time.Duration, d *window.Decision) b
 	return true
 }
 
-// something answers where something remained, which others may have spent since,
-// or which may be more by now.
+// something is known for a record in which something remained. Others may have spent it
+// since, and hits may have expired.
 func (t *told) something(c *window.Check, now time.Duration, d *window.Decision) bool {
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
 	if limit != t.hits || now-t.sent >= statusAge {
@@ -205,7 +205,7 @@ func (t *told) something(c *window.Check, now time.Duration, d *window.Decision)
 	*d = window.Decision{Remaining: t.decision.Remaining}
 	if reset := t.decision.ResetAfter; reset > 0 {
 		if d.ResetAfter = t.received + reset - now; d.ResetAfter <= 0 {
-			return false // the log is empty, unless others have spent
+			return false // every hit in the record has expired
 		}
 	}
 	switch {
@@ -221,7 +221,7 @@ func (t *told) something(c *window.Check, now time.Duration, d *window.Decision)
 	return true
 }
 
-// wait returns when the log falls to a level, and reports whether that is known.
+// wait returns when the log falls to a level, and reports whether the record tells it.
 func (t *told) wait(level uint64) (wait, bool) {
 	d := &t.decision
 	unit := t.after(t.hits-1, d.UnitAfter)
@@ -232,8 +232,8 @@ func (t *told) wait(level uint64) (wait, bool) {
 	if level == retry.level && d.RetryAfter > 0 {
 		return retry, true
 	}
-	// The log falls from level to level. So between two levels that it reaches at the
-	// same time, it reaches all others then too.
+	// The log falls from level to level. If it reaches two levels at the same time, it
+	// reaches all levels between them at that time too.
 	b := bounds{level: level, lower: wait{until: math.MinInt64}, upper: math.MaxInt64}
 	b.add(t.after(0, d.ResetAfter))
 	if d.Remaining == 0 {
@@ -248,12 +248,12 @@ func (t *told) wait(level uint64) (wait, bool) {
 	return b.lower, b.lower.until >= b.upper
 }
 
-// after returns what the record's own answer says of a level.
+// after returns the wait for a level that the last answer tells as a duration.
 func (t *told) after(level uint64, after time.Duration) wait {
 	return wait{level, t.sent + after, t.received + after}
 }
 
-// bounds are what the waits of other levels say of one.
+// bounds are the limits that waits of other levels set for the wait of one level.
 type bounds struct {
 	level uint64
 	lower wait          // the longest wait for this level or a higher one
@@ -269,8 +269,8 @@ func (b *bounds) add(w wait) {
 	}
 }
 
-// worth reports whether an answer lets the next one be given without the store:
-// some check denies, or will.
+// worth reports whether an answer can answer the next call: one check denies this call, or
+// will deny the next.
 func (m *memory) worth(checks []window.Check, decisions []window.Decision) bool {
 	for i := range checks {
 		d := &decisions[i]
@@ -281,10 +281,10 @@ func (m *memory) worth(checks []window.Check, decisions []window.Decision) bool 
 	return false
 }
 
-// remember keeps what the store said to a group.
+// remember keeps the answer of the shared store to a group.
 func (m *memory) remember(checks []window.Check, decisions []window.Decision, group []recalled, sent, received time.Duration) {
 	if _, folded := window.Fold(checks); folded != nil {
-		m.drop(checks, group) // the decision is on the sum of several costs
+		m.drop(checks, group) // the decisions are for the sum of several costs
 		return
 	}
 	for i := range checks {
@@ -302,8 +302,8 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			hits:       c.Limit.Hits,
 			level:      c.Limit.Hits - min(max(c.Cost, 1), c.Limit.Hits),
 			precision:  c.Precision,
-			// The store cuts its clock to whole microseconds, so it may have said a wait
-			// that is longer by less than one.
+			// The store's clock has whole microseconds, so the wait may be too long by
+			// less than one.
 			sent:     sent - time.Microsecond,
 			received: received,
 			maxAge:   maxAge,
@@ -314,13 +314,13 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 	}
 }
 
-// with returns t with the waits of an older record of the log, or t alone where
-// something may have been recorded or given back between the two answers.
+// with returns t with the waits of an older record of the log. It returns t alone if the
+// log may have changed between the two answers.
 func (t *told) with(old *told, maxAge time.Duration) *told {
 	if old == nil || !t.continues(old, maxAge) {
 		return t
 	}
-	// What denies more is kept, and the waits of the other.
+	// The record of the larger limit denies more. It gets the waits of the other.
 	kept, from := *t, old
 	if old.hits > t.hits {
 		kept, from = *old, t
@@ -346,9 +346,9 @@ func (t *told) with(old *told, maxAge time.Duration) *told {
 	return &kept
 }
 
-// continues reports whether the log has had no room from the older answer until this
-// one, so that nothing was recorded. The newest hit tells what others recorded or gave
-// back all the same: the two answers must agree on when it expires.
+// continues reports whether the log had no room from the older answer until this one, so
+// that nothing was recorded. Usage reports and refunds by others still change the newest
+// hit. So the two answers must agree on when it expires.
 func (t *told) continues(old *told, maxAge time.Duration) bool {
 	reset, was := t.decision.ResetAfter, old.decision.ResetAfter
 	return t.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
@@ -356,28 +356,27 @@ func (t *told) continues(old *told, maxAge time.Duration) bool {
 		t.sent+reset <= old.received+was && old.sent+was <= t.received+reset
 }
 
-// believed returns how long a decision is believed at most, for what others may
-// give back.
+// believed returns the age up to which a decision is believed. It is short if others may
+// give hits back.
 func believed(c *window.Check, d *window.Decision) time.Duration {
-	// What is recorded ahead, by more than times are rounded up, is reserved.
+	// A hit that expires later than a new hit would is a reservation.
 	ahead := d.ResetAfter > c.Limit.Window+max(c.Precision, time.Millisecond)
 	switch {
 	case c.Lease.Length > 0 && (ahead || d.Unsettled):
-		// A rule that allows leases accepts that what others may still give back denies
-		// for as long as a lease.
+		// With leases, hits that others may give back deny for the length of a lease.
 		return c.Lease.Length
 	case d.Unsettled:
 		return 0
 	case d.Allowed && d.Remaining == 0:
-		// A store may say of denials alone that they count what may be taken back.
+		// A store may mark only denials as counting hits that may be given back.
 		return allowedAge
 	default:
 		return math.MaxInt64
 	}
 }
 
-// drop removes what is known of a group that the store was asked about all the same: it is
-// not true any more, or not for long.
+// drop removes the records of a group that the shared store has decided. They are not true
+// any more, or not for long.
 func (m *memory) drop(checks []window.Check, group []recalled) {
 	for i := range checks {
 		if group[i].told != nil {

@@ -13,10 +13,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// TestProcesses lets two processes share a store, and holds whatever they say to a
-// store that sees the same calls alone: whether a group is allowed is the same to
-// the last call, and what a denial without the store says is true. Refunds by one
-// are told to the other, as a watch of the store would.
+// TestProcesses compares two processes on one shared store with a store that gets all calls
+// itself. Both allow the same groups, and every answer of a denial from memory is true. Each
+// process is told of the other's refunds, as by a watch of the store.
 func TestProcesses(t *testing.T) {
 	answered := uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,27 +36,27 @@ func TestProcesses(t *testing.T) {
 		now := time.Duration(0)
 		s.setNow(now)
 		for range rapid.IntRange(1, 150).Draw(t, "calls") {
-			// Edges of windows of ten seconds are hit often, and so is just before them.
+			// Many calls are at the edge of a window, or just before it.
 			now += rapid.SampledFrom([]time.Duration{
 				0, 0, micro, second - micro, second, win/2 - micro, win / 2, win - 2*micro, win - micro, win,
 			}).Draw(t, "pause")
 			s.setNow(now)
 			checks := drawGroup(t)
-			who := rapid.IntRange(0, 1).Draw(t, "process")
+			asked := rapid.IntRange(0, 1).Draw(t, "process")
 
 			got := make([]window.Decision, len(checks))
-			denials := processes[who].Stats().Denials
-			if _, err := processes[who].Take(t.Context(), window.MayWait, checks, got); err != nil {
+			denials := processes[asked].Stats().Denials
+			if _, err := processes[asked].Take(t.Context(), window.MayWait, checks, got); err != nil {
 				t.Fatal(err)
 			}
-			locally := processes[who].Stats().Denials > denials
+			locally := processes[asked].Stats().Denials > denials
 			want := make([]window.Decision, len(checks))
 			if _, err := plain.Take(t.Context(), window.MayWait, checks, want); err != nil {
 				t.Fatal(err)
 			}
 			for i, c := range checks {
 				if c.Mode == window.Refund {
-					processes[1-who].Forget(c.Log())
+					processes[1-asked].Forget(c.Log())
 				}
 				if !locally && got[i] != want[i] {
 					t.Fatalf("at %v, asked: %+v: got %+v, want %+v", now, c, got[i], want[i])
@@ -66,11 +65,11 @@ func TestProcesses(t *testing.T) {
 			if locally {
 				answered++
 				compareLocal(t, now, checks, got, want)
-				compareWaits(t, now, checks, got, want, charges[1-who])
+				compareWaits(t, now, checks, got, want, charges[1-asked])
 			}
 			for i, c := range checks {
 				if c.Mode != window.Refund && c.Mode.Charged(window.GroupAllowed(checks, want), want[i].Allowed) {
-					charges[who] = append(charges[who], charged{now, c})
+					charges[asked] = append(charges[asked], charged{now, c})
 				}
 			}
 		}
@@ -81,12 +80,12 @@ func TestProcesses(t *testing.T) {
 	t.Logf("%d denials without the store", answered)
 }
 
-// compareLocal holds a denial without the store to what the store would have said.
+// compareLocal compares a denial from memory with the answer of the store.
 func compareLocal(t *rapid.T, now time.Duration, checks []window.Check, got, want []window.Decision) {
 	if window.GroupAllowed(checks, got) || window.GroupAllowed(checks, want) {
 		t.Fatalf("at %v: %+v: got %+v, want %+v, both denied", now, checks, got, want)
 	}
-	certain := false // some denial is true by itself, whatever is not known of the others
+	certain := false // one check denies for certain
 	for i, c := range checks {
 		g, w := got[i], want[i]
 		switch {
@@ -121,10 +120,10 @@ type charged struct {
 	check window.Check
 }
 
-// compareWaits proves that a denial without the store is what the store would have
-// said, unless the other process has charged the log meanwhile: within a second where
-// something remained. Where nothing did, only a larger limit or a usage report can.
-// Of what remained a hit may have expired.
+// compareWaits proves that a denial from memory equals the answer of the store, unless the
+// other process has charged the log since. If something remained, it may have done so within
+// a second. If nothing remained, only a larger limit or a usage report can do so. Hits may
+// have expired since.
 func compareWaits(t *rapid.T, now time.Duration, checks []window.Check, got, want []window.Decision, elsewhere []charged) {
 	for i, c := range checks {
 		g, w := got[i], want[i]
@@ -150,7 +149,7 @@ func compareWaits(t *rapid.T, now time.Duration, checks []window.Check, got, wan
 	}
 }
 
-// drawGroup draws a group on few logs whose limits change.
+// drawGroup draws a group of checks on a few logs whose limits change.
 func drawGroup(t *rapid.T) []window.Check {
 	key := rapid.IntRange(0, 2)
 	first := key.Draw(t, "key")

@@ -13,11 +13,11 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// onRedis returns a process with leases on a Redis.
+// onRedis returns a process with leases on the Redis at addr.
 func onRedis(t *testing.T, addr string) *local.Store {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
-	// A busy machine is not what is tested.
+	// A busy machine must not fail the test.
 	store := redisstore.New(client, redisstore.Options{Timeout: 5 * time.Second})
 	p, err := local.New(store, local.Options{Reserver: store})
 	if err != nil {
@@ -34,9 +34,9 @@ func onRedis(t *testing.T, addr string) *local.Store {
 	return p
 }
 
-// TestLeasesOnRedis lets callers of three processes meet on one hot key of a real
-// Redis. No window holds more than the limit by the times between which each hit
-// was certainly admitted, and what was reserved in vain is back in the end.
+// TestLeasesOnRedis makes calls of three processes for one key of a real Redis. For each hit
+// it knows two times between which the hit was admitted. No window certainly has more hits
+// than the limit.
 func TestLeasesOnRedis(t *testing.T) {
 	const (
 		win     = 500 * time.Millisecond
@@ -107,8 +107,8 @@ func TestLeasesOnRedis(t *testing.T) {
 	}
 }
 
-// TestReturnsToRedis proves that Redis counts what was admitted and no more, once a
-// lease has ended.
+// TestReturnsToRedis proves that Redis counts exactly the admitted hits once a lease has
+// ended.
 func TestReturnsToRedis(t *testing.T) {
 	addr := servers.Redis(t)
 	p, other := onRedis(t, addr), onRedis(t, addr)
@@ -126,10 +126,10 @@ func TestReturnsToRedis(t *testing.T) {
 	if got := take(t, other, question); got[0].Remaining >= 990 || got[0].ResetAfter <= time.Minute {
 		t.Errorf("while something is reserved another process is told %+v", got)
 	}
-	p.Forget(check.Log()) // as after a refund elsewhere: what is reserved goes back
+	p.Forget(check.Log()) // as after a refund by another process: the lease goes back
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		got := take(t, other, question)
-		// Redis has it back a moment before the process that gave it back is told.
+		// Redis has the hits back a moment before the process counts them as returned.
 		if got[0].Remaining == 990 && p.Stats().ReturnedHits > 0 {
 			break
 		}

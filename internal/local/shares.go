@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,49 +13,98 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// ShareOptions change how shares are given out. The zero value is usable.
+// ShareOptions change how [Shares] decide. The zero value is usable.
 type ShareOptions struct {
-	// Replicas is how many processes share the limits. Zero or less means one.
+	// Replicas is the number of processes that share the limits. Zero or less means one.
 	Replicas int
-	// Keys is how many logs it is kept of what was last known. Zero or less means
+	// Keys is the largest number of logs whose last known use is kept. Zero or less means
 	// DefaultKeys.
 	Keys int
-	// Memory bounds the logs of what is admitted here. Its clock is that of the
-	// shares too.
+	// Memory bounds the logs of what this process admits. The shares use its clock.
 	Memory memstore.Options
-	// Settler, unless nil, is charged afterwards with what the shares admit because a
-	// call to it failed, where that leaves open whether it was charged.
+	// Settler is charged afterwards if a call to it failed and it may not have charged
+	// the call. Nil: nothing is charged afterwards.
 	Settler Settler
-	// Timeout is how long a call to Settler takes at most.
+	// Timeout is the longest time that a call to the shared store takes.
 	Timeout time.Duration
 }
 
-// Shares decides by this process's part of each limit, for the time in which nobody
-// can ask the shared store. Create it with NewShares; its methods are safe for
-// concurrent use.
+// Shares decides by this process's share of each limit while the shared store cannot
+// decide. Create it with [NewShares]. Its methods are safe for concurrent use.
 type Shares struct {
 	replicas uint64
 	clock    func() time.Duration
 	store    *memstore.Store
 	known    *otter.Cache[window.LogID, *used]
+	span     int64  // in nanoseconds; see used
 	debts    *debts // nil: nothing is charged afterwards
 }
 
 var _ window.Store = (*Shares)(nil)
 
-// sameAnswer is how far the ends of a log may lie apart, in nanoseconds, that two answers
-// tell which were decided at once.
-const sameAnswer = int64(time.Millisecond)
+// minSpan is the shortest span; see used.
+const minSpan = time.Millisecond
 
-// used is what was last known of a log.
+// used is what the shared store said last of a log. Answers to calls at once arrive in any
+// order, and the one with the largest use was decided last. So used keeps the largest use
+// of the current span and of the span before it.
 type used struct {
-	hits  atomic.Uint64
-	until atomic.Int64 // when the last of them expires
+	hits  atomic.Uint64 // the largest use in this span
+	until atomic.Int64  // when the log expires
+	from  atomic.Int64  // until of the first answer in this span
+
+	mu     sync.Mutex // held to begin a span
+	before uint64     // the largest use in the span before, which has just ended
 }
 
-// NewShares returns shares of which nothing is used.
+// learn adds an answer.
+func (u *used) learn(hits uint64, until, span int64) {
+	if u.within(until, span) {
+		u.raise(hits, until)
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.within(until, span) { // another call has begun a span
+		u.raise(hits, until)
+		return
+	}
+	last := u.hits.Swap(hits)
+	if later := until - u.from.Load(); later < 0 || later >= 2*span {
+		last = 0
+	}
+	u.before = last
+	u.from.Store(until)
+	u.until.Store(until)
+}
+
+// within reports whether an answer belongs to the current span.
+func (u *used) within(until, span int64) bool {
+	later := until - u.from.Load()
+	return -span < later && later < span
+}
+
+// raise adds an answer to the current span.
+func (u *used) raise(hits uint64, until int64) {
+	u.until.Store(until)
+	for {
+		old := u.hits.Load()
+		if hits <= old || u.hits.CompareAndSwap(old, hits) {
+			return
+		}
+	}
+}
+
+// last returns the use, and when it expires.
+func (u *used) last() (hits uint64, until time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return max(u.hits.Load(), u.before), time.Duration(u.until.Load())
+}
+
+// NewShares returns Shares that know of no use.
 func NewShares(o ShareOptions) (*Shares, error) {
-	s := &Shares{replicas: uint64(max(o.Replicas, 1)), clock: o.Memory.Clock}
+	s := &Shares{replicas: uint64(max(o.Replicas, 1)), span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
 	if s.clock == nil {
 		s.clock = monotonic()
 		o.Memory.Clock = s.clock
@@ -65,7 +115,7 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	}
 	known, err := otter.New(&otter.Options[window.LogID, *used]{
 		MaximumSize: keys,
-		Executor:    func(f func()) { f() }, // as for the memory of denials
+		Executor:    func(f func()) { f() }, // no goroutine outlives Close
 	})
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
@@ -78,8 +128,8 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	return s, nil
 }
 
-// Close waits until what is owed is charged or abandoned, about a second at most, and
-// ends the sweeper of the logs. The Settler must still be open.
+// Close waits until all debts are charged or given up, for about a second at most. Then it
+// ends the goroutine that sweeps the logs. The Settler must still be open.
 func (s *Shares) Close() error {
 	if s.debts != nil {
 		s.debts.wg.Wait()
@@ -87,7 +137,7 @@ func (s *Shares) Close() error {
 	return s.store.Close()
 }
 
-// Settled returns the counts of what was charged afterwards.
+// Settled returns the counts so far.
 func (s *Shares) Settled() Settled {
 	if s.debts == nil {
 		return Settled{}
@@ -95,14 +145,14 @@ func (s *Shares) Settled() Settled {
 	return Settled{Charged: s.debts.charged.Load(), Found: s.debts.found.Load(), Abandoned: s.debts.abandoned.Load()}
 }
 
-// Logs is how many logs there are of what was admitted here.
+// Logs returns the number of logs of what this process has admitted.
 func (s *Shares) Logs() int { return s.store.Len() }
 
-// Learn tells what the shared store has decided, so that an outage does not begin
-// with shares of which nothing is used. It keeps neither argument.
+// Learn notes what the shared store has decided, so that the shares know the use when an
+// outage begins. It keeps neither argument.
 func (s *Shares) Learn(c *window.Check, d *window.Decision) { s.learn(c, d, s.owes(c.Log())) }
 
-// learn is Learn for a log of which it is known whether it has a debt.
+// learn is Learn. owes tells whether the log has a debt.
 func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 	if c.Limit.Hits == window.MaxHits {
 		return
@@ -115,17 +165,15 @@ func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	until := int64(s.clock() + d.ResetAfter)
-	if before := u.until.Load(); owes || until > before-sameAnswer && until < before+sameAnswer {
-		// Answers to calls at once come in any order. The larger use is the later one.
-		hits = max(hits, u.hits.Load())
+	if until := int64(s.clock() + d.ResetAfter); owes {
+		u.raise(hits, until) // the use includes a debt, so it does not fall
+	} else {
+		u.learn(hits, until, s.span)
 	}
-	u.hits.Store(hits)
-	u.until.Store(until)
 }
 
-// Take implements [window.Store] for the shares of the checks' limits. It always
-// decides: shares are memory of this process.
+// Take implements [window.Store] for the shares of the checks' limits. It always decides,
+// because the shares are in the memory of this process.
 func (s *Shares) Take(ctx context.Context, _ bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	return true, s.take(ctx, checks, decisions)
 }
@@ -150,7 +198,7 @@ func (s *Shares) take(ctx context.Context, checks []window.Check, decisions []wi
 	if _, err := s.store.Take(ctx, window.MayWait, own, answers); err != nil {
 		return err
 	}
-	// It is decided, so a caller that gives up now does not make it an error.
+	// The group is charged, so a caller that leaves now gets no error.
 	ctx = context.WithoutCancel(ctx)
 	for i := range folded {
 		if err := s.tell(ctx, &folded[i], &parts[i], &answers[i]); err != nil {
@@ -163,13 +211,15 @@ func (s *Shares) take(ctx context.Context, checks []window.Check, decisions []wi
 	return nil
 }
 
-// part is what this process may admit of a limit.
+// A part is what this process may admit of a limit.
 type part struct {
 	hits  uint64        // now
-	later uint64        // when what was last known does not count any more
-	share uint64        // of the limit, whatever the cost
-	left  time.Duration // for which what was last known counts; zero if nothing does
+	later uint64        // when the known use has expired
+	share uint64        // the share of the limit, for any cost
+	left  time.Duration // until the known use expires; zero if there is none
 }
+
+// part returns what this process may admit of a check's limit.
 
 func (s *Shares) part(c *window.Check, now time.Duration) part {
 	limit := c.Limit.Hits
@@ -179,14 +229,14 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 	share := max(limit/s.replicas, 1)
 	p := part{hits: share, later: share, share: share}
 	if c.Cost <= limit {
-		// A cost above the share would never have room, which is not what the rule
-		// says. It has where nothing else counts.
+		// Otherwise a cost above the share would never have room, although the rule
+		// allows it.
 		p.later = max(share, c.Cost)
 	}
-	u, ok := s.known.GetIfPresent(c.Log())
-	if left := time.Duration(0); ok {
-		if left = time.Duration(u.until.Load()) - now; left > 0 {
-			rest := limit - min(u.hits.Load(), limit)
+	if u, ok := s.known.GetIfPresent(c.Log()); ok {
+		hits, until := u.last()
+		if left := until - now; left > 0 {
+			rest := limit - min(hits, limit)
 			p.hits = min(share, (rest+s.replicas-1)/s.replicas)
 			p.left = left
 			return p
@@ -196,7 +246,7 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 	return p
 }
 
-// tell makes what the log of this process says of its part what the share says.
+// tell turns the answer of this process's log into the answer of the share.
 func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.Decision) error {
 	if over := p.hits - min(p.share, p.hits); over > 0 {
 		d.Remaining -= min(over, d.Remaining)
@@ -215,7 +265,7 @@ func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.D
 	if err != nil {
 		return err
 	}
-	// Either enough of what was admitted here expires first, or what was known before.
+	// The wait ends when enough of this process's own hits expire, or the known use.
 	wait := func(now, then time.Duration) time.Duration {
 		if now > 0 && now <= p.left {
 			return now
@@ -233,8 +283,8 @@ func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.D
 	return nil
 }
 
-// look asks a log of this process under another limit and charges nothing, because
-// the second check of the group denies it.
+// look asks a log of this process under another limit. It charges nothing, because the
+// second check of the group denies it.
 func (s *Shares) look(ctx context.Context, c *window.Check, hits uint64) (window.Decision, error) {
 	var decisions [2]window.Decision
 	checks := [2]window.Check{*c, {Key: "-", Limit: window.Limit{Window: c.Limit.Window}}}

@@ -16,7 +16,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
-// A clock is set by the test.
+// A clock is a clock that the test sets.
 type clock struct{ now time.Duration }
 
 func (c *clock) read() time.Duration { return c.now }
@@ -70,30 +70,30 @@ func TestShares(t *testing.T) {
 			{2 * second, nil, checks{ask("a", 11, 1)}, answers(denied(8*second, 8*second, 9*second))},
 			{win, nil, checks{ask("a", 11, 1)}, answers(last(second, win))},
 		}},
-		{"but one at least", 4, []step{
+		{"at least one hit", 4, []step{
 			{0, nil, checks{ask("a", 3, 1)}, answers(last(win, win))},
 			{0, nil, checks{ask("a", 3, 1)}, answers(denied(win, win, win))},
 		}},
-		{"nothing of nothing, and all of what is unlimited", 4, []step{
+		{"a limit of zero, and no limit", 4, []step{
 			{0, nil, checks{ask("a", 0, 1)}, answers(window.Decision{Never: true})},
 			{0, nil, checks{ask("a", window.MaxHits, 1)}, answers(window.Decision{Allowed: true, Remaining: window.MaxHits})},
 		}},
-		{"a cost above the share has room where nothing counts", 4, []step{
+		{"a cost above the share has room if nothing counts", 4, []step{
 			{0, nil, checks{ask("a", 10, 5)}, answers(last(win, win))},
 			{second, nil, checks{ask("a", 10, 1)}, answers(denied(9*second, 9*second, 9*second))},
 			{second, nil, checks{ask("a", 10, 5)}, answers(denied(9*second, 9*second, 9*second))},
 			{win, nil, checks{ask("a", 10, 1)}, answers(allowed(1, win))},
-			// One is used, one remains of the share, and five have room in ten seconds.
+			// One hit is used and one remains of the share. A cost of five has room in ten seconds.
 			{win, nil, checks{ask("a", 10, 5)}, answers(window.Decision{Remaining: 1, RetryAfter: win, ResetAfter: win})},
 			{win, nil, checks{ask("a", 10, 1)}, answers(last(win, win))},
 			{win, nil, checks{ask("a", 10, 5)}, answers(denied(win, win, win))},
 			{2 * win, nil, checks{ask("a", 10, 10)}, answers(last(win, win))},
 		}},
-		{"a cost above the limit never has", 4, []step{
+		{"a cost above the limit never has room", 4, []step{
 			{0, nil, checks{ask("a", 10, 11)}, answers(window.Decision{Never: true, Remaining: 2})},
 			{0, nil, checks{ask("a", 10, math.MaxUint64)}, answers(window.Decision{Never: true, Remaining: 2})},
 		}},
-		{"a denied group charges nobody", 4, []step{
+		{"a denied group charges nothing", 4, []step{
 			{
 				0, nil,
 				checks{ask("a", 4, 1), ask("b", 10, 5), ask("c", 0, 1)},
@@ -101,18 +101,18 @@ func TestShares(t *testing.T) {
 			},
 			{0, nil, checks{ask("a", 4, 1), ask("b", 10, 5)}, answers(last(win, win), last(win, win))},
 		}},
-		{"checks of one log are one", 4, []step{
+		{"checks of one log are added up", 4, []step{
 			{0, nil, checks{ask("a", 8, 1), ask("a", 8, 1)}, answers(last(win, win), last(win, win))},
-			{0, nil, checks{ask("b", 8, 2), ask("b", 8, 1)}, answers(last(win, win), last(win, win))}, // above the share of two
+			{0, nil, checks{ask("b", 8, 2), ask("b", 8, 1)}, answers(last(win, win), last(win, win))}, // three hits are above the share of two
 		}},
-		{"what was known counts until the newest of it expires", 4, []step{
-			// Of 3 that remain one of four gets one.
+		{"the known use counts until its newest hit expires", 4, []step{
+			// Three hits remain, so one of four processes gets one.
 			{0, []known{{ask("a", 20, 1), allowed(3, 6*second)}}, checks{ask("a", 20, 1)}, answers(last(6*second, win))},
 			{second, nil, checks{ask("a", 20, 1)}, answers(denied(5*second, 5*second, 9*second))},
 			{6*second - micro, nil, checks{ask("a", 20, 1)}, answers(denied(micro, micro, 4*second+micro))},
 			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(3, win))},
 		}},
-		{"what was known may leave the share as it is", 4, []step{
+		{"a small known use does not reduce the share", 4, []step{
 			{0, []known{{ask("a", 20, 1), allowed(19, 6*second)}}, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
 		}},
 		{"nothing remained", 4, []step{
@@ -122,12 +122,12 @@ func TestShares(t *testing.T) {
 			{second, nil, checks{in(window.Observe, ask("a", 20, 1)), ask("b", 20, 1)}, answers(denied(5*second, 5*second, 5*second), allowed(4, win))},
 			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
 		}},
-		{"a cost above the share waits for what was known", 4, []step{
+		{"a cost above the share waits until the known use expires", 4, []step{
 			{0, []known{{ask("a", 20, 1), allowed(10, 6*second)}}, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 3, RetryAfter: 6 * second, ResetAfter: 6 * second})},
 			{0, nil, checks{ask("a", 20, 1)}, answers(allowed(2, win))},
 			{second, nil, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 2, RetryAfter: 9 * second, ResetAfter: 9 * second})},
 		}},
-		{"what was admitted here may expire before what was known", 4, []step{
+		{"hits of this process may expire before the known use", 4, []step{
 			{0, nil, checks{ask("a", 20, 3)}, answers(allowed(2, win))},
 			{4 * second, []known{{ask("a", 20, 1), allowed(16, win)}}, checks{ask("a", 20, 1)}, answers(last(6*second, win))},
 			{4 * second, nil, checks{ask("a", 20, 1)}, answers(denied(6*second, 6*second, win))},
@@ -135,23 +135,23 @@ func TestShares(t *testing.T) {
 			{win, nil, checks{ask("a", 20, 3)}, answers(last(4*second, win))},
 		}},
 		{"the share of another limit", 4, []step{
-			// 10 are used, whatever the limit was.
+			// Ten hits are used, under any limit.
 			{0, []known{{ask("a", 20, 1), allowed(10, win)}}, checks{ask("a", 8, 1)}, answers(denied(win, win, win))},
 			{0, nil, checks{ask("a", 14, 0)}, answers(allowed(1, win))},
 		}},
-		{"what is known may change", 4, []step{
+		{"the known use changes", 4, []step{
 			{0, []known{{ask("a", 20, 1), last(win, win)}, {in(window.Refund, ask("a", 20, 20)), allowed(20, 0)}}, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
 			{0, []known{{ask("b", 20, 1), allowed(20, 0)}, {ask("b", 20, 1), denied(second, second, win)}}, checks{ask("b", 20, 1)}, answers(denied(win, win, win))},
 		}},
-		{"an outage that comes and goes hands out no second share", 4, []step{
+		{"a second outage gives no second share", 4, []step{
 			{0, nil, checks{ask("a", 8, 2)}, answers(last(win, win))},
-			// The store is back: it knows nothing of those two.
+			// The store is back, and does not know of those two hits.
 			{second, []known{{ask("a", 8, 1), allowed(7, win)}}, checks{ask("a", 8, 1)}, answers(denied(9*second, 9*second, win))},
 		}},
 		{"reports while nothing remains", 4, []step{
 			{0, nil, checks{in(window.Always, ask("a", 12, 1))}, answers(allowed(2, win))},
 			{second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{in(window.Always, ask("a", 12, 1))}, answers(denied(2*second, 2*second, win))},
-			// It was recorded once.
+			// The report was recorded once.
 			{3 * second, nil, checks{in(window.Refund, ask("a", 12, 1))}, answers(allowed(2, 7*second))},
 			{3 * second, []known{{ask("a", 12, 1), last(second, 2*second)}}, checks{ask("a", 12, 1)}, answers(denied(2*second, 2*second, 7*second))},
 		}},
@@ -178,8 +178,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesContract runs the conformance suite on the shares of one process that
-// was told nothing: they are the limits.
+// TestSharesContract runs the conformance suite on the shares of a single process. They are
+// the limits.
 func TestSharesContract(t *testing.T) {
 	windowtest.Run(t, windowtest.Options{Steps: 10_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
 		s := newShared(t) // for its clock
@@ -207,10 +207,9 @@ func TestSharesErrors(t *testing.T) {
 	}
 }
 
-// TestSharesAddUp lets processes go on by themselves after a shared store is gone.
-// Costs of one hit admit no more than the limit together, beyond the one that each
-// may admit at least, as long as what the store had counted still counts. A wait
-// that a denial tells is over when the same cost has room.
+// TestSharesAddUp makes calls to several processes after the shared store is gone. While the
+// use that the store counted still counts, all of them admit no more than the limit, plus
+// one hit each. After the wait of a denial, the cost has room.
 func TestSharesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const win = 10 * time.Second
@@ -244,14 +243,14 @@ func TestSharesAddUp(t *testing.T) {
 				admitted++
 				newest = c.now
 			}
-			// All but the last call may be news to some.
+			// Each process may miss any answer but the last.
 			if rapid.Bool().Draw(t, "learns") || i == 0 {
 				processes[i%n].Learn(&check, &d[0])
 			}
 		}
 		for _, p := range processes {
 			if admitted > 0 {
-				p.Learn(&check, &d[0]) // the last answer, which came to everybody in turn
+				p.Learn(&check, &d[0]) // every process learns the last answer
 			}
 		}
 		for range rapid.IntRange(0, 60).Draw(t, "after") {

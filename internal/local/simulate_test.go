@@ -14,22 +14,22 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A load is one key that several processes are asked for.
+// A load is the requests for one key to several processes.
 type load struct {
 	rate      float64 // requests a second, over all processes, at random times
 	limit     float64 // of the rate
 	processes int
 }
 
-// outcome is what came of a load.
+// An outcome is the result of a load.
 type outcome struct {
 	asked, calls, admitted float64
 }
 
-// TestSimulation tells how many calls of the store are saved, by denials alone and
-// with leases, and how much is admitted of what the store alone would admit. The
-// figures are in docs/performance.md. Time is simulated, so they are the same on
-// every machine but for the order of what happens at once.
+// TestSimulation measures how many calls of the store are saved by denials from memory, and
+// by leases. It compares what is admitted with what the store alone would admit. The figures
+// are in docs/performance.md. Time is simulated, so the figures of two machines differ only
+// by the order of events at the same time.
 func TestSimulation(t *testing.T) {
 	const seconds = 3
 	var table strings.Builder
@@ -60,8 +60,8 @@ func TestSimulation(t *testing.T) {
 	t.Log(table.String())
 }
 
-// simulate runs a load. Without local every request asks the store. A length of
-// zero is no lease.
+// simulate runs a load. If locally is false, every request asks the store. If length is
+// zero, there are no leases.
 func simulate(t *testing.T, l load, seconds float64, locally bool, length time.Duration) (out outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAhead()

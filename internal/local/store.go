@@ -11,50 +11,44 @@ import (
 )
 
 const (
-	// DefaultKeys is how many logs a store remembers answers of.
+	// DefaultKeys is the number of logs whose answers a Store remembers.
 	DefaultKeys = 100_000
-	// DefaultMaxAge is how long an answer is believed at most.
+	// DefaultMaxAge is the age up to which a Store believes an answer.
 	DefaultMaxAge = 10 * time.Second
-	// statusAge is how long it is believed what remains where something does:
-	// other processes may spend it at any moment.
-	statusAge = time.Second
 )
 
-// Options change what a store does. The zero value is usable.
+// Options change what a [Store] does. The zero value is usable.
 type Options struct {
-	// Clock tells the time since some fixed instant. It must not run backwards and
-	// not be set: a wait is measured with it. Nil means the monotonic clock of the
-	// process.
+	// Clock returns the time since a fixed instant. It must not run backwards or be set,
+	// because waits are measured with it. Nil means the monotonic clock of the process.
 	Clock func() time.Duration
-	// Keys is how many logs are remembered at most. Zero means DefaultKeys; below
-	// zero nothing is remembered.
+	// Keys is the largest number of logs to remember. Zero means DefaultKeys. If it is
+	// negative, Store remembers nothing and makes no leases.
 	Keys int
-	// MaxAge bounds how long an answer is believed, whatever it said: for so long
-	// at most a store that has lost its logs goes on denying from memory, and for so
-	// long the clocks of two machines can drift apart. Zero means DefaultMaxAge.
+	// MaxAge is the age up to which Store believes an answer. Up to that age Store may deny
+	// from memory although the shared store has lost its logs. The clocks of two machines
+	// drift apart for that time at most. Zero means DefaultMaxAge.
 	MaxAge time.Duration
-	// Reserver reserves ahead, in the logs of the store that is asked, for checks that
-	// allow it; see [window.Check]. Nil: nothing is reserved. Nor is it if nothing is
-	// remembered.
+	// Reserver reserves hits in the shared store, for checks with a lease. Nil disables
+	// leases.
 	Reserver Reserver
-	// Leases is how many reservations there are at most at a time. Zero or less means
-	// DefaultLeases.
+	// Leases is the largest number of leases at a time. Zero or less means DefaultLeases.
 	Leases int
 }
 
-// Store answers what this process knows by itself and asks another store for the
-// rest. Create it with New; its methods are safe for concurrent use.
+// Store decides what this process knows, and asks the shared store for the rest. Create it
+// with [New]. Its methods are safe for concurrent use.
 type Store struct {
-	store  window.Store
+	store  window.Store // the shared store
 	clock  func() time.Duration
-	memory *memory // nil: nothing is remembered
-	leases *leases // nil: nothing is reserved
+	memory *memory // nil: Store remembers nothing
+	leases *leases // nil: Store makes no leases
 	denied atomic.Uint64
 }
 
 var _ window.Store = (*Store)(nil)
 
-// New returns a store in front of another one, which it closes when it is closed.
+// New returns a Store in front of a shared store. [Store.Close] closes both.
 func New(store window.Store, o Options) (*Store, error) {
 	s := &Store{store: store, clock: o.Clock}
 	if s.clock == nil {
@@ -77,14 +71,14 @@ func New(store window.Store, o Options) (*Store, error) {
 	return s, nil
 }
 
-// monotonic returns a clock that counts from now.
+// monotonic returns a clock that starts at zero.
 func monotonic() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
 }
 
-// Close gives back what is reserved, for a second at most, and closes the store that
-// is asked. No goroutine is left.
+// Close gives leases back, for a second at most, and closes the shared store. It ends all
+// goroutines of the Store.
 func (s *Store) Close() error {
 	if s.leases != nil {
 		s.leases.close()
@@ -92,15 +86,14 @@ func (s *Store) Close() error {
 	return s.store.Close()
 }
 
-// Stats say what a store has answered by itself.
+// Stats counts what a [Store] has decided without the shared store.
 type Stats struct {
-	// Denials is how many groups were denied without asking.
+	// Denials is the number of groups denied from memory.
 	Denials uint64
-	// Keys is the number of logs that something is remembered of, true or not any
-	// more.
+	// Keys is the number of remembered logs. It includes answers that are out of date.
 	Keys int
-	// Leases is how often something was reserved ahead, LeasedHits how many hits were
-	// admitted on that without asking, ReturnedHits how many were given back.
+	// Leases is the number of reservations. LeasedHits is the number of hits that leases
+	// admitted, ReturnedHits the number that went back.
 	Leases, LeasedHits, ReturnedHits uint64
 }
 
@@ -116,9 +109,9 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Forget ends what is remembered of a log, because cost was given back there by
-// somebody else or it was reset. Answers of calls that are under way are not
-// remembered either.
+// Forget removes what Store remembers of a log, and ends its lease. Call it when another
+// process has given cost back to the log or has reset it. Store does not remember the
+// answers of calls that are under way either.
 func (s *Store) Forget(id window.LogID) {
 	if s.memory != nil {
 		s.memory.forget(id.Key)
@@ -128,8 +121,8 @@ func (s *Store) Forget(id window.LogID) {
 	}
 }
 
-// ForgetAll ends all that is remembered, because the store may have lost its logs
-// or been given back to while nobody was told.
+// ForgetAll is Forget for all logs. Call it when the shared store may have lost its logs,
+// or when refunds by other processes may have gone unnoticed.
 func (s *Store) ForgetAll() {
 	if s.memory != nil {
 		s.memory.forgetAll()
@@ -139,9 +132,9 @@ func (s *Store) ForgetAll() {
 	}
 }
 
-// Take implements [window.Store]. It answers denials that it remembers, spends what it
-// has reserved ahead, and asks the store about everything else. Without wait it never
-// asks the store: it then answers what it can, or changes nothing and returns false.
+// Take implements [window.Store]. It denies from memory, spends leases, and asks the shared
+// store for the rest. Without wait it never asks the shared store. If it cannot decide the
+// group then, it leaves no trace and returns false.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if s.memory == nil || len(checks) == 0 {
 		return s.store.Take(ctx, wait, checks, decisions)
@@ -154,9 +147,9 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 			}
 			return true, s.takeUnconditional(ctx, checks, decisions)
 		}
-		leased = leased || s.leases != nil && may(&checks[i])
+		leased = leased || s.leases != nil && leasable(&checks[i])
 	}
-	// Read before the store is asked, so that every answer of the store is newer.
+	// The clock is read before the shared store is asked, so every answer is newer.
 	now := s.clock()
 	if leased {
 		return s.takeLeased(ctx, wait, checks, decisions, now)
@@ -170,6 +163,7 @@ func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, deci
 	return true, s.ask(ctx, checks, decisions, group, now)
 }
 
+// groupOf returns n zero values, from inline if it has that many.
 func groupOf(inline *[inlineChecks]recalled, n int) []recalled {
 	if n > len(inline) {
 		return make([]recalled, n)
@@ -177,8 +171,8 @@ func groupOf(inline *[inlineChecks]recalled, n int) []recalled {
 	return inline[:n]
 }
 
-// denies fills group with what is remembered of the checks, and reports whether that
-// denies them. If it also answers every check, denies fills decisions and answered is
+// denies fills group with what Store remembers of the checks, and reports whether that
+// denies them. If that also answers every check, denies fills decisions and answered is
 // true.
 func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) (denied, answered bool) {
 	denied = s.memory.recall(checks, group, now)
@@ -189,7 +183,7 @@ func (s *Store) denies(ctx context.Context, checks []window.Check, decisions []w
 	return denied, answered
 }
 
-// ask asks the store, and remembers an answer that can answer later calls.
+// ask asks the shared store. It remembers the answer if that can answer later calls.
 func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []window.Decision, group []recalled, now time.Duration) error {
 	if _, err := s.store.Take(ctx, window.MayWait, checks, decisions); err != nil {
 		return err
@@ -202,21 +196,21 @@ func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []wind
 	return nil
 }
 
-// takeLeased is Take for a group some of whose checks may have a lease. It spends the
-// leases first, and puts everything back if the rest of the group is not allowed.
+// takeLeased is Take for a group with checks that may have a lease. It spends the leases
+// first, and puts everything back if the rest of the group is undecided or denied.
 func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision, now time.Duration) (decided bool, err error) {
 	var inline [inlineChecks]*lease
 	found := inline[:min(len(checks), len(inline))]
 	if len(checks) > len(inline) {
 		found = make([]*lease, len(checks))
 	}
-	// A group that names a log twice gets no lease, and the store tells the error of
+	// A group that names a log twice gets no lease. The shared store returns the error for
 	// an invalid group.
 	_, folded := window.Fold(checks)
 	plain := ctx.Err() != nil || folded != nil || window.Validate(checks, decisions) != nil
 	covered, spent := 0, uint64(0)
 	for i := range checks {
-		if c := &checks[i]; !plain && may(c) {
+		if c := &checks[i]; !plain && leasable(c) {
 			if found[i] = s.leases.spend(c, now, wait, &decisions[i]); found[i] != nil {
 				covered++
 				spent += c.Cost
@@ -226,7 +220,7 @@ func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check
 	decided, allowed := true, covered == len(checks)
 	switch {
 	case allowed:
-	case covered == 0 && !plain && s.answers(ctx, checks, decisions, now): // without building a group
+	case covered == 0 && !plain && s.answers(ctx, checks, decisions, now): // allocates nothing
 	case covered == 0 && !wait:
 		return false, nil
 	default:
@@ -244,19 +238,19 @@ func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check
 	return decided, err
 }
 
-// answers answers a group that is known to be denied, and reports whether it did.
+// answers denies a group from memory, and reports whether it did.
 func (s *Store) answers(ctx context.Context, checks []window.Check, decisions []window.Decision, now time.Duration) bool {
 	var inline [inlineChecks]recalled
 	_, answered := s.denies(ctx, checks, decisions, groupOf(&inline, len(checks)), now)
 	return answered
 }
 
-// group is a group in parts: what leases answer, and the rest.
+// A group is the checks of one call, of which leases answer a part.
 type group struct {
 	checks    []window.Check
 	decisions []window.Decision
-	leases    []*lease // nil where there is none
-	plain     bool     // no lease may be made for it, or no other one
+	leases    []*lease // one for each check; nil: no lease answers the check
+	plain     bool     // no more leases may be made for it
 }
 
 // rest returns the checks without a lease, and their indexes.
@@ -269,7 +263,7 @@ func (g *group) rest() (rest []window.Check, at []int) {
 	return rest, at
 }
 
-// putBack undoes what a group has spent of its leases.
+// putBack puts back what a group has spent of its leases.
 func (s *Store) putBack(g *group, now time.Duration) {
 	for i, l := range g.leases {
 		if l != nil {
@@ -278,8 +272,8 @@ func (s *Store) putBack(g *group, now time.Duration) {
 	}
 }
 
-// takeRest decides what leases do not answer, and reports whether that is allowed. On
-// an error, allowed is false.
+// takeRest decides the checks that leases do not answer, and reports whether they are
+// allowed. On an error, allowed is false.
 func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Duration) (decided, allowed bool, err error) {
 	rest, at := g.rest()
 	if len(rest) == 0 {
@@ -287,7 +281,7 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 	}
 	decisions := make([]window.Decision, len(rest))
 	if len(rest) == len(g.checks) {
-		decisions = g.decisions // which may be of another length than it should
+		decisions = g.decisions // its length may be wrong, which the shared store reports
 	}
 	remembered := make([]recalled, len(rest))
 	denied, answered := s.denies(ctx, rest, decisions, remembered, now)
@@ -311,16 +305,15 @@ func (s *Store) takeRest(ctx context.Context, wait bool, g *group, now time.Dura
 	}
 	for i, to := range at {
 		g.decisions[to] = decisions[i]
-		if may(&rest[i]) {
+		if leasable(&rest[i]) {
 			s.leases.learn(&rest[i], &decisions[i])
 		}
 	}
 	return true, window.GroupAllowed(rest, decisions), nil
 }
 
-// reserve makes a lease for the first check of the rest that is asked for often, if
-// the group may have one. A group gets one lease at most, since each costs a round
-// trip.
+// reserve makes a lease for the first check of the rest with enough demand. A group gets
+// one new lease at most, because each costs a round trip.
 func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at []int, now time.Duration) (made bool, err error) {
 	if g.plain {
 		return false, nil
@@ -328,7 +321,7 @@ func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at [
 	g.plain = true
 	for i := range rest {
 		c := &rest[i]
-		if !may(c) {
+		if !leasable(c) {
 			continue
 		}
 		more := s.leases.want(c, now)
@@ -338,23 +331,22 @@ func (s *Store) reserve(ctx context.Context, g *group, rest []window.Check, at [
 		l, err := s.leases.reserve(ctx, c, more, &g.decisions[at[i]])
 		g.leases[at[i]] = l
 		if l != nil {
-			s.memory.forget(c.Key) // less remains than before
+			s.memory.forget(c.Key) // the reservation has changed what remains
 		}
 		return l != nil, err
 	}
 	return false, nil
 }
 
-// takeUnconditional asks the store about a group that records something whatever
-// becomes of it. What was known of its logs is not true any more then: a refund ends
-// a denial, and a charge changes what remains. Nothing is remembered of calls that
-// ran beside it, either: they may have been answered before it. Until it has
-// returned, the old denials are as good as the new.
+// takeUnconditional asks the shared store about a group with a check of mode Always or
+// Refund. Then it forgets the logs: a refund ends a denial, and a charge changes what
+// remains. Store does not remember answers of calls at the same time either, because the
+// shared store may have decided them earlier.
 func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	if s.leases != nil {
 		for i := range checks {
 			if checks[i].Mode == window.Refund {
-				// It takes what is newest, which is what is reserved.
+				// A refund takes the newest hits, which are those of the lease.
 				s.leases.endNow(ctx, checks[i].Log())
 			}
 		}
@@ -364,6 +356,7 @@ func (s *Store) takeUnconditional(ctx context.Context, checks []window.Check, de
 	return err
 }
 
+// forget removes what Store remembers of the logs of the checks.
 func (s *Store) forget(checks []window.Check) {
 	for i := range checks {
 		s.memory.forget(checks[i].Key)

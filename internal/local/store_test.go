@@ -24,15 +24,15 @@ const (
 	win    = 10 * second
 )
 
-// A shared store is what several processes ask: logs in memory under a clock that
-// the test sets. It counts the calls.
+// shared is a store in memory that several processes ask. The test sets its clock. It
+// counts the calls.
 type shared struct {
 	*memstore.Store
 	now   atomic.Int64
 	calls atomic.Int64
-	// before and after run around the decision of every call, if they are set.
+	// before and after run before and after each decision, unless they are nil.
 	before, after func(checks []window.Check)
-	// change changes what the store says.
+	// change changes the answer of the store.
 	change func(decisions []window.Decision)
 	err    error
 }
@@ -68,10 +68,10 @@ func (s *shared) Take(ctx context.Context, wait bool, checks []window.Check, dec
 	return true, err
 }
 
-// Close leaves the logs to the other processes.
+// Close does nothing, because other processes use the logs.
 func (*shared) Close() error { return nil }
 
-// process returns a process that asks s, under the same clock.
+// process returns a process that asks s and has the same clock.
 func (s *shared) process(tb testing.TB, o local.Options) *local.Store {
 	tb.Helper()
 	o.Clock = s.clock
@@ -104,7 +104,7 @@ func in(m window.Mode, c window.Check) window.Check { c.Mode = m; return c }
 
 func answers(d ...window.Decision) []window.Decision { return d }
 
-// A step is one call at a time.
+// A step is one call.
 type step struct {
 	at     time.Duration
 	checks []window.Check
@@ -114,7 +114,7 @@ type step struct {
 
 func one(c window.Check) []window.Check { return []window.Check{c} }
 
-// denied is a denial by a log of which nothing remains.
+// denied returns a denial by a log in which nothing remains.
 func denied(retry, unit, reset time.Duration) window.Decision {
 	return window.Decision{RetryAfter: retry, UnitAfter: unit, ResetAfter: reset}
 }
@@ -124,8 +124,8 @@ func TestSteps(t *testing.T) {
 	fill := []step{
 		{0, one(a), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false},
 		{4 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 6 * second, ResetAfter: win}), false},
-		// The call that took the last one says when there will be another, and is
-		// believed for a moment. One that is denied says so too.
+		// The call that took the last hit tells when the next one has room, and is
+		// believed for 100 ms. Then a denied call tells the same.
 		{4*second + 100*time.Millisecond - 2*micro, one(a), answers(denied(5900*time.Millisecond+2*micro, 5900*time.Millisecond+2*micro, 9900*time.Millisecond+2*micro)), true},
 		{4*second + 100*time.Millisecond - micro, one(a), answers(denied(5900*time.Millisecond+micro, 5900*time.Millisecond+micro, 9900*time.Millisecond+micro)), false},
 	}
@@ -138,11 +138,11 @@ func TestSteps(t *testing.T) {
 		{"a denial lasts until its time and counts down", local.Options{}, []step{
 			{7 * second, one(a), answers(denied(3*second, 3*second, 7*second)), true},
 			{10*second - 2*micro, one(a), answers(denied(2*micro, 2*micro, 4*second+2*micro)), true},
-			// The store may have cut its clock by up to a microsecond.
+			// The store's clock has whole microseconds.
 			{10*second - micro, one(a), answers(denied(micro, micro, 4*second+micro)), false},
 			{10 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 4 * second, ResetAfter: win}), false},
 		}},
-		{"asking whether anything remains is denied too", local.Options{}, []step{
+		{"a cost of zero is denied too", local.Options{}, []step{
 			{5 * second, one(ask("a", 2, 0)), answers(denied(5*second, 5*second, 9*second)), true},
 		}},
 		{"a cost of the whole limit waits until the log is empty", local.Options{}, []step{
@@ -153,9 +153,9 @@ func TestSteps(t *testing.T) {
 			{5 * second, one(ask("a", 1, 1)), answers(denied(9*second, 9*second, 9*second)), true},
 			{5 * second, one(ask("a", 0, 1)), answers(window.Decision{Never: true}), true},
 		}},
-		{"a larger limit does not", local.Options{}, []step{
+		{"a larger limit does not deny", local.Options{}, []step{
 			{5 * second, one(ask("a", 3, 1)), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
-			{5 * second, one(a), answers(denied(9*second, 9*second, win)), false}, // what is smaller waits for another hit
+			{5 * second, one(a), answers(denied(9*second, 9*second, win)), false}, // the smaller limit waits for another hit
 		}},
 		{"the waits of several costs", local.Options{MaxAge: 3 * second}, []step{
 			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, ResetAfter: win}), false},
@@ -169,9 +169,9 @@ func TestSteps(t *testing.T) {
 			{9 * second, one(ask("g", 4, 2)), answers(denied(6*second, 5*second, 8*second)), true},
 			{9 * second, one(ask("g", 4, 3)), answers(denied(7*second, 5*second, 8*second)), true},
 			{9 * second, one(ask("g", 4, 4)), answers(denied(8*second, 5*second, 8*second)), true},
-			// A smaller limit waits as a larger cost does.
+			// A smaller limit has the wait of a larger cost.
 			{9 * second, one(ask("g", 3, 2)), answers(denied(7*second, 6*second, 8*second)), true},
-			// All of them are as old as the first answer.
+			// All waits are as old as the first answer.
 			{11*second - 2*micro, one(ask("g", 4, 3)), answers(denied(5*second+2*micro, 3*second+2*micro, 6*second+2*micro)), true},
 			{11*second - micro, one(ask("g", 4, 3)), answers(denied(5*second+micro, 3*second+micro, 6*second+micro)), false},
 			{11*second - micro, one(ask("g", 4, 2)), answers(denied(4*second+micro, 3*second+micro, 6*second+micro)), false},
@@ -196,27 +196,27 @@ func TestSteps(t *testing.T) {
 		{"another precision is another rule", local.Options{}, []step{
 			{5 * second, one(window.Check{Key: "a", Limit: a.Limit, Cost: 1, Precision: second}), answers(denied(5*second, 5*second, 9*second)), false},
 		}},
-		{"a denial is believed for so long", local.Options{MaxAge: 2 * second}, []step{
+		{"a denial is believed up to MaxAge", local.Options{MaxAge: 2 * second}, []step{
 			{6*second + 100*time.Millisecond - 3*micro, one(a), answers(denied(3900*time.Millisecond+3*micro, 3900*time.Millisecond+3*micro, 7900*time.Millisecond+3*micro)), true},
 			{6*second + 100*time.Millisecond - 2*micro, one(a), answers(denied(3900*time.Millisecond+2*micro, 3900*time.Millisecond+2*micro, 7900*time.Millisecond+2*micro)), false},
 			{8 * second, one(a), answers(denied(2*second, 2*second, 6*second)), true},
 		}},
-		{"a cost that is denied says nothing of a smaller one", local.Options{}, []step{
+		{"a denied cost does not deny a smaller cost", local.Options{}, []step{
 			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: 9 * second}), false},
 			{6500 * time.Millisecond, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
-			// All of it expires at once, so every larger cost waits as long.
+			// All hits expire at once, so every larger cost has the same wait.
 			{6500 * time.Millisecond, one(ask("c", 10, 7)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
 			{6500 * time.Millisecond, one(ask("c", 9, 5)), answers(window.Decision{Remaining: 3, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), false},
 			{6500 * time.Millisecond, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, UnitAfter: 8500 * time.Millisecond, ResetAfter: win}), false},
 		}},
-		{"a cost that is denied says nothing of the wait of a smaller one", local.Options{}, []step{
+		{"a denied cost does not tell the wait of a smaller cost", local.Options{}, []step{
 			{5 * second, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, Remaining: 6, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 2)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 9)), answers(window.Decision{Remaining: 4, RetryAfter: win, ResetAfter: win}), false},
 			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: win}), false},
 		}},
-		{"a log that is empty by now may have been spent on", local.Options{}, []step{
+		{"others may have spent on a log whose hits have expired", local.Options{}, []step{
 			{
 				4 * second, one(window.Check{Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}),
 				answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: 5 * second}), false,
@@ -242,43 +242,43 @@ func TestSteps(t *testing.T) {
 			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: 9 * second}), false},
 			{7*second - micro, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8*second + micro, ResetAfter: 8*second + micro}), false},
 		}},
-		{"never needs to know what remains", local.Options{}, []step{
+		{"a cost that never has room", local.Options{}, []step{
 			{5 * second, one(ask("d", 10, 11)), answers(window.Decision{Never: true, Remaining: 10}), false},
 			{5500 * time.Millisecond, one(ask("d", 10, 12)), answers(window.Decision{Never: true, Remaining: 10}), true},
 			{6 * second, one(ask("d", 10, 12)), answers(window.Decision{Never: true, Remaining: 10}), false},
 			{6 * second, one(ask("d", 0, 12)), answers(window.Decision{Never: true}), true},
 		}},
 		{"a group is denied by one of its logs", local.Options{}, []step{
-			// Nothing is known of the other.
+			// The other log is unknown.
 			{5 * second, []window.Check{a, other}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
 			{5500 * time.Millisecond, []window.Check{other, a}, answers(window.Decision{Allowed: true, Remaining: 5}, denied(4500*time.Millisecond, 4500*time.Millisecond, 8500*time.Millisecond)), true},
-			// What is known of the other is too old.
+			// The answer for the other log is too old.
 			{6 * second, []window.Check{a, other}, answers(denied(4*second, 4*second, 8*second), window.Decision{Allowed: true, Remaining: 5}), false},
-			// Alone it is asked: allowed is not remembered for that.
+			// Alone, the other log is asked about: it is not denied.
 			{6 * second, one(other), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
 		}},
-		{"what is only observed or one of several does not deny", local.Options{}, []step{
+		{"observed checks and checks of mode Any do not deny", local.Options{}, []step{
 			{5 * second, one(in(window.Observe, a)), answers(denied(5*second, 5*second, 9*second)), false},
 			{5 * second, one(in(window.Any, a)), answers(denied(5*second, 5*second, 9*second)), false},
 			{5 * second, []window.Check{in(window.Any, a), other}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
 		}},
-		{"quota beside what denies", local.Options{}, []step{
+		{"a quota in a denied group", local.Options{}, []step{
 			{5 * second, []window.Check{a, in(window.Any, other)}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), false},
 			{5 * second, []window.Check{a, in(window.Any, other)}, answers(denied(5*second, 5*second, 9*second), window.Decision{Allowed: true, Remaining: 5}), true},
 			{5 * second, []window.Check{in(window.Observe, other), a}, answers(window.Decision{Allowed: true, Remaining: 5}, denied(5*second, 5*second, 9*second)), true},
 		}},
-		{"a log that is named twice is the store's", local.Options{}, []step{
+		{"the store decides a group that names a log twice", local.Options{}, []step{
 			{5 * second, []window.Check{a, a}, answers(denied(9*second, 5*second, 9*second), denied(9*second, 5*second, 9*second)), false},
-			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false}, // what was said of two costs is not kept
+			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), false}, // an answer for two costs is not remembered
 			{5 * second, []window.Check{ask("f", 1, 1), ask("f", 2, 0)}, answers(window.Decision{Allowed: true, ResetAfter: win, UnitAfter: win}, window.Decision{Allowed: true, ResetAfter: win, UnitAfter: win}), false},
 			{5 * second, one(ask("f", 2, 1)), answers(window.Decision{Allowed: true, UnitAfter: win, ResetAfter: win}), false},
 		}},
-		{"a refund ends it", local.Options{}, []step{
+		{"a refund ends a denial", local.Options{}, []step{
 			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), true},
 			{5 * second, one(in(window.Refund, a)), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: 5 * second}), false},
 			{5 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
 		}},
-		{"usage reports are always asked", local.Options{}, []step{
+		{"the store decides usage reports", local.Options{}, []step{
 			{5 * second, one(in(window.Always, ask("a", 2, 1))), answers(denied(9*second, 9*second, win)), false},
 			{
 				5 * second,
@@ -317,14 +317,14 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRoundTrip proves that a denial ends by the time at which the call was sent,
-// and that waits are told by the time at which the answer came.
+// TestRoundTrip proves that the time of a denial counts from when the call was sent, and that
+// waits count from when the answer arrived.
 func TestRoundTrip(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{})
 	a := ask("a", 1, 1)
 	take(t, p, a) // at 0
-	p.ForgetAll() // what that call said of the next one
+	p.ForgetAll() // what that answer told of the next call
 
 	s.setNow(4 * second) // sent
 	s.before = func([]window.Check) { s.setNow(5 * second) }
@@ -338,9 +338,9 @@ func TestRoundTrip(t *testing.T) {
 		retry time.Duration
 		local bool
 	}{
-		{7 * second, 5 * second, true},                 // 3 s in truth, and one round trip at most more
+		{7 * second, 5 * second, true},                 // the true wait is 3 s, and the round trip took 3 s
 		{9*second - 2*micro, 3*second + 2*micro, true}, // sent + 5 s is 9 s
-		{9*second - micro, second + micro, false},      // and less than a microsecond more could be wrong
+		{9*second - micro, second + micro, false},      // the store's clock has whole microseconds
 		{10 * second, 0, false},                        // the store allows
 	} {
 		s.setNow(tt.at)
@@ -355,8 +355,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestUnsettled proves that a denial that may be taken back is not remembered, and
-// ends what was.
+// TestUnsettled proves that an unsettled denial is not remembered, and removes an older
+// record.
 func TestUnsettled(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{})
@@ -374,13 +374,13 @@ func TestUnsettled(t *testing.T) {
 	if got := s.calls.Load(); got != 2+6 {
 		t.Errorf("got %d calls of the store, want %d", got, 2+6)
 	}
-	take(t, p, b) // which was told beside it
+	take(t, p, b) // the answer for b came with an unsettled one
 	if got := p.Stats(); got.Denials != 1 {
-		t.Errorf("what was settled: got %d denials without the store, want 1", got.Denials)
+		t.Errorf("a settled denial: got %d denials without the store, want 1", got.Denials)
 	}
 }
 
-// TestBelieved tells how long an answer is believed at most, by what it says.
+// TestBelieved checks the age up to which each kind of answer is believed.
 func TestBelieved(t *testing.T) {
 	const ever = time.Duration(1<<63 - 1)
 	plain, leased, coarse := ask("a", 2, 1), hot("a", 2, 1), hot("a", 2, 1)
@@ -392,15 +392,15 @@ func TestBelieved(t *testing.T) {
 		want  time.Duration
 	}{
 		{"a denial", plain, denied(second, second, win), ever},
-		{"one that may be taken back", plain, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, 0},
-		{"one that may be taken back, of a rule with leases", leased, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, length},
+		{"an unsettled denial", plain, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, 0},
+		{"an unsettled denial, with leases", leased, window.Decision{RetryAfter: second, ResetAfter: win, Unsettled: true}, length},
 		{"something remains", plain, roomy(1, win), ever},
 		{"nothing remains", plain, window.Decision{Allowed: true, UnitAfter: second, ResetAfter: win}, 100 * time.Millisecond},
 		{"the clock of a log is ahead, without leases", plain, denied(second, second, win+second), ever},
-		{"something is reserved", leased, denied(second, second, win+time.Millisecond+1), length},
-		{"nothing is", leased, denied(second, second, win+time.Millisecond), ever},
+		{"a hit is reserved", leased, denied(second, second, win+time.Millisecond+1), length},
+		{"no hit is reserved", leased, denied(second, second, win+time.Millisecond), ever},
 		{"times are rounded up", coarse, denied(second, second, win+second), ever},
-		{"something is reserved, and times are rounded up", coarse, denied(second, second, win+second+1), length},
+		{"a hit is reserved, and times are rounded up", coarse, denied(second, second, win+second+1), length},
 	} {
 		if got := local.Believed(&tt.check, &tt.d); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
@@ -408,12 +408,12 @@ func TestBelieved(t *testing.T) {
 	}
 }
 
-// TestForget proves that what others tell ends a denial, of one log or of all.
+// TestForget proves that Forget ends the denials of one log, and ForgetAll of all logs.
 func TestForget(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		forget func(*local.Store)
-		want   int64 // questions about two denied logs afterwards
+		want   int64 // calls of the store for two denied logs afterwards
 	}{
 		{"nothing", func(*local.Store) {}, 0},
 		{"one log", func(p *local.Store) { p.Forget(window.LogID{Key: "a", Window: win}) }, 1},
@@ -425,7 +425,7 @@ func TestForget(t *testing.T) {
 		take(t, p, ask("b", 1, 1))
 		tt.forget(p)
 		before := s.calls.Load()
-		for range 2 { // the second time it is known again
+		for range 2 { // the second time, memory answers
 			take(t, p, ask("a", 1, 1))
 			take(t, p, ask("b", 1, 1))
 		}
@@ -435,8 +435,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestForgetWhileAsked proves that an answer from before a refund is not remembered
-// after it, at whatever moment of the call the refund comes.
+// TestForgetWhileAsked proves that the answer of a call is not remembered if a refund comes
+// at any moment during the call.
 func TestForgetWhileAsked(t *testing.T) {
 	a := ask("a", 1, 1)
 	for _, tt := range []struct {
@@ -444,15 +444,15 @@ func TestForgetWhileAsked(t *testing.T) {
 		give func(p *local.Store)
 	}{
 		{"by this process", func(p *local.Store) { take(t, p, in(window.Refund, a)) }},
-		{"by another one", func(p *local.Store) { p.Forget(a.Log()) }},
-		{"who knows where", (*local.Store).ForgetAll},
+		{"by another process", func(p *local.Store) { p.Forget(a.Log()) }},
+		{"by an unknown process", (*local.Store).ForgetAll},
 	} {
 		for _, when := range []string{"before the decision", "after it"} {
 			s := newShared(t)
 			p := s.process(t, local.Options{})
 			take(t, s, a)
 			give := func([]window.Check) {
-				s.before, s.after = nil, nil // the refund is a call too
+				s.before, s.after = nil, nil // the refund calls the store too
 				tt.give(p)
 			}
 			if when == "after it" {
@@ -470,8 +470,8 @@ func TestForgetWhileAsked(t *testing.T) {
 	}
 }
 
-// TestAskedWhileGivenBack proves that a denial from before a refund is not
-// remembered if it was asked for while the refund was under way.
+// TestAskedWhileGivenBack proves that a denial is not remembered if its call ran during a
+// refund.
 func TestAskedWhileGivenBack(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{})
@@ -487,8 +487,8 @@ func TestAskedWhileGivenBack(t *testing.T) {
 	}
 }
 
-// TestAnswerBetweenClockAndMemory proves that a call which read its clock before an
-// answer came that it uses is not told a wait that is too short.
+// TestAnswerBetweenClockAndMemory proves that a wait is not too short if a call reads the
+// clock first, and then uses an answer that arrived in between.
 func TestAnswerBetweenClockAndMemory(t *testing.T) {
 	s := newShared(t)
 	var between func()
@@ -506,13 +506,13 @@ func TestAnswerBetweenClockAndMemory(t *testing.T) {
 	a := ask("a", 1, 1)
 	take(t, s, a) // at 0
 	s.setNow(4 * second)
-	between = func() { // another caller, whose answer takes two seconds
+	between = func() { // the answer to another caller takes two seconds
 		s.after = func([]window.Check) { s.setNow(6 * second); s.after = nil }
 		s.setNow(4*second - 2*micro)
 		take(t, p, a)
 	}
-	// At 4 s there are 6 s to wait. That the answer, 6 s and 2 us, was given before
-	// 6 s is all that is known.
+	// At 4 s the true wait is 6 s. The process only knows that the store told 6 s and
+	// 2 us, at some moment before 6 s.
 	if got := take(t, p, a); got[0].RetryAfter != 8*second+2*micro {
 		t.Errorf("got %+v, want a wait of %v", got, 8*second+2*micro)
 	}
@@ -521,8 +521,8 @@ func TestAnswerBetweenClockAndMemory(t *testing.T) {
 	}
 }
 
-// TestRefundThatFails proves that a refund of which nobody knows whether it was
-// recorded ends a denial all the same.
+// TestRefundThatFails proves that a refund ends a denial although its call fails, because
+// the store may have recorded it.
 func TestRefundThatFails(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{})
@@ -537,8 +537,8 @@ func TestRefundThatFails(t *testing.T) {
 	}
 }
 
-// TestErrors proves that an error of the store is passed on, that it ends no denial,
-// and that bad calls are the store's to refuse.
+// TestErrors proves that Take returns the error of the store, and that the error ends no
+// denial. The store refuses invalid calls.
 func TestErrors(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{})
@@ -549,7 +549,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("got error %v, want %v", err, s.err)
 	}
 	if got := take(t, p, a); got[0].Allowed {
-		t.Errorf("what was denied: got %+v", got)
+		t.Errorf("a remembered denial: got %+v", got)
 	}
 	s.err = nil
 	done, cancel := context.WithCancel(t.Context())
@@ -566,18 +566,17 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestStoreThatForgot proves that a store which allows what is known to be denied
-// is believed.
+// TestStoreThatForgot proves that an answer of the store replaces a remembered denial.
 func TestStoreThatForgot(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{})
 	a, b := ask("a", 2, 1), ask("b", 5, 1)
 	take(t, p, ask("a", 2, 2))
-	take(t, s, in(window.Refund, ask("a", 2, 2))) // nobody tells the process
+	take(t, s, in(window.Refund, ask("a", 2, 2))) // the process is not told
 	if got := take(t, p, a); got[0].Allowed {
-		t.Fatalf("what is known: got %+v", got)
+		t.Fatalf("a remembered denial: got %+v", got)
 	}
-	// Of the other nothing is known.
+	// The other log is unknown, so the store decides.
 	if got := take(t, p, a, b); !window.Allowed(got) {
 		t.Fatalf("the store: got %+v", got)
 	}
@@ -586,20 +585,20 @@ func TestStoreThatForgot(t *testing.T) {
 	}
 }
 
-// TestBound proves that no more logs are remembered than allowed.
+// TestBound proves the bound on the number of remembered logs.
 func TestBound(t *testing.T) {
 	s := newShared(t)
 	p := s.process(t, local.Options{Keys: 10})
 	for i := range 1000 {
 		take(t, p, ask(string(rune('a'+i)), 1, 1))
 	}
-	if got := p.Stats().Keys; got > 20 || got == 0 { // it tidies up a little later
+	if got := p.Stats().Keys; got > 20 || got == 0 { // the cache evicts a little later
 		t.Errorf("got %d keys, want about 10", got)
 	}
 }
 
-// forgetful is a process that forgets at once what it was told of logs in which
-// something remained: it tells that as it was a second ago at most.
+// forgetful is a process that forgets a log at once if something remained there. Otherwise
+// its status could be up to a second old.
 type forgetful struct{ *local.Store }
 
 func (f forgetful) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
@@ -615,8 +614,8 @@ func (f forgetful) Take(ctx context.Context, wait bool, checks []window.Check, d
 	return true, err
 }
 
-// TestContract runs the conformance suite through a process. What it answers without
-// the store is the same to the last microsecond.
+// TestContract runs the conformance suite through a process. Its answers equal those of the
+// store to the microsecond.
 func TestContract(t *testing.T) {
 	var answered uint64
 	windowtest.Run(t, windowtest.Options{Steps: 30_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
@@ -626,7 +625,7 @@ func TestContract(t *testing.T) {
 		return windowtest.Harness{Store: forgetful{p}, SetNow: s.setNow}
 	})
 	if answered == 0 {
-		t.Error("the process answered nothing by itself, so nothing was proven")
+		t.Error("the process denied nothing from memory, so nothing was proven")
 	}
 	t.Logf("%d denials without the store", answered)
 }

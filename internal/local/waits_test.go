@@ -11,8 +11,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// An oracle decides as a store must, with slices and loops. Its logs have the window
-// win. No group that it is asked about names one log twice.
+// An oracle is a simple store. Its logs have the window win. No group may name a log twice.
 type oracle map[string][]spent
 
 type spent struct {
@@ -20,7 +19,7 @@ type spent struct {
 	cost uint64
 }
 
-// used returns the cost of all hits that count at a time.
+// used returns the sum of the hits that count at a time.
 func (o oracle) used(key string, now time.Duration) (used uint64) {
 	for _, e := range o[key] {
 		if e.at > now-win {
@@ -30,7 +29,7 @@ func (o oracle) used(key string, now time.Duration) (used uint64) {
 	return used
 }
 
-// wait returns the wait until no more than level counts.
+// wait returns the time until at most level counts.
 func (o oracle) wait(key string, now time.Duration, level uint64) time.Duration {
 	if o.used(key, now) <= level {
 		return 0
@@ -99,9 +98,8 @@ func (o oracle) answer(c *window.Check, now time.Duration, room bool) window.Dec
 	return d
 }
 
-// TestWaits proves that what a process answers by itself has the waits that the store
-// would tell, whatever costs, limits and modes the calls have. The process is the only
-// one that spends. Take and TryTake take turns.
+// TestWaits proves that answers from memory have the waits of the store, for all costs,
+// limits and modes. Only one process spends. Some calls are asked without waiting first.
 func TestWaits(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -140,7 +138,7 @@ func TestWaits(t *testing.T) {
 					late++
 				}
 				if alone && 0 < g.Remaining && g.Remaining < w.Remaining {
-					g.Remaining = w.Remaining // as it was a second ago at most
+					g.Remaining = w.Remaining // the status may be a second old
 				}
 				if g != w && early+late < 5 {
 					t.Errorf("at %v, without the store %t: %+v: got %+v, want %+v", now, alone, checks[i], g, w)
@@ -179,8 +177,8 @@ func randomGroup(r *rand.Rand) []window.Check {
 	return checks
 }
 
-// TestWaitsBesideLeases proves that a process that reserves ahead tells the waits of the
-// store. A denied group charges nothing, so the store is asked the same at once.
+// TestWaitsBesideLeases proves that a process with leases tells the waits of the store. A
+// denied group charges nothing, so the test asks the store about the same group.
 func TestWaitsBesideLeases(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -190,15 +188,19 @@ func TestWaitsBesideLeases(t *testing.T) {
 			for range 150 {
 				if r.IntN(3) == 0 {
 					time.Sleep(pick(r, micro, 5*time.Millisecond, length-length/10, length, second/2, 3*second, win-micro))
-					synctest.Wait() // what is due has been given back
 				}
+				synctest.Wait() // the goroutine has given back ended leases
 				checks := leasedGroup(r)
 				before := p.Stats().Denials
+				_, returns := s.counts()
 				got := take(t, p, checks...)
 				if p.Stats().Denials == before {
 					continue
 				}
 				want := take(t, s, checks...)
+				if _, now := s.counts(); now != returns {
+					continue // the goroutine gave hits back between the two calls
+				}
 				for i, w := range want {
 					if g := got[i]; g.RetryAfter != w.RetryAfter && (!g.Allowed || checks[i].Lease.Length == 0) {
 						t.Errorf("seed %d, at %v: %+v: got %+v, want %+v", seed, s.now(), checks[i], g, w)
@@ -215,7 +217,7 @@ func TestWaitsBesideLeases(t *testing.T) {
 	}
 }
 
-// leasedGroup returns one or two checks, of which one is asked for often.
+// leasedGroup returns one or two checks. One of them is asked for often.
 func leasedGroup(r *rand.Rand) []window.Check {
 	checks := one(hot("hot", 60, pick[uint64](r, 1, 1, 1, 1, 2, 3, 9, 25)))
 	if r.IntN(4) == 0 {
@@ -225,14 +227,14 @@ func leasedGroup(r *rand.Rand) []window.Check {
 	return checks
 }
 
-// TestWaitsOfAnotherLog proves that a record loses the waits of earlier answers when the
-// last answer shows that something was recorded or given back in between.
+// TestWaitsOfAnotherLog proves that a record loses the waits of earlier answers if the last
+// answer shows that the log has changed.
 func TestWaitsOfAnotherLog(t *testing.T) {
 	c := func(cost uint64) window.Check { return ask("a", 4, cost) }
 	for _, tt := range []struct {
 		name    string
 		between func(t *testing.T, s *shared)
-		local   bool // a cost of an earlier answer is answered without the store
+		local   bool // memory answers the cost of an earlier answer
 	}{
 		{"nothing", func(*testing.T, *shared) {}, true},
 		{"time", func(_ *testing.T, s *shared) { s.setNow(9 * second) }, true},
@@ -268,7 +270,7 @@ func TestWaitsOfAnotherLog(t *testing.T) {
 		s.setNow(8 * second)
 		take(t, p, c(2))
 		tt.between(t, s)
-		take(t, p, c(3)) // nobody has told the process, but this answer shows it
+		take(t, p, c(3)) // this answer shows that the log has changed
 		calls := s.calls.Load()
 		got := take(t, p, c(2))
 		if local := s.calls.Load() == calls; local != tt.local {
@@ -280,9 +282,9 @@ func TestWaitsOfAnotherLog(t *testing.T) {
 	}
 }
 
-// TestWaitsOfOneInstant proves that a record loses the waits of earlier answers where
-// hits were charged in between that share the instant of the newest one, so that the
-// log empties when it did before.
+// TestWaitsOfOneInstant charges hits between two answers that share the instant of the
+// newest hit. So the log empties at the same time as before. The record still loses the
+// waits of earlier answers.
 func TestWaitsOfOneInstant(t *testing.T) {
 	c := func(hits, cost uint64) window.Check {
 		check := ask("a", hits, cost)
@@ -291,7 +293,7 @@ func TestWaitsOfOneInstant(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		at    time.Duration // of what another process charges
+		at    time.Duration // when another process charges other
 		other window.Check
 		then  window.Check
 	}{

@@ -1,17 +1,16 @@
-// Package metrics holds every metric of the service, made by one constructor on
-// a registry of the caller's.
+// Package metrics registers and updates every metric of the service.
 //
-// Names are prefixed slidegate_, units are base units, counters end in _total.
-// Labels are names from the configuration, never a value that came over the
-// wire: no subject, no API key, no address, no unknown domain. The one exception
-// are the values that a rule asks for (detailed_metric, value_to_metric), in a
-// metric of their own with a bounded number of series, and never an API key's.
-// docs/operate.md lists them all, and a test compares that list with the code.
+// Names begin with slidegate_, units are base units, and names of counters end in _total.
+// Labels are names from the configuration, never a value from a request: no subject, no API
+// key, no address, no unknown domain. The one exception are the values that a rule asks for
+// (detailed_metric, value_to_metric). They have a metric of their own with a bounded number
+// of series, and are never API keys. docs/operate.md lists all metrics, and a test compares
+// that list with the code.
 //
 // # Series of rules
 //
-// A series of a rule begins with its first outcome: eleven outcomes of 100,000
-// rules would be a million series, nearly all of them zero for ever. It ends when
-// a new generation does not have the rule; if a later one has it again, it begins
-// at zero, as a counter does after a restart.
+// A series of a rule begins with its first outcome. With all eleven outcomes, 100,000 rules
+// would have a million series, nearly all of them zero. The series ends when a new
+// generation does not have the rule. If a later generation has the rule again, the series
+// begins at zero, like a counter after a restart.
 package metrics

@@ -17,12 +17,12 @@ import (
 type Options struct {
 	// Version labels build_info.
 	Version string
-	// MaxDetailSeries bounds the series that the values of descriptors have. Zero:
-	// they have none of their own.
+	// MaxDetailSeries bounds the series for values of descriptors. With zero all values
+	// share one series.
 	MaxDetailSeries int
 }
 
-// Metrics is every metric of one process. It is safe for concurrent use and
+// Metrics holds the metrics that every process has. It is safe for concurrent use and
 // implements policy.Meters and ratelimit.Meters.
 type Metrics struct {
 	rules            *rules
@@ -33,32 +33,32 @@ type Metrics struct {
 	storeDown        prometheus.Gauge
 	foreignValues    prometheus.Counter
 	rpcSeconds       *prometheus.HistogramVec
-	rpcs             atomic.Pointer[map[rpc]prometheus.Observer] // never written to
-	rpcsMu           sync.Mutex                                  // held to replace it
+	rpcs             atomic.Pointer[map[rpc]prometheus.Observer] // the map is immutable
+	rpcsMu           sync.Mutex                                  // guards replacing the map
 	panics           prometheus.Counter
 	reloads          *prometheus.CounterVec
 	configLoaded     prometheus.Gauge
 	configBroken     prometheus.Gauge
 }
 
-// latencies spans what a decision may take: 10 us from memory, 15 ms at the end
-// of the store's patience, 20 ms at the end of Envoy's.
+// latencies are the bounds of buckets, in seconds. A decision from memory takes about
+// 10 us. By default rls waits 15 ms for the store, and Envoy 20 ms for rls.
 var latencies = []float64{
 	0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 1,
 }
 
-// New registers every metric. A registry that already has one of the names is a
-// mistake of the program, and panics.
+// New registers the metrics that every process has. It panics if the registry has one of
+// the names already.
 func New(registry prometheus.Registerer, o Options) *Metrics {
 	degraded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "slidegate_degraded_answers_total",
-		Help: "Requests decided without the store, by the choice that their rules made for that.",
+		Help: "Requests decided while the store could not decide, by the on_store_error that decided.",
 	}, []string{"choice"})
 	m := &Metrics{
 		rules: newRules(o.MaxDetailSeries),
 		ignoredOverrides: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_ignored_overrides_total",
-			Help: "Limits that came with a descriptor and are none, so that its rule counted.",
+			Help: "Descriptor limit overrides ignored as invalid; the rule's limit applied.",
 		}),
 		degraded: map[policy.OnStoreError]prometheus.Counter{
 			policy.StoreErrorAllow: degraded.WithLabelValues("allow"),
@@ -67,7 +67,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		},
 		unknownDomains: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_unknown_domain_requests_total",
-			Help: "Requests for a domain that has no rules; they are allowed.",
+			Help: "Requests for a domain without rules; such requests are allowed.",
 		}),
 		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "slidegate_store_seconds",
@@ -76,24 +76,24 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		}),
 		storeDown: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_store_down",
-			Help: "1 while a server of the store is not asked because it has failed, or refuses to write.",
+			Help: "1 while a server of the store fails and is not asked, or refuses to write.",
 		}),
 		foreignValues: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_store_foreign_values_total",
-			Help: "Values in Redis under a key of ours that were not a log, and were thrown away.",
+			Help: "Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew.",
 		}),
 		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "slidegate_rpc_seconds",
-			Help:    "Time of one gRPC call in the service, by method and status code.",
+			Help:    "Time of one gRPC call within the service, by method and status code.",
 			Buckets: latencies,
 		}, []string{"method", "code"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_panics_total",
-			Help: "Calls that panicked and were answered with INTERNAL. Every one is a bug.",
+			Help: "Calls that panicked and were answered INTERNAL. Every one is a bug.",
 		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_config_reloads_total",
-			Help: "Times the rules and tiers were read again, by result.",
+			Help: "Reloads of the rules and tiers, by result.",
 		}, []string{"result"}),
 		configLoaded: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_config_loaded_timestamp_seconds",
@@ -106,7 +106,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "slidegate_build_info",
-		Help:        "Always 1; the labels tell what runs.",
+		Help:        "Always 1. The labels have the versions of Slidegate and Go.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "go": runtime.Version()},
 	})
 	build.Set(1)
@@ -122,7 +122,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	return m
 }
 
-// Memory registers what tells how full an embedded store is.
+// Memory registers the metrics of the memory store. stats is called at each scrape.
 func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 	gauge := func(name, help string, value func(memstore.Stats) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
@@ -134,11 +134,11 @@ func Memory(registry prometheus.Registerer, stats func() memstore.Stats) {
 	}
 	gauge("slidegate_store_memory_keys", "Logs held by the memory store, one for each key and window.",
 		func(s memstore.Stats) float64 { return float64(s.Logs) })
-	gauge("slidegate_store_memory_bytes", "Memory taken by the logs of the memory store.",
+	gauge("slidegate_store_memory_bytes", "Memory that the logs of the memory store take, as store.memory.max_bytes counts it.",
 		func(s memstore.Stats) float64 { return float64(s.Bytes) })
-	counter("slidegate_store_memory_evicted_total", "Logs dropped to make room although something in them still counted.",
+	counter("slidegate_store_memory_evicted_total", "Logs that the memory store dropped to make room, although hits in them still counted.",
 		func(s memstore.Stats) float64 { return float64(s.Evicted) })
-	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store was full of logs that all limited somebody.",
+	counter("slidegate_store_memory_refused_total", "Store calls refused because the memory store was full and every log in it was denying requests.",
 		func(s memstore.Stats) float64 { return float64(s.Refused) })
 }
 
@@ -161,7 +161,7 @@ func (m *Metrics) DegradedAnswer(by policy.OnStoreError) {
 // StoreSeconds observes one store call.
 func (m *Metrics) StoreSeconds(seconds float64) { m.storeSeconds.Observe(seconds) }
 
-// StoreDown records whether a server of the store is not asked.
+// StoreDown sets whether a server of the store is down.
 func (m *Metrics) StoreDown(down bool) {
 	if down {
 		m.storeDown.Set(1)
@@ -170,14 +170,14 @@ func (m *Metrics) StoreDown(down bool) {
 	}
 }
 
-// ForeignValue counts a value in Redis that was not a log and was thrown away.
+// ForeignValue counts a value in Redis that was not a log and was deleted.
 func (m *Metrics) ForeignValue() { m.foreignValues.Inc() }
 
-// rpc names the histogram of some calls.
+// rpc is the labels of one histogram of calls.
 type rpc struct{ method, code string }
 
-// RPC returns the histogram of one method and status code. It is asked for every
-// call, and the library takes longer to find one by its labels than to observe.
+// RPC returns the histogram of one method and status code. It keeps the histograms in a map
+// of its own, because the library takes longer to find one by its labels than to observe.
 func (m *Metrics) RPC(method, code string) prometheus.Observer {
 	name := rpc{method, code}
 	if known := m.rpcs.Load(); known != nil {
@@ -200,9 +200,9 @@ func (m *Metrics) RPC(method, code string) prometheus.Observer {
 // Panicked counts a call that panicked.
 func (m *Metrics) Panicked() { m.panics.Inc() }
 
-// Loaded records that a generation became active at the given time, in seconds
-// since 1970. The series of rules that have not been given a [Metrics.Meter] since
-// the last time end: the new generation does not have them.
+// Loaded records that a generation became active at the given time, in seconds since 1970.
+// Call [Metrics.Meter] for each rule of the generation before. Loaded ends the series of all
+// other rules.
 func (m *Metrics) Loaded(at float64) {
 	m.rules.forget()
 	m.reloads.WithLabelValues("loaded").Inc()
@@ -210,18 +210,17 @@ func (m *Metrics) Loaded(at float64) {
 	m.configBroken.Set(0)
 }
 
-// Refused records that a broken generation was not taken.
+// Refused records that a broken generation was refused.
 func (m *Metrics) Refused() {
 	m.reloads.WithLabelValues("refused").Inc()
 	m.configBroken.Set(1)
 }
 
-// Authorization registers the counter of what became of requests that asked for
-// authorization.
+// Authorization registers and returns the counter of authorizations.
 func Authorization(registry prometheus.Registerer) *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "slidegate_authorizations_total",
-		Help: "Requests that asked for authorization, by what became of them.",
+		Help: "Authorizations, by result.",
 	}, []string{"result"})
 	registry.MustRegister(c)
 	return c

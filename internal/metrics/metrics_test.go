@@ -51,7 +51,7 @@ func TestNamesAndHelp(t *testing.T) {
 	}
 }
 
-// expect compares the series of some metrics, without their help.
+// expect compares the series of some metrics.
 func expect(t *testing.T, registry *prometheus.Registry, want string, names ...string) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -83,7 +83,7 @@ const (
 	overflow  = "slidegate_detail_overflow_total"
 )
 
-// TestDecisions counts every outcome once, but denials twice.
+// TestDecisions counts every outcome once, and denials twice.
 func TestDecisions(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})
@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 	m.IgnoredOverride()
 	m.DegradedAnswer(policy.StoreErrorLocal)
 	m.DegradedAnswer(policy.StoreErrorLocal)
-	m.DegradedAnswer(policy.StoreErrorReported) // which is no answer
+	m.DegradedAnswer(policy.StoreErrorReported) // not counted: the call fails
 	expect(t, registry, `
 degraded_answers_total{choice="allow"} 0
 degraded_answers_total{choice="deny"} 0
@@ -128,8 +128,8 @@ degraded_answers_total{choice="local"} 2
 ignored_overrides_total{} 1`, "slidegate_degraded_answers_total", "slidegate_ignored_overrides_total")
 }
 
-// TestRulesThatGo reloads: the series of rules that a generation does not have end
-// with it, and those that stay go on.
+// TestRulesThatGo reloads the rules. The series of a removed rule end, and the others
+// continue.
 func TestRulesThatGo(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{MaxDetailSeries: 2})
@@ -145,14 +145,14 @@ func TestRulesThatGo(t *testing.T) {
 		meter.Count(policy.OutcomeAllowed)
 		meter.Count(policy.OutcomeShadowDenied)
 		meter.Detail([]byte("a"), policy.OutcomeAllowed)
-		meter.Detail([]byte("b"), policy.OutcomeAllowed) // too many of the second
+		meter.Detail([]byte("b"), policy.OutcomeAllowed) // counts as other for the second rule
 	}
 	second := generation("stays")
 	if second[0] != first[0] {
 		t.Error("a rule that stays has another meter")
 	}
 	second[0].Count(policy.OutcomeAllowed)
-	// Requests that began under the first generation.
+	// These requests began under the first generation.
 	first[1].Count(policy.OutcomeAllowed)
 	first[1].Count(policy.OutcomeDenied)
 	first[1].Detail([]byte("c"), policy.OutcomeAllowed)
@@ -166,7 +166,7 @@ shadow_decisions_total{domain="edge",outcome="denied",rule="stays"} 1`, decision
 
 	third := generation("goes")
 	third[0].Count(policy.OutcomeAllowed)
-	third[0].Detail([]byte("c"), policy.OutcomeAllowed) // the others have made room
+	third[0].Detail([]byte("c"), policy.OutcomeAllowed) // the ended series have made room
 	expect(t, registry, `
 decisions_total{domain="edge",outcome="allowed",rule="goes"} 1
 detail_decisions_total{domain="edge",outcome="allowed",rule="goes",values="c"} 1`, decisions, shadow, detail)
@@ -185,19 +185,19 @@ func TestDetail(t *testing.T) {
 		{a, "route_x", policy.OutcomeAllowed},
 		{a, "route_x", policy.OutcomeShadowDenied},
 		{b, "route_x", policy.OutcomeAllowed},
-		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // is no label
+		{b, "route_\xff\xfe", policy.OutcomeAllowed},                // not UTF-8
 		{b, "route_\x1b\u0085", policy.OutcomeAllowed},              // controls a terminal
-		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // is a long one
-		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // the last that has room
+		{b, strings.Repeat("x", maxValues+1), policy.OutcomeDenied}, // too long
+		{b, strings.Repeat("x", maxValues), policy.OutcomeDenied},   // takes the last series
 		{a, "route_x", policy.OutcomeDenied},
 		{a, "route_y", policy.OutcomeAllowed},
 		{a, "route_z", policy.OutcomeAllowed},
 		{b, "route_z", policy.OutcomeAllowed},
-		{a, "route_x", policy.OutcomeAllowed}, // is known
+		{a, "route_x", policy.OutcomeAllowed}, // has a series
 	} {
 		values := []byte(tt.values)
 		tt.meter.Detail(values, tt.o)
-		clear(values) // it is the caller's
+		clear(values) // Detail must not keep it
 	}
 	expect(t, registry, `
 detail_decisions_total{domain="edge",outcome="allowed",rule="a",values="other"} 2
@@ -229,8 +229,7 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestSeriesThatBeganMeanwhile asks for a series as two requests do that both have
-// not found one.
+// TestSeriesThatBeganMeanwhile begins a series twice, as two concurrent requests do.
 func TestSeriesThatBeganMeanwhile(t *testing.T) {
 	m := New(prometheus.NewRegistry(), Options{MaxDetailSeries: 2})
 	meter := m.Meter("edge", "per-key").(*meter)
@@ -246,8 +245,8 @@ func TestSeriesThatBeganMeanwhile(t *testing.T) {
 	}
 }
 
-// TestConcurrentCounting loses no count while series begin, and none of those that
-// stay while others end.
+// TestConcurrentCounting proves that no count is lost while series begin, and while series of
+// other rules end.
 func TestConcurrentCounting(t *testing.T) {
 	const workers, rounds, values = 8, 300, 40
 	registry := prometheus.NewRegistry()
@@ -300,7 +299,7 @@ func TestConcurrentCounting(t *testing.T) {
 		t.Errorf("%v details counted in %d series, want %d in at most %d", sum, own, workers*rounds, values/2)
 	}
 	if free := m.rules.free.Load(); free != int64(values/2-own) {
-		t.Errorf("%d series are free, want %d: what went has made room", free, values/2-own)
+		t.Errorf("%d series are free, want %d: ended series make room", free, values/2-own)
 	}
 }
 
@@ -322,16 +321,16 @@ func TestMemory(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Memory(registry, func() memstore.Stats { return memstore.Stats{Logs: 1, Bytes: 2, Evicted: 3, Refused: 4} })
 	want := `
-# HELP slidegate_store_memory_bytes Memory taken by the logs of the memory store.
+# HELP slidegate_store_memory_bytes Memory that the logs of the memory store take, as store.memory.max_bytes counts it.
 # TYPE slidegate_store_memory_bytes gauge
 slidegate_store_memory_bytes 2
-# HELP slidegate_store_memory_evicted_total Logs dropped to make room although something in them still counted.
+# HELP slidegate_store_memory_evicted_total Logs that the memory store dropped to make room, although hits in them still counted.
 # TYPE slidegate_store_memory_evicted_total counter
 slidegate_store_memory_evicted_total 3
 # HELP slidegate_store_memory_keys Logs held by the memory store, one for each key and window.
 # TYPE slidegate_store_memory_keys gauge
 slidegate_store_memory_keys 1
-# HELP slidegate_store_memory_refused_total Store calls refused because the memory store was full of logs that all limited somebody.
+# HELP slidegate_store_memory_refused_total Store calls refused because the memory store was full and every log in it was denying requests.
 # TYPE slidegate_store_memory_refused_total counter
 slidegate_store_memory_refused_total 4
 `
@@ -353,7 +352,7 @@ func TestStore(t *testing.T) {
 		}
 	})
 	want := `
-# HELP slidegate_store_batch_calls Store calls that were sent to Redis in one command.
+# HELP slidegate_store_batch_calls Number of store calls sent to Redis in one command.
 # TYPE slidegate_store_batch_calls histogram
 slidegate_store_batch_calls_bucket{le="1"} 1
 slidegate_store_batch_calls_bucket{le="2"} 3
@@ -368,45 +367,45 @@ slidegate_store_batch_calls_count 9
 # HELP slidegate_store_calls_total Store calls that Redis was asked to decide.
 # TYPE slidegate_store_calls_total counter
 slidegate_store_calls_total 100
-# HELP slidegate_store_clock_error_seconds How far from the truth the clock offset may be, while it is known.
+# HELP slidegate_store_clock_error_seconds Largest possible error of the clock offset, while known.
 # TYPE slidegate_store_clock_error_seconds gauge
 slidegate_store_clock_error_seconds{node="10.0.0.1:6379"} 0.0002
-# HELP slidegate_store_clock_offset_seconds The clock of a server less ours, while it is known.
+# HELP slidegate_store_clock_offset_seconds The server's clock minus the clock of this instance, while known. Limits do not depend on it.
 # TYPE slidegate_store_clock_offset_seconds gauge
 slidegate_store_clock_offset_seconds{node="10.0.0.1:6379"} -0.0015
-# HELP slidegate_store_dropped_total Store calls that were not sent because their caller had gone.
+# HELP slidegate_store_dropped_total Store calls not sent because their caller gave up while they waited.
 # TYPE slidegate_store_dropped_total counter
 slidegate_store_dropped_total 5
-# HELP slidegate_store_errors_total Store calls without an answer from Redis, by class.
+# HELP slidegate_store_errors_total Store calls that Redis did not decide, by class.
 # TYPE slidegate_store_errors_total counter
 slidegate_store_errors_total{class="oom"} 7
 slidegate_store_errors_total{class="timeout"} 6
-# HELP slidegate_store_late_total Store calls that Redis got to after their deadline and did not charge.
+# HELP slidegate_store_late_total Store calls that reached Redis after their deadline. Redis did not charge them.
 # TYPE slidegate_store_late_total counter
 slidegate_store_late_total 4
-# HELP slidegate_store_node_evicts 1 while the maxmemory-policy of a server is not noeviction, so that it may throw logs away, which resets their limits. No series while the policy is not known.
+# HELP slidegate_store_node_evicts 1 while the maxmemory-policy of a server is not noeviction, so it may delete logs, which resets their limits. No series while the policy is unknown.
 # TYPE slidegate_store_node_evicts gauge
 slidegate_store_node_evicts{node="10.0.0.1:6379"} 1
-# HELP slidegate_store_node_in_flight Commands that a server is being asked.
+# HELP slidegate_store_node_in_flight Commands that the server has not answered yet.
 # TYPE slidegate_store_node_in_flight gauge
 slidegate_store_node_in_flight{node="10.0.0.1:6379"} 2
 slidegate_store_node_in_flight{node="10.0.0.2:6379"} 0
-# HELP slidegate_store_node_open 1 while a server is not asked because it failed too often.
+# HELP slidegate_store_node_open 1 while a server is not asked because it failed too often in a row.
 # TYPE slidegate_store_node_open gauge
 slidegate_store_node_open{node="10.0.0.1:6379"} 0
 slidegate_store_node_open{node="10.0.0.2:6379"} 1
-# HELP slidegate_store_node_queued Store calls that wait to be sent to a server.
+# HELP slidegate_store_node_queued Store calls that wait to be sent to the server.
 # TYPE slidegate_store_node_queued gauge
 slidegate_store_node_queued{node="10.0.0.1:6379"} 8
 slidegate_store_node_queued{node="10.0.0.2:6379"} 0
-# HELP slidegate_store_node_refuses 1 while a server refuses to write, so that it decides denials only.
+# HELP slidegate_store_node_refuses 1 while a server refuses to write, so it can decide denials only.
 # TYPE slidegate_store_node_refuses gauge
 slidegate_store_node_refuses{node="10.0.0.1:6379"} 1
 slidegate_store_node_refuses{node="10.0.0.2:6379"} 0
-# HELP slidegate_store_not_taken_back_total Hits that should have been taken back, but could not be: they count until they expire.
+# HELP slidegate_store_not_taken_back_total Hits that could not be taken back. They count until they expire.
 # TYPE slidegate_store_not_taken_back_total counter
 slidegate_store_not_taken_back_total 12
-# HELP slidegate_store_taken_back_total Hits that were charged in one server and taken back because another one denied the request.
+# HELP slidegate_store_taken_back_total Hits charged in one server of a Cluster and taken back because another server denied the request.
 # TYPE slidegate_store_taken_back_total counter
 slidegate_store_taken_back_total 11
 `
@@ -420,25 +419,25 @@ func TestPoolAndLocal(t *testing.T) {
 	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
 	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 11, 12, 13} })
 	want := `
-# HELP slidegate_abandoned_hits_total Hits admitted by the local share after a call that was late, and never charged to the store.
+# HELP slidegate_abandoned_hits_total Hits that the local share admitted after a late call, and that Redis could not be charged for.
 # TYPE slidegate_abandoned_hits_total counter
 slidegate_abandoned_hits_total 13
-# HELP slidegate_leased_hits_total Hits admitted on what was reserved ahead, without asking the store.
+# HELP slidegate_leased_hits_total Hits admitted from a lease, without asking Redis.
 # TYPE slidegate_leased_hits_total counter
 slidegate_leased_hits_total 9
-# HELP slidegate_local_denials_total Requests denied without asking the store, by a denial that still held.
+# HELP slidegate_local_denials_total Requests denied without asking Redis, by a remembered denial that still held.
 # TYPE slidegate_local_denials_total counter
 slidegate_local_denials_total 7
 # HELP slidegate_local_keys Logs whose last answer is remembered.
 # TYPE slidegate_local_keys gauge
 slidegate_local_keys 8
-# HELP slidegate_returned_hits_total Hits that were reserved ahead and given back.
+# HELP slidegate_returned_hits_total Leased hits that were given back.
 # TYPE slidegate_returned_hits_total counter
 slidegate_returned_hits_total 10
-# HELP slidegate_settled_found_hits_total Hits admitted by the local share after a call that was late, and charged by that call already.
+# HELP slidegate_settled_found_hits_total Hits that the local share admitted after a late call, and that were not charged because Redis had charged that call.
 # TYPE slidegate_settled_found_hits_total counter
 slidegate_settled_found_hits_total 12
-# HELP slidegate_settled_hits_total Hits admitted by the local share after a call that was late, and charged to the store afterwards.
+# HELP slidegate_settled_hits_total Hits that the local share admitted after a late call, and that Redis was charged for afterwards.
 # TYPE slidegate_settled_hits_total counter
 slidegate_settled_hits_total 11
 # HELP slidegate_store_pool_connections Connections to Redis.
@@ -447,16 +446,16 @@ slidegate_store_pool_connections 5
 # HELP slidegate_store_pool_hits_total Commands that found an idle connection to Redis.
 # TYPE slidegate_store_pool_hits_total counter
 slidegate_store_pool_hits_total 1
-# HELP slidegate_store_pool_idle_connections Connections to Redis that are not used now.
+# HELP slidegate_store_pool_idle_connections Connections to Redis that are idle now.
 # TYPE slidegate_store_pool_idle_connections gauge
 slidegate_store_pool_idle_connections 6
-# HELP slidegate_store_pool_misses_total Commands that found none and had one made.
+# HELP slidegate_store_pool_misses_total Commands that found no idle connection to Redis, so that one was opened.
 # TYPE slidegate_store_pool_misses_total counter
 slidegate_store_pool_misses_total 2
-# HELP slidegate_store_pool_stale_total Idle connections that were thrown away, too old or broken.
+# HELP slidegate_store_pool_stale_total Idle connections to Redis that were closed, unused for too long or broken.
 # TYPE slidegate_store_pool_stale_total counter
 slidegate_store_pool_stale_total 4
-# HELP slidegate_store_pool_timeouts_total Commands that waited for a connection in vain.
+# HELP slidegate_store_pool_timeouts_total Commands that got no connection to Redis in time.
 # TYPE slidegate_store_pool_timeouts_total counter
 slidegate_store_pool_timeouts_total 3
 `
@@ -484,7 +483,7 @@ func TestTiers(t *testing.T) {
 			for _, l := range m.GetLabel() {
 				name += " " + l.GetValue()
 			}
-			// Of each kind but one the value is zero.
+			// A metric has only one of these kinds, so the others are zero.
 			got = append(got, fmt.Sprint(name, " ", m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount())))
 		}
 	}
@@ -529,7 +528,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestRPCsAreApart: each method and code has its histogram, whoever asked first.
+// TestRPCsAreApart proves that each method and code has its own histogram.
 func TestRPCsAreApart(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := New(registry, Options{})

@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// maxValues bounds the label of one series: a value of megabytes must not
-	// become one.
+	// maxValues is the longest label of values, in bytes.
 	maxValues = 256
-	// other is the label of all values that have no series of their own.
+	// other is the label of all values without a series of their own.
 	other = "other"
 )
 
@@ -26,13 +25,13 @@ type rules struct {
 	detail    *prometheus.CounterVec
 	overflow  prometheus.Counter
 
-	// free is how many series of values there may still be. It is written under mu,
-	// and read without: where nothing is free, nobody waits to hear it.
+	// free is how many more series of values may begin. It is written under mu and read
+	// without it, so a request does not wait for mu if none may begin.
 	free atomic.Int64
 
-	// mu guards what is below, and the making and forgetting of series.
+	// mu guards the fields below, and the beginning and ending of series.
 	mu sync.Mutex
-	// generation counts up with every forget.
+	// generation increases with every forget.
 	generation uint64
 	meters     map[meterName]*meter
 }
@@ -43,19 +42,19 @@ func newRules(maxDetailSeries int) *rules {
 	rs := &rules{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_decisions_total",
-			Help: "Descriptors decided, by domain, rule and outcome. Rule is empty for descriptors that no rule limits.",
+			Help: "Descriptors decided, by domain, rule and outcome. The rule of a descriptor without a rule is empty.",
 		}, []string{"domain", "rule", "outcome"}),
 		shadow: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_shadow_decisions_total",
-			Help: "Descriptors decided under rules that are only observed, by what would have become of them.",
+			Help: "Descriptors decided under rules that only observe, by the outcome if the rule were enforced.",
 		}, []string{"domain", "rule", "outcome"}),
 		detail: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_detail_decisions_total",
-			Help: "Descriptors decided, by the values that the rule asks for (detailed_metric, value_to_metric).",
+			Help: "Descriptors decided, also by the values that the rule asks for (detailed_metric, value_to_metric).",
 		}, []string{"domain", "rule", "values", "outcome"}),
 		overflow: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_detail_overflow_total",
-			Help: "Decisions counted under other values, because theirs are too long or the series too many.",
+			Help: "Decisions counted under the values \"other\", because their values are too long or there are too many series.",
 		}),
 		meters: make(map[meterName]*meter),
 	}
@@ -63,7 +62,7 @@ func newRules(maxDetailSeries int) *rules {
 	return rs
 }
 
-// meter returns the meter of a rule, and marks it as one of the next generation.
+// meter returns the meter of a rule, and marks the rule as one of the next generation.
 func (rs *rules) meter(domain, rule string) *meter {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -77,8 +76,8 @@ func (rs *rules) meter(domain, rule string) *meter {
 	return m
 }
 
-// forget ends the series of rules that were given no meter since the last forget.
-// Requests that still count for them count in vain.
+// forget ends the series of rules without a call of meter since the last forget. Requests
+// that still run under such a rule are no longer counted.
 func (rs *rules) forget() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -91,11 +90,10 @@ func (rs *rules) forget() {
 	rs.generation++
 }
 
-// series are the counters of the outcomes of one thing, each made when it is first
-// needed.
+// series has one counter for each outcome. A counter is nil before its first outcome.
 type series [len(policy.Outcomes)]atomic.Pointer[prometheus.Counter]
 
-// meter is the series of one rule. It implements policy.Meter.
+// meter has the series of one rule. It implements policy.Meter.
 type meter struct {
 	rules      *rules
 	name       meterName
@@ -103,10 +101,9 @@ type meter struct {
 	ended      bool   // guarded by rules.mu
 
 	outcomes series
-	// details has the series of values. Writers hold both locks.
-	mu      sync.RWMutex
-	details map[string]*series
-	others  series
+	mu       sync.RWMutex       // a writer of details holds rules.mu too
+	details  map[string]*series // by values
+	others   series             // of all other values
 }
 
 // Count implements policy.Meter.
@@ -120,7 +117,7 @@ func (m *meter) Count(o policy.Outcome) {
 	(*c).Inc()
 }
 
-// begin makes the series of an outcome. It returns nil for a rule that is gone.
+// begin begins the series of an outcome. It returns nil if the rule has ended.
 func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
@@ -133,7 +130,7 @@ func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
 	return &c
 }
 
-// home returns the metric that counts an outcome of a rule, and its label there.
+// home returns the metric that counts an outcome, and the label of the outcome there.
 func (rs *rules) home(o policy.Outcome) (*prometheus.CounterVec, string) {
 	switch o {
 	case policy.OutcomeShadowAllowed:
@@ -174,15 +171,15 @@ func (m *meter) Detail(values []byte, o policy.Outcome) {
 	m.rules.overflow.Inc()
 }
 
-// beginDetail makes the series of an outcome for values. It returns nil if there
-// are too many already, and for a rule that is gone.
+// beginDetail begins the series of an outcome for values. It returns nil if there are too
+// many series, or if the rule has ended.
 func (m *meter) beginDetail(values string, o policy.Outcome) *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
 	if m.ended {
 		return nil
 	}
-	s := m.details[values] // nobody writes it without the lock that is held
+	s := m.details[values] // rules.mu keeps writers out
 	if s != nil {
 		if c := s[o].Load(); c != nil {
 			return c // another request was first
@@ -206,8 +203,8 @@ func (m *meter) beginDetail(values string, o policy.Outcome) *prometheus.Counter
 	return &c
 }
 
-// beginOther makes the series of an outcome for all values without one. It returns
-// nil for a rule that is gone.
+// beginOther begins the series of an outcome for all other values. It returns nil if the
+// rule has ended.
 func (m *meter) beginOther(o policy.Outcome) *prometheus.Counter {
 	m.rules.mu.Lock()
 	defer m.rules.mu.Unlock()
@@ -234,7 +231,7 @@ func (m *meter) end() {
 	m.endDetail(other, &m.others)
 }
 
-// endDetail removes the series of some values, and returns how many they were.
+// endDetail removes the series of values and returns their number.
 func (m *meter) endDetail(values string, s *series) (count int) {
 	for o := range s {
 		if s[o].Swap(nil) != nil {
@@ -245,8 +242,8 @@ func (m *meter) endDetail(values string, s *series) (count int) {
 	return count
 }
 
-// mended returns a label with U+FFFD for what is not UTF-8, which would spoil the whole
-// page of metrics, and for control characters, which a terminal would obey.
+// mended returns a valid label. U+FFFD replaces bytes that are not UTF-8, with which every
+// scrape fails, and control characters, which a terminal executes.
 func mended(values string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -9,7 +9,7 @@ import (
 // batchBounds are the bounds of redisstore.Stats.BatchSizes.
 var batchBounds = []float64{1, 2, 4, 8, 16, 32, 64}
 
-// storeCollector reads a store's statistics at each scrape, all at once.
+// storeCollector reads all statistics of a store at once, at each scrape.
 type storeCollector struct {
 	stats func() redisstore.Stats
 
@@ -19,27 +19,27 @@ type storeCollector struct {
 	clockOffset, clockError                  *prometheus.Desc
 }
 
-// Store registers what a store in Redis counts. stats is called at each scrape.
+// Store registers the metrics of a store in Redis. stats is called at each scrape.
 func Store(registry prometheus.Registerer, stats func() redisstore.Stats) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	registry.MustRegister(&storeCollector{
 		stats:        stats,
-		batchCalls:   desc("slidegate_store_batch_calls", "Store calls that were sent to Redis in one command."),
+		batchCalls:   desc("slidegate_store_batch_calls", "Number of store calls sent to Redis in one command."),
 		calls:        desc("slidegate_store_calls_total", "Store calls that Redis was asked to decide."),
-		errors:       desc("slidegate_store_errors_total", "Store calls without an answer from Redis, by class.", "class"),
-		late:         desc("slidegate_store_late_total", "Store calls that Redis got to after their deadline and did not charge."),
-		dropped:      desc("slidegate_store_dropped_total", "Store calls that were not sent because their caller had gone."),
-		takenBack:    desc("slidegate_store_taken_back_total", "Hits that were charged in one server and taken back because another one denied the request."),
-		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that should have been taken back, but could not be: they count until they expire."),
-		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often.", "node"),
-		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so that it decides denials only.", "node"),
-		evicts:       desc("slidegate_store_node_evicts", "1 while the maxmemory-policy of a server is not noeviction, so that it may throw logs away, which resets their limits. No series while the policy is not known.", "node"),
-		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to a server.", "node"),
-		inFlight:     desc("slidegate_store_node_in_flight", "Commands that a server is being asked.", "node"),
-		clockOffset:  desc("slidegate_store_clock_offset_seconds", "The clock of a server less ours, while it is known.", "node"),
-		clockError:   desc("slidegate_store_clock_error_seconds", "How far from the truth the clock offset may be, while it is known.", "node"),
+		errors:       desc("slidegate_store_errors_total", "Store calls that Redis did not decide, by class.", "class"),
+		late:         desc("slidegate_store_late_total", "Store calls that reached Redis after their deadline. Redis did not charge them."),
+		dropped:      desc("slidegate_store_dropped_total", "Store calls not sent because their caller gave up while they waited."),
+		takenBack:    desc("slidegate_store_taken_back_total", "Hits charged in one server of a Cluster and taken back because another server denied the request."),
+		notTakenBack: desc("slidegate_store_not_taken_back_total", "Hits that could not be taken back. They count until they expire."),
+		open:         desc("slidegate_store_node_open", "1 while a server is not asked because it failed too often in a row.", "node"),
+		refuses:      desc("slidegate_store_node_refuses", "1 while a server refuses to write, so it can decide denials only.", "node"),
+		evicts:       desc("slidegate_store_node_evicts", "1 while the maxmemory-policy of a server is not noeviction, so it may delete logs, which resets their limits. No series while the policy is unknown.", "node"),
+		queued:       desc("slidegate_store_node_queued", "Store calls that wait to be sent to the server.", "node"),
+		inFlight:     desc("slidegate_store_node_in_flight", "Commands that the server has not answered yet.", "node"),
+		clockOffset:  desc("slidegate_store_clock_offset_seconds", "The server's clock minus the clock of this instance, while known. Limits do not depend on it.", "node"),
+		clockError:   desc("slidegate_store_clock_error_seconds", "Largest possible error of the clock offset, while known.", "node"),
 	})
 }
 
@@ -100,72 +100,72 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// PoolStats is what the pool of connections to Redis counts.
+// PoolStats are the statistics of the connection pool to Redis.
 type PoolStats struct {
-	// Hits and Misses are commands that found an idle connection and that did not;
-	// Timeouts are those that waited for one in vain.
+	// Hits counts commands that found an idle connection, and Misses commands that did
+	// not. Timeouts counts commands that got no connection in time.
 	Hits, Misses, Timeouts uint64
-	// Stale are connections that were thrown away, idle for too long or broken.
+	// Stale counts connections closed because they were idle for too long or broken.
 	Stale             uint64
-	Connections, Idle int
+	Connections, Idle int // now
 }
 
-// Pool registers what tells how well connections to Redis are used. stats is
-// called at each scrape.
+// Pool registers the metrics of the connection pool to Redis. stats is called at each
+// scrape.
 func Pool(registry prometheus.Registerer, stats func() PoolStats) {
 	values(registry, stats, []value[PoolStats]{
 		{"slidegate_store_pool_hits_total", "Commands that found an idle connection to Redis.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Hits) }},
-		{"slidegate_store_pool_misses_total", "Commands that found none and had one made.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Misses) }},
-		{"slidegate_store_pool_timeouts_total", "Commands that waited for a connection in vain.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Timeouts) }},
-		{"slidegate_store_pool_stale_total", "Idle connections that were thrown away, too old or broken.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Stale) }},
+		{"slidegate_store_pool_misses_total", "Commands that found no idle connection to Redis, so that one was opened.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Misses) }},
+		{"slidegate_store_pool_timeouts_total", "Commands that got no connection to Redis in time.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Timeouts) }},
+		{"slidegate_store_pool_stale_total", "Idle connections to Redis that were closed, unused for too long or broken.", prometheus.CounterValue, func(s PoolStats) float64 { return float64(s.Stale) }},
 		{"slidegate_store_pool_connections", "Connections to Redis.", prometheus.GaugeValue, func(s PoolStats) float64 { return float64(s.Connections) }},
-		{"slidegate_store_pool_idle_connections", "Connections to Redis that are not used now.", prometheus.GaugeValue, func(s PoolStats) float64 { return float64(s.Idle) }},
+		{"slidegate_store_pool_idle_connections", "Connections to Redis that are idle now.", prometheus.GaugeValue, func(s PoolStats) float64 { return float64(s.Idle) }},
 	})
 }
 
-// LocalStats is what a process has answered by itself.
+// LocalStats are the statistics of what a process decides without the store.
 type LocalStats struct {
-	// Denials are answers without the store, of remembered denials; Keys are the
-	// logs that something is remembered of.
+	// Denials counts requests denied by a remembered denial. Keys is the number of logs
+	// whose last answer is remembered.
 	Denials uint64
 	Keys    int
-	// Leased are hits that were admitted on what was reserved ahead, Returned what of
-	// that was given back.
+	// Leased counts hits admitted from a lease, and Returned leased hits given back.
 	Leased, Returned uint64
-	// Settled are hits that were admitted without the store and charged to it
-	// afterwards, Found those that it had charged already, Abandoned those that could
-	// not be charged.
+	// Settled counts hits admitted by the local share and charged to the store afterwards.
+	// Found counts such hits that the store had charged already, and Abandoned those that
+	// could not be charged.
 	Settled, Found, Abandoned uint64
 }
 
-// Local registers what tells how much a process answers by itself. stats is
-// called at each scrape.
+// Local registers the metrics of what a process decides without the store. stats is called
+// at each scrape.
 func Local(registry prometheus.Registerer, stats func() LocalStats) {
 	values(registry, stats, []value[LocalStats]{
-		{"slidegate_local_denials_total", "Requests denied without asking the store, by a denial that still held.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Denials) }},
+		{"slidegate_local_denials_total", "Requests denied without asking Redis, by a remembered denial that still held.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Denials) }},
 		{"slidegate_local_keys", "Logs whose last answer is remembered.", prometheus.GaugeValue, func(s LocalStats) float64 { return float64(s.Keys) }},
-		{"slidegate_leased_hits_total", "Hits admitted on what was reserved ahead, without asking the store.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Leased) }},
-		{"slidegate_returned_hits_total", "Hits that were reserved ahead and given back.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Returned) }},
-		{"slidegate_settled_hits_total", "Hits admitted by the local share after a call that was late, and charged to the store afterwards.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Settled) }},
-		{"slidegate_settled_found_hits_total", "Hits admitted by the local share after a call that was late, and charged by that call already.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Found) }},
-		{"slidegate_abandoned_hits_total", "Hits admitted by the local share after a call that was late, and never charged to the store.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Abandoned) }},
+		{"slidegate_leased_hits_total", "Hits admitted from a lease, without asking Redis.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Leased) }},
+		{"slidegate_returned_hits_total", "Leased hits that were given back.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Returned) }},
+		{"slidegate_settled_hits_total", "Hits that the local share admitted after a late call, and that Redis was charged for afterwards.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Settled) }},
+		{"slidegate_settled_found_hits_total", "Hits that the local share admitted after a late call, and that were not charged because Redis had charged that call.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Found) }},
+		{"slidegate_abandoned_hits_total", "Hits that the local share admitted after a late call, and that Redis could not be charged for.", prometheus.CounterValue, func(s LocalStats) float64 { return float64(s.Abandoned) }},
 	})
 }
 
-// value is one series without labels of some statistics.
+// value is a metric without labels that is read from statistics.
 type value[S any] struct {
 	name, help string
 	kind       prometheus.ValueType
 	of         func(S) float64
 }
 
-// valuesCollector reads statistics at each scrape, all at once.
+// valuesCollector reads all statistics at once, at each scrape.
 type valuesCollector[S any] struct {
 	stats  func() S
 	values []value[S]
 	descs  []*prometheus.Desc
 }
 
+// values registers metrics that are read from statistics at each scrape.
 func values[S any](registry prometheus.Registerer, stats func() S, all []value[S]) {
 	c := &valuesCollector[S]{stats: stats, values: all}
 	for _, v := range all {

@@ -6,8 +6,7 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 )
 
-// tiersCollector reads the statistics of a cache of tiers at each scrape, all at
-// once.
+// tiersCollector reads all statistics of a cache of tiers at once, at each scrape.
 type tiersCollector struct {
 	stats    func() tier.CacheStats
 	previous func() uint64
@@ -18,33 +17,33 @@ type tiersCollector struct {
 	open, watching, inFlight, last, staleAge *prometheus.Desc
 }
 
-// Tiers registers what a cache of tiers counts, and how many API keys were found
-// by the previous secret alone. Both are called at each scrape. The returned
-// function observes how long the source took for a question, in seconds.
+// Tiers registers the metrics of a cache of tiers. previous returns the number of API keys
+// that were found only under the previous secret. Both functions are called at each scrape.
+// sourceSeconds observes the time that the source took for a question.
 func Tiers(registry prometheus.Registerer, stats func() tier.CacheStats, previous func() uint64) (sourceSeconds func(float64)) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "slidegate_tiers_source_seconds",
-		Help:    "How long the source of tiers took for a question.",
+		Help:    "Time that the source of tiers took for one question.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 	})
 	registry.MustRegister(seconds, &tiersCollector{
 		stats:        stats,
 		previous:     previous,
-		requests:     desc("slidegate_tiers_answers_total", "Times that somebody asked who calls, by where the answer came from: a record that counts (hit, of a key that nobody has: hit_unknown), the source (asked), a record that has expired while the source cannot say (stale), or nowhere (unavailable).", "from"),
-		questions:    desc("slidegate_tiers_questions_total", "What became of questions to the source of tiers. Those that are limited (lookups_per_second) or refused (the source has failed) were not asked.", "outcome"),
-		records:      desc("slidegate_tiers_records", "Records that are held, of keys that somebody has (known) and that nobody has (unknown).", "kind"),
-		pushes:       desc("slidegate_tiers_pushes_total", "Changes that the source of tiers told of."),
-		unknownTiers: desc("slidegate_tiers_unknown_tier_total", "Records with a tier that the rules do not know; the default tier counts for them."),
-		unknownRules: desc("slidegate_tiers_unknown_rule_total", "Overrides, in records, of rules that there are not; they do nothing."),
-		byPrevious:   desc("slidegate_tiers_previous_secret_total", "API keys that were found by their digest under the previous secret alone."),
-		open:         desc("slidegate_tiers_source_open", "1 while the source of tiers is not asked because it failed too often."),
-		watching:     desc("slidegate_tiers_watching", "1 while the source of tiers tells of changes."),
-		inFlight:     desc("slidegate_tiers_questions_in_flight", "Questions that the source of tiers is being asked."),
-		last:         desc("slidegate_tiers_last_answer_timestamp_seconds", "When the source of tiers answered last."),
-		staleAge:     desc("slidegate_tiers_stale_age_seconds", "How old the last answer was that came from a record that had expired."),
+		requests:     desc("slidegate_tiers_answers_total", "Answers about the subject of an API key. They come from a cached record (hit, hit_unknown for a key without a subject), from the source (asked), from an expired record because the source cannot answer (stale), or there is none (unavailable).", "from"),
+		questions:    desc("slidegate_tiers_questions_total", "Questions to the source of tiers, by outcome. The outcomes limited (lookups_per_second) and refused (the source has failed) count questions that were not sent.", "outcome"),
+		records:      desc("slidegate_tiers_records", "Cached records, of keys with a subject (known) and without one (unknown).", "kind"),
+		pushes:       desc("slidegate_tiers_pushes_total", "Changes that the source of tiers has announced."),
+		unknownTiers: desc("slidegate_tiers_unknown_tier_total", "Records with a tier that the rules do not define. The default tier applies to them."),
+		unknownRules: desc("slidegate_tiers_unknown_rule_total", "Overrides in records for rules that do not exist. They have no effect."),
+		byPrevious:   desc("slidegate_tiers_previous_secret_total", "API keys found only by their digest under the previous secret."),
+		open:         desc("slidegate_tiers_source_open", "1 while the source of tiers is not asked because it failed too often in a row."),
+		watching:     desc("slidegate_tiers_watching", "1 while the source of tiers announces changes."),
+		inFlight:     desc("slidegate_tiers_questions_in_flight", "Questions that the source of tiers has not answered yet."),
+		last:         desc("slidegate_tiers_last_answer_timestamp_seconds", "Time of the last answer from the source of tiers."),
+		staleAge:     desc("slidegate_tiers_stale_age_seconds", "Age of the last answer that came from an expired record."),
 	})
 	return seconds.Observe
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// A Transport counts what the connections of a unary.Server do. It is safe for
-// concurrent use.
+// A Transport counts events on the connections of a unary.Server. It is safe for concurrent
+// use.
 type Transport struct {
 	connections   prometheus.Gauge
 	opened        prometheus.Counter
@@ -21,11 +21,11 @@ type Transport struct {
 
 var _ unary.Meters = (*Transport)(nil)
 
-// resets counts streams by the code that they were reset with. Whoever resets many
-// is not to take the time that looking for a label needs.
+// resets counts reset streams by code. It has a counter for each code, because finding one
+// by its label is too slow for a client that resets many streams.
 type resets struct {
 	known [http2.ErrCodeHTTP11Required + 1]prometheus.Counter
-	other prometheus.Counter // a client may make up any number
+	other prometheus.Counter // a client may send any number
 }
 
 func newResets(vec *prometheus.CounterVec, by string) (r resets) {
@@ -44,35 +44,35 @@ func (r *resets) count(code http2.ErrCode) {
 	}
 }
 
-// NewTransport registers what a Transport counts.
+// NewTransport registers the metrics of a Transport.
 func NewTransport(registry prometheus.Registerer) *Transport {
 	streams := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "slidegate_grpc_streams_total",
-		Help: "Streams that clients have opened on the gRPC port, one for each call.",
+		Help: "Streams that clients opened on the gRPC port, one for each call.",
 	})
 	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "slidegate_grpc_bytes_total",
-		Help: "Bytes on connections to the gRPC port, without those of TLS.",
+		Help: "Bytes on connections to the gRPC port, without the overhead of TLS.",
 	}, []string{"direction"})
 	reset := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "slidegate_grpc_resets_total",
-		Help: "Streams on the gRPC port that were reset, by whom and with which code of HTTP/2.",
+		Help: "Streams reset on the gRPC port, by side and HTTP/2 error code.",
 	}, []string{"by", "code"})
 	t := &Transport{
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_grpc_connections",
-			Help: "Connections to the gRPC port.",
+			Help: "Open connections to the gRPC port.",
 		}),
 		opened: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_grpc_connections_total",
-			Help: "Connections to the gRPC port that were opened.",
+			Help: "Connections opened to the gRPC port.",
 		}),
 		streams: streams,
 		read:    bytes.WithLabelValues("in"),
 		written: bytes.WithLabelValues("out"),
 		goAways: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "slidegate_grpc_goaways_total",
-			Help: "Connections to the gRPC port that the service has told to go, or closed, by why.",
+			Help: "Connections to the gRPC port that the service asked the client to leave, or closed, by reason.",
 		}, []string{"reason"}),
 		byServer: newResets(reset, "server"),
 		byClient: newResets(reset, "client"),

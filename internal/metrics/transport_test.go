@@ -13,8 +13,7 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// above returns what is not zero in the metrics that begin with slidegate_grpc_, and
-// how many series they have.
+// above returns the series above zero, and the number of all series.
 func above(t *testing.T, registry *prometheus.Registry) (values map[string]float64, series int) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -72,12 +71,12 @@ func TestTransport(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 	if after != before {
-		t.Errorf("%d series, %d at the start: what a client does begins some", after, before)
+		t.Errorf("%d series, %d at the start: a client must not begin series", after, before)
 	}
 }
 
-// TestTransportDoesNotAllocate counts what happens with every call and what a client
-// may do as often as it likes.
+// TestTransportDoesNotAllocate counts events that occur with every call, or that a client
+// can cause often.
 func TestTransportDoesNotAllocate(t *testing.T) {
 	m := NewTransport(prometheus.NewRegistry())
 	for what, count := range map[string]func(){
@@ -92,7 +91,7 @@ func TestTransportDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestReasonsAreDocumented finds each reason in docs/operate.md.
+// TestReasonsAreDocumented searches each reason in docs/operate.md.
 func TestReasonsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operate.md")
 	if err != nil {
@@ -101,7 +100,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `slidegate_grpc_goaways_total` .*").FindString(string(page))
 	for _, reason := range unary.Reasons {
 		if !strings.Contains(row, "`"+reason+"`") {
-			t.Errorf("docs/operate.md does not say what %s is", reason)
+			t.Errorf("docs/operate.md does not describe %s", reason)
 		}
 	}
 }

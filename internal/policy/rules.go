@@ -30,14 +30,8 @@ type Limit struct {
 	Policy string
 }
 
-const (
-	// LeaseLength is the length of a lease if the rule sets only its size.
-	LeaseLength = 50 * time.Millisecond
-	// LeasePart divides a limit into its largest lease if the rule sets only the length.
-	LeasePart = 10
-	// MinLeaseHits is the smallest size of a lease. A smaller one saves no calls.
-	MinLeaseHits = 5
-)
+// LeaseLength is the length of a lease if the rule sets only its size.
+const LeaseLength = 50 * time.Millisecond
 
 // Terms are the limits of a tier, and whether they deny. The zero value limits nothing.
 type Terms struct {

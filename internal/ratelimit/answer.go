@@ -12,10 +12,8 @@ import (
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
-// The answer is written in encoded form at once; see package wire. The tests hold
-// it to what the protobuf library writes.
-
-// The fields that are written, by message.
+// The field numbers of an answer, by message. The answer is written without the protobuf
+// library (see package wire). The tests compare it with what the library writes.
 const (
 	answerCode     protowire.Number = 1
 	answerStatuses protowire.Number = 2
@@ -40,8 +38,8 @@ const (
 	wrapperNumber   protowire.Number = 1
 )
 
-// appendAnswer appends the response for v, encoded, to b. echo are the entries of
-// its metadata that repeat the request, encoded.
+// appendAnswer appends the encoded response for v to b. echo are the encoded entries of
+// metadata that repeat the request.
 func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []byte) []byte {
 	b = wire.AppendNumber(b, answerCode, uint64(code(v.Allowed)))
 	for i, at := range v.Strictest {
@@ -56,7 +54,7 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []by
 		b = appendHeader(b, f)
 	}
 	if !v.Allowed {
-		// Never on an allowed answer: Envoy would join it with the upstream's.
+		// Envoy would add the content type of an allowed answer to that of the upstream.
 		b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
 		b = wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 	}
@@ -70,8 +68,8 @@ func code(allowed bool) rlsv3.RateLimitResponse_Code {
 	return rlsv3.RateLimitResponse_OVER_LIMIT
 }
 
-// appendUnlimited appends the fields of a DescriptorStatus without a limit. Of one
-// that a rule calls unlimited all there is remains, as envoyproxy/ratelimit says.
+// appendUnlimited appends the fields of a DescriptorStatus without a limit. If a rule calls
+// the descriptor unlimited, the largest number remains, as with envoyproxy/ratelimit.
 func appendUnlimited(b []byte, byRule bool) []byte {
 	b = wire.AppendNumber(b, statusCode, uint64(rlsv3.RateLimitResponse_OK))
 	if byRule {
@@ -80,9 +78,9 @@ func appendUnlimited(b []byte, byRule bool) []byte {
 	return b
 }
 
-// appendStatus appends the fields of a DescriptorStatus. Its code is that of the
-// limit alone: a quota rule without room is over it although another may have let
-// the request pass, and one that is only observed never is.
+// appendStatus appends the fields of a DescriptorStatus. Its code describes the limit
+// alone: a quota rule without room is OVER_LIMIT, although another one may have let the
+// request pass. An observed limit is always OK.
 func appendStatus(b []byte, s *policy.LimitStatus) []byte {
 	b = wire.AppendNumber(b, statusCode, uint64(code(!s.Over())))
 	b = wire.AppendMessage(b, statusLimit, func(b []byte) []byte {
@@ -110,7 +108,7 @@ func appendHeader(b []byte, h answer.Header) []byte {
 	})
 }
 
-// windowUnits are the units of an answer, the longest first.
+// windowUnits are the units of an answer, longest first.
 var windowUnits = []struct {
 	length time.Duration
 	unit   rlsv3.RateLimitResponse_RateLimit_Unit
@@ -124,9 +122,9 @@ var windowUnits = []struct {
 	{time.Second, rlsv3.RateLimitResponse_RateLimit_SECOND},
 }
 
-// unitOf writes a window as a multiple of the longest unit that divides it. A
-// window that is not a whole number of seconds has no unit: Envoy then leaves
-// the window out of its own headers, which is better than a wrong one.
+// unitOf returns a window as a multiple of the longest unit that divides it. A window that
+// is not a whole number of seconds has the unit UNKNOWN: Envoy then leaves the window out
+// of its own headers.
 func unitOf(w time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
 	for _, u := range windowUnits {
 		if w%u.length == 0 {

@@ -28,8 +28,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// asMessage builds the answer as a message of the protobuf library. It is what
-// appendAnswer is compared with.
+// asMessage returns the answer as a message of the protobuf library. The tests compare it
+// with that of appendAnswer.
 func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
 	t.Helper()
 	out := &rlsv3.RateLimitResponse{OverallCode: code(v.Allowed)}
@@ -102,7 +102,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *r
 	return out
 }
 
-// echoed puts the request into m as envoyproxy/ratelimit lays it out.
+// echoed adds the request to m in the layout of envoyproxy/ratelimit.
 func echoed(m map[string]any, asked *rlsv3.RateLimitRequest) {
 	var all []any
 	for _, d := range asked.GetDescriptors() {
@@ -119,7 +119,7 @@ func echoed(m map[string]any, asked *rlsv3.RateLimitRequest) {
 			one["hitsAddend"] = float64(d.HitsAddend.GetValue())
 		}
 		if d.Limit != nil {
-			// The library puts one space or two, as it likes.
+			// The library writes one space or two, depending on the build.
 			one["limit"] = strings.ReplaceAll(d.Limit.String(), "  ", " ")
 		}
 		all = append(all, one)
@@ -130,7 +130,7 @@ func echoed(m map[string]any, asked *rlsv3.RateLimitRequest) {
 	}
 }
 
-// asEcho is what an answer repeats of a request. nil: nothing.
+// asEcho returns the metadata that repeats a request, or nil without a request.
 func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 	t.Helper()
 	if asked == nil {
@@ -143,7 +143,7 @@ func asEcho(t testing.TB, asked *rlsv3.RateLimitRequest) []byte {
 	return appendEcho(nil, m, tier.NewSecrets([]string{"api_key"}, nil))
 }
 
-// compare writes v in both ways.
+// compare compares appendAnswer with the protobuf library.
 func compare(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rlsv3.RateLimitRequest) {
 	t.Helper()
 	message := asMessage(t, v, fields, asked)
@@ -167,7 +167,7 @@ func compare(t *testing.T, v *policy.Verdict, fields []answer.Header, asked *rls
 	t.Errorf("answer (-want +got):\n%s\nbytes (-want +got):\n-% x\n+% x", cmp.Diff(message, read, protocmp.Transform()), want, got)
 }
 
-// limited is one limit of a verdict.
+// limited returns one limit of a verdict.
 func limited(rule string, hits uint64, w time.Duration, d window.Decision) policy.LimitStatus {
 	return policy.LimitStatus{
 		Rule:     &policy.Rule{Name: rule},
@@ -229,7 +229,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	}{
 		"unlimited":                      {nil, func(v *policy.Verdict) { v.Matches[0] = policy.Match{Rule: perKey.Rule, Unlimited: true} }, nil},
 		"degraded":                       {nil, func(v *policy.Verdict) { v.Degraded = true }, nil},
-		"a caller that nobody can name":  {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, nil},
+		"an unresolved caller":           {nil, func(v *policy.Verdict) { v.Unresolved, v.Degraded = true, true }, nil},
 		"only observed":                  {[]policy.LimitStatus{observed}, func(v *policy.Verdict) { v.Allowed, v.Decisive, v.Shadowed = true, -1, 0 }, nil},
 		"observed beside one that holds": {[]policy.LimitStatus{perKey, observed}, func(v *policy.Verdict) { v.Allowed, v.Shadowed = true, 1 }, nil},
 		"a body of its own":              {[]policy.LimitStatus{own}, func(*policy.Verdict) {}, nil},
@@ -248,8 +248,8 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	}
 }
 
-// verdictOf is a verdict on a descriptor without a rule and then one for each
-// limit, of which the first decides.
+// verdictOf returns a verdict with a descriptor without a rule, followed by one descriptor
+// for each limit. The first limit is decisive.
 func verdictOf(limits ...policy.LimitStatus) *policy.Verdict {
 	v := &policy.Verdict{Allowed: true, Limits: limits, Strictest: []int{-1}, Matches: []policy.Match{{}}, Decisive: min(0, len(limits)-1), Shadowed: -1}
 	for i, s := range limits {
@@ -262,15 +262,14 @@ func verdictOf(limits ...policy.LimitStatus) *policy.Verdict {
 
 func ruleWith(metadata map[string]any) *policy.Rule { return &policy.Rule{Metadata: metadata} }
 
-// everyKind is metadata with a value of each kind, empty ones too.
+// everyKind is metadata with values of every kind, including empty values.
 var everyKind = map[string]any{
 	"z": nil, "a": true, "b": false, "": "", "n": 1.5, "zero": 0.0, "minus": math.Copysign(0, -1), "text": "é",
 	"list": []any{nil, true, 1.0, "x", []any{}, []any{"deep"}, map[string]any{}}, "no list": []any{},
 	"map": map[string]any{"y": map[string]any{"k": "v"}, "x": map[string]any{}}, strings.Repeat("long", 50): strings.Repeat("x", 1000),
 }
 
-// TestMetadataThatCannotBeWritten gives metadata that the configuration refuses or
-// readers do.
+// TestMetadataThatCannotBeWritten uses metadata that the configuration or Envoy refuses.
 func TestMetadataThatCannotBeWritten(t *testing.T) {
 	nested := func(depth int, leaf any) any {
 		for range depth {
@@ -286,7 +285,7 @@ func TestMetadataThatCannotBeWritten(t *testing.T) {
 		{"infinity", math.Inf(-1), nil},
 		{"no such kind", 7, nil},
 		{"text that is not UTF-8", "x\xff", "x\uFFFD"},
-		// The value itself is one below the mapping of all metadata.
+		// The mapping of all metadata adds one level.
 		{"as deep as may be", nested(wire.MaxDepth/2-1, map[string]any{"k": 1.0}), nested(wire.MaxDepth/2-1, map[string]any{"k": 1.0})},
 		{"too deep", nested(wire.MaxDepth/2, map[string]any{"k": 1.0}), nested(wire.MaxDepth/2-1, map[string]any{"k": nil})},
 	} {
@@ -323,8 +322,8 @@ func TestOverrideText(t *testing.T) {
 	}
 }
 
-// FuzzAnswer compares what appendAnswer writes with what the protobuf library
-// does, and that what the library refuses to write can be read nevertheless.
+// FuzzAnswer compares appendAnswer with the protobuf library. If the library cannot write
+// an answer, it must be able to read that of appendAnswer.
 func FuzzAnswer(f *testing.F) {
 	f.Add("per-key", "free", "hobby", "ratelimit", `"per-key";r=1;t=2`, uint64(100), uint64(50), int64(time.Minute), int64(time.Second), uint16(1))
 	f.Add("", "", "", "", "", uint64(0), uint64(0), int64(0), int64(0), uint16(1<<1))
@@ -369,7 +368,7 @@ func FuzzAnswer(f *testing.F) {
 			compare(t, v, fields, request)
 			return
 		}
-		// The library would not write the request.
+		// The library cannot write the request.
 		entries := []descriptors.Entry{{Key: name, Value: value}, {Key: "api_key", Value: subject}}
 		m := message{domain: rule, entries: entries, descriptors: []described{{entries: 2}}}
 		if err := proto.Unmarshal(appendAnswer(nil, v, fields, appendEcho(nil, &m, tier.NewSecrets([]string{"api_key"}, nil))), new(rlsv3.RateLimitResponse)); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/slidegate/slidegate/internal/wire"
 )
 
-// full sets every field that Envoy can send.
+// full returns a request with every field that Envoy can send.
 func full() *rlsv3.RateLimitRequest {
 	return &rlsv3.RateLimitRequest{
 		Domain:     "edge",
@@ -43,7 +43,7 @@ func full() *rlsv3.RateLimitRequest {
 	}
 }
 
-// used is a message whose memory has held another one.
+// used returns an empty message that reuses the memory of another one.
 func used(t testing.TB) *message {
 	t.Helper()
 	m := new(message)
@@ -54,7 +54,7 @@ func used(t testing.TB) *message {
 	return m
 }
 
-// unmarshal reads a message as the server does.
+// unmarshal reads a message with the codec.
 func unmarshal(t testing.TB, b []byte) (*message, error) {
 	t.Helper()
 	m := used(t)
@@ -71,7 +71,7 @@ func encode(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// asProto is the message of the library that says the same.
+// asProto returns the same message as one of the library.
 func (m *message) asProto() *rlsv3.RateLimitRequest {
 	out := &rlsv3.RateLimitRequest{Domain: m.domain, HitsAddend: m.hitsAddend}
 	rest := m.entries
@@ -111,10 +111,10 @@ func TestCodecReadsWhatIsNotUTF8(t *testing.T) {
 	m := full()
 	m.Descriptors[0].Entries[1].Value = "0123456789"
 	b := encode(t, m)
-	// proto.Marshal refuses to write such a string, so it is planted.
+	// proto.Marshal cannot write such a string, so overwrite another one.
 	b = replace(t, b, "0123456789", value+"3456789")
 	if err := proto.Unmarshal(b, new(rlsv3.RateLimitRequest)); err == nil {
-		t.Fatal("proto.Unmarshal reads the message: this test shows nothing")
+		t.Fatal("proto.Unmarshal reads the message, so this test proves nothing")
 	}
 	got, err := unmarshal(t, b)
 	if err != nil {
@@ -125,12 +125,12 @@ func TestCodecReadsWhatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// field is a tag, and repeat n fields of which each is one byte long.
+// field returns a tag, and repeat returns n fields with a value of one byte.
 func field(tag uint64) []byte                 { return []byte{byte(tag)} }
 func repeat(tag uint64, b byte, n int) []byte { return bytes.Repeat([]byte{byte(tag), b}, n) }
 
-// TestBoundsOfAMessage: reading ends where a message exceeds a bound, so that what
-// follows costs nothing, and the message says which bound it was.
+// TestBoundsOfAMessage proves that reading stops where a message exceeds a bound, and that
+// the message names the bound.
 func TestBoundsOfAMessage(t *testing.T) {
 	entries := func(n int) []byte { // of one descriptor, all empty
 		return protowire.AppendBytes(field(requestDescriptors), repeat(descriptorEntries, 0, n))
@@ -139,7 +139,7 @@ func TestBoundsOfAMessage(t *testing.T) {
 		name                 string
 		message              []byte
 		over                 string
-		descriptors, entries int // that are kept
+		descriptors, entries int // the numbers that are kept
 	}{
 		{"descriptors", repeat(requestDescriptors, 0, maxDescriptors), "", maxDescriptors, 0},
 		{"too many descriptors", repeat(requestDescriptors, 0, maxDescriptors+1), "the request has more than 256 descriptors", maxDescriptors, 0},
@@ -160,8 +160,7 @@ func TestBoundsOfAMessage(t *testing.T) {
 	}
 }
 
-// TestBoundOfFields: a message of nothing but tiny fields is not read to its end,
-// whatever fields they are.
+// TestBoundOfFields proves that reading stops after MaxFields fields of any kind.
 func TestBoundOfFields(t *testing.T) {
 	const n = wire.MaxFields
 	in := func(outer uint64, b []byte) []byte { return protowire.AppendBytes(field(outer), b) }
@@ -230,8 +229,8 @@ func TestCodecLeavesOtherMessagesAlone(t *testing.T) {
 	}
 }
 
-// FuzzCodec compares with proto.Unmarshal on every message: the same result
-// where both read it, and where only one does, it is for the sake of UTF-8.
+// FuzzCodec compares the codec with proto.Unmarshal. If both read a message, the results are
+// equal. Only the codec may read a message that is not UTF-8.
 func FuzzCodec(f *testing.F) {
 	b := encode(f, full())
 	f.Add(b)
@@ -241,7 +240,7 @@ func FuzzCodec(f *testing.F) {
 	f.Add([]byte{3<<3 | 1, 1, 2, 3, 4, 5, 6, 7, 8})      // a known number with another wire type
 	f.Add([]byte{12<<3 | 3, 12<<3 | 4})                  // an unknown group
 	f.Add([]byte{0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 1}) // a number of more than 32 bits
-	// A limit, its multiplier and an addend that are there twice, and are merged.
+	// A limit, its multiplier and an addend occur twice and are merged.
 	f.Add([]byte{0x12, 26, 0x12, 6, 0x08, 5, 0x1a, 2, 0x08, 7, 0x12, 4, 0x10, 2, 0x1a, 0, 0x1a, 2, 0x08, 9, 0x1a, 0, 0x0a, 2, 0x0a, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		want := new(rlsv3.RateLimitRequest)

@@ -1,68 +1,65 @@
-// Package ratelimit serves envoy.service.ratelimit.v3.RateLimitService: it turns
-// Envoy's message into a policy.Request and a policy.Verdict into the answer.
+// Package ratelimit serves envoy.service.ratelimit.v3.RateLimitService. It turns Envoy's
+// message into a policy.Request, and the policy.Verdict into the answer.
 //
 // # What Envoy does with the answer
 //
-// Envoy decides by overall_code alone: OVER_LIMIT denies, everything else, even a
-// number that it does not know, passes. So this package answers OK or OVER_LIMIT
-// and nothing else; who cannot decide says so with a gRPC error, and Envoy's
-// failure_mode_deny applies. Statuses match the descriptors one to one, because
-// Envoy matches them by index. Durations are whole seconds, rounded up: Envoy
-// cuts off fractions. Numbers saturate at what uint32 holds.
+// Envoy looks at overall_code alone: OVER_LIMIT denies the request, and every other
+// number lets it pass, even an unknown one. So this package answers OK or OVER_LIMIT and
+// nothing else. If it cannot decide, it returns a gRPC error, and Envoy's
+// failure_mode_deny applies. The answer has one status for each descriptor, in the same
+// order, because Envoy matches them by index. Durations are whole seconds, rounded up,
+// because Envoy cuts off fractions. Numbers above the range of uint32 become its largest
+// number.
 //
-// The code of a status is that of its descriptor alone. A quota rule without room
-// is OVER_LIMIT there although another one may have let the request pass; what is
-// only observed is OK, with the limit and what remains of it. A descriptor that
-// nothing limits is OK without a limit, and one that its rule calls unlimited has
-// the largest number remaining, as envoyproxy/ratelimit says it.
+// The code of a status describes its descriptor alone. A quota rule without room is
+// OVER_LIMIT there, although another quota rule may have let the request pass. An observed
+// limit is OK, with its limit and what remains. A descriptor without a limit is OK without
+// a limit. If its rule calls it unlimited, the largest number remains, as with
+// envoyproxy/ratelimit.
 //
 // # Bytes that are not UTF-8
 //
-// Envoy passes the bytes of a header on as they are. The codec of protobuf
-// refuses a string that is not UTF-8 before any handler runs; Envoy then sees a
-// gRPC error and lets the request pass all limits, so that one byte would switch
-// the limits off. Here messages read themselves, which [Codec] lets them. The bytes never come back in an
-// answer: it is made of names from the configuration and of numbers, and where
-// dynamic metadata repeats the request they are replaced by U+FFFD.
+// Envoy passes on the bytes of a header as they are. The codec of protobuf refuses a string
+// that is not UTF-8 before any handler runs. Envoy then sees a gRPC error and lets the
+// request pass all limits, so a client could switch its limits off with one byte. So
+// messages decode themselves here, through adapter.Codec. The bytes never return in an
+// answer. An answer consists of numbers and of names from the configuration. If the
+// dynamic metadata repeats the request, U+FFFD replaces such bytes.
 //
-// # Ways in
+// # Transports
 //
-// A server of gRPC calls the handler that [Service.Register] gives it. A transport
-// that reads messages itself calls [Service.Prompt], which answers on its goroutine
-// if nothing has to wait, and gives the rest of the call back otherwise. Either way
-// the message is copied once, and all texts of the request are parts of that copy.
-// The rest of a request lives in memory that the next one uses, which is empty
-// before it is given back, and not given back at all after a panic.
+// [Service.Register] and [Service.Handle] lead to the same adapter.Door. A message is
+// copied once, and all texts of the request are parts of that copy. The next request
+// reuses all other memory.
 //
 // # Costs
 //
-// A descriptor's own hits_addend counts as it is, and zero only asks. Without one
-// the request's counts, where zero or none means 1. The reference service reads
-// them the same way. Envoy sends 2^63 for a number that is not one; like any cost
-// above the limit it can never pass. With is_negative_hits the cost is given back,
-// and the descriptor is OK whatever its limit.
+// If a descriptor has a hits_addend, that is its cost. Zero checks the limit and charges
+// nothing. Otherwise the request's hits_addend is the cost, and zero or an absent one means
+// 1. The reference service reads both in the same way. Envoy sends 2^63 if its value is
+// not a number. Like any cost above the limit, this can never pass. With is_negative_hits
+// the cost is a refund, and the descriptor is OK whatever its limit.
 //
 // # Limits that come with a descriptor
 //
-// They take the place of the descriptor's rule, whatever it says. One with a unit
-// that is not known, or a window longer than window.MaxWindow, counts as absent,
-// and is counted. Nothing is kept of a limit, so that no number of different ones
-// costs memory: only the log has its key, for as long as its window lasts.
+// A limit in a descriptor replaces the limits of its rule. A limit with an unknown unit, or
+// with a window longer than window.MaxWindow, is invalid: it is counted, and the rule
+// applies. The package keeps nothing of such limits, so different ones take no memory. Only
+// the store has a log for each, until its window ends.
 //
 // # Dynamic metadata
 //
-// What access logs and later filters read in the filter's namespace:
+// The answer has these entries for access logs and later filters:
 //
-//   - rule, limit, remaining, and of a denial retry_after: the limit that speaks
-//     for the request; subject and tier where they are known.
-//   - shadowed: the rule that would have denied if it were not only observed.
-//   - degraded: true where the store could not decide and the rules' choice for
-//     that did; degraded_by says which.
-//   - caller_unresolved: true where the source of tiers could not say whose a key
-//     is.
-//   - metadata: what the rules whose descriptors have room say, merged.
-//   - domain, descriptors and hitsAddend, if Options.EchoRequest asks for them: the
-//     request in the layout of envoyproxy/ratelimit, but "***" for an API key.
+//   - rule, limit, remaining, and for a denial retry_after: the decisive limit. subject
+//     and tier: the caller, if it is known.
+//   - shadowed: the observed rule that would have denied the request.
+//   - degraded: true if the store could not decide, so that a choice of the rules did.
+//     degraded_by names that choice.
+//   - caller_unresolved: true if the source of tiers could not find the subject of a key.
+//   - metadata: that of the rules whose descriptors have room, merged.
+//   - domain, descriptors and hitsAddend, if Options.EchoRequest is set: the request in the
+//     layout of envoyproxy/ratelimit, with "***" for an API key.
 //
-// It is absent where there is nothing to say.
+// Without entries the answer has no metadata.
 package ratelimit

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,13 +13,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// JSONHandler answers POST /json: the same message as protobuf JSON, so that
-// curl can ask what Envoy asks. 200 is OK, 429 is OVER_LIMIT, with the header
-// fields a client would see and the RateLimitResponse as the body. 400 is a
-// message that Envoy would get INVALID_ARGUMENT for, 503 a store that could not
-// decide. The handler reads maxBytes at most, and never more than maxJSON.
+// JSONHandler answers POST /json. The body is a RateLimitRequest as protobuf JSON, so curl
+// can ask what Envoy asks. The answer is 200 for OK and 429 for OVER_LIMIT, with the header
+// fields that a client would get and the RateLimitResponse as the body. It is 400 if gRPC
+// would return INVALID_ARGUMENT, and 503 if the store could not decide. The handler reads
+// at most maxBytes, and at most maxJSON.
 func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 	maxBytes = min(maxBytes, maxJSON)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +49,7 @@ func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 			http.Error(w, strings.TrimSpace("the body is not a RateLimitRequest "+whereOf.FindString(err.Error())), http.StatusBadRequest)
 			return
 		}
-		out, err := s.ShouldRateLimit(r.Context(), in)
+		out, err := s.exchange(r.Context(), in)
 		if err != nil {
 			http.Error(w, status.Convert(err).Message(), httpStatus(err))
 			return
@@ -54,16 +58,33 @@ func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 	})
 }
 
-// maxJSON bounds a body in bytes. People and scripts send it, of which a descriptor
-// takes a hundred.
+// exchange decides a message of the protobuf library. Errors are those of
+// [Service.Handle], and INTERNAL for a message that cannot be encoded.
+func (s *Service) exchange(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	request, err := proto.Marshal(in)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "the request is not a message")
+	}
+	answer, _, err := s.Handle(ctx, true, &unary.Call{Request: string(request)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := new(rlsv3.RateLimitResponse)
+	if err := proto.Unmarshal(answer, out); err != nil {
+		return nil, status.Error(codes.Internal, "the answer is not a message")
+	}
+	return out, nil
+}
+
+// maxJSON bounds a body in bytes. People and scripts write about a hundred bytes for a
+// descriptor.
 const maxJSON = 256 << 10
 
-// maxObjects is how many objects a body may have: the request, its entries, its
-// descriptors and their limits. Each becomes a message that takes far more memory than
-// the two bytes that it may be long.
+// maxObjects bounds the objects of a body: the request, its entries, its descriptors and
+// their limits. An object can be two bytes long, and its message takes far more memory.
 const maxObjects = 1 + 2*maxDescriptors + maxEntries
 
-// readBody reads a body of most bytes at most.
+// readBody reads a body of at most most bytes.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, &http.MaxBytesError{Limit: most}
@@ -76,7 +97,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return b.Bytes(), err
 }
 
-// objects counts the objects that begin in a JSON text, which need not be valid.
+// objects counts the objects that begin in a JSON text. The text need not be valid.
 func objects(text []byte) (n int) {
 	quoted := false
 	for i := 0; i < len(text); i++ {
@@ -92,8 +113,8 @@ func objects(text []byte) (n int) {
 	return n
 }
 
-// whereOf is the place in a library's error. The rest of it quotes the body, and so
-// whatever API key is there.
+// whereOf finds the place in an error of the library. The rest of the error quotes the
+// body, which may contain an API key.
 var whereOf = regexp.MustCompile(`\(line \d+:\d+\)`)
 
 func writeJSON(w http.ResponseWriter, out *rlsv3.RateLimitResponse) {

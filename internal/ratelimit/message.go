@@ -13,37 +13,35 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// message is a RateLimitRequest as plain values, in memory that the next one
-// reuses. It implements wire.Decoder, and reads what proto.Unmarshal would, but
-// takes texts as they are. Texts are parts of the one copy of the message.
+// message is a RateLimitRequest as plain values. The next message reuses its memory. It
+// implements wire.Decoder and reads the same as proto.Unmarshal, except that texts need not
+// be UTF-8. Texts are parts of the encoded message.
 type message struct {
 	domain     string
 	hitsAddend uint32
-	// over says which bound the message exceeds. Reading ends there, and the request
-	// is refused. Empty: none.
+	// over names the bound that the message exceeds. Reading ends there, and the request
+	// is refused. Empty if the message exceeds none.
 	over        string
-	fields      int // that were read
+	fields      int // the number of fields read
 	size        int // of the message, in bytes
 	descriptors []described
-	// entries are those of all descriptors, one after the other. They become those
-	// of the policy.Request.
+	// entries has the entries of all descriptors, one after the other. The policy.Request
+	// uses them too.
 	entries []descriptors.Entry
 }
 
-// described is one descriptor of a message. Its entries are the next of message.entries.
+// described is one descriptor of a message. It owns the next entries of message.entries.
 type described struct {
-	entries    int
+	entries    int // the number of its entries
 	hitsAddend uint64
-	// ownAddend: it has one, be it zero.
-	ownAddend bool
-	refund    bool
-	limited   bool
-	limit     override
+	ownAddend  bool // there is a hitsAddend, which may be zero
+	refund     bool
+	limited    bool // there is a limit
+	limit      override
 }
 
-// The fields that are read, as their tags on the wire: number<<3 | wire type.
-// A field that arrives with another wire type than its own is skipped like an
-// unknown one, as proto.Unmarshal does.
+// The tags of the fields that are read: number<<3 | wire type. A field with another wire
+// type is skipped like an unknown field, as proto.Unmarshal does.
 const (
 	requestDomain      = 1<<3 | wire.AsBytes
 	requestDescriptors = 2<<3 | wire.AsBytes
@@ -64,19 +62,19 @@ const (
 	wrapperValue = 1<<3 | wire.AsVarint
 )
 
-// The bounds of one request. Envoy sends one descriptor for each configured action
-// list, so a handful with a few entries each; more is a mistake or an attack.
+// The bounds of one request. Envoy sends one descriptor for each configured list of
+// actions, so a few descriptors with a few entries each. More is a mistake or an attack.
 const (
 	maxDescriptors = 256
 	maxEntries     = 4096 // of all descriptors together
 )
 
-// errOver ends the reading of a message that exceeds a bound.
+// errOver stops the reading of a message that exceeds a bound.
 var errOver = errors.New("the message exceeds a bound")
 
-// Decode implements wire.Decoder. m is empty. Decode skips unknown fields. It stops
-// at the first descriptor or entry above a bound and sets m.over, so that the rest of
-// such a message costs nothing.
+// Decode implements wire.Decoder. m must be empty. Decode skips unknown fields. At the
+// first descriptor or entry above a bound it sets m.over and stops, so that the rest of the
+// message takes no time.
 func (m *message) Decode(encoded string) error {
 	m.size = len(encoded)
 	err := m.decode(wire.NewMessage(encoded, &m.fields))
@@ -132,7 +130,7 @@ func (m *message) decodeDescriptor(in wire.Message) error {
 			e, err = decodeEntry(f.Message)
 			m.entries = append(m.entries, e)
 		case descriptorLimit:
-			// One that is there again adds to the first.
+			// protobuf merges a second limit into the first.
 			d.limited = true
 			err = d.limit.decode(f.Message)
 		case descriptorHitsAddend:
@@ -190,8 +188,8 @@ func (o *override) decode(in wire.Message) error {
 	return nil
 }
 
-// decodeWrapper reads a message of one number, such as UInt64Value. It returns
-// old where the message does not have it.
+// decodeWrapper reads a message of one number, such as UInt64Value. If the message is
+// empty, decodeWrapper returns old.
 func decodeWrapper(in wire.Message, old uint64) (uint64, error) {
 	for in.More() {
 		f, err := in.Next()
@@ -205,8 +203,8 @@ func decodeWrapper(in wire.Message, old uint64) (uint64, error) {
 	return old, nil
 }
 
-// cost is the descriptor's own addend, even zero, else the request's, where zero
-// means one.
+// cost returns the hitsAddend of the descriptor, even if it is zero. Without one it returns
+// that of the request, where zero means one.
 func (m *message) cost(d *described) uint64 {
 	if d.ownAddend {
 		return d.hitsAddend
@@ -214,7 +212,7 @@ func (m *message) cost(d *described) uint64 {
 	return max(1, uint64(m.hitsAddend))
 }
 
-// forget removes the message and keeps memory for the next one.
+// forget removes the message and keeps the memory for the next one.
 func (m *message) forget() {
 	*m = message{descriptors: reuse.Slice(m.descriptors), entries: reuse.Slice(m.entries)}
 }

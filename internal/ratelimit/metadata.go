@@ -8,8 +8,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// appendMetadata appends what access logs and later filters read, if there is
-// anything. echo are the entries that repeat the request, encoded.
+// appendMetadata appends the dynamic metadata, unless it has no entries. echo are the
+// encoded entries that repeat the request.
 func appendMetadata(b []byte, v *policy.Verdict, echo []byte) []byte {
 	return wire.AppendStruct(b, answerMetadata, func(b []byte) []byte {
 		b = answer.AppendVerdict(b, v, func(b []byte) []byte { return append(b, echo...) })
@@ -21,14 +21,14 @@ func appendMetadata(b []byte, v *policy.Verdict, echo []byte) []byte {
 	})
 }
 
-// maxEcho is the longest request, in bytes, that an answer repeats. To encode it once
-// more takes twice as much.
+// maxEcho is the longest request, in bytes, that an answer repeats. The encoded metadata is
+// about twice as long.
 const maxEcho = 64 << 10
 
-// appendEcho appends the entries of metadata that repeat a request, as
-// envoyproxy/ratelimit lays them out. It is as it was sent, without API keys and without
-// the white space around values, which does not count. So this is called before the
-// request is decided: that brings addresses into their one form.
+// appendEcho appends the entries of metadata that repeat a request, in the layout of
+// envoyproxy/ratelimit. They repeat values as sent, except that "***" replaces an API key
+// and white space around values is removed. So call it before the request is decided,
+// which writes addresses in another form.
 func appendEcho(b []byte, m *message, secrets *tier.Secrets) []byte {
 	b = wire.AppendEntry(b, "descriptors", func(b []byte) []byte {
 		return wire.AppendListValue(b, func(b []byte) []byte {

@@ -10,17 +10,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// override is a limit that came with a descriptor, as it was sent.
+// override is a limit that came with a descriptor, as sent.
 type override struct {
 	requestsPerUnit uint32
 	unit            typev3.RateLimitUnit
 	multiplier      uint32
-	// multiplied: it has a multiplier, be it zero, which means one.
-	multiplied bool
+	multiplied      bool // there is a multiplier; zero means one
 }
 
-// unitLength returns the length of a unit, zero for one that is none. Calendar units
-// are lengths too, as in the reference service: a month is 30 days, a year 365.
+// unitLength returns the length of a unit, or zero for an unknown unit. A month has 30 days
+// and a year 365, as in the reference service.
 func unitLength(u typev3.RateLimitUnit) time.Duration {
 	const day = 24 * time.Hour
 	switch u {
@@ -41,8 +40,8 @@ func unitLength(u typev3.RateLimitUnit) time.Duration {
 	}
 }
 
-// asLimit returns the limit. One that is none, with an unknown unit or a window
-// that is too long, counts as absent, and the rules apply.
+// asLimit returns the limit. It reports false for an invalid limit: one with an unknown
+// unit, or with a window longer than window.MaxWindow.
 func (o *override) asLimit() (l window.Limit, ok bool) {
 	length := unitLength(o.unit)
 	multiplier := time.Duration(max(1, o.multiplier))
@@ -52,8 +51,8 @@ func (o *override) asLimit() (l window.Limit, ok bool) {
 	return window.Limit{Hits: uint64(o.requestsPerUnit), Window: length * multiplier}, true
 }
 
-// text writes an override as protobuf text, in the one of its forms that has single
-// spaces: the library changes them from build to build.
+// text returns an override as protobuf text with single spaces. The library writes one
+// space or two, depending on the build.
 func (o *override) text() string {
 	var fields []string
 	if n := o.requestsPerUnit; n != 0 {

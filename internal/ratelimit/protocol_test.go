@@ -28,10 +28,9 @@ import (
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// metered is a Meters, and counts.
+// metered is a Meters that counts events by name.
 type metered struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -51,40 +50,48 @@ func (m *metered) DegradedAnswer(by policy.OnStoreError) {
 	m.count(fmt.Sprintf("degraded by %d", by))
 }
 
-// setup is a service with rules of its own.
+// testService is a service whose store has the clock now.
+type testService struct {
+	*Service
+	now time.Duration
+}
+
+// setup describes a service for a test. Its subjects are acme in tier pro and hobby in tier
+// free.
 type setup struct {
 	rules   []policy.Rule
 	prepare func(*policy.Rules)
 	echo    bool
-	store   window.Store   // nil: an embedded one
-	waits   bool           // the store cannot decide at once
-	twice   bool           // the store is asked twice, and then nothing is decided at once
+	store   window.Store   // nil means an embedded store
+	waits   bool           // the store decides only with waiting
+	twice   bool           // a request takes two store calls and is never decided without waiting
 	local   bool           // there is a local store
-	styles  []answer.Style // nil: ratelimit
+	styles  []answer.Style // nil means ratelimit
 }
 
-// serve returns the service, on a store whose clock stands at now.
+// serve returns the service and what it counts.
 func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 	t.Helper()
 	service, meters = new(testService), new(metered)
 	if s.store == nil {
-		s.store = memstore.New(memstore.Options{Clock: func() time.Duration { return service.now }, SweepInterval: -1})
-		t.Cleanup(func() { _ = s.store.Close() })
+		s.store = adaptertest.Memory(t, func() time.Duration { return service.now })
 	}
 	if s.waits {
-		s.store = waitingStore{s.store}
+		s.store = adaptertest.WaitingStore{Store: s.store}
 	}
 	var local window.Store
 	if s.local {
-		local = memstore.New(memstore.Options{Clock: func() time.Duration { return 0 }, SweepInterval: -1})
-		t.Cleanup(func() { _ = local.Close() })
+		local = adaptertest.Memory(t, func() time.Duration { return 0 })
 	}
 	secrets := tier.NewSecrets([]string{"api_key"}, nil)
 	dir, err := tier.NewDirectory([]string{"free", "pro"}, "free")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.Add(tier.Subject{ID: "acme", Tier: "pro"}, secrets.Digest("acme-key")); err != nil {
+	if err := errors.Join(
+		dir.Add(tier.Subject{ID: "acme", Tier: "pro"}, secrets.Digest("acme-key")),
+		dir.Add(tier.Subject{ID: "hobby"}, secrets.Digest("demo-free")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
@@ -108,13 +115,13 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		t.Fatal(err)
 	}
 	service.Service = NewService(Options{
-		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: noMeters{}, Log: zap.NewNop()}),
+		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
 	})
 	return service, meters
 }
 
-// perMinute is a rule of its own name for any value of a key of that name.
+// perMinute returns a rule for every value of the key name.
 func perMinute(name string, hits uint64, change ...func(*policy.Rule)) policy.Rule {
 	r := policy.Rule{
 		Name: name, Path: []descriptors.Node{{Key: name, AnyValue: true}},
@@ -131,7 +138,7 @@ func watched(r *policy.Rule)   { r.Terms.Observe = 1 }
 func unlimited(r *policy.Rule) { r.Terms = policy.Terms{Unlimited: true} }
 func always(r *policy.Rule)    { r.Always = true }
 
-// descriptor is one of a request: key=value pairs, and what changes it.
+// descriptor returns a descriptor with entries key=value, after all changes.
 func descriptor(pairs string, change ...func(*ratelimitcommonv3.RateLimitDescriptor)) *ratelimitcommonv3.RateLimitDescriptor {
 	d := new(ratelimitcommonv3.RateLimitDescriptor)
 	for _, pair := range strings.Fields(pairs) {
@@ -168,8 +175,8 @@ func costing(n uint32, in *rlsv3.RateLimitRequest) *rlsv3.RateLimitRequest {
 	return in
 }
 
-// tell writes an answer for people, in lines: the codes, the headers, the
-// metadata; of a body only one that is no problem document.
+// tell returns an answer as text, in lines: the codes, the headers and the metadata. It
+// includes a body that is not a problem document.
 func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 	t.Helper()
 	var b strings.Builder
@@ -221,7 +228,7 @@ func tell(t testing.TB, out *rlsv3.RateLimitResponse) string {
 
 func TestProtocol(t *testing.T) {
 	const minute = typev3.RateLimitUnit_MINUTE
-	gone := failingStore{errors.New("gone")}
+	gone := adaptertest.FailingStore{Err: errors.New("gone")}
 	onError := func(choice policy.OnStoreError) func(*policy.Rule) {
 		return func(r *policy.Rule) { r.OnStoreError = choice }
 	}
@@ -244,12 +251,12 @@ func TestProtocol(t *testing.T) {
 ratelimit-policy: "a";q=5;w=60
 ratelimit: "a";r=4;t=60
 {"limit":5,"remaining":4,"rule":"a"}`},
-			// The descriptor's own counts, the others cost what the request does.
+			// A descriptor's own hits_addend applies, to others that of the request.
 			{0, costing(2, ask(descriptor("a=x", costs(3)), descriptor("b=x"))), `OK [OK a 5/MINUTE left 1 reset 60] [OK b 5/MINUTE left 3 reset 60]
 ratelimit-policy: "a";q=5;w=60, "b";q=5;w=60
 ratelimit: "a";r=1;t=60
 {"limit":5,"remaining":1,"rule":"a"}`},
-			// A present zero is a check, whatever the request's addend.
+			// A zero in the descriptor only checks, whatever the request's addend.
 			{0, costing(9, ask(descriptor("a=x", costs(0)))), `OK [OK a 5/MINUTE left 1 reset 60]
 ratelimit-policy: "a";q=5;w=60
 ratelimit: "a";r=1;t=60
@@ -258,13 +265,13 @@ ratelimit: "a";r=1;t=60
 ratelimit-policy: "a";q=5;w=60
 ratelimit: "a";r=0;t=60
 {"limit":5,"remaining":0,"rule":"a"}`},
-			// A check of what is used up denies.
+			// A check of a limit without room denies.
 			{time.Second, ask(descriptor("a=x", costs(0))), `OVER_LIMIT [OVER_LIMIT a 5/MINUTE left 0 reset 59]
 ratelimit-policy: "a";q=5;w=60
 ratelimit: "a";r=0;t=59
 retry-after: 59
 {"limit":5,"remaining":0,"retry_after":59,"rule":"a"}`},
-			// What Envoy makes of NaN, and the largest cost.
+			// Envoy sends the first for NaN. The second is the largest cost.
 			{0, ask(descriptor("b=x", costs(1<<63)), descriptor("b=y", costs(math.MaxUint64))), `OVER_LIMIT [OVER_LIMIT b 5/MINUTE left 3 reset 60] [OVER_LIMIT b 5/MINUTE left 5 reset 60]
 ratelimit-policy: "b";q=5;w=60, "b";q=5;w=60
 ratelimit: "b";r=3;t=60
@@ -276,15 +283,15 @@ retry-after: 60
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=0;t=60
 {"limit":3,"remaining":0,"rule":"a"}`},
-			// It can deny nothing, so no header speaks of it.
+			// A refund can deny nothing, so no header mentions it.
 			{0, ask(descriptor("a=x", costs(2), refund)), `OK [OK a 3/MINUTE left 2 reset 60]`},
-			// Never below zero.
+			// A refund gives back no more than was charged.
 			{0, costing(math.MaxUint32, ask(descriptor("a=x", refund))), `OK [OK a 3/MINUTE left 3 reset 0]`},
 			{0, ask(descriptor("a=x", refund), descriptor("a=y")), `OK [OK a 3/MINUTE left 3 reset 0] [OK a 3/MINUTE left 2 reset 60]
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=2;t=60
 {"limit":3,"remaining":2,"rule":"a"}`},
-			// Given back although the request is denied, and OK in its status.
+			// A refund counts although the request is denied. Its status is OK.
 			{0, ask(descriptor("a=y", costs(2))), `OK [OK a 3/MINUTE left 0 reset 60]
 ratelimit-policy: "a";q=3;w=60
 ratelimit: "a";r=0;t=60
@@ -300,17 +307,17 @@ retry-after: 60
 ratelimit-policy: "a";q=2;w=600
 ratelimit: "a";r=1;t=600
 {"limit":2,"remaining":1,"rule":"a"}`},
-			// A multiplier of zero is one. No rule matches, which makes no difference.
+			// A multiplier of zero means one. The limit applies without a rule.
 			{0, ask(descriptor("z=x", limit(7, typev3.RateLimitUnit_HOUR, 0))), `OK [OK override 7/HOUR left 6 reset 3600]
 ratelimit-policy: "override";q=7;w=3600
 ratelimit: "override";r=6;t=3600
 {"limit":7,"remaining":6,"rule":"override"}`},
-			// Absent: no unit, no such unit, longer than any window. The rule counts.
+			// These are invalid: no unit, an unknown unit, too long a window. The rule applies.
 			{0, ask(descriptor("a=1", limit(5, 0)), descriptor("a=2", limit(5, 99)), descriptor("z=1", limit(5, typev3.RateLimitUnit_YEAR, 2))), `OK [OK a 1/MINUTE left 0 reset 60] [OK a 1/MINUTE left 0 reset 60] [OK]
 ratelimit-policy: "a";q=1;w=60, "a";q=1;w=60
 ratelimit: "a";r=0;t=60
 {"limit":1,"remaining":0,"rule":"a"}`},
-			// The rule's shadow mode and metadata do not count for it.
+			// The rule's shadow mode and metadata do not apply.
 			{0, ask(descriptor("w=x", limit(0, minute))), `OVER_LIMIT [OVER_LIMIT w 0/MINUTE left 0 reset 60]
 ratelimit-policy: "w";q=0;w=60
 ratelimit: "w";r=0;t=60
@@ -325,13 +332,13 @@ ratelimit-policy: "a";q=4294967295;w=60
 ratelimit: "a";r=4294967295;t=0
 {"limit":4294967295,"remaining":4294967295,"rule":"a"}`},
 		}, map[string]int{"ignored override": 3}},
-		{"nothing to say", setup{rules: []policy.Rule{
+		{"no limits", setup{rules: []policy.Rule{
 			perMinute("u", 1, unlimited),
 			perMinute("k", 1, func(r *policy.Rule) { r.Terms = policy.Terms{} }),
 			{Name: "t", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"pro": {Unlimited: true}}, Terms: perMinute("t", 3).Terms},
 		}}, []step{
 			{0, ask(descriptor("u=x"), descriptor("k=x"), descriptor("z=x"), descriptor(""), descriptor("api_key=acme-key")), `OK [OK left 4294967295] [OK] [OK] [OK] [OK left 4294967295]`},
-			{0, ask(descriptor("api_key=nobody"), descriptor("u=x")), `OK [OK t 3/MINUTE left 2 reset 60] [OK left 4294967295]
+			{0, ask(descriptor("api_key=unknown"), descriptor("u=x")), `OK [OK t 3/MINUTE left 2 reset 60] [OK left 4294967295]
 ratelimit-policy: "t";q=3;w=60
 ratelimit: "t";r=2;t=60
 {"limit":3,"remaining":2,"rule":"t","tier":"free"}`},
@@ -371,7 +378,7 @@ retry-after: 60
 ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "b";r=1;t=60
 {"limit":2,"metadata":{"backend":"a","only":{"a":true,"b":null}},"remaining":1,"rule":"b"}`},
-			// One without room is over its limit, whatever becomes of the request.
+			// A quota rule without room is OVER_LIMIT, although the request passes.
 			{0, ask(descriptor("a=x"), descriptor("b=x")), `OK [OVER_LIMIT a 1/MINUTE left 0 reset 60] [OK b 2/MINUTE left 0 reset 60]
 ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "b";r=0;t=60
@@ -381,7 +388,7 @@ ratelimit-policy: "a";q=1;w=60, "b";q=2;w=60
 ratelimit: "a";r=0;t=59
 retry-after: 59
 {"limit":1,"remaining":0,"retry_after":59,"rule":"a"}`},
-			// An unlimited alternative passes: the others cannot deny.
+			// An unlimited quota rule always passes, so the others cannot deny.
 			{time.Second, ask(descriptor("a=x"), descriptor("b=y"), descriptor("free=x")), `OK [OVER_LIMIT a 1/MINUTE left 0 reset 59] [OK b 2/MINUTE left 1 reset 60] [OK left 4294967295]
 {"metadata":{"backend":"b","only":{"b":null}}}`},
 		}, nil},
@@ -461,12 +468,12 @@ retry-after: 60
 			{0, ask(descriptor("d=x")), `OVER_LIMIT [OVER_LIMIT d 1/MINUTE left 0 reset 1]
 retry-after: 1
 {"degraded":true,"degraded_by":"deny","limit":1,"remaining":0,"retry_after":1,"rule":"d"}`},
-			// A refund is lost, and no reason to deny.
+			// The refund is lost, but does not deny.
 			{0, ask(descriptor("d=x", refund)), `OK [OK d 1/MINUTE left 1 reset 0]
 {"degraded":true,"degraded_by":"allow"}`},
 			{0, ask(descriptor("dw=x")), `OK [OK dw 1/MINUTE left 0 reset 1]
 {"degraded":true,"degraded_by":"allow","shadowed":"dw"}`},
-			// One of two alternatives denies: the other one decides.
+			// One of two quota rules denies, so the other one decides.
 			{0, ask(descriptor("dq=x"), descriptor("lq=x")), `OK [OVER_LIMIT dq 1/MINUTE left 0 reset 1] [OK lq 1/MINUTE left 0 reset 60]
 ratelimit-policy: "dq";q=1;w=60, "lq";q=1;w=60
 ratelimit: "lq";r=0;t=60
@@ -497,7 +504,7 @@ ratelimit: "lq";r=0;t=60
 		}
 		run("in Go", tt.setup, func(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 			t.Helper()
-			return s.ShouldRateLimit(t.Context(), in)
+			return s.exchange(t.Context(), in)
 		})
 		through := func(way adaptertest.Way) func(testing.TB, *Service, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 			return func(t testing.TB, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
@@ -514,12 +521,12 @@ ratelimit: "lq";r=0;t=60
 	}
 }
 
-// httpText is the code of an error as gRPC has it.
+// httpText returns the gRPC code of an error that /json answers with 503.
 func httpText(err error) string {
 	return map[int]string{http.StatusServiceUnavailable: "Unavailable"}[httpStatus(err)]
 }
 
-// TestJSONIsTheSame asks over HTTP what is asked over gRPC, of two services with one
+// TestJSONIsTheSame sends the same requests over HTTP and gRPC to two services with the same
 // history.
 func TestJSONIsTheSame(t *testing.T) {
 	s := setup{echo: true, rules: []policy.Rule{
@@ -536,7 +543,7 @@ func TestJSONIsTheSame(t *testing.T) {
 		ask(descriptor("a=x", limit(7, 0))),
 		ask(descriptor("d=x")),
 	} {
-		want, err := direct.ShouldRateLimit(t.Context(), in)
+		want, err := direct.exchange(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -562,9 +569,8 @@ func TestJSONIsTheSame(t *testing.T) {
 	}
 }
 
-// TestOverridesLeaveNothingBehind sends many different limits, with values, windows
-// and subjects of their own. Whatever they leave in the store expires with its
-// windows, and nothing is left anywhere else.
+// TestOverridesLeaveNothingBehind sends many different limits with different values, windows
+// and subjects. Only the store keeps anything of them, until their windows end.
 func TestOverridesLeaveNothingBehind(t *testing.T) {
 	const many = 10_000
 	store := new(emptyStore)
@@ -572,7 +578,7 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 	used := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // the second empties what the first left in pools
+		runtime.GC() // pools keep their items for one collection
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
@@ -583,7 +589,7 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 				descriptor("a=x", limit(uint32(i)+1, typev3.RateLimitUnit_SECOND, uint32(i)+1)),
 				descriptor(fmt.Sprintf("z=%d", i), limit(5, typev3.RateLimitUnit(i), 1)),
 			)
-			if _, err := s.ShouldRateLimit(t.Context(), in); err != nil {
+			if _, err := s.exchange(t.Context(), in); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -591,17 +597,17 @@ func TestOverridesLeaveNothingBehind(t *testing.T) {
 	round(0)
 	before := used()
 	round(many)
-	// 20 bytes each would show.
+	// The test notices 20 bytes for each.
 	if after := used(); after > before+20*many {
 		t.Errorf("%d bytes are in use after %d more overrides, %d before", after, many, before)
 	}
 	if store.checks < 4*many {
-		t.Errorf("the store was asked %d times, want twice a request: this test shows nothing", store.checks)
+		t.Errorf("the store was asked %d times, want twice a request: this test proves nothing", store.checks)
 	}
 	runtime.KeepAlive(s)
 }
 
-// emptyStore is a store without logs: everything has room.
+// emptyStore is a store without logs. It allows every request.
 type emptyStore struct{ checks int }
 
 func (s *emptyStore) Take(_ context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {

@@ -26,22 +26,22 @@ type Options struct {
 	// Secrets names the entries that hold API keys.
 	Secrets *tier.Secrets
 	Headers *answer.Renderer
-	// Meters counts what the Decider does not see. Nil: nobody does.
+	// Meters counts events outside the Decider. Nil disables counting.
 	Meters Meters
-	// PlainKeys has the source of tiers asked by API keys themselves, and not by
-	// their digests.
+	// PlainKeys gives the source of tiers the API keys themselves, and not only their
+	// digests.
 	PlainKeys bool
-	// EchoRequest repeats the request in the dynamic metadata of its answer, unless it
-	// is longer than 64 KiB.
+	// EchoRequest repeats the request in the dynamic metadata of its answer, unless the
+	// request is longer than 64 KiB.
 	EchoRequest bool
 }
 
-// Meters counts what a Service answers. Safe for concurrent use.
+// Meters counts what a Service answers. It is safe for concurrent use.
 type Meters interface {
-	// IgnoredOverride counts a limit that came with a descriptor and is none.
+	// IgnoredOverride counts an invalid limit that came with a descriptor.
 	IgnoredOverride()
-	// DegradedAnswer counts a request that was decided without the store, by the
-	// strictest choice that its rules made for that.
+	// DegradedAnswer counts a request that was decided without the store. It gets the
+	// strictest choice that the rules make for this case.
 	DegradedAnswer(policy.OnStoreError)
 }
 
@@ -57,8 +57,7 @@ type Service struct {
 	door adapter.Door[*call]
 }
 
-// NewService returns a Service that asks o.Decider, digests the entries that
-// o.Secrets names, and answers with the headers that o.Headers renders.
+// NewService returns a Service.
 func NewService(o Options) *Service {
 	if o.Meters == nil {
 		o.Meters = unmetered{}
@@ -75,31 +74,23 @@ func NewService(o Options) *Service {
 // [adapter.Codec].
 func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(server) }
 
-// Handle is the unary.Handler of ShouldRateLimit. Errors are those of
-// [Service.ShouldRateLimit], and what grpc-go tells of a request that it cannot read.
+// Handle is the unary.Handler of ShouldRateLimit. Its errors are:
+//
+//   - INVALID_ARGUMENT: the request has no domain or no descriptors, or too many
+//     descriptors, entries or limits.
+//   - UNAVAILABLE: the store could not decide in time.
+//   - The error of grpc-go: the request cannot be read.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
 	return s.door.Handle(ctx, wait, c, answer)
 }
 
-// ShouldRateLimit answers OK or OVER_LIMIT. Errors are INVALID_ARGUMENT for a
-// request without a domain or descriptors or with too many of them or of their limits,
-// UNAVAILABLE where the store could not
-// decide, or not in time, and INTERNAL for a message that cannot be encoded.
-func (s *Service) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	out := new(rlsv3.RateLimitResponse)
-	if err := s.door.Exchange(ctx, in, out); err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// call is one request on its way. The next request reuses its memory.
+// call is one request and its verdict. The next request reuses its memory.
 type call struct {
 	in      message
-	begun   bool // the message is read into request
+	begun   bool // the request is made from the message
 	request policy.Request
 	limits  []window.Limit // that came with descriptors
-	echo    []byte         // the entries of metadata that repeat the request
+	echo    []byte         // encoded entries of metadata that repeat the request
 	policy  policy.Call
 	headers []answer.Header
 }
@@ -131,14 +122,13 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 			return true, err
 		}
 	}
-	decided, err = c.policy.Decide(ctx, wait)
-	if err != nil {
-		return true, storeStatus(err)
+	if decided, err = c.policy.Decide(ctx, wait); err != nil {
+		err = storeStatus(err)
 	}
-	return decided, nil
+	return decided, err
 }
 
-// begin reads the message in c into a request that can be decided.
+// begin makes the request from the message in c.
 func (s *Service) begin(c *call) error {
 	switch {
 	case c.in.over != "":
@@ -159,7 +149,7 @@ func (s *Service) begin(c *call) error {
 	return nil
 }
 
-// append appends the answer to a request that is decided.
+// append appends the answer of a decided request.
 func (s *Service) append(encoded []byte, c *call) []byte {
 	v := c.policy.Verdict()
 	if v.Degraded {
@@ -169,8 +159,8 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 
-// storeStatus is what Envoy sees of a request that could not be decided. The text of
-// a store's error stays here: it may name addresses.
+// storeStatus returns the status that Envoy gets for a request that could not be decided.
+// It hides the text of a store's error, which may contain addresses.
 func storeStatus(err error) error {
 	if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
 		return status.Error(codes.InvalidArgument, tooMany.Error())
@@ -181,9 +171,9 @@ func storeStatus(err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// read turns the message into plain values. No API key is left in them, unless they
-// are to be kept for the source of tiers. It returns how many limits came with the
-// request that are none.
+// read turns the message into plain values and replaces each API key by its fingerprint.
+// If keepKeys is set, it keeps the keys for the source of tiers. It returns the number of
+// invalid limits in the message.
 func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 	c.request.Domain = c.in.domain
 	overrides := 0
@@ -192,7 +182,7 @@ func (c *call) read(secrets *tier.Secrets, keepKeys bool) (ignored int) {
 			overrides++
 		}
 	}
-	// All at once: descriptors point into it.
+	// It must not grow below: the descriptors point into it.
 	c.limits = slices.Grow(c.limits, overrides)
 	for i := range c.in.entries {
 		e := &c.in.entries[i]

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -19,76 +18,32 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/slidegate/slidegate/internal/adapter"
-	"github.com/slidegate/slidegate/internal/answer"
+	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
 	"github.com/slidegate/slidegate/pkg/window"
-	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// noMeters is a policy.Meters that counts nothing.
-type noMeters struct{}
-
-func (noMeters) Meter(string, string) policy.Meter { return noMeters{} }
-func (noMeters) UnknownDomain()                    {}
-func (noMeters) Detail([]byte, policy.Outcome)     {}
-func (noMeters) Count(policy.Outcome)              {}
-
-// testService is a service on the embedded store with a clock of its own: 3 per 10 s
-// for an API key of the tier free, 2 per minute on the login route.
-type testService struct {
-	*Service
-	now time.Duration
-}
-
+// newService returns a service with three rules. The tier free has 3 per 10 s for an API key,
+// and the login route 2 per minute. The third rule has a very large limit.
 func newService(t testing.TB, store window.Store) *testService {
 	t.Helper()
-	b := new(testService)
-	if store == nil {
-		m := memstore.New(memstore.Options{Clock: func() time.Duration { return b.now }, SweepInterval: -1})
-		t.Cleanup(func() { _ = m.Close() })
-		store = m
-	}
-	secrets := tier.NewSecrets([]string{"api_key"}, nil)
-	dir, err := tier.NewDirectory([]string{"free"}, "free")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dir.Add(tier.Subject{ID: "hobby"}, secrets.Digest("demo-free")); err != nil {
-		t.Fatal(err)
-	}
-	rules := policy.NewRules(policy.Identity{Secrets: secrets, Tiers: dir})
 	limit := func(hits uint64, w time.Duration) policy.Terms {
 		return policy.Terms{Limits: []policy.Limit{{Limit: window.Limit{Hits: hits, Window: w}}}}
 	}
-	for _, r := range []policy.Rule{
-		{Domain: "edge", Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second)}},
-		{Domain: "edge", Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(2, time.Minute)},
-		{Domain: "edge", Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Terms: limit(math.MaxUint32-1, 90*time.Second)},
-	} {
-		if err := rules.Add(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	render, err := answer.NewRenderer(answer.StyleRateLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decider := policy.NewDecider(rules, policy.Options{Store: store, Meters: noMeters{}, Log: zap.NewNop()})
-	b.Service = NewService(Options{Decider: decider, Secrets: secrets, Headers: render})
-	return b
+	s, _ := setup{store: store, rules: []policy.Rule{
+		{Name: "per-key", Path: []descriptors.Node{{Key: "api_key", AnyValue: true}}, ByTier: map[string]policy.Terms{"free": limit(3, 10*time.Second), "pro": {Unlimited: true}}},
+		{Name: "login", Path: []descriptors.Node{{Key: "route", Value: "login"}}, Terms: limit(2, time.Minute)},
+		{Name: "huge", Path: []descriptors.Node{{Key: "huge", AnyValue: true}}, Terms: limit(math.MaxUint32-1, 90*time.Second)},
+	}}.serve(t)
+	return s
 }
 
 // fromJSON reads a RateLimitRequest from protobuf JSON.
@@ -123,7 +78,7 @@ func TestEveryField(t *testing.T) {
 			"dynamicMetadata":{"rule":"per-key","tier":"free","subject":"hobby","limit":3,"remaining":0}}`},
 		{3 * time.Second, `{"domain":"edge","descriptors":[
 			{"entries":[{"key":"route","value":"login"}]},
-			{"entries":[{"key":"nobody","value":"1"}]},
+			{"entries":[{"key":"unknown","value":"1"}]},
 			{"entries":[{"key":"api_key","value":"demo-free"}]}]}`, `{"overallCode":"OVER_LIMIT","statuses":[
 			{"code":"OK","currentLimit":{"name":"login","requestsPerUnit":2,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"0s"},
 			{"code":"OK"},
@@ -135,7 +90,7 @@ func TestEveryField(t *testing.T) {
 	}
 	for _, step := range steps {
 		s.now = time.Hour + step.at
-		got, err := s.ShouldRateLimit(t.Context(), fromJSON(t, step.in))
+		got, err := s.exchange(t.Context(), fromJSON(t, step.in))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +102,7 @@ func TestEveryField(t *testing.T) {
 			if !json.Valid(got.GetRawBody()) {
 				t.Errorf("at %v the body is %q, want JSON", step.at, got.GetRawBody())
 			}
-			got.RawBody = nil // headers.TestAppendProblem reads it
+			got.RawBody = nil // package answer tests it
 		}
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
@@ -209,7 +164,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// overrideOf is the override as it is read.
+// overrideOf returns the override that the service reads.
 func overrideOf(t testing.TB, o *ratelimitcommonv3.RateLimitDescriptor_RateLimitOverride) *override {
 	t.Helper()
 	m, err := unmarshal(t, encode(t, ask(&ratelimitcommonv3.RateLimitDescriptor{Limit: o})))
@@ -259,7 +214,7 @@ func TestBadRequests(t *testing.T) {
 		"too many descriptors": many,
 		"too many limits":      limits,
 	} {
-		if _, err := s.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
+		if _, err := s.exchange(t.Context(), in); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: error = %v, want INVALID_ARGUMENT", name, err)
 		}
 	}
@@ -282,7 +237,7 @@ func TestStrangeRequestsAreAnswered(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			in := fromJSON(t, tt.in)
-			got, err := s.ShouldRateLimit(t.Context(), in)
+			got, err := s.exchange(t.Context(), in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,26 +253,18 @@ func TestStrangeRequestsAreAnswered(t *testing.T) {
 
 func TestNumbersSaturate(t *testing.T) {
 	s := newService(t, nil)
-	got, err := s.ShouldRateLimit(t.Context(), fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}],"hitsAddend":"0"}]}`))
+	got, err := s.exchange(t.Context(), fromJSON(t, `{"domain":"edge","descriptors":[{"entries":[{"key":"huge","value":"1"}],"hitsAddend":"0"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := got.GetStatuses()[0]
 	if st.GetLimitRemaining() != math.MaxUint32-1 || st.GetCurrentLimit().GetRequestsPerUnit() != math.MaxUint32-1 {
-		t.Errorf("status = %v, want the largest limit there is", st)
+		t.Errorf("status = %v, want the largest limit", st)
 	}
 	if saturate(math.MaxUint64) != math.MaxUint32 {
 		t.Error("a larger number does not saturate")
 	}
 }
-
-// failingStore is a store that cannot decide.
-type failingStore struct{ err error }
-
-func (b failingStore) Take(context.Context, bool, []window.Check, []window.Decision) (bool, error) {
-	return true, b.err
-}
-func (failingStore) Close() error { return nil }
 
 func TestStoreErrors(t *testing.T) {
 	for err, want := range map[error]codes.Code{
@@ -325,7 +272,7 @@ func TestStoreErrors(t *testing.T) {
 		context.DeadlineExceeded:                      codes.Unavailable,
 		window.ErrBadCheck:                            codes.Internal,
 	} {
-		out, got := newService(t, failingStore{err}).ShouldRateLimit(t.Context(), fromJSON(t, byKey))
+		out, got := newService(t, adaptertest.FailingStore{Err: err}).exchange(t.Context(), fromJSON(t, byKey))
 		if out != nil || status.Code(got) != want {
 			t.Errorf("store error %v: answer %v, %v, want %v", err, out, got, want)
 		}
@@ -335,36 +282,14 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// TestRegister asks through gRPC, and compares with the answer that a call of Go
-// gets.
+// TestRegister calls a server of grpc-go and compares the answers with those of exchange.
 func TestRegister(t *testing.T) {
-	ours := newService(t, nil)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
-	ours.Register(server)
-	stock := grpc.NewServer()
-	rlsv3.RegisterRateLimitServiceServer(stock, ours)
-	if diff := cmp.Diff(stock.GetServiceInfo(), server.GetServiceInfo()); diff != "" {
-		t.Errorf("the service is not the one that rlsv3 registers (-want +got):\n%s", diff)
-	}
-
-	l := bufconn.Listen(1 << 16)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	client := rlsv3.NewRateLimitServiceClient(conn)
+	conn := adaptertest.Serve(t, newService(t, nil), func(r grpc.ServiceRegistrar) {
+		rlsv3.RegisterRateLimitServiceServer(r, rlsv3.UnimplementedRateLimitServiceServer{})
+	})
+	client, other := rlsv3.NewRateLimitServiceClient(conn), newService(t, nil)
 	for i := range 5 { // three are allowed
-		other := newService(t, nil)
-		for range i {
-			if _, err := other.ShouldRateLimit(t.Context(), fromJSON(t, byKey)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := other.ShouldRateLimit(t.Context(), fromJSON(t, byKey))
+		want, err := other.exchange(t.Context(), fromJSON(t, byKey))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,7 +345,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
 		}
 	}
-	// Its size is bounded, and so is how many messages it makes, whatever may be larger.
+	// The handler bounds size and objects of a body, even if the caller allows more.
 	h = s.JSONHandler(1 << 30)
 	many := func(n int) string {
 		return `{"domain":"edge","descriptors":[{"entries":[{}` + strings.Repeat(",{}", n-1) + `]}]}`
@@ -444,14 +369,14 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	w = httptest.NewRecorder()
-	newService(t, failingStore{errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
+	newService(t, adaptertest.FailingStore{Err: errors.New("gone")}).JSONHandler(1<<10).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(byKey)))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("store gone: %d, want 503", w.Code)
 	}
 }
 
-// TestWhatJSONTakes posts the bodies that cost the most. None may take more than two
-// megabytes, which is twice the largest message of gRPC.
+// TestWhatJSONTakes posts the bodies that take the most memory. No body may take more than
+// two megabytes, which is twice the largest message of gRPC.
 func TestWhatJSONTakes(t *testing.T) {
 	s := newService(t, nil)
 	h := s.JSONHandler(1 << 20)
@@ -488,8 +413,8 @@ func TestWhatJSONTakes(t *testing.T) {
 	}
 }
 
-// underRace reports whether the race detector is on. It makes allocations larger, and
-// sync.Pool lose some of what it is given.
+// underRace reports whether the race detector is on. With it, allocations are larger, and a
+// sync.Pool loses some of its items.
 func underRace() bool {
 	info, _ := debug.ReadBuildInfo()
 	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

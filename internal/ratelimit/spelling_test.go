@@ -9,7 +9,6 @@ import (
 	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/policy"
@@ -17,8 +16,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// TestSpellingsShareALog asks for one value and one key in many spellings, by every
-// way into the service.
+// TestSpellingsShareALog sends one value and one key in many spellings, in every way.
 func TestSpellingsShareALog(t *testing.T) {
 	s, _ := setup{rules: []policy.Rule{perMinute("a", 100), perMinute("api_key", 100)}, echo: true}.serve(t)
 	ways := map[string]func(in *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse{
@@ -35,11 +33,10 @@ func TestSpellingsShareALog(t *testing.T) {
 			return out
 		},
 	}
-	for name, way := range map[string]adaptertest.Way{"gRPC": adaptertest.Standard, "prompt": adaptertest.Unary} {
+	for name, way := range map[string]adaptertest.Way{"standard": adaptertest.Standard, "unary": adaptertest.Unary} {
 		ways[name] = func(in *rlsv3.RateLimitRequest) *rlsv3.RateLimitResponse {
-			b, err := way(t, s.Service, encode(t, in))
-			out := new(rlsv3.RateLimitResponse)
-			if err != nil || proto.Unmarshal(b, out) != nil {
+			out, err := check(t, way, s.Service, in)
+			if err != nil {
 				t.Fatal(err)
 			}
 			return out
@@ -71,8 +68,8 @@ func TestSpellingsShareALog(t *testing.T) {
 	}
 }
 
-// TestTheSourceIsAskedByTheKeyAlone: where the source wants API keys, it gets them as
-// ext_authz has them.
+// TestTheSourceIsAskedByTheKeyAlone proves that a source of tiers that wants API keys gets
+// them without a scheme or white space, as from ext_authz.
 func TestTheSourceIsAskedByTheKeyAlone(t *testing.T) {
 	secrets := tier.NewSecrets([]string{"authorization"}, nil)
 	for _, value := range []string{"acme-key", " acme-key ", "Bearer acme-key", "bearer\tacme-key"} {

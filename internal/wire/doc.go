@@ -1,30 +1,29 @@
-// Package wire reads requests and writes answers in the encoding of protobuf,
-// without the objects of its library.
+// Package wire reads requests and writes answers in the encoding of protobuf, without the
+// messages of its library.
 //
 // # Writing
 //
-// An answer is some thirty objects as messages of the protobuf library, all of
-// them garbage once they are encoded, and encoding a map goes through reflection.
-// The functions here append encoded fields to a slice instead. Who calls them
-// with ascending numbers, and with ascending names where there is a map, gets
-// byte for byte what the library's deterministic encoding gives.
+// As messages of the library, an answer takes some thirty allocations, and encoding a map
+// uses reflection. The functions here append encoded fields to a slice instead. Call them in
+// ascending order of field numbers, and of names in a map. Then the result equals the
+// deterministic encoding of the library byte for byte.
 //
-// A function that takes another one calls it to append the fields of a message
-// inside. Entries of a Struct need no order for their reader; internal/ratelimit
-// writes them in the library's, internal/extauthz does not. Lengths are put in front
-// afterwards, so nothing is measured first.
+// A function with a parameter write or value calls it to append the fields of an inner
+// message. Each length is inserted after its message is written, so nothing is measured
+// first. Readers accept the entries of a Struct in any order: internal/ratelimit writes
+// them in that of the library, internal/extauthz does not.
 //
 // # Reading
 //
-// [Message] gives the fields of a message one by one. Who reads only the fields
-// that are needed, and takes texts as they are, is faster than the library and
-// does not refuse a message for a byte that nobody looks at. A [Decoder] does so with
-// a whole message. What cannot be read is [Unreadable] in the words of grpc-go, so
-// that it makes no difference to clients who reads.
+// [Message] returns the fields of a message one by one. A reader that skips the fields that
+// it does not need is faster than the library. It also accepts texts that are not UTF-8,
+// for which the library refuses the whole message. A [Decoder] reads a whole message in
+// this way. [Unreadable] returns the error of grpc-go for a message that cannot be read, so
+// clients see no difference.
 //
 // # Texts
 //
-// A reader refuses the whole message for one text that is not UTF-8, and Envoy
-// then lets the request pass. Texts come from configuration and from subjects,
-// which are UTF-8; if one ever is not, it is mended here.
+// Envoy refuses a whole answer for one text that is not UTF-8, and lets the request pass.
+// Texts come from the configuration and from subjects, which are UTF-8. If one is not, the
+// functions here write U+FFFD in place of the bad bytes.
 package wire

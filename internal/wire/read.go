@@ -9,42 +9,41 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Decoder is a message that reads itself.
+// A Decoder is a message that decodes itself.
 type Decoder interface {
-	// Decode reads a whole encoded message. Texts are parts of it, and keep it in
-	// memory.
+	// Decode reads a whole encoded message. The texts of the message are parts of encoded
+	// and keep it in memory.
 	Decode(encoded string) error
 }
 
-// The kinds of fields that are read, for tags: number<<3 | kind. A field that
-// arrives as another kind than its own is to be skipped like an unknown one, as
-// proto.Unmarshal does.
+// The wire types of fields that are read. A tag is number<<3 | wire type. Skip a field with
+// another wire type like an unknown field, as proto.Unmarshal does.
 const (
 	AsVarint = uint64(protowire.VarintType)
 	AsBytes  = uint64(protowire.BytesType)
 )
 
-// MaxFields is how many fields a message may have, those of the messages in it
-// included. Envoy's largest request has a few thousand. A field can be two bytes
-// long, so without this bound a megabyte takes longer to read than a call may take.
+// MaxFields bounds the fields of a message, including those of inner messages. Envoy's
+// largest request has a few thousand. A field can be two bytes long, so without this bound
+// reading a megabyte takes longer than a call may take.
 const MaxFields = 32 << 10
 
-// Message is the unread rest of an encoded message. Texts in it are parts of the
-// string and need no copies. Nothing is required to be UTF-8.
+// Message is the unread rest of an encoded message. Its texts are parts of the encoded
+// string. They need not be UTF-8.
 type Message struct {
 	s string
-	// fields counts the fields that were read, of this message and all around it.
+	// fields counts the fields read, of this message and of all messages around it.
 	fields *int
 }
 
-// NewMessage returns the message that s encodes. It counts its fields in fields,
-// which the caller sets to zero before.
+// NewMessage returns the message that s encodes. It counts the fields that are read in
+// fields, which must be zero.
 func NewMessage(s string, fields *int) Message { return Message{s, fields} }
 
 // More reports whether there is another field.
 func (m *Message) More() bool { return len(m.s) > 0 }
 
-// Text returns the message as the text that it is.
+// Text returns the bytes of the message as a text.
 func (m *Message) Text() string { return m.s }
 
 // Field is one field: a number, or bytes as a message.
@@ -54,13 +53,13 @@ type Field struct {
 	Message Message
 }
 
-// ErrMalformed says that bytes are no message.
+// ErrMalformed means that the bytes are not a message.
 var ErrMalformed = errors.New("not a valid protobuf message")
 
-// errTooManyFields says that a message has more than MaxFields fields.
+// errTooManyFields means that a message has more than MaxFields fields.
 var errTooManyFields = fmt.Errorf("the message has more than %d fields", MaxFields)
 
-// Next takes the first field off m, which has one.
+// Next reads the next field of m. m must have one (see [Message.More]).
 func (m *Message) Next() (f Field, err error) {
 	if f.Tag, err = m.tag(); err != nil {
 		return f, err
@@ -79,7 +78,7 @@ func (m *Message) Next() (f Field, err error) {
 	return f, err
 }
 
-// tag takes a tag off m, and counts its field.
+// tag reads a tag and counts its field.
 func (m *Message) tag() (uint64, error) {
 	if *m.fields++; *m.fields > MaxFields {
 		return 0, errTooManyFields
@@ -94,7 +93,7 @@ func (m *Message) tag() (uint64, error) {
 	return tag, nil
 }
 
-// varint takes a number off m.
+// varint reads a number.
 func (m *Message) varint() (v uint64, err error) {
 	for i := 0; i < len(m.s); i++ {
 		b := m.s[i]
@@ -112,7 +111,7 @@ func (m *Message) varint() (v uint64, err error) {
 
 var errCutOff = fmt.Errorf("%w: it ends too early", ErrMalformed)
 
-// bytes takes bytes with their length in front off m.
+// bytes reads a length and as many bytes.
 func (m *Message) bytes() (string, error) {
 	n, err := m.varint()
 	if err != nil {
@@ -126,7 +125,7 @@ func (m *Message) bytes() (string, error) {
 	return b, nil
 }
 
-// skipFixed takes a number of fixed length off m.
+// skipFixed skips a number of fixed length.
 func (m *Message) skipFixed(kind protowire.Type) error {
 	n := 0
 	switch kind {
@@ -144,11 +143,10 @@ func (m *Message) skipFixed(kind protowire.Type) error {
 	return nil
 }
 
-// maxGroups is how deep groups may be nested in each other.
+// maxGroups bounds the nesting of groups.
 const maxGroups = 100
 
-// skipGroup takes the rest of a group off m, whose start was the field number n.
-// Envoy sends none.
+// skipGroup skips the rest of a group with the field number n. Envoy sends no groups.
 func (m *Message) skipGroup(n uint64) error {
 	for open := []uint64{n}; len(open) > 0; {
 		tag, err := m.tag()
@@ -180,8 +178,8 @@ func (m *Message) skipGroup(n uint64) error {
 	return nil
 }
 
-// Unreadable is the status of a call whose message cannot be read for err, as
-// grpc-go answers it.
+// Unreadable returns the status of a call whose message cannot be read because of err. It
+// equals that of grpc-go.
 func Unreadable(err error) error {
 	return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of google.protobuf.Struct and the messages in it.
+// The field numbers of google.protobuf.Struct and of its inner messages.
 const (
 	structFields protowire.Number = 1
 	mapKey       protowire.Number = 1
@@ -22,12 +22,11 @@ const (
 	listValues   protowire.Number = 1
 )
 
-// MaxDepth bounds how deep metadata is nested: readers in C++ refuse a message
-// that is nested a hundred deep, and one mapping in another is three of these.
-// What is deeper is null.
+// MaxDepth bounds the nesting of metadata; deeper values are null. Readers in C++ refuse a
+// message that is nested 100 deep, and each inner mapping adds three levels.
 const MaxDepth = 20
 
-// AppendEntry appends an entry of a Struct, whose Value is what value appends.
+// AppendEntry appends an entry of a Struct. value appends the fields of its Value.
 func AppendEntry(b []byte, key string, value func([]byte) []byte) []byte {
 	return AppendMessage(b, structFields, func(b []byte) []byte {
 		return AppendMessage(AppendAnyText(b, mapKey, key), mapValue, value)
@@ -44,26 +43,26 @@ func AppendNumberEntry(b []byte, key string, n float64) []byte {
 	return AppendEntry(b, key, func(b []byte) []byte { return appendFloat(b, n) })
 }
 
-// AppendBoolEntry appends an entry of a Struct that is true or false.
+// AppendBoolEntry appends an entry of a Struct that is a bool.
 func AppendBoolEntry(b []byte, key string, value bool) []byte {
 	return AppendEntry(b, key, func(b []byte) []byte { return appendBool(b, value) })
 }
 
-// AppendValueEntry appends an entry of a Struct with a value of the kinds that
-// encoding/json decodes into an any. Any other value becomes null, and so does what is
-// nested deeper than [MaxDepth].
+// AppendValueEntry appends an entry of a Struct with a value of a type that encoding/json
+// decodes into an any. A value of another type, or nested deeper than [MaxDepth], becomes
+// null.
 func AppendValueEntry(b []byte, key string, value any) []byte {
 	return AppendEntry(b, key, func(b []byte) []byte { return appendValue(b, value, 1) })
 }
 
-// AppendStructEntry appends an entry of a Struct that is one, whose entries write
-// appends.
+// AppendStructEntry appends an entry of a Struct that is itself a Struct. write appends its
+// entries.
 func AppendStructEntry(b []byte, key string, write func([]byte) []byte) []byte {
 	return AppendEntry(b, key, func(b []byte) []byte { return AppendMessage(b, valueStruct, write) })
 }
 
-// AppendTextValue appends the field of a Value that is a text. An empty one is a
-// value of the kind text, an absent one of no kind at all.
+// AppendTextValue appends the field of a Value that is a text. It writes an empty text too:
+// a Value without a field has no kind.
 func AppendTextValue(b []byte, text string) []byte { return AppendAnyText(b, valueText, text) }
 
 // AppendStructValue appends the field of a Value that is a Struct.
@@ -71,19 +70,19 @@ func AppendStructValue(b []byte, write func([]byte) []byte) []byte {
 	return AppendMessage(b, valueStruct, write)
 }
 
-// AppendListValue appends the field of a Value that is a list of what write
-// appends with [AppendItem].
+// AppendListValue appends the field of a Value that is a list. write appends its items with
+// [AppendItem].
 func AppendListValue(b []byte, write func([]byte) []byte) []byte {
 	return AppendMessage(b, valueList, write)
 }
 
-// AppendItem appends an item of a list, which is the Value that write appends.
+// AppendItem appends an item of a list. write appends the fields of its Value.
 func AppendItem(b []byte, write func([]byte) []byte) []byte {
 	return AppendMessage(b, listValues, write)
 }
 
-// appendValue appends the fields of a Value. What has no place in one is null, and
-// so is a number that JSON cannot write.
+// appendValue appends the fields of a Value. A value of another type becomes null, as does
+// a number that JSON cannot express.
 func appendValue(b []byte, value any, depth int) []byte {
 	switch v := value.(type) {
 	case bool:

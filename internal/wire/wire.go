@@ -6,12 +6,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Encoded is an encoded message. The codec of the gRPC server passes it on as it
-// is.
+// Encoded is an encoded message. The codec of the gRPC server passes it on unchanged.
 type Encoded []byte
 
-// AppendNumber appends a number, unless it is zero: that is what its absence
-// means.
+// AppendNumber appends a number. It leaves out zero, which is what an absent number means.
 func AppendNumber(b []byte, field protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return b
@@ -19,7 +17,7 @@ func AppendNumber(b []byte, field protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), n)
 }
 
-// AppendText appends a text, unless it is empty.
+// AppendText appends a text. It leaves out an empty one.
 func AppendText(b []byte, field protowire.Number, text string) []byte {
 	if text == "" {
 		return b
@@ -27,17 +25,16 @@ func AppendText(b []byte, field protowire.Number, text string) []byte {
 	return AppendAnyText(b, field, text)
 }
 
-// AppendAnyText appends a text, empty ones too. What is not UTF-8 in it becomes
-// U+FFFD.
+// AppendAnyText appends a text, even an empty one. Bytes that are not UTF-8 become U+FFFD.
 func AppendAnyText(b []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// AppendMessage appends a field that holds what write appends: a message, or
-// plain bytes. It is there even if that is nothing.
+// AppendMessage appends a field that holds a message or plain bytes, which write appends.
+// It appends the field even if they are empty.
 func AppendMessage(b []byte, field protowire.Number, write func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
-	b = append(b, 0) // the length takes one byte if it is below 128, which most are
+	b = append(b, 0) // for the length: below 128 it takes one byte
 	start := len(b)
 	b = write(b)
 	length := len(b) - start
@@ -45,7 +42,7 @@ func AppendMessage(b []byte, field protowire.Number, write func([]byte) []byte) 
 		b[start-1] = byte(length)
 		return b
 	}
-	// The rest moves on to make room for a longer one.
+	// Move the message to make room for a longer length.
 	more := protowire.SizeVarint(uint64(length)) - 1
 	b = append(b, make([]byte, more)...)
 	copy(b[start+more:], b[start:start+length])
@@ -53,8 +50,8 @@ func AppendMessage(b []byte, field protowire.Number, write func([]byte) []byte) 
 	return b
 }
 
-// AppendStruct appends a field that holds a google.protobuf.Struct, whose entries
-// write appends, unless there are none.
+// AppendStruct appends a field that holds a google.protobuf.Struct. write appends its
+// entries. AppendStruct leaves out an empty Struct.
 func AppendStruct(b []byte, field protowire.Number, write func([]byte) []byte) []byte {
 	before := len(b)
 	b = AppendMessage(b, field, write)

@@ -1,26 +1,30 @@
-// Package descriptors matches what Envoy says of a request against the rules of
-// a domain. It is pure: no I/O, no clock, the standard library alone.
+// Package descriptors matches the descriptors of a request against the rules of a domain.
+// It does no I/O, reads no clock and imports only the standard library.
 //
 // # Terms
 //
 //   - An [Entry] is one key and value, such as ("api_key", "k1").
-//   - A [Descriptor] is an ordered list of entries. Envoy sends one or more with
-//     each request.
-//   - A [Tree] holds the rules of one domain as nested nodes. A node has a key
-//     and, where the rule is not for all of its values, one value or a pattern:
-//     a value in which each "*" stands for any number of bytes. The payload of a
-//     node, its rule, is of the caller's type.
+//   - A [Descriptor] is an ordered list of entries. Envoy sends one or more with each
+//     request.
+//   - A [Tree] holds the rules of one domain as nested nodes. A node has a key, and one
+//     value, a pattern or neither. In a pattern, each "*" stands for any number of bytes. A
+//     node with neither takes every value of its key. The caller chooses the type of the
+//     rules.
 //
 // # Matching
 //
-// A descriptor walks down the tree, one level an entry. At each level a node
-// with the entry's key and value is taken before one with a pattern, the first
-// in the order of the rules that fits, and that before a node with the key
-// alone. The walk does not go back on that choice. The rule counts only where the
-// descriptor's last entry ends on a node that has one: a descriptor longer or
-// shorter than the rule is not limited by it. This is how envoyproxy/ratelimit
-// matches ("Descriptor list definition" and its examples in that project's
-// README), so that its files mean the same here.
+// Match walks down the tree, one level for each entry. At each level it takes the first of
+// these nodes that exists:
+//
+//  1. the node with the key and the value of the entry;
+//  2. of the nodes with the key and a pattern that fits the value, the first in the order
+//     of the rules;
+//  3. the node with the key and neither.
+//
+// Match does not go back on that choice. It returns the rule of the node that the last
+// entry takes, if that node has a rule. So a rule does not apply to a descriptor with more
+// or fewer entries. envoyproxy/ratelimit matches in the same way ("Descriptor list
+// definition" in the README of that project), so its files mean the same here.
 //
 // With the rules
 //
@@ -30,15 +34,13 @@
 //	route=s*
 //	└── api_key            rule C
 //
-// the descriptor (route=search, api_key=k1) gets A, (api_key=k1) gets B,
-// (route=sell, api_key=k1) gets C, and (route=search) gets none, since no rule
-// ends there.
+// the descriptor (route=search, api_key=k1) gets A, (api_key=k1) gets B, and
+// (route=sell, api_key=k1) gets C. (route=search) gets no rule, because no rule ends there.
 //
 // # Keys
 //
-// [AppendKey] turns a hash tag, a rule and an identity into one string that a
-// store can use as the name of a log. Two different inputs never give the same
-// string: every part is escaped, and a fuzz test looks for a pair that does. No key is
-// longer than [MaxKey] bytes, whatever a client sends: beyond that a SHA-256 takes the
-// place of the rest.
+// [AppendKey] turns a hash tag, a rule and an identity into the name of a log in a store.
+// It escapes every part, so two different inputs never give the same name; a fuzz test
+// searches for such a pair. No key is longer than [MaxKey] bytes, whatever a client sends:
+// a SHA-256 replaces the rest of a longer one.
 package descriptors

@@ -6,30 +6,29 @@ import (
 	"hash"
 )
 
-// maxPart is the longest part, in bytes, that a key holds as it is. Longer ones
-// are replaced by their digest, so that what a client sends cannot make a key
-// of any length.
+// maxPart is the longest part that a key contains unchanged, in bytes. A digest replaces a
+// longer part, so a client cannot make keys of any length.
 const maxPart = 128
 
 const (
-	// MaxKey is the longest key, in bytes, that [AppendKey] makes. The tail of a longer
-	// one is replaced by its digest.
+	// MaxKey is the longest key that [AppendKey] makes, in bytes. A digest replaces the
+	// tail of a longer key.
 	MaxKey = 512
-	// keptKey is how much of such a key stays as it is. "!" and the digest follow.
+	// keptKey is the length of the part that such a key keeps. "!" and the digest follow.
 	keptKey = MaxKey - 1 - 2*sha256.Size
-	// maxTag is the longest rule that is a hash tag as it is. Other tags are single
-	// parts, which are no longer.
+	// maxTag is the longest rule that is a hash tag unchanged. Other tags are single parts,
+	// which are not longer when they are escaped.
 	maxTag = 3 * maxPart
 )
 
 const hexDigits = "0123456789ABCDEF"
 
-// A RuleID names a rule within a process's configuration: its domain and the
-// path of its descriptor. It does not change when rules are reordered or get
-// other limits. [NewRuleID] makes it; the zero value names no rule.
+// A RuleID names a rule in the configuration of a process by its domain and the path of its
+// descriptor. It stays the same when rules are reordered or get other limits. [NewRuleID]
+// makes it. The zero value names no rule.
 type RuleID string
 
-// NewRuleID returns domain|key=value/key*=pattern/key/..., every part escaped.
+// NewRuleID returns domain|key=value/key*=pattern/key/..., with every part escaped.
 func NewRuleID(domain string, path []Node) RuleID {
 	id := append(appendPart(nil, domain), '|')
 	for i, n := range path {
@@ -51,17 +50,18 @@ func NewRuleID(domain string, path []Node) RuleID {
 //
 //	{tag}:rule:identity[,identity...]
 //
-// The braces make tag the hash tag of Redis Cluster, so that keys with one tag
-// share a slot. Where tag is empty the rule takes its place, so that rules
-// without identity spread over the slots; the "|" in it tells it from any tag.
+// The braces make tag the hash tag of Redis Cluster, so keys with one tag share a slot. If
+// tag is empty, the rule is the tag, so rules without identity spread over the slots. A rule
+// contains a "|", so it differs from every other tag.
 //
-// Whatever bytes the parts hold, two different inputs never give one key: all
-// but letters, digits and "-_.@" are written as %XX, and a part longer than 128
-// bytes is written as "~" and its SHA-256 in hex ("~" itself is escaped). A key longer
-// than [MaxKey] bytes keeps its beginning with the whole hash tag; "!" and the SHA-256
-// of the rest in hex follow. No part is written with a "!", so no shorter key is the
-// same. A rule above 384 bytes that is its own tag is written there as "|~" and its
-// SHA-256 in hex.
+// Two different inputs never give the same key, whatever bytes they contain:
+//
+//   - Letters, digits and "-_.@" stay. Every other byte becomes %XX.
+//   - A part longer than 128 bytes becomes "~" and its SHA-256 in hex.
+//   - A key longer than [MaxKey] bytes keeps its beginning, including the whole hash tag.
+//     "!" and the SHA-256 of the rest in hex follow. No part contains a "!", so no shorter
+//     key is the same.
+//   - A rule longer than 384 bytes becomes "|~" and its SHA-256 in hex as a tag.
 func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
@@ -75,7 +75,7 @@ func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 	}
 	dst = append(dst, '}', ':')
 	dst = append(dst, rule...)
-	var tail hash.Hash // of what is cut off; nil: nothing is
+	var tail hash.Hash // digests what is cut off; nil if nothing is
 	cut := func() {
 		if tail == nil {
 			tail = sha256.New()
@@ -85,7 +85,7 @@ func AppendKey(dst []byte, tag string, rule RuleID, identity ...string) []byte {
 	}
 	for i, part := range identity {
 		if len(dst)-start > MaxKey {
-			cut() // before more follows: a client may have sent thousands of parts
+			cut() // keep dst short: a client may have sent thousands of parts
 		}
 		if i == 0 {
 			dst = append(dst, ':')
@@ -125,7 +125,7 @@ func appendDigest(dst []byte, part string) []byte {
 		sum := sha256.Sum256(append(memory[:0], part...))
 		return hex.AppendEncode(dst, sum[:])
 	}
-	// In pieces, so that a long part is not copied as a whole.
+	// Digest in pieces: a long part as a whole would be copied.
 	h, piece := sha256.New(), make([]byte, 4<<10)
 	for part != "" {
 		n := copy(piece, part)
@@ -135,7 +135,7 @@ func appendDigest(dst []byte, part string) []byte {
 	return hex.AppendEncode(dst, h.Sum(nil))
 }
 
-// plain marks the bytes that appendPart writes as they are.
+// plain marks the bytes that appendPart writes unchanged.
 var plain = func() (t [256]bool) {
 	for c := range 256 {
 		switch {

@@ -15,7 +15,7 @@ func TestAppendKey(t *testing.T) {
 		want     string
 	}{
 		{"plain", "id.acme", []string{"id.acme"}, "{id.acme}:edge|route=search/api_key:id.acme"},
-		{"the rule is the tag where there is none", "", nil, "{edge|route=search/api_key}:edge|route=search/api_key"},
+		{"without a tag the rule is the tag", "", nil, "{edge|route=search/api_key}:edge|route=search/api_key"},
 		{"an empty part is a part", "", []string{""}, "{edge|route=search/api_key}:edge|route=search/api_key:"},
 		{"several parts", "t", []string{"a", "b"}, "{t}:edge|route=search/api_key:a,b"},
 		{"bytes with a meaning", "}{", []string{"a,b:c%~|"}, "{%7D%7B}:edge|route=search/api_key:a%2Cb%3Ac%25%7E%7C"},
@@ -46,12 +46,11 @@ func TestLongPartsAreDigested(t *testing.T) {
 	}
 }
 
-// TestLongKeysAreDigested makes keys of many parts that a client may have sent. They
-// are all different, none is longer than MaxKey, and each has the hash tag that it
-// would have if it were short.
+// TestLongKeysAreDigested makes keys of many parts. All are different, none is longer than
+// MaxKey, and each has the same hash tag as a short key.
 func TestLongKeysAreDigested(t *testing.T) {
 	parts := func(n, length int) []string { return slices.Repeat([]string{strings.Repeat("v", length)}, n) }
-	// A value of many commas, and the several values that it looks like.
+	// One value with many commas looks like many values.
 	one, many := strings.Repeat("v,", 399)+"v", parts(400, 1)
 	long := RuleID(strings.Repeat("r", 400))
 	seen := make(map[string]string)
@@ -93,8 +92,8 @@ func TestLongKeysAreDigested(t *testing.T) {
 	}
 }
 
-// TestKeysTakeNoMemory: only long keys allocate, and as little for thousands of parts
-// as for a few.
+// TestKeysTakeNoMemory proves that only long keys allocate, and thousands of parts not more
+// than a few.
 func TestKeysTakeNoMemory(t *testing.T) {
 	dst := make([]byte, 0, 2*MaxKey)
 	short, long := []string{"id.acme", "search"}, slices.Repeat([]string{strings.Repeat("v", 100)}, 4096)
@@ -130,7 +129,7 @@ func TestRuleIDsDiffer(t *testing.T) {
 	}
 }
 
-// FuzzKey looks for two inputs that share a key.
+// FuzzKey searches two inputs that share a key.
 func FuzzKey(f *testing.F) {
 	f.Add("t", "k", "v", "a", "b", "t", "k", "v", "a,b", "")
 	f.Add("", "k", "", "", "", "d|k", "k", "", "", "")

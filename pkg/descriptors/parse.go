@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// Parse reads a descriptor as people write it on a command line:
+// Parse parses a descriptor in the form of a command line:
 //
 //	route=search,api_key=k1
 //
-// A backslash before a comma, an equals sign or a backslash makes it an ordinary
-// character. Errors do not repeat the text, which may hold a key. A value may be empty, a key may not; every entry needs its equals
-// sign. An equals sign in a value needs no backslash.
+// Every entry needs an equals sign. A value may be empty, but a key may not. A backslash
+// makes a comma, an equals sign or a backslash after it an ordinary character. An equals
+// sign in a value needs no backslash. Errors do not repeat the text, which may contain an
+// API key.
 func Parse(text string) (Descriptor, error) {
 	var (
 		d        Descriptor

@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse writes what was read and reads it again.
+// FuzzParse writes a parsed descriptor as text and parses it again.
 func FuzzParse(f *testing.F) {
 	f.Add("route=search,api_key=k1")
 	f.Add(`a\=b=c\,d\\,e=f\g`)

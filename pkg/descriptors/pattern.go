@@ -5,20 +5,20 @@ import "strings"
 // Wildcard stands for any number of bytes in the value of a pattern node.
 const Wildcard = "*"
 
-// A pattern is a value with wildcards, taken apart once.
+// A pattern is a value with wildcards, split into its parts.
 type pattern struct {
 	prefix, suffix string
-	middle         []string // in this order, none empty
-	shortest       int      // no shorter value matches
+	middle         []string // the other parts in order, without empty ones
+	shortest       int      // the length of the shortest value that matches
 }
 
-// compile takes a value with at least one wildcard apart.
+// compile splits a value with at least one wildcard.
 func compile(value string) pattern {
 	parts := strings.Split(value, Wildcard)
 	p := pattern{prefix: parts[0], suffix: parts[len(parts)-1]}
 	p.shortest = len(p.prefix) + len(p.suffix)
 	for _, part := range parts[1 : len(parts)-1] {
-		// Two wildcards beside each other are one.
+		// Adjacent wildcards mean the same as one.
 		if part != "" {
 			p.middle = append(p.middle, part)
 			p.shortest += len(part)
@@ -27,8 +27,8 @@ func compile(value string) pattern {
 	return p
 }
 
-// match reports whether a value fits. Taking each middle part as early as it
-// occurs leaves the most for those after it, so it never has to go back.
+// match reports whether a value fits. It takes the first occurrence of each middle part,
+// which leaves the most for the parts after it. So it never has to go back.
 func (p *pattern) match(value string) bool {
 	if len(value) < p.shortest || !strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
 		return false
@@ -44,19 +44,18 @@ func (p *pattern) match(value string) bool {
 	return true
 }
 
-// Covers reports whether every value that fits the pattern narrow also fits wide,
-// so that narrow never gets a request if wide comes first. Where it reports false
-// they may still have values in common; see [Overlap].
+// Covers reports whether every value that fits the pattern narrow also fits wide. If it
+// does and wide comes first, narrow never gets a request. If Covers reports false, some
+// values may still fit both; see [Overlap].
 func Covers(wide, narrow string) bool {
-	// A star of narrow can only be matched by one of wide, since nothing else of
-	// wide holds a star: read as a value, narrow stands for all of its values.
+	// Match narrow as if it were a value. Only a star of wide matches a star of narrow, so
+	// a match holds for every value of narrow.
 	p := compile(wide)
 	return p.match(narrow)
 }
 
-// Overlap reports whether some value fits both patterns: their beginnings and
-// their ends must agree as far as both have them, and between them the stars
-// have room for everything else.
+// Overlap reports whether some value fits both patterns. This is so if one prefix begins
+// with the other, and one suffix ends with the other: the stars match everything between.
 func Overlap(a, b string) bool {
 	p, q := compile(a), compile(b)
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&

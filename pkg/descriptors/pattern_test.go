@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestCoversAndOverlap compares with all values of up to six letters.
+// TestCoversAndOverlap compares Covers and Overlap with matching all values of up to six
+// letters.
 func TestCoversAndOverlap(t *testing.T) {
 	var values []string
 	for n := range 7 {
@@ -38,8 +39,8 @@ func TestCoversAndOverlap(t *testing.T) {
 		} else if got {
 			covered++
 		}
-		// Patterns of up to six letters with a value in common have one of at most
-		// that length in common, or a longer one.
+		// Overlap may be true without a value in common here: it may have more than six
+		// letters.
 		if got := Overlap(a, b); !got && overlap {
 			t.Errorf("seed %d: Overlap(%q, %q) is false, but some value fits both", seed, a, b)
 		} else if got {

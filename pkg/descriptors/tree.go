@@ -7,13 +7,13 @@ import (
 	"unicode"
 )
 
-// An Entry is one key and value of a descriptor. Both may hold any bytes; they
-// compare byte by byte.
+// An Entry is one key and value of a descriptor. Both may contain any bytes, and are
+// compared byte by byte.
 type Entry struct{ Key, Value string }
 
-// Trim returns a value without the spaces and tabs at its ends, which are no part of
-// the value of a header field (RFC 9110, section 5.5). Envoy passes them on, and an
-// application may not see them. No other white space is removed.
+// Trim returns a value without the spaces and tabs at its ends. They do not belong to the
+// value of a header field (RFC 9110, section 5.5). Envoy passes them on, but applications
+// may not see them. Trim removes no other white space.
 func Trim(value string) string {
 	for value != "" && (value[0] == ' ' || value[0] == '\t') {
 		value = value[1:]
@@ -32,15 +32,15 @@ type Descriptor []Entry
 type Node struct {
 	Key   string
 	Value string
-	// AnyValue is the key alone: Value is empty and not compared.
+	// AnyValue means the key alone. Value is empty then.
 	AnyValue bool
-	// Pattern says that each "*" in Value stands for any number of bytes, none
-	// included. There must be one.
+	// Pattern means that each "*" in Value stands for zero or more bytes. Value has at
+	// least one "*" then.
 	Pattern bool
 }
 
-// String returns key or key=value on one line: quoted if it holds characters that
-// cannot be printed.
+// String returns key or key=value on one line. If the text has characters that cannot be
+// printed, it is quoted.
 func (n Node) String() string {
 	text := n.Key
 	if !n.AnyValue {
@@ -52,28 +52,25 @@ func (n Node) String() string {
 	return text
 }
 
-// Open reports whether the node takes more than one value, so that the value
-// tells one log from another.
+// Open reports whether the node takes more than one value. Each value has its own log then.
 func (n Node) Open() bool { return n.AnyValue || n.Pattern }
 
-// Tree holds the rules of one domain. The zero value is empty and ready. Add
-// must not run beside anything else; Match may run concurrently with itself.
+// Tree holds the rules of one domain. The zero value is empty and ready. Several Match may
+// run concurrently, but not with Add.
 type Tree[R any] struct{ root level[R] }
 
-// level holds the nodes of one depth below one parent. Values and keys are
-// looked up by hash, so their cost does not depend on the number of siblings;
-// patterns are tried one after the other, those of the entry's key alone.
+// level holds the child nodes of one node. It finds keys and values by hash, so the time
+// does not depend on their number. It tries the patterns of a key one after the other.
 type level[R any] struct {
 	keys map[string]*keyNode[R]
 }
 
-// keyNode is what one key has. Few keys have single values, so that most look-ups
-// read the key alone.
+// keyNode holds the child nodes with one key.
 type keyNode[R any] struct {
 	values   map[string]*node[R]
-	patterns []patternNode[R] // in the order in which they were added
-	known    map[string]*node[R]
-	alone    *node[R] // nil if there is none
+	patterns []patternNode[R]    // in the order in which they were added
+	known    map[string]*node[R] // the nodes of patterns by their text
+	alone    *node[R]            // the key alone; nil if there is none
 }
 
 type patternNode[R any] struct {
@@ -88,9 +85,8 @@ type node[R any] struct {
 	hasRule  bool
 }
 
-// Add puts rule where path ends, creating the nodes on the way. It refuses an
-// empty path, a node without a key, a pattern without a wildcard, and a second
-// rule at the same place.
+// Add adds rule at the end of path and creates missing nodes. It refuses an empty path, a
+// node without a key, a pattern without a wildcard, and a second rule for the same path.
 func (t *Tree[R]) Add(path []Node, rule R) error {
 	if len(path) == 0 {
 		return fmt.Errorf("a rule needs at least one descriptor key")
@@ -114,7 +110,7 @@ func (t *Tree[R]) Add(path []Node, rule R) error {
 	return nil
 }
 
-// child returns the node for p below l and makes it if there is none.
+// child returns the node for p in l. It creates a missing node.
 func (l *level[R]) child(p Node) *node[R] {
 	k := l.keys[p.Key]
 	if k == nil {
@@ -170,8 +166,8 @@ func (l *level[R]) find(e *Entry) *node[R] {
 	return k.alone
 }
 
-// Match returns the rule that d ends on. A descriptor without entries matches
-// none. It does not allocate.
+// Match returns the rule that d ends on. A descriptor without entries matches no rule.
+// Match does not allocate.
 func (t *Tree[R]) Match(d Descriptor) (rule R, ok bool) {
 	at := &t.root
 	var n *node[R]
@@ -187,17 +183,16 @@ func (t *Tree[R]) Match(d Descriptor) (rule R, ok bool) {
 	return n.rule, true
 }
 
-// A Step is what one entry of a descriptor met on its way down a tree.
+// A Step describes how Match handles one entry of a descriptor.
 type Step struct {
 	Entry Entry
-	// Taken is the node that the entry took. It has no key if there was none.
+	// Taken is the node that the entry took. Its key is empty if no node fits.
 	Taken Node
-	// Tried are the patterns before it in the order of the rules, which did not
-	// fit.
+	// Tried are the patterns that were tried first and did not fit.
 	Tried []Node
 }
 
-// trace is the part of find that one key has, with what it meets.
+// trace does what find does with the nodes of one key, and records it in step.
 func (k *keyNode[R]) trace(step *Step) *node[R] {
 	e := step.Entry
 	if n := k.values[e.Value]; n != nil {
@@ -219,8 +214,8 @@ func (k *keyNode[R]) trace(step *Step) *node[R] {
 	return k.alone
 }
 
-// Trace tells how Match comes to its answer, one step for each entry that was
-// looked at, for people. It allocates.
+// Trace returns the steps of Match, one for each entry up to the first that no node fits.
+// It allocates.
 func (t *Tree[R]) Trace(d Descriptor) []Step {
 	var steps []Step
 	at := &t.root

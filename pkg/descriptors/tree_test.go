@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// path reads "route=search", "file=a*" and "api_key" as a rule's path.
+// path returns the path of nodes such as "route=search", "file=a*" and "api_key".
 func path(nodes ...string) []Node {
 	var p []Node
 	for _, n := range nodes {
@@ -48,7 +48,7 @@ func TestMatch(t *testing.T) {
 	tests := []struct {
 		name string
 		d    Descriptor
-		want string // empty: none
+		want string // empty means no rule
 	}{
 		{"key alone", Descriptor{{"api_key", "k2"}}, "key alone"},
 		{"an empty value is a value", Descriptor{{"api_key", ""}}, "key alone"},
@@ -64,7 +64,7 @@ func TestMatch(t *testing.T) {
 		{"a level taken by value is not left again", Descriptor{{"route", "search"}, {"user", "u"}}, ""},
 		{"nor where the value has no such child", Descriptor{{"a", "1"}, {"c", "x"}}, ""},
 		{"no entries", nil, ""},
-		{"unknown key", Descriptor{{"nobody", "1"}}, ""},
+		{"unknown key", Descriptor{{"unknown", "1"}}, ""},
 		{"bytes that are not UTF-8", Descriptor{{"api_key", "k\xff"}}, "key alone"},
 		{"a value before a pattern", Descriptor{{"file", "img/a.png"}}, "one file"},
 		{"the first pattern in order", Descriptor{{"file", "img/b.png"}}, "images"},
@@ -113,7 +113,7 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// TestMatchEqualsNaive compares with a matcher that walks a plain list.
+// TestMatchEqualsNaive compares Match with a matcher that searches a list.
 func TestMatchEqualsNaive(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -127,14 +127,14 @@ func TestMatchEqualsNaive(t *testing.T) {
 	}
 }
 
-// FuzzMatch is the same for whatever a fuzzer makes of seeds and values.
+// FuzzMatch compares Match with the naive matcher for arbitrary seeds and values.
 func FuzzMatch(f *testing.F) {
 	f.Add(uint64(1), "a", "0", "b", "01")
 	f.Add(uint64(2), "b", "", "c", "*")
 	f.Fuzz(func(t *testing.T, seed uint64, key1, value1, key2, value2 string) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		rules := randomRules(rnd)
-		// One rule made of what is asked, so that it is not always a miss.
+		// One rule is made from the descriptors, so that some match.
 		p := []Node{{Key: key1, Value: value1 + Wildcard + value2, Pattern: true}, {Key: key2, AnyValue: true}}
 		rules = append(rules, p)
 		for _, d := range []Descriptor{{{key1, value1 + "x" + value2}, {key2, value2}}, {{key1, value2}}, {{"a", value1}, {key2, value2}}} {
@@ -145,7 +145,7 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// compareNaive reports where the tree of rules and the naive matcher disagree.
+// compareNaive describes how the tree of rules and the naive matcher differ, or returns "".
 func compareNaive(rules [][]Node, d Descriptor) string {
 	var tree Tree[int]
 	var added [][]Node
@@ -162,7 +162,7 @@ func compareNaive(rules [][]Node, d Descriptor) string {
 	if got != want {
 		return fmt.Sprintf("Match(%q) over %v = %d, want %d", d, added, got, want)
 	}
-	// What Trace tells is the way to the same rule.
+	// Trace must lead to the same rule.
 	var taken []Node
 	for _, step := range tree.Trace(d) {
 		taken = append(taken, step.Taken)
@@ -207,7 +207,7 @@ func randomText(rnd *rand.Rand, alphabet string) string {
 	return string(b)
 }
 
-// naiveMatch narrows the rules down level by level. Patterns are regular
+// naiveMatch narrows the rules down level by level. It matches patterns as regular
 // expressions.
 func naiveMatch(rules [][]Node, d Descriptor) int {
 	alive := make([]int, len(rules)) // in the order of the rules
@@ -254,8 +254,7 @@ func naiveMatch(rules [][]Node, d Descriptor) int {
 	return -1
 }
 
-// matches is a regular expression on bytes: text that is not UTF-8 is read as
-// Latin-1, on both sides.
+// matches matches a regular expression byte by byte: it reads both texts as Latin-1.
 func matches(expression, value string) bool {
 	return regexp.MustCompile(latin1(expression)).MatchString(latin1(value))
 }
@@ -310,9 +309,9 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// BenchmarkMatch matches descriptors of two entries beside a few and beside many
-// siblings, in one run: it should not matter how many there are. The keys asked
-// for are few in both, so that the caches of the machine do not decide.
+// BenchmarkMatch matches descriptors of two entries in trees with few and many siblings. The
+// number of siblings should not matter. Both trees get the same descriptor, so the caches of
+// the machine do not decide.
 func BenchmarkMatch(b *testing.B) {
 	for _, siblings := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("siblings=%d", siblings), func(b *testing.B) {

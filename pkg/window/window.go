@@ -77,11 +77,21 @@ type Check struct {
 	Lease Lease
 }
 
-// A Lease bounds what may be reserved ahead on one log. The zero value is none.
+const (
+	// LeasePart divides the limit: one reservation holds that much at most, unless
+	// [Lease.Hits] says otherwise.
+	LeasePart = 10
+	// MinLeaseHits is the fewest hits of one reservation. Smaller ones save no calls.
+	MinLeaseHits = 5
+)
+
+// A Lease bounds what may be reserved ahead on one log. The zero value allows no
+// reservation.
 type Lease struct {
 	// Length is how long a reservation may be spent.
 	Length time.Duration
-	// Hits is the most that one reservation may hold. Zero leaves it to the length.
+	// Hits is the most that one reservation may hold. Zero means the
+	// limit divided by LeasePart.
 	Hits uint64
 }
 

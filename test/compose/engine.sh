@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# The container engine of the compose test: what must be installed, a dockerd of our own, and the host left as it was found.
+# The container engine of the compose test: it installs packages, runs its own dockerd, and restores the host afterwards.
 #
-# Sourced by run.sh, which sets: repo (the checkout), cache (kept between runs), work (a temporary folder, gone afterwards), docker
-# (the client) and cgroup (a name that nothing else on the machine has).
-# shellcheck disable=SC2154 # those five
+# run.sh sources this file. It sets repo (the checkout), cache (kept between runs), work (a temporary folder, removed afterwards),
+# docker (the client) and cgroup (a name that is unique on the machine).
+# shellcheck disable=SC2154 # run.sh sets these five
 
-# The compose plugin is built from source, because Debian 12 packages only the first, Python, generation of compose.
+# The compose plugin is built from source, because Debian 12 has only compose version 1, which is written in Python.
 compose_version=v2.40.3
 
-# The Debian package has a client with BuildKit inside. A newer client found earlier on PATH needs the buildx plugin for that and
-# would quietly build without cache mounts, so the packaged one is named in full.
+# The client of the Debian package includes BuildKit. A newer client earlier in PATH needs the buildx plugin for that. Without the
+# plugin it builds without cache mounts and prints no error. So this is the full path of the packaged client.
 packaged_docker=/usr/bin/docker
 
 dockerd_pid=
@@ -32,7 +32,7 @@ install_engine() {
 	} >"$work/apt.log" 2>&1 || { tail -20 "$work/apt.log" >&2; die "apt-get could not install ${missing[*]}"; }
 }
 
-# build_compose leaves the plugin in the cache and puts its path into $compose_plugin.
+# build_compose builds the plugin in the cache and sets compose_plugin to its path.
 build_compose() {
 	compose_plugin=$cache/docker-compose-$compose_version
 	[ -x "$compose_plugin" ] && return
@@ -40,7 +40,7 @@ build_compose() {
 	local source
 	source=$(cd "$work" && go mod download -json "github.com/docker/compose/v2@$compose_version" | jq -re .Dir) ||
 		die "the source of docker compose $compose_version could not be fetched"
-	# Its go.mod has directives that `go install` refuses in a dependency, so it is built as a main module, from a writable copy.
+	# `go install` refuses some directives in its go.mod. So build it as a main module, from a writable copy.
 	cp -r "$source" "$work/compose-src"
 	chmod -R u+w "$work/compose-src"
 	(
@@ -52,7 +52,7 @@ build_compose() {
 	rm -rf "$work/compose-src"
 }
 
-# firewall_rules prints the chains and rules that dockerd adds to, one a line, without counters.
+# firewall_rules prints the chains and rules of the tables that dockerd changes, one on each line, without counters.
 firewall_rules() {
 	iptables -w -S
 	iptables -w -t nat -S
@@ -60,7 +60,7 @@ firewall_rules() {
 
 engine_links() { ip -o link show | sed -nE 's/^[0-9]+: (docker0|br-[0-9a-f]{12}|veth[0-9a-f]+)[@:].*/\1/p'; }
 
-# forwarding prints every per-interface switch: writing net.ipv4.ip_forward, which dockerd does, resets all of them.
+# forwarding prints the forwarding setting of each interface. dockerd writes net.ipv4.ip_forward, which resets all of them.
 forwarding() {
 	local file
 	for file in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/*/forwarding; do
@@ -70,9 +70,9 @@ forwarding() {
 }
 
 start_engine() {
-	# Two daemons share docker0 and the DOCKER chains, and each removes what it takes for its own: one at a time.
+	# Two daemons would share docker0 and the DOCKER chains, and each would remove those of the other.
 	if [ -n "$(engine_links)" ] || firewall_rules | grep -q -- '-N DOCKER'; then
-		die "there is a container engine on this machine, or what it left: use it with COMPOSE_TEST_ENGINE=running, or remove docker0 and the DOCKER chains"
+		die "this machine has a container engine, or remains of one: use it with COMPOSE_TEST_ENGINE=running, or remove docker0 and the DOCKER chains"
 	fi
 
 	firewall_rules >"$work/firewall.before"
@@ -84,8 +84,8 @@ start_engine() {
 	mkdir -p "$DOCKER_CONFIG/cli-plugins"
 	ln -s "$compose_plugin" "$DOCKER_CONFIG/cli-plugins/docker-compose"
 
-	# A session of its own, so that Ctrl-C ends it through our trap and not before: the stack has to be taken down first.
-	# Its cgroups get a name of their own, so that no other engine's are touched when they are removed.
+	# dockerd gets its own session. So Ctrl-C does not end it: the trap takes the stack down first.
+	# Its cgroups get a unique name, so removing them does not touch those of another engine.
 	setsid /usr/sbin/dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/dockerd.pid" \
 		--cgroup-parent "/$cgroup" --host "$DOCKER_HOST" >"$work/dockerd.log" 2>&1 &
 	dockerd_pid=$!
@@ -99,8 +99,8 @@ start_engine() {
 	die "dockerd did not start"
 }
 
-# engine_processes prints the processes that live under our dockerd: those whose command line names its folders. containerd and the
-# shims detach from their parent, so a walk down the process tree would miss them.
+# engine_processes prints the process ids of this dockerd and its children: their command lines name its folders. containerd and
+# the shims detach from their parent, so they cannot be found in the process tree.
 engine_processes() {
 	local dir pid
 	for dir in /proc/[0-9]*; do
@@ -113,7 +113,7 @@ engine_processes() {
 	done
 }
 
-# stop_engine ends what start_engine started, and puts the host back: firewall, forwarding, links, mounts, cgroups.
+# stop_engine ends what start_engine started, and restores the host: firewall, forwarding, links, mounts and cgroups.
 stop_engine() {
 	[ -n "$dockerd_pid" ] || return 0
 	local i pids table rule
@@ -137,7 +137,7 @@ stop_engine() {
 	done
 	iptables -w -P FORWARD "$forward_policy"
 	engine_links | while read -r rule; do ip link delete "$rule" 2>/dev/null; done
-	# ip_forward comes first in the list and resets the others, which then follow.
+	# ip_forward is first in the list: writing it resets the others.
 	while read -r file value; do
 		[ "$(cat "$file" 2>/dev/null)" = "$value" ] || echo "$value" >"$file"
 	done <<<"$forwarding_before"
@@ -146,7 +146,7 @@ stop_engine() {
 	return 0
 }
 
-# host_differences prints how the host differs from what start_engine found. Nothing, when all was put back.
+# host_differences prints how the host differs from its state before start_engine. It prints nothing if the host is restored.
 host_differences() {
 	firewall_rules | diff "$work/firewall.before" - | sed 's/^/firewall: /'
 	diff <(echo "$forwarding_before") <(forwarding) | sed 's/^/forwarding: /'

@@ -1,16 +1,17 @@
 # shellcheck shell=bash
-# Stand-in images: where no image registry is at hand, images with the original names are made of Debian packages, the Envoy wheel
-# and the Go tool chain of this machine. They are kept poorer than the originals, never richer, so that nothing passes here that the
-# original could not do. What they cannot show is that the tags exist and what the originals' entrypoints do.
+# Stand-in images replace the originals if no image registry can be reached. They have the names of the originals. They are made from
+# Debian packages, the Envoy wheel and the Go tool chain of this machine. They contain less than the originals and never more, so a test
+# that passes with them does not need more than the originals have. They cannot prove that the tags exist, nor what the entrypoints of
+# the originals do.
 #
-# Sourced by run.sh, after engine.sh, and uses the same variables, and here (this folder).
-# shellcheck disable=SC2154 # those
+# run.sh sources this file after engine.sh. It sets the same variables, and here (this folder).
+# shellcheck disable=SC2154 # run.sh sets them
 
 envoy_version=1.40.0
 go_minor=1.26
 standins=(debian:bookworm-slim redis:7 postgres:16 "envoyproxy/envoy:v$envoy_version" "golang:$go_minor" gcr.io/distroless/static-debian12:nonroot)
 
-# image_key names the cached images by everything they are made from, the month's Debian updates included.
+# image_key prints a digest of everything that the images are made from. It includes the month, for Debian's updates.
 image_key() {
 	{
 		cat "$here/images.sh" "$here"/standin/*
@@ -18,7 +19,7 @@ image_key() {
 	} | sha256sum | cut -c1-16
 }
 
-# load_images puts the stand-ins into the running engine: from the cache, or newly made.
+# load_images loads the stand-in images into the engine. It makes them if the cache has none.
 load_images() {
 	local archive
 	archive=$cache/images-$(image_key).tar.gz
@@ -38,7 +39,7 @@ make_images() {
 	goroot=$(cd "$repo" && go env GOROOT)
 	case $(cd "$repo" && go env GOVERSION) in
 	go"$go_minor" | go"$go_minor".*) ;;
-	*) echo "golang:$go_minor is made of this machine's Go, which is another version" && return 1 ;;
+	*) echo "the image golang:$go_minor needs Go $go_minor on this machine, which has another version" && return 1 ;;
 	esac
 
 	nice -n 10 debootstrap --variant=minbase bookworm "$work/rootfs" &&
@@ -58,19 +59,18 @@ make_images() {
 		DOCKER_BUILDKIT=1 "$docker" build --tag "envoyproxy/envoy:v$envoy_version" --file "$here/standin/envoy.Dockerfile" "$work/envoy" &&
 		rm -r "$work/envoy" || return 1
 
-	# The CA bundle is the host's: where the way out passes through a proxy with its own authority, only the host knows that one.
+	# The image gets the CA bundle of the host, which includes the certificate of a proxy in front of the network.
 	mkdir "$work/golang" && cp /etc/ssl/certs/ca-certificates.crt "$work/golang/" &&
 		tar -c -C "$(dirname "$goroot")" --exclude='*/test' --exclude='*/api' --transform "s,^$(basename "$goroot"),go," "$(basename "$goroot")" \
 			-C "$work/golang" ca-certificates.crt -C "$here/standin" golang.Dockerfile |
 		DOCKER_BUILDKIT=0 "$docker" build --file golang.Dockerfile --tag "golang:$go_minor" - || return 1
 
-	# No shell, no package manager, no libc, as in the original: a program must bring everything that it needs.
+	# As in the original, there is no shell, no package manager and no libc.
 	local static=$work/static
 	mkdir -p "$static"/{etc/ssl/certs,tmp,home/nonroot,usr/share} && chmod 1777 "$static/tmp" && chmod 700 "$static/home/nonroot" &&
 		chown 65532:65532 "$static/home/nonroot" &&
-		printf '%s\n' root:x:0:0:root:/root:/sbin/nologin nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin \
-			nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin >"$static/etc/passwd" &&
-		printf '%s\n' root:x:0: nobody:x:65534: nonroot:x:65532: >"$static/etc/group" &&
+		printf '%s\n' root:x:0:0:root:/root:/sbin/nologin nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin >"$static/etc/passwd" &&
+		printf '%s\n' root:x:0: nonroot:x:65532: >"$static/etc/group" &&
 		cp /etc/ssl/certs/ca-certificates.crt "$static/etc/ssl/certs/" && cp -r /usr/share/zoneinfo "$static/usr/share/" &&
 		tar -C "$static" --numeric-owner -c . |
 		"$docker" import --change 'USER 65532:65532' --change 'WORKDIR /home/nonroot' --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \

@@ -1,11 +1,11 @@
-// Command customers is an HTTP endpoint with the customers of a test, for
-// tiers.source http. Tests run it as a process of its own, so that they can kill and
-// freeze it. They set its answers over the same port:
+// Command customers is a source of tiers for tiers.source http: it returns the subject of an
+// API key. Tests run it as a process of their own, which they can kill and freeze. They set
+// its records over the same port:
 //
-//	GET, POST /lookup          the question, and its answer
-//	PUT, DELETE /records/NAME  the answer for a digest, an id or a key
-//	PUT, DELETE /rubbish       one answer to all lookups, with the status ?status=
-//	GET /asked                 every question so far
+//	GET, POST /lookup          answers a question
+//	PUT, DELETE /records/NAME  sets the answer for a digest, an id or a key
+//	PUT, DELETE /rubbish       sets an answer for every question, with the status ?status=
+//	GET /asked                 returns every question so far
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	server := &http.Server{Handler: newCustomers(), ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // the test does not wait for answers
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	fmt.Fprintf(out, "customers: listening on %s\n", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -63,7 +63,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// A question is a lookup.
+// A question is one request to /lookup.
 type question struct {
 	At     time.Time `json:"at"`
 	Method string    `json:"method"`
@@ -72,14 +72,15 @@ type question struct {
 	Body   string    `json:"body"`
 }
 
-// customers is the state of the endpoint.
+// customers holds the records and the questions.
 type customers struct {
 	mu      sync.Mutex
 	records map[string]string
-	rubbish *rubbish // nil: none
+	rubbish *rubbish // nil if records answer
 	asked   []question
 }
 
+// rubbish is an answer for every question.
 type rubbish struct {
 	status int
 	body   string
@@ -102,12 +103,12 @@ func newCustomers() http.Handler {
 	mux.HandleFunc("GET /asked", func(w http.ResponseWriter, _ *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(c.asked) // the test notices a short answer
+		_ = json.NewEncoder(w).Encode(c.asked) // on an error the test sees a short answer
 	})
 	return mux
 }
 
-// change is a handler that changes the state.
+// change returns a handler that changes c by do.
 func (c *customers) change(do func(r *http.Request, body string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -140,7 +141,7 @@ func (c *customers) lookup(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	c.mu.Lock()
 	c.asked = append(c.asked, question{at, r.Method, r.RequestURI, fmt.Sprint(r.Header), string(body)})
-	answer, ok := c.records[asked.Digest+asked.ID+asked.Key] // one of them
+	answer, ok := c.records[asked.Digest+asked.ID+asked.Key] // two of them are empty
 	if !ok {
 		status, answer = http.StatusNotFound, unknown
 	}
@@ -150,5 +151,5 @@ func (c *customers) lookup(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, answer) // the client may have gone
+	_, _ = io.WriteString(w, answer) // on an error the client has gone
 }

@@ -1,9 +1,8 @@
-// Command upstream is the application behind Envoy in the compose stack, the
-// demo and the tests. It answers every request with what it received: the
-// method, the path and the headers, as JSON.
+// Command upstream is the application behind Envoy in the compose stack, the demo and the
+// tests. It answers every request with the request's method, path and headers as JSON.
 //
-// HTTP/1.1 and HTTP/2 without TLS share one port. A gRPC call of any method gets an empty
-// message and status 0. So calls through Envoy need no service of their own.
+// HTTP/1.1 and HTTP/2 without TLS share one port. A gRPC call of any method is answered with
+// an empty message and status 0, so calls through Envoy need no other service.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 	"time"
 )
 
-// maxBody bounds how much of a request's body is read before it is answered.
+// maxBody bounds the part of a request's body that is read, in bytes.
 const maxBody = 1 << 20
 
 func main() {
@@ -38,7 +37,7 @@ func main() {
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("upstream", flag.ContinueOnError)
 	listen := flags.String("listen", ":8080", "`address` to listen on")
-	check := flags.Bool("healthcheck", false, "ask the server at the -listen address whether it is well, and exit 0 or 1")
+	check := flags.Bool("healthcheck", false, "check the server at the -listen address; exit with 0 if it is healthy, else with 1")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -50,9 +49,8 @@ func run(args []string, out io.Writer) error {
 	return serve(ctx, *listen, out)
 }
 
-// serve answers on address until ctx ends, then lets running requests finish.
-// It prints the address that it listens on, which tells the port where 0 was
-// asked for.
+// serve answers on address until ctx ends. Then it finishes running requests. It prints the
+// address that it listens on, with the chosen port if the port of address is 0.
 func serve(ctx context.Context, address string, out io.Writer) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -85,20 +83,20 @@ func newServer() *http.Server {
 	return server
 }
 
-// received is what a request looked like when it arrived here, behind Envoy.
+// received is a request as it arrived here, behind Envoy.
 type received struct {
 	Method   string      `json:"method"`
 	Path     string      `json:"path"` // with the query, as on the request line
 	Protocol string      `json:"protocol"`
 	Host     string      `json:"host"`
-	Headers  http.Header `json:"headers"` // names in canonical form, every value of a repeated one
+	Headers  http.Header `json:"headers"` // by canonical name
 }
 
 func echo(w http.ResponseWriter, r *http.Request) {
-	// Read to the end: an answer before the end of the body resets an HTTP/2 stream, which a client sees as an error.
+	// Read the whole body: an earlier answer resets an HTTP/2 stream, which is an error for the client.
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
 
-	// No ServeMux: it would answer //a/../b with a redirect and not with what it received.
+	// Use no ServeMux: it redirects a path such as //a/../b.
 	if r.URL.Path == "/healthz" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, "ok\n")
@@ -128,7 +126,7 @@ func isGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
-// probe is the container's health check: the image has no shell and no curl.
+// probe is the health check of the container, whose image has no shell and no curl.
 func probe(ctx context.Context, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// start serves the echo on a free port and returns the port's address.
+// start starts the server on a free port and returns its address.
 func start(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
@@ -21,7 +21,7 @@ func start(t *testing.T) string {
 	return server.Listener.Addr().String()
 }
 
-// h2c returns a client that speaks HTTP/2 without TLS from the first byte, as Envoy does.
+// h2c returns a client that uses HTTP/2 without TLS from the first byte, as Envoy does.
 func h2c(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -97,7 +97,7 @@ func TestHealthcheck(t *testing.T) {
 	if err := run([]string{"-listen", address, "-healthcheck"}, io.Discard); err != nil {
 		t.Errorf("a running server: %v", err)
 	}
-	// A port that was free a moment ago.
+	// Find a port without a server.
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

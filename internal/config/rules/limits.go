@@ -342,10 +342,10 @@ const noLease = "none"
 // Bounds on leases. Hits that one instance reserves are not available to others, so leases
 // are small and short.
 const (
-	minLease      = time.Millisecond
-	maxLease      = time.Second
-	maxLeaseShare = 50 // per cent of the limit
-	leasesAWindow = 10 // at least
+	minLeaseLength = time.Millisecond
+	maxLeaseLength = time.Second
+	maxLeaseShare  = 50 // per cent of the limit
+	leasesAWindow  = 10 // at least
 )
 
 // lease is the value of a key lease. The zero value is no lease.
@@ -386,8 +386,8 @@ func readLease(f *strict.Field[string]) (lease, error) {
 	switch {
 	case err != nil:
 		return lease{}, fmt.Errorf("%w; or a percentage of the limit such as 5%%, or none", err)
-	case length < minLease || length > maxLease:
-		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(f.Value), minLease, maxLease)
+	case length < minLeaseLength || length > maxLeaseLength:
+		return lease{}, fmt.Errorf("%s is not between %v and %v", strict.Quote(f.Value), minLeaseLength, maxLeaseLength)
 	}
 	l.length = length
 	return l, nil
@@ -399,7 +399,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 	switch {
 	case given.percent > 0:
 		hits := uint64(float64(l.Hits) * given.percent / 100)
-		if hits < policy.MinLeaseHits {
+		if hits < window.MinLeaseHits {
 			r.littleLease(given, strict.Quoteless(given.text), l.Hits)
 			return window.Lease{}
 		}
@@ -407,7 +407,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 	case given.length == 0:
 		return window.Lease{}
 	case given.length <= most:
-		if l.Hits/policy.LeasePart < policy.MinLeaseHits {
+		if l.Hits/window.LeasePart < window.MinLeaseHits {
 			r.littleLease(given, "a tenth", l.Hits)
 			return window.Lease{}
 		}
@@ -424,7 +424,7 @@ func (r *rulesReader) leaseOf(l window.Limit, written *limit, given lease, at st
 // inherited lease, which may help other tiers.
 func (r *rulesReader) littleLease(given lease, part string, hits uint64) {
 	if !given.inherited {
-		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(policy.MinLeaseHits))
+		r.decoder.Warning(given.Spot, "%s of %d is less than %d hits, so nothing is reserved", part, hits, uint64(window.MinLeaseHits))
 	}
 }
 

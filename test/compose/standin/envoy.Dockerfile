@@ -1,5 +1,5 @@
-# Stands in for envoyproxy/envoy, which is an Ubuntu base with the binary in it: bash and coreutils are there, curl and wget are not.
-# The original's entrypoint only drops root; a container that is started as another user passes it by, and ours is.
+# Replaces envoyproxy/envoy, which is Ubuntu with the Envoy binary. It has bash and coreutils, but neither curl nor wget.
+# The entrypoint of the original only drops root. The compose file starts the container as another user, so it is not needed.
 FROM debian:bookworm-slim
 RUN mkdir -p /etc/envoy && groupadd -r -g 101 envoy && useradd -r -g envoy -u 101 envoy
 COPY --chmod=755 envoy /usr/local/bin/envoy

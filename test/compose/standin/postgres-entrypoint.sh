@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The part of the original's entrypoint that the compose stack needs. The first start creates a cluster with a superuser and a database,
-# and runs the scripts before clients can connect over TCP. It does not change the user, and runs only SQL scripts.
+# Does what the compose stack needs from the entrypoint of the original. The first start makes a cluster with a superuser and a database.
+# It runs the scripts while the server does not listen on TCP. It does not change the user, and runs only SQL scripts.
 set -euo pipefail
 
 [ -s "$PGDATA/PG_VERSION" ] && exec "$@"
@@ -17,7 +17,7 @@ pg_ctl -o "-c listen_addresses=''" -w start
 for script in /docker-entrypoint-initdb.d/*; do
 	case $script in
 	*.sql) sql --dbname "$database" --file "$script" ;;
-	*) echo "$script: this stand-in runs .sql alone" >&2 && exit 1 ;;
+	*) echo "$script: this stand-in image runs only .sql files" >&2 && exit 1 ;;
 	esac
 done
 pg_ctl -m fast -w stop

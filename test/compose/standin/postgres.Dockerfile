@@ -1,8 +1,8 @@
-# Stands in for postgres:16 with Debian's PostgreSQL, which is the 15. As in the original: uid and gid 999, data in PGDATA, a data volume,
-# the server's tools in PATH, listening everywhere, a fast shutdown. Of the entrypoint it has what postgres-entrypoint.sh says.
+# Replaces postgres:16 by Debian's PostgreSQL 15. As in the original, uid and gid are 999, PGDATA is a volume with the data, and the
+# server's tools are in PATH. The server listens on all addresses and shuts down fast. postgres-entrypoint.sh replaces the entrypoint.
 FROM debian:bookworm-slim
 ENV LANG=C.UTF-8 PGDATA=/var/lib/postgresql/data PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/postgresql/15/bin
-# hadolint ignore=DL3008 # a stand-in takes the server that Debian has today
+# hadolint ignore=DL3008 # it takes the current server of Debian
 RUN groupadd -r -g 999 postgres && useradd -r -g postgres -u 999 -d /var/lib/postgresql postgres \
  && mkdir -p /etc/postgresql-common && echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf \
  && apt-get update \

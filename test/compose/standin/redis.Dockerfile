@@ -1,7 +1,7 @@
-# Stands in for redis:7. As in the original: uid and gid 999, data in /data, a data volume, the server's tools in PATH. Debian's
-# server keeps protected mode on by default, the original does not: a compose file that relies on either default fails on one of them.
+# Replaces redis:7. As in the original, uid and gid are 999, /data is a volume with the data, and the server's tools are in PATH.
+# By default, protected mode is on in Debian's server and off in the original. A compose file must not rely on either default.
 FROM debian:bookworm-slim
-# hadolint ignore=DL3008 # a stand-in takes the server that Debian has today
+# hadolint ignore=DL3008 # it takes the current server of Debian
 RUN groupadd -r -g 999 redis && useradd -r -g redis -u 999 redis \
  && apt-get update \
  && apt-get install -y --no-install-recommends redis-server redis-tools \

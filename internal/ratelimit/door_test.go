@@ -2,11 +2,7 @@ package ratelimit
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"math"
-	"net"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,65 +11,31 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slidegate/slidegate/internal/adapter"
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
 	"github.com/slidegate/slidegate/internal/answer"
 	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/reuse"
-	"github.com/slidegate/slidegate/internal/unary"
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// waitingStore is a store that decides nothing without waiting.
-type waitingStore struct{ window.Store }
-
-func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (bool, error) {
-	if !wait {
-		return false, nil
-	}
-	return s.Store.Take(ctx, wait, checks, decisions)
-}
-
-// check asks with a message of the library.
+// check sends in through a service.
 func check(t testing.TB, way adaptertest.Way, s *Service, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	t.Helper()
-	b, err := way(t, s, encode(t, in))
-	if err != nil {
-		return nil, err
-	}
 	out := new(rlsv3.RateLimitResponse)
-	if err := proto.Unmarshal(b, out); err != nil {
-		t.Fatalf("the answer cannot be read: %v", err)
+	if err := adaptertest.Ask(t, way, s, in, out); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
 
-// poolIsClean takes some calls out of the pool: none is there twice, and none holds
-// anything of a request.
-func poolIsClean(t *testing.T, s *Service) {
-	t.Helper()
-	seen := make(map[*call]bool)
-	for range 8 {
-		c := s.door.Get()
-		if seen[c] {
-			t.Fatal("a call was given back twice")
-		}
-		seen[c] = true
-		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
-	}
-}
-
-// TestNothingOfARequestIsKept: what is used again by the next request is empty, also
-// behind the ends of slices, whatever became of the request.
+// TestNothingOfARequestIsKept proves that the memory for the next request is empty, after
+// every kind of request.
 func TestNothingOfARequestIsKept(t *testing.T) {
-	for name, store := range map[string]window.Store{"": nil, "gone: ": failingStore{errors.New("gone")}} {
+	for name, store := range map[string]window.Store{"": nil, "gone: ": adaptertest.FailingStore{Err: errors.New("gone")}} {
 		s, _ := setup{store: store, waits: store == nil, echo: true, rules: []policy.Rule{perMinute("api_key", 3), perMinute("a", 1)}}.serve(t)
 		s.opts.PlainKeys = true
 		many := ask()
@@ -93,7 +55,7 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 					_, _ = w(t, s.Service, in)
 				}
 			}
-			t.Run(name+what, func(t *testing.T) { poolIsClean(t, s.Service) })
+			t.Run(name+what, func(t *testing.T) { adaptertest.Pool(t, s.door.Get) })
 		}
 	}
 	c := &call{echo: make([]byte, reuse.MaxBytes+1), limits: make([]window.Limit, reuse.MaxBytes)}
@@ -102,23 +64,10 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 	}
 }
 
-// panicking is a store that panics: in every call, or only where it may wait.
-type panicking struct {
-	window.Store
-	waits bool
-}
-
-func (p panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
-	if p.waits && !wait {
-		return false, nil
-	}
-	panic("Take")
-}
-
-// TestPanics proves that the memory of a request that panicked is not used again.
+// TestPanics proves that the memory of a request that panicked is never used again.
 func TestPanics(t *testing.T) {
 	in := encode(t, ask(descriptor("api_key=acme-key")))
-	for name, store := range map[string]window.Store{"waits": panicking{waits: true}, "at once": panicking{}} {
+	for name, store := range map[string]window.Store{"with waiting": adaptertest.WaitingStore{Store: adaptertest.PanickingStore{}}, "without waiting": adaptertest.PanickingStore{}} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := setup{store: store, rules: []policy.Rule{perMinute("api_key", 3)}}.serve(t)
 			adaptertest.Panics(t, s.Service, in)
@@ -131,7 +80,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// rawCodec passes bytes on.
+// rawCodec is a codec for messages that are already encoded.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -145,24 +94,15 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// TestPromptAnswersAsGRPC sends bytes through a server of grpc-go and through Prompt,
-// good ones and bad ones.
-func TestPromptAnswersAsGRPC(t *testing.T) {
+// TestHandleAnswersAsGRPC sends valid and invalid bytes through a server of grpc-go and
+// through Handle, and compares the answers.
+func TestHandleAnswersAsGRPC(t *testing.T) {
 	s := setup{rules: []policy.Rule{perMinute("a", 1)}}
 	served, _ := s.serve(t)
 	asked, _ := s.serve(t)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(adapter.NewCodec()))
-	served.Register(server)
-	l := bufconn.Listen(1 << 16)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := adaptertest.Serve(t, served, func(r grpc.ServiceRegistrar) {
+		rlsv3.RegisterRateLimitServiceServer(r, rlsv3.UnimplementedRateLimitServiceServer{})
+	}, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
 	good := encode(t, ask(descriptor("a=x")))
 	for _, in := range [][]byte{
 		good, good, // allowed and denied
@@ -186,12 +126,12 @@ func TestPromptAnswersAsGRPC(t *testing.T) {
 	}
 }
 
-// TestEchoIsAsItWasSent: an answer repeats addresses as they came, not in the form
-// that they are compared in, and can be read although the request is not UTF-8.
+// TestEchoIsAsItWasSent proves that an answer repeats addresses as sent, although rules
+// compare them in another form. The answer can be read although the request is not UTF-8.
 func TestEchoIsAsItWasSent(t *testing.T) {
 	s, _ := setup{echo: true}.serve(t)
 	in := replace(t, encode(t, ask(descriptor("remote_address=::ffff:192.0.2.7 b=0123"))), "0123", "\xff\xfe12")
-	for name, w := range map[string]adaptertest.Way{"adaptertest.Standard": adaptertest.Standard, "adaptertest.Unary": adaptertest.Unary} {
+	for name, w := range map[string]adaptertest.Way{"standard": adaptertest.Standard, "unary": adaptertest.Unary} {
 		b, err := w(t, s.Service, in)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +144,7 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 		if diff := cmp.Diff(want, out.GetDynamicMetadata().AsMap()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		// One that is too long is not repeated.
+		// A request that is too long is not repeated.
 		b, err = w(t, s.Service, encode(t, ask(descriptor("b="+strings.Repeat("x", maxEcho)))))
 		if err != nil {
 			t.Fatal(err)
@@ -216,12 +156,12 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 	}
 }
 
-// FuzzShouldRateLimit sends arbitrary messages through the codec and the handler,
-// and to two others of the same history through Prompt, of which one never has to
-// wait and one always. Whatever comes, all say the same: OK, OVER_LIMIT or a named
-// error, with a status for each descriptor and nothing that breaks a response.
+// FuzzShouldRateLimit sends arbitrary messages to three services with the same history. It
+// calls one through the handler of grpc-go, and two through Handle. One of these always has
+// to wait. All give the same answer: OK, OVER_LIMIT or an error, with a status for each
+// descriptor and no value that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
-	// Every kind of rule, on keys that a message can be mutated into.
+	// The rules are of every kind. Their keys are short, so that the fuzzer finds them.
 	kinds := setup{echo: true, styles: []answer.Style{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
 		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
 		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
@@ -241,15 +181,15 @@ func FuzzShouldRateLimit(f *testing.F) {
 		f.Add(encode(f, in))
 	}
 	oracle, _ := kinds.serve(f)
-	prompt, _ := kinds.serve(f)
+	without, _ := kinds.serve(f)
 	kinds.waits = true
 	waits, _ := kinds.serve(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// One clock: headers say when.
+		// The headers depend on the clock.
 		now := time.Duration(time.Now().UnixNano())
-		oracle.now, prompt.now, waits.now = now, now, now
+		oracle.now, without.now, waits.now = now, now, now
 		raw, err := adaptertest.Standard(t, oracle.Service, b)
-		for name, s := range map[string]*Service{"prompt": prompt.Service, "waits": waits.Service} {
+		for name, s := range map[string]*Service{"without waiting": without.Service, "with waiting": waits.Service} {
 			got, gotErr := adaptertest.Unary(t, s, b)
 			if status.Code(gotErr) != status.Code(err) || status.Convert(gotErr).Message() != status.Convert(err).Message() {
 				t.Errorf("%s: %v, want %v", name, gotErr, err)
@@ -283,7 +223,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 	})
 }
 
-// sameAnswer compares answers, but for the second in which the epoch is told.
+// sameAnswer compares answers, except for the epoch: the second may change in between.
 func sameAnswer(t testing.TB, a, b []byte) bool {
 	t.Helper()
 	if bytes.Equal(a, b) {
@@ -304,7 +244,7 @@ func sameAnswer(t testing.TB, a, b []byte) bool {
 	return proto.Equal(messages[0], messages[1])
 }
 
-// questions are what benchmarks ask.
+// questions returns the requests of the benchmarks.
 func questions(t testing.TB) map[string][]byte {
 	t.Helper()
 	return map[string][]byte{
@@ -316,69 +256,31 @@ func questions(t testing.TB) map[string][]byte {
 	}
 }
 
-// TestAllocations bounds what a request leaves to the collector: its texts, the key
-// and the fingerprint of an API key, the key of a log, the header fields.
+// TestAllocations bounds the allocations of a request. It allocates its texts, an API key
+// and its fingerprint, the key of a log, and the header fields.
 func TestAllocations(t *testing.T) {
 	s := newService(t, nil)
 	most := map[string]float64{"allowed": 3, "key": 5, "denied": 5, "three": 5}
 	for name, in := range questions(t) {
-		out := make([]byte, 0, 4096)
-		ask := func() {
-			s.now += 10 * time.Second
-			if _, decided, err := s.Handle(t.Context(), false, &unary.Call{Request: string(in)}, out); err != nil || !decided {
-				t.Fatalf("decided %t, %v", decided, err)
-			}
-		}
-		// The least of many: the race detector has pools forget now and then.
-		got := math.Inf(1)
-		for range 50 {
-			got = min(got, testing.AllocsPerRun(1, ask))
-		}
-		if got > most[name] {
+		if got := adaptertest.Allocations(t, s, in, s.wait); got > most[name] {
 			t.Errorf("%s: %v allocations, want %v", name, got, most[name])
 		}
 	}
 }
 
-// BenchmarkHandle goes from the bytes of a request to the bytes of the answer, as
-// package unary does.
+// wait advances the clock past the window of an API key.
+func (s *testService) wait() { s.now += 10 * time.Second }
+
 func BenchmarkHandle(b *testing.B) {
 	s := newService(b, nil)
 	for name, in := range questions(b) {
-		b.Run(name, func(b *testing.B) {
-			var out []byte
-			b.ReportAllocs()
-			for b.Loop() {
-				s.now += 10 * time.Second
-				answer, decided, err := s.Handle(b.Context(), false, &unary.Call{Request: string(in)}, out[:0])
-				if err != nil || !decided {
-					b.Fatalf("decided %t, %v", decided, err)
-				}
-				out = answer
-			}
-		})
+		b.Run(name, func(b *testing.B) { adaptertest.BenchmarkUnary(b, s, in, s.wait) })
 	}
 }
 
-// BenchmarkShouldRateLimit is the same through gRPC's handler and codec.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	s := newService(b, nil)
-	codec, handle := adapter.NewCodec(), adaptertest.Handler(s.Service)
 	for name, in := range questions(b) {
-		data := mem.BufferSlice{mem.SliceBuffer(in)}
-		decode := func(m any) error { return codec.Unmarshal(data, m) }
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				s.now += 10 * time.Second
-				out, err := handle(nil, b.Context(), decode, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := codec.Marshal(out); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		b.Run(name, func(b *testing.B) { adaptertest.BenchmarkStandard(b, s, in, s.wait) })
 	}
 }

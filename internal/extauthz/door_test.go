@@ -3,40 +3,22 @@ package extauthz
 import (
 	"bytes"
 	"context"
-	"math"
-	"reflect"
 	"testing"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/slidegate/slidegate/internal/adapter/adaptertest"
-	"github.com/slidegate/slidegate/internal/policy"
-	"github.com/slidegate/slidegate/internal/policy/policytest"
 	"github.com/slidegate/slidegate/internal/tier"
-	"github.com/slidegate/slidegate/internal/unary"
-	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// waitingStore is a store that decides nothing without waiting. waitingSource is a
-// resolver that answers nothing without waiting.
-type (
-	waitingStore  struct{ window.Store }
-	waitingSource struct{ tier.Resolver }
-)
-
-func (s waitingStore) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
-	if !wait {
-		return false, nil
-	}
-	return s.Store.Take(ctx, wait, checks, decisions)
-}
+// waitingSource is a resolver that answers nothing without waiting.
+type waitingSource struct{ tier.Resolver }
 
 func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Duration) (a tier.Answer, ok bool) {
 	if wait < 0 {
@@ -45,14 +27,12 @@ func (s waitingSource) Resolve(ctx context.Context, k tier.Key, wait time.Durati
 	return s.Resolver.Resolve(ctx, k, wait)
 }
 
-// newWaiting is newService where everything has to wait: who calls, and what is
-// left.
+// newWaiting returns a service whose store and source of tiers decide only with waiting.
 func newWaiting(t testing.TB, change func(*Options)) *testService {
 	t.Helper()
 	s := new(testService)
-	store := memstore.New(memstore.Options{Clock: func() time.Duration { return s.now }, SweepInterval: -1})
-	t.Cleanup(func() { _ = store.Close() })
-	*s = *newService(t, waitingStore{store}, func(o *Options) {
+	store := adaptertest.Memory(t, func() time.Duration { return s.now })
+	*s = *newService(t, adaptertest.WaitingStore{Store: store}, func(o *Options) {
 		o.Subjects = waitingSource{o.Decider.Rules().Tiers()}
 		if change != nil {
 			change(o)
@@ -61,36 +41,39 @@ func newWaiting(t testing.TB, change func(*Options)) *testService {
 	return s
 }
 
-// TestPromptIsTheSame asks services of one history, of which some can answer at
-// once, and some have to wait for who calls, for the store, or for both.
-func TestPromptIsTheSame(t *testing.T) {
+// TestWaitingIsTheSame sends the same requests to services that decide without waiting, or
+// that wait for the source of tiers, for the store, or for both.
+func TestWaitingIsTheSame(t *testing.T) {
 	limits := map[string]string{"domain": "edge"}
 	oracle := newService(t, nil, nil)
-	atOnce := newService(t, nil, nil)
-	others := map[string]*testService{
-		"at once":             atOnce,
-		"waits":               newWaiting(t, nil),
-		"waits for who calls": newService(t, nil, func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} }),
-		"waits for the store": newWaiting(t, func(o *Options) { o.Subjects = nil }),
+	others := map[string]struct {
+		*testService
+		way adaptertest.Way
+	}{
+		"without waiting":      {newService(t, nil, nil), adaptertest.WithoutWaiting},
+		"unary":                {newService(t, nil, nil), adaptertest.Unary},
+		"waits for both":       {newWaiting(t, nil), adaptertest.Unary},
+		"waits for the source": {newService(t, nil, func(o *Options) { o.Subjects = waitingSource{o.Decider.Rules().Tiers()} }), adaptertest.Unary},
+		"waits for the store":  {newWaiting(t, func(o *Options) { o.Subjects = nil }), adaptertest.Unary},
 	}
 	for i, in := range []*authv3.CheckRequest{
 		{},
 		ask("/", nil, "x-api-key: acme-key"),
 		ask("/", limits, "x-api-key: hobby-key"), ask("/", limits, "x-api-key: hobby-key"),
-		ask("/", limits, "x-api-key: hobby-key"), // of the address, no more
+		ask("/", limits, "x-api-key: hobby-key"), // exceeds the limit of the address
 		ask("/", map[string]string{"domain": "edge", "descriptors": "route=login"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "descriptors": "route=login"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "descriptors": "route=%REQ(x-route)%,remote_address;api_key"}, "x-api-key: acme-key"),
-		ask("/", map[string]string{"domain": "nobody's"}, "x-api-key: acme-key"),
+		ask("/", map[string]string{"domain": "unknown"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "cost": "x"}, "x-api-key: acme-key"),
 		ask("/", map[string]string{"domain": "edge", "anonymous": "true"}),
-		ask("/", limits, "x-api-key: gone-key"), ask("/", limits, "x-api-key: nobody"), ask("/", limits, "x-api-key: a b"),
+		ask("/", limits, "x-api-key: gone-key"), ask("/", limits, "x-api-key: unknown"), ask("/", limits, "x-api-key: a b"),
 		askRaw("/?api_key=acme-key", limits),
 	} {
 		b := []byte(encode(t, in))
 		want, wantErr := adaptertest.Standard(t, oracle.Service, b)
 		for name, s := range others {
-			got, err := adaptertest.Unary(t, s.Service, b)
+			got, err := s.way(t, s, b)
 			if status.Code(err) != status.Code(wantErr) {
 				t.Errorf("%s, %d: %v, want %v", name, i, err, wantErr)
 			}
@@ -101,15 +84,6 @@ func TestPromptIsTheSame(t *testing.T) {
 				t.Errorf("%s, %d: counted (-want +got):\n%s", name, i, diff)
 			}
 		}
-		if _, decided, _ := atOnce.Handle(t.Context(), false, &unary.Call{Request: string(b)}, nil); !decided {
-			t.Errorf("%d: there is a rest, although nothing has to wait", i)
-		}
-		_, _ = adaptertest.Standard(t, oracle.Service, b) // as often as that one
-		for name, s := range others {
-			if name != "at once" {
-				_, _ = adaptertest.Unary(t, s.Service, b)
-			}
-		}
 	}
 	_, err := adaptertest.Unary(t, oracle.Service, []byte{0xff})
 	if _, want := adaptertest.Standard(t, oracle.Service, []byte{0xff}); err == nil || err.Error() != want.Error() {
@@ -117,12 +91,12 @@ func TestPromptIsTheSame(t *testing.T) {
 	}
 }
 
-// TestRestThatIsInVain: nobody can say who calls, or what is left.
-func TestRestThatIsInVain(t *testing.T) {
+// TestFailures proves that a failure of the source or of the store is UNAVAILABLE.
+func TestFailures(t *testing.T) {
 	in := []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key")))
 	for want, s := range map[Result]*testService{
 		Unavailable: newService(t, nil, func(o *Options) { o.Subjects = failingSource{} }),
-		Undecided:   newService(t, failingStore{}, nil),
+		Undecided:   newService(t, failingStore, nil),
 	} {
 		b, err := adaptertest.Unary(t, s.Service, in)
 		if err != nil {
@@ -138,7 +112,7 @@ func TestRestThatIsInVain(t *testing.T) {
 	}
 }
 
-// countingSource counts how often it is asked.
+// countingSource counts its questions.
 type countingSource struct {
 	tier.Resolver
 	withoutWait, withWait int
@@ -153,11 +127,11 @@ func (c *countingSource) Resolve(ctx context.Context, k tier.Key, wait time.Dura
 	return c.Resolver.Resolve(ctx, k, wait)
 }
 
-// TestRestGoesOn: who calls is not asked again where only the store has to wait, and
-// the limits are not found again.
-func TestRestGoesOn(t *testing.T) {
+// TestDecideContinues proves that the source is not asked again if only the store has to
+// wait, and that the descriptors are not made again.
+func TestDecideContinues(t *testing.T) {
 	var source countingSource
-	s := newService(t, waitingStore{memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
+	s := newService(t, adaptertest.WaitingStore{Store: memstore.New(memstore.Options{SweepInterval: -1})}, func(o *Options) {
 		source.Resolver = o.Decider.Rules().Tiers()
 		o.Subjects = &source
 	})
@@ -176,31 +150,17 @@ func TestRestGoesOn(t *testing.T) {
 	}
 }
 
-// poolIsClean takes some calls out of the pool: none is there twice, and none holds
-// anything of a request.
-func poolIsClean(t *testing.T, s *Service) {
-	t.Helper()
-	seen := make(map[*call]bool)
-	for range 8 {
-		c := s.door.Get()
-		if seen[c] {
-			t.Fatal("a call was given back twice")
-		}
-		seen[c] = true
-		policytest.NothingIn(t, "call", reflect.ValueOf(c).Elem())
-	}
-}
-
-// TestNothingOfARequestIsKept: whatever the way, and whatever became of the request.
+// TestNothingOfARequestIsKept proves that the memory for the next request is empty, after
+// every kind of request.
 func TestNothingOfARequestIsKept(t *testing.T) {
 	limits := map[string]string{"domain": "edge", "descriptors": "api_key;remote_address;a=%METHOD%,b=%REQ(x-none)%"}
 	plain := func(o *Options) { o.PlainKeys = true }
 	for name, s := range map[string]*testService{
-		"at once": newService(t, nil, plain), "waits": newWaiting(t, plain), "broken": newService(t, failingStore{}, plain),
+		"without waiting": newService(t, nil, plain), "with waiting": newWaiting(t, plain), "broken": newService(t, failingStore, plain),
 	} {
 		for what, in := range map[string][]byte{
 			"limits":     []byte(encode(t, ask("/?api_key=acme-key", limits, "x-api-key: acme-key", "cookie: key=acme-key"))),
-			"nobody":     []byte(encode(t, ask("/", limits, "x-api-key: planted-key"))),
+			"unknown":    []byte(encode(t, ask("/", limits, "x-api-key: planted-key"))),
 			"unreadable": []byte(encode(t, ask("/", limits, "x-api-key: acme-key")) + "\xff"),
 		} {
 			for _, w := range []adaptertest.Way{adaptertest.Standard, adaptertest.Unary} {
@@ -208,49 +168,27 @@ func TestNothingOfARequestIsKept(t *testing.T) {
 					_, _ = w(t, s.Service, in)
 				}
 			}
-			t.Run(name+" "+what, func(t *testing.T) { poolIsClean(t, s.Service) })
+			t.Run(name+" "+what, func(t *testing.T) { adaptertest.Pool(t, s.door.Get) })
 		}
 	}
 }
 
-// TestAllocations bounds what a request leaves to the collector: its texts and the
-// fingerprint of the API key; with a limit also the key of the log, its tag, and the
-// header fields.
+// TestAllocations bounds the allocations of a request. It allocates its texts and the
+// fingerprint of the API key. With a limit it also allocates the key of the log, its tag,
+// and the header fields.
 func TestAllocations(t *testing.T) {
 	s := newService(t, nil, nil)
 	for most, context := range map[float64]map[string]string{2: nil, 5: {"domain": "edge", "descriptors": "api_key"}} {
-		in, out := []byte(encode(t, ask("/", context, "x-api-key: acme-key"))), make([]byte, 0, 4096)
-		// The least of many: the race detector has pools forget now and then.
-		got := math.Inf(1)
-		for range 50 {
-			got = min(got, testing.AllocsPerRun(1, func() {
-				s.now += 10 * time.Second
-				if _, decided, err := s.Handle(t.Context(), false, &unary.Call{Request: string(in)}, out); err != nil || !decided {
-					t.Fatalf("decided %t, %v", decided, err)
-				}
-			}))
-		}
-		if got > most {
+		in := []byte(encode(t, ask("/", context, "x-api-key: acme-key")))
+		if got := adaptertest.Allocations(t, s, in, s.wait); got > most {
 			t.Errorf("%v: %v allocations, want %v", context, got, most)
 		}
 	}
 }
 
-// panicking is a store that panics where it may wait.
-type panicking struct{ window.Store }
-
-func (panicking) Take(_ context.Context, wait bool, _ []window.Check, _ []window.Decision) (bool, error) {
-	if !wait {
-		return false, nil
-	}
-	panic("Take")
-}
-
-// TestPanics proves that the memory of a request that panicked is not used again.
+// TestPanics proves that the memory of a request that panicked is never used again.
 func TestPanics(t *testing.T) {
-	s := newService(t, nil, func(o *Options) {
-		o.Decider = policy.NewDecider(o.Decider.Rules(), policy.Options{Store: panicking{}, Meters: noMeters{}, Log: zap.NewNop()})
-	})
+	s := newService(t, adaptertest.WaitingStore{Store: adaptertest.PanickingStore{}}, nil)
 	adaptertest.Panics(t, s.Service, []byte(encode(t, ask("/", map[string]string{"domain": "edge"}, "x-api-key: acme-key"))))
 	for range 80 {
 		if c := s.door.Get(); c.in.fields.lines != nil {

@@ -16,15 +16,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// TestTryTake lets twins live the same life with a store each: one is asked by Take
-// alone, the other by TryTake first. Whatever they answer and ask, reserve and give
-// back is the same, and TryTake decides just what Take needs no store for.
-func TestTryTake(t *testing.T) {
+// TestTakeWithoutWaitingLeavesNoTrace makes the same random calls to two processes, each with
+// a store of its own. One process is asked with waiting. The other is asked without waiting
+// first, and with waiting if it stays undecided. Both give the same answers, and reserve and
+// give back the same. Take without waiting decides exactly the groups that need no store.
+func TestTakeWithoutWaitingLeavesNoTrace(t *testing.T) {
 	var met outcomes
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		var failure string
-		synctest.Test(t, func(t *testing.T) { failure = liveAsTwins(t, seed, &met) })
+		synctest.Test(t, func(t *testing.T) { failure = compareTwins(t, seed, &met) })
 		if failure != "" {
 			rt.Fatal(failure)
 		}
@@ -35,11 +36,12 @@ func TestTryTake(t *testing.T) {
 	t.Logf("%+v", met)
 }
 
-// outcomes count what TryTake did: denied from memory, spent leases, denied beside a
-// lease that was not spent, left it to the store, and left what the store refuses.
+// outcomes counts the results of Take without waiting. denied: from memory. leased: leases
+// covered the group. mixed: denied although a lease covered a part. left: undecided.
+// refused: undecided, and the store returns an error.
 type outcomes struct{ denied, leased, mixed, left, refused int }
 
-// A twin is a process with a store of its own.
+// A twin is a process and its store.
 type twin struct {
 	*ahead
 	process *local.Store
@@ -54,18 +56,19 @@ func newTwin(t *testing.T) twin {
 	return twin{s, p}
 }
 
-// asked is how often the store was asked, what was given back not counted.
+// asked returns the number of calls of the store, without those that give back.
 func (w *twin) asked() int {
 	calls, returns := w.counts()
 	return calls - returns
 }
 
-func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
+// compareTwins makes random calls to two processes. It returns the first difference.
+func compareTwins(t *testing.T, seed uint64, met *outcomes) string {
 	r := rand.New(rand.NewPCG(seed, 1))
-	patient, prompt := newTwin(t), newTwin(t)
-	defer patient.process.Close()
-	defer prompt.process.Close()
-	local.Apart([]string{"a", "b", "c", "d", "e", "f"}, patient.process, prompt.process)
+	direct, twoStep := newTwin(t), newTwin(t)
+	defer direct.process.Close()
+	defer twoStep.process.Close()
+	local.Apart([]string{"a", "b", "c", "d", "e", "f"}, direct.process, twoStep.process)
 	for range 150 {
 		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
 		if r.IntN(40) == 0 {
@@ -75,17 +78,17 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 		checks := drawLeased(r)
 		want, got := make([]window.Decision, len(checks)), make([]window.Decision, len(checks))
 
-		asked, before := patient.asked(), patient.process.Stats()
-		_, wantErr := patient.process.Take(t.Context(), window.MayWait, checks, want)
-		needless := patient.asked() == asked
+		asked, before := direct.asked(), direct.process.Stats()
+		_, wantErr := direct.process.Take(t.Context(), window.MayWait, checks, want)
+		withoutStore := direct.asked() == asked
 
-		asked = prompt.asked()
-		decided, gotErr := prompt.process.Take(t.Context(), window.NoWait, checks, got)
-		switch after := patient.process.Stats(); {
-		case prompt.asked() != asked:
+		asked = twoStep.asked()
+		decided, gotErr := twoStep.process.Take(t.Context(), window.NoWait, checks, got)
+		switch after := direct.process.Stats(); {
+		case twoStep.asked() != asked:
 			return "without waiting, the store was asked"
-		case decided != (needless && wantErr == nil):
-			return cmp.Diff(checks, nil) + "without waiting, Take decides what it asks the store about, or does not decide what it knows"
+		case decided != (withoutStore && wantErr == nil):
+			return cmp.Diff(checks, nil) + "without waiting, Take decides a group that needs the store, or leaves one that needs no store"
 		case wantErr != nil:
 			met.refused++
 		case !decided:
@@ -98,7 +101,7 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 			met.denied++
 		}
 		if !decided {
-			_, gotErr = prompt.process.Take(t.Context(), window.MayWait, checks, got)
+			_, gotErr = twoStep.process.Take(t.Context(), window.MayWait, checks, got)
 		}
 		if errors.Is(wantErr, window.ErrBadCheck) != errors.Is(gotErr, window.ErrBadCheck) || (wantErr == nil) != (gotErr == nil) {
 			return "one fails: " + cmp.Diff(wantErr, gotErr)
@@ -107,24 +110,24 @@ func liveAsTwins(t *testing.T, seed uint64, met *outcomes) string {
 			return "the answers: " + cmp.Diff(want, got)
 		}
 		synctest.Wait()
-		if want, got := patient.process.Stats(), prompt.process.Stats(); want != got {
+		if want, got := direct.process.Stats(), twoStep.process.Stats(); want != got {
 			return "the counts: " + cmp.Diff(want, got)
 		}
 		for _, c := range checks {
-			u, n := patient.count(c.Log())
-			if v, m := prompt.count(c.Log()); u != v || n != m {
+			u, n := direct.count(c.Log())
+			if v, m := twoStep.count(c.Log()); u != v || n != m {
 				return "the stores: " + cmp.Diff([]any{u, n}, []any{v, m})
 			}
 		}
 		if r.IntN(60) == 0 {
-			patient.process.ForgetAll()
-			prompt.process.ForgetAll()
+			direct.process.ForgetAll()
+			twoStep.process.ForgetAll()
 		}
 	}
 	return ""
 }
 
-// drawLeased draws a group on few logs, some of which may have leases.
+// drawLeased draws a group of checks on a few logs. Some may have leases.
 func drawLeased(r *rand.Rand) []window.Check {
 	n := []int{1, 1, 1, 2, 2, 3, 6}[r.IntN(7)]
 	checks := make([]window.Check, 0, n)
@@ -139,7 +142,7 @@ func drawLeased(r *rand.Rand) []window.Check {
 		case 0:
 			c.Mode = window.Refund
 		case 1:
-			if c.Lease.Length == 0 { // a lease goes back at its own time
+			if c.Lease.Length == 0 { // leases end only at their time
 				c.Limit.Hits++
 			}
 		case 2:
@@ -158,12 +161,12 @@ func drawLeased(r *rand.Rand) []window.Check {
 	return checks
 }
 
-// TestTryTakeOfMany proves that callers who meet on leases spend what both have and
-// no more.
-func TestTryTakeOfMany(t *testing.T) {
+// TestManyCallersWithoutWaiting makes many calls at once for two logs with leases. They spend
+// only what both leases have.
+func TestManyCallersWithoutWaiting(t *testing.T) {
 	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
 	leasing(t, local.Options{}, func(t *testing.T, s *ahead, p *local.Store) {
-		warm(t, p, a, b) // four of each are left
+		warm(t, p, a, b) // four hits of each lease are left
 		take(t, p, b)
 		before, _ := s.counts()
 		var admitted atomic.Int64
@@ -191,7 +194,7 @@ func TestTryTakeOfMany(t *testing.T) {
 	})
 }
 
-// spendable spends what is left of a lease.
+// spendable spends the rest of a lease, and returns how many hits that were.
 func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 	t.Helper()
 	for {
@@ -206,8 +209,8 @@ func spendable(t *testing.T, p *local.Store, c window.Check) (n int) {
 	}
 }
 
-// TestLeaseOfOneLog proves that a group whose second log has no lease left, or none any
-// more, spends nothing of the first one's lease without waiting.
+// TestLeaseOfOneLog takes a group of two logs without waiting, while only the first log has
+// a lease with hits left. The group spends nothing of that lease.
 func TestLeaseOfOneLog(t *testing.T) {
 	a, b := hot("a", 1000, 1), hot("b", 1000, 1)
 	undecided := func(t *testing.T, p *local.Store) {
