@@ -125,6 +125,7 @@ vulncheck: $(TOOLS)/bin/govulncheck-$(GOVULNCHECK) ## check for known vulnerabil
 fuzz: FUZZSTEPS ?= 10000000
 fuzz: test-servers ## run long random runs against the oracle (FUZZSTEPS, 10 million), then every fuzz target for FUZZTIME (30s)
 	WINDOW_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -v -run '^TestRandom' ./pkg/window
+	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestRandom' ./pkg/window/windowtest
 	WINDOWTEST_STEPS=$(FUZZSTEPS) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/memstore
 	WINDOWTEST_STEPS=$$(( $(FUZZSTEPS) / 10 )) go test -count=1 -timeout 60m -run '^TestContract$$/^Random' ./pkg/window/redisstore
 	@for pkg in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \

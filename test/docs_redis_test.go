@@ -51,10 +51,10 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	})
 	defer client.Close()
 	store := redisstore.New(client, redisstore.Options{Prefix: "slidegate:", Refunds: "slidegate:refunds"})
-	take := func(cost uint64) window.Decision {
+	take := func(hits, cost uint64) window.Decision {
 		t.Helper()
 		var d [1]window.Decision
-		c := window.Check{Key: "k", Limit: window.Limit{Hits: 3, Window: time.Hour}, Cost: cost}
+		c := window.Check{Key: "k", Limit: window.Limit{Hits: hits, Window: time.Hour}, Cost: cost}
 		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil {
 			t.Fatalf("cost %d: %v", cost, err)
 		}
@@ -65,27 +65,25 @@ func TestRedisUserOfTheDocs(t *testing.T) {
 	}
 	// A first charge, further ones, a denial that frees more than the oldest entry.
 	for i, want := range []bool{true, true, true, false} {
-		if got := take([]uint64{1, 1, 1, 3}[i]).Allowed; got != want {
+		if got := take(3, []uint64{1, 1, 1, 3}[i]).Allowed; got != want {
 			t.Errorf("call %d: allowed %v, want %v", i+1, got, want)
 		}
 	}
-	// A value that is not ours, and a log that becomes a ring.
+	// A value that is not a log, and then a log that becomes a ring.
 	if err := admin.Set(t.Context(), "slidegate:k:3600000000", "foreign", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 30 {
-		var d [1]window.Decision
-		c := window.Check{Key: "k", Limit: window.Limit{Hits: 100, Window: time.Hour}, Cost: 1}
-		if _, err := store.Take(t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != uint64(99-i) {
-			t.Fatalf("call %d: %+v, %v", i+1, d[0], err)
+		if d := take(100, 1); d.Remaining != uint64(99-i) {
+			t.Fatalf("call %d: %+v", i+1, d)
 		}
 	}
-	// Nothing is recorded at the instant 0 of it.
+	// The log has no hits at the instant 0.
 	asked := "\x00\x01" + "\x00\x00\xd6\x93\xa4\x00" + strings.Repeat("\x00", 7) + "\x00\x00\x00\x00\x01"
 	if got, err := client.Eval(t.Context(), takeBack, []string{"slidegate:k:3600000000"}, asked).Text(); err != nil || len(got) != 12 || got[:5] != "\x00\x00\x00\x00\x00" {
 		t.Errorf("takeback.lua: got %q, %v", got, err)
 	}
-	// What only some calls of the scripts do.
+	// Refunds, and the channel on which other instances receive them.
 	listens, told := make(chan struct{}, 10), make(chan window.LogID, 10)
 	go func() {
 		_ = store.Watch(t.Context(), func(id window.LogID) { told <- id }, func() { listens <- struct{}{} }) // ends with the test

@@ -231,8 +231,8 @@ func TestHeaderStyles(t *testing.T) {
 	}
 }
 
-// masked replaces a right time at the end of a value: by TIME for almost an hour in
-// seconds, by EPOCH for a Unix time near end.
+// masked replaces a correct time at the end of a value. TIME stands for almost an hour in
+// seconds, and EPOCH for a Unix time near end.
 func masked(value string, end time.Time) string {
 	digits := strings.TrimLeft(value[strings.LastIndex(value, "=")+1:], " ")
 	n, err := strconv.ParseInt(digits, 10, 64)

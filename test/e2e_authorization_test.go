@@ -152,8 +152,8 @@ func TestWhoMayPass(t *testing.T) {
 			{name: "two bearers", lines: []string{"authorization: Bearer acme-old-key", "authorization: Bearer acme-new-key"}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
 			{name: "too long", lines: []string{"x-api-key: " + strings.Repeat("x", 5000)}, status: 401, body: badKey, challenges: badChallenges, reason: "malformed"},
 			{name: "disabled", lines: []string{"x-api-key: gone-key"}, status: 403, body: disabled, subject: "gone", reason: "disabled"},
-			{name: "nobody, where no key is needed", path: "login", status: 200, subject: "ip:127.0.0.1"},
-			{name: "somebody, where no key is needed", path: "login", lines: []string{"x-api-key: other-key"}, status: 200, subject: "other"},
+			{name: "no key, where none is needed", path: "login", status: 200, subject: "ip:127.0.0.1"},
+			{name: "a key, where none is needed", path: "login", lines: []string{"x-api-key: other-key"}, status: 200, subject: "other"},
 			{name: "a bad key, where none is needed", path: "login", lines: []string{"x-api-key: planted-unknown"}, status: 401, body: nobodysKey, challenges: badChallenges, reason: "unknown"},
 		} {
 			before, logged := len(s.app.received()), len(s.envoy.AccessLog())
@@ -223,7 +223,7 @@ func TestOnlyRlsSaysWhoCalls(t *testing.T) {
 			}{
 				{"no label", "/", "x-api-key: acme-old-key", []string{"acme"}, []string{"starter"}, nil},
 				{"with a label", "/", "x-api-key: zeta-key", []string{"zeta"}, []string{"starter"}, []string{"eu-west"}},
-				{"nobody", "/login", "x-nothing: x", nil, []string{"free"}, nil},
+				{"no key", "/login", "x-nothing: x", nil, []string{"free"}, nil},
 			} {
 				got, _ := send(t, s.envoy.Addr(), get11(tt.path, append([]string{tt.key}, spoofed...)...))
 				if got.status != http.StatusOK {
@@ -277,7 +277,7 @@ func TestCredentialsStayHere(t *testing.T) {
 		}{
 			{name: "header", path: "/a?x=1", lines: []string{"x-api-key: acme-old-key"}, arrives: "/a?x=1"},
 			{name: "bearer", path: "/", lines: []string{"authorization: Bearer acme-old-key"}, arrives: "/"},
-			{name: "basic", path: "/", lines: []string{basic("somebody:acme-old-key")}, arrives: "/"},
+			{name: "basic", path: "/", lines: []string{basic("user:acme-old-key")}, arrives: "/"},
 			{name: "apikey", path: "/", lines: []string{"authorization: ApiKey other-key"}, arrives: "/"},
 			{name: "query, which Envoy sorts then", path: "/a?z=1&api_key=other-key&y=%2Fa+b&c", arrives: "/a?c=&y=%2Fa+b&z=1"},
 			{name: "query, alone and written otherwise", path: "/a?api%5Fkey=acme%2Dold-key", arrives: "/a"},
@@ -348,7 +348,7 @@ func TestLimitsBySubject(t *testing.T) {
 	}
 	c.want(200, 1, "/", "x-api-key", "other-key")
 	c.want(429, 1, "/", "x-api-key", "other-key")
-	// Nobody: each address is one.
+	// Without a key, each address is a subject.
 	for _, address := range []string{"127.0.0.2", "127.0.0.3"} {
 		s.from(address).want(200, 2, "/login")
 		s.from(address).want(429, 1, "/login")
@@ -522,7 +522,7 @@ func TestWithoutRlsNobodyPasses(t *testing.T) {
 				}
 				for _, name := range []string{"X-Subject-Id", "X-Tier"} {
 					if got := s.app.last(t).Header.Values(name); tt.status == 200 && len(got) > 0 {
-						t.Errorf("%s at the application: got %q, want none: nobody has said it", name, got)
+						t.Errorf("%s at the application: got %q, want none: rls has not set it", name, got)
 					}
 				}
 

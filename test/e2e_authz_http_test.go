@@ -90,7 +90,7 @@ func (g gatewaySetup) wantKeysRemoved(t *testing.T) {
 	}{
 		{"bearer", []string{"authorization: Bearer acme-new-key", "cookie: a=1", "cookie: b=2"}, "a=1; b=2"},
 		{"apikey", []string{"authorization: ApiKey acme-new-key"}, ""},
-		{"basic", []string{"authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("somebody:acme-new-key"))}, ""},
+		{"basic", []string{"authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("user:acme-new-key"))}, ""},
 		{"cookie", []string{"cookie: session=acme-new-key"}, ""},
 		{"cookie among others, beside Authorization", []string{"cookie: a=1; session=acme-new-key; b=2", "authorization: Bearer acme-old-key"}, "a=1; b=2"},
 	} {

@@ -168,7 +168,7 @@ func TestPostgresIsAway(t *testing.T) {
 		case e.open:
 			want = []any{200, appBody, "", appContentType}
 			if h := e.app.last(t).Header.Values("X-Subject-Id"); len(h) > 0 {
-				t.Errorf("X-Subject-Id at the application: got %q, want none: nobody has said it", h)
+				t.Errorf("X-Subject-Id at the application: got %q, want none: rls has not set it", h)
 			}
 		}
 		if diff := cmp.Diff(want, []any{got.status, got.body, got.header.Get("Retry-After"), got.header.Get("Content-Type")}); diff != "" {

@@ -462,8 +462,8 @@ func TestDirectoriesSwapUnderLoad(t *testing.T) {
 		swap(g)
 		eventually(t, fmt.Sprintf("generation %d", g), reached(g))
 	}
-	// Far faster than they can be read, so that the files are others before all of
-	// them are read: the last one is seen in the end, and no mixture before it.
+	// The files change far faster than rls can read them. In the end rls has the last ones, and
+	// never a mixture.
 	inOrder.Store(false)
 	const last = 8
 	for g := 4; g <= last; g++ {

@@ -243,7 +243,7 @@ func TestBothWaysHaveOneQuota(t *testing.T) {
 	setup{config: oneHopConfig}.startEnvoy(hop)
 	want := uint32(12)
 	basic := func(pair string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(pair)) }
-	for _, value := range []string{"Bearer acme-old-key", "bearer\tacme-old-key ", "ApiKey  acme-new-key", basic("anybody:acme-old-key"), strings.ToLower("Basic") + basic("acme-new-key:")[5:], "\tBEARER acme-new-key"} {
+	for _, value := range []string{"Bearer acme-old-key", "bearer\tacme-old-key ", "ApiKey  acme-new-key", basic("user:acme-old-key"), strings.ToLower("Basic") + basic("acme-new-key:")[5:], "\tBEARER acme-new-key"} {
 		for _, way := range []*stack{s, hop} {
 			if got := status2(t, way.envoy.Addr(), "authorization: "+value); got != http.StatusOK {
 				t.Errorf("%q: got %d, want 200", value, got)

@@ -42,10 +42,10 @@ const (
 	patience = 30 * time.Second
 )
 
-// patientEnvoy returns changes of a file that give rls much time. On a busy machine an
-// answer may take longer than the 50 ms of rate limits or the 200 ms of authorization,
-// or a handshake longer than 250 ms. Envoy would then pass or deny a request that a
-// test counts. Every test makes these changes and changes of addresses.
+// patientEnvoy returns changes of a file that give rls much time. On a busy machine answers
+// and handshakes may take longer than the timeouts of the file, 50 to 250 ms. Envoy would then
+// pass or deny a request that a test counts. Every test makes these changes and changes of
+// addresses.
 func patientEnvoy(t *testing.T, config string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(config)
@@ -397,9 +397,9 @@ func concurrently(t *testing.T, n int, each func(i int) error) {
 	}
 }
 
-// workers runs n goroutines. Each calls work with its own number and the number of the
-// call, once in each pace, until stop is called, the test ends, or work returns false.
-// stop returns when all calls have returned.
+// workers runs n goroutines. Each calls work with its own number and the number of the call,
+// once in each pace. It ends with stop, with the test, or when work returns false. stop
+// returns when all calls have returned.
 func workers(t *testing.T, n int, pace time.Duration, work func(worker, call int) bool) (stop func()) {
 	t.Helper()
 	ended := make(chan struct{})

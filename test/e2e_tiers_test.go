@@ -606,8 +606,8 @@ func TestTwoSecrets(t *testing.T) {
 		if got := number(t, rls, byPrevious); got != before {
 			t.Errorf("%s: got %d more for keys that have a digest of now, want none", byPrevious, got-before)
 		}
-		if got := ask("k-nobody"); got != "401" {
-			t.Errorf("a key that nobody has: got %q, want 401", got)
+		if got := ask("k-unknown"); got != "401" {
+			t.Errorf("an unknown key: got %q, want 401", got)
 		}
 	})
 }

@@ -200,7 +200,7 @@ func testHealthcheckOverTLS(t *testing.T, way edge.Way) {
 		t.Errorf("beside a socket: got exit code %d and %q, want 0", got.code, got.stderr)
 	}
 	// The certificate is one of servers alone, and clients must show theirs.
-	if got := run(t, tcp, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "good for a client") {
+	if got := run(t, tcp, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "valid for clients") {
 		t.Errorf("with a certificate for servers: got exit code %d and %q, want 1 and what to do", got.code, got.stderr)
 	}
 	if err := a.RenewServer(x509.ExtKeyUsageClientAuth); err != nil {

@@ -129,8 +129,8 @@ func (tr *traffic) wantNoneUndecided(t *testing.T, s *stack) {
 	}
 }
 
-// TestEveryWay is the short form of a run of all tests on every way: limits on Redis,
-// where an answer has to wait, and behind authorization, where it does not.
+// TestEveryWay is the short form of make test-ways. It has limits on Redis, where an answer
+// waits, and limits behind authorization, where it does not.
 func TestEveryWay(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, way edge.Way) {
 		s := setup{rules: threeKinds, way: way, env: onRedis(servers.Redis(t))}.start(t)
@@ -152,7 +152,7 @@ func TestEveryWay(t *testing.T) {
 		}.start(t)
 		c = s.from("127.0.0.1")
 		c.want(401, 1, "/")
-		c.want(401, 1, "/", "x-api-key", "nobody's")
+		c.want(401, 1, "/", "x-api-key", "planted-unknown")
 		c.want(200, 6, "/", "x-api-key", "acme-old-key")
 		c.want(429, 1, "/", "x-api-key", "acme-new-key")
 		s.wantAllDecided()
@@ -183,9 +183,9 @@ func TestRestartsUnderLoad(t *testing.T) {
 		su := setup{
 			rules: endless, way: way,
 			env: map[string]string{
-				// One is there to take over.
+				// The other instance takes over.
 				"SLIDEGATE_DRAIN_NOT_SERVING": "true",
-				// Longer than Envoy needs to hear of it, by far.
+				// Far longer than Envoy needs to notice.
 				envDrainDelay: "1500ms",
 			},
 			change: with(noDecisionIs500, oftenChecked),

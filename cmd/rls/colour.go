@@ -2,10 +2,10 @@ package main
 
 import "os"
 
-// colours writes text in colour, or as it is.
+// colours writes text in colour if true, and unchanged if false.
 type colours bool
 
-// coloursOf turns colours on for a terminal that has them, unless NO_COLOR is set.
+// coloursOf returns true for a terminal that has colours, unless NO_COLOR is set.
 func coloursOf(f *os.File) colours {
 	info, err := f.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0

@@ -30,7 +30,8 @@ func terminal(t *testing.T) *os.File {
 	return f
 }
 
-// TestColours: a terminal gets them, unless its owner does not want them.
+// TestColours writes to terminals and to a file. Only a terminal gets colours, unless NO_COLOR
+// or TERM turns them off.
 func TestColours(t *testing.T) {
 	tty := terminal(t)
 	file, err := os.Create(t.TempDir() + "/file")

@@ -21,7 +21,8 @@ import (
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
-// invalid puts problems on lines of their own, where editors find their places.
+// invalid returns an error with each problem on a line of its own, so that editors find the
+// places.
 func invalid(errs ...error) error {
 	paint := coloursOf(os.Stderr)
 	var lines []string
@@ -31,7 +32,8 @@ func invalid(errs ...error) error {
 	return fmt.Errorf("the configuration is not valid:\n%s", strings.Join(lines, "\n"))
 }
 
-// problems returns what errors tell. One that has no place is its text alone.
+// problems returns the problems in errs. An error without a place becomes a problem that has
+// only a message.
 func problems(errs ...error) (all []strict.Problem) {
 	for _, err := range errs {
 		if ps := strict.Problems(nil); errors.As(err, &ps) {
@@ -43,14 +45,14 @@ func problems(errs ...error) (all []strict.Problem) {
 	return all
 }
 
-// problemLine is a problem with its place in bold.
+// problemLine returns a problem as text, with its place in bold.
 func problemLine(paint colours, p strict.Problem) string {
 	message := p.Message
 	p.Message = ""
 	return paint.bold(p.String()) + message
 }
 
-// maxKeyBytes is far above what any header can carry.
+// maxKeyBytes bounds a line with an API key. Headers are far smaller.
 const maxKeyBytes = 1 << 20
 
 type digestCmd struct{}
@@ -58,13 +60,13 @@ type digestCmd struct{}
 func digestOf(c *cli) *cobra.Command {
 	cmd := leaf("digest", "Read API keys from standard input, one a line, and print their digests for a tiers file.",
 		func() error { return digestCmd{}.Run(c) })
-	cmd.Long = cmd.Short + " Of 'Bearer K' and of K with white space around it, the key is K."
+	cmd.Long = cmd.Short + " The key of the line 'Bearer K' is K, and so is that of K between white space."
 	return cmd
 }
 
-// Run reads keys from standard input, so that they stay out of the shell's
-// history and the process list. It prints the digest that a request with the same text
-// in a header gets, and says so where that is not the digest of the whole line.
+// Run reads keys from standard input, so that they stay out of the shell's history and the
+// process list. For each line it prints the digest that a request with this text in a header
+// gets. If that is not the digest of the whole line, Run says so on standard error.
 func (digestCmd) Run(c *cli) error {
 	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
@@ -82,7 +84,7 @@ func (digestCmd) Run(c *cli) error {
 		read = true
 		fmt.Println(secrets.Digest(key))
 		if key != in.Text() {
-			fmt.Fprintf(os.Stderr, "rls: line %d: this is the digest of the API key in the line, not of the whole line; a key ends at white space, and its scheme, such as Bearer, is no part of it\n", line)
+			fmt.Fprintf(os.Stderr, "rls: line %d: the digest is of the API key in the line, not of the whole line; a key ends at white space and does not include a scheme such as Bearer\n", line)
 		}
 	}
 	if err := in.Err(); err != nil {
@@ -100,13 +102,13 @@ type healthcheckCmd struct {
 
 func healthcheck(c *cli) *cobra.Command {
 	var h healthcheckCmd
-	cmd := leaf("healthcheck", "Ask the service of these settings whether it serves; exit 1 if it does not.", func() error { return h.Run(c) })
+	cmd := leaf("healthcheck", "Check that the service of these settings serves; exit 1 if it does not.", func() error { return h.Run(c) })
 	cmd.Flags().DurationVar(&h.Timeout, "timeout", time.Second, "how long to wait for the answer")
 	return cmd
 }
 
-// Run asks the gRPC health service at the first address of grpc.address, or where
-// that speaks TLS at the first unix socket, if there is one.
+// Run calls the gRPC health service at the first address of grpc.address. With TLS it prefers
+// the first unix socket, if there is one.
 func (h healthcheckCmd) Run(c *cli) error {
 	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
@@ -120,8 +122,8 @@ func (h healthcheckCmd) Run(c *cli) error {
 	}
 	target := string(address)
 	if !address.IsSocket() {
-		// Dialled as it is, within the deadline: gRPC's own resolver would ask DNS
-		// first, which a container without a way out waits for.
+		// With passthrough grpc-go dials the address within the deadline. Its own resolver
+		// would ask DNS first, and a container without network would wait for that.
 		target = "passthrough:///" + string(address)
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(secure))
@@ -132,19 +134,19 @@ func (h healthcheckCmd) Run(c *cli) error {
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	switch {
 	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !address.IsSocket():
-		// That a certificate is refused is often seen as a broken pipe: TLS 1.3 lets a
-		// client write before it is told.
-		return fmt.Errorf("healthcheck: %s: %w (grpc.tls.cert_file has to be good for a client, too, or grpc.address to have a unix socket)", address, err)
+		// A refused certificate often looks like a broken pipe: in TLS 1.3 the client writes
+		// before it learns of the refusal.
+		return fmt.Errorf("healthcheck: %s: %w (the certificate of grpc.tls.cert_file must also be valid for clients, or grpc.address must have a unix socket)", address, err)
 	case err != nil:
 		return fmt.Errorf("healthcheck: %s: %w", address, err)
 	}
 	if out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("healthcheck: %s says %s", address, out.GetStatus())
+		return fmt.Errorf("healthcheck: %s answers %s", address, out.GetStatus())
 	}
 	return nil
 }
 
-// way says how the service of these settings is reached from its own machine.
+// way returns the address and the credentials for calling the service from its own machine.
 func way(s settings.GRPC) (address settings.Address, secure credentials.TransportCredentials, err error) {
 	address, secure = s.Address[0], insecure.NewCredentials()
 	if s.TLS.On() {
@@ -157,10 +159,10 @@ func way(s settings.GRPC) (address settings.Address, secure credentials.Transpor
 		}
 		secure = credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// Where clients must show one, the service's own is what there is.
+			// If clients must present a certificate, rls presents the service's own.
 			Certificates: own.Certificates,
-			// It has the names that Envoy knows, and not that of this machine. Nothing is
-			// told here that somebody else must not hear.
+			// The certificate has the names that Envoy uses, not that of this machine. A
+			// health check sends no secret, so it may reach another server.
 			InsecureSkipVerify: true, //nolint:gosec // see above
 		})
 	}

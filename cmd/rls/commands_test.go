@@ -30,7 +30,7 @@ descriptors:
   - key: free
 `
 
-// write makes a rules file and returns its path.
+// write creates a rules file and returns its path.
 func write(t *testing.T, rules string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -87,41 +87,7 @@ tiers that no by_tier names: free, starter
 	}
 }
 
-func TestExplainCommand(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		cmd  explainCmd
-		want string // a line, or the error
-	}{
-		{"by key", explainCmd{Descriptor: []string{"route=search,api_key=demo-pro"}, Hits: 5}, "cost  5, has room, 9495 remain"},
-		{"by tier", explainCmd{Descriptor: []string{"api_key=whoever"}, Tier: "pro", Hits: 1}, "rule per-key for tier pro: 500 per 1s"},
-		{"no such tier", explainCmd{Descriptor: []string{"api_key=x"}, Tier: "gold"}, `there is no tier "gold"`},
-		{"no such domain", explainCmd{Descriptor: []string{"api_key=x"}, Domain: "other"}, `the rules have no domain "other"`},
-		{"not a descriptor", explainCmd{Descriptor: []string{"api_key"}}, "--descriptor: entry 1 has no ="},
-	} {
-		g, err := config.Load(settings.Default())
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines, err := tt.cmd.explain(g)
-		text := strings.Join(lines, "\n")
-		if err != nil {
-			text = err.Error()
-		}
-		if !strings.Contains(text, tt.want) {
-			t.Errorf("%s: got %s, want %q", tt.name, text, tt.want)
-		}
-	}
-	g, err := config.Load(settings.Settings{Rules: settings.Rules{Path: write(t, "domain: a\n---\ndomain: b\n")}, Tiers: settings.Tiers{Source: "none"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (explainCmd{Descriptor: []string{"a=b"}}).explain(g); err == nil || !strings.Contains(err.Error(), "a, b: choose one with --domain") {
-		t.Errorf("two domains: %v, want a choice", err)
-	}
-}
-
-// FuzzExplain explains whatever is asked about rules with everything in them.
+// FuzzExplain explains any descriptors, under rules with many traits.
 func FuzzExplain(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(reviewedRules), 0o600); err != nil {

@@ -27,21 +27,21 @@ type explainCmd struct {
 
 func explain(c *cli) *cobra.Command {
 	var e explainCmd
-	cmd := leaf("explain", "Say which rules a request matches and why, and what an empty store would answer.", func() error { return e.Run(c) })
+	cmd := leaf("explain", "Print which rules a request matches and why, and the answer of an empty store.", func() error { return e.Run(c) })
 	f := cmd.Flags()
-	f.StringArrayVar(&e.Descriptor, "descriptor", nil, `a descriptor, such as 'route=search,api_key=k1'; a backslash before a comma or = keeps it; give one for each descriptor of the request (`+"`ENTRIES`"+`)`)
-	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; it may be left out where the rules have only one")
+	f.StringArrayVar(&e.Descriptor, "descriptor", nil, `a descriptor, such as 'route=search,api_key=k1'; write a comma or = in a value with a backslash before it; repeat the flag for each descriptor of the request (`+"`ENTRIES`"+`)`)
+	f.StringVar(&e.Domain, "domain", "", "the `NAME` of the request's domain; optional if the rules have only one")
 	f.StringVar(&e.Rules, "rules", "", "the `PATH` of a rules file or directory instead of the setting rules.path")
-	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier instead of what the tiers say")
-	f.Uint64Var(&e.Hits, "hits", 1, "what the request costs; 0 only asks")
+	f.StringVar(&e.Tier, "tier", "", "the `NAME` of the caller's tier, instead of the tier of its key")
+	f.Uint64Var(&e.Hits, "hits", 1, "cost of the request; 0 only reads the limits")
 	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return cmd
 }
 
-// Run tells which rules match and why, and what an empty store would answer.
-// Nothing is asked of a running service.
+// Run prints which rules match and why, and the answer of an empty store. It does not call a
+// running service.
 func (e explainCmd) Run(c *cli) error {
 	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
@@ -68,7 +68,7 @@ func (e explainCmd) explain(g *config.Generation) ([]string, error) {
 		return nil, err
 	}
 	store := memstore.New(memstore.Options{})
-	defer func() { _ = store.Close() }() // it has nothing to lose
+	defer func() { _ = store.Close() }() // the store is only for this answer
 	decider := policy.NewDecider(g.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
 	answer, err := decider.Explain(context.Background(), *req)
 	if err != nil {
@@ -77,7 +77,7 @@ func (e explainCmd) explain(g *config.Generation) ([]string, error) {
 	return answer.Lines, nil
 }
 
-// request makes the request that the flags describe, as an adapter would.
+// request makes the request that the flags describe, as the RLS adapter would.
 func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
 	req := &policy.Request{Domain: e.Domain, Tier: e.Tier}
 	if domains := g.Rules.Domains(); req.Domain == "" {
@@ -88,7 +88,7 @@ func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
 	}
 	if tiers := g.Rules.Tiers(); e.Tier != "" && (tiers == nil || !tiers.HasTier(e.Tier)) {
 		if tiers == nil {
-			return nil, usage("--tier: there is no tier %q: the settings have no tiers (tiers.source: none)", e.Tier)
+			return nil, usage("--tier: there is no tier %q, because the settings have no tiers (tiers.source: none)", e.Tier)
 		}
 		return nil, usage("--tier: there is no tier %q, expected one of %s", e.Tier, strings.Join(tiers.Tiers(), ", "))
 	}
@@ -103,13 +103,14 @@ func (e explainCmd) request(g *config.Generation) (*policy.Request, error) {
 	return req, nil
 }
 
+// digest replaces API keys in entries by their digests.
 func digest(entries descriptors.Descriptor, secrets *tier.Secrets) {
 	for i := range entries {
 		entries[i].Value = secrets.Value(entries[i].Key, entries[i].Value)
 	}
 }
 
-// uncounted counts nothing.
+// uncounted implements policy.Meters and counts nothing.
 type uncounted struct{}
 
 func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }

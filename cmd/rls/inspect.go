@@ -18,11 +18,11 @@ type inspectCmd struct {
 func inspect(c *cli) *cobra.Command {
 	var i inspectCmd
 	cmd := &cobra.Command{
-		Use: "inspect KEY", Short: "Print what a log in Redis holds, for an operator.",
-		Long: "Print what a log in Redis holds, for an operator. KEY is the whole name of the log, as redis-cli --scan prints it.",
+		Use: "inspect KEY", Short: "Print the content of a log in Redis.",
+		Long: "Print the content of a log in Redis. KEY is the whole name of the log, as redis-cli --scan prints it.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("name one KEY, as redis-cli --scan prints it; got %d", len(args))
+				return usage("name one KEY, as redis-cli --scan prints it; got %d arguments", len(args))
 			}
 			return nil
 		},

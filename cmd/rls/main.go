@@ -1,5 +1,5 @@
-// Command rls is the rate-limit service that stands beside Envoy. "rls --help"
-// lists what it can do; docs/ says how.
+// Command rls is the rate-limit service for Envoy. "rls --help" lists its commands, and docs/
+// describes them.
 package main
 
 import (
@@ -15,8 +15,8 @@ var version = "dev"
 
 // Exit codes.
 const (
-	exitFailure = 1 // the command failed, or what it checked is not valid
-	exitUsage   = 2 // the command line or standard input is not what the command needs
+	exitFailure = 1 // the command failed, or the configuration is not valid
+	exitUsage   = 2 // the command line or standard input is wrong
 )
 
 func main() { os.Exit(run(root(), os.Args[1:])) }
@@ -29,36 +29,36 @@ func run(root *cobra.Command, args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, coloursOf(os.Stderr).red("rls:"), err)
-	// Cobra checks the command line before a command begins.
+	// Errors that are not a failure come from cobra, which checks the command line first.
 	begun := new(failure)
 	if errors.As(err, begun) && !errors.As(err, new(usageError)) {
 		return exitFailure
 	}
 	if cmd.Name() == "help" {
-		cmd = root // the help of help lists no commands
+		cmd = root // name the help that lists the commands
 	}
 	fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	return exitUsage
 }
 
-// failure is an error of a command that has begun.
+// failure is an error of a command that began to run.
 type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
 
-// usageError is an error in what a command was given.
+// usageError is an error in the arguments or the standard input of a command.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// cli is what all commands share.
+// cli has the flags that all commands share.
 type cli struct {
 	Config string
 }
 
-// root returns the whole command line. "rls" alone serves.
+// root returns the command rls with all others below it. Without a command, rls serves.
 func root() *cobra.Command {
 	c := new(cli)
 	cobra.EnableCommandSorting = false
@@ -86,7 +86,8 @@ func root() *cobra.Command {
 	return root
 }
 
-// begin makes a function that cobra calls when the command line is right.
+// begin returns do as a function for cobra, which calls it if the command line is right.
+// Errors of do become failures.
 func begin(do func(args []string) error) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		if err := do(args); err != nil {
@@ -108,7 +109,7 @@ func versionOf() *cobra.Command {
 	})
 }
 
-// helpOf is cobra's help command with an error for a command that does not exist.
+// helpOf returns a help command that fails for an unknown command, which cobra's does not.
 func helpOf(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

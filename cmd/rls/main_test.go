@@ -31,7 +31,7 @@ func command(t *testing.T, stdin string, args ...string) (code int, stdout, stde
 	}
 	before := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 	os.Stdin, os.Stdout, os.Stderr = files[0], files[1], files[2]
-	for _, v := range os.Environ() { // what the tests themselves are told is no setting
+	for _, v := range os.Environ() { // settings of the tests are not settings of rls
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "SLIDEGATE_TEST_") {
 			t.Setenv(name, value) // restores it
 			if err := os.Unsetenv(name); err != nil {
@@ -53,8 +53,13 @@ func readAll(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestCommandLine: what everybody expects of a command line, with its exit codes.
+// TestCommandLine runs command lines, right and wrong ones, and checks exit code and output.
 func TestCommandLine(t *testing.T) {
+	const (
+		demoFree = "e1f4fdb94683a17c8a5d9e6dc6cca27c4a2f827dbe26ede139c17a61127b1f4f\n" // as in tiers.yaml
+		x        = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
+	)
+	domains := write(t, "domain: a\n---\ndomain: b\n")
 	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
 	for _, tt := range []struct {
 		line   string
@@ -74,10 +79,16 @@ func TestCommandLine(t *testing.T) {
 		{line: "tiers lookup --id a --digest b", code: 2, stderr: "--digest and --id: give one of the two"},
 		{line: "tiers lookup --id a --admin nowhere", code: 2, stderr: `--admin: "nowhere" is neither host:port nor a URL`},
 		{line: "explain", code: 2, stderr: `"descriptor" not set`},
+		{line: "tiers schema", stdout: "slidegate.subjects"},
+		{line: "tiers invalidate", code: 2, stderr: "name a key by --digest, a subject by --id, or --all"},
 		{line: "tiers invalidate --id a --all", code: 2, stderr: "--digest, --id and --all: give one of the three"},
-		{line: "tiers lookup --id a --admin 127.0.0.1:1", code: 1, stderr: "the admin port does not answer; does rls run"},
+		{line: "tiers lookup --id a --admin 127.0.0.1:1", code: 1, stderr: "the admin port does not answer: "},
 		{line: "explain --descriptor a", code: 2, stderr: "--descriptor: entry 1 has no ="},
 		{line: "explain --descriptor a=b --tier gold", code: 2, stderr: `there is no tier "gold", expected one of free, starter, pro`},
+		{line: "explain --descriptor a=b --domain other", code: 1, stderr: `the rules have no domain "other"`},
+		{line: "explain --descriptor a=b --rules " + domains, code: 1, stderr: "a, b: choose one with --domain"},
+		{line: "explain --descriptor route=search,api_key=demo-pro --hits 5", stdout: "cost  5, has room, 9495 remain"},
+		{line: "explain --descriptor api_key=unknown --tier pro", stdout: "rule per-key for tier pro: 500 per 1s"},
 		{line: "inspect", code: 2, stderr: "name one KEY"},
 		{line: "help", stdout: "Available Commands:"},
 		{line: "--help", stdout: "Available Commands:"},
@@ -95,8 +106,11 @@ func TestCommandLine(t *testing.T) {
 		{line: "__complete help tiers l", stdout: "lookup"},
 		{line: "digest", code: 2, stderr: "standard input holds no API key"},
 		{line: "digest", stdin: "\n \t\n", code: 2, stderr: "standard input holds no API key"},
-		{line: "digest", stdin: "x", stdout: "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"},
+		{line: "digest", stdin: "demo-free\n\nx\n", stdout: demoFree + x},
+		{line: "digest", stdin: "Bearer demo-free\n x\t\n \n", stdout: demoFree + x, stderr: "rls: line 1: "},
+		{line: "digest", stdin: "Bearer demo-free\n x\t\n \n", stdout: demoFree + x, stderr: "\nrls: line 2: "},
 		{line: "validate", stdout: "the built-in example: valid\n"},
+		{line: "validate ../../internal/config/example/rules.yaml", stdout: "rules.yaml: valid\n"},
 		{line: "validate -", stdin: "domain: d\ndescriptors: [{key: a}]\n", stdout: "-: valid\nrules without on_store_error: local (store.on_error)\n\ndomain d: 1 rule\n"},
 		{line: "validate -", stdin: "domain: d\ndescriptors: [{kye: a}]\n", code: 1, stderr: `-:2: descriptors[0]: unknown key "kye", did you mean "key"?`},
 		{line: "validate -", stdin: "tiers: [a]\ndefault: b\n", code: 1, stderr: "-:2: default: unknown tier, expected one of a"},
@@ -117,13 +131,16 @@ func TestCommandLine(t *testing.T) {
 		if code != 0 && stdout != "" {
 			t.Errorf("rls %s: failed, and printed %q on standard output", tt.line, stdout)
 		}
+		if strings.Contains(stderr, "demo-free") {
+			t.Errorf("rls %s: printed an API key: %q", tt.line, stderr)
+		}
 		if strings.Contains(stdout+stderr, "\x1b") && !strings.HasPrefix(tt.line, "completion") {
 			t.Errorf("rls %s: printed colours to a file", tt.line)
 		}
 	}
 }
 
-// TestValidateJSON: each problem is an object with its place.
+// TestValidateJSON reads problems as JSON. Each is an object with its place.
 func TestValidateJSON(t *testing.T) {
 	rules := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minuet, requests_per_unit: 1}\n")
 	code, stdout, _ := command(t, "tiers: [a]\ndefault: a\nsubjects:\n  - key: x\n    id: b\n", "validate", "--json", "-", rules)

@@ -21,7 +21,7 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
-// logConsole is the value of log.format for people.
+// logConsole is the value of log.format for a terminal.
 const logConsole = "console"
 
 type serveCmd struct{}
@@ -30,13 +30,13 @@ func serve(c *cli) *cobra.Command {
 	return leaf("serve", "Serve until SIGTERM. The default command.", func() error { return serveCmd{}.Run(c) })
 }
 
-// Run serves until SIGTERM or SIGINT. A second one ends the process at once.
-// SIGHUP reads rules and tiers again.
+// Run serves until SIGTERM or SIGINT. A second signal ends the process at once. On SIGHUP the
+// service reads rules and tiers again.
 func (serveCmd) Run(c *cli) error {
 	s, err := settings.Load(c.Config, os.Environ())
 	if err != nil {
-		// Everything that is wrong at once: what can be read of the settings is
-		// enough to look at rules and tiers as well.
+		// The valid part of the settings is enough to check rules and tiers too. So the
+		// operator sees all problems at once.
 		_, loadErr := config.Load(s)
 		return invalid(err, loadErr)
 	}
@@ -47,7 +47,7 @@ func (serveCmd) Run(c *cli) error {
 	defer func() { _ = log.Sync() }() // standard error cannot always be synced
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	// From the first signal on, the next one has its usual effect.
+	// After the first signal, the next one has its default effect: it ends the process.
 	context.AfterFunc(ctx, stop)
 
 	hup := make(chan os.Signal, 1)
@@ -80,7 +80,7 @@ func (serveCmd) Run(c *cli) error {
 	return err
 }
 
-// newLogger logs to standard error.
+// newLogger returns a logger that writes to standard error.
 func newLogger(s settings.Log) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(s.Level)
 	if err != nil {
@@ -91,7 +91,7 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 	c.Encoding = s.Format
 	c.DisableStacktrace = true
 	c.DisableCaller = true
-	c.Sampling = nil // only denials are many, and they are sampled where they are logged
+	c.Sampling = nil // package daemon samples frequent messages, such as denials
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	c.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
 	if s.Format == logConsole {
@@ -104,7 +104,7 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 	return c.Build()
 }
 
-// welcome tells a person at a terminal what runs and what to type next.
+// welcome writes what runs, and what to type next, for a person at a terminal.
 func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) {
 	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), version)
 	secured := "plain text"
@@ -129,36 +129,36 @@ func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) 
 	demo := s.Rules.Path == "" && s.Tiers.Path == "" && s.Tiers.Source == settings.TiersFile
 	if app, ok := local(r.HTTP); ok && demo {
 		fmt.Fprintf(w, `
-Ask what Envoy would ask, 101 times within a minute (the key's tier allows 100):
+Send Envoy's question 101 times within a minute (the tier of the key allows 100):
 
   for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' %s/json -d \
     '{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}'; done; echo
 `, app)
 		if line := envoyLine(s, r, app); line != "" {
 			fmt.Fprintf(w, `
-Put Envoy in front, from a second terminal in the clone. It gets Envoy if there is none, and takes this
-service's HTTP port for the application:
+Put Envoy in front: run this in a second terminal in the clone. It installs Envoy if needed, and uses the
+HTTP port of this service as the application:
 
   %s
 
-A minute later the key has its quota again. Now through Envoy:
+After a minute the key has its quota again. Now send requests through Envoy:
 
   for i in $(seq 101); do curl -s -o /dev/null -w '%%{http_code} ' -H 'x-api-key: demo-free' localhost:10000/healthcheck; done; echo
 `, line)
 		}
-		fmt.Fprintln(w, "\ndocs/start.md goes on from here.")
+		fmt.Fprintln(w, "\nRead on in docs/start.md.")
 	}
 	fmt.Fprintln(w)
 }
 
-// Where make envoy-run looks for rls and for the application.
+// The addresses of rls and of the application that make envoy-run uses by default.
 const (
 	makeRLS = "127.0.0.1:8081"
 	makeApp = "127.0.0.1:8080"
 )
 
-// envoyLine returns the command that puts Envoy in front of the service, or nothing
-// where there is no port for envoy/ratelimit.yaml: with TLS, and on unix sockets.
+// envoyLine returns the command that puts Envoy in front of the service. It is empty if
+// envoy/ratelimit.yaml cannot reach the service: with TLS, and on unix sockets.
 func envoyLine(s settings.Settings, r daemon.Running, app string) string {
 	if s.GRPC.TLS.On() {
 		return ""
@@ -180,8 +180,8 @@ func envoyLine(s settings.Settings, r daemon.Running, app string) string {
 	return ""
 }
 
-// local returns how an address of TCP that is listened on is called from this
-// machine.
+// local returns the address that reaches a TCP listener from this machine, and false for
+// other listeners.
 func local(address string) (string, bool) {
 	host, port, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)

@@ -9,29 +9,9 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
-// TestWelcome reads what a terminal is told of the gRPC port.
+// TestWelcome starts with several settings. The greeting describes the ports, and its
+// commands fit their addresses. It has no command that cannot work.
 func TestWelcome(t *testing.T) {
-	g, err := config.Load(settings.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct{ transport, cert, want string }{
-		{settings.TransportUnary, "", "  gRPC for Envoy   [::]:8081, unix:///s   transport unary, plain text\n"},
-		{settings.TransportStandard, "server.crt", "  gRPC for Envoy   [::]:8081, unix:///s   transport standard, TLS over TCP\n"},
-	} {
-		s := settings.Default()
-		s.GRPC.Transport, s.GRPC.TLS.CertFile = tt.transport, tt.cert
-		var out strings.Builder
-		welcome(&out, false, s, daemon.Running{GRPC: []string{"[::]:8081", "unix:///s"}, Rules: g.Rules})
-		if !strings.Contains(out.String(), tt.want) {
-			t.Errorf("%s, certificate %q: want the line %q in\n%s", tt.transport, tt.cert, tt.want, out.String())
-		}
-	}
-}
-
-// TestWelcomeSaysWhatToType: the lines fit the addresses, and there is none that
-// does not work.
-func TestWelcomeSaysWhatToType(t *testing.T) {
 	g, err := config.Load(settings.Default())
 	if err != nil {
 		t.Fatal(err)
@@ -47,11 +27,14 @@ func TestWelcomeSaysWhatToType(t *testing.T) {
 			r.GRPC, r.HTTP = []string{"unix:///s", "10.0.0.1:9091"}, "[::1]:9090"
 		}, []string{"\n  make envoy-run RLS=10.0.0.1:9091 APP=[::1]:9090\n", " [::1]:9090/json "}, nil},
 		{"a socket", func(_ *settings.Settings, r *daemon.Running) { r.GRPC = []string{"unix:///s"} }, []string{"/json"}, []string{"envoy-run"}},
-		{"TLS", func(s *settings.Settings, _ *daemon.Running) { s.GRPC.TLS.CertFile = "c" }, []string{"/json"}, []string{"envoy-run"}},
+		{"a port and a socket", func(_ *settings.Settings, r *daemon.Running) { r.GRPC = append(r.GRPC, "unix:///s") }, []string{"  gRPC for Envoy   [::]:8081, unix:///s   transport unary, plain text\n"}, nil},
+		{"TLS", func(s *settings.Settings, _ *daemon.Running) {
+			s.GRPC.TLS.CertFile, s.GRPC.Transport = "c", settings.TransportStandard
+		}, []string{"/json", "  gRPC for Envoy   [::]:8081   transport standard, TLS over TCP\n"}, []string{"envoy-run"}},
 		{"no HTTP", func(_ *settings.Settings, r *daemon.Running) { r.HTTP = "" }, nil, []string{"/json -d", "envoy-run"}},
 		{"own rules", func(s *settings.Settings, _ *daemon.Running) { s.Rules.Path = "rules.yaml" }, nil, []string{"demo-free", "envoy-run"}},
 		{"own tiers", func(s *settings.Settings, _ *daemon.Running) { s.Tiers.Path = "tiers.yaml" }, nil, []string{"demo-free", "envoy-run"}},
-		{"no store", func(_ *settings.Settings, r *daemon.Running) { r.StoreMissing = "it cannot be reached" }, []string{"warning: the store: it cannot be reached\n"}, nil},
+		{"no store", func(_ *settings.Settings, r *daemon.Running) { r.StoreMissing = "Redis does not answer" }, []string{"warning: the store: Redis does not answer\n"}, nil},
 	} {
 		s, r := settings.Default(), daemon.Running{GRPC: []string{"[::]:8081"}, HTTP: "[::]:8080", Admin: "127.0.0.1:6070", Rules: g.Rules}
 		tt.change(&s, &r)

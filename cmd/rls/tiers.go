@@ -19,19 +19,19 @@ import (
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 )
 
-// tiers is what support does about keys and subjects.
+// tiers returns the commands with which support looks into API keys and subjects.
 func tiers(c *cli) *cobra.Command {
-	cmd := &cobra.Command{Use: "tiers", Short: "Look up keys and subjects in the running service, have it ask anew, print the SQL of tiers.source postgres."}
+	cmd := &cobra.Command{Use: "tiers", Short: "Look up keys and subjects in the running service, make it ask its source again, print the SQL of tiers.source postgres."}
 	var lookup tiersLookupCmd
-	look := leaf("lookup", "Print what the running service holds, and what its source of tiers says, of a key or a subject.", func() error { return lookup.Run(c) })
+	look := leaf("lookup", "Print what the running service holds of a key or a subject, and what its source of tiers answers.", func() error { return lookup.Run(c) })
 	lookup.who.flags(look)
 	lookup.adminPort.flags(look)
 	var invalidate tiersInvalidateCmd
-	anew := leaf("invalidate", "Have the running service ask its source of tiers anew.", func() error { return invalidate.Run(c) })
+	anew := leaf("invalidate", "Make the running service ask its source of tiers again.", func() error { return invalidate.Run(c) })
 	invalidate.who.flags(anew)
-	anew.Flags().BoolVar(&invalidate.All, "all", false, "everything")
+	anew.Flags().BoolVar(&invalidate.All, "all", false, "all keys and subjects")
 	invalidate.adminPort.flags(anew)
-	cmd.AddCommand(look, anew, leaf("schema", "Print the SQL that makes the tables of tiers.source postgres. It may be run again.", tiersSchemaCmd{}.Run))
+	cmd.AddCommand(look, anew, leaf("schema", "Print the SQL that creates the tables of tiers.source postgres. Running it again is safe.", tiersSchemaCmd{}.Run))
 	return cmd
 }
 
@@ -45,7 +45,7 @@ func (w *who) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&w.ID, "id", "", "`ID` of a subject")
 }
 
-// adminPort is where the running service is asked.
+// adminPort has the flags for calling the admin port of the running service.
 type adminPort struct {
 	Admin   string
 	Timeout time.Duration
@@ -61,7 +61,7 @@ type tiersLookupCmd struct {
 	adminPort
 }
 
-// Run prints the answer as JSON.
+// Run prints the answer of the service, which is JSON.
 func (t tiersLookupCmd) Run(c *cli) error {
 	query := url.Values{}
 	switch {
@@ -80,7 +80,7 @@ func (t tiersLookupCmd) Run(c *cli) error {
 	}
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, body, "", "  "); err != nil {
-		return fmt.Errorf("the answer is not JSON; is it the admin port? %w", err)
+		return fmt.Errorf("the answer is not JSON: %w; check that --admin or admin.address is the admin port", err)
 	}
 	_, err = pretty.WriteTo(os.Stdout)
 	return err
@@ -92,7 +92,7 @@ type tiersInvalidateCmd struct {
 	adminPort
 }
 
-// Run sends what has changed.
+// Run tells the service which keys or subjects have changed.
 func (t tiersInvalidateCmd) Run(c *cli) error {
 	change := make(map[string]any)
 	switch {
@@ -117,16 +117,16 @@ func (t tiersInvalidateCmd) Run(c *cli) error {
 
 type tiersSchemaCmd struct{}
 
-// Run prints the schema.
+// Run prints the SQL.
 func (tiersSchemaCmd) Run() error {
 	_, err := fmt.Print(pgsource.Schema())
 	return err
 }
 
-// maxAdminAnswer is far above what a subject can have.
+// maxAdminAnswer bounds an answer of the admin port, in bytes. Subjects are far smaller.
 const maxAdminAnswer = 1 << 20
 
-// ask asks the admin port.
+// ask calls the admin port and returns the body of its answer.
 func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error) {
 	base, err := a.url(c)
 	if err != nil {
@@ -141,23 +141,23 @@ func (a adminPort) ask(c *cli, method, path string, body []byte) ([]byte, error)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("the admin port does not answer; does rls run, and is --admin or admin.address right? %w", err)
+		return nil, fmt.Errorf("the admin port does not answer: %w; check that rls runs, and --admin or admin.address", err)
 	}
-	defer func() { _ = response.Body.Close() }() // it has been read
+	defer func() { _ = response.Body.Close() }() // only read
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAdminAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("the admin port: %w", err)
 	}
 	if response.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("%s answers 404 Not Found; is it the admin port? Look at --admin or admin.address", base)
+		return nil, fmt.Errorf("%s answers 404 Not Found; check that --admin or admin.address is the admin port", base)
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("the admin port says %s: %s", response.Status, bytes.TrimSpace(answer))
+		return nil, fmt.Errorf("the admin port answers %s: %s", response.Status, bytes.TrimSpace(answer))
 	}
 	return answer, nil
 }
 
-// url returns where the admin port is.
+// url returns the URL of the admin port.
 func (a adminPort) url(c *cli) (string, error) {
 	if a.Admin != "" {
 		base, err := adminURL(a.Admin)
@@ -171,13 +171,13 @@ func (a adminPort) url(c *cli) (string, error) {
 		return "", invalid(err)
 	}
 	if s.Admin.Address == "" {
-		return "", usage("admin.address is off: name the admin port of a service by --admin")
+		return "", usage("admin.address is off in these settings; name the admin port of the service with --admin")
 	}
 	return adminURL(string(s.Admin.Address))
 }
 
-// adminURL returns where a service is asked from here: at a URL, or at the address
-// that it listens on.
+// adminURL returns the URL of an admin port from its URL or from the address that it listens
+// on.
 func adminURL(address string) (string, error) {
 	if u, err := url.Parse(address); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
 		return strings.TrimSuffix(address, "/"), nil

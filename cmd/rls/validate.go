@@ -22,7 +22,7 @@ import (
 type validateCmd struct {
 	Paths []string
 	JSON  bool
-	// configGiven says that --config is on the command line.
+	// configGiven is true if --config is on the command line.
 	configGiven bool
 }
 
@@ -32,9 +32,9 @@ func validate(c *cli) *cobra.Command {
 		Use:   "validate [PATH]...",
 		Short: "Check settings, rules and tiers; print every problem and exit 1 if there is one.",
 		Long: "Check settings, rules and tiers; print every problem and exit 1 if there is one.\n\n" +
-			"PATH is a file of settings, tiers or rules, which rls recognises by its keys, or a directory of rules; - is standard input. " +
-			"Rules of several paths are checked as one set, like those of a directory. " +
-			"Settings or tiers that no PATH holds come from --config and the environment. A tiers file alone is checked without rules.",
+			"PATH is a file of settings, tiers or rules, or a directory of rules; - is standard input. rls recognises a file by its keys. " +
+			"rls checks the rules of several paths as one set, like those of a directory. " +
+			"If no PATH has settings or tiers, they come from --config and the environment. rls checks a tiers file alone without rules.",
 	}
 	cmd.RunE = begin(func(args []string) error {
 		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
@@ -44,9 +44,9 @@ func validate(c *cli) *cobra.Command {
 	return cmd
 }
 
-// checked is what validating found out.
+// checked is the result of validating, and the document of --json.
 type checked struct {
-	Paths    []string         `json:"paths,omitempty"` // none: the built-in example
+	Paths    []string         `json:"paths,omitempty"` // empty: the built-in example
 	Valid    bool             `json:"valid"`
 	Problems []strict.Problem `json:"problems,omitempty"`
 	Warnings []strict.Problem `json:"warnings,omitempty"`
@@ -54,9 +54,8 @@ type checked struct {
 	Summary  *policy.Review   `json:"summary,omitempty"`
 }
 
-// Run loads everything as serving would, and tells what is wrong, what is
-// unwise, and what the rules mean and cost. The exit code is 1 if anything is
-// wrong, whatever is printed.
+// Run loads everything as serve does. It prints problems, warnings, and what the rules mean
+// and cost. With a problem the exit code is 1.
 func (v validateCmd) Run(c *cli) error {
 	in, err := config.NewInput(v.Paths, os.Stdin)
 	switch {
@@ -101,14 +100,14 @@ func (v validateCmd) Run(c *cli) error {
 	return nil
 }
 
-// aboutTiers reports whether one of the problems is with a setting of tiers.
+// aboutTiers reports whether a problem is about a setting of tiers.
 func aboutTiers(problems []strict.Problem) bool {
 	return slices.ContainsFunc(problems, func(p strict.Problem) bool {
 		return strings.HasPrefix(p.Path, "tiers.") || strings.HasPrefix(p.Path, settings.EnvPrefix+"TIERS_")
 	})
 }
 
-// errInvalid ends a command that has said on standard output what is wrong.
+// errInvalid ends a command that has printed the problems on standard output.
 var errInvalid = errors.New("the configuration is not valid")
 
 func check(paths []string, g *config.Generation, problems []strict.Problem) checked {
@@ -132,7 +131,7 @@ func check(paths []string, g *config.Generation, problems []strict.Problem) chec
 	return out
 }
 
-// summarize writes a summary for people.
+// summarize writes the summary of valid rules as text.
 func summarize(w io.Writer, paint colours, c *checked) {
 	what := "the built-in example"
 	if len(c.Paths) > 0 {
@@ -207,7 +206,7 @@ func summarizeRule(w io.Writer, paint colours, r *policy.RuleReview) {
 	}
 }
 
-// cost tells how exact a limit is and what it takes.
+// cost returns how exact a limit is, and how much memory a key takes.
 func cost(l *policy.LimitReview) string {
 	precision := "exact"
 	if l.Precision != "" {

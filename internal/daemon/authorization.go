@@ -8,7 +8,7 @@ import (
 	"github.com/slidegate/slidegate/internal/metrics"
 )
 
-// credentialKinds are the kinds of the settings.
+// credentialKinds has the kind for each value of authz.credentials.
 var credentialKinds = map[string]extauthz.Kind{
 	settings.CredentialHeader: extauthz.Header,
 	settings.CredentialBearer: extauthz.Bearer,
@@ -18,14 +18,14 @@ var credentialKinds = map[string]extauthz.Kind{
 	settings.CredentialCookie: extauthz.Cookie,
 }
 
-// addressSources are the values of authz.address.
+// addressSources has the source for each value of authz.address.
 var addressSources = map[string]extauthz.AddressFrom{
 	settings.AddressPeer:         extauthz.Peer,
 	settings.AddressExternal:     extauthz.ExternalAddress,
 	settings.AddressForwardedFor: extauthz.ForwardedFor,
 }
 
-// authorizationOptions returns o with what the settings say.
+// authorizationOptions returns o with the settings of the section authz.
 func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options {
 	for _, c := range a.Credentials {
 		o.Credentials = append(o.Credentials, extauthz.Credential{Kind: credentialKinds[c.Kind], Name: c.Name})

@@ -38,12 +38,12 @@ const benchTiers = `
 tiers: [only]
 default: only
 subjects:
-  - {id: somebody, tier: only, keys: [{plain: bench-key}]}
+  - {id: bench, tier: only, keys: [{plain: bench-key}]}
 `
 
-// BenchmarkCall is whole calls over a connection on the loopback interface, in
-// batches, by a client that allocates nothing: memory is the service's alone, time is
-// also the client's.
+// BenchmarkCall measures whole calls, in batches over a connection on the loopback interface.
+// The client allocates nothing, so the allocations are the service's. The time includes the
+// client's.
 func BenchmarkCall(b *testing.B) {
 	describe := func(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
 		d := new(ratelimitcommonv3.RateLimitDescriptor)
@@ -90,8 +90,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// serveBenchmark runs a service with the embedded store for the time of a benchmark
-// and returns where it is called.
+// serveBenchmark runs a service with the embedded store until the benchmark ends. It returns
+// the address of its gRPC port.
 func serveBenchmark(b *testing.B, transport string) string {
 	b.Helper()
 	s := settings.Default()

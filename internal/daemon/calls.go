@@ -31,8 +31,8 @@ func (c calls) panicked(method string) {
 		zap.String("method", method), zap.ByteString("stack", debug.Stack()))
 }
 
-// end turns a panic into an error, and measures the call. recovered is what recover
-// returned.
+// end turns a panic into an error, and measures the call. recovered is the result of
+// recover.
 func (c calls) end(recovered any, method string, begin time.Time, err *error) {
 	if recovered != nil {
 		c.panicked(method)
@@ -48,7 +48,8 @@ func (c calls) intercept(ctx context.Context, in any, info *grpc.UnaryServerInfo
 	return handler(ctx, in)
 }
 
-// handler returns h with what intercept does for other methods.
+// handler returns h as a handler that measures calls and recovers from panics, as intercept
+// does for other methods.
 func (c calls) handler(method string, h unary.Handler) unary.Handler {
 	ok := c.metrics.RPC(method, codes.OK.String()) // most calls end with OK
 	return func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
@@ -59,7 +60,7 @@ func (c calls) handler(method string, h unary.Handler) unary.Handler {
 				ok.Observe(time.Since(call.Begin).Seconds())
 			}
 		}()
-		out = answer // which stays if h panics
+		out = answer // the result if h panics
 		return h(ctx, wait, call, answer)
 	}
 }

@@ -80,9 +80,9 @@ func (o outcome) apply() error {
 	return o.err
 }
 
-// TestCallsAreMeasured ends calls in every way, over each of the three paths that a
-// call may take: the interceptor, a handler that does not wait, and one that waits.
-// Answer and metrics do not depend on the path.
+// TestCallsAreMeasured ends calls in every way. They take each of the three paths: the
+// interceptor, a handler that does not wait, and one that waits. Answer and metrics do not
+// depend on the path.
 func TestCallsAreMeasured(t *testing.T) {
 	full := status.Error(codes.ResourceExhausted, "full")
 	for _, tt := range []struct {
@@ -176,8 +176,8 @@ func TestWaitingCallsAreMeasuredFromTheBeginning(t *testing.T) {
 	})
 }
 
-// TestAnswersOfPanics panics after half an answer was appended. Only what was there
-// before the call remains.
+// TestAnswersOfPanics panics after a handler has appended half an answer. The answer stays as
+// it was before the call.
 func TestAnswersOfPanics(t *testing.T) {
 	m := newMeasured()
 	for name, waits := range map[string]bool{"without waiting": false, "waiting": true} {
@@ -199,7 +199,7 @@ func TestAnswersOfPanics(t *testing.T) {
 	}
 }
 
-// TestPanicsTellNoSecrets panics everywhere with what was being handled.
+// TestPanicsTellNoSecrets panics with the request. The log has the place, but not the request.
 func TestPanicsTellNoSecrets(t *testing.T) {
 	m := newMeasured()
 	w := httptest.NewRecorder()

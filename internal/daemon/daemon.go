@@ -33,10 +33,10 @@ type Options struct {
 	Version string
 	// Log is required.
 	Log *zap.Logger
-	// Reload causes a reload for each value that it receives. Nil: only changes of files
-	// cause one.
+	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
+	// files trigger reloads.
 	Reload <-chan struct{}
-	// Ready is called once, when every listener is open and about to be served. It may be
+	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
 	Ready func(Running)
 }
@@ -44,15 +44,15 @@ type Options struct {
 // Running describes a process that is ready.
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
-	HTTP, Admin string   // empty: off
+	HTTP, Admin string   // host:port; empty: the port is off
 	Rules       *policy.Rules
-	// StoreMissing says what to do about a store that cannot be reached. It is empty if
-	// the store answers.
+	// StoreMissing tells the operator what to do about a store that does not answer. It is
+	// empty if the store answers.
 	StoreMissing string
 }
 
-// Run serves until ctx ends and the drain is over, or until a part of it fails.
-// It returns nil only in the first case.
+// Run serves until ctx ends and the drain is over, and then returns nil. If a part of the
+// process fails, Run stops the others and returns the error.
 func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	p := &process{
 		settings: s, log: o.Log,
@@ -60,13 +60,13 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.open.close()) }()
 
-	// 1. Look at the files before they are read, so that no change is missed.
+	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
 	watcher := watch.New(watch.Options{
 		Paths:          s.WatchPaths(),
 		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
 		Interval:       s.Reload.Interval,
 		OnWarning: func(err error) {
-			o.Log.Warn("files are watched by looking at them every now and then", zap.Error(err))
+			o.Log.Warn("the system reports no changes of files; they are checked every reload.interval instead", zap.Error(err))
 		},
 	})
 	// 2. Read all files.
@@ -77,12 +77,12 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	if err := p.openAll(ctx, o.Version); err != nil {
 		return err
 	}
-	// 4. Make what decides and what answers.
+	// 4. Make the decider, the services and their servers.
 	p.makeServers()
-	// 5. Put together all that runs until the process stops.
+	// 5. Collect the parts that run until the process stops.
 	g := p.group(ctx, func(ctx context.Context) error { return watcher.Run(ctx, p.generations.reload) },
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
-	// 6. Tell that the process serves.
+	// 6. Report that the process serves.
 	running := Running{
 		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
 		Rules: p.generation.Rules, StoreMissing: p.store.missing,
@@ -98,7 +98,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	return err
 }
 
-// A process is all that [Run] makes, step after step.
+// A process holds everything that [Run] makes, in the order of its steps.
 type process struct {
 	settings                 settings.Settings
 	log, sampledLog, rareLog *zap.Logger
@@ -137,7 +137,7 @@ func (p *process) readFiles() (err error) {
 	return err
 }
 
-// openAll opens what open has to close.
+// openAll opens the listeners, the store and the source of tiers. open closes them.
 func (p *process) openAll(ctx context.Context, version string) (err error) {
 	s := p.settings
 	if p.listeners, err = openListeners(s); err != nil {
@@ -158,7 +158,7 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 	return nil
 }
 
-// makeServers makes the decider, the services that ask it, and their servers.
+// makeServers makes the decider, the services that call it, and their servers.
 func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
@@ -189,8 +189,8 @@ func (p *process) makeServers() {
 	}, newDescribing(p.grpc, p.health), p.log)
 }
 
-// group returns all that runs until the process stops: the servers, the drain, the parts
-// of the store and of the source of tiers, and further parts.
+// group returns the parts that run until the process stops. They are the servers, the drain,
+// the parts of store and source of tiers, and further ones.
 func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	var g run.Group
 	for _, l := range p.listeners.grpc {
@@ -203,7 +203,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		case <-ctx.Done():
 			p.probes.draining.Store(true)
 			drain(inner, p.settings.Drain, p.grpc, p.health, p.log)
-		case <-inner.Done(): // another part has failed
+		case <-inner.Done(): // another part failed
 		}
 		return nil
 	}
@@ -213,23 +213,23 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	return &g
 }
 
-// logStart logs what the process serves.
+// logStart logs the addresses and the main settings.
 func (p *process) logStart(version string, r Running) {
 	s := p.settings
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
-		p.log.Info("secrets.key is not set: API keys are kept as plain SHA-256 digests")
+		p.log.Info("secrets.key is not set: Slidegate stores API keys as plain SHA-256 digests")
 	}
 }
 
-// closers are what has to be closed when the process stops.
+// closers are the functions that Run calls when the process stops.
 type closers []func() error
 
 func (c *closers) add(closer func() error) { *c = append(*c, closer) }
 
-// close closes everything once, the last one first, and joins the errors.
+// close calls each closer once, the last one first, and joins the errors.
 func (c *closers) close() (err error) {
 	all := *c
 	*c = nil
@@ -250,13 +250,14 @@ func styles(s settings.Settings) []answer.Style {
 // A part of the process runs until ctx ends, and then returns nil.
 type part = func(ctx context.Context) error
 
-// addPart adds a part to a group. Its context ends when another member of the group does.
+// addPart adds a part to a group. The context of the part ends when another member of the
+// group ends.
 func addPart(ctx context.Context, g *run.Group, p part) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	g.Add(func() error { return p(ctx) }, func(error) { cancel() })
 }
 
-// forward calls trigger whenever something arrives.
+// forward calls trigger for each value that arrives, until ctx ends.
 func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 	for {
 		select {
@@ -268,14 +269,14 @@ func forward(ctx context.Context, from <-chan struct{}, trigger func()) error {
 	}
 }
 
-// sampled lets ten lines of one message a second through to the log and then
-// every hundredth: denials are many.
+// sampled limits each message to ten lines a second, and then every hundredth. Denials can
+// be many.
 func sampled(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Second, 10, 100)
 }
 
-// rarely lets ten lines of one message a minute through to the log. It is for what
-// strangers can cause as often as they like: their lines cannot fill a disk.
+// rarely limits each message to ten lines a minute. It is for messages that any client can
+// cause without limit. So such lines cannot fill a disk.
 func rarely(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Minute, 10, 0)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// drain answers everything for a while, then lets calls in flight finish. It
-// ends at once when ctx does: another part has ended, maybe since the last call has
-// and the server with it.
+// drain lets the server accept calls for s.Delay, and then lets the calls in flight finish,
+// at most for s.Timeout. If ctx ends, drain stops the server at once: another part ended.
+// That part may be the server itself, after its last call.
 func drain(ctx context.Context, s settings.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
 	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),
@@ -33,7 +33,7 @@ func drain(ctx context.Context, s settings.Drain, server grpcServer, h *health.S
 	case <-finished:
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			log.Warn("calls were still in flight at the end of drain.timeout and are cut off")
+			log.Warn("calls were still in flight at the end of drain.timeout; their connections are closed")
 		}
 		server.Stop()
 		<-finished

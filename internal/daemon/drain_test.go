@@ -14,7 +14,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-const cutOff = "calls were still in flight at the end of drain.timeout and are cut off"
+const cutOff = "calls were still in flight at the end of drain.timeout; their connections are closed"
 
 // drainingServer is a grpcServer whose last call ends after a while, or with Stop.
 type drainingServer struct {
@@ -35,7 +35,8 @@ func (f *drainingServer) GracefulStop() {
 
 func (f *drainingServer) Stop() { close(f.stopped) }
 
-// TestDrain wants to read of calls that are cut off if some are, and only then.
+// TestDrain ends calls before and after drain.timeout. The log has a warning only if calls were
+// still in flight.
 func TestDrain(t *testing.T) {
 	const delay, timeout = time.Second, 10 * time.Second
 	for name, tt := range map[string]struct {
@@ -70,7 +71,7 @@ func TestDrain(t *testing.T) {
 					t.Errorf("the drain took %v, want %v", took, tt.want)
 				}
 				if n := logs.FilterMessage(cutOff).Len(); n != tt.warnings || logs.FilterLevelExact(zapcore.WarnLevel).Len() != n {
-					t.Errorf("got %d warnings of calls that are cut off, want %d; all: %v", n, tt.warnings, logs.All())
+					t.Errorf("got %d warnings of calls in flight, want %d; all: %v", n, tt.warnings, logs.All())
 				}
 			})
 		})
@@ -94,7 +95,7 @@ func testStopsWithoutAWarning(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestSaysHowGRPCIsServed reads the line of the start.
+// TestSaysHowGRPCIsServed reads the log line of the start.
 func TestSaysHowGRPCIsServed(t *testing.T) { onEachTransport(t, testSaysHowGRPCIsServed) }
 
 func testSaysHowGRPCIsServed(t *testing.T, s settings.Settings) {

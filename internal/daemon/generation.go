@@ -28,10 +28,10 @@ type generations struct {
 	mu      sync.Mutex
 	active  *config.Generation
 	loaded  time.Time
-	refused error // of the last reload; nil if it was taken
+	refused error // of the last reload; nil if it succeeded
 }
 
-// newGenerations returns generations of which first is active. Call start to report it.
+// newGenerations returns generations with first as the active one. Call start to report it.
 func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, log *zap.Logger) *generations {
 	return &generations{settings: s, decider: d, metrics: m, log: log, active: first}
 }
@@ -44,6 +44,7 @@ func (gs *generations) start() {
 	gs.log.Info("rules active", gs.fields(gs.active)...)
 }
 
+// take makes g the active generation in metrics and pages. The caller holds gs.mu.
 func (gs *generations) take(g *config.Generation) {
 	gs.active, gs.loaded, gs.refused = g, time.Now(), nil
 	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
@@ -64,9 +65,11 @@ func (gs *generations) fields(g *config.Generation) []zap.Field {
 	return f
 }
 
-// reload reads the files again. A broken generation changes nothing but what
-// metrics, log and /rlconfig say. Reading takes time on large files, so requests
-// for the pages are not held up by it; only one caller reloads, the watcher.
+// reload reads the files again and replaces the active generation. If the files are broken,
+// the active generation stays, and metrics, log and /rlconfig show the problems.
+//
+// reload reads without the lock, because large files take time and pages must not wait for
+// them. Only the watcher calls it.
 func (gs *generations) reload() {
 	g, err := config.Load(gs.settings)
 	gs.mu.Lock()
@@ -79,7 +82,7 @@ func (gs *generations) reload() {
 		return
 	}
 	if g.Digest == gs.active.Digest && gs.refused == nil {
-		gs.log.Info("files looked at again, nothing has changed", zap.String("generation", g.Digest))
+		gs.log.Info("the files were read again and have not changed", zap.String("generation", g.Digest))
 		return
 	}
 	gs.decider.Swap(g.Rules)
@@ -97,7 +100,7 @@ func (gs *generations) page() admin.Active {
 		a.Rules[i].File, a.Rules[i].Line = at.File, at.Line
 	}
 	if gs.settings.Rules.ShadowMode {
-		a.Notes = append(a.Notes, "rules.shadow_mode: every rule is only observed")
+		a.Notes = append(a.Notes, "rules.shadow_mode: every rule only observes")
 	}
 	if gs.settings.Rules.QuotaMode {
 		a.Notes = append(a.Notes, "rules.quota_mode: every rule is a quota rule")
@@ -109,8 +112,7 @@ func (gs *generations) page() admin.Active {
 	return a
 }
 
-// describe describes every rule: its path, its name, its limits, and whatever else
-// the file says of it.
+// describe returns the path, the name, the limits and the other traits of every rule.
 func describe(rules *policy.Rules) []admin.Rule {
 	all := make([]admin.Rule, 0, len(rules.All()))
 	for _, r := range rules.All() {
@@ -129,8 +131,7 @@ func describe(rules *policy.Rules) []admin.Rule {
 	return all
 }
 
-// describeTerms tells the limits that somebody gets. It is empty where there are
-// none.
+// describeTerms returns the limits of t as text. It is empty if t has no limits.
 func describeTerms(t *policy.Terms) string {
 	if t.Unlimited {
 		return "unlimited"
@@ -152,8 +153,8 @@ func describeTerms(t *policy.Terms) string {
 	return text
 }
 
-// Describe returns one line a rule: its path, its name, its limits, and whatever else
-// the file says of it.
+// Describe returns one line for each rule, with its path, its name, its limits and its other
+// traits.
 func (r Running) Describe() []string {
 	rules := describe(r.Rules)
 	lines := make([]string, len(rules))

@@ -20,18 +20,18 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// healthNames are the services that health checks may ask for: the whole server,
-// the name that the reference service uses, and the full names.
+// healthNames are the services that health checks may ask for: the whole server, the name
+// that envoyproxy/ratelimit uses, and the full names.
 var healthNames = []string{"", "ratelimit", rlsv3.RateLimitService_ServiceDesc.ServiceName, authv3.Authorization_ServiceDesc.ServiceName}
 
-// streamWorkers is how many goroutines stay to handle calls. gRPC makes one for
-// each call otherwise, whose stack then grows anew for each call, which costs more
-// than a decision. A call that finds all of them busy, waiting for Redis say, gets
-// a goroutine of its own as ever. The option is marked experimental; all that
-// would be lost with it is this.
+// streamWorkers is the number of goroutines that grpc-go keeps to handle calls. Without
+// them it starts a goroutine for each call. Its stack then grows in each call, which costs
+// more than a decision. If all of them are busy, for example waiting for Redis, a call gets
+// a goroutine of its own. grpc-go marks the option as experimental; without it calls are
+// only slower.
 const streamWorkers = 64
 
-// A grpcServer is what serves Envoy: *grpc.Server or *unary.Server.
+// A grpcServer serves Envoy: a *grpc.Server or a *unary.Server.
 type grpcServer interface {
 	grpc.ServiceRegistrar
 	reflection.ServiceInfoProvider
@@ -52,12 +52,12 @@ type service interface {
 	Handle(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error)
 }
 
-// A transport is what a gRPC server is made of, whichever it is.
+// A transport has the parts that each of the two gRPC servers is made of.
 type transport struct {
 	settings settings.GRPC
 	secure   *tls.Config // nil: plain text
 	calls    calls
-	meters   unary.Meters // of connections, which grpc-go does not count
+	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
 }
 
 // newTransport returns the transport of the settings. secure is nil for plain text.
@@ -69,8 +69,8 @@ func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometh
 	return t
 }
 
-// server returns the server that the settings choose, with services by the full names
-// of their methods, and with the health of all, which is SERVING.
+// server returns the server that the settings choose, and its health, which is SERVING for
+// all names. services has the services by the full names of their methods.
 func (t transport) server(services map[string]service) (grpcServer, *health.Server) {
 	h := health.NewServer()
 	for _, name := range healthNames {
@@ -105,8 +105,8 @@ func (t transport) standard() *grpc.Server {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(t.settings.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(t.settings.MaxConcurrentStreams)),
-		// Envoy pings idle connections too; the default would answer its third
-		// ping with GOAWAY too_many_pings.
+		// Envoy pings idle connections too. The default would answer its third ping with
+		// GOAWAY too_many_pings.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime:             t.settings.KeepaliveMinTime,
 			PermitWithoutStream: true,
@@ -120,7 +120,7 @@ func (t transport) standard() *grpc.Server {
 	)
 }
 
-// unary returns a server of our own without services.
+// unary returns a server of package unary without services.
 func (t transport) unary() *unary.Server {
 	return unary.NewServer(unary.Options{
 		Codec:             adapter.NewCodec(),
@@ -138,8 +138,8 @@ func (t transport) unary() *unary.Server {
 	})
 }
 
-// newDescribing returns the server that tells people of another one: which services
-// it has, and how h is, also by the streams that transport unary does not have.
+// newDescribing returns a gRPC server that describes another one, for the admin port. It
+// lists the services of other and shows h. It has streams, which transport unary has not.
 func newDescribing(other reflection.ServiceInfoProvider, h *health.Server) *grpc.Server {
 	server := grpc.NewServer()
 	healthv1.RegisterHealthServer(server, h)

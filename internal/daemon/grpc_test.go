@@ -16,11 +16,10 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// served are the names of the services that Envoy and its health checks ask.
+// served are the names of the services that Envoy calls.
 var served = []string{"envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"}
 
-// reflect asks the reflection service of a version, all of which have the messages of
-// the first.
+// reflect calls the reflection service of a version. All versions have the same messages.
 func reflect(t *testing.T, address, version string, in *reflectionv1.ServerReflectionRequest) (*reflectionv1.ServerReflectionResponse, error) {
 	t.Helper()
 	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
@@ -35,7 +34,7 @@ func reflect(t *testing.T, address, version string, in *reflectionv1.ServerRefle
 	return out, stream.RecvMsg(out)
 }
 
-// TestReflection asks both ports what the gRPC port serves.
+// TestReflection gets the services of the gRPC port from both ports.
 func TestReflection(t *testing.T) { onEachTransport(t, testReflection) }
 
 func testReflection(t *testing.T, s settings.Settings) {
@@ -46,7 +45,7 @@ func testReflection(t *testing.T, s settings.Settings) {
 	}
 	want, code := served, codes.Unimplemented
 	if s.GRPC.Transport == settings.TransportStandard {
-		// There it is one of them.
+		// Transport standard has reflection on the gRPC port too.
 		want, code = append(want[:3:3], "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"), codes.OK
 	}
 	for _, version := range []string{"v1", "v1alpha"} {
@@ -76,7 +75,7 @@ func testReflection(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestHealthWatch watches the health on both ports until the end.
+// TestHealthWatch watches the health on both ports until the process ends.
 func TestHealthWatch(t *testing.T) { onEachTransport(t, testHealthWatch) }
 
 func testHealthWatch(t *testing.T, s settings.Settings) {
@@ -115,19 +114,22 @@ func testHealthWatch(t *testing.T, s settings.Settings) {
 	r.waitLog("stopped")
 }
 
-// TestAdminSpeaksBoth sends pages and calls to one port.
+// TestAdminSpeaksBoth gets pages from the admin port and makes calls to it. Calls may have any
+// authority: a browser cannot make them.
 func TestAdminSpeaksBoth(t *testing.T) {
 	r := start(t, testSettings(t))
-	out, err := healthv1.NewHealthClient(dial(t, r.Admin)).Check(t.Context(), new(healthv1.HealthCheckRequest))
-	if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-		t.Errorf("health: %v, %v, want SERVING", out.GetStatus(), err)
+	for _, authority := range []string{r.Admin, "rls.example.com:6070"} {
+		out, err := healthv1.NewHealthClient(dial(t, r.Admin, grpc.WithAuthority(authority))).Check(t.Context(), new(healthv1.HealthCheckRequest))
+		if err != nil || out.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+			t.Errorf("health, called as %s: %v, %v, want SERVING", authority, out.GetStatus(), err)
+		}
 	}
 	if code, body := get(t, "http://"+r.Admin+"/metrics"); code != 200 || strings.Contains(body, "grpc.health.v1.Health") {
-		t.Errorf("/metrics: %d; what people ask is not measured with what Envoy asks:\n%s", code, body)
+		t.Errorf("/metrics: %d; health checks of the admin port must not be among the calls of Envoy:\n%s", code, body)
 	}
 }
 
-// TestTransportIsMetered looks for what only our own transport counts.
+// TestTransportIsMetered looks for the metrics of transport unary. Transport standard has none.
 func TestTransportIsMetered(t *testing.T) { onEachTransport(t, testTransportIsMetered) }
 
 func testTransportIsMetered(t *testing.T, s settings.Settings) {
@@ -140,7 +142,7 @@ func testTransportIsMetered(t *testing.T, s settings.Settings) {
 	page := func() string { _, body := get(t, "http://"+r.Admin+"/metrics"); return body }
 	if s.GRPC.Transport == settings.TransportStandard {
 		if strings.Contains(page(), "slidegate_grpc_") {
-			t.Error("there are metrics that nobody counts")
+			t.Error("the page has metrics of transport unary")
 		}
 		return
 	}
@@ -155,8 +157,8 @@ func testTransportIsMetered(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestCallsAreCounted looks for each call under its method and code, whichever way
-// it went through the transport.
+// TestCallsAreCounted makes calls on every path of a transport. Metrics count each under its
+// method and code.
 func TestCallsAreCounted(t *testing.T) { onEachTransport(t, testCallsAreCounted) }
 
 func testCallsAreCounted(t *testing.T, s settings.Settings) {
@@ -179,15 +181,11 @@ func testCallsAreCounted(t *testing.T, s settings.Settings) {
 	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
 		t.Error(err)
 	}
-	_, body := get(t, "http://"+r.Admin+"/metrics")
-	for _, want := range []string{
-		`{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 2`,
-		`{code="InvalidArgument",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 1`,
-		`{code="OK",method="/envoy.service.auth.v3.Authorization/Check"} 3`,
-		`{code="OK",method="/grpc.health.v1.Health/Check"} 1`,
-	} {
-		if !strings.Contains(body, "slidegate_rpc_seconds_count"+want+"\n") {
-			t.Errorf("metrics lack %s", want)
-		}
-	}
+	const count = "slidegate_rpc_seconds_count"
+	r.wantMetrics(
+		count+`{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 2`,
+		count+`{code="InvalidArgument",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 1`,
+		count+`{code="OK",method="/envoy.service.auth.v3.Authorization/Check"} 3`,
+		count+`{code="OK",method="/grpc.health.v1.Health/Check"} 1`,
+	)
 }

@@ -16,22 +16,22 @@ import (
 	"github.com/slidegate/slidegate/internal/ratelimit"
 )
 
-// httpHandler returns the handler of the HTTP port. Probes call it by any name. So
-// does Envoy's http_service below /authz/, where nothing is charged; at /authz itself
-// limits are, so the guard checks the Host there.
+// httpHandler returns the handler of the HTTP port. The guard checks the Host of requests
+// that can charge a limit, such as /authz. It accepts any Host for probes, and below /authz/,
+// where Envoy's http_service calls with the Host of its client and no limit is charged.
 func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
-		{Path: "/healthcheck", Text: "whether this process answers, and what its store does", Link: true},
-		{Path: "/readyz", Text: "whether this instance wants requests", Link: true},
-		{Path: "/json", Text: "POST a RateLimitRequest as JSON: a decision, charged as one of Envoy's"},
+		{Path: "/healthcheck", Text: "200 while this process answers, with the state of its store", Link: true},
+		{Path: "/readyz", Text: "200 while this instance wants requests, else 503 with the reason", Link: true},
+		{Path: "/json", Text: "POST a RateLimitRequest as JSON; the decision charges limits as Envoy's do"},
 		{Path: "/authz", Text: "authorization for nginx, Traefik, Caddy and Envoy's http_service"},
 	}, "Envoy's gRPC is on grpc.address. Metrics and the active rules are on admin.address."))
 	mux.Handle("/json", limits.JSONHandler(maxBytes))
 	mux.HandleFunc("GET /healthcheck", probes.healthcheck)
 	mux.HandleFunc("GET /readyz", probes.readyz)
-	// In front, since the mux would clean the path of a client that stands behind
-	// /authz.
+	// The authorization handler comes before the mux, because the mux would clean the
+	// client's path behind /authz.
 	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
 	guarded := guard.CheckHost(open)
 	return c.recoverHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,12 +43,13 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 	}))
 }
 
-// recoverHTTP turns a panic in a request over HTTP into an answer.
+// recoverHTTP returns h as a handler that answers 500 if h panics.
 func (c calls) recoverHTTP(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if recover() != nil {
-				// Not the whole path: behind /authz it is a client's.
+				// The log gets only the first part of the path. Behind /authz the rest comes
+				// from a client.
 				first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 				c.panicked("/" + first)
 				http.Error(w, "internal error", http.StatusInternalServerError)
@@ -58,8 +59,8 @@ func (c calls) recoverHTTP(h http.Handler) http.Handler {
 	})
 }
 
-// Timeouts of the HTTP servers: generous for a profile of half a minute, but
-// nobody holds a connection for ever.
+// Timeouts of the HTTP servers. A profile takes half a minute, and httpWriteTimeout leaves
+// room for it. No client can hold a connection for ever.
 const (
 	httpReadTimeout  = 10 * time.Second
 	httpWriteTimeout = 2 * time.Minute
@@ -67,8 +68,8 @@ const (
 	httpStopTimeout  = time.Second
 )
 
-// maxHTTPHeader bounds the header of a request, in bytes. Behind /authz it is a
-// client's, of which Envoy passes on 60 kB, and nginx 32 kB.
+// maxHTTPHeader bounds the header of a request, in bytes. At /authz a proxy sends the header
+// of its client: Envoy up to 60 kB, and nginx up to 32 kB.
 const maxHTTPHeader = 64 << 10
 
 func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
@@ -83,15 +84,15 @@ func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
 	}
 }
 
-// newAdmin returns the server of the admin port, where HTTP/2 without TLS brings
-// calls of gRPC.
+// newAdmin returns the server of the admin port. It accepts HTTP/2 without TLS, for gRPC
+// calls to describing.
 func newAdmin(p admin.Pages, describing *grpc.Server, log *zap.Logger) *http.Server {
 	p.GRPC = describing
 	server := newHTTP(admin.Handler(p), log)
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
-	// Whoever watches the health would go on until he is cut off.
+	// Shutdown waits for calls in flight, and a Watch of the health does not end by itself.
 	server.RegisterOnShutdown(describing.Stop)
 	return server
 }
@@ -101,7 +102,7 @@ func addHTTP(g *run.Group, l net.Listener, server *http.Server) {
 		return
 	}
 	g.Add(func() error { return server.Serve(l) }, func(error) {
-		// Requests in flight are short; a profile that is being taken is cut off.
+		// Requests in flight are short. Only a profile takes longer, and Close ends it.
 		ctx, cancel := context.WithTimeout(context.Background(), httpStopTimeout)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {

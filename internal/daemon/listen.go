@@ -14,8 +14,8 @@ import (
 
 const unixScheme = "unix://"
 
-// listen opens one address: host:port, or unix:///path with the given file mode.
-// setting names the place to mend in an error.
+// listen opens one address: host:port, or unix:///path with the file mode. Errors name
+// setting, where the operator can correct the address.
 func listen(setting string, address settings.Address, mode fs.FileMode) (net.Listener, error) {
 	var (
 		l   net.Listener
@@ -28,15 +28,15 @@ func listen(setting string, address settings.Address, mode fs.FileMode) (net.Lis
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s: %s is in use by another process: end it or set another address", setting, address)
+		return nil, fmt.Errorf("%s: %s is in use by another process; end that process or set another address", setting, address)
 	case err != nil:
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", setting, address, err)
 	}
 	return l, nil
 }
 
-// unixListener removes its file when it is closed, unless another process has put
-// its own there since.
+// unixListener removes its file when it is closed, unless another process has replaced the
+// file since.
 type unixListener struct {
 	net.Listener
 	path string
@@ -46,17 +46,17 @@ type unixListener struct {
 func (l unixListener) Close() error {
 	err := l.Listener.Close()
 	now, statErr := os.Lstat(l.path)
-	// The time as well: the file system gives the number of a removed file to the
-	// next one.
+	// SameFile compares inode numbers, and the file system may give the number of a removed
+	// file to the next one. The time tells them apart.
 	if statErr == nil && os.SameFile(now, l.file) && now.ModTime().Equal(l.file.ModTime()) {
 		err = errors.Join(err, os.Remove(l.path))
 	}
 	return err
 }
 
-// listenUnix listens on a socket file. It is made under another name and renamed,
-// so that nobody meets it before it has its mode; what a dead process left at
-// path is replaced.
+// listenUnix listens on a socket file. It creates the file under another name, sets its
+// mode, and renames it. So no client can connect before the file has its mode. The rename
+// replaces a socket that a dead process left at path.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err := checkStale(path); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // the name it knows is about to change
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // the file gets another name below
 	file, err := os.Lstat(fresh)
 	if err := errors.Join(err, os.Chmod(fresh, mode), os.Rename(fresh, path)); err != nil {
 		return nil, errors.Join(err, l.Close(), os.Remove(fresh))
@@ -77,8 +77,8 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	return unixListener{l, path, file}, nil
 }
 
-// checkStale refuses a path that a living process listens on, one of which that
-// cannot be told, and one that is no socket at all.
+// checkStale returns an error if path is a file other than a socket, if a process listens on
+// it, or if it cannot find out.
 func checkStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,13 +96,13 @@ func checkStale(path string) error {
 		_ = c.Close()
 		return syscall.EADDRINUSE
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return nil // nobody listens: left behind by a process that is gone
+		return nil // no process listens: the process that made it is gone
 	default:
-		return fmt.Errorf("cannot tell whether another process listens on it: %w", err)
+		return fmt.Errorf("cannot find out whether another process listens on it: %w", err)
 	}
 }
 
-// listeners is every open listener; http and admin are nil where they are off.
+// listeners holds all open listeners. http and admin are nil if they are off.
 type listeners struct {
 	grpc        []net.Listener
 	http, admin net.Listener
@@ -111,7 +111,7 @@ type listeners struct {
 func openListeners(s settings.Settings) (ls listeners, err error) {
 	defer func() {
 		if err != nil {
-			_ = ls.close() // it returns none
+			_ = ls.close() // always nil
 		}
 	}()
 	for _, a := range s.GRPC.Address {
@@ -134,7 +134,7 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 	return ls, nil
 }
 
-// close closes the listeners. Servers close theirs too, which is harmless.
+// close closes the listeners. Servers close theirs too, and a second Close is harmless.
 func (ls listeners) close() error {
 	for _, l := range append(ls.grpc, ls.http, ls.admin) {
 		if l != nil {

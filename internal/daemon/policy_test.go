@@ -13,8 +13,8 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// warnings returns how many warnings of a server's maxmemory-policy were logged, and
-// what /healthcheck says of it.
+// warnings returns the number of log lines about a maxmemory-policy, and the warnings of
+// /healthcheck.
 func (o *opened) warnings() (logged int, page []string) {
 	logged = o.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet("maxmemory-policy").Len()
 	p := &probes{tiers: func() string { return "" }, store: settings.StoreRedis, state: o.state}
@@ -28,7 +28,7 @@ func (o *opened) warnings() (logged int, page []string) {
 	return logged, page
 }
 
-// set configures servers and ends the connections of clients to them.
+// set sets the maxmemory-policy of servers and ends the connections of their clients.
 func set(t *testing.T, policy string, nodes ...*servers.RedisServer) {
 	t.Helper()
 	for _, node := range nodes {
@@ -41,9 +41,9 @@ func set(t *testing.T, policy string, nodes ...*servers.RedisServer) {
 	}
 }
 
-// TestPolicy proves that a server which evicts logs is noticed at the next connection,
-// told once in the log and all the time in the metrics and in /healthcheck, in every
-// topology, also at a master that takes over.
+// TestPolicy makes servers evict logs, in every topology. The store notices it at the next
+// connection, also at a master that takes over. The log has one warning for each server, and
+// /healthcheck shows it until the server stops.
 func TestPolicy(t *testing.T) {
 	single := servers.StartRedis(t)
 	cluster := servers.StartCluster(t)
@@ -105,8 +105,8 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-// TestPolicyThatIsNotTold proves that a user who may not read the policy gets one
-// warning, which says what to grant, and decisions all the same.
+// TestPolicyThatIsNotTold has a user who may not read the policy. The log has one warning,
+// which says what to grant, and the store decides.
 func TestPolicyThatIsNotTold(t *testing.T) {
 	server := servers.StartRedis(t, "--user", "rls", "on", ">pw", "~*", "&*", "+@all", "-info")
 	o := open(t, redisSettings(t, "redis://rls:pw@"+server.Addr()))

@@ -14,9 +14,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -51,19 +48,16 @@ func raw(t *testing.T, address, request string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-const jsonHit = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"demo-free"}]}]}`
-
 // post writes a POST with the lines of its header.
 func post(path, body string, lines ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\n%s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", path, strings.Join(lines, "\r\n"), len(body), body)
 }
 
-// TestWebPagesCannotPost sends what browsers send when a page of another origin posts:
-// a quota is neither spent nor refunded, and nothing is invalidated. What curl sends
-// is answered.
+// TestWebPagesCannotPost posts as a browser does for a page of another origin. The service
+// neither charges nor refunds a quota, and invalidates no subject. It answers curl.
 func TestWebPagesCannotPost(t *testing.T) {
 	r := start(t, testSettings(t))
-	refund := strings.Replace(jsonHit, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
+	refund := strings.Replace(demo, `{"entries"`, `{"hits_addend":5,"is_negative_hits":true,"entries"`, 1)
 	for _, tt := range []struct {
 		name  string
 		lines []string // beside Host
@@ -83,7 +77,7 @@ func TestWebPagesCannotPost(t *testing.T) {
 		{"a page, to an address of the network", []string{"Origin: http://evil.example"}, false},
 		{"a page without an origin, to an address of the network", []string{"Origin: null"}, false},
 	} {
-		for _, body := range []string{jsonHit, refund} {
+		for _, body := range []string{demo, refund} {
 			status, answer := raw(t, r.HTTP, post("/json", body, append([]string{"Host: " + r.HTTP}, tt.lines...)...))
 			if tt.taken && status != http.StatusOK || !tt.taken && (status != http.StatusForbidden || !strings.Contains(answer, "origin")) {
 				t.Errorf("%s: POST /json is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
@@ -98,13 +92,13 @@ func TestWebPagesCannotPost(t *testing.T) {
 			t.Errorf("%s: POST /v1/tiers/invalidate is %d %q, want it taken: %v", tt.name, status, answer, tt.taken)
 		}
 	}
-	if status, answer := raw(t, r.HTTP, post("/json", jsonHit, "Host: "+r.HTTP)); status != http.StatusOK || !strings.Contains(answer, `"limitRemaining":99`) {
+	if status, answer := raw(t, r.HTTP, post("/json", demo, "Host: "+r.HTTP)); status != http.StatusOK || !strings.Contains(answer, `"limitRemaining":99`) {
 		t.Errorf("after as many refunds as hits: %d %s, want 99 left", status, answer)
 	}
 }
 
-// TestHosts asks both ports under every spelling of a host. A name that the settings
-// do not have may be one that a web page has pointed at this machine (DNS rebinding).
+// TestHosts calls both ports under many spellings of a host. The service refuses names that the
+// settings do not have: a web page may have pointed them at this machine (DNS rebinding).
 func TestHosts(t *testing.T) {
 	s := testSettings(t)
 	s.HTTP.Hosts, s.Admin.Hosts = []string{"rls.example.com"}, []string{"rls"}
@@ -168,8 +162,8 @@ func TestHosts(t *testing.T) {
 				}
 			}
 		}
-		// Probes call by whatever name they have, and Envoy asks below /authz/ with its
-		// client's, where nothing is spent.
+		// The service accepts any Host from probes, and below /authz/, where Envoy sends that of
+		// its client and no limit is charged.
 		host := strings.ReplaceAll(tt.host, "%s", "1")
 		for _, path := range []string{"/healthcheck", "/readyz", "/authz/a"} {
 			want := http.StatusOK
@@ -197,22 +191,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestCallsUnderAnyName calls gRPC on the admin port by a name: no browser can, so it
-// is answered.
-func TestCallsUnderAnyName(t *testing.T) {
-	r := start(t, testSettings(t))
-	conn, err := grpc.NewClient(r.Admin, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("rls.example.com:6070"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
-		t.Errorf("health on the admin port, under another name: %v", err)
-	}
-}
-
-// TestPagesCannotAuthorize asks /authz as a web page can without being asked back, with
-// a link or an image: it cannot add the header that proxies add. So no limit is charged.
+// TestPagesCannotAuthorize calls /authz as a link or an image of a web page does. A page
+// cannot add the header that proxies add, so no limit is charged.
 func TestPagesCannotAuthorize(t *testing.T) {
 	r := start(t, testSettings(t))
 	const target = "/authz?domain=edge&descriptors=remote_address&anonymous=true"
@@ -224,7 +204,7 @@ func TestPagesCannotAuthorize(t *testing.T) {
 		{"GET", "", 500},
 		{"POST", "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n", 500},
 		{"OPTIONS", "Origin: https://evil.example\r\nAccess-Control-Request-Headers: x-original-uri\r\n", 500},
-		// A proxy asks with what its client has sent.
+		// A proxy sends the header fields of its client.
 		{"GET", "X-Original-URI: /a\r\nOrigin: https://shop.example\r\nSec-Fetch-Site: cross-site\r\n", 200},
 		{"POST", "X-Forwarded-Method: POST\r\nOrigin: https://shop.example\r\nSec-Fetch-Site: cross-site\r\n", 200},
 	} {
@@ -234,8 +214,8 @@ func TestPagesCannotAuthorize(t *testing.T) {
 	}
 }
 
-// TestPagesCannotEmbed asks the admin port for what costs something although it is
-// GET, as a page of another origin does by itself. Links are followed.
+// TestPagesCannotEmbed gets expensive pages of the admin port as a page of another origin does
+// by itself. The service refuses them. It answers when a person follows a link.
 func TestPagesCannotEmbed(t *testing.T) {
 	r := start(t, testSettings(t))
 	for _, tt := range []struct {
@@ -259,8 +239,8 @@ func TestPagesCannotEmbed(t *testing.T) {
 	}
 }
 
-// TestRarelyLogged sends a flood of requests with unknown domains: their lines are
-// bounded, and those that are not written cost no memory.
+// TestRarelyLogged sends a flood of requests with unknown domains. The number of their log
+// lines is bounded, and lines that are dropped allocate nothing.
 func TestRarelyLogged(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	clock := constantClock(time.Unix(1_800_000_000, 0))
@@ -308,7 +288,7 @@ func (*constantClock) NewTicker(time.Duration) *time.Ticker { return nil }
 func TestUnknownDomainIsNamed(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s settings.Settings) {
 		r := start(t, s)
-		text := strings.Replace(jsonHit, "edge", "egde", 1)
+		text := strings.Replace(demo, "edge", "egde", 1)
 		if _, err := r.ask(text); err != nil {
 			t.Fatal(err)
 		}

@@ -11,40 +11,41 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
-// A nodeState is what is known of one server of the store.
+// A nodeState is the last known state of one server of the store.
 type nodeState struct {
 	Name string
-	// Reason is why it does not decide; empty: it does, as far as is known.
+	// Reason says why the server does not decide. It is empty if the server decides, or if
+	// that is not known.
 	Reason string
-	// Evicts is its maxmemory-policy if that makes it throw logs away; empty: it
-	// does not, as far as is known.
+	// Evicts is the maxmemory-policy of a server that may evict logs. It is empty for other
+	// servers, and while the policy is not known.
 	Evicts string
 }
 
-// A storeState is what is known of the servers of a store.
+// A storeState is the last known state of the servers of a store.
 type storeState struct {
 	Nodes []nodeState // by name
-	// Reached says that one has answered since the start.
+	// Reached says that a server has answered since the start.
 	Reached bool
 }
 
-// probes are the pages for those who look after the process.
+// probes answers /healthcheck and /readyz.
 type probes struct {
 	store    string            // its type
-	ready    string            // the setting
-	state    func() storeState // nil: in memory
-	tiers    func() string     // empty: there is no source
+	ready    string            // the setting http.ready
+	state    func() storeState // nil: the memory store
+	tiers    func() string     // returns the empty string without a source
 	draining atomic.Bool
 }
 
-// healthcheck is 200 while the process can answer, whatever the store does.
+// healthcheck answers 200, with the state of the store and of the source of tiers.
 func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 	states := []admin.State{{Of: "store", Text: p.storeText()}}
 	if p.state != nil {
 		for _, s := range p.state().Nodes {
 			if s.Evicts != "" {
 				states = append(states, admin.State{Of: "warning", Text: fmt.Sprintf(
-					"%s has the maxmemory-policy %s: when its memory is full it evicts logs, which resets their limits; set noeviction", s.Name, s.Evicts)})
+					"%s has the maxmemory-policy %s: when its memory is full, it evicts logs, which resets their limits; set noeviction", s.Name, s.Evicts)})
 			}
 		}
 	}
@@ -75,8 +76,8 @@ func (p *probes) storeText() string {
 	}
 }
 
-// readyz is 200 if the process wants requests, and 503 if they had better go to
-// another.
+// readyz answers 200 if this instance wants requests. Otherwise it answers 503 with the
+// reason.
 func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if why := p.notReady(); why != "" {
@@ -87,6 +88,7 @@ func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
+// notReady returns why this instance wants no requests, or the empty string if it does.
 func (p *probes) notReady() string {
 	if p.draining.Load() {
 		return "draining"

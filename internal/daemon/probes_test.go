@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap/zapcore"
+
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
@@ -40,7 +42,7 @@ func TestProbes(t *testing.T) {
 			"one evicts",
 			[]node{{"a", "", "allkeys-lru"}, {"b", "", ""}},
 			true, settings.ReadyStore, false,
-			"redis, 2 of 2 nodes decide\nwarning: a has the maxmemory-policy allkeys-lru: when its memory is full it evicts logs, which resets their limits; set noeviction", "ready",
+			"redis, 2 of 2 nodes decide\nwarning: a has the maxmemory-policy allkeys-lru: when its memory is full, it evicts logs, which resets their limits; set noeviction", "ready",
 		},
 		{"no node known", []node{}, true, settings.ReadyStore, false, "redis, 0 of 0 nodes decide", "not ready: no node of the store decides"},
 	} {
@@ -80,23 +82,30 @@ func TestMasterName(t *testing.T) {
 	}
 }
 
-// TestReadyWhenRedisAppears starts without Redis: no request comes while the
-// service is not ready, and it becomes ready by itself.
+// TestReadyWhenRedisAppears starts without Redis, and starts Redis later. The operator gets a
+// warning with what to check, and then a message that Redis answers. The service becomes
+// ready without any request.
 func TestReadyWhenRedisAppears(t *testing.T) {
 	server := servers.StartRedis(t)
 	server.Stop()
 	s := testSettings(t)
-	s.Store.Type = settings.StoreRedis
-	s.Store.Redis.URL = redisURL(t, "redis://"+server.Addr())
+	onRedis(t, &s, server.Addr())
 	s.HTTP.Ready = settings.ReadyStore
 	r := start(t, s)
 	if code, body := get(t, "http://"+r.HTTP+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not been reached") {
 		t.Errorf("/readyz without Redis: %d %q, want 503", code, body)
 	}
-	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_pool_connections 0") {
-		t.Error("/metrics has no pool")
+	r.wantMetrics("slidegate_store_pool_connections 0")
+	const want = "check that Redis runs, that store.redis.url is its address, and that user and password are right"
+	if !strings.Contains(r.StoreMissing, want) || !strings.Contains(r.StoreMissing, "on_store_error decides") {
+		t.Errorf("the greeting is told %q, want %q in it", r.StoreMissing, want)
+	}
+	warned := r.logs.FilterLevelExact(zapcore.WarnLevel).FilterMessageSnippet(want).All()
+	if len(warned) != 1 || !strings.Contains(warned[0].Message, "on_store_error decides") {
+		t.Errorf("got the warnings %v, want one with %q", warned, want)
 	}
 	server.Start()
+	r.waitLog("Redis answers now")
 	waitFor(t, "/readyz", func() bool {
 		code, _ := get(t, "http://"+r.HTTP+"/readyz")
 		return code == http.StatusOK
@@ -104,7 +113,5 @@ func TestReadyWhenRedisAppears(t *testing.T) {
 	if code, body := get(t, "http://"+r.HTTP+"/healthcheck"); code != http.StatusOK || body != "OK\nstore: redis, 1 of 1 nodes decide\n" {
 		t.Errorf("/healthcheck: %d %q", code, body)
 	}
-	if _, body := get(t, "http://"+r.Admin+"/metrics"); !strings.Contains(body, "slidegate_store_pool_connections 1") {
-		t.Error("/metrics has no connection")
-	}
+	r.wantMetrics("slidegate_store_pool_connections 1")
 }

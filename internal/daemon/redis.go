@@ -21,7 +21,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
-// redisStore is a store in Redis with its client, and with what the process answers in
+// redisStore is a store in Redis with its client, and with the stores of this process in
 // front of it.
 type redisStore struct {
 	*redisstore.Store
@@ -31,22 +31,22 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	missing error       // why it could not be reached at the start; nil: it was
-	reached atomic.Bool // since the start
-	isDeaf  atomic.Bool
+	missing error       // why Redis did not answer at the start; nil if it answered
+	reached atomic.Bool // a server has answered since the start
+	isDeaf  atomic.Bool // the last report of deaf was an error
 	mu      sync.Mutex
 	away    map[string]bool // servers that do not decide, or not everything
-	evicts  map[string]bool // servers that may throw logs away
+	evicts  map[string]bool // servers that may evict logs
 }
 
-// Close gives back what is reserved and closes the client too.
+// Close gives back the hits that are reserved, and closes the store and its client.
 func (r *redisStore) Close() error {
 	if r.local == nil {
 		return errors.Join(r.Store.Close(), r.client.Close())
 	}
 	var err error
 	if r.shares != nil {
-		err = r.shares.Close() // first: it may charge the store
+		err = r.shares.Close() // before the store, which it may still charge
 	}
 	return errors.Join(err, r.local.Close(), r.client.Close())
 }
@@ -67,12 +67,12 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 		},
 	}
 	if r.missing != nil {
-		s.missing = "it cannot be reached; until it answers, on_store_error decides every request; " + redisAdvice
+		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + redisAdvice
 	}
 	return s
 }
 
-// settler charges Redis with what was admitted without it.
+// settler charges Redis for hits that this process admitted without it.
 type settler struct {
 	*local.Store
 	redis *redisstore.Store
@@ -89,7 +89,8 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 	return s.redis.Read(ctx, id)
 }
 
-// openRedis returns a store in Redis.
+// openRedis returns a store in Redis. Redis need not answer yet. Messages about single
+// requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
 	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
@@ -113,13 +114,13 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		Policy:        r.policy,
 		Foreign: func(win time.Duration) {
 			m.ForeignValue()
-			sampledLog.Error("a value in Redis was not a log of ours: it was thrown away, and its quota begins anew; does something else write under store.redis.key_prefix?",
+			sampledLog.Error("a value in Redis was not a log of Slidegate; Slidegate deleted it, so its quota begins anew; find the program that writes under store.redis.key_prefix",
 				zap.String("prefix", prefix), zap.Duration("window", win))
 		},
 	})
 	keys := s.Store.LocalKeys
 	if keys == 0 {
-		keys = -1 // remember nothing
+		keys = -1 // local.New: remember no denials
 	}
 	if r.local, err = local.New(&reporting{Store: r.Store, log: sampledLog}, local.Options{Keys: keys, Reserver: r.Store}); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -131,16 +132,17 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		return nil, errors.Join(err, r.Close())
 	}
 	if r.missing = r.load(ctx, s.Store.Redis.DialTimeout+s.Store.Timeout); r.missing != nil {
-		log.Warn("Redis cannot be reached: until it answers, limits are not shared, and on_store_error decides every request; a rule without it gets store.on_error; "+redisAdvice,
+		log.Warn("Redis cannot be reached; until it answers, on_store_error decides every request, or store.on_error for rules without it; "+redisAdvice,
 			zap.String("store.on_error", s.Store.OnError), zap.Error(r.missing))
 	}
 	return r, nil
 }
 
-// redisAdvice is what to look at if Redis cannot be reached.
-const redisAdvice = "check that it runs, that it is at store.redis.url, and that its user and password are right"
+// redisAdvice tells the operator what to check if Redis does not answer.
+const redisAdvice = "check that Redis runs, that store.redis.url is its address, and that user and password are right"
 
-// refundsChannel is where the script tells of refunds, behind the prefix of keys.
+// refundsChannel is the channel on which the script publishes refunds, without the prefix of
+// keys.
 const refundsChannel = "refunds"
 
 // storeClient returns the options of the client for the store's Redis.
@@ -148,8 +150,8 @@ func storeClient(s settings.Store, log *zap.Logger) redisclient.Options {
 	return redisclient.Options{Redis: s.Redis.Redis, Section: "store.redis", Timeout: s.Timeout, Log: log}
 }
 
-// masterName names the one server of a Sentinel set, which has no address of its own. It
-// is empty for other servers: they are called by their addresses.
+// masterName returns a name for the master of a Sentinel set, whose address changes. For
+// other servers it is empty: metrics and messages show their addresses.
 func masterName(servers *settings.RedisURL) string {
 	if servers.Topology == settings.RedisSentinel {
 		return "master " + servers.Master
@@ -157,7 +159,7 @@ func masterName(servers *settings.RedisURL) string {
 	return ""
 }
 
-// changed says once when a server stops deciding, and once when it decides again.
+// changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisStore) changed(c redisstore.Change) {
 	r.mu.Lock()
 	if c.Open || c.Refuses {
@@ -169,7 +171,7 @@ func (r *redisStore) changed(c redisstore.Change) {
 	r.mu.Unlock()
 	r.metrics.StoreDown(away > 0)
 	if c.Refuses {
-		r.log.Warn("a server of the store refuses to write: it decides denials, and on_store_error or store.on_error everything else for its keys",
+		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
 		return
 	}
@@ -179,24 +181,25 @@ func (r *redisStore) changed(c redisstore.Change) {
 		return
 	}
 	if r.local != nil {
-		r.local.ForgetAll() // it may have lost what denied
+		r.local.ForgetAll() // the server may have lost the logs behind the remembered denials
 	}
 	r.log.Info("a server of the store decides again", zap.String("node", c.Node))
 }
 
-// deaf says once that refunds of other instances are not heard of.
+// deaf logs once when this instance stops receiving refunds of other instances, and once when
+// it receives them again.
 func (r *redisStore) deaf(err error) {
 	switch {
 	case err == nil:
 		if r.isDeaf.CompareAndSwap(true, false) {
-			r.log.Info("this instance hears again of refunds that other instances make")
+			r.log.Info("this instance receives refunds of other instances again")
 		}
 	case r.isDeaf.CompareAndSwap(false, true):
-		r.log.Warn("this instance does not hear of refunds that other instances make, so it remembers denials for seconds only; does Redis run, and may its user subscribe to the channel?", zap.Error(err))
+		r.log.Warn("this instance does not receive refunds of other instances, so it remembers denials for seconds only; check that Redis runs and that its user may subscribe to the channel", zap.Error(err))
 	}
 }
 
-// policy says once for each change what the maxmemory-policy of a server means.
+// policy logs each change of the maxmemory-policy of a server, with its consequence.
 func (r *redisStore) policy(node, policy string, err error) {
 	r.mu.Lock()
 	before := r.evicts[node]
@@ -205,36 +208,35 @@ func (r *redisStore) policy(node, policy string, err error) {
 	r.mu.Unlock()
 	switch {
 	case err != nil:
-		r.log.Warn("the maxmemory-policy of a server of the store cannot be read, so nothing will tell if it evicts logs; grant the user +info",
+		r.log.Warn("Slidegate may not read the maxmemory-policy of a server of the store, so it cannot warn if the server evicts logs; grant the user +info",
 			zap.String("node", node), zap.Error(err))
 	case evicts:
 		r.log.Warn("a server of the store evicts logs when its memory is full, which resets their limits; set its maxmemory-policy to noeviction",
 			zap.String("node", node), zap.String("policy", policy))
 	case before:
-		r.log.Info("a server of the store does not evict logs any more", zap.String("node", node))
+		r.log.Info("a server of the store no longer evicts logs", zap.String("node", node))
 	}
 }
 
-// load makes the scripts known.
+// load sends the scripts to Redis.
 func (r *redisStore) load(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return r.Load(ctx)
 }
 
-// reachInterval is how often Redis is looked for that has not been there since
-// the start.
+// reachInterval is the time between two attempts of reach.
 const reachInterval = time.Second
 
-// reach looks for Redis until it is there, so that an instance which gets no
-// requests before it is ready becomes ready.
+// reach calls Redis until it answers for the first time. So an instance becomes ready that
+// gets no requests before it is ready.
 func (r *redisStore) reach(ctx context.Context) error {
 	tick := time.NewTicker(reachInterval)
 	defer tick.Stop()
 	for !r.state().Reached {
 		select {
 		case <-tick.C:
-			_ = r.load(ctx, reachInterval) // the next try is soon
+			_ = r.load(ctx, reachInterval) // after an error, the next tick tries again
 		case <-ctx.Done():
 			return nil
 		}
@@ -246,12 +248,12 @@ func (r *redisStore) reach(ctx context.Context) error {
 	return nil
 }
 
-// watch forgets denials that somebody has made untrue.
+// watch forgets remembered denials when another instance refunds their logs.
 func (r *redisStore) watch(ctx context.Context) error {
 	return r.Watch(ctx, r.local.Forget, r.local.ForgetAll)
 }
 
-// state is what is known of the servers.
+// state returns the last known state of the servers. It does not call them.
 func (r *redisStore) state() storeState {
 	var state storeState
 	for _, n := range r.Stats().Nodes {
@@ -272,9 +274,9 @@ func (r *redisStore) state() storeState {
 	return state
 }
 
-// poolStats is what the pool of connections has counted, of a cluster those of
-// all nodes. Asking a cluster for it that was never reached would look for one
-// and wait.
+// poolStats returns the counts of the connection pool; for a cluster, the sums over its
+// nodes. They are zero until a server has answered: before that, PoolStats of a cluster would
+// connect and wait.
 func (r *redisStore) poolStats() metrics.PoolStats {
 	if !r.state().Reached {
 		return metrics.PoolStats{}
@@ -286,8 +288,8 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 	}
 }
 
-// redisLog takes what go-redis would print on standard error by itself: details
-// of single connections, whose sum is what redisStore.changed says.
+// redisLog logs, at level debug, the lines that go-redis would print on standard error. They
+// are about single connections. For the operator, redisStore.changed sums them up.
 type redisLog struct{ log *zap.Logger }
 
 // Printf implements the logger of go-redis.
@@ -295,7 +297,7 @@ func (l redisLog) Printf(_ context.Context, format string, v ...any) {
 	l.log.Debug("redis client", zap.String("detail", fmt.Sprintf(format, v...)))
 }
 
-// localStats is what the process has answered by itself.
+// localStats returns the counts of the answers that this process gave without Redis.
 func (r *redisStore) localStats() metrics.LocalStats {
 	s := r.local.Stats()
 	settled := r.shares.Settled()

@@ -16,18 +16,18 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// A store decides requests. It has everything that belongs to it.
+// A store decides requests.
 type store struct {
-	decides window.Store      // is asked first
-	local   window.Store      // decides if decides cannot and the rule wants that; nil: none
-	state   func() storeState // of its servers; nil: it has none
-	missing string            // what to do if no server can be reached; empty: one was
-	parts   []part
+	decides window.Store      // decides every request if it can
+	local   window.Store      // decides by this instance's share if decides fails; nil with the memory store
+	state   func() storeState // of its servers; nil with the memory store
+	missing string            // Running.StoreMissing
+	parts   []part            // run until the process stops
 	close   func() error
 }
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about
-// single logs go to sampledLog.
+// single requests go to sampledLog.
 func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*store, error) {
 	switch s.Store.Type {
 	case settings.StoreMemory:
@@ -61,7 +61,8 @@ func openMemory(s settings.Memory, registry prometheus.Registerer, log, sampledL
 	}, nil
 }
 
-// bounds are those of the settings. The shares of the local store have them too.
+// bounds returns the bounds of the memory store from the settings. They also bound the
+// instance's shares of limits in Redis.
 func bounds(s settings.Memory) memstore.Options {
 	return memstore.Options{
 		MaxKeys:  int(min(s.MaxKeys, math.MaxInt)),
@@ -69,7 +70,7 @@ func bounds(s settings.Memory) memstore.Options {
 	}
 }
 
-// reporting logs what the errors of single requests mean to an operator. redisStore logs
+// reporting logs errors of single requests with what the operator can do. redisStore logs
 // when a server stops deciding.
 type reporting struct {
 	window.Store
@@ -87,10 +88,10 @@ func (r *reporting) report(err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, window.ErrBadCheck):
-		// One request is wrong, not the store.
-		r.log.Error("a check cannot be decided", zap.Error(err))
+		// The request is wrong; the store works.
+		r.log.Error("the store refused an invalid request", zap.Error(err))
 	case errors.Is(err, memstore.ErrFull):
-		// It still decides for every log that it holds.
-		r.log.Warn("the store is full: raise store.memory.max_keys or store.memory.max_bytes", zap.Error(err))
+		// The store still decides for every log that it holds.
+		r.log.Warn("the store is full; raise store.memory.max_keys or store.memory.max_bytes", zap.Error(err))
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 // TestFullStoreSaysWhatToDo fills a memory store.
@@ -22,7 +24,7 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer func() { _ = s.close() }()
 	take := func(key string) error {
 		checks := []window.Check{{Key: key, Limit: window.Limit{Hits: 1, Window: time.Hour}, Cost: 1}}
 		_, err := s.decides.Take(t.Context(), window.MayWait, checks, make([]window.Decision, 1))
@@ -34,17 +36,26 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if err := take("second"); !errors.Is(err, memstore.ErrFull) {
 		t.Fatalf("got error %v, want %q", err, memstore.ErrFull)
 	}
-	if got := logs.FilterMessage("the store is full: raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
+	if got := logs.FilterMessage("the store is full; raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
 		t.Errorf("got %v, want a line that says what to do", logs.All())
 	}
 }
 
-// TestSnapshotThatCannotBeWritten starts with a snapshot that names a directory.
-func TestSnapshotThatCannotBeWritten(t *testing.T) {
-	s := testSettings(t)
-	s.Store.Memory.Snapshot = t.TempDir()
-	want := "store.memory.snapshot: " + s.Store.Memory.Snapshot + " is not a file"
-	if err := Run(t.Context(), s, Options{Log: zap.NewNop()}); err == nil || err.Error() != want {
-		t.Errorf("Run = %v, want %q", err, want)
+// TestStartsThatFail starts with files that Run cannot use. Run names the setting and the file,
+// and does not serve.
+func TestStartsThatFail(t *testing.T) {
+	a, dir := servers.NewAuthority(t), t.TempDir()
+	_, cert, key := a.ServerFiles()
+	write(t, key, "torn")
+	for want, change := range map[string]func(*settings.Settings){
+		"store.memory.snapshot: " + dir + " is not a file": func(s *settings.Settings) { s.Store.Memory.Snapshot = dir },
+		"grpc.tls.cert_file: " + cert:                      func(s *settings.Settings) { secure(s, a) },
+	} {
+		s := testSettings(t)
+		change(&s)
+		err := Run(t.Context(), s, Options{Log: zap.NewNop(), Ready: func(Running) { t.Error("it serves") }})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }

@@ -23,18 +23,18 @@ import (
 	"github.com/slidegate/slidegate/internal/tier/redissource"
 )
 
-// subjects finds subjects outside of the tiers file. Nil: subjects live in that file, or
-// nowhere.
+// subjects finds the subjects of API keys in a source of tiers. It is nil if the settings
+// name a tiers file or no tiers.
 type subjects struct {
 	*tier.Cache
-	rules  func() *policy.Rules // the active ones, which name the tiers
+	rules  func() *policy.Rules // the active rules, which name the tiers
 	source string               // tiers.source
-	byKey  bool                 // the source is asked by API keys
+	byKey  bool                 // the source gets API keys instead of digests
 	log    *zap.Logger
 }
 
 // openSubjects opens the source of the settings, which need not answer yet. It returns nil
-// if the settings name no source. rules is not called before a request needs it.
+// if the settings name no source. openSubjects itself does not call rules: requests do.
 func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *policy.Rules, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*subjects, error) {
 	t := s.Tiers
 	if !t.Asks() {
@@ -74,12 +74,12 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 // close closes the source.
 func (s *subjects) close() error {
 	if s != nil {
-		_ = s.Close() // nothing is written there
+		_ = s.Close() // a source only reads, so no data is lost
 	}
 	return nil
 }
 
-// resolver returns s, or nil if subjects live in the tiers file.
+// resolver returns s, or nil if there is no source.
 func (s *subjects) resolver() tier.Resolver {
 	if s == nil {
 		return nil
@@ -87,7 +87,7 @@ func (s *subjects) resolver() tier.Resolver {
 	return s
 }
 
-// keys returns what the admin port looks up subjects in.
+// keys returns the place where the admin port looks up subjects.
 func (s *subjects) keys(d *policy.Decider) admin.Tiers {
 	if s == nil {
 		return directory{d.Rules}
@@ -95,7 +95,7 @@ func (s *subjects) keys(d *policy.Decider) admin.Tiers {
 	return s
 }
 
-// parts returns what runs beside the requests.
+// parts returns the parts that run until the process stops.
 func (s *subjects) parts() []part {
 	if s == nil {
 		return nil
@@ -107,7 +107,7 @@ func (s *subjects) parts() []part {
 	}}
 }
 
-// asksByKey reports whether the source is asked by API keys themselves.
+// asksByKey reports whether the source gets API keys themselves instead of digests.
 func asksByKey(t settings.Tiers) bool {
 	return t.Source == settings.TiersOverHTTP && t.HTTP.Send == settings.SendKey
 }
@@ -123,12 +123,13 @@ func (s *subjects) knowsRule(name string) bool {
 	return slices.ContainsFunc(s.rules().All(), func(r *policy.Rule) bool { return r.Name == name })
 }
 
-// questionsPerConnection bounds what waits for a connection to PostgreSQL: at 50 ms
-// for each question none waits longer than tiers.timeout, by default, so that keys
-// which somebody makes up do not have others time out.
+// questionsPerConnection bounds the questions that wait for a connection to PostgreSQL. If
+// each takes 50 ms, none waits longer than the default of tiers.timeout. So a client that
+// invents keys cannot make the questions of other clients time out.
 const questionsPerConnection = 16
 
-// questions is how many questions are under way at most; zero: the cache's own bound.
+// questions returns the largest number of questions in flight. Zero means the bound of the
+// cache.
 func questions(t settings.Tiers) int {
 	if t.Source == settings.TiersInPostgres {
 		return questionsPerConnection * t.Postgres.PoolSize
@@ -136,12 +137,12 @@ func questions(t settings.Tiers) int {
 	return 0
 }
 
-// probe asks the source for a key that no subject has, so that the log says at the start
-// whether the source answers, and the first request finds a connection.
+// probe asks the source for a key that no subject has. So the log says at the start whether
+// the source answers, and the first request finds a connection.
 func (s *subjects) probe(ctx context.Context) {
 	k := tier.Key{Digest: strings.Repeat("0", tier.DigestLen)}
 	if s.byKey {
-		k = tier.Key{ID: "nobody"}
+		k = tier.Key{ID: "no-such-key"}
 	}
 	if _, err := s.Lookup(ctx, k); err != nil && ctx.Err() == nil {
 		s.log.Warn("the source of tiers does not answer yet", zap.Error(err))
@@ -156,14 +157,14 @@ func (s *subjects) text() string {
 	case s == nil:
 		return ""
 	case s.Stats().Open:
-		return s.source + ", not asked since it has failed; what is known counts on"
+		return s.source + ", fails and is not asked; known subjects keep their tiers"
 	default:
 		return s.source
 	}
 }
 
-// CheckSource reports what is wrong with the settings of a source of tiers, as far as
-// that shows without asking it.
+// CheckSource reports errors in the settings of the source of tiers. It does not connect to
+// the source.
 func CheckSource(s settings.Settings) error {
 	if !s.Tiers.Asks() {
 		return nil
@@ -242,7 +243,8 @@ func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 	return httpsource.New(o)
 }
 
-// rereadTLS returns what the files of a setting say for each new connection.
+// rereadTLS returns a function that returns the TLS configuration for a new connection. It
+// reads the files of the setting again when they change.
 func rereadTLS(setting string, files []string, read func() (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
 	c, err := watch.NewReread(setting, files, read, log)
 	if err != nil {
@@ -251,7 +253,7 @@ func rereadTLS(setting string, files []string, read func() (*tls.Config, error),
 	return c.Get, nil
 }
 
-// directory answers support about subjects that live in the rules' own directory.
+// directory looks up subjects of the tiers file for the admin port.
 type directory struct{ rules func() *policy.Rules }
 
 // Look implements admin.Tiers.
@@ -269,5 +271,6 @@ func (d directory) Lookup(_ context.Context, k tier.Key) (tier.Inspection, error
 	return d.Look(k), nil
 }
 
-// Invalidate implements admin.Tiers. The file is read when it changes.
+// Invalidate implements admin.Tiers. It does nothing, because the service reads the file when
+// it changes.
 func (directory) Invalidate(tier.Change) {}

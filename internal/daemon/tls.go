@@ -12,9 +12,9 @@ import (
 	"github.com/slidegate/slidegate/internal/config/watch"
 )
 
-// serverTLS returns the TLS of gRPC listeners, or nil without TLS. Each handshake uses what
-// the files hold then, or held when they could be read last. It is for connections over
-// TCP: the file mode of a unix socket says which users of this machine may connect.
+// serverTLS returns the TLS configuration of gRPC listeners over TCP, or nil without TLS. Each
+// handshake uses the files as they are then. If they cannot be read, it uses their last good
+// state.
 func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 	if !s.TLS.On() {
 		return nil, nil
@@ -24,14 +24,15 @@ func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A reader of the configuration finds here what does not depend on the files.
+	// The clone keeps the parts that do not depend on the files, for readers of c.
 	c := files.Get().Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.Get(), nil }
 	return c, nil
 }
 
-// grpcCredentials are how grpc-go greets connections: with c over TCP and in plain
-// text on unix sockets. A nil c is plain text everywhere.
+// grpcCredentials returns the credentials of the grpc-go server. They are TLS with c over TCP,
+// or plain text if c is nil. Unix sockets have plain text: their file mode says which users
+// may connect.
 func grpcCredentials(c *tls.Config, log *zap.Logger) credentials.TransportCredentials {
 	plain := insecure.NewCredentials()
 	if c == nil {
@@ -40,22 +41,22 @@ func grpcCredentials(c *tls.Config, log *zap.Logger) credentials.TransportCreden
 	return &greeter{TransportCredentials: credentials.NewTLS(c), sockets: plain, log: log}
 }
 
-// A greeter chooses by what a connection came in on. It is for servers.
+// A greeter does the server's handshake: with TLS over TCP, in plain text on unix sockets.
 type greeter struct {
 	credentials.TransportCredentials // over TCP
 	sockets                          credentials.TransportCredentials
 	log                              *zap.Logger
 }
 
-// ServerHandshake implements credentials.TransportCredentials. grpc-go keeps
-// failures to itself, and a certificate that is refused is a thing to find.
+// ServerHandshake implements credentials.TransportCredentials. It logs failures, because
+// grpc-go does not and the operator must be able to find a refused certificate.
 func (g *greeter) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if conn.LocalAddr().Network() == "unix" {
 		return g.sockets.ServerHandshake(conn)
 	}
 	secured, info, err := g.TransportCredentials.ServerHandshake(conn)
 	if err != nil {
-		g.log.Debug("a client did not get through TLS", zap.Stringer("client", conn.RemoteAddr()), zap.Error(err))
+		g.log.Debug("the TLS handshake with a client failed", zap.Stringer("client", conn.RemoteAddr()), zap.Error(err))
 	}
 	return secured, info, err
 }

@@ -34,7 +34,7 @@ func secure(s *settings.Settings, a *servers.Authority) {
 	files.ClientCAFile, files.CertFile, files.KeyFile = a.ServerFiles()
 }
 
-// trusting is what a client of the authority has now.
+// trusting returns the TLS configuration of a client of the authority.
 func trusting(t *testing.T, a *servers.Authority) *tls.Config {
 	t.Helper()
 	c, err := a.ClientConfig()
@@ -47,10 +47,7 @@ func trusting(t *testing.T, a *servers.Authority) *tls.Config {
 // healthy asks for health over a connection of its own.
 func healthy(t *testing.T, address string, secure credentials.TransportCredentials) error {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(secure))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, address, grpc.WithTransportCredentials(secure))
 	defer conn.Close()
 	return asks(t, conn)
 }
@@ -91,7 +88,7 @@ func testTLS(t *testing.T, s settings.Settings) {
 		"a cipher that HTTP/2 forbids": {func(c *tls.Config) {
 			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
 		}, true},
-		"somebody who trusts strangers": {func(c *tls.Config) { c.RootCAs = trusting(t, stranger).RootCAs }, true},
+		"a client that trusts a stranger": {func(c *tls.Config) { c.RootCAs = trusting(t, stranger).RootCAs }, true},
 	} {
 		own := trusting(t, a)
 		c.change(own)
@@ -124,7 +121,7 @@ func testTLS(t *testing.T, s settings.Settings) {
 			t.Errorf("application protocol %q: got %v, want the connection closed", protocol, err)
 		}
 	}
-	waitFor(t, "a log line that says why somebody was refused", func() bool {
+	waitFor(t, "a log line with the reason of a refusal", func() bool {
 		return slices.ContainsFunc(r.logs.FilterLevelExact(zap.DebugLevel).All(), func(e observer.LoggedEntry) bool {
 			return strings.Contains(fmt.Sprint(e.ContextMap()), "client didn't provide a certificate")
 		})
@@ -159,11 +156,7 @@ func testServerTLSThatChanges(t *testing.T, s settings.Settings) {
 	r := start(t, s)
 	before := trusting(t, a)
 	before.ClientSessionCache = tls.NewLRUClientSessionCache(0)
-	live, err := grpc.NewClient(r.GRPC[0], grpc.WithTransportCredentials(credentials.NewTLS(before)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer live.Close()
+	live := dial(t, r.GRPC[0], grpc.WithTransportCredentials(credentials.NewTLS(before)))
 	if err := asks(t, live); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +207,8 @@ func testServerTLSThatChanges(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestTLSResumesNothing: both certificates are looked at for every connection.
+// TestTLSResumesNothing connects twice with a session cache. The server resumes no session, so
+// it checks the certificate of every connection.
 func TestTLSResumesNothing(t *testing.T) { onEachTransport(t, testTLSResumesNothing) }
 
 func testTLSResumesNothing(t *testing.T, s settings.Settings) {
@@ -238,19 +232,8 @@ func testTLSResumesNothing(t *testing.T, s settings.Settings) {
 	}
 }
 
-// TestTLSFilesAtStart: what cannot be read then is an error, and nothing is served.
-func TestTLSFilesAtStart(t *testing.T) {
-	s := testSettings(t)
-	secure(&s, servers.NewAuthority(t))
-	write(t, s.GRPC.TLS.KeyFile, "torn")
-	err := Run(t.Context(), s, Options{Log: zap.NewNop(), Ready: func(Running) { t.Error("it serves") }})
-	if err == nil || !strings.HasPrefix(err.Error(), "grpc.tls.cert_file: "+s.GRPC.TLS.CertFile) {
-		t.Errorf("got %v, want the setting and the file", err)
-	}
-}
-
-// TestSilentClients: who does not answer is disconnected after
-// grpc.keepalive_timeout, and who asks nothing is told to go after
+// TestSilentClients has two clients. The server closes the connection of one that does not
+// answer pings after grpc.keepalive_timeout. It sends GOAWAY to one without calls after
 // grpc.max_connection_idle.
 func TestSilentClients(t *testing.T) { onEachTransport(t, testSilentClients) }
 
@@ -292,7 +275,7 @@ func testSilentClients(t *testing.T, s settings.Settings) {
 	}
 }
 
-// handshake returns a connection over which TLS is spoken until the test ends.
+// handshake returns a TLS connection that is closed when the test ends.
 func handshake(t *testing.T, address string, c *tls.Config) *tls.Conn {
 	t.Helper()
 	conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", address)
@@ -306,7 +289,7 @@ func handshake(t *testing.T, address string, c *tls.Config) *tls.Conn {
 	return conn.(*tls.Conn)
 }
 
-// greet says what a client of HTTP/2 says first.
+// greet sends the preface of an HTTP/2 client.
 func greet(t *testing.T, conn net.Conn) *http2.Framer {
 	t.Helper()
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,67 +27,80 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// opened is a store in Redis that a test has opened, with all that it says.
+// opened is a store in Redis that a test has opened, with its log and its metrics.
 type opened struct {
 	*redisStore
 	t        *testing.T
 	settings settings.Settings
 	logs     *observer.ObservedLogs
+	registry *prometheus.Registry
 }
 
 // redisSettings returns settings with timeouts that end only a call that hangs.
 func redisSettings(t testing.TB, url string) settings.Settings {
 	s := settings.Default()
-	s.Store.Type = settings.StoreRedis
-	s.Store.Timeout = 20 * time.Second
+	s.Store.Type, s.Store.Timeout = settings.StoreRedis, 20*time.Second
 	s.Store.Redis.URL = redisURL(t, url)
 	s.Store.Redis.DialTimeout = 20 * time.Second
 	return s
 }
 
-// open opens the store of settings that rls would take.
+// redisTLS starts a Redis with TLS and returns the settings for it.
+func redisTLS(t *testing.T) (*servers.RedisServer, settings.Settings) {
+	t.Helper()
+	server := servers.StartRedisTLS(t)
+	s := redisSettings(t, "rediss://"+server.Addr())
+	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	return server, s
+}
+
+// open opens the store of the settings.
 func open(t *testing.T, s settings.Settings) *opened {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	log := zap.New(core)
-	store, err := openRedis(t.Context(), s, metrics.New(prometheus.NewRegistry(), metrics.Options{}), log, log)
+	registry := prometheus.NewRegistry()
+	store, err := openRedis(t.Context(), s, metrics.New(registry, metrics.Options{}), log, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return &opened{redisStore: store, t: t, settings: s, logs: logs}
+	return &opened{redisStore: store, t: t, settings: s, logs: logs, registry: registry}
 }
 
-// takes charges one hit to a log of the name and checks what remains of ten.
+// charge charges a log of ten hits an hour and returns what remains.
+func (o *opened) charge(ctx context.Context, key string, cost uint64) (remaining uint64, err error) {
+	var d [1]window.Decision
+	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: cost}
+	_, err = o.Take(ctx, window.MayWait, []window.Check{c}, d[:])
+	return d[0].Remaining, err
+}
+
+// takes charges one hit and checks what remains.
 func (o *opened) takes(key string, remaining uint64) {
 	o.t.Helper()
-	var d [1]window.Decision
-	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
-	if _, err := o.Take(o.t.Context(), window.MayWait, []window.Check{c}, d[:]); err != nil || d[0].Remaining != remaining {
-		o.t.Errorf("%s: %d remain, %v; want %d", key, d[0].Remaining, err, remaining)
+	if got, err := o.charge(o.t.Context(), key, 1); err != nil || got != remaining {
+		o.t.Errorf("%s: %d remain, %v; want %d", key, got, err, remaining)
 	}
 }
 
-// refused takes and wants an error.
+// refused charges one hit, and returns the error that it wants.
 func (o *opened) refused(key string) error {
 	o.t.Helper()
-	var d [1]window.Decision
-	c := window.Check{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 1}
-	_, err := o.Take(o.t.Context(), window.MayWait, []window.Check{c}, d[:])
+	_, err := o.charge(o.t.Context(), key, 1)
 	if err == nil {
 		o.t.Errorf("%s: decided, want an error", key)
 	}
 	return err
 }
 
-// decides waits until a log of the name can be asked for.
+// decides waits until the store decides for a log.
 func (o *opened) decides(key string) {
 	o.t.Helper()
 	waitFor(o.t, "a decision", func() bool {
 		ctx, cancel := context.WithTimeout(o.t.Context(), time.Second)
 		defer cancel()
-		var d [1]window.Decision
-		_, err := o.Take(ctx, window.MayWait, []window.Check{{Key: key, Limit: window.Limit{Hits: 10, Window: time.Hour}, Cost: 0}}, d[:])
+		_, err := o.charge(ctx, key, 0)
 		return err == nil
 	})
 }
@@ -104,13 +118,10 @@ func (o *opened) hides(secrets ...string) {
 	}
 }
 
+// write replaces a file by a complete one, as tools that renew secrets do.
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	// Renamed over, as tools that renew secrets do.
-	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -137,8 +148,8 @@ func TestRedisSingle(t *testing.T) {
 	}
 }
 
-// TestRedisCluster asks a cluster as the user that docs/operate.md makes for one:
-// all of its masters, through a failover, and while a slot moves.
+// TestRedisCluster charges logs on all masters of a cluster, through a failover, and while a
+// slot moves. The user has only the rights that docs/operate.md gives it.
 func TestRedisCluster(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operate.md")
 	if err != nil {
@@ -162,15 +173,15 @@ func TestRedisCluster(t *testing.T) {
 		t.Errorf("pool: %+v, want a connection to each master", s)
 	}
 
-	// A replica takes over, and the old master sends us there.
+	// A replica takes over, and the old master redirects the client to it.
 	name := "slidegate:{k0}:3600000000"
 	master := cluster.MasterOf(name)
 	replica := cluster.ReplicaOf(master)
 	cluster.Failover(replica, servers.FailoverAgreed)
 	o.takes("{k0}", 8)
 
-	// A slot is half way from one master to another: what is there stays, and what
-	// is new is asked for where it goes.
+	// A slot is half way from one master to another. Old keys are still on the first, and new
+	// keys are on the second.
 	slot, from := cluster.Slot(name), replica
 	masters := cluster.Masters()
 	to := masters[0]
@@ -196,7 +207,7 @@ func TestRedisCluster(t *testing.T) {
 		}
 	}
 
-	// An operator's look into a log, as the user for that.
+	// An operator inspects a log, with the rights of the user support.
 	words = strings.Fields(strings.Replace(string(regexp.MustCompile(`(?m)^ACL SETUSER (support .*)$`).FindSubmatch(page)[1])+" "+string(more[1]), ">PASSWORD", ">pw", 1))
 	for _, node := range cluster.Nodes() {
 		if _, err := node.Do(append([]string{"ACL", "SETUSER"}, words...)...); err != nil {
@@ -210,8 +221,8 @@ func TestRedisCluster(t *testing.T) {
 	o.inspects("{k2}")
 }
 
-// TestClusterFindsASuccessor kills a master: nobody redirects us, so the client
-// must look for its successor by itself.
+// TestClusterFindsASuccessor kills a master. It can send no redirection, so the client must
+// find its successor by itself.
 func TestClusterFindsASuccessor(t *testing.T) {
 	cluster := servers.StartCluster(t)
 	o := open(t, redisSettings(t, "redis-cluster://"+strings.Join(cluster.Addrs(), ",")))
@@ -223,9 +234,9 @@ func TestClusterFindsASuccessor(t *testing.T) {
 	o.decides("{k}")
 }
 
-// TestRedisSentinel finds the master through sentinels, which have a user of their
-// own with the rights that docs/operate.md gives it; their password changes; one
-// is frozen; the master is killed.
+// TestRedisSentinel finds the master through sentinels. Their user has only the rights that
+// docs/operate.md gives it. The test changes its password, freezes a sentinel, and kills the
+// master.
 func TestRedisSentinel(t *testing.T) {
 	const first, second, own = "first-of-sentinels", "second-of-sentinels", "own-of-redis"
 	page, err := os.ReadFile("../../docs/operate.md")
@@ -248,7 +259,7 @@ func TestRedisSentinel(t *testing.T) {
 	sentinels(strings.Fields(strings.Replace(string(line[1]), ">PASSWORD", ">"+first, 1))...)
 
 	s := redisSettings(t, "redis-sentinel://:"+own+"@"+strings.Join(set.Sentinels(), ",")+"/"+set.MasterName()+"/2")
-	// How long is waited for the one that is frozen.
+	// The client waits so long for the frozen sentinel.
 	s.Store.Timeout, s.Store.Redis.DialTimeout = time.Second, time.Second
 	s.Store.Redis.SentinelUsername = "finder"
 	s.Store.Redis.SentinelPasswordFile = filepath.Join(t.TempDir(), "password")
@@ -270,7 +281,7 @@ func TestRedisSentinel(t *testing.T) {
 	kill()
 	o.takes("k", 7)
 
-	// The sentinel that we talk to is frozen: another one is found.
+	// The test freezes the sentinel that the client uses. The client finds another one.
 	for _, sentinel := range set.SentinelServers() {
 		clients, err := sentinel.Do("CLIENT", "LIST")
 		if err != nil {
@@ -284,7 +295,8 @@ func TestRedisSentinel(t *testing.T) {
 	o.decides("k")
 	o.takes("k", 6)
 
-	// The library goes on without some of these rights, but not as it should.
+	// Without some of these rights the library works, but not properly. So the test looks for
+	// denied commands.
 	for _, sentinel := range set.SentinelServers() {
 		sentinel.Resume()
 		denied, err := sentinel.Do("ACL", "LOG")
@@ -300,8 +312,8 @@ func TestRedisSentinel(t *testing.T) {
 	o.hides(first, second, own)
 }
 
-// TestPasswordThatChanges renews a password as the docs say, in front of a running
-// service, and then badly.
+// TestPasswordThatChanges renews a password under a running service as the docs say. Then it
+// removes and empties the file, and writes a wrong password.
 func TestPasswordThatChanges(t *testing.T) {
 	const first, second = "first-of-two", "second-of-two"
 	server := servers.StartRedis(t, "--user", "rls", "on", ">"+first, "~*", "+@all")
@@ -324,7 +336,7 @@ func TestPasswordThatChanges(t *testing.T) {
 	do("CLIENT", "KILL", "USER", "rls")
 	o.takes("k", 8)
 
-	// The file goes: the last password stays, and that is told once.
+	// Without the file the last password stays in use, and the log says so once.
 	if err := os.Remove(s.Store.Redis.PasswordFile); err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +344,7 @@ func TestPasswordThatChanges(t *testing.T) {
 		do("CLIENT", "KILL", "USER", "rls")
 		o.takes("k", 7-uint64(i))
 	}
-	write(t, s.Store.Redis.PasswordFile, "") // as good as none
+	write(t, s.Store.Redis.PasswordFile, "") // as if it were removed
 	do("CLIENT", "KILL", "USER", "rls")
 	o.takes("k", 5)
 	warned := o.logs.FilterMessage("a file for connections cannot be read; what it held before stays in use")
@@ -340,8 +352,7 @@ func TestPasswordThatChanges(t *testing.T) {
 		t.Errorf("warnings: %v, want one", warned.All())
 	}
 
-	// A password that is wrong is no reason to keep the old one: it may be wrong
-	// here or there, and Redis says so.
+	// The client uses a wrong password, because only Redis knows that it is wrong.
 	write(t, s.Store.Redis.PasswordFile, "wrong-in-between")
 	do("CLIENT", "KILL", "USER", "rls")
 	if err := o.refused("k"); !strings.Contains(fmt.Sprint(err), "WRONGPASS") || strings.Contains(err.Error(), "wrong-in-between") {
@@ -354,9 +365,7 @@ func TestPasswordThatChanges(t *testing.T) {
 
 // TestTLSThatChanges renews every certificate in front of a running service.
 func TestTLSThatChanges(t *testing.T) {
-	server := servers.StartRedisTLS(t)
-	s := redisSettings(t, "rediss://"+server.Addr())
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	server, s := redisTLS(t)
 	o := open(t, s)
 	o.takes("k", 9)
 	o.takes("k", 8)
@@ -366,12 +375,12 @@ func TestTLSThatChanges(t *testing.T) {
 	if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err != nil {
 		t.Fatal(err)
 	}
-	// TLS hides from the client that its idle connection is gone: the first may
-	// fail, and no later one.
-	_, _ = o.Take(t.Context(), window.MayWait, []window.Check{{Key: "other", Limit: window.Limit{Hits: 1, Window: time.Hour}}}, make([]window.Decision, 1))
+	// TLS hides from the client that its idle connection is gone. So the first call may fail,
+	// but no later one.
+	_, _ = o.charge(t.Context(), "other", 0)
 	o.takes("k", 7)
 
-	// Half of it is there: what was good stays.
+	// If only half of a file is written, the last good content stays in use.
 	write(t, s.Store.Redis.TLS.KeyFile, "torn")
 	if _, err := server.Do("PING"); err == nil {
 		t.Error("the test's own client read a torn key")
@@ -387,9 +396,7 @@ func TestTLSThatChanges(t *testing.T) {
 }
 
 func TestTLSNames(t *testing.T) {
-	server := servers.StartRedisTLS(t)
-	s := redisSettings(t, "rediss://"+server.Addr())
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	_, s := redisTLS(t)
 	s.Store.Redis.TLS.ServerName = "localhost"
 	open(t, s).takes("k", 9)
 
@@ -401,15 +408,15 @@ func TestTLSNames(t *testing.T) {
 		bad := s
 		change(&bad.Store.Redis.Redis)
 		err := open(t, bad).refused("k")
-		// What becomes of a connection whose certificate the server misses differs.
+		// Without a certificate of the client, the error differs from run to run.
 		if !strings.Contains(fmt.Sprint(err), "certificate") && what != "no certificate" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
-// TestBackAtOnce has more connections fail than the pool of the library puts up
-// with, and then a server: the next call is decided.
+// TestBackAtOnce lets more connections fail than the pool of the library tolerates. When the
+// server is back, the store decides the next call.
 func TestBackAtOnce(t *testing.T) {
 	server := servers.StartRedis(t)
 	s := redisSettings(t, "redis://"+server.Addr())
@@ -428,13 +435,11 @@ func TestBackAtOnce(t *testing.T) {
 	o.takes("k", 9)
 }
 
-// TestAbandonedConnections has callers give up on connections that take longer
-// and fail then: no later caller meets one of them.
+// TestAbandonedConnections has callers give up while they connect. The connections fail later,
+// and no later call uses one of them.
 func TestAbandonedConnections(t *testing.T) {
 	const callers = 4
-	server := servers.StartRedisTLS(t)
-	s := redisSettings(t, "rediss://"+server.Addr())
-	s.Store.Redis.TLS.CAFile, s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = server.TLSFiles()
+	server, s := redisTLS(t)
 	s.Store.Redis.DialTimeout = 2 * time.Second
 	s.Store.Redis.PoolSize = callers
 	client, err := redisclient.New(storeClient(s.Store, zap.NewNop()))
@@ -450,7 +455,7 @@ func TestAbandonedConnections(t *testing.T) {
 		}
 		cancel()
 	}
-	waitFor(t, "connections that nobody waits for", func() bool { return client.PoolStats().IdleConns == callers })
+	waitFor(t, "the connections of callers that gave up", func() bool { return client.PoolStats().IdleConns == callers })
 	server.Resume()
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("the first call after it: %v", err)

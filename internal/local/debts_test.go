@@ -15,6 +15,7 @@ import (
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // errLate is the error of a call that the creditor may have charged in the time of doubt.
@@ -82,7 +83,7 @@ func newCreditorOf(t *testing.T, memory memstore.Options) (*local.Shares, *credi
 func TestDebts(t *testing.T) {
 	logAt := func(clock int64, precision time.Duration) []byte {
 		var d window.Decision
-		return window.Take(nil, clock, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Precision: precision, Cost: 1}, &d)
+		return windowtest.Take(nil, clock, &window.Check{Limit: window.Limit{Hits: 9, Window: time.Minute}, Precision: precision, Cost: 1}, &d)
 	}
 	refused := errors.New("refused")
 	for _, tt := range []struct {
@@ -151,7 +152,7 @@ func TestDebtsShareNoEntry(t *testing.T) {
 			entry := check[0]
 			entry.Cost = 2
 			var d window.Decision
-			c.log = window.Take(c.log, at, &entry, &d)
+			c.log = windowtest.Take(c.log, at, &entry, &d)
 		}
 		// The entry of 1500 has two hits, for three of the calls. The entry of 2500 is of
 		// the first call.

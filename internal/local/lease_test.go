@@ -14,6 +14,7 @@ import (
 
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 const length = 50 * time.Millisecond
@@ -627,7 +628,7 @@ func neverExceeds(t *testing.T, seed uint64, n int, limit uint64, pause time.Dur
 		if _, err := processes[r.IntN(n)].Take(t.Context(), window.MayWait, checks, d); err != nil {
 			return err.Error()
 		}
-		if !window.Allowed(d) {
+		if !windowtest.Allowed(d) {
 			continue
 		}
 		now := s.now()

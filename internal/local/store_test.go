@@ -577,7 +577,7 @@ func TestStoreThatForgot(t *testing.T) {
 		t.Fatalf("a remembered denial: got %+v", got)
 	}
 	// The other log is unknown, so the store decides.
-	if got := take(t, p, a, b); !window.Allowed(got) {
+	if got := take(t, p, a, b); !windowtest.Allowed(got) {
 		t.Fatalf("the store: got %+v", got)
 	}
 	if got := take(t, p, a); !got[0].Allowed {

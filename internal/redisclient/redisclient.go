@@ -32,9 +32,9 @@ const (
 	// sends no redirection, and the library looks for its successor only when the state
 	// that it knows is this old. Each server then reads a small table twice a second.
 	reloadInterval = 500 * time.Millisecond
-	// failoverDials is how often connecting through sentinels may wait: for the known
-	// sentinel, for a new connection to it, for a connection to another sentinel, for the
-	// answer of that one, and for the master itself.
+	// failoverDials is how often connecting through sentinels may wait. It may wait for the
+	// known sentinel, and for a new connection to it. It may also wait for a connection to
+	// another sentinel, for its answer, and for the master.
 	failoverDials = 5
 )
 
@@ -225,8 +225,8 @@ type dialer struct {
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // dial never returns an error. If connecting fails, it returns a connection whose reads
-// and writes fail. The pool of the library counts dial errors: after some of them it
-// connects only once a second, so that it would find a server that is back too late.
+// and writes fail. The pool of the library counts dial errors. After some of them it connects
+// only once a second, so it would notice too late that a server is back.
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := d.connect(ctx, network, address)
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 // timeout bounds Print. A person waits for it.
 const timeout = 5 * time.Second
 
-// Print writes to w what a log in the Redis of the settings holds. key is the whole name
-// of the log, as SCAN prints it. Print writes the newest entries, oldest first, and no more than
-// entries of them. Below zero means all.
+// Print writes to w the content of a log in the Redis of the settings. key is the whole name
+// of the log, as SCAN prints it. Print writes the newest entries, oldest first, at most as
+// many as entries says. A negative number means all.
 func Print(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
-		return fmt.Errorf("store.type is %s: its logs are in the memory of that process, and inspect reads Redis", s.Store.Type)
+		return fmt.Errorf("store.type is %s: logs are in the memory of the running process, but rls inspect reads only Redis", s.Store.Type)
 	}
 	s.Store.Redis.DialTimeout = timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -35,7 +35,7 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // nothing was written
+	defer func() { _ = client.Close() }() // it only read
 
 	pipe := client.Pipeline()
 	life, value := pipe.PTTL(ctx, key), pipe.Get(ctx, key)
@@ -46,15 +46,15 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	}
 	switch {
 	case errors.Is(err, redis.Nil):
-		return fmt.Errorf("nothing is stored under %q: idle logs disappear, and names begin with store.redis.key_prefix, here %q", key, s.Store.Redis.KeyPrefix)
+		return fmt.Errorf("no key %q in Redis; names begin with store.redis.key_prefix, here %q, and Redis deletes idle logs", key, s.Store.Redis.KeyPrefix)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return fmt.Errorf("the value under %q is not a log: it is no string", key)
+		return fmt.Errorf("the value of %q is not a log: it is not a string", key)
 	case err != nil:
 		return fmt.Errorf("store.redis.url: Redis does not answer as expected: %w", err)
 	}
 	log, err := window.Decode([]byte(value.Val()))
 	if err != nil {
-		return fmt.Errorf("the value under %q: %w", key, err)
+		return fmt.Errorf("the value of %q: %w", key, err)
 	}
 
 	fmt.Fprintf(w, "key      %s\n", key)
@@ -74,7 +74,7 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 		fmt.Fprintf(w, "expires  in %v\n", life.Val())
 	}
 	lines := strings.SplitAfter(log.String(), "\n")
-	head := len(lines) - 1 - len(log.Entries) // the last is empty
+	head := len(lines) - 1 - len(log.Entries) // the last line is empty
 	fmt.Fprint(w, strings.Join(lines[:head], ""))
 	older := 0
 	if entries >= 0 {
@@ -87,7 +87,7 @@ func Print(ctx context.Context, s settings.Settings, key string, entries int, w 
 	return nil
 }
 
-// timeAt returns the time of the server that has a key.
+// timeAt returns the time of the server that holds key.
 func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time.Time, error) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx, key)

@@ -16,7 +16,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestPrint reads what the store has written, and says what it cannot read.
+// TestPrint prints logs that the store has written, and keys that hold no log.
 func TestPrint(t *testing.T) {
 	addr := servers.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
@@ -51,9 +51,9 @@ func TestPrint(t *testing.T) {
 			"small log, 45 bytes, times in 1µs\n", "entries  3 of 13, cost 6, sums from 0\n  ... 1 older ones\n", "  2\n  -0s  2\n",
 		}, ""},
 		{"slidegate:k:60000000", -1, []string{"sums from 0\n  -"}, ""},
-		{"k:60000000", -1, nil, `nothing is stored under "k:60000000": idle logs disappear, and names begin with store.redis.key_prefix, here "slidegate:"`},
-		{"text", -1, nil, `the value under "text": window: not a log: kind 0x68`},
-		{"list", -1, nil, `the value under "list" is not a log: it is no string`},
+		{"k:60000000", -1, nil, `no key "k:60000000" in Redis; names begin with store.redis.key_prefix, here "slidegate:"`},
+		{"text", -1, nil, `the value of "text": window: not a log: kind 0x68`},
+		{"list", -1, nil, `the value of "list" is not a log: it is not a string`},
 	} {
 		var out strings.Builder
 		err := Print(t.Context(), s, tt.key, tt.entries, &out)
@@ -66,7 +66,7 @@ func TestPrint(t *testing.T) {
 			}
 		}
 	}
-	// As the user that docs/operate.md makes for it.
+	// The user of docs/operate.md for inspecting logs has the rights that Print needs.
 	page, err := os.ReadFile("../../docs/operate.md")
 	if err != nil {
 		t.Fatal(err)

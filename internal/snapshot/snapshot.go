@@ -13,7 +13,7 @@ import (
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
-// A Store is a memory store that is kept in a file while no process runs. It is safe for
+// A Store is a memory store whose logs are in a file while no process runs. It is safe for
 // concurrent use, except Close.
 type Store struct {
 	*memstore.Store
@@ -21,9 +21,9 @@ type Store struct {
 	log  *zap.Logger
 }
 
-// Open returns a store with the logs that file holds. If there is no file, the store is
-// empty. A file that cannot be used is put aside, and the store is empty. An error means
-// that Close could not write the file. An empty name means no file.
+// Open returns a store with the logs of file. If there is no file, the store is empty. If Open
+// cannot use the file, it renames the file, and the store is empty. Open returns an error if
+// Close could not write the file. An empty name means no file.
 func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 	s := &Store{log: log}
 	if file != "" {
@@ -47,7 +47,7 @@ func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 func follow(path string) (string, error) {
 	target, err := os.Readlink(path)
 	if err != nil {
-		return path, nil // a file, or nothing
+		return path, nil // no link
 	}
 	if end, err := filepath.EvalSymlinks(path); !errors.Is(err, fs.ErrNotExist) {
 		return end, err
@@ -64,13 +64,12 @@ func follow(path string) (string, error) {
 	return follow(filepath.Join(dir, name))
 }
 
-// writable reports why a file could not be replaced.
+// writable returns an error if a file could not be replaced.
 func writable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file", path)
 	}
-	// The name differs from the one that save uses: a process that is about to end may be
-	// writing there.
+	// save uses another name: a process that is about to end may be writing under it.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
@@ -94,7 +93,7 @@ func (s *Store) load(o memstore.Options) {
 	file := zap.String("file", s.file)
 	f, err := os.Open(s.file)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.log.Info("there is no snapshot yet: the store is empty", file)
+		s.log.Info("there is no snapshot yet, so the store is empty", file)
 		return
 	}
 	var loaded memstore.Loaded
@@ -108,7 +107,7 @@ func (s *Store) load(o memstore.Options) {
 	}
 	fields := []zap.Field{file, zap.Int("logs", loaded.Logs), zap.Int("expired", loaded.Expired)}
 	if loaded.Dropped > 0 {
-		s.log.Warn("not all of the snapshot fits: raise store.memory.max_keys or store.memory.max_bytes",
+		s.log.Warn("not all of the snapshot fits; raise store.memory.max_keys or store.memory.max_bytes",
 			append(fields, zap.Int("dropped", loaded.Dropped))...)
 		return
 	}
@@ -119,12 +118,12 @@ func (s *Store) load(o memstore.Options) {
 func (s *Store) putAside(reason error) {
 	aside := s.file + ".bad"
 	if err := os.Rename(s.file, aside); err != nil {
-		s.log.Error("the snapshot is refused and the store is empty; the file could not be put aside, so no snapshot will be written: move it away and restart",
+		s.log.Error("the snapshot is refused and the store is empty; rls could not rename the file, so it will write no snapshot; move the file away and restart",
 			zap.String("file", s.file), zap.NamedError("reason", reason), zap.Error(err))
 		s.file = ""
 		return
 	}
-	s.log.Error("the snapshot is refused and the store is empty: every limit starts anew; look at the file that was put aside, and delete it",
+	s.log.Error("the snapshot is refused and the store is empty, so every limit starts anew; rls renamed the file: look at it, and delete it",
 		zap.String("file", s.file), zap.String("aside", aside), zap.NamedError("reason", reason))
 }
 
@@ -174,7 +173,7 @@ func (s *Store) save() (logs int, err error) {
 	return logs, syncDir(filepath.Dir(s.file))
 }
 
-// syncDir makes a change of names in a directory survive a crash of the machine.
+// syncDir writes a directory to disk, so that its names survive a crash of the machine.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestSnapshot(t *testing.T) {
 		}
 		want := "snapshot loaded"
 		if i == 0 {
-			want = "there is no snapshot yet: the store is empty"
+			want = "there is no snapshot yet, so the store is empty"
 		}
 		if got := logs.All(); len(got) != 1 || got[0].Message != want || got[0].Level != zapcore.InfoLevel || got[0].ContextMap()["file"] != path {
 			t.Errorf("start %d: got %v, want the line %q", i+1, got, want)
@@ -92,7 +92,7 @@ func TestBadSnapshotIsPutAside(t *testing.T) {
 	}
 	m, logs := openSnapshot(t, path)
 	got := logs.All()
-	if len(got) != 1 || got[0].Level != zapcore.ErrorLevel || !strings.Contains(got[0].Message, "put aside") ||
+	if len(got) != 1 || got[0].Level != zapcore.ErrorLevel || !strings.Contains(got[0].Message, "rls renamed the file") ||
 		got[0].ContextMap()["file"] != path || got[0].ContextMap()["aside"] != path+".bad" {
 		t.Errorf("got %v, want one line that names both files", got)
 	}
@@ -125,7 +125,7 @@ func TestBadSnapshotThatStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, logs := openSnapshot(t, path)
-	if got := logs.All(); len(got) != 1 || !strings.Contains(got[0].Message, "no snapshot will be written") {
+	if got := logs.All(); len(got) != 1 || !strings.Contains(got[0].Message, "it will write no snapshot") {
 		t.Errorf("got %v, want one line that says that none will be written", got)
 	}
 	if err := m.Close(); err != nil {

@@ -80,7 +80,7 @@ func TestAhead(t *testing.T) {
 		var log []byte
 		for i, s := range tt.steps {
 			var got Decision
-			log = TakeAhead(log, s.at, &s.c, s.ahead, &got)
+			log = takeAhead(log, s.at, &s.c, s.ahead, &got)
 			if diff := gocmp.Diff(s.want, got); diff != "" {
 				t.Errorf("%s: step %d at %d: (-want +got)\n%s", tt.name, i, s.at, diff)
 			}
@@ -121,11 +121,11 @@ func TestAheadNeverTooMany(t *testing.T) {
 				until = 0
 			}
 			var d Decision
-			if log = TakeAhead(log, clock, c, until, &d); !d.Allowed {
+			if log = takeAhead(log, clock, c, until, &d); !d.Allowed {
 				full++
 				continue
 			}
-			// Nobody knows yet when it is spent, so it counts at once.
+			// The caller may spend it at any time, so it counts at once.
 			begun = slices.DeleteFunc(begun, func(o aheadCharge) bool { return o.until <= clock })
 			begun = append(begun, aheadCharge{clock + until.Microseconds() + w, c.Cost})
 			used := uint64(0)

@@ -15,7 +15,7 @@ func fill(tb testing.TB, limit uint64, win, precision time.Duration) (log []byte
 	for i := range int64(limit) {
 		now = w + i*w/int64(limit)
 		var d Decision
-		if log = Take(log, now, c, &d); !d.Allowed {
+		if log = take(log, now, c, &d); !d.Allowed {
 			tb.Fatalf("hit %d of %d at an even pace: got %+v", i+1, limit, d)
 		}
 	}
@@ -57,7 +57,7 @@ func BenchmarkAllowed(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				now += pace
-				if log = Take(log, now, c, &d); !d.Allowed {
+				if log = take(log, now, c, &d); !d.Allowed {
 					b.Fatalf("got %+v", d)
 				}
 			}
@@ -76,7 +76,7 @@ func BenchmarkDenied(b *testing.B) {
 			var d Decision
 			b.ReportAllocs()
 			for b.Loop() {
-				if log = Take(log, now, c, &d); d.Allowed {
+				if log = take(log, now, c, &d); d.Allowed {
 					b.Fatalf("got %+v", d)
 				}
 			}
@@ -110,7 +110,7 @@ func BenchmarkOnce(b *testing.B) {
 				for b.Loop() {
 					copy(log, full)
 					start := time.Now()
-					Take(log, call.at, c, &d)
+					take(log, call.at, c, &d)
 					took += time.Since(start)
 				}
 				b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/call")
@@ -130,14 +130,14 @@ func BenchmarkOnce(b *testing.B) {
 			if at >= 2*w {
 				break // bounded by the precision
 			}
-			grows = Take(grows, at, c, &d)
+			grows = take(grows, at, c, &d)
 		}
 		b.Run(fmt.Sprintf("grows/limit=%d/precision=%s", l.hits, l.precision), func(b *testing.B) {
 			if at >= 2*w {
 				b.Skip("a log of this precision has its size")
 			}
 			for b.Loop() {
-				Take(full, at, c, &d)
+				take(full, at, c, &d)
 			}
 		})
 	}

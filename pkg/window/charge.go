@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Charge records the check's cost, whether or not it has room; what a log cannot
-// hold (2^32-1 in all) is not recorded. Cost 0 records nothing. A charge drops
-// what has expired and brings the view up to date. It changes the log's bytes in
-// place, or moves them: [View.Log].
+// Charge records the check's cost, whether or not it has room. It does not record what
+// the log cannot hold: 2^32-1 hits in all. Cost 0 records nothing. A charge removes the
+// expired slots and updates v. It changes the log's bytes in place, or moves them:
+// [View.Log] returns them.
 func (v *View) Charge(c *Check) { v.Reserve(c, 0) }
 
-// Reserve is Charge for what will be spent by and by, until some time ahead: it is
-// recorded at that instant already, so it counts from now until a window after it
-// could last be spent. Whatever is charged meanwhile is recorded no earlier either,
-// because slots are in the order of their times. ahead is from 0 to [MaxAhead];
-// what is outside counts as the nearer of them, parts of a microsecond as a whole
-// one.
+// Reserve is Charge for a cost that the caller will spend until ahead from now. It records
+// the cost at now + ahead. So the cost counts from now until one window after the last
+// moment at which it can be spent. Later charges are recorded no earlier than that, because
+// slots are in the order of their times. ahead is rounded up to whole microseconds, and
+// limited to 0 to [MaxAhead].
 func (v *View) Reserve(c *Check, ahead time.Duration) {
 	cost := min(c.Cost, maxUsed-v.used)
 	if cost == 0 {
@@ -37,10 +36,10 @@ func (v *View) Reserve(c *Check, ahead time.Duration) {
 	v.touch()
 }
 
-// Refund gives the check's cost back, newest first and never more than is used:
-// a slot that is given back entirely goes, the one that is given back in part
-// stays where it is with what is left. A refund of something drops what has
-// expired, like a charge; one of nothing writes nothing.
+// Refund gives the check's cost back, newest slots first, and never more than is used. It
+// removes slots that are given back entirely. A slot that is given back in part keeps its
+// time and the rest of its cost. A refund removes the expired slots, as a charge does. If
+// there is nothing to give back, it writes nothing.
 func (v *View) Refund(c *Check) {
 	give := min(c.Cost, v.used)
 	if give == 0 {
@@ -59,7 +58,7 @@ func (v *View) Refund(c *Check) {
 	v.touch()
 }
 
-// cut removes all slots after the one at last, which keeps what is still used.
+// cut removes all slots after slot last, and sets the sum of that slot to what is used.
 func (v *View) cut(last int) {
 	from := v.slot(last)
 	v.total = last + 1
@@ -68,7 +67,7 @@ func (v *View) cut(last int) {
 	putSum(v.log, to, v.before+uint32(v.used))
 	v.newest = timeAt(v.log, to, v.ref)
 	if v.ring {
-		// The new newest slot is not in the circle any more, nor what came after it.
+		// The circle has neither the new newest slot nor the removed slots any more.
 		v.putCount()
 		v.putCopies(int(v.skip), min(int(v.copies), int(v.skip)+v.total-1))
 	} else {
@@ -76,11 +75,10 @@ func (v *View) cut(last int) {
 	}
 }
 
-// stamp returns the time of a charge some time ahead of now, in units: rounded up
-// to a multiple of the precision, which is a whole number of units and at least
-// one. A log that has [ExactHits] slots, and all that the limit can fill, gets no
-// finer times than limits above ExactHits have. So debt cannot make it grow without
-// an end.
+// stamp returns the time of a charge at now + ahead, in units. It is rounded up to a
+// multiple of the precision, which is at least one whole unit. If the log has [ExactHits]
+// slots, and all that its limit can fill, the precision is at least the default of limits
+// above ExactHits. So debt cannot make the log grow without end.
 func (v *View) stamp(c *Check, ahead time.Duration) int64 {
 	micros := min(ceilMicros(c.Precision), v.win)
 	if kept := v.total - v.live; kept >= ExactHits && kept >= v.most(c) {
@@ -98,15 +96,15 @@ func (v *View) stamp(c *Check, ahead time.Duration) int64 {
 	return (at + step - 1) / step * units
 }
 
-// ceilMicros returns a duration in microseconds, rounded up; zero for negative
-// ones.
+// ceilMicros returns a duration in microseconds, rounded up. It returns zero if d is
+// negative.
 func ceilMicros(d time.Duration) int64 {
 	return (max(d, 0) + time.Microsecond - 1).Microseconds()
 }
 
-// most returns how many slots a log needs at most under the check's limit and
-// precision: one for each hit, one for each multiple of the precision in a
-// window. Debt, an earlier check or reservations ahead may have made more.
+// most returns the most slots that a log needs under the check's limit and precision.
+// That is one for each hit, or one for each multiple of the precision in a window. Debt,
+// earlier checks and reservations can make more.
 func (v *View) most(c *Check) int {
 	most := min(c.Limit.Hits, maxUsed)
 	if p := ceilMicros(c.Precision); p > 1 {
@@ -123,8 +121,8 @@ func (v *View) most(c *Check) int {
 //   - A ring that is full is moved to a larger one, and a ring of which three
 //     quarters are unused to a smaller one. Either has a quarter to spare.
 //
-// Whoever moves n slots has pushed or dropped a good part of n since they were
-// moved last, so the cost of moving is O(1) for each charge in the long run.
+// Between two moves of n slots a good part of n was pushed or dropped. So moving costs
+// O(1) per charge in the long run.
 func (v *View) reshape(need int, c *Check) {
 	switch {
 	case len(v.log) == 0:
@@ -143,9 +141,8 @@ func (v *View) reshape(need int, c *Check) {
 	}
 }
 
-// spare returns how many slots to make room for where need are needed: a quarter
-// more, but no more than there can be. Where there are more already, that bound
-// is not one.
+// spare returns for how many slots to make room if need are needed: a quarter more, but
+// no more than most. If need is above most already, most does not bound it.
 func spare(need, most int) int {
 	n := need + max(need/4, 1)
 	if need <= most {
@@ -154,15 +151,15 @@ func spare(need, most int) int {
 	return n
 }
 
-// newSmall returns an empty small log with capacity for need slots and a few
-// more: what the allocator gives anyway.
+// newSmall returns an empty small log with capacity for need slots and a quarter more, up
+// to maxSmall.
 func newSmall(need int) []byte {
 	slots := min(need+need/4, maxSmall)
 	return slices.Grow([]byte(nil), atSmall+slots*slotBytes)[:atSmall]
 }
 
-// dropFromSmall removes the expired slots of a small log in place, and sees that
-// the bytes have capacity for need slots.
+// dropFromSmall removes the expired slots of a small log in place. It moves the log if its
+// bytes have no capacity for need slots.
 func (v *View) dropFromSmall(need int) {
 	kept := v.log[v.slot(v.live):v.slot(v.total)]
 	if size := atSmall + need*slotBytes; size > cap(v.log) {
@@ -175,7 +172,7 @@ func (v *View) dropFromSmall(need int) {
 	v.dropped()
 }
 
-// dropFromRing removes the expired slots of a ring in place: its head moves.
+// dropFromRing removes the expired slots of a ring: it moves the head.
 func (v *View) dropFromRing() {
 	if v.live == 0 {
 		return
@@ -245,8 +242,8 @@ func (v *View) moveToRing(capacity int) {
 	v.copyNext()
 }
 
-// moveSlots copies the live slots but for the newest to older, which has the
-// right length, and the newest one to newest. There must be a live one.
+// moveSlots copies the newest slot to newest, and the other live slots to older, which
+// must have their length. There must be a live slot.
 func (v *View) moveSlots(older, newest []byte) {
 	if len(older) > 0 {
 		n := copy(older, v.log[v.slot(v.live):])
@@ -255,11 +252,11 @@ func (v *View) moveSlots(older, newest []byte) {
 	copy(newest, v.log[v.slot(v.total-1):][:slotBytes])
 }
 
-// push appends a slot without a sum, for which there is room.
+// push appends a slot without a sum. The log must have room for it.
 func (v *View) push(t int64) {
 	v.total++
 	if v.ring {
-		// The newest slot so far moves from the header into the circle.
+		// The slot that was the newest moves from the header into the circle.
 		into := v.slot(v.total - 2)
 		copySlot(v.log, into, atNewest)
 		v.putCount()

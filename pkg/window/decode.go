@@ -12,16 +12,14 @@ import (
 // ErrNotLog is wrapped by every error of [Decode].
 var ErrNotLog = errors.New("window: not a log")
 
-// Contents are what the bytes of a log say, for whoever has nothing else: an
-// operator, or a store that loads what it finds. Times are since the instant
-// that the store's clock counts from: 1970 for Redis.
+// Contents are what the bytes of a log say, for an operator, or for a store that loads
+// logs. Times count from the zero of the store's clock: 1970 for Redis.
 type Contents struct {
 	Ring bool
 	// Unit is the unit of times: a microsecond, or a millisecond for windows
 	// above six days.
 	Unit time.Duration
-	// Clock is the time of the last write. The log is never looked at as of an
-	// earlier time.
+	// Clock is the time of the last write. The log is never seen from an earlier time.
 	Clock time.Duration
 	// ExpirySecond is the second at which Redis drops the key; zero elsewhere.
 	ExpirySecond uint64
@@ -42,11 +40,10 @@ type Entry struct {
 	Cost uint32        // at least 1
 }
 
-// Decode reads a log strictly. It takes any bytes without panic and returns an
-// error that wraps [ErrNotLog] and says what is wrong, unless everything that a
-// log means is as a log would have it. The expiry and the unused parts of a ring
-// are not judged. Decode keeps nothing of b. No bytes at all are not a log: they
-// stand for one that nothing was charged to.
+// Decode reads a log and checks all that has a meaning: everything except the expiry and
+// the unused parts of a ring. If the bytes are not a log, it returns an error that wraps
+// [ErrNotLog] and says what is wrong. It does not panic, whatever the bytes are, and does
+// not keep b. An empty b is an error, although it stands for an empty log elsewhere.
 func Decode(b []byte) (Contents, error) {
 	if err := checkHeader(b); err != nil {
 		return Contents{}, err
@@ -82,8 +79,8 @@ func Decode(b []byte) (Contents, error) {
 	}, nil
 }
 
-// expirySecond reads the last four of five bytes. The first is a mark of
-// reservations, for the scripts alone.
+// expirySecond reads the last four of five bytes. The first byte is a mark of
+// reservations, which only the scripts use.
 func expirySecond(b []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(b[atExpiry+1:]))
 }
@@ -92,7 +89,8 @@ func notLog(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNotLog, fmt.Sprintf(format, args...))
 }
 
-// checkHeader says what readFrame only knows to be wrong.
+// checkHeader returns an error that says what is wrong with a header that frame.read
+// refuses.
 func checkHeader(b []byte) error {
 	if len(b) == 0 {
 		return notLog("no bytes")
@@ -119,7 +117,7 @@ func checkHeader(b []byte) error {
 	return nil
 }
 
-// checkRing is checkHeader for the part that only rings have.
+// checkRing is checkHeader for the part of the header that only rings have.
 func checkRing(b []byte) error {
 	if len(b) < atRing {
 		return notLog("%d bytes are too short for a ring's header of %d", len(b), atRing)
@@ -218,12 +216,12 @@ func (c Contents) String() string {
 	return b.String()
 }
 
-// date returns the date that a time is if it counts from 1970, as Redis's do.
+// date formats a time that counts from 1970, as those of Redis do.
 func date(clock time.Duration) string {
 	return time.Unix(0, int64(clock)).UTC().Format(time.RFC3339Nano)
 }
 
-// relative always has a sign, so that a column of them reads well.
+// relative formats a duration with a sign always, for a column of them.
 func relative(d time.Duration) string {
 	if d > 0 {
 		return "+" + d.String()

@@ -17,7 +17,7 @@ func sample(tb testing.TB, n int, win time.Duration) []byte {
 	for i := range int64(n) {
 		c := &Check{Limit: Limit{Hits: 1_000_000, Window: win}, Cost: uint64(i + 1)}
 		var d Decision
-		if log = Take(log, (i+1)*1_000_000, c, &d); !d.Allowed {
+		if log = take(log, (i+1)*1_000_000, c, &d); !d.Allowed {
 			tb.Fatalf("charge %d: got %+v", i, d)
 		}
 	}
@@ -86,8 +86,8 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestContentsString(t *testing.T) {
-	log := Take(nil, 1_700_000_000_000_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 2}, new(Decision))
-	log = Take(log, 1_700_000_010_500_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 3, Precision: time.Second}, new(Decision))
+	log := take(nil, 1_700_000_000_000_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 2}, new(Decision))
+	log = take(log, 1_700_000_010_500_000, &Check{Limit: Limit{Hits: 9, Window: time.Minute}, Cost: 3, Precision: time.Second}, new(Decision))
 	putExpiry(log, 1_700_000_071)
 	c, err := Decode(log)
 	if err != nil {
@@ -116,7 +116,7 @@ func TestExpiryIsKept(t *testing.T) {
 	log := sample(t, 3, time.Hour)
 	putExpiry(log, 1<<40-2) // with a mark
 	for i := range int64(60) {
-		log = Take(log, i*100_000_000, &Check{Limit: Limit{Hits: 1000, Window: time.Hour}, Cost: 1}, new(Decision))
+		log = take(log, i*100_000_000, &Check{Limit: Limit{Hits: 1000, Window: time.Hour}, Cost: 1}, new(Decision))
 		if c, err := Decode(log); err != nil || c.ExpirySecond != 1<<32-2 || log[atExpiry] != 255 {
 			t.Fatalf("write %d: got %d, %v", i, c.ExpirySecond, err)
 		}
@@ -216,7 +216,7 @@ func FuzzOperations(f *testing.F) {
 			}
 			now += int64(int8(calls[3])) * win.Microseconds() / 64
 			var d Decision
-			log = Take(log, now, c, &d)
+			log = take(log, now, c, &d)
 			if d.Allowed && (d.Never || d.RetryAfter != 0) || d.Remaining > c.Limit.Hits {
 				t.Fatalf("%+v: got %+v", c, d)
 			}

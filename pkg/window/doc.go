@@ -1,10 +1,10 @@
-// Package window decides whether somebody may spend cost now, under an exact
+// Package window decides whether a caller may spend cost now, under an exact
 // sliding-window log.
 //
 // # Terms
 //
 //   - A hit is one unit of cost. A [Limit] is a number of hits per window.
-//   - A log is what has been spent on one key within one window length. It
+//   - A log records what was spent on one key within one window length. It
 //     holds entries (time, cost). A [LogID] names it.
 //   - A window of length W that ends now is the half-open interval
 //     (now-W, now]: an entry recorded at t counts until, but not at, t+W.
@@ -17,76 +17,75 @@
 //  1. Exact. A check has room if used + cost <= limit, where cost 0 needs the
 //     room of 1. Entries are charged only where there is room, so no half-open
 //     interval of length W ever holds more than the limit, whatever the
-//     concurrency. ([Always] is the explicit exception.)
-//  2. All or nothing. If every check of a group has room, every one is charged,
-//     at one instant per log. If one has none, none is charged. What [Mode]
-//     changes about this is said below.
-//  3. Denied is free. A denied group leaves every log as it was, but for what
+//     concurrency. ([Always] is the exception.)
+//  2. All or nothing. If every check of a group has room, every check is charged,
+//     at one instant per log. If one check has no room, no check is charged. The
+//     section on modes says what a [Mode] changes.
+//  3. Denied is free. A denied group leaves every log as it was, except for what
 //     [Always] and [Refund] record.
 //  4. A limit is an argument, not state. Another limit on the same key counts at
 //     the next call, with the history kept. Another window length is another log.
 //  5. The clock is the store's, in whole microseconds, and never runs backwards
-//     within a log: a clock that is set back is held at the time of the last
-//     charge or refund that recorded something, even an expired one, until it has
-//     caught up. Waits count from the clock as it is, so they say when that will be.
-//  6. Cost 0 is a check: it asks whether anything remains, so it is denied when
-//     nothing does, and it records nothing.
-//  7. A cost above the limit can never have room, however long the caller waits.
-//     That is [Decision.Never], an outcome of its own and not a long wait.
+//     within a log. If the clock is set back, the log is seen from the time of its
+//     last write until the clock has caught up. A write is a charge or refund that
+//     recorded something, even if that has expired. Waits count from the clock as
+//     it is, so they include the time to catch up.
+//  6. Cost 0 asks whether anything remains. It is denied if nothing remains, and
+//     records nothing.
+//  7. A cost above the limit never has room, however long the caller waits. The
+//     answer is [Decision.Never], not a long wait.
 //  8. Checks of one group that name the same log are decided together: each is
-//     allowed only if their summed cost fits. [Fold] states how. Modes see below.
-//  9. An error means "could not decide" and nothing else. A store that answers
-//     with an error has either charged the whole group or nothing of it, and
-//     does not try again by itself: a second try could charge twice.
+//     allowed only if their summed cost fits. [Fold] defines it.
+//  9. An error means only "could not decide". A store that returns an error has
+//     charged either the whole group or nothing of it. It does not try again by
+//     itself, because a second try could charge twice.
 //  10. Idle logs disappear by themselves, at the latest when a window and a
 //     little slack have passed since the last charge.
-//  11. A limit of 0 denies without touching the store ([Always] and [Refund] are
-//     recorded all the same). A limit of [MaxHits] is unlimited: it allows, and
-//     stores nothing. [WithoutLog] answers both.
-//  12. A [Check] with a precision counts each entry up to that much too long,
-//     never too short: times are rounded up, so a log never admits more than
-//     its limit. The clock itself is not rounded. Windows above six days keep
-//     times in milliseconds, rounded up in the same way.
+//  11. A limit of 0 denies without a log, but [Always] and [Refund] are still
+//     recorded. A limit of [MaxHits] is unlimited: it allows, and records
+//     nothing. [WithoutLog] answers both.
+//  12. A [Check] with a precision counts each entry up to one precision too long,
+//     never too short. Times are rounded up, so a log never admits more than its
+//     limit. The clock itself is not rounded. Windows above six days keep times in
+//     milliseconds, rounded up in the same way.
 //
-// A store that is asked without waiting keeps the same contract for the groups that it
-// decides, and leaves no trace of those that it does not decide.
+// A store that is called without wait keeps the same contract for the groups that it
+// decides. Groups that it does not decide leave no trace.
 //
 // # Modes
 //
-// A check has a [Mode], and a [Verdict] is what a group's checks add up to:
+// A check has a [Mode]. A [Verdict] combines the checks of a group:
 //
-//   - [Enforce] denies the group if it has no room. Charged if the group is
-//     allowed.
-//   - [Any]: of all the group's checks of this mode at least one must have room,
-//     or the group is denied. Those that have room are charged if it is allowed.
-//   - [Observe] never denies. Charged if the group is allowed and it has room.
-//   - [Always] denies the group if it has no room, but is charged whatever comes
-//     of it, even over the limit. That is debt: used is then above the limit and
-//     denies until enough has expired. A log holds 2^32-1 hits; what is charged
+//   - [Enforce] denies the group if the check has no room. The check is charged if
+//     the group is allowed.
+//   - [Any] denies the group if no check of this mode has room. Those that have
+//     room are charged if the group is allowed.
+//   - [Observe] never denies. The check is charged if the group is allowed and the
+//     check has room.
+//   - [Always] denies the group if the check has no room. The check is charged
+//     whatever the group decides, even over the limit. This debt denies later
+//     checks until enough of it has expired. A log holds 2^32-1 hits; a charge
 //     beyond that is lost.
-//   - [Refund] gives its cost back, newest entries first and never below zero,
-//     whatever comes of the group. It never denies; its decision is allowed and
-//     says what remains then. The history older than the refund stays.
+//   - [Refund] gives its cost back whatever the group decides, newest entries
+//     first and never below zero. It never denies. Its decision is allowed and says
+//     what remains afterwards. Entries older than the refunded ones stay.
 //
-// Refunds are applied first, then checks of mode Always are judged and charged,
-// each in the order of the group; then the others are judged together, and
-// charged. So a refund and a charge may name one log in one group: the charge
-// has the room that was given back. Checks of one log with modes that are both
-// judged with the group (two of Enforce, Any and Observe) are refused with
-// [ErrBadCheck]: a log belongs to one rule, and a rule has one mode.
+// A store applies refunds first. Then it judges and charges the checks of mode Always,
+// in the order of the group. Then it judges the others together, and charges them. So a
+// charge can use the room that a refund in the same group gave back. One log may not
+// have checks with two of the modes Enforce, Any and Observe in one group: [ErrBadCheck].
 //
-// Decisions are as of after the call: what remains, and the waits, count what
+// Decisions describe the log after the call. What remains, and the waits, count what
 // the call has recorded.
 //
 // # The log
 //
-// [View] is the arithmetic of one log on its packed bytes, [Take] all of it for
-// a single check, [Decode] the reader for operators. [View.Reserve] charges what
-// will be spent by and by, and [TakeBack] takes back what was not; the contract
-// above asks for neither. All are pure: the log, the clock and the check go in, the
-// answer and the log come out. Stores use them or translate them;
-// testdata/vectors.jsonl.gz holds histories to prove it with, and docs/window.md
-// explains the bytes.
+// [View] is the arithmetic of one log on its packed bytes. [Decode] reads a log for
+// operators. Both are pure: the log, the clock and the check go in; the answer and the
+// log come out. [View.Reserve] charges cost that will be spent later; the contract above
+// does not ask for it. Stores use View, or translate it to another language.
+// testdata/vectors.jsonl.gz has histories that every translation must match, and
+// docs/window.md explains the bytes.
 //
 // The suite in windowtest runs all of this against a naive oracle, for every store.
 //
@@ -96,7 +95,7 @@
 //
 //	t=0    allowed  remaining 2              entries 0
 //	t=4    allowed  remaining 1              entries 0 4
-//	t=8    allowed  remaining 0              entries 0 4 8; a unit again in 2 s
+//	t=8    allowed  remaining 0              entries 0 4 8; one unit again in 2 s
 //	t=9    denied   retry after 1 s          unchanged: denied is free
 //	t=9    cost 2: denied, retry after 5 s   two units fit when 0 and 4 are gone
 //	t=9    cost 4: never                     4 is more than 3

@@ -131,7 +131,7 @@ func TestEdges(t *testing.T) {
 		for i, s := range tt.steps {
 			// Dirty: every field must be filled in.
 			got := Decision{true, true, 9, 9, 9, 9, true}
-			log = Take(log, s.at, &s.c, &got)
+			log = take(log, s.at, &s.c, &got)
 			if diff := cmp.Diff(s.want, got); diff != "" {
 				t.Errorf("%s: step %d at %d, %v cost %d of %d: (-want +got)\n%s", tt.name, i, s.at, s.c.Mode, s.c.Cost, s.c.Limit.Hits, diff)
 			}
@@ -145,15 +145,15 @@ func TestCoarseUnit(t *testing.T) {
 	const win = 7*24*time.Hour + 500*us
 	c := &Check{Limit: Limit{Hits: 1, Window: win}, Cost: 1}
 	var d Decision
-	log := Take(nil, 1_000_001, c, &d) // kept as 1.001 s
+	log := take(nil, 1_000_001, c, &d) // kept as 1.001 s
 	if want := win + 999*us; d.ResetAfter != want {
 		t.Errorf("reset after: got %v, want %v", d.ResetAfter, want)
 	}
 	edge := 1_001_000 + win.Microseconds()
-	if log = Take(log, edge-1, c, &d); d.Allowed || d.RetryAfter != us {
+	if log = take(log, edge-1, c, &d); d.Allowed || d.RetryAfter != us {
 		t.Errorf("a microsecond before expiry: got %+v", d)
 	}
-	if Take(log, edge, c, &d); !d.Allowed {
+	if take(log, edge, c, &d); !d.Allowed {
 		t.Errorf("at expiry: got %+v", d)
 	}
 }
@@ -222,7 +222,7 @@ func TestGrowthIsBounded(t *testing.T) {
 		const n = 50_000
 		for i := range int64(n) {
 			before := len(log)
-			log = Take(log, i, c, &d)
+			log = take(log, i, c, &d)
 			if len(log) != before {
 				copied += before
 			}
@@ -243,10 +243,10 @@ func TestNoAllocations(t *testing.T) {
 		refund := &Check{Limit: allowed.Limit, Cost: 1, Mode: Refund}
 		got := testing.AllocsPerRun(100, func() {
 			now += pace + 1
-			log = Take(log, now, allowed, &d)
-			log = Take(log, now, denied, &d)
-			log = Take(log, now, refund, &d)
-			log = Take(log, now, allowed, &d)
+			log = take(log, now, allowed, &d)
+			log = take(log, now, denied, &d)
+			log = take(log, now, refund, &d)
+			log = take(log, now, allowed, &d)
 		})
 		if got != 0 {
 			t.Errorf("limit %d: got %v allocations, want none", limit, got)
@@ -260,8 +260,8 @@ func TestClockBounds(t *testing.T) {
 		for _, win := range []time.Duration{MinWindow, MaxWindow} {
 			c := &Check{Limit: Limit{Hits: 5, Window: win}, Cost: 1, Precision: win}
 			var d Decision
-			log := Take(nil, clock, c, &d)
-			log = Take(log, clock, c, &d)
+			log := take(nil, clock, c, &d)
+			log = take(log, clock, c, &d)
 			if d.Remaining != 3 || d.ResetAfter < win || d.ResetAfter > 2*win {
 				t.Errorf("clock %d, window %v: got %+v", clock, win, d)
 			}

@@ -68,7 +68,7 @@ func workedKey() string {
 		c := &Check{Limit: Limit{Hits: 3, Window: 10 * time.Second}, Cost: s.cost, Mode: s.mode}
 		var d Decision
 		before := string(log)
-		log = Take(log, s.at*second, c, &d)
+		log = take(log, s.at*second, c, &d)
 		answer := "allowed"
 		switch {
 		case s.mode == Refund:

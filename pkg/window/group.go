@@ -2,26 +2,25 @@ package window
 
 import "fmt"
 
-// A Mode says what a check means to its group: whether it can deny the request,
-// and when it is charged. The zero value is Enforce.
+// A Mode says whether a check can deny its group, and when it is charged. The zero value
+// is Enforce.
 type Mode uint8
 
 const (
-	// Enforce denies the request if it has no room, and is charged if the request
-	// is allowed.
+	// Enforce denies the group if the check has no room. The check is charged if the
+	// group is allowed.
 	Enforce Mode = iota
-	// Any is one of several (quota mode): of all checks of the group with this
-	// mode at least one must have room, or the request is denied. If it is
-	// allowed, those that have room are charged.
+	// Any (quota mode) denies the group if no check of this mode has room. Those that
+	// have room are charged if the group is allowed.
 	Any
-	// Observe never denies (shadow mode). It is charged if the request is allowed
-	// and it has room itself.
+	// Observe (shadow mode) never denies. The check is charged if the group is allowed
+	// and the check has room.
 	Observe
-	// Always records its cost even over the limit and whatever the others say: a
-	// usage report. Without room it denies the request like Enforce.
+	// Always (a usage report) records its cost whatever the group decides, even over the
+	// limit. It denies the group if the check has no room.
 	Always
-	// Refund gives its cost back, newest first and never below zero, whatever the
-	// others say. It never denies.
+	// Refund gives its cost back whatever the group decides, newest entries first and
+	// never below zero. It never denies.
 	Refund
 )
 
@@ -35,12 +34,12 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// Unconditional reports whether checks of the mode are recorded whatever the
-// group decides, so that a store need not wait for that.
+// Unconditional reports whether checks of the mode are recorded whatever the group
+// decides: those of [Always] and [Refund].
 func (m Mode) Unconditional() bool { return m == Always || m == Refund }
 
-// Charged reports whether a check of the mode is recorded. allowed is the
-// [Verdict] on its group, room whether the check has room itself.
+// Charged reports whether a check of the mode is recorded. allowed is the [Verdict] on
+// its group; room says whether the check has room.
 func (m Mode) Charged(allowed, room bool) bool {
 	switch m {
 	case Always, Refund:
@@ -52,16 +51,17 @@ func (m Mode) Charged(allowed, room bool) bool {
 	}
 }
 
-// A Verdict says whether a group is allowed. Add every check of it in any order.
+// A Verdict says whether a group is allowed. Add all its checks, in any order.
 // The zero value is the verdict on a group without checks: allowed. A Verdict is
 // not safe for concurrent use.
 type Verdict struct {
-	denied  bool // by a check that must have room
-	anyOf   bool // there are Any checks
-	anyRoom bool // and one of them has room
+	denied  bool // a check that must have room has none
+	anyOf   bool // there are checks of mode Any
+	anyRoom bool // one of those has room
 }
 
-// Add tells whether a check of a mode has room. Of a Refund it does not matter.
+// Add adds a check of mode m. room says whether it has room; for Observe and Refund it
+// does not matter.
 func (v *Verdict) Add(m Mode, room bool) {
 	switch m {
 	case Observe, Refund:
@@ -76,8 +76,8 @@ func (v *Verdict) Add(m Mode, room bool) {
 // Allowed reports whether the group is allowed.
 func (v *Verdict) Allowed() bool { return !v.denied && (v.anyRoom || !v.anyOf) }
 
-// GroupAllowed returns the verdict on a group that was decided: the decisions
-// answer the checks one to one.
+// GroupAllowed reports whether a group that was decided is allowed. decisions[i] answers
+// checks[i].
 func GroupAllowed(checks []Check, decisions []Decision) bool {
 	var v Verdict
 	for i := range checks {
@@ -86,10 +86,9 @@ func GroupAllowed(checks []Check, decisions []Decision) bool {
 	return v.Allowed()
 }
 
-// WithoutLog answers a check for which no log is needed, because whatever the
-// log holds would not matter, and reports whether it is such a check: a limit of
-// [MaxHits] is unlimited and records nothing in any mode, and a limit of zero
-// denies. A limit of zero does not keep [Always] and [Refund] from the log.
+// WithoutLog answers a check whose answer does not depend on a log, and reports whether c
+// is such a check. A limit of [MaxHits] is unlimited and records nothing in any mode. A
+// limit of zero denies, but checks of [Always] and [Refund] still need the log.
 func WithoutLog(c *Check) (Decision, bool) {
 	switch {
 	case c.Limit.Hits == MaxHits:

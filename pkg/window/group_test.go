@@ -193,7 +193,7 @@ func TestValidateModes(t *testing.T) {
 		checks []Check
 		want   string
 	}{
-		{[]Check{good, inMode(Mode(5), good)}, "window: bad check: check 1: Mode(5) is no mode"},
+		{[]Check{good, inMode(Mode(5), good)}, "window: bad check: check 1: Mode(5) is not a mode"},
 		{[]Check{precise(-1)}, "window: bad check: check 0: precision -1ns is below zero"},
 		{[]Check{precise(time.Second + 1)}, "window: bad check: check 0: precision 1.000000001s is longer than the window 1s"},
 		{[]Check{good, inMode(Observe, good)}, "window: bad check: checks 0 and 1 name one log with modes enforce and observe"},

@@ -21,7 +21,7 @@ import (
 // The first 18 bytes are the same for all logs:
 //
 //	 0  kind     1   0x90, +1 for a ring, +2 if the unit is a millisecond
-//	 1  clock    8   the log's clock: its time at the last write, microseconds
+//	 1  clock    8   the log's clock: the time of its last write, microseconds
 //	 9  base     4   the sum just before the oldest slot
 //	13  mark     1   of a charge that may be taken back; Redis alone uses it
 //	14  expiry   4   the second at which the key expires; Redis alone uses it
@@ -42,25 +42,24 @@ import (
 //	131 circle   9 each
 //
 // The unit is a microsecond for windows up to [coarseAbove] and a millisecond
-// above. It follows from the window, which is part of a log's name; the kind
-// says it again for whoever has only the bytes.
+// above. It follows from the window, which is part of a log's name. The kind repeats
+// it for readers that have only the bytes.
 //
-// A slot's time is less than 2^39 units away from the log's clock: it is younger
-// than the window when the log is written, and ahead by at most [MaxAhead] and a
-// precision, which is no longer than the window. So five bytes tell it, however
-// long the log has been idle since.
+// A slot's time is less than 2^39 units away from the log's clock. When the log is
+// written, the slot is younger than the window. It is ahead by at most [MaxAhead] and a
+// precision, which is no longer than the window. So five bytes are enough, however long
+// the log has been idle since.
 //
-// Why it is like this:
+// Reasons for this layout:
 //
-//   - A small log fits into the first 135 bytes, and so does a ring's header: a
-//     store that reads so much has all it needs for most decisions.
-//   - The newest slot alone changes (by a charge at the same instant). It lives
-//     in the header, which every write touches anyway, so the circle and the
-//     copies of its slots are never corrected.
-//   - The copies are taken ten at a time, so that a ring at its limit, where
-//     every charge drops a slot, is read once in ten charges.
-//   - All kinds are above 0x7f, so that no text is taken for a log. Another
-//     layout takes another first digit.
+//   - A small log fits into the first 135 bytes, and so does a ring's header. A store
+//     that reads 135 bytes has all that it needs for most decisions.
+//   - Only the newest slot changes, by a charge at the same instant. It is in the header,
+//     which every write changes anyway. So the circle and the copies are never corrected.
+//   - The copies are made ten at a time. At its limit every charge drops a slot, so the
+//     circle is read once in ten charges.
+//   - All kinds are above 0x7f, so text is never read as a log. Another layout takes
+//     another first digit.
 const (
 	kindSmall  = 0x90
 	kindRing   = 0x01 // flag
@@ -87,7 +86,7 @@ const (
 	// maxSmall is how many slots a small log has at most.
 	maxSmall = 13
 	// smallAgain is how many slots a ring has at most when it becomes a small log
-	// again: half of maxSmall, so that a log does not go to and fro.
+	// again. It is half of maxSmall, so a log does not change shape too often.
 	smallAgain = 6
 	// maxCopies is how many slots a ring's header has room for.
 	maxCopies = (atRing - atCopy) / slotBytes
@@ -98,13 +97,13 @@ const (
 	// coarse is the other unit, in microseconds.
 	coarse = 1000
 
-	// maxClock bounds a log's clock, in the year 2112: sums of it with a few
-	// windows stay below 2^53, so that Redis's Lua can count them one by one, and
-	// in nanoseconds below 2^63.
+	// maxClock bounds a log's clock, in the year 2112. Its sum with a few windows stays
+	// below 2^53, so Redis's Lua can count every microsecond. In nanoseconds the sum
+	// stays below 2^63.
 	maxClock = 1 << 52
 
-	// maxUsed is the most that a log can hold. What is charged beyond it (debt,
-	// see [Always]) is not recorded.
+	// maxUsed is the most hits that a log can hold. Debt beyond it is not recorded: see
+	// [Always].
 	maxUsed = math.MaxUint32
 )
 
@@ -128,7 +127,7 @@ func kindOf(unit int64, ring bool) byte {
 	return kind
 }
 
-// A frame is the header of a log, read. It says where which slot is.
+// A frame is what was read from the header of a log. It says where each slot is.
 type frame struct {
 	unit  int64 // microseconds
 	clock int64 // microseconds
@@ -144,9 +143,8 @@ type frame struct {
 	capacity int
 }
 
-// read reads the header of a log. It reports false for bytes that are not a log
-// with the given unit. It looks at the header and the length only; Decode looks
-// at all.
+// read reads the header of a log. It returns false if the bytes are not a log with the
+// given unit. It checks only the header and the length; Decode checks all.
 func (f *frame) read(b []byte, unit int64) bool {
 	if len(b) < atSmall || b[0]&^kindRing != kindOf(unit, false) {
 		return false
@@ -166,7 +164,7 @@ func (f *frame) read(b []byte, unit int64) bool {
 	return f.total <= maxSmall && len(b) == atSmall+f.total*slotBytes
 }
 
-// readRing is read for the part that only rings have.
+// readRing is read for the part of the header that only rings have.
 func (f *frame) readRing(b []byte) bool {
 	if len(b) < atRing {
 		return false
@@ -224,8 +222,8 @@ func putSlot(b []byte, at int, t int64, sum uint32) {
 // putSum changes the running sum of the slot that begins at b[at].
 func putSum(b []byte, at int, sum uint32) { binary.BigEndian.PutUint32(b[at+atSum:], sum) }
 
-// copySlot copies the slot that begins at b[from] to b[to:]. As an array it needs
-// no call.
+// copySlot copies the slot that begins at b[from] to b[to:]. The compiler copies an array
+// without a call.
 func copySlot(b []byte, to, from int) {
 	*(*[slotBytes]byte)(b[to:]) = [slotBytes]byte(b[from:])
 }

@@ -2,15 +2,14 @@ package window
 
 import "time"
 
-// A View is what a log looks like to one check at one instant. [View.Look] fills
-// it in; the zero value is of no use before that. It refers to the log's bytes,
-// so it is good until anybody else writes them. A View is not safe for
-// concurrent use.
+// A View is a log as one check sees it at one instant. [View.Look] must fill it in before
+// any other method is called. It refers to the log's bytes, so it is valid until other
+// code writes them. A View is not safe for concurrent use.
 type View struct {
 	frame
 	log     []byte
-	real    int64  // microseconds, as it was given: what waits count from
-	now     int64  // microseconds, held at the log's clock: what decides
+	real    int64  // the clock as given, in microseconds; waits count from it
+	now     int64  // the same, but not before the log's clock; decisions use it
 	win     int64  // microseconds
 	newest  int64  // time of the newest slot, in units, if there is one
 	live    int    // the first slot that still counts; those before it have expired
@@ -19,13 +18,13 @@ type View struct {
 	foreign bool
 }
 
-// Look looks at a log at the time clock (microseconds since some fixed instant,
-// at least 0), for a window. Nil is a log that nothing was charged to. Look
-// writes nothing and does not allocate.
+// Look fills v in with a log of a window at the time clock. clock is in microseconds
+// since some fixed instant, and at least 0. A nil log is empty. Look writes nothing and
+// does not allocate.
 //
-// Any bytes are taken without panic. If they are not a log of such a window, the
-// view is of an empty log and [View.Foreign] reports it. Bytes that only look
-// like a log give wrong answers; [Decode] tells.
+// Look does not panic, whatever the bytes are. If they are not a log of the window, v
+// shows an empty log and [View.Foreign] returns true. Look checks only the header and the
+// length, so bytes that only look like a log give wrong answers. [Decode] checks all.
 func (v *View) Look(log []byte, clock int64, win time.Duration) {
 	v.log = log
 	v.real = min(max(clock, 0), maxClock)
@@ -41,9 +40,9 @@ func (v *View) Look(log []byte, clock int64, win time.Duration) {
 		v.foreign = true
 		return
 	}
-	// Held: a clock that is set back must neither reorder the log nor open a hole
-	// in it. The log's clock is the true one of its last write, not the newest
-	// slot's time: that is rounded up, and would let others expire too early.
+	// A clock that is set back must neither reorder the log nor bring back what has
+	// expired. The bound is the clock of the last write, not the newest slot's time. That
+	// time is rounded up, and would let other slots expire too early.
 	v.now = max(v.now, v.clock)
 	v.before = v.base
 	if v.total > 0 {
@@ -51,20 +50,20 @@ func (v *View) Look(log []byte, clock int64, win time.Duration) {
 	}
 }
 
-// none makes v the view of a log that nothing was charged to.
+// none makes v the view of an empty log.
 func (v *View) none(win time.Duration) {
 	v.frame = frame{unit: unitOf(win)}
 	v.log = nil
 	v.before = 0
 }
 
-// prune finds the first slot that counts. It is cheap where little or everything
-// has expired, and takes O(log n) steps otherwise.
+// prune finds the first slot that counts. It takes O(1) steps if nothing or everything
+// has expired, and O(log k) steps if k slots have expired.
 func (v *View) prune() {
 	var (
 		last = v.slot(v.total - 1)
 		sum  = sumAt(v.log, last)
-		edge = floorDiv(v.now-v.win, v.unit) // a slot of this time does not count any more
+		edge = floorDiv(v.now-v.win, v.unit) // a slot of this time has just expired
 	)
 	v.newest = timeAt(v.log, last, v.ref)
 	switch {
@@ -80,9 +79,9 @@ func (v *View) prune() {
 	v.used = uint64(sum - v.before)
 }
 
-// gallop finds the first slot that counts, where the first slot does not and the
-// last one does: few have expired, as a rule, so it looks at the slots 1, 2, 4, 8
-// and so on before it bisects.
+// gallop finds the first slot that counts, if the first slot does not count and the last
+// slot does. Usually few slots have expired, so it looks at the slots 1, 2, 4, 8 and so on
+// before it bisects.
 func (v *View) gallop(edge int64) int {
 	expired, counts := 0, 1
 	for counts < v.total-1 && timeAt(v.log, v.slot(counts), v.ref) <= edge {
@@ -100,8 +99,8 @@ func (v *View) gallop(edge int64) int {
 	return counts
 }
 
-// reach returns the first live slot at which the cost of all live slots up to
-// and with it is at least cost. The cost is at least 1 and at most what is used.
+// reach returns the first live slot for which the live slots up to and including it hold
+// at least cost. cost is from 1 to v.used.
 func (v *View) reach(cost uint64) int {
 	low, high := v.live, v.total-1
 	if v.upTo(low) >= cost {
@@ -118,39 +117,38 @@ func (v *View) reach(cost uint64) int {
 	return high
 }
 
-// upTo returns the cost of all live slots up to and with slot i.
+// upTo returns the cost of all live slots up to and including slot i.
 func (v *View) upTo(i int) uint64 { return uint64(sumAt(v.log, v.slot(i)) - v.before) }
 
-// until returns the wait until a slot of time t, in units, expires. It counts from
-// the clock as it is: where that is held, it has to catch up first.
+// until returns the wait until a slot of time t, in units, expires. It counts from the
+// clock as given. So after the clock was set back, it includes the time to catch up.
 func (v *View) until(t int64) time.Duration {
 	return time.Duration(t*v.unit+v.win-v.real) * time.Microsecond
 }
 
-// Log returns the log's bytes, which [View.Charge] and [View.Refund] may have
-// moved. It is nil if nothing was ever recorded.
+// Log returns the log's bytes. [View.Charge] and [View.Refund] may have moved them. Log
+// returns nil if the log is new and nothing was recorded.
 func (v *View) Log() []byte { return v.log }
 
-// Foreign reports whether the bytes that were looked at are not a log of the
-// window. A charge then starts a new log and leaves those bytes alone.
+// Foreign reports whether the bytes given to [View.Look] are not a log of the window. A
+// charge then starts a new log and does not change those bytes.
 func (v *View) Foreign() bool { return v.foreign }
 
-// Used returns the cost of all entries that count. It is above the limit where
-// there is debt, or where the limit was lowered.
+// Used returns the cost of all entries that count. It can be above the limit: because of
+// debt, or because the limit was lowered.
 func (v *View) Used() uint64 { return v.used }
 
-// Idle reports whether nothing counts any more: a store may forget the log.
+// Idle reports whether no entry counts any more. A store may then delete the log.
 func (v *View) Idle() bool { return v.used == 0 }
 
-// Room reports whether a cost fits under a limit now. Cost 0 needs the room of 1,
-// as every cost does.
+// Room reports whether a cost fits under a limit now. Cost 0 needs the room of 1.
 func (v *View) Room(limit, cost uint64) bool {
 	return v.used < limit && cost <= limit-v.used
 }
 
-// Answer answers a check as the log stands now: after [View.Charge] or
-// [View.Refund], if there was one. allowed is what [View.Room] said before it,
-// true for a refund. Every field of d is filled in.
+// Answer fills in every field of d but Unsettled, which it sets to false. It describes
+// the log as it is now, so call it after [View.Charge] or [View.Refund]. allowed is the
+// result of [View.Room] before the charge; for a refund it is true.
 func (v *View) Answer(c *Check, allowed bool, d *Decision) {
 	limit, need := c.Limit.Hits, max(c.Cost, 1)
 	*d = Decision{Allowed: allowed, Remaining: limit - min(v.used, limit)}
@@ -171,8 +169,8 @@ func (v *View) Answer(c *Check, allowed bool, d *Decision) {
 	}
 }
 
-// wait returns the wait until a cost fits, where it does not and the limit is at
-// least as large.
+// wait returns the wait until a cost fits, which is at most the limit. It returns 0 if
+// the cost fits now.
 func (v *View) wait(limit, cost uint64) time.Duration {
 	if v.used+cost <= limit {
 		return 0
@@ -191,31 +189,4 @@ func floorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
-}
-
-// Take decides a group of a single check on a log, records what is to be
-// recorded, and answers in d: [View.Look], then the rest. It returns the log's
-// bytes, which are written in place and may have moved.
-func Take(log []byte, clock int64, c *Check, d *Decision) []byte {
-	return TakeAhead(log, clock, c, 0, d)
-}
-
-// TakeAhead is [Take] for a check whose cost will be spent some time ahead: what
-// it charges is recorded as [View.Reserve] says.
-func TakeAhead(log []byte, clock int64, c *Check, ahead time.Duration, d *Decision) []byte {
-	var v View
-	v.Look(log, clock, c.Limit.Window)
-	room := true
-	if c.Mode == Refund {
-		v.Refund(c)
-	} else {
-		var group Verdict
-		room = v.Room(c.Limit.Hits, c.Cost)
-		group.Add(c.Mode, room)
-		if c.Mode.Charged(group.Allowed(), room) {
-			v.Reserve(c, ahead)
-		}
-	}
-	v.Answer(c, room, d)
-	return v.log
 }

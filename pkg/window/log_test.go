@@ -223,9 +223,9 @@ func (p *pair) step(clock int64, c *Check) bool {
 	want := p.naive.take(clock, c, ahead)
 	var got Decision
 	if ahead == 0 {
-		p.log = Take(p.log, clock, c, &got)
+		p.log = take(p.log, clock, c, &got)
 	} else {
-		p.log = TakeAhead(p.log, clock, c, ahead, &got)
+		p.log = takeAhead(p.log, clock, c, ahead, &got)
 	}
 	p.last = want
 

@@ -8,9 +8,9 @@ func Unit(win time.Duration) time.Duration {
 	return time.Duration(unitOf(win)) * time.Microsecond
 }
 
-// LogSlots returns the most slots that the log of a check holds, debt aside: one for
-// each hit, and no more than its precision tells apart. A limit of [MaxHits] has no
-// log.
+// LogSlots returns the most slots that the log of a check holds, without debt. It is one
+// for each hit, but no more than its precision tells apart. It is zero for a check that
+// needs no log, such as a limit of [MaxHits].
 func LogSlots(c *Check) int {
 	if _, ok := WithoutLog(c); ok {
 		return 0
@@ -19,9 +19,9 @@ func LogSlots(c *Check) int {
 	return v.most(c)
 }
 
-// LogBytes returns the most bytes that the log of a check holds, debt aside: when
-// it has grown until its limit was used up by hits of cost 1. The key, and what a
-// store keeps beside the bytes, come on top. A limit of [MaxHits] has no log.
+// LogBytes returns the most bytes that the log of a check holds, without debt. They are
+// those of a log that has grown until hits of cost 1 used up its limit. A store needs
+// more for the key and its own bookkeeping. It is zero for a check that needs no log.
 func LogBytes(c *Check) int {
 	if _, ok := WithoutLog(c); ok {
 		return 0
@@ -33,11 +33,11 @@ func LogBytes(c *Check) int {
 	return atRing + (most-1)*slotBytes
 }
 
-// Growth returns by how many bytes the capacity of the log grows when the check
-// is charged now, by [View.Charge]: 0 where the log stays as large or becomes
-// smaller, and where nothing is recorded. Of a log that nothing was charged to it
-// is all that the new one takes. It writes nothing, does not allocate, and takes
-// O(1) steps, so that a store which is short of memory can ask before every charge.
+// Growth returns by how many bytes the capacity of the log grows if [View.Charge] charges
+// the check now. It is 0 if the log stays as large or becomes smaller, and if nothing is
+// recorded. For an empty log it is the size of the new log. Growth writes nothing, does
+// not allocate, and takes O(1) steps. So a store that is short of memory can call it
+// before every charge.
 func (v *View) Growth(c *Check) int {
 	if min(c.Cost, maxUsed-v.used) == 0 {
 		return 0
@@ -57,8 +57,8 @@ func (v *View) Growth(c *Check) int {
 	}
 }
 
-// newSmalls are logs as newSmall makes them, for their capacities: those are up
-// to the allocator.
+// newSmalls are small logs by their number of slots. Growth needs their capacities, which
+// the allocator chooses.
 var newSmalls = func() (all [maxSmall + 1][]byte) {
 	for need := range all {
 		all[need] = newSmall(need)

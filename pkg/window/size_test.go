@@ -24,7 +24,7 @@ func TestLogBytes(t *testing.T) {
 		// Three windows at an even pace: as many hits in each as there are allowed.
 		step := max(1, c.Limit.Window.Microseconds()/int64(c.Limit.Hits))
 		for clock := int64(1e6); clock < 3*c.Limit.Window.Microseconds(); clock += step {
-			log = Take(log, clock, &c, &d)
+			log = take(log, clock, &c, &d)
 			most = max(most, len(log))
 		}
 		if want := LogBytes(&c); most > want || most < want*9/10 {
@@ -146,7 +146,7 @@ func TestDebtIsBounded(t *testing.T) {
 	var d Decision
 	start := int64(1_000_000_000_000)
 	for i := range int64(charges) {
-		log = Take(log, start+9*i, &c, &d)
+		log = take(log, start+9*i, &c, &d)
 	}
 	if most := 131 + 9*(2*ExactHits+2)*5/4; len(log) > most {
 		t.Errorf("the log has %d bytes, want at most %d", len(log), most)
@@ -156,7 +156,7 @@ func TestDebtIsBounded(t *testing.T) {
 	free.Mode, free.Cost, free.Limit.Hits = Enforce, 0, 2*charges
 	for at := start + 9*(charges-1); at < start+9*charges+win.Microseconds(); at += 997 {
 		expired := max((at-win.Microseconds()-start)/9+1, 0)
-		Take(log, at, &free, &d)
+		take(log, at, &free, &d)
 		if used := int64(free.Limit.Hits - d.Remaining); used < charges-expired {
 			t.Fatalf("%d µs after the first charge: %d used, want at least %d", at-start, used, charges-expired)
 		}

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and docs/window.md anew; only commit what you understand")
 
-// vectorsFile holds histories with every answer and the bytes after every write,
-// for other implementations of the log: one JSON object a line, gzipped.
+// vectorsFile holds histories with every answer and the bytes after every write, for
+// other implementations of the log: one JSON object a line, gzipped.
 const vectorsFile = "testdata/vectors.jsonl.gz"
 
 // A vector is one history on one log, which is empty at first. All times are
@@ -146,7 +146,7 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 		c := s.check(v.Window)
 		var d Decision
 		ahead := time.Duration(s.Ahead) * time.Microsecond
-		log = TakeAhead(log, s.Clock, c, ahead, &d)
+		log = takeAhead(log, s.Clock, c, ahead, &d)
 		if got := newVectorStep(s.Clock, c, ahead, d, before, log); got != s {
 			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
 		}

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// Bounds of what a store accepts. They hold for every store, so that a rule
-// which works on one works on all.
+// Bounds of what a store accepts. They hold for every store, so a rule that works on
+// one store works on all.
 const (
 	// MinWindow is the shortest window.
 	MinWindow = 10 * time.Millisecond
 	// MaxWindow is the longest window.
 	MaxWindow = 400 * 24 * time.Hour
-	// MaxAhead is how far ahead [View.Reserve] records at most, 71 minutes.
+	// MaxAhead is the furthest that [View.Reserve] records ahead: 71 minutes.
 	MaxAhead = math.MaxUint32 * time.Microsecond
 	// MaxHits is the largest limit that Envoy's protocol can carry, 2^32-1.
 	MaxHits = math.MaxUint32
 )
 
-// ErrBadCheck is wrapped by the error of a [Store.Take] whose arguments break
-// the contract: a window outside the bounds, an empty key, or decisions of
-// another length than checks. Nothing was charged.
+// ErrBadCheck is wrapped by the error of a [Store.Take] whose arguments break the
+// contract. [Validate] lists the cases. Nothing was charged.
 var ErrBadCheck = errors.New("window: bad check")
 
-// A Limit is a number of hits per window. The zero value is not valid: a window
-// has a length. Hits of zero denies everything.
+// A Limit is a number of hits per window. The zero value is not valid, because its
+// window has no length. A limit of zero hits denies everything.
 type Limit struct {
 	Hits   uint64
 	Window time.Duration // a whole number of microseconds
@@ -56,24 +55,24 @@ type LogID struct {
 
 // A Check asks one log for a cost under a limit.
 type Check struct {
-	// Key says whose log it is. It must not be empty and may hold any bytes;
-	// the store adds the window, so one key may carry several windows.
+	// Key names the log, together with the window. It may hold any bytes, but must not
+	// be empty. One key may have several windows, each with a log of its own.
 	Key   string
 	Limit Limit
-	// Cost is the number of hits to spend. Zero only asks. Of a [Refund] it is the
-	// number of hits to give back.
+	// Cost is the number of hits to spend, or to give back if Mode is [Refund]. Zero
+	// only asks.
 	Cost uint64
-	// Mode says what the check means to its group. The zero value is [Enforce].
+	// Mode says whether the check can deny its group, and when it is charged. The zero
+	// value is [Enforce].
 	Mode Mode
-	// Precision is what times are rounded up to a multiple of, from 0 to the
-	// window. Zero is exact; parts of the unit in which the log keeps time count
-	// as a whole one. [Precision] chooses one for a limit. A log holds no more
-	// than window/Precision + 2 entries, and a hit may count up to a Precision
-	// too long, never too short.
+	// Times are rounded up to a multiple of Precision, which is from 0 to the window.
+	// Zero is exact. A fraction of the log's [Unit] counts as a whole unit. A log holds
+	// at most window/Precision + 2 entries. A hit may count up to one Precision too
+	// long, never too short. The function [Precision] chooses a value for a limit.
 	Precision time.Duration
-	// Lease allows who asks a shared store to reserve more than one request's cost
-	// ahead. It is a matter of the caller: a store decides as if there were none, and
-	// may tell by [Decision.Unsettled] that there is a reservation.
+	// Lease allows a store in front of a shared store to reserve more than the cost of
+	// one request. The shared store ignores it when it decides, but may then set
+	// [Decision.Unsettled].
 	Lease Lease
 }
 
@@ -96,7 +95,7 @@ type Lease struct {
 }
 
 // A Reservation names cost that a store has recorded in one log at one instant, ahead of
-// its clock, so that the store can take it back. The zero value reserves nothing.
+// its clock. The store can take it back. The zero value reserves nothing.
 type Reservation struct {
 	// Log is the store's own name of the log, and Window the length of its window.
 	Log    string
@@ -107,42 +106,42 @@ type Reservation struct {
 	Cost uint64
 }
 
-// Log returns the log that c asks.
+// Log returns the log that c names.
 func (c Check) Log() LogID { return LogID{c.Key, c.Limit.Window} }
 
 // A Decision answers one check. Whether anything was charged depends on the
 // whole group and the modes of its checks: see [GroupAllowed] and [Mode.Charged].
 type Decision struct {
-	// Allowed says that this check had room for its cost, whatever its mode and
-	// the rest of the group. Of a [Refund] it is always true.
+	// Allowed says that this check had room for its cost, whatever its mode and the
+	// rest of the group. For a [Refund] it is always true.
 	Allowed bool
-	// Never says that the cost is above the limit (or the limit is zero), so
-	// that no wait will help. Allowed is then false and RetryAfter zero.
+	// Never says that the cost is above the limit, or that the limit is zero, so no wait
+	// helps. Allowed is then false and RetryAfter zero.
 	Never bool
-	// Remaining is what can still be spent at the instant of the decision, after
-	// the charge if there was one.
+	// Remaining is the number of hits that can still be spent, after the charge if there
+	// was one.
 	Remaining uint64
-	// RetryAfter is the exact wait, by the store's clock, until this cost has room
-	// if nobody else spends; for a cost that [Always] recorded, until it would have room again.
-	// Zero if Allowed or Never. A denial by another check of the group does not
-	// show here.
+	// RetryAfter is the exact wait, by the store's clock, until this cost has room if no
+	// other request spends. For a cost that [Always] has recorded, it is the wait until
+	// the same cost has room again. Zero if Allowed or Never. A denial by another check
+	// of the group does not change it.
 	RetryAfter time.Duration
-	// UnitAfter is the wait until one unit can be spent; zero while something
-	// remains, and where the limit is zero.
+	// UnitAfter is the wait until one unit has room. Zero if Remaining is above zero, and
+	// if the limit is zero.
 	UnitAfter time.Duration
-	// ResetAfter is the wait until the log is empty if nobody spends. Zero if it
-	// is empty.
+	// ResetAfter is the wait until the log is empty if no request spends. Zero if it is
+	// empty.
 	ResetAfter time.Duration
-	// Unsettled says of a denial, or of an answer after which nothing remains, that it
-	// may count what another request has reserved and may still give back: it may end
-	// before the waits that it tells, and must not be remembered.
+	// Unsettled can be true if the check was denied, or if Remaining is zero. The
+	// decision may then count hits that another request has reserved and may still give
+	// back. Room may come before the waits are over, so the caller must not cache the
+	// decision.
 	Unsettled bool
 }
 
-// MaxChecks is how many checks one request of the service may have, with every store.
-// Redis does nothing else while it decides a request. A check that searches a log of
-// 10,000 slots for three waits takes it about 50 µs, so one request takes it less than
-// 5 ms.
+// MaxChecks is the most checks that one request of the service may have, with every
+// store. Redis does nothing else while it decides a request. A check that searches a log
+// of 10,000 slots three times takes about 50 µs, so one request takes less than 5 ms.
 const MaxChecks = 64
 
 // The values of the wait argument of [Store.Take].
@@ -155,39 +154,30 @@ const (
 
 // Store keeps logs. Implementations are safe for concurrent use.
 type Store interface {
-	// Take decides all checks of one request at once and charges all of them or
-	// none; see the package comment for the whole contract. decisions must be as
-	// long as checks and is filled in the same order; the store keeps neither.
+	// Take decides all checks of one request at once and charges all or none of them. The
+	// package comment has the whole contract. decisions must be as long as checks; Take
+	// fills it in the same order. The store keeps neither slice.
 	//
-	// With wait, Take blocks no longer than ctx allows, and decided is true. With a
-	// ctx that is done already it charges nothing and returns the error of ctx.
+	// With wait, Take blocks no longer than ctx allows, and decided is true. If ctx is
+	// already done, Take charges nothing and returns the error of ctx.
 	//
-	// Without wait, Take waits for nothing but short locks. If that is not enough to
-	// decide, Take returns false and no error. Nothing is charged then, no later
-	// answer changes, and the content of decisions is undefined. The caller can call
-	// Take again with wait.
+	// Without wait, Take waits only for short locks. If Take cannot decide then, it
+	// returns false and no error. It has charged nothing, no later answer changes, and
+	// the content of decisions is undefined. The caller can call Take again with wait.
 	//
-	// A denial is not an error, and neither is a group without checks. On an error
-	// the content of decisions is undefined. Whether the group was charged is then
-	// unknown, unless the error wraps [ErrBadCheck] or the store says otherwise.
+	// A denial is not an error. A group without checks is allowed. On an error the content
+	// of decisions is undefined. The group may have been charged, unless the error wraps
+	// [ErrBadCheck] or the store's documentation says otherwise.
 	Take(ctx context.Context, wait bool, checks []Check, decisions []Decision) (decided bool, err error)
-	// Close frees what the store holds. Take must not be called after it.
+	// Close frees what the store holds. The caller must not call Take afterwards.
 	Close() error
 }
 
-// Allowed reports whether every decision is: of a group whose checks all are
-// [Enforce], whether it was charged. [GroupAllowed] is for groups of all modes.
-func Allowed(decisions []Decision) bool {
-	for i := range decisions {
-		if !decisions[i].Allowed {
-			return false
-		}
-	}
-	return true
-}
-
-// Validate reports the first check that breaks the contract as an error that
-// wraps [ErrBadCheck]. Stores call it before they touch anything.
+// Validate returns an error that wraps [ErrBadCheck] if the arguments of [Store.Take]
+// break the contract. The cases are: decisions of another length than checks, an empty
+// key, a limit that is not [Limit.Valid], an unknown mode, a precision outside 0 to the
+// window, and two modes for one log that exclude each other. Stores call it before they
+// change anything.
 func Validate(checks []Check, decisions []Decision) error {
 	if len(checks) != len(decisions) {
 		return fmt.Errorf("%w: %d checks, but room for %d decisions", ErrBadCheck, len(checks), len(decisions))
@@ -213,7 +203,7 @@ func Validate(checks []Check, decisions []Decision) error {
 func (c *Check) validTerms() error {
 	switch {
 	case c.Mode > Refund:
-		return fmt.Errorf("%v is no mode", c.Mode)
+		return fmt.Errorf("%v is not a mode", c.Mode)
 	case c.Precision < 0:
 		return fmt.Errorf("precision %v is below zero", c.Precision)
 	case c.Precision > c.Limit.Window:
@@ -222,16 +212,13 @@ func (c *Check) validTerms() error {
 	return nil
 }
 
-// Fold makes a group name each log once for each mode. Checks of the same log
-// and mode become one check with their summed cost, saturating, the smallest of
-// their limits and the finest of their precisions; all of them get its decision.
-// Which modes of one log may stand beside each other, and in what order a store
-// takes them, is said in the package comment.
+// Fold makes a group name each log at most once per mode. Checks with the same log and
+// mode become one check, and all of them get its decision. It has their summed cost,
+// which saturates, the smallest of their limits and the finest of their precisions.
 //
-// Fold returns checks itself and nil if no log is named twice with one mode,
-// which is the usual case and allocates nothing. Otherwise it returns the folded
-// checks and, for each original check, the index of the folded one that answers
-// it.
+// Usually no log is named twice with one mode. Fold then returns checks itself and nil,
+// and allocates nothing. Otherwise it returns the folded checks and, for each original
+// check, the index of the folded check that answers it.
 func Fold(checks []Check) (folded []Check, answer []int) {
 	if !namesTwice(checks) {
 		return checks, nil
@@ -256,7 +243,7 @@ func Fold(checks []Check) (folded []Check, answer []int) {
 	return folded, answer
 }
 
-// named is what Fold folds by.
+// named identifies the checks that Fold makes one check.
 type named struct {
 	log  LogID
 	mode Mode
@@ -291,9 +278,8 @@ func namesTwice(checks []Check) bool {
 
 func sameLog(a, b *Check) bool { return a.Limit.Window == b.Limit.Window && a.Key == b.Key }
 
-// mixesModes finds two checks of one log whose modes must not stand beside each
-// other: whether both are charged would depend on the order in which they are
-// judged.
+// mixesModes finds two checks of one log whose modes exclude each other. Otherwise the
+// order in which they are judged would decide whether both are charged.
 func mixesModes(checks []Check) (i, j int, mixed bool) {
 	if allEnforce(checks) {
 		return 0, 0, false // the usual case

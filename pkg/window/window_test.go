@@ -173,27 +173,6 @@ func TestAddSaturating(t *testing.T) {
 	}
 }
 
-func TestAllowed(t *testing.T) {
-	yes, no := Decision{Allowed: true}, Decision{Remaining: 1}
-	for _, tt := range []struct {
-		decisions []Decision
-		want      bool
-	}{
-		{nil, true},
-		{[]Decision{yes}, true},
-		{[]Decision{no}, false},
-		{[]Decision{{Never: true}}, false},
-		{[]Decision{yes, yes, yes}, true},
-		{[]Decision{no, yes, yes}, false},
-		{[]Decision{yes, no, yes}, false},
-		{[]Decision{yes, yes, no}, false},
-	} {
-		if got := Allowed(tt.decisions); got != tt.want {
-			t.Errorf("Allowed(%+v): got %t, want %t", tt.decisions, got, tt.want)
-		}
-	}
-}
-
 func TestCheckLog(t *testing.T) {
 	if got, want := ask("k", time.Minute, 7, 3).Log(), (LogID{Key: "k", Window: time.Minute}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

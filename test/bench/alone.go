@@ -14,12 +14,12 @@ import (
 	"github.com/slidegate/slidegate/test/figures"
 )
 
-// aloneName is what the measurement of one caller is called.
+// aloneName is the name of the measurement of one caller.
 const aloneName = "redis/alone/1"
 
-// alone is how long a single caller waits for an answer: from the service on Redis,
-// from the bare server, and from Redis itself, to a PING and to the script that
-// decides. The service cannot be faster than the script.
+// alone has the times that a single caller waits for an answer of the service on Redis, of
+// the bare server, and of Redis to a PING and to the script. The service cannot be faster
+// than the script.
 type alone struct{ ours, bare, ping, script []time.Duration } // medians of rounds
 
 // measureAlone calls each in turn, so that a slow machine slows all.

@@ -84,7 +84,7 @@ func (b *bench) measureFlood(ctx context.Context) (*flood, error) {
 		name string
 		key  func() string
 	}{
-		{"nobody", nil},
+		{"no flood", nil},
 		{"a known key", func() string { return known[0].key }},
 		{"made-up keys", rand.Text},
 	} {

@@ -24,8 +24,8 @@
 //
 // # Latency
 //
-// Percentiles are of all answers that were under way between the beginning of the
-// fault and its end, or the last degraded answer if that came later. "Exact again"
+// Percentiles are of all answers that were under way between the beginning and the end of the
+// fault. If the last degraded answer came after the end, they go on until then. "Exact again"
 // is the time from the end of the fault to the last degraded answer. The fault of
 // a failover ends when the new master takes writes.
 //
@@ -40,9 +40,9 @@
 //   - Lost: the entry is gone because Redis has lost it by design. It restarted empty,
 //     or a replica that had not got the entry became master.
 //   - Missing: the entry is gone for no such reason.
-//   - Ghost: the answer was degraded and there is an entry. That cannot be avoided for
-//     calls in flight at the moment of the fault, and for calls before the service has
-//     noticed the fault (five failed calls). Beyond are ghosts whose call began and
+//   - Ghost: the answer was degraded and there is an entry. The service cannot avoid ghosts of
+//     calls in flight at the moment of the fault. Nor can it before it notices the fault, after
+//     five failed calls. Beyond are ghosts whose call began and
 //     ended while the service, by its own log, did not call the server. Strays were
 //     sent before or after the fault; something else was slow.
 //   - Settled: the entry was made after on_store_error: local had allowed the call,
@@ -60,8 +60,8 @@
 //
 // # Failures
 //
-// The program ends with an error if there is a gRPC error, or a missing, late, double
-// or beyond charge, or a window with more than its limit, or a service with more
+// The program ends with an error after a gRPC error, and after a missing, late, double or
+// beyond charge. It also fails if a window has more than its limit, or if a service has more
 // goroutines or memory than before. The tables compare latencies and the time until
 // exact again with their targets. These depend on the machine, so they fail nothing. A
 // cluster saves its state with fsync at every change of a slot, so the servers should

@@ -38,8 +38,8 @@ const (
 	lookEvery = 25 * time.Millisecond
 )
 
-// hotRules have three kinds of requests: on one log, on two logs of one slot, and
-// on two logs of different slots, which are charged one by one and taken back.
+// hotRules have three kinds of requests: on one log, on two logs of one slot, and on two logs
+// of different slots. The store charges the last two one by one, and takes charges back.
 const hotRules = `
 domain: chaos
 descriptors:

@@ -15,8 +15,8 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// clockSlack is how far two readings of one machine's clock, in two processes, may
-// seem to be out of order: Redis reads it once for each script.
+// clockSlack bounds the error of two processes that read the clock of one machine. Redis
+// reads the clock only once for each script.
 const clockSlack = time.Millisecond
 
 // ledger compares charges with answers.
@@ -177,8 +177,8 @@ func settleLedger(answers [][]answer, charges map[int][]charge, h history) ledge
 	return l
 }
 
-// callAt returns the index of the call that made a charge at some time, or -1: the
-// last one that was sent before, or the next one if that fits better.
+// callAt returns the index of the call that made a charge at a time, or -1. It is the last call
+// before that time, or the next one if that fits better.
 func callAt(calls []answer, at time.Time) int {
 	next := sort.Search(len(calls), func(i int) bool { return calls[i].sent.UnixMicro() > at.UnixMicro() })
 	late := next == 0 || at.UnixMicro() > calls[next-1].received.UnixMicro()
@@ -221,8 +221,8 @@ func readCharges(ctx context.Context, addresses []string) (map[int][]charge, err
 }
 
 func readServer(ctx context.Context, client *redis.Client, all map[int][]charge) error {
-	// The pattern has the window too: the store probes a failed server with a log of its
-	// own, whose name has the hash tag of a caller's log.
+	// The pattern has the window too. The store probes a failed server with a log of its own,
+	// and its name has the hash tag of a caller's log.
 	keys := client.Scan(ctx, 0, fmt.Sprintf("%s*:%d", keyPrefix, largeWindow.Microseconds()), 10_000).Iterator()
 	for keys.Next(ctx) {
 		id, err := callerOf(keys.Val())

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// The rules of the service: one for each choice of on_store_error, all with a
-// limit that no caller reaches, so that every allowed call stays in its log as an
-// entry of its own.
+// choices are the values of on_store_error for which the service has a rule. No caller reaches
+// the limits, so every allowed call stays in its log as an entry of its own.
 var choices = []string{"allow", "deny", "local"}
 
 const (

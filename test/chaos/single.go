@@ -169,8 +169,8 @@ func singleScenarios() []scenario {
 }
 
 const (
-	// A dump that takes a while to load: so many values, each of which takes
-	// loadDelay, and of a size after which Redis looks at its clients now and then.
+	// A dump that takes a while to load. It has loadValues values, and each takes loadDelay.
+	// After loadBytes Redis serves its clients once while it loads.
 	loadValues = 200
 	loadBytes  = 100_000
 	loadDelay  = "10000" // microseconds

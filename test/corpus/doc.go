@@ -35,9 +35,9 @@
 //
 // Descriptors are separated by " ; " and written as descriptors.Parse reads them,
 // {} is one without entries. Options of a descriptor: (hits N), (refund),
-// (limit 5 per minute), (limit 5 per 2 minute). Options of the request:
-// [domain NAME], edge without it; [hits N]; [json] asks POST /json instead of
-// gRPC; [times N] asks N times and shows the last answer.
+// (limit 5 per minute), (limit 5 per 2 minute). Options of the request: [domain NAME], by
+// default edge; [hits N]; [json] for POST /json instead of gRPC; [times N] to send it N times
+// and show the last answer.
 //
 // want is written by hand and never by -update: OK, OVER, or error with its gRPC
 // code. Then, for each descriptor, what remains, with "!" where it is over the

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// The burst: half of its requests before the full second, half after it, at
-	// even distances and with a little room on both sides of it.
+	// A burst sends half of its requests before the full second and half after it. They have
+	// even distances, and room on both sides of the second.
 	half  = limit
 	step  = 6 * time.Millisecond
 	space = 10 * time.Millisecond
@@ -99,8 +99,8 @@ func (b *burst) asPlanned() bool {
 	return true
 }
 
-// straddle sends the burst around the next full second, and again around a later
-// one if the machine was too busy to send it as planned.
+// straddle sends the burst around the next full second. If the machine was too busy to send it
+// as planned, straddle sends it again around a later one.
 func straddle(ctx context.Context, w way) (*burst, error) {
 	if err := warmUp(ctx, w); err != nil {
 		return nil, err

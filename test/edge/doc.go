@@ -1,6 +1,5 @@
-// Package edge starts rls and what stands in front of it, for the time of one test:
-// Envoy, nginx and Caddy, and Chromium as a client. All use free ports of the
-// loopback interface.
+// Package edge starts rls, the proxies in front of it, and Chromium as a client, until a test
+// ends. The proxies are Envoy, nginx and Caddy. All use free ports of the loopback interface.
 //
 // The test or the environment chooses the way to rls: its transport, and TCP, a unix
 // socket or TLS (SLIDEGATE_TEST_TRANSPORT, SLIDEGATE_TEST_LISTEN; see Way). A test

@@ -5,11 +5,11 @@
 //	go run ./test/mutants                     # all
 //	go run ./test/mutants -only edge          # those with the text in their name
 //
-// mutants.txt lists them: what is replaced by what, in which file, and which
-// packages' tests should notice, as a rule without those that go test -short leaves
-// out ("long" asks for them). A mutant that survives is a hole in the tests,
-// unless the list says why no test can notice ("survives"); both kinds of
-// surprise, a survivor and a listed one that is caught after all, make the
-// command fail. So does a text that is not in its file exactly once: then the
-// code has moved on and the list has not.
+// mutants.txt lists the mutants: the file, the old and the new text, and the packages whose
+// tests should notice. The tests run with go test -short unless the mutant says "long".
+//
+// A mutant that survives is a hole in the tests, unless the list says why no test can notice
+// ("survives"). The command fails if another mutant survives, or if a test notices a listed
+// survivor. It also fails if the old text is not in its file exactly once: the code has
+// changed since the list was written.
 package main

@@ -32,8 +32,8 @@ type Caller struct {
 	read            uint32
 }
 
-// NewCaller sends the preface over conn, which it owns from then on, and prepares
-// calls of a method, so many of which are under way at a time.
+// NewCaller sends the preface over conn and prepares calls of a method. The Caller owns conn,
+// and has batch calls in flight at a time.
 func NewCaller(conn net.Conn, method string, message []byte, batch int) (*Caller, error) {
 	p, err := New(conn, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package peer is a client of gRPC over HTTP/2 with control over single frames: it
-// sends half of a call, resets streams, closes its connection during calls, or reads
-// with a tiny window. Programs that load or measure a server use it. Frames are sent
-// by Flush, so that several leave in one write.
+// Package peer is a client of gRPC over HTTP/2 with control over single frames. It can send
+// half of a call, reset streams, close its connection during calls, or read with a tiny
+// window. Programs that load or measure a server use it. Flush sends the frames, so several
+// leave in one write.
 //
 // A Peer is for one goroutine, and reads only while it waits for an answer. A Caller
 // is a client for benchmarks: it allocates nothing for a call. The tests of
@@ -93,8 +93,8 @@ func (p *Peer) Open(method string) (stream uint32, err error) {
 	return stream, p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.block.Bytes(), EndHeaders: true})
 }
 
-// Send sends bytes of a message on a stream, in one frame, of which a server takes at
-// least 16 kB, and without regard to its windows. last ends the stream.
+// Send sends bytes of a message on a stream in one frame. It ignores the windows of the
+// server, which accepts frames of at least 16 kB. last ends the stream.
 func (p *Peer) Send(stream uint32, data []byte, last bool) error {
 	return p.framer.WriteData(stream, last, data)
 }

@@ -1,9 +1,8 @@
-// Package process starts the programs that tests run beside themselves, on ports
-// of the loopback interface: it builds commands of this module, collects what a
-// program prints, waits until it serves, and ends it.
+// Package process starts programs for tests, on ports of the loopback interface. It builds
+// commands of this module, collects their output, waits until they serve, and ends them.
 //
-// A function that takes a TB ends what it starts with the test. Run gives a TB to
-// a program that is no test, and turns a failure into an error.
+// A function that takes a TB starts programs that end with the test. Run gives a TB to a
+// program that is not a test, and turns a failure into an error.
 //
 // If a server is not installed, Missing skips the test and says what to install.
 // With CI=true in the environment the test fails instead.

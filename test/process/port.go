@@ -16,9 +16,8 @@ const (
 
 	// FirstPort is the lowest port that FreePort returns.
 	FirstPort = 11000
-	// The ports are below the range that kernels use for outgoing connections (from
-	// 32768 on Linux), so that a server that is stopped for a while finds its port
-	// free.
+	// The ports are below the range that kernels use for outgoing connections, from 32768 on
+	// Linux. So a server that was stopped for a while finds its port free.
 	lastPort = 21999
 )
 

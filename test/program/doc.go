@@ -1,5 +1,5 @@
-// Package program is what the programs under test/ share: how they start and end,
-// their flags, calls at a pace, and what rls reports on /metrics.
+// Package program has the code that the programs under test/ share: start and end, flags,
+// calls at a pace, and reading /metrics of rls.
 //
 // A program that starts servers calls process.Run for a TB and gives that to the
 // packages servers and edge.

@@ -28,9 +28,9 @@ const (
 	clientKey  = "client-key.pem"
 )
 
-// An Authority is a certificate authority, with what it has signed, in a directory
-// of PEM files: a certificate of a server for localhost and 127.0.0.1, and one of a
-// client. Its methods must be called by one goroutine.
+// An Authority is a certificate authority in a directory of PEM files. It signs a certificate
+// of a server, for localhost and for 127.0.0.1, and one of a client. Only one goroutine may
+// call its methods.
 type Authority struct {
 	dir string
 	own *x509.Certificate

@@ -321,8 +321,8 @@ func (c *Cluster) setSlot(s *RedisServer, slot int, state, node string) {
 	}
 }
 
-// WaitOK waits until all running nodes serve, agree on the master of each slot, find
-// each other well, and every running replica is connected to its master.
+// WaitOK waits until all running nodes serve, reach each other, and agree on the master of
+// each slot. Every running replica is then connected to its master.
 func (c *Cluster) WaitOK() {
 	c.t.Helper()
 	err := eventually(c.t, func() error {

@@ -1,13 +1,14 @@
-// Package servers starts the servers that rls asks, for the time of one test and on
-// free ports of the loopback interface.
+// Package servers starts the servers that rls calls, on free ports of the loopback interface.
+// They end with the test:
 //
-// There is a single Redis (StartRedis, StartRedisTLS), a Cluster of six nodes
-// (StartCluster), a Sentinel set (StartSentinel), PostgreSQL (StartPostgres), and an
-// HTTP endpoint with customers (StartCustomers). A Proxy makes the faults of a
-// network on the connections of one server (StartProxy). An Authority makes
-// certificates. Every Redis has a user with all rights, whatever rights its other
-// users have; see RedisServer.Do.
+//   - StartRedis and StartRedisTLS start a single Redis.
+//   - StartCluster starts a Cluster of six nodes, and StartSentinel a Sentinel set.
+//   - StartPostgres starts PostgreSQL, and StartCustomers an HTTP endpoint with customers.
+//   - StartProxy starts a Proxy, which makes faults of a network on the way to a server.
 //
-// SLIDEGATE_TEST_REDIS names another binary than redis-server. Redis is 6.2 or later,
-// or a server that takes the same options.
+// An Authority makes certificates. Every Redis has a user with all rights, whatever rights its
+// other users have; see RedisServer.Do.
+//
+// SLIDEGATE_TEST_REDIS names another binary than redis-server. It must be Redis 6.2 or later,
+// or a server with the same options.
 package servers

@@ -66,9 +66,8 @@ type PostgresServer struct {
 	process *process.Process // nil while stopped
 }
 
-// StartPostgres starts a server that is killed when the test ends. PostgreSQL
-// refuses to run as root. If the test runs as root, the server runs as the user
-// postgres or nobody.
+// StartPostgres starts a server. The end of the test kills it. PostgreSQL refuses to run as
+// root. If the test runs as root, the server runs as an unprivileged user.
 func StartPostgres(t process.TB, o PostgresOptions) *PostgresServer {
 	t.Helper()
 	s := &PostgresServer{t: t, bin: postgresPath(t), settings: slices.Concat(postgresSettings, o.Settings)}

@@ -56,7 +56,7 @@ func TestPostgresPauseAndResume(t *testing.T) {
 	s.Pause()
 	answers := make(chan error)
 	go func() { answers <- conn.Ping(t.Context()) }()
-	// The only way to see that nobody answers is to wait for an answer.
+	// The test can only wait for an answer that must not come.
 	select {
 	case err := <-answers:
 		t.Fatalf("a paused server answered: %v", err)

@@ -137,9 +137,8 @@ func (p *Proxy) DropReplies(on bool) {
 	}
 }
 
-// CutAfter closes each connection after n more bytes of replies, which may be in the
-// middle of a reply or of the handshake of a new connection. A negative n switches it
-// off.
+// CutAfter closes each connection after n more bytes of replies. That may be in the middle of
+// a reply, or of the handshake of a new connection. A negative n switches it off.
 func (p *Proxy) CutAfter(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

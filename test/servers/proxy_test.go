@@ -13,11 +13,11 @@ import (
 	"github.com/slidegate/slidegate/test/process"
 )
 
-// silence is how long it takes to be convinced that nothing comes.
+// silence is how long a test waits for an answer that must not come.
 const silence = 30 * time.Millisecond
 
-// through sends a command on a connection and returns what comes back: a line,
-// or what there was of it, and why there is no more.
+// through sends a command on a connection and returns the line that comes back. If the line is
+// not complete, through returns its beginning and an error.
 func through(t *testing.T, conn net.Conn, wait time.Duration, command string) (string, error) {
 	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(wait)); err != nil {

@@ -175,10 +175,9 @@ func (s *RedisServer) signal(sig os.Signal) {
 	}
 }
 
-// Do sends one command as a user with all rights and returns the reply as text:
-// a number in digits, nothing for a null, the elements of an array one per line.
-// An error reply of the server is an error with its text. Do uses a connection of
-// its own, which maxclients counts.
+// Do sends one command as a user with all rights and returns the reply as text. A number is in
+// digits, a null is empty, and an array has one line for each element. An error reply of the
+// server is an error with its text. Do uses a connection of its own, which maxclients counts.
 func (s *RedisServer) Do(args ...string) (string, error) {
 	reply, err := s.do(process.Timeout, args...)
 	if errors.Is(err, redis.Nil) {

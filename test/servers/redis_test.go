@@ -80,7 +80,7 @@ func TestRedisPauseAndResume(t *testing.T) {
 	conn := dial(t, s.Addr())
 
 	s.Pause()
-	// The only way to see that nobody answers is to wait for an answer.
+	// The test can only wait for an answer that must not come.
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +142,8 @@ func TestRedisArguments(t *testing.T) {
 	}
 }
 
-// TestRedisTLS looks at who gets an answer: only a client that has a certificate
-// of the authority, and only as long as that is the server's.
+// TestRedisTLS connects several clients. Redis answers only a client with a certificate of the
+// server's present authority.
 func TestRedisTLS(t *testing.T) {
 	s := StartRedisTLS(t)
 	ca, cert, key := s.TLSFiles()

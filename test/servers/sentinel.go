@@ -52,10 +52,9 @@ type SentinelOptions struct {
 // asks the Sentinels which server is the master.
 //
 // A data server that starts again is an empty master until the Sentinels make it a
-// replica. That takes two or three seconds (twenty before Redis 7). The same holds
-// for a master that was replaced while it was running: until then it is a second
-// master, and what is written to it is lost. A Sentinel that starts again keeps its
-// state.
+// replica. That takes two or three seconds (twenty before Redis 7). A master that was replaced
+// while it was running is a second master until then, and loses what clients write to it. A
+// Sentinel that starts again keeps its state.
 //
 // The methods fail the test on an error and must be called from the test's
 // goroutine.
@@ -104,8 +103,8 @@ func StartSentinel(t process.TB, o SentinelOptions) *SentinelSet {
 //
 // Pings: the default of a second is longer than sentinelDownAfter. A server that has
 // just become master would be replaced before the first connection to it.
-// Questions to the data servers (10 s) and news to the other Sentinels (2 s): with
-// the defaults it takes 20 s until an old master is a replica.
+// Questions to the data servers (10 s) and news to the other Sentinels (2 s): with the defaults
+// an old master becomes a replica only after 20 s.
 // TILT: a Sentinel that a busy machine has delayed for two seconds stops acting for
 // half a minute.
 func shortenPeriods(s *RedisServer) error {

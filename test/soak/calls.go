@@ -174,9 +174,9 @@ func (t *tally) called(q *question, how string, err error) {
 	}
 }
 
-// excused counts a call that its caller has given up. It must end with the allowed
-// code, or with the right answer, or with noTimeLeft: the deadline may pass on the
-// service's clock a little earlier.
+// excused counts a call that its caller has given up. It must end with the allowed code, with
+// the right answer, or with noTimeLeft. The deadline may pass a little earlier on the clock of
+// the service.
 func (t *tally) excused(q *question, how string, err error, allowed codes.Code) {
 	if code := status.Code(err); err != nil && code != allowed &&
 		(code != codes.Unavailable || status.Convert(err).Message() != noTimeLeft) {

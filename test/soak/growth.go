@@ -19,8 +19,8 @@ const (
 // fewest is how many states a quarter must have to be compared.
 const fewest = 2
 
-// left is how many more goroutines and files there may be when all clients are gone: for
-// a connection to the admin port, or a running sweeper.
+// left is how many more goroutines and files the service may have after all clients are gone.
+// A connection to the admin port or a running sweeper needs some.
 const left = 5
 
 // grown reports what has grown in the last half.

@@ -5,27 +5,24 @@
 //
 // # What it does
 //
-// The service has the embedded store, max_connection_age of 30 s, and two addresses
-// for calls: TCP, with TLS if -tls is set, and a unix socket. Half of the calls use
-// eight lasting connections of grpc-go's client, as Envoy has. The service ends them
-// every 30 s, and the client replaces them. No call may fail for that.
-// The others are made over connections that live for a second or so, of these kinds:
+// The service has the embedded store and max_connection_age of 30 s. It has two addresses for
+// calls: TCP, with TLS if -tls is set, and a unix socket.
 //
-//   - proper: some calls, one after the other and several at once, and then a clean
-//     close;
-//   - hasty: calls that the caller cancels, or with a deadline of a millisecond or
-//     two;
-//   - reset: streams that are reset before the message, in the middle of it, and
-//     after it, and then a call that must be answered;
-//   - narrow: answers are read through a window of 16 bytes;
-//   - cut: the connection is cut off while calls are under way, with half a message
-//     sent;
-//   - old: stays until the server sends GOAWAY, and always has a call under way;
-//   - silent: a connection that sends nothing, or only the preface.
+// Half of the calls use eight lasting connections of grpc-go's client, as Envoy does. The
+// service ends them every 30 s, and the client replaces them. No call may fail for that. The
+// other calls use connections that live for a second or so, of these kinds:
 //
-// Calls are rate-limit requests that are allowed and ones that are denied, with one
-// descriptor and with three, and checks of an API key; besides there are health
-// checks, once a second on each address.
+//   - proper: makes some calls, one after the other and several at once. Then it closes cleanly.
+//   - hasty: cancels calls, or gives them a deadline of a millisecond or two.
+//   - reset: resets streams before, within and after the message. Then it makes a call that the
+//     service must answer.
+//   - narrow: reads answers through a window of 16 bytes.
+//   - cut: closes the connection while calls are under way, with half a message sent.
+//   - old: stays until the server sends GOAWAY, and always has a call under way.
+//   - silent: sends nothing, or only the preface.
+//
+// Calls are rate-limit requests, allowed and denied ones, with one descriptor and with three.
+// Others are checks of an API key. Each address also gets a health check once a second.
 //
 // # What fails
 //

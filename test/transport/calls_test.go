@@ -11,10 +11,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// asCalls listens in front of a server and makes a call of each request that comes
-// by: POST, of gRPC, with an empty message where there is no body. h2spec sends
-// GETs without a body, as to a web server, which end before there is any flow to
-// control. Every other frame passes as it is, and everything that comes back.
+// asCalls listens in front of a server and changes each request to a gRPC call: a POST, with an
+// empty message if it has no body. h2spec sends GET without a body, as to a web server. Such
+// requests end before there is any flow to control. All other frames pass unchanged, in both
+// directions.
 func asCalls(t *testing.T, dial func() (net.Conn, error)) string {
 	t.Helper()
 	l := listen(t)

@@ -49,8 +49,8 @@ func h2specCases(g *spec.TestGroup) []h2specCase {
 	return all
 }
 
-// h2specCalls are the cases that are about an answer that flows, or a stream that is
-// open while its answer cannot: their requests are made calls; see asCalls.
+// h2specCalls are the cases that need a long answer, or an open stream whose answer cannot be
+// sent. For them asCalls changes the requests to calls.
 var h2specCalls = map[string]bool{
 	"generic/2/2":   true,
 	"generic/2/3":   true,
@@ -73,8 +73,8 @@ func (c h2specCase) run(o *config.Config) error {
 	return c.test.Run(o, conn)
 }
 
-// runH2spec starts rls with a transport, over TLS if there is an authority, runs all
-// cases, the strict ones too, and returns what each has found.
+// runH2spec starts rls with a transport, and with TLS if there is an authority. It runs all
+// cases, the strict ones too, and returns their results.
 func runH2spec(t *testing.T, name string, authority *servers.Authority) ([]h2specCase, []error) {
 	t.Helper()
 	var cases []h2specCase

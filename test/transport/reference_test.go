@@ -116,7 +116,7 @@ func tlsConfig(certificate, key, client []byte) (*tls.Config, error) {
 	if len(client) > 0 {
 		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 		if !c.ClientCAs.AppendCertsFromPEM(client) {
-			return nil, errors.New("the certificate of the client is none")
+			return nil, errors.New("the client's certificate is not PEM")
 		}
 	}
 	return c, nil

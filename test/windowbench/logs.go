@@ -5,13 +5,18 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 var (
@@ -141,7 +146,7 @@ func even(c window.Check, now int64, p past) ([]byte, error) {
 	at -= at % max(c.Precision.Microseconds(), 1)
 	for range p.hits {
 		var d window.Decision
-		if log = window.Take(log, at, &c, &d); !d.Allowed {
+		if log = windowtest.Take(log, at, &c, &d); !d.Allowed {
 			return nil, fmt.Errorf("a past of %d hits does not fit into %+v", p.hits, c.Limit)
 		}
 		at += p.pace.Microseconds()
@@ -153,59 +158,94 @@ func (p packed) call(c window.Check, allowed bool) (call, error) {
 	return p.calls([][]window.Check{{c}}, allowed)
 }
 
-// calls is one EVALSHA for a number of independent groups.
+// calls returns one EVALSHA that decides several independent groups.
 func (packed) calls(groups [][]window.Check, allowed bool) (call, error) {
-	batch := make([]redisstore.Call, len(groups))
-	for i, g := range groups {
-		batch[i] = redisstore.Call{Checks: g, Decisions: make([]window.Decision, len(g))}
-	}
-	t := &tape{}
-	store := redisstore.New(t, redisstore.Options{})
-	take := func() error { return store.TakeAll(context.Background(), batch) }
-	if len(batch) == 1 {
-		take = func() error {
-			_, err := store.Take(context.Background(), window.MayWait, batch[0].Checks, batch[0].Decisions)
-			return err
-		}
-	}
-	if err := take(); !errors.Is(err, errTaped) {
+	r := &recorder{}
+	if _, err := r.take(groups); !errors.Is(err, errRecorded) {
 		return call{}, fmt.Errorf("redisstore sent nothing: %w", err)
 	}
-	return call{t.args, func(reply any) error {
-		t.reply = reply
-		if err := take(); err != nil {
-			return err
-		}
-		for i := range batch {
-			for _, d := range batch[i].Decisions {
-				if d.Allowed != allowed {
-					return fmt.Errorf("decision is %+v, want allowed %t", d, allowed)
-				}
+	return call{r.args, func(reply any) error {
+		decisions, err := (&recorder{reply: reply}).take(groups)
+		for _, d := range decisions {
+			if err == nil && d.Allowed != allowed {
+				err = fmt.Errorf("decision is %+v, want allowed %t", d, allowed)
 			}
 		}
-		return nil
+		return err
 	}}, nil
 }
 
-// A tape is a client that takes down what the store sends while it has no reply,
-// and gives the store its reply once it has one.
-type tape struct {
+// A recorder is a client of redisstore without a server. Without a reply it keeps the
+// arguments of the command that the store sends. With a reply it gives that to the store.
+type recorder struct {
 	args  []any
 	reply any
+
+	held    atomic.Int32  // calls to hold until release is closed
+	entered chan struct{} // receives once for each call that is held
+	release chan struct{}
 }
 
-var errTaped = errors.New("taken down, not sent")
+var errRecorded = errors.New("recorded, not sent")
+
+// inFlight is how many calls the store sends to a server at once.
+const inFlight = 2
+
+// take decides groups with one command of a new store, and returns all decisions in order.
+//
+// The store sends several requests as one command only if they wait for calls in flight.
+// So take fills the calls in flight with other requests first, and holds them until all
+// groups are in the queue.
+func (r *recorder) take(groups [][]window.Check) ([]window.Decision, error) {
+	store := redisstore.New(r, redisstore.Options{})
+	defer store.Close()
+	var (
+		decisions = make([][]window.Decision, len(groups))
+		errs      = make([]error, len(groups))
+		all       sync.WaitGroup
+	)
+	ask := func(i int) {
+		decisions[i] = make([]window.Decision, len(groups[i]))
+		_, errs[i] = store.Take(context.Background(), window.MayWait, groups[i], decisions[i])
+	}
+	if len(groups) == 1 {
+		ask(0)
+		return decisions[0], errs[0]
+	}
+	r.held.Store(inFlight)
+	r.entered, r.release = make(chan struct{}), make(chan struct{})
+	for range inFlight {
+		all.Go(func() {
+			_, _ = store.Take(context.Background(), window.MayWait, groups[0], make([]window.Decision, len(groups[0])))
+		})
+		<-r.entered
+	}
+	for i := range groups {
+		all.Go(func() { ask(i) })
+		for store.Stats().Nodes[0].Queued <= i {
+			runtime.Gosched()
+		}
+	}
+	close(r.release)
+	all.Wait()
+	return slices.Concat(decisions...), errors.Join(errs...)
+}
 
 // Process implements [redisstore.Client].
-func (t *tape) Process(_ context.Context, cmd redis.Cmder) error {
-	if t.reply == nil {
-		t.args = cmd.Args()
-		return errTaped
+func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
+	if r.held.Add(-1) >= 0 {
+		r.entered <- struct{}{}
+		<-r.release
+		return errRecorded
+	}
+	if r.reply == nil {
+		r.args = cmd.Args()
+		return errRecorded
 	}
 	answered, ok := cmd.(interface{ SetVal(any) })
 	if !ok {
 		return fmt.Errorf("%T takes no reply", cmd)
 	}
-	answered.SetVal(t.reply)
+	answered.SetVal(r.reply)
 	return nil
 }

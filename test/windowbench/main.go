@@ -4,27 +4,25 @@
 //
 //	go run ./test/windowbench [-rounds N] [-calls N] [-only REGEXP] [-redis BINARY]
 //
-// Absolute figures depend on the machine, so the result
-// is the ratio to a baseline in the same round; the tables show the medians of
-// all rounds. Those of a row take turns to be first.
+// Absolute figures depend on the machine. So the result is the ratio to a baseline in the same
+// round, and the tables show the medians of all rounds. The measurements of a row take turns to
+// be first.
 //
 // # What is measured in Redis
 //
-// A redis-server of its own answers pipelined EVALSHA calls. "CPU" is what the
-// process used meanwhile (INFO cpu, user and system) by the number of decisions:
-// all that a decision takes of Redis's one core, with parsing and replies. It
-// does not count the time for which others had the machine. "Script" is what
-// INFO commandstats reports for EVALSHA alone, in elapsed time.
+// A redis-server of its own answers pipelined EVALSHA calls. "CPU" is the CPU time of the
+// process (INFO cpu, user and system) divided by the number of decisions. It is the whole cost
+// of a decision on Redis's one core, with parsing and replies, and without the time of other
+// processes. "Script" is the elapsed time that INFO commandstats reports for EVALSHA alone.
 //
-// The calls of our store are the ones that pkg/window/redisstore sends: they are
-// taken down once and then played, and every reply is given back to the store to
-// check that it was allowed or denied, as the row requires.
+// The program records the calls of pkg/window/redisstore once and then replays them. It gives
+// each reply back to the store, and checks that it is allowed or denied as the row requires.
 //
-// The baselines are the Lua files in this folder. They are used nowhere else.
+// The baselines are the Lua files in this folder. Only this program uses them.
 //
 // # The past of a log
 //
-// A log of 100,000 hits over the last minutes is not waited for but planted:
+// The program does not wait for a log of 100,000 hits over the last minutes, but writes one.
 // pkg/window makes its bytes with any clock, and plant.lua fills sorted sets.
 package main
 

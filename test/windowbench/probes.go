@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // pace is how often every log is asked in the state full, so a window has as many
@@ -225,10 +226,9 @@ func (b *bench) longestTogether(logs int) probe {
 	}
 }
 
-// longestSearch measures the one call that denies a request of many logs, each of which
-// it has to search as often as a call can: for the first hit that counts, for the wait
-// of one hit, and for the wait of the cost. Half of each log has expired, and its limit
-// was lowered since.
+// longestSearch measures one call that denies a request with many logs. It searches each log as
+// often as a call can: for the first hit that counts, for the wait of one hit, and for the wait
+// of the cost. Half of each log has expired, and its limit was lowered since.
 func (b *bench) longestSearch(logs int) probe {
 	return func(ctx context.Context) (sample, error) {
 		l := limit{hits: window.ExactHits}
@@ -302,7 +302,7 @@ func lastGrowth(c window.Check, pace time.Duration, hits int) (at int) {
 	now := c.Limit.Window.Microseconds()
 	for i := range hits {
 		size := len(log)
-		if log = window.Take(log, now, &c, &d); len(log) > size {
+		if log = windowtest.Take(log, now, &c, &d); len(log) > size {
 			at = i
 		}
 		now += pace.Microseconds()

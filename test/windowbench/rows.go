@@ -78,7 +78,7 @@ var (
 	}
 	takeTopic = &topic{
 		name: "take", title: "In memory: the arithmetic on one log", unit: "ns of CPU", extra: "allocations", own: true,
-		about: "window.Take on the bytes of one log, on a clock that goes at the pace of the limit.",
+		about: "A whole decision on the bytes of one log, by window.View, on a clock that advances at the pace of the limit.",
 	}
 	parallelTopic = &topic{
 		name: "parallel", title: "In memory: many keys, all CPUs", unit: "decisions/s", base: "sync.Map, a mutex per key", extra: "our CPU, ns", own: true,

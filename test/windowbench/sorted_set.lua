@@ -5,10 +5,10 @@
 -- ARGV[1]   the window in microseconds
 -- ARGV[2]   the limit
 -- ARGV[3]   the cost
--- ARGV[4]   1 to be told of the waits too, 0 to do without, as most such scripts do
+-- ARGV[4]   1 to get the waits too; 0 to get none, as with most such scripts
 --
--- Reply: 1 if allowed, else 0; the hits that remain; and the waits in
--- microseconds: until the cost has room, until one unit has, until the log is empty.
+-- Reply: 1 if allowed, else 0; the hits that remain; and three waits in microseconds. They are
+-- the time until the cost has room, until one unit has room, and until the log is empty.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -24,7 +24,7 @@ if used + cost > limit then
   return {0, math.max(math.floor(limit - used), 0)}
 end
 
--- Step 2: count. A new counter lives until it is nobody's previous one.
+-- Step 2: count. A new counter lives until it is not the previous counter any more.
 redis.call('INCRBY', current, ARGV[3])
 if not counts[1] then
   redis.call('PEXPIRE', current, math.ceil(2 * window / 1000))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // BenchmarkTake measures one request on the store's own clock: groups of one and
@@ -44,7 +45,7 @@ func BenchmarkTake(b *testing.B) {
 			call := func(b *testing.B, i int, d []window.Decision) {
 				if _, err := s.Take(b.Context(), window.MayWait, all[i%keys], d); err != nil {
 					b.Error(err)
-				} else if window.Allowed(d) != outcome.allow {
+				} else if windowtest.Allowed(d) != outcome.allow {
 					b.Errorf("got %+v, want allowed %t", d, outcome.allow)
 				}
 			}

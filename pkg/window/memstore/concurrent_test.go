@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // TestConcurrent lets 32 callers meet on a bounded store while its sweeper runs
@@ -65,7 +66,7 @@ func TestConcurrent(t *testing.T) {
 					t.Errorf("got error %v", err)
 					return
 				}
-				if !window.Allowed(d) {
+				if !windowtest.Allowed(d) {
 					continue
 				}
 				mu.Lock()
@@ -126,9 +127,9 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestConcurrentFull lets callers in a store that is always full fight for room
-// with groups over many shards: whatever is refused, nobody waits for ever, and a
-// group is charged whole or not at all.
+// TestConcurrentFull lets callers compete for room in a store that is always full, with
+// groups over many shards. No call blocks for ever, and a group is charged whole or not at
+// all.
 func TestConcurrentFull(t *testing.T) {
 	const (
 		callers = 32
@@ -149,7 +150,7 @@ func TestConcurrentFull(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				clock.Add(int64(win / 10_000))
-				// Four keys that nobody else has: all new, each at its limit at once.
+				// Four keys of this caller alone: all new, each at its limit at once.
 				group := make([]window.Check, 4)
 				for k := range group {
 					group[k] = check(fmt.Sprint(n, i, (k+n)%4), 1, 1)
@@ -164,7 +165,7 @@ func TestConcurrentFull(t *testing.T) {
 							t.Errorf("a key of a refused group: got %+v, error %v, want nothing charged", d[0], err)
 						}
 					}
-				case err != nil || !window.Allowed(d):
+				case err != nil || !windowtest.Allowed(d):
 					t.Errorf("got %+v, error %v, want allowed", d, err)
 				default:
 					charged.Add(1)

@@ -10,31 +10,29 @@ import (
 
 // # Making room
 //
-// Which log is the least used of a shard nobody knows without looking at all of
-// them. So the shard has a hand that goes round, and keeps the best candidates
-// that it meets. Whoever needs room moves the hand a little and drops the best
+// To find the least used log of a shard, a call would have to look at all logs. Instead
+// the shard has a hand that goes round over its buckets, and keeps the best candidates
+// that it meets. A call that needs room moves the hand a little and drops the best
 // candidate. Two things make that safe:
 //
-//   - A new log is a candidate like any other, before the next one is made. So
-//     whoever makes up keys finds, from his second key on, one of his own before
-//     any log of which more is used.
-//   - The shard counts how far behind the hand nothing was found that could go and
-//     was not kept as a candidate. A call is refused only when that is the whole
-//     round and there is no candidate left.
+//   - A new log is a candidate too, before the next one is made. So a caller that invents
+//     keys evicts, from its second key on, one of its own logs before any log of which
+//     more is used.
+//   - The shard counts how many buckets behind the hand hold no log that may go, except
+//     candidates. A call is refused only if that is all buckets and no candidate is left.
 //
-// So that no call has to wait for a round of the hand, it starts early: the last
-// 1/32 of a shard's share is filled only while the hand finds nothing, and the
-// hand moves so far with every call that it has gone round once when the share is
-// used up.
+// No call waits for a whole round of the hand, because the hand starts early. The last
+// 1/32 of a shard's share is filled only while the hand finds no candidate. With every
+// call it moves so far that it has gone round once when the share is used up.
 
 const (
 	// slackPart is the part of its share that a shard keeps free while there are
 	// logs that may go.
 	slackPart = 32
-	// step is how far the hand goes at a time to find candidates: ten logs or so
-	// where there are many, over all 64 buckets where there are few.
+	// step is how far the hand moves at a time to find candidates. That is about ten logs
+	// in a full table, and all 64 buckets of an empty one.
 	step = 96
-	// maxCandidates is how many logs a shard remembers that may go.
+	// maxCandidates is the most candidates that a shard remembers.
 	maxCandidates = 8
 )
 
@@ -43,12 +41,12 @@ type limits struct {
 	keys, bytes int64 // math.MaxInt64: no limit
 }
 
-// usual returns what is filled while there are logs that may go.
+// usual returns the bounds while there are logs that may go.
 func (l limits) usual() limits {
 	return limits{l.keys - l.keys/slackPart, l.bytes - l.bytes/slackPart}
 }
 
-// need is what a call adds to a shard.
+// A need is what a call adds to a shard.
 type need struct {
 	keys, bytes int64
 }
@@ -63,9 +61,9 @@ func (sh *shard) within(l limits, n need) bool {
 // grows reports whether a check may make its log larger.
 func grows(c *window.Check) bool { return c.Cost > 0 && c.Mode != window.Refund }
 
-// most is what recording a check takes at most: a log grows by a quarter and a
-// header. TestGrowth holds package window to it.
-func (a *asked) most(c *window.Check) need {
+// most returns the most that recording a check takes. A log grows by at most a quarter and
+// a header: TestGrowth holds package window to it.
+func (a *checkState) most(c *window.Check) need {
 	if !grows(c) {
 		return need{}
 	}
@@ -76,13 +74,13 @@ func (a *asked) most(c *window.Check) need {
 	return need{0, growth + int64(cap(a.log.packed))/4}
 }
 
-// fits reports whether there is room for a check whatever it takes.
-func (a *asked) fits(c *window.Check) bool {
+// fits reports whether there is room for the most that recording a check takes.
+func (a *checkState) fits(c *window.Check) bool {
 	return a.shard.within(a.shard.usual, a.most(c))
 }
 
-// need is what recording a check takes, as the log was when it was looked at.
-func (a *asked) need(c *window.Check) need {
+// need returns what recording a check takes. look must have been called.
+func (a *checkState) need(c *window.Check) need {
 	if !grows(c) {
 		return need{}
 	}
@@ -93,9 +91,9 @@ func (a *asked) need(c *window.Check) need {
 	return need{0, growth}
 }
 
-// makeRoom makes room for all checks of a group that are to be charged. If there
-// is none, the error wraps ErrFull. The shards are locked.
-func (s *Store) makeRoom(checks []window.Check, group []asked, touched uint64, now int64) error {
+// makeRoom makes room for all checks of a group that are to be charged. If it cannot, the
+// error wraps ErrFull. The caller holds the locks of the shards.
+func (s *Store) makeRoom(checks []window.Check, group []checkState, touched uint64, now int64) error {
 	var most need
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
@@ -124,9 +122,9 @@ func (s *Store) makeRoom(checks []window.Check, group []asked, touched uint64, n
 	return nil
 }
 
-// named reports whether one of the checks that are to be charged makes the log of
-// c already: a group may name one log in several modes.
-func named(checks []window.Check, group []asked, c *window.Check) bool {
+// named reports whether another of the checks that are to be charged makes the log of c.
+// A group may name one log in several modes.
+func named(checks []window.Check, group []checkState, c *window.Check) bool {
 	for i := range checks {
 		o := &checks[i]
 		if o.Mode != c.Mode && group[i].charged && grows(o) && o.Log() == c.Log() {
@@ -136,8 +134,8 @@ func named(checks []window.Check, group []asked, c *window.Check) bool {
 	return false
 }
 
-// A tooLarge is the ErrFull of a call whose own logs would take more than the share
-// of their shard.
+// A tooLarge is the ErrFull of a call whose own logs need more than the share of their
+// shard.
 type tooLarge struct{ all, share need }
 
 func (e *tooLarge) Error() string {
@@ -149,8 +147,8 @@ func (e *tooLarge) Error() string {
 
 func (e *tooLarge) Unwrap() error { return ErrFull }
 
-// own is what the logs of a group take in a shard.
-func (sh *shard) own(group []asked) need {
+// own returns what the logs of a group take in a shard.
+func (sh *shard) own(group []checkState) need {
 	var n need
 	for i := range group {
 		if l := group[i].log; l != nil && group[i].shard == sh && !pinned(group[:i], l) {
@@ -160,16 +158,16 @@ func (sh *shard) own(group []asked) need {
 	return n
 }
 
-// makeRoom drops logs until there is room for a need. The logs of the group stay.
-// If there is no room, the error wraps ErrFull. Who needs nothing has room.
-func (sh *shard) makeRoom(n need, now int64, group []asked) error {
+// makeRoom drops logs until there is room for n, which is always so for the zero need. It
+// does not drop the logs of the group. If it finds no room, the error wraps ErrFull.
+func (sh *shard) makeRoom(n need, now int64, group []checkState) error {
 	if n == (need{}) || sh.within(sh.usual, n) {
 		return nil
 	}
 	all := sh.own(group)
 	if all.add(n); all.keys > sh.limits.keys || all.bytes > sh.limits.bytes {
 		sh.refused++
-		return &tooLarge{all, need(sh.limits)} // even if everything else went
+		return &tooLarge{all, need(sh.limits)} // an empty shard would be too small
 	}
 	sh.skipped = sh.candidates.forgetAll(group)
 	effort := sh.effort(n)
@@ -183,7 +181,7 @@ func (sh *shard) makeRoom(n need, now int64, group []asked) error {
 			continue
 		}
 		if sh.seen >= sh.buckets {
-			break // all limit
+			break // all logs are limiting
 		}
 		if effort -= step; effort <= 0 && sh.within(sh.limits, n) {
 			break
@@ -200,16 +198,16 @@ func (sh *shard) makeRoom(n need, now int64, group []asked) error {
 	return ErrFull
 }
 
-// effort is how far to move the hand while nothing is found that may go: the part
-// of three rounds that the need is of the slack. One would do but for new buckets,
-// which can make the hand begin once more: see add.
+// effort returns how far to move the hand while it finds no log that may go. It is the
+// part of three rounds that n is of the slack. One round would be enough, but new buckets
+// can make the hand begin again: see add.
 func (sh *shard) effort(n need) int64 {
 	round := float64(sh.buckets*bucketEffort + sh.logs*logEffort)
 	slack := func(limit int64) float64 { return float64(max(limit/slackPart, 1)) }
 	return int64(3 * round * max(float64(n.keys)/slack(sh.limits.keys), float64(n.bytes)/slack(sh.limits.bytes)))
 }
 
-// remove forgets a log.
+// remove deletes a log.
 func (sh *shard) remove(l *log) {
 	link := sh.at(l.hash)
 	for *link != l {
@@ -218,7 +216,7 @@ func (sh *shard) remove(l *log) {
 	sh.drop(link)
 }
 
-// near reports whether a shard is so full that it should know what may go.
+// near reports whether a shard is so full that it should collect candidates.
 func (sh *shard) near() bool {
 	return int64(sh.logs) >= sh.limits.keys/8*7 || sh.bytes >= sh.limits.bytes/8*7
 }
@@ -236,7 +234,7 @@ func (sh *shard) offerNew(l *log, now int64) {
 }
 
 // pinned reports whether a log belongs to a group that is being decided.
-func pinned(group []asked, l *log) bool {
+func pinned(group []checkState, l *log) bool {
 	for i := range group {
 		if group[i].log == l {
 			return true
@@ -245,30 +243,30 @@ func pinned(group []asked, l *log) bool {
 	return false
 }
 
-// What a log is to those who need room.
+// A state says whether a log may be dropped.
 type state int
 
 const (
 	limiting state = iota // nothing remains of a limit that denies, or there is debt
-	free                  // something counts, but it denies nobody
-	expired
+	free                  // hits count, but the limit has room
+	expired               // nothing counts any more
 )
 
-// A candidate is a log that denies nobody, and how much it is missed.
+// A candidate is a log that may be dropped, with what decides when.
 type candidate struct {
 	log         *log
 	used, limit uint64
 	last        int64 // time of its last charge, microseconds
 }
 
-// judge looks at a log.
+// judge fills c in with a log at the time now, in microseconds, and returns its state.
 func (c *candidate) judge(l *log, now int64) state {
 	var v window.View
 	v.Look(l.packed, now, l.window)
 	*c = candidate{log: l, used: v.Used(), limit: uint64(l.limit)}
 	switch {
 	case v.Idle():
-		c.limit = 1 // any will do: a share of nothing
+		c.limit = 1 // any limit will do: the used share is zero
 		c.last = math.MinInt64
 		return expired
 	case c.used >= c.limit:
@@ -280,24 +278,24 @@ func (c *candidate) judge(l *log, now int64) state {
 	return free
 }
 
-// before reports whether c goes before d: it has used a smaller share of its
-// limit or, if the shares are equal, has been idle for longer.
+// before reports whether c is dropped before d. The log with the smaller used share of its
+// limit goes first. If the shares are equal, the log that has been idle for longer does.
 func (c *candidate) before(d *candidate) bool {
-	// Both factors are below 2^32, but for the used hits, which are below a limit.
+	// No overflow: limits are below 2^32, and the used hits are below a limit.
 	if mine, other := c.used*d.limit, d.used*c.limit; mine != other {
 		return mine < other
 	}
 	return c.last < d.last
 }
 
-// candidates are the best candidates of a shard, in no order.
+// candidates are the best candidates of a shard, unordered.
 type candidates struct {
 	list [maxCandidates]candidate
 	n    int
 }
 
-// offer takes a candidate if there is room or it is better than the worst. It
-// reports false if a candidate was left out, whichever.
+// offer adds a candidate if there is room, or if it is better than the worst, which it then
+// replaces. It returns false if a candidate was left out: c or the worst.
 func (cs *candidates) offer(c candidate) bool {
 	worst := 0
 	for i := range cs.n {
@@ -320,14 +318,14 @@ func (cs *candidates) offer(c candidate) bool {
 	return false
 }
 
-// best looks at all candidates as of now, forgets those that limit somebody by
-// now, and returns the best of the others, or nil if there is none.
+// best judges all candidates at the time now, forgets those that have become limiting, and
+// returns the best of the others. It returns nil if none is left.
 func (cs *candidates) best(now int64) *candidate {
 	var best *candidate
 	for i := 0; i < cs.n; {
 		c := &cs.list[i]
 		if c.judge(c.log, now) == limiting {
-			cs.cut(i) // another takes its place
+			cs.cut(i) // the last one takes its place
 			continue
 		}
 		if best == nil || c.before(best) {
@@ -338,14 +336,14 @@ func (cs *candidates) best(now int64) *candidate {
 	return best
 }
 
-// cut takes the i-th candidate out.
+// cut removes the i-th candidate.
 func (cs *candidates) cut(i int) {
 	cs.n--
 	cs.list[i] = cs.list[cs.n]
 	cs.list[cs.n] = candidate{}
 }
 
-// forget takes a log out, if it is a candidate.
+// forget removes a log from the candidates, if it is one.
 func (cs *candidates) forget(l *log) {
 	for i := range cs.n {
 		if cs.list[i].log == l {
@@ -355,8 +353,9 @@ func (cs *candidates) forget(l *log) {
 	}
 }
 
-// forgetAll takes the logs of a group out, and reports whether there were any.
-func (cs *candidates) forgetAll(group []asked) bool {
+// forgetAll removes the logs of a group from the candidates, and reports whether any was
+// one.
+func (cs *candidates) forgetAll(group []checkState) bool {
 	n := cs.n
 	for i := range group {
 		cs.forget(group[i].log)

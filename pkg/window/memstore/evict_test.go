@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // verify holds a store to everything that its parts must agree on.
@@ -90,7 +91,7 @@ func TestGrowth(t *testing.T) {
 			*now += time.Duration(r.Int64N(int64(2 * pace))).Truncate(time.Microsecond)
 			c.Cost = uint64(1 + r.IntN(2))
 			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
-			a := &asked{}
+			a := &checkState{}
 			s.place(a, &c)
 			at := s.clock().Microseconds()
 			a.look(&c, at)
@@ -283,9 +284,9 @@ func TestTheLastLimitCounts(t *testing.T) {
 	}
 }
 
-// TestObservedLogsDenyNobody proves that a log which no check could deny by makes
-// room for whoever needs it, however much of its limit is used.
-func TestObservedLogsDenyNobody(t *testing.T) {
+// TestObservedLogsAreDropped proves that a log which only checks that never deny have named
+// is dropped to make room, however much of its limit is used.
+func TestObservedLogsAreDropped(t *testing.T) {
 	s, _ := boundedStore(t, 256, 0)
 	for i := range 256 {
 		c := check(fmt.Sprint("seen", i), 1, 1)
@@ -404,8 +405,8 @@ func TestTooLargeForItsShare(t *testing.T) {
 	}
 }
 
-// TestFullStoreDecides proves that a store full of logs that limit still answers
-// whoever has one, and those who need none.
+// TestFullStoreDecides proves that a store full of limiting logs still answers checks of
+// those logs, and checks that need no log.
 func TestFullStoreDecides(t *testing.T) {
 	s, now := boundedStore(t, 2, 0)
 	take(t, s, check("a", 2, 2))
@@ -755,7 +756,7 @@ func TestCertainMeansAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	c := check("k", 1, 1)
 	var d window.Decision
-	packed := window.Take(nil, 0, &c, &d)
+	packed := windowtest.Take(nil, 0, &c, &d)
 	for trial := range 500 {
 		sh := &shard{table: newTable(), limits: limits{1 << 30, 1 << 30}}
 		add := func(i int) {
@@ -797,7 +798,7 @@ func TestCertainMeansAll(t *testing.T) {
 func TestForgottenAreNotSeen(t *testing.T) {
 	c := check("k", 2, 1)
 	var d window.Decision
-	packed := window.Take(nil, 0, &c, &d)
+	packed := windowtest.Take(nil, 0, &c, &d)
 	withFree := func(n int, most int64) *shard {
 		sh := &shard{table: newTable(), limits: limits{most, 1 << 30}}
 		for i := range n {
@@ -847,7 +848,7 @@ func TestForgottenAreNotSeen(t *testing.T) {
 func TestMovedAreNotSeen(t *testing.T) {
 	c := check("k", 2, 1)
 	var d window.Decision
-	packed := window.Take(nil, 0, &c, &d)
+	packed := windowtest.Take(nil, 0, &c, &d)
 	sh := &shard{table: newTable(), limits: limits{1 << 30, 1 << 30}}
 	logs := make([]*log, 4*segmentBuckets)
 	for i := range logs {
@@ -927,8 +928,8 @@ func TestOwnLogMayGoLater(t *testing.T) {
 	}
 }
 
-// TestExpiredAreNotCounted proves that what goes because it has expired is not
-// counted as evicted, whoever finds it.
+// TestExpiredAreNotCounted proves that an expired log is not counted as evicted, whether a
+// call or the sweeper drops it.
 func TestExpiredAreNotCounted(t *testing.T) {
 	s, now := boundedStore(t, 300, 0)
 	for i := range 290 {

@@ -6,12 +6,12 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// logBytes is what a log takes beside its name and its packed bytes: itself, its
-// part of the buckets, and what the allocator rounds up. TestMemory compares it
-// with the truth.
+// logBytes is what a log takes besides its key and its packed bytes. It has the struct,
+// its part of the buckets, and what the allocator rounds up. TestMemory compares it with
+// the heap.
 const logBytes = 80
 
-// What it costs to move the hand over a bucket, and over a log in it.
+// The effort of moving the hand over a bucket, and over a log in it.
 const (
 	bucketEffort = 1
 	logEffort    = 8
@@ -22,14 +22,14 @@ type shard struct {
 	mu sync.Mutex
 	table
 	limits limits // its share
-	usual  limits // what is filled of it while there are logs that may go
-	bytes  int64  // that the logs take
+	usual  limits // how far it is filled while there are logs that may go
+	bytes  int64  // memory of the logs
 
-	// The hand goes round over the buckets: it drops what has expired, and looks
-	// for what may go when there is no room. See evict.go.
+	// The hand goes round over the buckets. It drops expired logs and, when room is
+	// scarce, collects candidates. See evict.go.
 	hand       int
-	seen       int // buckets just behind the hand in which nothing could go but the candidates
-	skipped    bool
+	seen       int  // buckets just behind the hand with no log that may go, except candidates
+	skipped    bool // the hand has passed logs of the group that is being decided
 	candidates candidates
 
 	evicted, refused uint64
@@ -37,14 +37,13 @@ type shard struct {
 	_ [48]byte // keeps two shards off one cache line
 }
 
-// add makes a log that is not there yet.
+// add makes a new log.
 func (sh *shard) add(id window.LogID, hash uint32) *log {
 	l := sh.insert(id, hash)
 	sh.bytes += l.size()
 	if sh.crowded() {
-		// What moves to the last bucket must not pass for seen if it was not. The
-		// hand has seen what is just behind it; where that goes round, the rest is in
-		// the middle.
+		// Logs that move to the last bucket must not count as seen if they were not. If
+		// the seen buckets reach back past bucket 0, the last bucket is one of them.
 		from := sh.split()
 		if seenAtEnd := sh.seen - sh.hand; seenAtEnd > 0 && from >= sh.hand && from < sh.buckets-1-seenAtEnd {
 			sh.seen = sh.hand
@@ -53,13 +52,13 @@ func (sh *shard) add(id window.LogID, hash uint32) *log {
 	return l
 }
 
-// keep gives a log its bytes.
+// keep sets the bytes of a log.
 func (sh *shard) keep(l *log, packed []byte) {
 	sh.bytes += int64(cap(packed) - cap(l.packed))
 	l.packed = packed
 }
 
-// drop forgets the log at link. The table keeps its size until it is swept.
+// drop deletes the log at link. The table keeps its size until the sweeper shrinks it.
 func (sh *shard) drop(link **log) {
 	l := *link
 	sh.bytes -= l.size()
@@ -67,15 +66,14 @@ func (sh *shard) drop(link **log) {
 	sh.unlink(link)
 }
 
-// shrink gives back some of the buckets that are not needed any more, and reports
-// whether those were all.
+// shrink removes up to most unneeded buckets, and reports whether none is left.
 func (sh *shard) shrink(most int) bool {
 	for ; sh.sparse(); most-- {
 		if most == 0 {
 			return false
 		}
 		sh.merge()
-		sh.seen = 0 // what has moved may not have been seen
+		sh.seen = 0 // the logs that moved may not have been seen
 		if sh.hand >= sh.buckets {
 			sh.hand = 0
 		}
@@ -83,11 +81,11 @@ func (sh *shard) shrink(most int) bool {
 	return true
 }
 
-// visit moves the hand over some buckets, until an effort is spent: one at least, a
-// round at most. It drops logs in which nothing counts any more at the time now, in
-// microseconds, and with collect makes candidates of those that deny nobody; the
-// logs of the group are left alone. It returns the number of buckets.
-func (sh *shard) visit(effort int, now int64, group []asked, collect bool) int {
+// visit moves the hand over buckets until the effort is spent: over one bucket at least,
+// and one round at most. It drops logs in which nothing counts at the time now, in
+// microseconds. With collect, it also offers free logs as candidates. It does not change
+// the logs of the group. It returns the number of buckets.
+func (sh *shard) visit(effort int, now int64, group []checkState, collect bool) int {
 	visited, all := 0, sh.buckets
 	for ; visited < all && effort > 0; visited++ {
 		complete := true

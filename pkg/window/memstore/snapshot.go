@@ -39,25 +39,23 @@ const (
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
 
-	// maxSnapshotClock is the largest clock that is believed, in microseconds: 71
-	// years. A log's clock cannot go beyond 142.
+	// maxSnapshotClock is the largest valid clock, in microseconds: 71 years. A log's
+	// clock cannot go beyond 142 years.
 	maxSnapshotClock = 1 << 51
 	// maxSnapshotWall is the same for the time of day: the year 2255.
 	maxSnapshotWall = 1 << 53
 )
 
-// ErrBadSnapshot is wrapped by the errors of [Load] that are about what it read:
-// the bytes are not a snapshot, or not a whole one, or one of another version.
+// ErrBadSnapshot is wrapped by the errors of [Load] about the bytes. They are not a
+// snapshot, are cut off, or have another version.
 var ErrBadSnapshot = errors.New("memstore: not a good snapshot")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Save writes all logs in which something still counts, for [Load]. It may be
-// called while the store is used, and after Close. It holds the lock of one shard
-// at a time, while it copies that shard's logs. Every log is as of some instant
-// of the call, so a group that is charged meanwhile may be saved in part: for a
-// whole, let no call run beside it. It returns the number of logs that were
-// written.
+// Save writes all logs in which a hit still counts, for [Load], and returns their number.
+// It may run while the store is in use, and after Close. It holds the lock of one shard at
+// a time, while it copies that shard's logs. A group that is charged meanwhile may be saved
+// in part. To avoid that, call Save while no Take runs.
 func (s *Store) Save(w io.Writer) (logs int, err error) { return s.save(w, time.Now()) }
 
 func (s *Store) save(w io.Writer, wall time.Time) (int, error) {
@@ -89,11 +87,10 @@ func (s *Store) save(w io.Writer, wall time.Time) (int, error) {
 	return count, nil
 }
 
-// clockMicros is the store's clock as logs have it.
+// clockMicros returns the store's clock in microseconds, as logs have it.
 func (s *Store) clockMicros() int64 { return max(s.clock().Microseconds(), 0) }
 
-// appendTo appends the logs of a shard in which something counts, and returns how
-// many there are.
+// appendTo appends the logs of a shard in which a hit counts, and returns their number.
 func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -118,28 +115,27 @@ func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 	return b, count
 }
 
-// Loaded says what became of the logs of a snapshot.
+// Loaded counts the logs of a snapshot by what Load did with them.
 type Loaded struct {
-	// Logs is the number of logs that were taken.
+	// Logs is the number of logs that were loaded.
 	Logs int
 	// Expired is the number of those in which nothing counts any more.
 	Expired int
-	// Dropped is the number of those for which there was no room: the bounds of
-	// the store are smaller than those of the one that was saved. What comes first
-	// is taken.
+	// Dropped is the number of logs that had no room, because the bounds are smaller than
+	// those of the saved store. Load takes logs in the order of the snapshot.
 	Dropped int
 }
 
-// Load returns a store that goes on where the one that was saved stopped, and
-// starts its sweeper. Where there is an error there is no store. It takes any
-// bytes without panic, and never more memory than about what it reads.
+// Load returns a store that continues from a snapshot, and starts its sweeper. On an error
+// the store is nil. Load does not panic, whatever the bytes are, and takes about as much
+// memory as it reads.
 //
-// Time goes on too: the store's clock is the saved one, and the time of day that
-// has passed since the save is added, none if the time of day was set back. So a
-// clock that was set back while nothing ran makes limits hold longer, by as much;
-// one that was set forward lets logs expire early. Later changes of the time of
-// day have no effect. [Options.Clock], if there is one, says how time goes on
-// after the call; where it starts does not matter.
+// The store's clock continues from the saved clock, plus the time of day that has passed
+// since the save. If the time of day was set back, nothing is added. So setting the time
+// of day back between save and load makes limits hold longer, by as much. Setting it
+// forward lets logs expire early. Later changes of the time of day have no effect. If
+// [Options.Clock] is set, it measures the time after the call. Where it starts does not
+// matter.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) { return load(r, o, time.Now()) }
 
 func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {
@@ -159,7 +155,7 @@ func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {
 	return s, l.loaded, nil
 }
 
-// loader reads a snapshot into a store that nobody else has yet.
+// A loader reads a snapshot into a store that no caller has yet.
 type loader struct {
 	in     *bufio.Reader
 	sum    uint32
@@ -179,8 +175,8 @@ func badSnapshot(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrBadSnapshot, fmt.Errorf(format, args...))
 }
 
-// next reads n bytes into b, of which the old content goes. What is not there
-// takes no memory: n may be a lie.
+// next reads n bytes into b, and replaces what b held. n may be wrong, so next allocates
+// only for bytes that it has read.
 func (l *loader) next(b []byte, n int) ([]byte, error) {
 	const piece = 1 << 16
 	b = b[:0]
@@ -213,7 +209,7 @@ func (l *loader) read() error {
 }
 
 func (l *loader) readHeader() error {
-	// What has begun like a snapshot is torn; anything else never was one.
+	// Bytes that begin like a snapshot are cut off; other bytes are not a snapshot.
 	switch begin, err := l.in.Peek(len(snapshotMagic)); {
 	case err != nil && !errors.Is(err, io.EOF):
 		return fmt.Errorf("memstore: loading: %w", err)
@@ -242,16 +238,16 @@ func (l *loader) readHeader() error {
 	return nil
 }
 
-// now is the clock of the store that is loaded.
+// now returns the clock of the store that is loaded.
 func (l *loader) now() time.Duration {
-	// After so long nothing counts: more would only bring the clock nearer to its
-	// end.
+	// After so long nothing counts. A longer time would only bring the clock nearer to
+	// its end.
 	const most = 2 * window.MaxWindow
 	passed := l.wall - l.saved.wall - (l.saved.end - l.saved.begin)
 	return time.Duration(l.saved.end+min(max(passed, 0), most.Microseconds())) * time.Microsecond
 }
 
-// readLog reads a log, or reports false for the end of them.
+// readLog reads a log. It returns false at the end of the logs.
 func (l *loader) readLog() (bool, error) {
 	b, err := l.next(l.packed, 4)
 	l.packed = b
@@ -289,7 +285,7 @@ func (l *loader) readLog() (bool, error) {
 	return true, l.take(window.LogID{Key: string(l.key), Window: length}, limit)
 }
 
-// judge says what is wrong with the bytes of a log.
+// judge returns an error that says what is wrong with the bytes of a log.
 func (l *loader) judge(length time.Duration) error {
 	contents, err := window.Decode(l.packed)
 	if err != nil {
@@ -306,7 +302,7 @@ func (l *loader) judge(length time.Duration) error {
 	return nil
 }
 
-// take puts a log into the store, if it still counts and there is room.
+// take adds a log to the store, if a hit in it counts and there is room.
 func (l *loader) take(id window.LogID, limit uint32) error {
 	i, hash := l.store.shardOf(id)
 	sh := &l.store.shards[i]

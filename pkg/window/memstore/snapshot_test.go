@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // wall is a time of day at which stores are saved.
@@ -307,7 +308,7 @@ func TestForeignSnapshots(t *testing.T) {
 		c := check("", 5, 1)
 		c.Limit.Window = w
 		var d window.Decision
-		return window.Take(nil, clock, &c, &d)
+		return windowtest.Take(nil, clock, &c, &d)
 	}
 	const us = 10_000_000
 	good := record{"k", us, 5, logAt(1000, win)}

@@ -17,42 +17,41 @@ const (
 	// DefaultSweepInterval is the time that sweeping every shard once takes.
 	DefaultSweepInterval = 10 * time.Second
 
-	// A set of shards is the bits of one word, so there are 64 at most.
+	// A set of shards is a bit mask of 64 bits, so there are at most 64 shards.
 	maxShardBits = 6
 
-	// Shards are fewer where a share of the bounds would be less than this: keys
-	// do not spread evenly over shards, and one log must fit into one of them.
+	// There are fewer shards if a share of the bounds would be smaller than this. Keys do
+	// not spread evenly over shards, and a log must fit into one shard.
 	minShardKeys  = 256
 	minShardBytes = 1 << 20
 
-	// inlineChecks is how many checks a group may have before deciding it
-	// allocates. Few requests have more.
+	// inlineChecks is the most checks that a group may have without an allocation. Few
+	// requests have more.
 	inlineChecks = 4
 )
 
-// ErrFull is the error of a [Store.Take] that would need more memory than
-// [Options.MaxKeys] or [Options.MaxBytes] allow, where no log can go because each
-// of them denies somebody now, or because the logs of the call alone would exceed
-// the share of their shard: the text tells. Nothing was charged. Calls that need no
-// more memory than there is are decided as ever.
-var ErrFull = errors.New("memstore: full of logs that all limit somebody now: allow more keys or bytes")
+// ErrFull is wrapped by the error of a [Store.Take] that needs more memory than
+// [Options.MaxKeys] or [Options.MaxBytes] allow. Either no log can be dropped, because all
+// are limiting now, or the logs of the call alone exceed the share of their shard. The text
+// says which. Nothing was charged. Calls that need no more memory are decided as usual.
+var ErrFull = errors.New("memstore: full, and all logs are limiting now: raise max_keys or max_bytes")
 
 // Options change what a store does. The zero value is usable.
 type Options struct {
-	// Clock tells the time since some fixed instant; parts of a microsecond are
-	// cut off, and a time below zero counts as zero. It is called under locks and
+	// Clock returns the time since some fixed instant. The store cuts off fractions of a
+	// microsecond, and takes a negative time for zero. It calls Clock under locks, so Clock
 	// must not call the store. Nil means the monotonic clock of the process.
 	Clock func() time.Duration
 	// SweepInterval is the time in which every shard is swept once. Zero means
-	// DefaultSweepInterval; below zero nothing is swept, and logs stay for ever
-	// unless MaxKeys or MaxBytes says otherwise.
+	// DefaultSweepInterval. If it is negative, there is no sweeper, and expired logs stay
+	// until MaxKeys or MaxBytes makes the store drop them.
 	SweepInterval time.Duration
-	// MaxKeys is how many logs the store holds at most: one for each key and
-	// window length. Zero or less: any number. See the package comment for what
-	// happens when it is reached, and how it is shared out.
+	// MaxKeys is the most logs that the store holds: one for each key and window length.
+	// Zero or less: no bound. The package comment says how shards share it, and what
+	// happens at the bound.
 	MaxKeys int
-	// MaxBytes is how much memory the logs take at most: names, histories and the
-	// structures around them, as the store counts them. Zero or less: any number.
+	// MaxBytes is the most memory that the logs take, in bytes: keys, histories and the
+	// structures around them, as the store counts them. Zero or less: no bound.
 	MaxBytes int64
 }
 
@@ -106,8 +105,8 @@ func newStore(o Options) *Store {
 	return s
 }
 
-// share returns the i-th of n equal parts of a bound, the first of which are
-// larger where it does not divide.
+// share returns the i-th of n equal parts of a bound. If n does not divide the bound, the
+// first parts are larger by one.
 func share(bound int64, i, n int) int64 {
 	if bound <= 0 {
 		return math.MaxInt64
@@ -139,17 +138,16 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Stats say how full a store is.
+// Stats describe how full a store is.
 type Stats struct {
-	// Logs is the number of logs, those included that have expired and were not
-	// swept yet.
+	// Logs is the number of logs, including expired ones that were not swept yet.
 	Logs int
 	// Bytes is the memory that they take, as [Options.MaxBytes] counts it.
 	Bytes int64
-	// Evicted is how many logs were dropped to make room although something in
-	// them still counted.
+	// Evicted is the number of logs that were dropped to make room although hits in them
+	// still counted.
 	Evicted uint64
-	// Refused is how many calls of Take ended with [ErrFull].
+	// Refused is the number of calls of Take that returned [ErrFull].
 	Refused uint64
 }
 
@@ -168,13 +166,12 @@ func (s *Store) Stats() Stats {
 	return sum
 }
 
-// Len returns the number of logs, as [Stats] has it.
+// Len returns the number of logs, as Stats.Logs counts it.
 func (s *Store) Len() int { return s.Stats().Logs }
 
-// Take implements [window.Store]. It waits for nothing but short locks, so it always
-// decides. If ctx is done already, Take returns its error and charges nothing. The
-// only other error of checks that keep the contract is [ErrFull], of a store that has
-// bounds.
+// Take implements [window.Store]. It waits only for short locks, so it always decides. If
+// ctx is already done, Take returns its error and charges nothing. For checks that keep
+// the contract the only other error is [ErrFull], if the store has bounds.
 func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if err := window.Validate(checks, decisions); err != nil {
 		return true, fmt.Errorf("memstore: %w", err)
@@ -210,7 +207,7 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 		*d = answer
 		return nil
 	}
-	var group [1]asked // its own log is not dropped to make room
+	var group [1]checkState // makeRoom does not drop the logs of the group
 	a := &group[0]
 	s.place(a, c)
 	a.shard.mu.Lock()
@@ -235,10 +232,10 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 
 // takeGroup decides checks of which no two have the same log and mode.
 func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) error {
-	var inline [inlineChecks]asked
+	var inline [inlineChecks]checkState
 	group := inline[:]
 	if len(checks) > inlineChecks {
-		group = make([]asked, len(checks))
+		group = make([]checkState, len(checks))
 	}
 	group = group[:len(checks)]
 
@@ -260,12 +257,12 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 	s.lock(touched)
 	defer s.unlock(touched)
 
-	// The clock is read under the locks, so that it is not behind what another
-	// group has just recorded.
+	// The clock is read under the locks, so it is not before what another group has just
+	// recorded.
 	now := s.clock().Microseconds()
 	if unconditional {
-		// What is recorded first is recorded before the verdict is known, and could
-		// not be taken back: room is made for everything.
+		// These checks are recorded before the verdict is known, and cannot be taken
+		// back. So room is made for all checks.
 		for i := range checks {
 			if c, a := &checks[i], &group[i]; a.shard != nil {
 				a.look(c, now)
@@ -311,9 +308,9 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 	return nil
 }
 
-// recordFirst records the checks of a mode that is recorded whatever becomes of
-// the group.
-func recordFirst(m window.Mode, checks []window.Check, group []asked, now int64, verdict *window.Verdict) {
+// recordFirst judges and records the checks of a mode that is recorded whatever the group
+// decides.
+func recordFirst(m window.Mode, checks []window.Check, group []checkState, now int64, verdict *window.Verdict) {
 	for i := range checks {
 		if c, a := &checks[i], &group[i]; c.Mode == m && a.shard != nil {
 			a.look(c, now)
@@ -323,10 +320,10 @@ func recordFirst(m window.Mode, checks []window.Check, group []asked, now int64,
 	}
 }
 
-// asked is what deciding one check needs.
-type asked struct {
+// A checkState is what deciding one check needs.
+type checkState struct {
 	shard   *shard // nil if the check needs no log
-	log     *log   // nil if there is none yet
+	log     *log   // nil if the log does not exist yet
 	hash    uint32
 	room    bool
 	charged bool
@@ -334,14 +331,14 @@ type asked struct {
 }
 
 // place finds the shard of a check's log and returns its index.
-func (s *Store) place(a *asked, c *window.Check) uint {
+func (s *Store) place(a *checkState, c *window.Check) uint {
 	i, hash := s.shardOf(c.Log())
 	a.shard, a.hash = &s.shards[i], hash
 	return i
 }
 
-// look finds the log and looks at it at the time now, in microseconds.
-func (a *asked) look(c *window.Check, now int64) {
+// look finds the log and sets the view of it at the time now, in microseconds.
+func (a *checkState) look(c *window.Check, now int64) {
 	var packed []byte
 	if a.log = a.shard.find(c.Log(), a.hash); a.log != nil {
 		packed = a.log.packed
@@ -349,8 +346,8 @@ func (a *asked) look(c *window.Check, now int64) {
 	a.view.Look(packed, now, c.Limit.Window)
 }
 
-// judge sees whether the check has room, and tells its group.
-func (a *asked) judge(c *window.Check, group *window.Verdict) {
+// judge finds out whether the check has room, and adds that to the group's verdict.
+func (a *checkState) judge(c *window.Check, group *window.Verdict) {
 	a.room = c.Mode == window.Refund || a.view.Room(c.Limit.Hits, c.Cost)
 	group.Add(c.Mode, a.room)
 	if a.log != nil && denies(c.Mode) && a.log.limit != uint32(c.Limit.Hits) {
@@ -358,13 +355,13 @@ func (a *asked) judge(c *window.Check, group *window.Verdict) {
 	}
 }
 
-// denies reports whether checks of a mode can deny a request: their limits say
-// whether dropping the log would let somebody through.
+// denies reports whether checks of a mode can deny a request. Their limits decide whether
+// a log is limiting.
 func denies(m window.Mode) bool { return m != window.Observe && m != window.Refund }
 
-// record charges a check, or gives its cost back. Where nothing is recorded no
-// log is made.
-func (a *asked) record(c *window.Check, now int64) {
+// record charges a check, or gives its cost back. It makes a new log only if it records
+// something.
+func (a *checkState) record(c *window.Check, now int64) {
 	switch {
 	case c.Cost == 0:
 		return
@@ -382,7 +379,7 @@ func (a *asked) record(c *window.Check, now int64) {
 		return
 	}
 	a.log = a.shard.add(c.Log(), a.hash)
-	a.log.limit = nobody
+	a.log.limit = noLimit
 	if denies(c.Mode) {
 		a.log.limit = uint32(c.Limit.Hits)
 	}
@@ -393,15 +390,14 @@ func (a *asked) record(c *window.Check, now int64) {
 // shardOf returns the index of the shard that holds a log, and the log's hash
 // within it.
 func (s *Store) shardOf(id window.LogID) (uint, uint32) {
-	// Windows of one key are spread too: the multiplier is 2^64 divided by the
+	// Windows of one key are spread too. The multiplier is 2^64 divided by the
 	// golden ratio, which moves any difference into the high bits used below.
 	const golden = 0x9e3779b97f4a7c15
 	h := maphash.String(s.seed, id.Key) + uint64(id.Window)*golden
 	return uint(h >> (64 - s.bits)), uint32(h >> (32 - maxShardBits))
 }
 
-// lock locks a set of shards in index order. Every group does, so that no two
-// can wait for each other.
+// lock locks a set of shards in the order of their index, so two groups cannot deadlock.
 func (s *Store) lock(set uint64) {
 	for ; set != 0; set &= set - 1 {
 		s.shards[bits.TrailingZeros64(set)].mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 const (
@@ -142,8 +143,8 @@ func TestBucketsFollowLogs(t *testing.T) {
 	}
 }
 
-// TestSweeper runs the store with its own clock and sweeper, in a bubble where
-// time passes only when everybody waits.
+// TestSweeper runs the store with its own clock and sweeper, in a bubble where time passes
+// only when all goroutines wait.
 func TestSweeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})
@@ -190,14 +191,14 @@ func TestClose(t *testing.T) {
 // TestLogsAreMadeByChargesOnly proves that asking and denying take no memory.
 func TestLogsAreMadeByChargesOnly(t *testing.T) {
 	s, _ := testStore(t)
-	take(t, s, check("asked", 5, 0))
+	take(t, s, check("checkState", 5, 0))
 	take(t, s, check("never", 5, 6))
 	take(t, s, check("zero", 0, 1))
 	take(t, s, check("alone", 5, 1), check("never", 5, 6))
 	if got := s.Len(); got != 0 {
 		t.Errorf("logs: got %d, want none", got)
 	}
-	take(t, s, check("a", 5, 1), check("asked", 5, 0))
+	take(t, s, check("a", 5, 1), check("checkState", 5, 0))
 	if got := s.Len(); got != 1 {
 		t.Errorf("logs after one charge: got %d, want 1", got)
 	}
@@ -215,7 +216,7 @@ func packedOf(t *testing.T, s *Store, c window.Check) []byte {
 }
 
 // TestBytes proves that what the store keeps is the packed log of what it was
-// asked, and nothing else: package window's own arithmetic makes the same bytes.
+// checkState, and nothing else: package window's own arithmetic makes the same bytes.
 func TestBytes(t *testing.T) {
 	for _, w := range []time.Duration{win, 7 * 24 * time.Hour} { // microseconds, milliseconds
 		t.Run(w.String(), func(t *testing.T) {
@@ -226,7 +227,7 @@ func TestBytes(t *testing.T) {
 				*now += w / time.Duration(1+i%150)
 				c.Cost = uint64(i % 4)
 				var answer window.Decision
-				want = window.Take(want, now.Microseconds(), &c, &answer)
+				want = windowtest.Take(want, now.Microseconds(), &c, &answer)
 				if diff := cmp.Diff([]window.Decision{answer}, take(t, s, c)); diff != "" {
 					t.Fatalf("call %d: (-want +got)\n%s", i, diff)
 				}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// sweepPiece is how much is swept while a lock is held: about 256 logs.
+// sweepPiece is the effort of a sweep under one lock: about 256 logs.
 const sweepPiece = 256 * (logEffort + bucketEffort)
 
 // sweep visits one shard per tick until the store is closed.
@@ -22,10 +22,8 @@ func (s *Store) sweep(every time.Duration) {
 	}
 }
 
-// sweepShard moves the hand of a shard over all of its buckets, and then gives
-// back those that are not needed any more: a bucket that goes gives its logs to
-// one that the hand has been at. Both are done in pieces, between which others
-// have their turn.
+// sweepShard moves the hand of a shard over all of its buckets, and then removes unneeded
+// buckets. It does both in pieces, and frees the lock in between.
 func (s *Store) sweepShard(sh *shard) {
 	swept := 0
 	s.inPieces(sh, func() (done bool) {
@@ -49,6 +47,6 @@ func (s *Store) inPieces(sh *shard, f func() (done bool)) {
 		if done {
 			return
 		}
-		runtime.Gosched() // so that whoever waits for the lock gets it
+		runtime.Gosched() // lets a goroutine that waits for the lock have it
 	}
 }

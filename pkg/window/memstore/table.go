@@ -8,37 +8,35 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A log holds the packed bytes of one window.LogID, at least one slot of them.
-// It is 64 bytes, a size that the allocator has: of what a key costs beside its
-// name and its history, that is all but a pointer.
+// A log holds the packed bytes of one window.LogID, with at least one slot. The struct has
+// 64 bytes, which is a size class of the allocator.
 type log struct {
 	next   *log // in its bucket
 	key    string
 	window time.Duration
 	packed []byte
-	limit  uint32 // of the last check that could deny: whether the log denies anybody depends on it
+	limit  uint32 // of the last check that could deny, or noLimit
 	hash   uint32
 }
 
-// nobody is the limit of a log that no check could deny by. It is no check's: a
-// limit of window.MaxHits has no log.
-const nobody = window.MaxHits
+// noLimit is the limit of a log that only checks which never deny have named. A check with
+// a limit of window.MaxHits has no log.
+const noLimit = window.MaxHits
 
-// size is what a log takes.
+// size returns the memory that a log takes, in bytes.
 func (l *log) size() int64 { return logBytes + int64(len(l.key)) + int64(cap(l.packed)) }
 
-// segmentBuckets is how many buckets are made at once, and the fewest there are.
+// segmentBuckets is how many buckets are made at once. A table has at least as many.
 const segmentBuckets = 64
 
-// A table finds logs by their id. It is a hash table that grows and shrinks by
-// one bucket at a time (linear hashing), so that no call ever waits while all
-// logs are moved; that can be walked in pieces, bucket by bucket; and that gives
-// memory back. The map of the language does none of these but the first.
+// A table finds logs by their id. It is a hash table that grows and shrinks by one bucket
+// at a time (linear hashing), so no call waits while all logs move. The hand can walk it
+// in pieces, bucket by bucket, and it frees memory. Go's map can do neither.
 //
-// A log with hash h is in bucket h mod 2^k, where 2^k is the smallest power of
-// two that is not below the number of buckets; or, if that bucket is not there
-// yet, in h mod 2^(k-1). So bucket n, when it is made, takes what belongs to it
-// from one other bucket, and gives it back to the same when it goes.
+// Let 2^k be the smallest power of two that is not below the number of buckets. A log with
+// hash h is in bucket h mod 2^k or, if that bucket does not exist yet, in h mod 2^(k-1).
+// So a new bucket takes its logs from one other bucket, and a removed bucket gives them
+// back to the same one.
 type table struct {
 	segments []*[segmentBuckets]*log
 	buckets  int
@@ -54,12 +52,12 @@ func newTable() table {
 	}
 }
 
-// bucket returns the first log of bucket i, to be read or replaced.
+// bucket returns a pointer to the first log of bucket i.
 func (t *table) bucket(i int) **log {
 	return &t.segments[i/segmentBuckets][i%segmentBuckets]
 }
 
-// at returns the bucket of a hash.
+// at returns a pointer to the first log of the bucket of a hash.
 func (t *table) at(hash uint32) **log {
 	i := hash & t.mask
 	if int(i) >= t.buckets {
@@ -78,12 +76,12 @@ func (t *table) find(id window.LogID, hash uint32) *log {
 	return nil
 }
 
-// insert makes a log that is not there yet, without bytes.
+// insert makes a new log without bytes.
 func (t *table) insert(id window.LogID, hash uint32) *log {
 	first := t.at(hash)
 	l := &log{
 		next:   *first,
-		key:    strings.Clone(id.Key), // which may be cut from a much longer message
+		key:    strings.Clone(id.Key), // it may be part of a much longer message
 		window: id.Window,
 		hash:   hash,
 	}
@@ -92,7 +90,7 @@ func (t *table) insert(id window.LogID, hash uint32) *log {
 	return l
 }
 
-// unlink takes the log at link out of the table.
+// unlink removes the log at link from the table.
 func (t *table) unlink(link **log) {
 	l := *link
 	*link = l.next
@@ -103,7 +101,7 @@ func (t *table) unlink(link **log) {
 // crowded reports whether there are more logs than buckets, so that split is due.
 func (t *table) crowded() bool { return t.logs > t.buckets && t.buckets < math.MaxInt32 }
 
-// split makes one more bucket, and returns the one whose logs it may have taken.
+// split makes one more bucket, and returns the bucket that some of its logs come from.
 func (t *table) split() (from int) {
 	if t.buckets%segmentBuckets == 0 {
 		t.segments = append(t.segments, new([segmentBuckets]*log))

@@ -13,17 +13,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// takeBackTimeout bounds how long after a request something may be taken back.
-// Less than the time for which take.lua marks a log: a denial that was not marked
-// is one that holds.
+// takeBackTimeout is how long after a request its charges may be taken back. It is shorter
+// than the time for which take.lua marks a log, so a denial without the mark is final.
 const takeBackTimeout = 200 * time.Millisecond
 
-// reserved returns what was recorded for a check that was allowed and is the
-// newest of its log, by an answer at the server's clock. The instant is in units of
-// the log.
+// reserved returns the reservation of an allowed check, from its answer and the server's
+// clock in microseconds. The charge is in the newest slot of the log. The instant is in the
+// log's unit.
 func reserved(key string, c *window.Check, d *window.Decision, clock int64) window.Reservation {
 	newest := clock + d.ResetAfter.Microseconds() - c.Limit.Window.Microseconds()
-	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / unitOf(c.Limit.Window), Cost: c.Cost}
+	return window.Reservation{Log: key, Window: c.Limit.Window, Instant: newest / window.Unit(c.Limit.Window).Microseconds(), Cost: c.Cost}
 }
 
 // A piece is one check of a request whose checks are on several slots.
@@ -34,9 +33,8 @@ type piece struct {
 	err      error
 }
 
-// takeAcross decides a request whose logs are on several slots: it charges every
-// check by itself, in all slots at once, and takes back what it has charged if
-// one denies the request.
+// takeAcross decides a request whose logs are on several slots. It charges every check by
+// itself, in all slots at once. If a check denies the request, it takes back the charges.
 func (s *Store) takeAcross(ctx context.Context, deadline int64, checks []window.Check, decisions []window.Decision) error {
 	if deadline == 0 {
 		return s.takePieces(ctx, checks, decisions)
@@ -45,12 +43,12 @@ func (s *Store) takeAcross(ctx context.Context, deadline int64, checks []window.
 	defer cancel()
 	err := s.takePieces(bounded, checks, decisions)
 	if ClassOf(err) == ClassGone && ctx.Err() == nil {
-		err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // it was not the caller who left
+		err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // the caller has not left
 	}
 	return err
 }
 
-// takePieces is takeAcross within the time of ctx.
+// takePieces is takeAcross until ctx is done.
 func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
 	folded, answer := window.Fold(checks)
 	to := decisions
@@ -58,12 +56,12 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 		to = make([]window.Decision, len(folded))
 	}
 	var verdict window.Verdict
-	denied := false // by one that need not wait for the others
+	denied := false // a check denies the group whatever the others say
 	judge := func(c *window.Check, d *window.Decision) {
 		verdict.Add(c.Mode, d.Allowed)
 		denied = denied || !d.Allowed && (c.Mode == window.Enforce || c.Mode == window.Always)
 	}
-	var rounds [3][]*piece // refunds, what always charges, and the others: a store decides in this order
+	var rounds [3][]*piece // refunds, checks of mode Always, and the others: a store decides in this order
 	for i := range folded {
 		c := &folded[i]
 		if d, ok := window.WithoutLog(c); ok {
@@ -94,7 +92,8 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 			judge(p.check, p.decision)
 		}
 		if err != nil {
-			// What is not known to have been charged cannot be taken back.
+			// The failed checks may have been charged too, but only known charges can be
+			// taken back.
 			s.giveBack(pieces)
 			return err
 		}
@@ -102,8 +101,8 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 	if !verdict.Allowed() {
 		s.settle(ctx, rounds[2])
 	}
-	// Decisions tell how things stand after the call, also of a log that was asked
-	// in an earlier round.
+	// Decisions describe the logs after the call, also if an earlier round asked the same
+	// log.
 	for i := range rounds[:2] {
 		for _, p := range rounds[i] {
 			for _, later := range slices.Concat(rounds[i+1:]...) {
@@ -119,8 +118,8 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 	return nil
 }
 
-// askable is an error if one of the servers is not asked at all: then nothing need
-// be charged, and taken back, on the others.
+// askable returns an error if the breaker of one of the servers is open. So the others need
+// not charge and take back.
 func (s *Store) askable(ctx context.Context, pieces []*piece) error {
 	if len(pieces) < 2 {
 		return nil
@@ -139,8 +138,8 @@ func (s *Store) askable(ctx context.Context, pieces []*piece) error {
 	return nil
 }
 
-// askAll asks for every piece by itself, all at once. If the request is denied
-// already, they are judged and not charged.
+// askAll asks every piece by itself, all at once. If the request is already denied, the
+// pieces are judged and not charged.
 func (s *Store) askAll(ctx context.Context, pieces []*piece, denied bool) {
 	var all sync.WaitGroup
 	for i, p := range pieces {
@@ -186,7 +185,7 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 	}
 }
 
-// giveBack takes back what pieces have charged, and waits for nothing.
+// giveBack takes back the charges of pieces, in the background.
 func (s *Store) giveBack(pieces []*piece) {
 	for _, p := range pieces {
 		if p.held.Cost > 0 {
@@ -195,8 +194,8 @@ func (s *Store) giveBack(pieces []*piece) {
 	}
 }
 
-// settle takes back what pieces have charged, and tells in their decisions how
-// things stand without it. It waits for that as long as the caller does.
+// settle takes back the charges of pieces, and updates their decisions. It waits for that as
+// long as the caller does.
 func (s *Store) settle(ctx context.Context, pieces []*piece) {
 	type settled struct {
 		piece *piece
@@ -210,7 +209,7 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 			continue
 		}
 		waiting++
-		p.decision.Unsettled = true // until it is known to be back
+		p.decision.Unsettled = true // until it is known to be taken back
 		s.background(func() {
 			taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.Cost)
 			if err != nil {
@@ -235,8 +234,8 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 	}
 }
 
-// takeBackOf takes back some of what was reserved, at most once. It returns how
-// much of it was still there, and how long the log takes to be empty after it.
+// takeBackOf takes back up to cost of a reservation, at most once. It returns how much it
+// took, and the wait until the log is empty.
 func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, reset time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
@@ -244,8 +243,8 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 		s.counts.takenBack.Add(taken)
 		s.counts.notTakenBack.Add(cost - min(taken, cost))
 	}()
-	// A server that is not asked is not asked for this either: it would hold up
-	// what can be given back elsewhere.
+	// A server whose breaker is open is not asked for this either: waiting for it would
+	// delay what other servers can take back.
 	n := s.single
 	if n == nil {
 		if n, err = s.nodeFor(ctx, r.Log, now()+int64(takeBackTimeout)); err != nil {
@@ -266,7 +265,7 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 			done(nil)
 		}
 	}()
-	packed := binary.BigEndian.AppendUint16(nil, uint16(unitOf(r.Window)))
+	packed := binary.BigEndian.AppendUint16(nil, uint16(window.Unit(r.Window).Microseconds()))
 	packed = appendUint48(packed, uint64(r.Window.Microseconds()))
 	packed = appendInstant(packed, r.Instant)
 	packed = append(packed, byte(cost>>32))
@@ -293,15 +292,14 @@ func (s *Store) takeBackOf(ctx context.Context, r window.Reservation, cost uint6
 	return taken, time.Duration(micros) * time.Microsecond, nil
 }
 
-// takenBytes is what takeback.lua answers for each log.
+// takenBytes is the size of takeback.lua's answer for a log.
 const takenBytes = 5 + 7
 
-// Reserve charges an ordinary check ahead of time: what it charges is recorded at
-// the instant ahead of the server's clock, so that it can be spent until then and
-// still counts for a whole window after. The check must be of mode
-// [window.Enforce]. If it is denied the reservation is none. For a second
-// denials of the log, by checks with a lease, are [window.Decision.Unsettled].
-// Errors are those of [Store.Take].
+// Reserve charges a check of mode [window.Enforce] ahead of time. The charge is recorded at
+// the server's clock plus ahead, which is from 0 to [window.MaxAhead]. So the caller can
+// spend it until then, and it counts for a whole window after that. If the check is denied,
+// r is zero. For a second or two, denials of the log by checks with a lease are
+// [window.Decision.Unsettled]. Errors are those of [Store.Take].
 func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration) (d window.Decision, r window.Reservation, err error) {
 	check, decision := [1]window.Check{c}, [1]window.Decision{}
 	if err := window.Validate(check[:], decision[:]); err != nil {
@@ -345,9 +343,9 @@ func (s *Store) Reserve(ctx context.Context, c window.Check, ahead time.Duration
 	return d, r, nil
 }
 
-// Return gives back what is left of a reservation, exactly the entries that it
-// has recorded, and returns how much of it was still there. It is tried once: what
-// an error leaves unknown stays charged or is back.
+// Return gives back up to cost of a reservation, from exactly the entries that it has
+// recorded, and returns how much it gave back. It tries once. After an error, the cost may
+// still be charged or not.
 func (s *Store) Return(ctx context.Context, r window.Reservation, cost uint64) (taken uint64, err error) {
 	if cost = min(cost, r.Cost); cost == 0 {
 		return 0, nil

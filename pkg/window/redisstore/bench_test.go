@@ -8,6 +8,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -49,7 +50,7 @@ func BenchmarkTake(b *testing.B) {
 			call := func(b *testing.B, i int, d []window.Decision) {
 				if _, err := s.Take(b.Context(), window.MayWait, all[i%keys], d); err != nil {
 					b.Error(err)
-				} else if window.Allowed(d) != outcome.allow {
+				} else if windowtest.Allowed(d) != outcome.allow {
 					b.Errorf("got %+v, want allowed %t", d, outcome.allow)
 				}
 			}
@@ -80,13 +81,13 @@ func BenchmarkTake(b *testing.B) {
 func BenchmarkTakeAll(b *testing.B) {
 	const size = 16
 	s := redisstore.New(newClient(b, servers.Redis(b)), redisstore.Options{})
-	var calls []redisstore.Call
+	var requests []redisstore.Request
 	for i := range size {
-		calls = append(calls, call(check(fmt.Sprint(i), 1_000_000_000, 1)))
+		requests = append(requests, request(check(fmt.Sprint(i), 1_000_000_000, 1)))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.TakeAll(b.Context(), calls); err != nil {
+		if err := s.TakeAll(b.Context(), requests); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// A Class is a kind of failure, for metrics and for people. There are few.
+// A Class is a kind of failure, for metrics and logs. [Classes] has all.
 type Class string
 
 // The classes of failures.
@@ -24,19 +24,19 @@ const (
 	ClassGone        Class = "gone"        // the caller gave up first
 	ClassConnect     Class = "connect"     // no connection: refused, unreachable, no such host, no master known
 	ClassClosed      Class = "closed"      // the connection ended before the reply; the call may have been charged
-	ClassOpen        Class = "open"        // the node is not asked, because it has failed before
+	ClassOpen        Class = "open"        // the breaker is open: the node has failed before
 	ClassReadOnly    Class = "readonly"    // READONLY: a replica
 	ClassLoading     Class = "loading"     // LOADING: it reads its data
 	ClassMasterDown  Class = "masterdown"  // MASTERDOWN: a replica without its master
-	ClassClusterDown Class = "clusterdown" // CLUSTERDOWN: nobody serves the slot
-	ClassMoved       Class = "moved"       // MOVED, ASK or TRYAGAIN to the end: the slot is on its way
+	ClassClusterDown Class = "clusterdown" // CLUSTERDOWN: no server has the slot
+	ClassMoved       Class = "moved"       // MOVED, ASK or TRYAGAIN to the end: the slot is moving
 	ClassMemory      Class = "oom"         // OOM: maxmemory is reached and nothing may be evicted
 	ClassReplicas    Class = "noreplicas"  // NOREPLICAS: min-replicas-to-write
 	ClassDisk        Class = "misconf"     // MISCONF: it cannot save and refuses writes
 	ClassPermission  Class = "noperm"      // NOPERM: the user may not do what the script does
 	ClassAuth        Class = "auth"        // NOAUTH, WRONGPASS: wrong or missing credentials
-	ClassClients     Class = "maxclients"  // it has as many clients as it takes
-	ClassBusy        Class = "busy"        // BUSY: it runs a script of somebody else's
+	ClassClients     Class = "maxclients"  // the server has its maximum of clients
+	ClassBusy        Class = "busy"        // BUSY: it runs another client's script
 	ClassReply       Class = "reply"       // the reply is not what the script answers
 	ClassOther       Class = "other"
 )
@@ -48,7 +48,7 @@ var Classes = []Class{
 	ClassAuth, ClassClients, ClassBusy, ClassReply, ClassOther,
 }
 
-// An Error says why a store could not decide. It holds no key.
+// An Error says why a store could not decide. Its text holds no key.
 type Error struct {
 	Class Class
 	Err   error
@@ -71,7 +71,7 @@ func ClassOf(err error) Class {
 	return ""
 }
 
-// prefixes are how errors of a server begin.
+// prefixes are the beginnings of a server's errors.
 var prefixes = []struct {
 	text  string
 	class Class
@@ -93,13 +93,13 @@ var prefixes = []struct {
 	{"UNKILLABLE", ClassBusy},
 }
 
-// classify finds the class of what a client returned.
+// classify returns the class of an error of a client.
 func classify(err error) Class {
 	var server redis.Error
 	if errors.As(err, &server) {
 		text := strings.TrimPrefix(server.Error(), "ERR ")
 		for _, p := range prefixes {
-			// Redis 6.2 tells the error of a command in a script after where that is, as -OOM.
+			// Redis 6.2 puts the error of a command in a script after its place, as -OOM.
 			if redis.HasErrorPrefix(err, p.text) || strings.HasPrefix(text, p.text+" ") || strings.Contains(text, ": -"+p.text+" ") {
 				return p.class
 			}
@@ -109,7 +109,7 @@ func classify(err error) Class {
 			return ClassClients
 		case strings.HasPrefix(text, "invalid password"), strings.HasPrefix(text, "AUTH "), strings.HasPrefix(text, "Client sent AUTH"):
 			return ClassAuth
-		// Of a command in a script, as Redis up to 7.0 and as later ones and Valkey say it.
+		// For a command in a script: the texts of Redis up to 7.0, and of later ones and Valkey.
 		case strings.HasPrefix(text, "ACL failure in script"), strings.Contains(text, "The user executing the script can't "):
 			return ClassPermission
 		}
@@ -139,8 +139,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// ofTheNode reports whether a failure says that the node decides nothing, and not
-// only that one call could not be decided.
+// ofTheNode reports whether a failure means that the node decides nothing. Otherwise only
+// one call could not be decided.
 func (c Class) ofTheNode() bool {
 	switch c {
 	case ClassMemory, ClassReplicas, ClassDisk: // it still answers denials
@@ -151,8 +151,8 @@ func (c Class) ofTheNode() bool {
 	return true
 }
 
-// refusesWrites reports whether the server has refused the first write of a
-// script: nothing has happened, and calls that would not write can be decided.
+// refusesWrites reports whether the server has refused the first write of a script. It has
+// changed nothing then, and can still decide requests that write nothing.
 func (c Class) refusesWrites() bool {
 	return c == ClassMemory || c == ClassReplicas || c == ClassDisk
 }

@@ -18,11 +18,10 @@ func at(t time.Time) int64 { return max(int64(t.Sub(began)), 1) }
 // drift. NTP slews by at most 500 ppm; two clocks may do so in opposite ways.
 const drift = 1000
 
-// A clock is what is known of a server's clock: how far it is ahead of the local
-// one. Every reply tells: the server read its clock after the request was sent and
-// before the reply was there, so the offset is bounded by those two, and what the
-// best replies have in common bounds it closer than any one does. The zero value
-// knows nothing. It is safe for concurrent use.
+// A clock holds bounds of how far a server's clock is ahead of the local one. Every reply
+// gives bounds: the server read its clock after the request was sent and before the reply
+// came. The intersection of several replies is closer than any one of them. The zero value
+// has no bounds yet. It is safe for concurrent use.
 type clock struct {
 	mu        sync.Mutex
 	known     bool
@@ -30,8 +29,8 @@ type clock struct {
 	at        int64 // local, of the last reply
 }
 
-// learn tells what a reply says: the server's clock in microseconds, read between
-// two instants of the local one.
+// learn updates the bounds from a reply: the server's clock, in microseconds, was read
+// between the local instants sent and received, in nanoseconds.
 func (c *clock) learn(server, sent, received int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,18 +43,18 @@ func (c *clock) learn(server, sent, received int64) {
 		low, high = max(low, c.low-d), min(high, c.high+d)
 	}
 	if low > high {
-		// The two contradict each other: the clock was set, or it is another server's.
+		// They contradict each other: the clock was set, or it is another server's.
 		low, high = newLow, newHigh
 	}
 	c.known, c.low, c.high, c.at = true, low, high, max(c.at, received)
 }
 
-// drifted is how far two clocks may drift apart in a time.
+// drifted returns how far two clocks may drift apart in a time, in nanoseconds.
 func drifted(passed int64) int64 { return max(0, passed)/drift + 1 }
 
-// deadline returns an instant of the local clock as the server's, in microseconds:
-// never later than it is, and earlier by no more than twice the error of bounds.
-// It returns 0 for 0 and while nothing is known.
+// deadline converts a local instant to the server's clock, in microseconds. The result is
+// never too late, and too early by at most twice the error of bounds. It is 0 if local is 0
+// or there are no bounds yet.
 func (c *clock) deadline(local int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,22 +64,22 @@ func (c *clock) deadline(local int64) int64 {
 	return max((local+c.low-drifted(local-c.at))/1000, 1)
 }
 
-// latest is deadline, but never earlier than the instant is.
+// latest is deadline, but the result is never too early.
 func (c *clock) latest(local int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return (local+c.high+drifted(local-c.at))/1000 + 1
 }
 
-// age is how long ago the server's clock was heard of last; it is false if never.
+// age returns the time since the last reply. It returns false if there was none.
 func (c *clock) age() (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Duration(now() - c.at), c.known
 }
 
-// bounds returns the offset of the server's clock from the wall clock that the
-// process began with, and how far that may be wrong.
+// bounds returns the offset of the server's clock from the local wall clock as of the
+// start of the process. off is by how much that may be wrong.
 func (c *clock) bounds() (offset, off time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

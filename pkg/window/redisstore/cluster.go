@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// route finds the slot of a message, and is false if its logs are on several.
+// route sets the slot of a message. It returns false if its logs are on several slots.
 func (m *message) route() bool {
 	m.slot = Slot(m.keys[0])
 	for _, k := range m.keys[1:] {
@@ -21,17 +21,18 @@ func (m *message) route() bool {
 	return true
 }
 
-// topology is whether the cluster's client knows who has which slot. It finds
-// that out by asking, so the first time is in the background: no caller waits for
-// it longer than for a decision.
+// A topology records whether the cluster's client knows which server has which slot. The
+// client asks a server for it. The first time it does so in the background, so a caller
+// waits for it no longer than for a decision.
 type topology struct {
 	mu      sync.Mutex
 	known   bool
-	loading chan struct{} // closed when known; nil before anybody asked
+	loading chan struct{} // closed when known; nil before the first call
 	failed  error         // of the last try
 }
 
-// nodeFor returns the node that has a key.
+// nodeFor returns the node that has a key. It waits for the topology until deadline, a
+// local instant; 0: until ctx is done.
 func (s *Store) nodeFor(ctx context.Context, key string, deadline int64) (*node, error) {
 	if err := s.learnTopology(ctx, deadline); err != nil {
 		return nil, err
@@ -45,8 +46,8 @@ func (s *Store) nodeFor(ctx context.Context, key string, deadline int64) (*node,
 	return n, nil
 }
 
-// learnTopology waits until the cluster is known, unless it could not be found
-// out before: then there is no reason to wait.
+// learnTopology waits until the topology is known. If the last try to learn it failed, it
+// returns that error at once.
 func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 	t := &s.topology
 	t.mu.Lock()
@@ -75,11 +76,11 @@ func (s *Store) learnTopology(ctx context.Context, deadline int64) error {
 	case <-ctx.Done():
 		return &Error{Class: ClassGone, Err: ctx.Err()}
 	case <-expired:
-		return &Error{Class: ClassConnect, Err: errors.New("no node of the cluster has said yet who has which slot")}
+		return &Error{Class: ClassConnect, Err: errors.New("no node of the cluster has answered yet which node has which slot")}
 	}
 }
 
-// loadTopology asks until the cluster is known.
+// loadTopology asks until the topology is known.
 func (s *Store) loadTopology() {
 	t := &s.topology
 	for {
@@ -106,7 +107,7 @@ func (s *Store) loadTopology() {
 	}
 }
 
-// clusterAddress stands for a cluster of which no node has answered yet.
+// clusterAddress is the address of a cluster while no node has answered yet.
 const clusterAddress = "cluster"
 
 // nodeOf returns the node of a server's client.
@@ -129,7 +130,7 @@ func (s *Store) each(f func(*node)) {
 	})
 }
 
-// nodeAt returns the node at an address, or nil if it has not been asked yet.
+// nodeAt returns the node at an address, or nil if the store does not know it yet.
 func (s *Store) nodeAt(address string) (found *node) {
 	s.nodes.Range(func(_, n any) bool {
 		if n := n.(*node); n.address == address {
@@ -140,15 +141,15 @@ func (s *Store) nodeAt(address string) (found *node) {
 	return found
 }
 
-// forget drops a node that nobody asks.
+// forget removes a node that is no longer asked.
 func (s *Store) forget(n *node) { s.nodes.Delete(n.client) }
 
 // Slots is how many slots a cluster has.
 const Slots = 16384
 
-// Slot returns the slot of a key: CRC-16/XMODEM of its hash tag, or of all of it,
-// modulo the number of slots (Redis Cluster specification, "Key distribution
-// model").
+// Slot returns the slot of a key. It is CRC-16/XMODEM of the key's hash tag, or of the
+// whole key if it has none, modulo Slots. The Redis Cluster specification defines it
+// ("Key distribution model").
 func Slot(key string) uint16 {
 	if i := strings.IndexByte(key, '{'); i >= 0 {
 		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -170,7 +171,7 @@ func TestMigrationUnderLoad(t *testing.T) {
 					t.Errorf("while the slot moves: %v", err)
 					return
 				}
-				if !window.Allowed(decisions) {
+				if !windowtest.Allowed(decisions) {
 					t.Errorf("while the slot moves: got %+v, want all allowed", decisions)
 					return
 				}

@@ -13,24 +13,24 @@ import (
 // Never is later than any instant of a server's clock.
 const Never = math.MaxInt64
 
-// maxRead is how much of a log Read returns at most: Redis does nothing else meanwhile.
+// maxRead is the most bytes of a log that Read returns: Redis does nothing else meanwhile.
 const maxRead = 128 << 10
 
 // A Doubt says when a call that has failed may have been charged: after Since and not
-// after Until, instants of the server's clock in microseconds. Since is Never if it was
-// certainly not charged.
+// after Until. Both are instants of the server's clock in microseconds. Since is Never if
+// it was certainly not charged.
 type Doubt struct{ Since, Until int64 }
 
-// inDoubt notes in the error of a call when it may have been charged: between two
-// instants of the local clock. Other errors come back as they are: either the server
-// has decided nothing, or the caller has left, or there is no deadline (0), so that the
-// call may still be charged.
+// inDoubt adds to the error of a call when the call may have been charged: from begun to
+// deadline, by the local clock. It returns other errors unchanged. Then the server has
+// decided nothing, the caller has left, or deadline is 0, so the call may still be
+// charged.
 func (n *node) inDoubt(err error, begun, deadline int64) error {
 	var e *Error
 	if deadline == 0 || !errors.As(err, &e) {
 		return err
 	}
-	noted := *e // other messages of the same call may share it
+	noted := *e // other messages of the same call may share e
 	switch e.Class {
 	case ClassLate:
 		noted.doubt = &Doubt{Never, Never}
@@ -45,10 +45,11 @@ func (n *node) inDoubt(err error, begun, deadline int64) error {
 	return &noted
 }
 
-// DoubtOf tells from an error of [Store.Take] or [Store.Reserve] when the call may have
-// been charged. known is false where that cannot be told: the server refused the call
-// or is not asked, the logs were on several slots of a cluster, the caller left, or the
-// call had no deadline. Of other methods' errors, known says that it is worth trying again.
+// DoubtOf returns when a call may have been charged, from its error. The error is one of
+// [Store.Take] or [Store.Reserve]. known is false if that is unknown. Then the server
+// refused the call, its breaker is open, the logs were on several slots, the caller left,
+// or the call had no deadline. For an error of another method, known says that a second
+// try may succeed.
 func DoubtOf(err error) (d Doubt, known bool) {
 	var e *Error
 	if !errors.As(err, &e) || e.doubt == nil {
@@ -90,5 +91,5 @@ func (s *Store) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 		return nil, n.inDoubt(failed, begun, begun)
 	}
 	done(nil)
-	return []byte(cmd.Val()), nil // nothing of a value that is no string
+	return []byte(cmd.Val()), nil // empty if the value is not a string
 }

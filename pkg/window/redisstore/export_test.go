@@ -1,10 +1,69 @@
 package redisstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
+
+// MaxRequests is how many requests one call of the script decides at most.
+const MaxRequests = maxRequests
+
+// A Request is what one call of [Store.Take] decides.
+type Request struct {
+	Checks    []window.Check
+	Decisions []window.Decision // as long as Checks; filled in
+}
+
+// TakeAll decides requests with one call of the script, in order: a later request counts
+// what an earlier one has charged. [Store.Take] shares calls of the script only between
+// requests that wait at the same time. On a cluster all logs must be on one slot.
+//
+// An error may be that of one request only.
+func (s *Store) TakeAll(ctx context.Context, requests []Request) error {
+	var batch []*message
+	for _, r := range requests {
+		if err := window.Validate(r.Checks, r.Decisions); err != nil {
+			return err
+		}
+		m := newMessage()
+		m.add(s.opts.Prefix, r.Checks, r.Decisions)
+		if len(m.keys) == 0 {
+			m.fill()
+			m.free()
+			continue
+		}
+		s.limit(ctx, m)
+		m.route()
+		batch = append(batch, m)
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	n := s.single
+	if n == nil {
+		var err error
+		if n, err = s.nodeFor(ctx, batch[0].keys[0], batch[0].deadline); err != nil {
+			return err
+		}
+	}
+	waiting := append([]*message(nil), batch...) // send changes batch
+	s.background(func() { n.send(batch) })
+	var errs []error
+	for _, m := range waiting {
+		err := s.wait(ctx, m)
+		if err == nil {
+			err = m.answer(s.opts.Foreign)
+			m.free()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // timeStatement is the one line of a script that reads the clock.
 const timeStatement = "local time = redis.call('TIME')\n"

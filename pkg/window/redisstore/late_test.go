@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // TestDeadlines has the edges: a group is in time at its deadline and too late a
@@ -95,7 +96,7 @@ func TestLate(t *testing.T) {
 	var ring []byte
 	for i := range 40 {
 		var d window.Decision
-		ring = window.Take(ring, start-40+int64(i), ten("", 40, 1), &d)
+		ring = windowtest.Take(ring, start-40+int64(i), ten("", 40, 1), &d)
 	}
 	plant := func(prefix string) {
 		for name, value := range map[string][]byte{"ring": ring, "full": ring, "foreign": []byte("text")} {

@@ -12,16 +12,16 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// What the script takes and answers for each check; take.lua says what the
-// fields are.
+// The sizes of what the script takes and answers for each check. take.lua explains the
+// fields.
 const (
 	instantBytes = 7
 	checkBytes   = 1 + 1 + 2 + 6 + 6 + 4 + 5 + 4 + 4
 	answerBytes  = 1 + 4 + 7 + 7 + 7
 
 	// Flags of a check, on its mode.
-	modeReserves = 8  // what it charges may be taken back
-	modeAsks     = 16 // where nothing remains: may it count what is taken back?
+	modeReserves = 8  // its charge may be taken back
+	modeAsks     = 16 // asks whether the answer may count hits that are taken back
 
 	// Flags of a group, on its last check.
 	groupEnds    = 1
@@ -35,37 +35,31 @@ const (
 	outcomeForeign   = 4 // added
 	outcomeUnsettled = 8 // added
 
-	// coarseAbove is the longest window whose log counts in microseconds; above
-	// it counts in milliseconds. Part of package window's layout.
-	coarseAbove = 6 * 24 * time.Hour
-	coarse      = 1000
-
 	// maxMicros is the longest wait that a time.Duration can hold.
 	maxMicros = math.MaxInt64 / 1000
 )
 
-// A message is a group on its way to a node and back. Two hold it, the caller and
-// whoever sends it, and either may be done first: state says who. It is used again
-// by the one that is done last.
+// A message is a group on its way to a node and back. The caller and the sender share it.
+// Either may be done first: state says which. The one that is done last frees it.
 type message struct {
-	// What is asked. Written by the caller before anybody else sees it.
-	asked    []asked
-	same     []same
-	keys     []string
-	checks   []byte // packed, without the soonest deadline
-	scratch  []byte
-	slot     uint16 // on a cluster
-	deadline int64  // of the local clock, 0: none
-	patient  bool   // the deadline is the store's timeout, and not sooner
-	charges  bool   // if it is allowed
-	ahead    uint32 // microseconds
-	flags    byte   // of every check's mode
+	// The request. The caller writes it before the sender gets the message.
+	logChecks []logCheck
+	same      []same
+	keys      []string
+	checks    []byte // packed, without the soonest deadline
+	scratch   []byte
+	slot      uint16 // on a cluster
+	deadline  int64  // of the local clock, 0: none
+	patient   bool   // the deadline is the store's timeout, not an earlier one
+	charges   bool   // it charges something if it is allowed
+	ahead     uint32 // microseconds
+	flags     byte   // added to the mode of every check
 
-	// What came of it. Written by the sender before done is told.
-	reply string // answers of its checks
-	clock int64  // the server's, when it decided
+	// The result. The sender writes it before it sends to done.
+	reply string // the answers to its checks
+	clock int64  // the server's clock when it decided, in microseconds
 	err   error
-	again bool // sent a second time, because the first certainly did nothing
+	again bool // it was sent a second time, because the first call did nothing
 	state atomic.Int32
 	done  chan struct{}
 }
@@ -74,40 +68,40 @@ type message struct {
 const (
 	queued int32 = iota
 	sent
-	answered // done is told
+	answered // the result is in done
 	left     // the caller has gone
 )
 
-// An asked is a check that needs a log.
-type asked struct {
+// A logCheck is a check that needs a log.
+type logCheck struct {
 	check *window.Check
 	to    *window.Decision
 }
 
-// A same is a decision that is another's: their checks were folded.
+// A same says that the decision at to equals the one at from: their checks were folded.
 type same struct{ from, to *window.Decision }
 
 var messages = sync.Pool{New: func() any { return &message{done: make(chan struct{}, 1)} }}
 
 func newMessage() *message { return messages.Get().(*message) }
 
-// free gives the message to whoever needs one next.
+// free empties the message and returns it to the pool.
 func (m *message) free() {
-	clear(m.asked)
+	clear(m.logChecks)
 	clear(m.same)
 	clear(m.keys)
-	m.asked, m.same, m.keys, m.checks = m.asked[:0], m.same[:0], m.keys[:0], m.checks[:0]
+	m.logChecks, m.same, m.keys, m.checks = m.logChecks[:0], m.same[:0], m.keys[:0], m.checks[:0]
 	m.slot, m.deadline, m.patient, m.charges, m.ahead, m.flags = 0, 0, false, false, 0, 0
 	m.reply, m.clock, m.err, m.again = "", 0, nil, false
 	m.state.Store(queued)
 	messages.Put(m)
 }
 
-// begin says that the message is being sent. It is false if the caller has left,
-// and the message then the sender's to free.
+// begin marks the message as sent. It returns false if the caller has left; the sender must
+// then free the message.
 func (m *message) begin() bool { return m.state.CompareAndSwap(queued, sent) }
 
-// finish hands the message back to its caller, or frees it if that has left.
+// finish hands the message back to its caller. If the caller has left, it frees it.
 func (m *message) finish(reply string, clock int64, err error) {
 	m.reply, m.clock, m.err = reply, clock, err
 	if m.state.CompareAndSwap(sent, answered) {
@@ -117,8 +111,8 @@ func (m *message) finish(reply string, clock int64, err error) {
 	m.free()
 }
 
-// leave says that the caller waits no longer. It is false if the answer is there
-// after all.
+// leave marks that the caller waits no longer. It returns false if the answer has come after
+// all.
 func (m *message) leave() bool {
 	if m.state.CompareAndSwap(queued, left) || m.state.CompareAndSwap(sent, left) {
 		return true
@@ -127,7 +121,7 @@ func (m *message) leave() bool {
 	return false
 }
 
-// add adds a valid group. What needs no log is decided at once.
+// add adds a valid group. It decides checks that need no log at once.
 func (m *message) add(prefix string, checks []window.Check, decisions []window.Decision) {
 	to := decisions
 	folded, answer := window.Fold(checks)
@@ -142,11 +136,11 @@ func (m *message) add(prefix string, checks []window.Check, decisions []window.D
 	for i := range folded {
 		unconditional = unconditional || folded[i].Mode.Unconditional()
 		if folded[i].Lease.Length > 0 {
-			m.flags |= modeAsks // somebody may have reserved, and give back
+			m.flags |= modeAsks // other processes may have reserved hits and give them back
 		}
 	}
 	if unconditional {
-		// The script takes the checks as they come, and these come first.
+		// The script decides the checks in their order, and these must be first.
 		group |= m.addOf(window.Refund, folded, to)
 		group |= m.addOf(window.Always, folded, to)
 	}
@@ -158,8 +152,7 @@ func (m *message) add(prefix string, checks []window.Check, decisions []window.D
 	m.pack(prefix, group)
 }
 
-// addOf adds the checks of a mode, and returns what they add to their group's
-// flags.
+// addOf adds the checks of a mode, and returns the flags that they add to their group.
 func (m *message) addOf(mode window.Mode, checks []window.Check, decisions []window.Decision) (group byte) {
 	for i := range checks {
 		if checks[i].Mode == mode {
@@ -169,12 +162,12 @@ func (m *message) addOf(mode window.Mode, checks []window.Check, decisions []win
 	return group
 }
 
-// addCheck adds a check, or decides it if it needs no log and returns what that
-// means to its group.
+// addCheck adds a check. If the check needs no log, it decides it and returns the flags that
+// it adds to its group.
 func (m *message) addCheck(c *window.Check, d *window.Decision) (group byte) {
 	answer, ok := window.WithoutLog(c)
 	if !ok {
-		m.asked = append(m.asked, asked{check: c, to: d})
+		m.logChecks = append(m.logChecks, logCheck{check: c, to: d})
 		return 0
 	}
 	*d = answer
@@ -189,49 +182,49 @@ func (m *message) addCheck(c *window.Check, d *window.Decision) (group byte) {
 	return 0
 }
 
-// pack writes what was added as the script reads it.
+// pack writes the keys and the checks in the script's format.
 func (m *message) pack(prefix string, group byte) {
 	m.checks = m.checks[:0]
-	for i := range m.asked {
-		c := m.asked[i].check
+	for i := range m.logChecks {
+		c := m.logChecks[i].check
 		m.scratch = appendKey(m.scratch[:0], prefix, c.Log())
 		m.keys = append(m.keys, string(m.scratch))
 		m.charges = m.charges || c.Cost > 0
 		flags := byte(0)
-		if i == len(m.asked)-1 {
+		if i == len(m.logChecks)-1 {
 			flags = group
 		}
 		m.checks = appendCheck(m.checks, c, flags, m.flags, m.ahead)
 	}
 }
 
-// answer fills in the decisions from the reply, of which anything that take.lua
-// does not promise is an error. It tells foreign of values thrown away. The caller
-// has the message.
+// answer fills in the decisions from the reply. It returns an error if the reply is not in
+// the format of take.lua. It calls foreign for each value that the script removed. Only the
+// caller of the message may call it.
 func (m *message) answer(foreign func(win time.Duration)) error {
-	for i := range m.asked {
-		thrownAway, err := decode(m.reply[i*answerBytes:][:answerBytes], m.asked[i].to)
+	for i := range m.logChecks {
+		removed, err := decode(m.reply[i*answerBytes:][:answerBytes], m.logChecks[i].to)
 		if err != nil {
 			return fmt.Errorf("reply to check %d: %w", i, err)
 		}
-		if thrownAway {
-			foreign(m.asked[i].check.Limit.Window)
+		if removed {
+			foreign(m.logChecks[i].check.Limit.Window)
 		}
 	}
 	m.fill()
 	return nil
 }
 
-// fill copies the decisions of folded checks.
+// fill copies decisions to the checks that were folded.
 func (m *message) fill() {
 	for _, s := range m.same {
 		*s.to = *s.from
 	}
 }
 
-// unjudged reports whether the reply says that the script has neither judged nor
-// charged the message. If putOff is true, too many full rings had to move for it; some
-// of them have moved now. Otherwise it came too late.
+// unjudged reports whether the script has neither judged nor charged the message. If putOff
+// is true, too many full rings had to move for it, and some of them have moved now.
+// Otherwise it came too late.
 func (m *message) unjudged(reply string) (unjudged, putOff bool) {
 	if len(reply) < answerBytes || reply[0] != outcomeUnjudged {
 		return false, false
@@ -247,19 +240,11 @@ func appendKey(b []byte, prefix string, id window.LogID) []byte {
 	return strconv.AppendInt(b, id.Window.Microseconds(), 10)
 }
 
-// unitOf is the unit in which a log of a window counts time, in microseconds.
-func unitOf(win time.Duration) int64 {
-	if win > coarseAbove {
-		return coarse
-	}
-	return 1
-}
-
 // appendCheck appends a check as take.lua reads it.
 func appendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []byte {
 	var (
 		win       = c.Limit.Window.Microseconds()
-		unit      = unitOf(c.Limit.Window)
+		unit      = window.Unit(c.Limit.Window).Microseconds()
 		precision = (c.Precision + time.Microsecond - 1).Microseconds() // rounded up
 		most      = min(c.Limit.Hits, math.MaxUint32)
 	)
@@ -272,7 +257,7 @@ func appendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []b
 	b = appendUint48(b, uint64(win))
 	b = appendUint48(b, uint64(step))
 	b = binary.BigEndian.AppendUint32(b, uint32(c.Limit.Hits))
-	// No log holds more than 2^32-1, so all costs above are alike.
+	// No log holds more than 2^32-1 hits, so all higher costs have the same answer.
 	cost := min(c.Cost, math.MaxUint32+1)
 	b = append(b, byte(cost>>32))
 	b = binary.BigEndian.AppendUint32(b, uint32(cost))
@@ -299,7 +284,7 @@ func decode(answer string, d *window.Decision) (foreign bool, err error) {
 	foreign = outcome&outcomeForeign != 0
 	outcome &^= outcomeUnsettled | outcomeForeign
 	if outcome > outcomeNever || unsettled && outcome == outcomeNever {
-		return false, fmt.Errorf("the outcome is %d, which is none", answer[0])
+		return false, fmt.Errorf("the outcome is %d, which is unknown", answer[0])
 	}
 	var waits [3]time.Duration
 	for i := range waits {

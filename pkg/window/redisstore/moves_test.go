@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // mostMoved is how many bytes of rings one call may move: what take.lua allows, and
@@ -32,7 +33,7 @@ func TestRingsThatMoveTogether(t *testing.T) {
 	var want window.Decision
 	for range begin {
 		clock++
-		log = window.Take(log, clock, &c, &want)
+		log = windowtest.Take(log, clock, &c, &want)
 	}
 	var q request
 	var keys []string
@@ -56,7 +57,7 @@ func TestRingsThatMoveTogether(t *testing.T) {
 				t.Fatalf("after %d calls only %d of %d rings have moved", calls, len(moved), logs)
 			}
 			clock++
-			log = window.Take(log, clock, &c, &want)
+			log = windowtest.Take(log, clock, &c, &want)
 			for i, a := range r.run(clock, q) {
 				if a.decision != want {
 					t.Fatalf("log %d: got %+v, want %+v", i, a.decision, want)
@@ -93,7 +94,7 @@ func (r *rig) fullRings(clock int64, rings int) (checks []window.Check, keys []s
 	c := window.Check{Limit: window.Limit{Hits: 10_000, Window: time.Hour}, Cost: 1}
 	var d window.Decision
 	for i := range slots {
-		log = window.Take(log, clock-slots+int64(i), &c, &d)
+		log = windowtest.Take(log, clock-slots+int64(i), &c, &d)
 	}
 	for i := range rings {
 		own := c
@@ -188,7 +189,7 @@ func TestFullRingsThatAreChargedTogether(t *testing.T) {
 						asks := window.Check{Key: c.Key, Limit: c.Limit, Mode: window.Observe}
 						charged := log
 						if !off {
-							charged = window.Take(append([]byte(nil), log...), clock, &c, &want)
+							charged = windowtest.Take(append([]byte(nil), log...), clock, &c, &want)
 							if own[i].decision != want {
 								t.Errorf("call %d, %s: got %+v, want %+v", calls, c.Key, own[i].decision, want)
 							}
@@ -196,8 +197,8 @@ func TestFullRingsThatAreChargedTogether(t *testing.T) {
 							t.Errorf("call %d, %s: got %+v, others of the group are put off", calls, c.Key, own[i])
 						}
 						// What later calls see of the log is what was charged, and no more.
-						window.Take(append([]byte(nil), charged...), clock, &asks, &want)
-						window.Take(value, clock, &asks, &got)
+						windowtest.Take(append([]byte(nil), charged...), clock, &asks, &want)
+						windowtest.Take(value, clock, &asks, &got)
 						if got != want {
 							t.Errorf("call %d, %s: the log says %+v, want %+v", calls, c.Key, got, want)
 						}
@@ -268,13 +269,13 @@ func TestDebtIsBounded(t *testing.T) {
 	r := newRig(t)
 	for _, win := range []time.Duration{time.Second, 7*24*time.Hour + 1234567*time.Microsecond} {
 		clock := int64(1_000_000_000_000)
-		unit := unitOf(win)
+		unit := window.Unit(win).Microseconds()
 		c := window.Check{Key: "debt", Limit: window.Limit{Hits: 10, Window: win}, Cost: 1, Mode: window.Always}
 		var log []byte
 		var want window.Decision
 		for range window.ExactHits - 5 {
 			clock += unit
-			log = window.Take(log, clock, &c, &want)
+			log = windowtest.Take(log, clock, &c, &want)
 		}
 		key := string(appendKey(nil, "", c.Log()))
 		if err := r.client.Set(t.Context(), key, log, time.Hour).Err(); err != nil {
@@ -282,7 +283,7 @@ func TestDebtIsBounded(t *testing.T) {
 		}
 		for i := range 30 {
 			clock += max(win.Microseconds()/window.ExactHits/7, 1)
-			log = window.Take(log, clock, &c, &want)
+			log = windowtest.Take(log, clock, &c, &want)
 			got := r.take(clock, &c, 0)
 			if got.decision != want || !bytes.Equal(withoutExpiry(got.log), withoutExpiry(log)) {
 				t.Fatalf("window %v, charge %d: got %+v and %d bytes, want %+v and %d bytes", win, i, got.decision, len(got.log), want, len(log))

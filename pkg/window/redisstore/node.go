@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// MaxCalls is how many requests one call of the script decides at most: Redis
+	// maxRequests is how many requests one call of the script decides at most. Redis
 	// does nothing else meanwhile.
-	MaxCalls = 64
+	maxRequests = 64
 
-	// maxInFlight is how many calls of the script a node has at once: one that it
-	// works on, and one that waits in its socket.
+	// maxInFlight is the most calls of the script that a node has at once: one that it runs,
+	// and one that waits in its socket.
 	maxInFlight = 2
 
-	// forgetAfter is how long a node of a cluster is remembered that nobody asks.
+	// forgetAfter is how long the store keeps a node of a cluster that it does not ask.
 	forgetAfter = time.Minute
 )
 
-// A node is one server: the queue of what it is to be asked, its clock, and the
-// breaker that says whether to ask at all.
+// A node is one server: its queue of messages, its clock, and its breaker, which decides
+// whether the store asks it at all.
 type node struct {
 	store   *Store
 	client  Client
@@ -35,14 +35,14 @@ type node struct {
 	clock   clock
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 
-	open   atomic.Bool           // not closed, as the breaker told last
-	cause  atomic.Pointer[Error] // of the last failure
-	tag    atomic.Pointer[string]
-	asked  atomic.Int64 // local time of the last call for it
-	probes atomic.Bool  // a probe runs
+	open      atomic.Bool           // the breaker is not closed
+	cause     atomic.Pointer[Error] // of the last failure
+	tag       atomic.Pointer[string]
+	lastAsked atomic.Int64 // local time of the last call for it
+	probes    atomic.Bool  // a probe is running
 
-	refuses atomic.Pointer[Error]  // why it does not write; nil: it does
-	policy  atomic.Pointer[string] // its maxmemory-policy, empty if it cannot be read; nil: not asked yet
+	refuses atomic.Pointer[Error]  // why it refuses to write; nil: it writes
+	policy  atomic.Pointer[string] // its maxmemory-policy; empty: cannot be read; nil: not read yet
 
 	mu       sync.Mutex
 	queue    []*message
@@ -51,7 +51,7 @@ type node struct {
 
 func (s *Store) newNode(client Client, address string) *node {
 	n := &node{store: s, client: client, address: address}
-	n.asked.Store(now())
+	n.lastAsked.Store(now())
 	n.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:       s.opts.ProbeInterval,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= uint32(s.opts.Failures) },
@@ -60,7 +60,7 @@ func (s *Store) newNode(client Client, address string) *node {
 	return n
 }
 
-// changed is told by the breaker, which holds its lock.
+// changed is called by the breaker when its state changes. The breaker holds its lock.
 func (n *node) changed(_ string, _, to gobreaker.State) {
 	wasOpen := n.open.Swap(to != gobreaker.StateClosed)
 	switch {
@@ -76,7 +76,7 @@ func (n *node) changed(_ string, _, to gobreaker.State) {
 	}
 }
 
-// refused is the error of a node that is not asked.
+// refused returns the error for calls while the breaker is open.
 func (n *node) refused() error {
 	err := &Error{Class: ClassOpen, Err: errors.New("the server is not asked, because it has failed")}
 	if cause := n.cause.Load(); cause != nil {
@@ -85,31 +85,30 @@ func (n *node) refused() error {
 	return err
 }
 
-// refusesWrites says once that the server decides denials only.
+// refusesWrites reports to Options.Changed, once, that the server decides only denials.
 func (n *node) refusesWrites(cause *Error) {
 	if n.refuses.CompareAndSwap(nil, cause) {
 		n.store.opts.Changed(Change{Node: n.address, Refuses: true, Class: cause.Class, Err: cause.Err})
 	}
 }
 
-// writesAgain says once that it decides everything.
+// writesAgain reports to Options.Changed, once, that the server decides all requests.
 func (n *node) writesAgain() {
 	if cause := n.refuses.Load(); cause != nil && n.refuses.CompareAndSwap(cause, nil) {
 		n.store.opts.Changed(Change{Node: n.address})
 	}
 }
 
-// ask sends a message, or waits until somebody has. It returns nil if m has a
-// reply; otherwise m is not the caller's any more.
+// ask sends a message, or queues it, and waits for the reply. It returns nil if m has a
+// reply. Otherwise the caller must not use m any more.
 func (n *node) ask(ctx context.Context, m *message) error {
-	n.asked.Store(now())
+	n.lastAsked.Store(now())
 	if n.open.Load() {
 		m.free()
 		return n.refused()
 	}
-	// Nobody else has the message yet: whoever finds a call to spare makes it at
-	// once, without another goroutine. One who may have to leave before the call
-	// ends does not.
+	// If a call may start now, this goroutine makes it. But if the caller may have to leave
+	// before the call ends, another goroutine makes it.
 	n.mu.Lock()
 	switch {
 	case n.inFlight < maxInFlight && m.patient:
@@ -130,7 +129,7 @@ func (n *node) ask(ctx context.Context, m *message) error {
 	return n.store.wait(ctx, m)
 }
 
-// next gives the call that has ended to what has queued meanwhile.
+// next starts another call for the queue after a call has ended.
 func (n *node) next() {
 	n.mu.Lock()
 	more := len(n.queue) > 0
@@ -143,9 +142,9 @@ func (n *node) next() {
 	}
 }
 
-// work sends what has queued until nothing has. It has a call in flight.
+// work sends the messages of the queue until it is empty. Its call counts in inFlight.
 func (n *node) work() {
-	var batch [MaxCalls]*message
+	var batch [maxRequests]*message
 	for {
 		n.mu.Lock()
 		count := copy(batch[:], n.queue[:n.fit()])
@@ -162,11 +161,11 @@ func (n *node) work() {
 	}
 }
 
-// fit returns how many messages of the queue go into the next call of the script, which
-// has window.MaxChecks checks at most, or one message. The caller holds the lock.
+// fit returns how many messages of the queue go into the next call of the script. A call has
+// at most window.MaxChecks checks, or one message. The caller holds the lock.
 func (n *node) fit() (count int) {
 	checks := 0
-	for count < min(len(n.queue), MaxCalls) {
+	for count < min(len(n.queue), maxRequests) {
 		checks += len(n.queue[count].keys)
 		if checks > window.MaxChecks && count > 0 {
 			break
@@ -176,13 +175,13 @@ func (n *node) fit() (count int) {
 	return count
 }
 
-// failed makes an error of a class, and remembers it if it is the node's.
+// failed returns err with its class, and records it as the cause if it is of the node.
 func (n *node) failed(ctx context.Context, err error) *Error {
 	e := &Error{Class: classify(err), Err: explain(ctx, err)}
 	if e.Class.ofTheNode() {
 		n.cause.Store(e)
 		if c := n.store.cluster; c != nil {
-			c.ReloadState(ctx) // it may not be the one to ask any more
+			c.ReloadState(ctx) // another node may have its slots now
 		}
 	}
 	return e

@@ -58,7 +58,7 @@ func TestSharedCalls(t *testing.T) {
 	g.close()
 	before := s.Stats()
 
-	const callers = 2 + redisstore.MaxCalls + 10
+	const callers = 2 + redisstore.MaxRequests + 10
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() { take(t, s, check("k", 1000, 1)) })
@@ -210,7 +210,7 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	// One or two calls were in the sockets; they are run now, as any other.
 	eventually(t, "Redis to come to them", func() bool { return calls() > before })
 	if got := take(t, settled, check("k", 100, 0))[0].Remaining; got != 100 {
-		t.Errorf("remaining: got %d, want 100: nobody waits for those", got)
+		t.Errorf("remaining: got %d, want 100: their callers had left", got)
 	}
 }
 
@@ -370,15 +370,15 @@ func TestOutOfMemory(t *testing.T) {
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	calls := []redisstore.Call{call(check("full", 1, 1)), call(check("new", 1, 1)), call(check("full", 1, 0))}
+	requests := []redisstore.Request{request(check("full", 1, 1)), request(check("new", 1, 1)), request(check("full", 1, 0))}
 	for range 3 {
-		err := s.TakeAll(t.Context(), calls)
+		err := s.TakeAll(t.Context(), requests)
 		if redisstore.ClassOf(err) != redisstore.ClassMemory || !strings.Contains(err.Error(), "OOM") {
 			t.Errorf("got error %v, want one of class %s", err, redisstore.ClassMemory)
 		}
 		for _, i := range []int{0, 2} {
-			if d := calls[i].Decisions[0]; d.Allowed || d.RetryAfter <= 0 {
-				t.Errorf("call %d, which writes nothing: got %+v, want a denial", i, d)
+			if d := requests[i].Decisions[0]; d.Allowed || d.RetryAfter <= 0 {
+				t.Errorf("request %d, which writes nothing: got %+v, want a denial", i, d)
 			}
 		}
 	}
@@ -420,7 +420,7 @@ func TestRefusals(t *testing.T) {
 		{"no password", locked.Addr(), redisstore.ClassAuth},
 		{"no replica", cautious.Addr(), redisstore.ClassReplicas},
 		{"another's script", slow.Addr(), redisstore.ClassBusy},
-		{"nobody there", "127.0.0.1:1", redisstore.ClassConnect},
+		{"nothing listens", "127.0.0.1:1", redisstore.ClassConnect},
 		{"no such host", "nowhere.invalid:6379", redisstore.ClassConnect},
 	} {
 		s := redisstore.New(newClient(t, tt.addr), redisstore.Options{Timeout: patient, Failures: 1000})
@@ -443,7 +443,7 @@ func TestRefusals(t *testing.T) {
 func TestTooManyClients(t *testing.T) {
 	full := servers.StartRedis(t, "--maxclients", "1")
 	first := newClient(t, full.Addr())
-	// The connection of whoever started the server may count for a moment.
+	// The connection of the helper that started the server may count for a moment.
 	eventually(t, "room for the first client", func() bool { return first.Ping(t.Context()).Err() == nil })
 	s := redisstore.New(newClient(t, full.Addr()), redisstore.Options{Timeout: patient, Failures: 1, ProbeInterval: time.Millisecond})
 	defer s.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -23,8 +24,8 @@ const (
 )
 
 // planted puts bytes under a check's key and asks it. There must be no error, and
-// never more than the limit to spend; and where the bytes are a log, or certainly
-// are none, all must be as package window has it.
+// never more than the limit to spend. If the bytes are a log, or certainly are not a log,
+// all must be as package window has it.
 func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Duration) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -58,7 +59,7 @@ func planted(r *rig, value []byte, clock int64, c *window.Check, ahead time.Dura
 		before = nil
 	}
 	var want window.Decision
-	after := window.TakeAhead(append([]byte(nil), before...), clock, c, ahead, &want)
+	after := windowtest.TakeAhead(append([]byte(nil), before...), clock, c, ahead, &want)
 	if diff := cmp.Diff(want, got.decision); diff != "" {
 		r.t.Fatalf("%x, %+v at %d: (-want +got)\n%s", value, *c, clock, diff)
 	}
@@ -88,7 +89,7 @@ func randomLog(r *rand.Rand, win time.Duration, clock *int64) []byte {
 			ahead = min(win/8, time.Second)
 		}
 		var d window.Decision
-		log = window.TakeAhead(log, *clock, c, ahead, &d)
+		log = windowtest.TakeAhead(log, *clock, c, ahead, &d)
 	}
 	return log
 }
@@ -172,7 +173,7 @@ func TestShapes(t *testing.T) {
 			var log []byte
 			for i := range fill {
 				var d window.Decision
-				log = window.Take(log, start+int64(i), ask(1000, 1, window.Enforce), &d)
+				log = windowtest.Take(log, start+int64(i), ask(1000, 1, window.Enforce), &d)
 			}
 			at := start + win.Microseconds() + int64(fill-keep) - 1 // all but keep have expired
 			for _, limit := range []uint64{uint64(keep) + 1, uint64(keep) + 2, 1000} {
@@ -197,7 +198,7 @@ func TestPrecisionBoundsShapes(t *testing.T) {
 			at := start + int64(i)*c.Precision.Microseconds()
 			planted(r, log, at, c, 0)
 			var d window.Decision
-			log = window.Take(log, at, c, &d)
+			log = windowtest.Take(log, at, c, &d)
 		}
 	}
 }

@@ -13,31 +13,30 @@ import (
 // have an expiry, so the volatile policies evict them too.
 const NoEviction = "noeviction"
 
-// policyInterval is how long after a connection the policies of servers are read, and
-// so how often at most.
+// policyInterval is the time from a connection until the policies are read. So they are
+// read at most once in this time.
 const policyInterval = time.Second
 
-// errNoPolicy says that a server does not tell its policy.
+// errNoPolicy says that the answer of a server has no policy.
 var errNoPolicy = errors.New("INFO memory has no field maxmemory_policy")
 
-// Connected tells the store that its client has made a connection. The store then
-// reads the maxmemory-policy of every server, in the background: a server may have
-// been configured anew, or be another one. It returns at once and may be called while
-// a connection is made, for instance by [redis.Options].OnConnect.
+// Connected tells the store that its client has made a connection. The store then reads
+// the maxmemory-policy of every server in the background, because a server may have another
+// configuration, or may be another one. Connected returns at once. The client may call it
+// while it makes the connection, for instance by [redis.Options.OnConnect].
 func (s *Store) Connected() {
 	if s.stopped.Err() != nil {
 		return
 	}
 	select {
 	case s.connected <- struct{}{}:
-	default: // there is a connection already that was not looked at
+	default: // the policies will be read anyway
 	}
 	s.reading.Do(func() { s.background(s.readPolicies) })
 }
 
-// readPolicies reads the policies after each connection: somewhat later, so that the
-// connection is there to be used, and others that are made with it need no look of
-// their own.
+// readPolicies reads the policies policyInterval after a connection. By then the connection
+// can be used, and one reading serves all connections made together.
 func (s *Store) readPolicies() {
 	for {
 		select {
@@ -52,8 +51,8 @@ func (s *Store) readPolicies() {
 	}
 }
 
-// readPolicy reads the policy of every server. What fails is tried again, unless the
-// server is not asked at all: then its next connection is the reason to read it.
+// readPolicy reads the policy of every server. It tries again after an error, except for a
+// server whose breaker is open: its next connection starts another reading.
 func (s *Store) readPolicy() {
 	ctx, cancel := context.WithTimeout(s.stopped, max(s.opts.Timeout, probeTimeout))
 	defer cancel()
@@ -68,9 +67,9 @@ func (s *Store) readPolicy() {
 	}
 }
 
-// readPolicy reads the server's policy and tells of it if it has changed.
+// readPolicy reads the server's policy, and calls Options.Policy if it has changed.
 func (n *node) readPolicy(ctx context.Context) error {
-	// CONFIG GET would need a right that managed services do not grant.
+	// CONFIG GET needs a permission that managed services do not grant.
 	cmd := redis.NewStringCmd(ctx, "info", "memory")
 	err := n.client.Process(ctx, cmd)
 	if err != nil && classify(err) != ClassPermission {

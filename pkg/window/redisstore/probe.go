@@ -11,12 +11,12 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// probe asks the node by itself while callers may not, until it decides again. It
-// makes a real decision on a log of its own, because a server can answer much and
-// still not decide: a replica, one whose user may not write.
+// probe asks the node while its breaker is open, until the node decides again. It makes a
+// real decision on a log of its own. A server can answer other commands without being able
+// to decide, for instance a replica, or a server whose user may not write.
 func (n *node) probe() {
 	if !n.probes.CompareAndSwap(false, true) {
-		return // it will see that the breaker is open
+		return // the running probe will see that the breaker is open
 	}
 	for n.open.Load() {
 		if !n.store.pause(n.store.opts.ProbeInterval) {
@@ -24,26 +24,26 @@ func (n *node) probe() {
 		}
 		done, err := n.breaker.Allow()
 		if err != nil {
-			continue // its own time is not over yet
+			continue // the breaker's timeout is not over yet
 		}
 		err = n.try()
 		done(err)
-		if err != nil && n.store.cluster != nil && now()-n.asked.Load() > int64(forgetAfter) {
-			// It has left the cluster, as far as anybody's keys are concerned.
+		if err != nil && n.store.cluster != nil && now()-n.lastAsked.Load() > int64(forgetAfter) {
+			// No key has led to it for long: it has left the cluster.
 			n.store.forget(n)
 			n.store.opts.Changed(Change{Node: n.address})
 			return
 		}
 	}
 	n.probes.Store(false)
-	if n.open.Load() { // since the loop has looked
+	if n.open.Load() { // it opened after the loop ended
 		n.store.background(n.probe)
 	}
 }
 
-// probeTimeout bounds each step of a probe, if the store's timeout is shorter.
-// Nobody waits for a probe, and over a network a new connection with TLS and a
-// login takes several times what a decision does.
+// probeTimeout bounds each step of a probe, if the store's timeout is shorter. No caller
+// waits for a probe. Over a network, a new connection with TLS and a login takes several
+// times as long as a decision.
 const probeTimeout = 200 * time.Millisecond
 
 // try makes one probe.
@@ -57,8 +57,8 @@ func (n *node) try() error {
 		}
 		return nil
 	}
-	// First whether it can be reached at all, without the client's pool: that takes
-	// a number of failures as a reason to try only once a second.
+	// First, whether it can be reached at all, without the client's pool: after some
+	// failures the pool tries only once a second.
 	if err := step(n.knock); err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func (n *node) try() error {
 		return err
 	}
 	if timeout := n.store.opts.Timeout; timeout > 0 && now()-began > int64(timeout) {
-		// That was with a new connection, perhaps. Now there is one, and it counts
-		// whether a caller would get an answer.
+		// That may have included a new connection. Now there is one, so a caller must get
+		// an answer in time.
 		ctx, cancel := n.store.bounded(context.Background())
 		defer cancel()
 		if err := n.charge(ctx); err != nil {
@@ -78,8 +78,8 @@ func (n *node) try() error {
 	return nil
 }
 
-// charge makes a decision on the log of probes. That the server refuses to write
-// is no error: it decides denials.
+// charge makes a decision on the log of probes. If the server refuses to write, it returns
+// nil, because such a server decides denials.
 func (n *node) charge(ctx context.Context) error {
 	m := newMessage()
 	defer m.free()
@@ -106,9 +106,9 @@ func (n *node) charge(ctx context.Context) error {
 	return nil
 }
 
-// knock makes a connection and hears whether the server refuses it: one with too
-// many clients says so and closes it, before the client has said anything, and a
-// client that writes first may not get to read it.
+// knock makes a connection and reads whether the server refuses it. A server with too many
+// clients sends an error and closes the connection at once. A client that writes first may
+// not be able to read that error.
 func (n *node) knock(ctx context.Context) error {
 	c, ok := n.client.(*redis.Client)
 	if !ok {
@@ -119,7 +119,7 @@ func (n *node) knock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // it has served
+	defer func() { _ = conn.Close() }() // it is not used any more
 	if cause := n.cause.Load(); cause == nil || cause.Class != ClassClosed && cause.Class != ClassClients {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (n *node) knock(ctx context.Context) error {
 	if err := conn.SetReadDeadline(time.Now().Add(hearing)); err != nil {
 		return err
 	}
-	count, _ := conn.Read(said[:]) // as a rule it says nothing in the time
+	count, _ := conn.Read(said[:]) // usually the server sends nothing in this time
 	if text, refused := strings.CutPrefix(string(said[:count]), "-"); refused {
 		text, _, _ = strings.Cut(text, "\r")
 		return refusal(text)
@@ -135,10 +135,10 @@ func (n *node) knock(ctx context.Context) error {
 	return nil
 }
 
-// hearing is how long a probe listens to a server that has closed connections.
+// hearing is how long a probe reads from a server that has closed connections.
 const hearing = 5 * time.Millisecond
 
-// A refusal is an error that a server says by itself.
+// A refusal is an error that a server sends without a command.
 type refusal string
 
 // Error implements error.
@@ -162,7 +162,7 @@ func (n *node) greet(ctx context.Context) error {
 	}
 	text, ok := cmd.Val().(string)
 	if !ok || len(text) != instantBytes {
-		return fmt.Errorf("the script says %.40q of its clock", fmt.Sprint(cmd.Val()))
+		return fmt.Errorf("the script answers %.40q instead of its clock", fmt.Sprint(cmd.Val()))
 	}
 	n.clock.learn(int64(bigEndian(text)), sentAt, now())
 	if n.store.opts.Timeout > 0 {
@@ -172,20 +172,20 @@ func (n *node) greet(ctx context.Context) error {
 }
 
 const (
-	// keepInterval is how old what is known of a clock may be: in that time two
-	// clocks drift apart by some milliseconds at most.
+	// keepInterval is the greatest age of a clock's bounds. In that time two clocks drift
+	// apart by some milliseconds at most.
 	keepInterval = 4 * time.Second
-	// keepFor is how long after the last call a clock is kept known.
+	// keepFor is how long after the last call the bounds of a clock are renewed.
 	keepFor = 10 * time.Minute
 )
 
-// keep asks servers for their clocks that nobody asks for anything: after half a
-// minute their deadlines would be of no use.
+// keep asks idle servers for their clocks. After half a minute without a reply, the bounds
+// would be too wide for deadlines.
 func (s *Store) keep() {
 	for s.pause(keepInterval / 2) {
 		s.each(func(n *node) {
 			age, known := n.clock.age()
-			if !known || age < keepInterval/2 || n.open.Load() || now()-n.asked.Load() > int64(keepFor) {
+			if !known || age < keepInterval/2 || n.open.Load() || now()-n.lastAsked.Load() > int64(keepFor) {
 				return
 			}
 			ctx, cancel := s.bounded(s.stopped)
@@ -195,8 +195,8 @@ func (s *Store) keep() {
 	}
 }
 
-// tagged keeps where a key's hash tag lies: a probe on a cluster must ask for a
-// slot that is the node's.
+// tagged records the hash tag of a key, or the key: a probe on a cluster needs a key in one
+// of the node's slots.
 func (n *node) tagged(key string) {
 	if n.tag.Load() != nil {
 		return
@@ -211,12 +211,11 @@ func (n *node) tagged(key string) {
 	n.tag.Store(&key)
 }
 
-// probeKey is the log on which a probe is made. The script's users never meet it:
-// their keys are longer.
+// probeKey is the key of the log for probes. No check of the service has such a short key.
 const probeKey = "probe"
 
-// probeMessage writes a probe: it charges, because that is what callers need, and
-// never denies.
+// probeMessage writes a probe into m. It charges, because the server must be able to write,
+// and its result is not used.
 func probeMessage(m *message, prefix string, tag *string) {
 	key := probeKey
 	if tag != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -51,7 +52,7 @@ func hammer(addr string) {
 		if _, err := s.Take(ctx, window.MayWait, checks, d); err != nil {
 			log.Fatal(err)
 		}
-		return window.Allowed(d)
+		return windowtest.Allowed(d)
 	}
 	now := func() int64 {
 		t, err := client.Time(ctx).Result()

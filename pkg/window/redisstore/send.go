@@ -12,25 +12,24 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// A part is what goes into one call of the script: messages whose logs are on one
-// slot.
+// A part is the content of one call of the script: messages whose logs are on one slot.
 type part struct {
 	messages []*message
-	text     bool   // bring the script's text: the server does not know it
-	on       *node  // who has the slot, if not the node that was thought to
-	asking   bool   // and is only getting it
-	follow   bool   // that one is not known: let the cluster's client find it
-	clock    *clock // its clock, if follow, as far as is known
+	text     bool   // send the script's text, because the server does not know it
+	on       *node  // the node that has the slot, if it is not the expected one
+	asking   bool   // that node is importing the slot (ASK)
+	follow   bool   // that node is not known: the cluster's client finds it
+	clock    *clock // with follow, the best estimate of that node's clock
 	hops     int
 	cmd      *once
 }
 
-// maxHops is how often a part is sent on.
+// maxHops is how often a part may be redirected.
 const maxHops = 3
 
-// send asks for messages, hands back those that the callers still wait for, and
-// frees the others. It returns when all are answered, at the latest after the
-// store's timeout.
+// send sends messages and waits for their replies. It hands messages back to callers that
+// still wait, and frees the others. It returns when all are answered, at the latest after
+// the store's timeout.
 func (n *node) send(batch []*message) {
 	s := n.store
 	live := batch[:0]
@@ -47,7 +46,7 @@ func (n *node) send(batch []*message) {
 	if len(live) == 0 {
 		return
 	}
-	// While it is open only the probe may take the breaker's one try.
+	// While the breaker is open, only the probe may use its one try.
 	done, err := func(error) {}, gobreaker.ErrOpenState
 	if !n.open.Load() {
 		done, err = n.breaker.Allow()
@@ -62,7 +61,7 @@ func (n *node) send(batch []*message) {
 	ctx, cancel := s.bounded(context.Background())
 	defer cancel()
 	if deadlines && !n.known() {
-		// Without the server's clock no deadline means anything to it.
+		// A deadline needs the server's clock.
 		if err := n.greet(ctx); err != nil {
 			failed := n.failed(ctx, err)
 			done(failed)
@@ -102,8 +101,8 @@ func (n *node) split(batch []*message) []part {
 	return parts
 }
 
-// exchange sends parts until every message is answered. It returns an error if the
-// node has decided none.
+// exchange sends parts until every message is answered. It returns an error if the node has
+// decided no message.
 func (n *node) exchange(ctx context.Context, parts []part) error {
 	var failure error
 	decided := false
@@ -123,16 +122,16 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 			class := classify(err)
 			switch {
 			case redis.HasErrorPrefix(err, "NOSCRIPT") && !p.text:
-				// The server has restarted or was told to forget. Nothing has run.
+				// The server has restarted, or its scripts were flushed. Nothing has run.
 				p.text = true
 				again = append(again, *p)
 			case class == ClassMoved && n.store.cluster != nil && p.hops < maxHops && n.sendOn(ctx, p, err):
-				// The node has run nothing, and somebody else has the slot.
+				// The node has run nothing, and another one has the slot.
 				again = append(again, *p)
 			case (class.refusesWrites() || class == ClassMoved) && len(p.messages) > 1:
-				// Nothing has run. Those that write nothing can still be decided; and of
-				// a slot on its way some keys may be here and some there, so each begins
-				// where the slot has been.
+				// Nothing has run. The server may still decide the messages that write
+				// nothing. While a slot moves, keys are on two nodes, so each message
+				// starts again at the old node, by itself.
 				for _, m := range p.messages {
 					again = append(again, part{messages: []*message{m}, text: p.text})
 				}
@@ -159,10 +158,10 @@ func (n *node) exchange(ctx context.Context, parts []part) error {
 	return failure
 }
 
-// deliver hands out a reply. It adds to again what the script has not judged and is to
-// be sent again: once a message that came too late only because the server's clock
-// differs from its estimate, and until its deadline a message that was put off. Each
-// call moves some of that message's rings, so the number of calls is bounded.
+// deliver hands out a reply. It adds messages that the script has not judged to again, if
+// they are to be sent again. A message that came too late only because the estimate of the
+// clock was wrong is sent once more. A message that was put off is sent again until its
+// deadline. Each call moves some of its rings, so the number of calls is bounded.
 func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part) []part {
 	want := instantBytes
 	for _, m := range p.messages {
@@ -182,7 +181,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 	told := int64(bigEndian(text[want-instantBytes:]))
 	at := n.clockOf(p)
 	if p.follow {
-		at = new(clock) // and not the guess
+		at = new(clock) // not the estimate
 	}
 	at.learn(told, sentAt, received)
 	var unjudged []*message
@@ -211,7 +210,7 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 	return again
 }
 
-// asks returns the node that a part is sent to, or nil if that is not known.
+// asks returns the node that a part is sent to, or nil if it is not known.
 func (n *node) asks(p *part) *node {
 	switch {
 	case p.follow:
@@ -223,8 +222,8 @@ func (n *node) asks(p *part) *node {
 	}
 }
 
-// clockOf returns the clock of the server that a part is sent to. Of one that is
-// not known, the node's own is the best guess: as a rule both are set by NTP.
+// clockOf returns the clock of the server that a part is sent to. If the server is not
+// known, the node's own clock is the best estimate: usually NTP sets both.
 func (n *node) clockOf(p *part) *clock {
 	switch at := n.asks(p); {
 	case at != nil:
@@ -236,8 +235,8 @@ func (n *node) clockOf(p *part) *clock {
 	}
 }
 
-// sendOn sends a part on to the server that an error names. It is false if the
-// error names none.
+// sendOn redirects a part to the server that an error names. It returns false if the error
+// names no server.
 func (n *node) sendOn(ctx context.Context, p *part, err error) bool {
 	words := strings.Fields(err.Error()) // MOVED or ASK, the slot, host:port
 	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
@@ -251,8 +250,8 @@ func (n *node) sendOn(ctx context.Context, p *part, err error) bool {
 	return true
 }
 
-// transmit makes the calls of parts, those to one server in one round trip. What
-// became of each is in its cmd.
+// transmit makes the calls of parts. Calls to one server take one round trip. The result of
+// each is in its cmd.
 func (n *node) transmit(ctx context.Context, parts []part) {
 	s := n.store
 	var to []*node // in the order of their first parts
@@ -285,7 +284,7 @@ func (n *node) transmit(ctx context.Context, parts []part) {
 		for i := range parts {
 			if p := &parts[i]; n.asks(p) == at {
 				if p.asking {
-					_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking")) // nothing happens yet
+					_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking")) // only queues it
 				}
 				_ = pipe.Process(ctx, p.cmd)
 			}
@@ -295,17 +294,16 @@ func (n *node) transmit(ctx context.Context, parts []part) {
 	all.Wait()
 }
 
-// setError keeps the error of a client that does not put it into the command.
+// setError puts the error of a client into the command, if the client did not.
 func setError(cmd *once, err error) {
 	if err != nil && cmd.Err() == nil {
 		cmd.SetErr(err)
 	}
 }
 
-// once is a command that go-redis must not send again by itself, whatever the
-// client's MaxRetries or MaxRedirects: the first may have charged already.
-// Redirections of a cluster are still followed, because the node that answers
-// with one has run nothing.
+// A once is a command that go-redis must not send again by itself, whatever the client's
+// MaxRetries or MaxRedirects are. The first may have charged already. go-redis still
+// follows redirections of a cluster, because a node that redirects has run nothing.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements [redis.Cmder].
@@ -317,7 +315,7 @@ func newOnce(ctx context.Context, args []any) *once {
 	return cmd
 }
 
-// command writes the call of the script for a part.
+// command returns the call of the script for a part.
 func (n *node) command(ctx context.Context, p *part) *once {
 	s := n.store
 	deadline := n.clockOf(p).deadline

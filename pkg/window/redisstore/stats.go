@@ -7,55 +7,55 @@ import (
 	"time"
 )
 
-// Stats are what a store has done since it was made, and how its servers are.
+// Stats count what a store has done since it was made, and describe its servers.
 type Stats struct {
-	// Calls are the requests that were asked of Redis. Sent are those that were sent,
-	// each time that they were, and Batches the calls of the script that they shared.
+	// Calls counts the requests that need Redis. Sent counts how often they were sent, and
+	// Batches the calls of the script that they shared.
 	Calls, Sent, Batches uint64
-	// BatchSizes are the batches by how many requests they held: up to 1, 2, 4, 8,
-	// 16, 32 and 64.
+	// BatchSizes counts batches by their number of requests: up to 1, 2, 4, 8, 16, 32 and
+	// 64.
 	BatchSizes [7]uint64
-	// Late are the requests that the script refused because they came after their
-	// deadline: not charged.
+	// Late counts the requests that the script left out because they came after their
+	// deadline. They were not charged.
 	Late uint64
-	// Probes are the tries of servers that are not asked.
+	// Probes counts the probes of servers whose breaker is open.
 	Probes uint64
-	// Dropped are the requests that were not sent, because their callers had left.
+	// Dropped counts the requests that were not sent because their callers had left.
 	Dropped uint64
-	// TakenBack are the hits that were reserved and given back, NotTakenBack those
-	// for which that failed, so that they count until they expire.
+	// TakenBack counts the hits that were reserved and given back. NotTakenBack counts
+	// those for which that failed, so they count until they expire.
 	TakenBack, NotTakenBack uint64
-	// Failures are the requests that could not be decided.
+	// Failures counts the requests that could not be decided, by class.
 	Failures map[Class]uint64
-	// Nodes are the servers, by address.
+	// Nodes describes the servers, sorted by address.
 	Nodes []NodeStats
 }
 
-// NodeStats are how one server is.
+// NodeStats describes one server.
 type NodeStats struct {
 	Address string
-	// Open says that the server is not asked, because it has failed.
+	// Open says that the breaker is open, because the server has failed.
 	Open bool
-	// Refuses says that it refuses to write, so that only denials are decided.
+	// Refuses says that the server refuses to write, so it decides only denials.
 	Refuses bool
-	// Class says why, if Open or Refuses.
+	// Class is the reason, if Open or Refuses is true.
 	Class Class
-	// Policy is its maxmemory-policy; empty: not known. With another one than
-	// NoEviction the server may throw logs away.
+	// Policy is the maxmemory-policy; empty: unknown. With a policy other than NoEviction
+	// the server may delete logs.
 	Policy string
-	// Queued are the requests that wait to be sent, InFlight the calls of the
-	// script that it has not answered.
+	// Queued counts the requests that wait to be sent, InFlight the calls of the script
+	// that the server has not answered.
 	Queued, InFlight int
-	// ClockOffset is how far its clock is ahead of the local one, and ClockError by
-	// how much that may be wrong; meaningless unless ClockKnown.
+	// ClockOffset is how far the server's clock is ahead of the local one. ClockError is by
+	// how much that may be wrong. Both have a meaning only if ClockKnown is true.
 	ClockOffset, ClockError time.Duration
 	ClockKnown              bool
 }
 
-// Evicts reports whether the server may throw logs away when its memory is full.
+// Evicts reports whether the server may delete logs when its memory is full.
 func (s *NodeStats) Evicts() bool { return s.Policy != "" && s.Policy != NoEviction }
 
-// counts are the counters behind Stats.
+// counts holds the counters of Stats.
 type counts struct {
 	calls, sent, batches, probes, late, dropped, takenBack, notTakenBack atomic.Uint64
 
@@ -81,7 +81,7 @@ func (s *Store) count(err error) error {
 	return err
 }
 
-// Stats returns what a store has done and how its servers are.
+// Stats returns the counters of the store and the state of its servers.
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	stats := Stats{
@@ -115,16 +115,16 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// dropIdle forgets servers of a cluster that have not been asked for long while
-// others have: they serve no slot any more.
+// dropIdle removes servers of a cluster that were not asked for long while others were: they
+// have no slot any more.
 func (s *Store) dropIdle() {
 	var last int64
 	s.nodes.Range(func(_, n any) bool {
-		last = max(last, n.(*node).asked.Load())
+		last = max(last, n.(*node).lastAsked.Load())
 		return true
 	})
 	s.nodes.Range(func(client, n any) bool {
-		if n := n.(*node); !n.open.Load() && last-n.asked.Load() > int64(forgetAfter) {
+		if n := n.(*node); !n.open.Load() && last-n.lastAsked.Load() > int64(forgetAfter) {
 			s.nodes.Delete(client)
 		}
 		return true

@@ -21,9 +21,9 @@ var takeScript string
 //go:embed takeback.lua
 var takeBackScript string
 
-// A Client sends one command and waits for its reply. Every client of go-redis
-// is one: *redis.Client, *redis.ClusterClient, redis.UniversalClient. The
-// package comment says how it must be configured.
+// A Client sends one command and waits for its reply. All clients of go-redis implement
+// it: *redis.Client, *redis.ClusterClient, redis.UniversalClient. The package comment says
+// how to configure them.
 type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
@@ -36,57 +36,57 @@ type cluster interface {
 	ReloadState(ctx context.Context)
 }
 
-// What Options are if they are zero.
+// The defaults of Options.
 const (
 	DefaultFailures      = 5
 	DefaultProbeInterval = 100 * time.Millisecond
-	// longest bounds calls of a store without a timeout.
+	// longest bounds the calls of a store without a timeout.
 	longest = 10 * time.Second
 )
 
 // Options change what a store does. The zero value is usable.
 type Options struct {
-	// Prefix is put before every key, to tell several services on one Redis
-	// apart. It may be empty. Braces in it would take the place of a hash tag in
-	// the keys.
+	// Prefix is put before every key, to keep several services on one Redis apart. It may
+	// be empty. It must not have braces: they would replace the hash tag of the keys.
 	Prefix string
-	// Name is what a single server is called in [Stats] and a [Change]. Empty: its
-	// address, as the client has it.
+	// Name is the name of a single server in [Stats] and a [Change]. Empty: the address
+	// in the client's options.
 	Name string
 	// Timeout bounds one Take, whatever its context says, and with it every call
 	// to a server. Zero: only the context bounds a Take.
 	Timeout time.Duration
-	// Failures is how many calls to a server must fail one after the other until
-	// it is not asked any more. Zero: DefaultFailures.
+	// Failures is how many calls to a server must fail in a row to open its breaker.
+	// Zero: DefaultFailures.
 	Failures int
-	// ProbeInterval is how often a server that is not asked is tried. Zero:
+	// ProbeInterval is how often a server is probed while its breaker is open. Zero:
 	// DefaultProbeInterval.
 	ProbeInterval time.Duration
-	// Refunds, unless empty, is a channel on which the script tells what logs have
-	// got hits back: see [Store.Watch].
+	// Refunds is the channel on which the script publishes the keys of logs that a refund
+	// gave hits back to: see [Store.Watch]. Empty: it publishes nothing.
 	Refunds string
-	// Changed, if not nil, is told when a server stops being asked, or refuses to
-	// write, and when that is over. It must not call the store, and be quick.
+	// Changed, if not nil, is called when a server's breaker opens, when a server begins to
+	// refuse writes, and when that is over. It must be quick and must not call the store.
 	Changed func(Change)
-	// Deaf, if not nil, is told why [Store.Watch] does not hear of refunds, and nil
-	// when it does again.
+	// Deaf, if not nil, is called with the error when [Store.Watch] stops hearing of
+	// refunds, and with nil when it hears of them again.
 	Deaf func(error)
-	// Policy, if not nil, is told the maxmemory-policy of a server when it has changed,
-	// and first when it was read for the first time; see [Store.Connected]. With an
-	// error it could not be read and is empty.
+	// Policy, if not nil, is called with the maxmemory-policy of a server when it is read
+	// for the first time, and when it has changed; see [Store.Connected]. If it could not
+	// be read, policy is empty and err says why.
 	Policy func(node, policy string, err error)
-	// Foreign, if not nil, is told of every value under a key of the store that
-	// is not a log of the given window and was therefore thrown away. It is
-	// called in Take, by several callers at once, so it should be quick. It is
-	// not told the key, which may stand for a person.
+	// Foreign, if not nil, is called for every value under a key of the store that was
+	// removed because it is not a log of the window. Take calls it, from several
+	// goroutines at once, so it should be quick. It does not get the key, which may
+	// identify a person.
 	Foreign func(win time.Duration)
 }
 
-// A Change is a server that does not decide any more, or does again.
+// A Change says that a server has stopped deciding, or decides again.
 type Change struct {
 	Node string // its address
-	// Open says that it is not asked any more. Refuses says that it is, but refuses
-	// to write, so that only denials are decided. Neither: it decides.
+	// Open says that the breaker is open: the store does not ask the server. Refuses says
+	// that the server refuses to write, so it decides only denials. If both are false, it
+	// decides all requests.
 	Open, Refuses bool
 	Class         Class // why
 	Err           error
@@ -106,7 +106,7 @@ type Store struct {
 	keeping  sync.Once
 	counts   counts
 
-	connected chan struct{} // a connection was made since the policies were read
+	connected chan struct{} // holds a value if a connection was made since the policies were read
 	reading   sync.Once
 
 	stop    context.CancelFunc // ends what runs in the background
@@ -124,8 +124,8 @@ func newScript(text string) script {
 	return script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// New returns a store on a client, which stays the caller's to close, after the
-// store. It sends nothing: an unreachable server shows at the first Load or Take.
+// New returns a store on a client. The caller closes the client, after the store. New
+// sends nothing: an unreachable server shows at the first Load or Take.
 func New(client Client, o Options) *Store {
 	if o.Failures == 0 {
 		o.Failures = DefaultFailures
@@ -159,7 +159,7 @@ func New(client Client, o Options) *Store {
 	return s
 }
 
-// addressOf is what a server is called in metrics and logs.
+// addressOf returns the name of a server in metrics and logs.
 func addressOf(client Client) string {
 	if c, ok := client.(*redis.Client); ok {
 		return c.Options().Addr
@@ -167,9 +167,9 @@ func addressOf(client Client) string {
 	return "redis"
 }
 
-// Load makes the scripts known to the server, or to every master of a cluster, and
-// learns their clocks, so that the first call need not. Nothing depends on it: the
-// first call does what it has not.
+// Load loads the scripts into the server, or into every master of a cluster, and learns
+// their clocks. It makes the first call faster. Calling it is optional: the first call
+// does what is missing.
 func (s *Store) Load(ctx context.Context) error {
 	load := func(ctx context.Context, n *node) error {
 		for _, script := range []script{s.script, s.takeBack} {
@@ -195,19 +195,19 @@ func (s *Store) Load(ctx context.Context) error {
 	return nil
 }
 
-// Close ends what the store does in the background and waits for it, no longer
-// than for the store's timeout or, where something is taken back, 200 ms. It returns nil; closing the client is up to its
-// owner. Nothing may be called after it.
+// Close ends the background work of the store and waits for it. That takes at most the
+// store's timeout, or 200 ms if hits are being taken back. It returns nil and does not close
+// the client. The caller must not use the store afterwards.
 func (s *Store) Close() error {
 	s.stop()
 	s.running.Wait()
 	return nil
 }
 
-// background runs f without anybody waiting for it but Close.
+// background runs f in a goroutine that Close waits for.
 func (s *Store) background(f func()) { s.running.Go(f) }
 
-// pause waits, and is false if the store was closed meanwhile.
+// pause waits for d. It returns false if the store was closed meanwhile.
 func (s *Store) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -219,7 +219,7 @@ func (s *Store) pause(d time.Duration) bool {
 	}
 }
 
-// bounded bounds a call to a server.
+// bounded returns ctx with the time limit of a call to a server.
 func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	timeout := s.opts.Timeout
 	if timeout == 0 {
@@ -228,23 +228,20 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, timeout)
 }
 
-// Take implements [window.Store] with one call to Redis, which it shares with
-// other calls that are on their way to the same server, or with none if no check
-// needs a log. On a cluster, checks whose logs are on several slots are one call
-// for each: see the package comment.
+// Take implements [window.Store] with one call to Redis. Other requests for the same server
+// may share the call. If no check needs a log, there is no call. On a cluster, checks on
+// several slots take one call each: see the package comment.
 //
-// A ctx that is done already is an error before anything is sent. Take returns a
-// fifth of its time before the deadline of ctx, at least 2 ms, so that the caller
-// can still do without. If that, or the store's timeout, passes while the call
-// waits to be sent, it is not sent; if that happens later, the group may be charged or not. The error then wraps the
-// context's or [context.DeadlineExceeded]. All errors but those that wrap
-// [window.ErrBadCheck] have a [Class].
+// If ctx is already done, Take sends nothing and returns an error. Take returns before the
+// deadline of ctx, by a fifth of the remaining time and at least 2 ms. So the caller can
+// still answer without the store. If that time, or the store's timeout, passes before the
+// request was sent, it is not sent. If it passes later, the group may be charged or not.
+// The error wraps that of ctx or [context.DeadlineExceeded]. All errors except those that
+// wrap [window.ErrBadCheck] have a [Class].
 //
-// A ctx that is cancelled before its deadline may end Take only when the store's
-// timeout has passed.
+// If ctx is cancelled before its deadline, Take may return only after the store's timeout.
 //
-// Without wait, Take does nothing and returns false: whatever it decides it has to
-// ask Redis.
+// Without wait, Take does nothing and returns false, because only Redis can decide.
 func (s *Store) Take(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision) (decided bool, err error) {
 	if !wait {
 		return false, nil
@@ -262,7 +259,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	}
 	m := newMessage()
 	if s.cluster != nil {
-		m.flags = modeAsks // requests on several slots may be taken back
+		m.flags = modeAsks // the store may take back charges of requests on several slots
 	}
 	m.add(s.opts.Prefix, checks, decisions)
 	if len(m.keys) == 0 {
@@ -288,7 +285,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	several := len(m.keys) > 1
 	err = s.decide(ctx, n, m)
 	if several && ClassOf(err) == ClassMoved {
-		// The slot is on its way, and some of the logs are here and some there.
+		// The slot is moving: some of the logs are here, some on the other server.
 		err = s.takeAcross(ctx, deadline, checks, decisions)
 	} else {
 		err = n.inDoubt(err, begun, deadline)
@@ -296,7 +293,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	return s.count(err)
 }
 
-// decide asks a node and fills in the decisions. m is not the caller's after it.
+// decide asks a node and fills in the decisions. The caller must not use m afterwards.
 func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 	if err := n.ask(ctx, m); err != nil {
 		return err
@@ -308,15 +305,14 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 	return nil
 }
 
-// limit sets when nobody waits for the answer to a message any more. It returns when it
-// was called, by the local clock.
+// limit sets the deadline of a message. It returns the local time at which it was called.
 func (s *Store) limit(ctx context.Context, m *message) (begun int64) {
 	begun = now()
 	if s.opts.Timeout > 0 {
 		m.deadline, m.patient = begun+int64(s.opts.Timeout), true
 	}
 	if d, ok := ctx.Deadline(); ok {
-		// Who waits wants an answer before that, even if it is not the store's.
+		// The caller needs some time to answer without the store.
 		own := at(d)
 		own = max(own-max(int64(answerTime), (own-begun)/answerPart), 1)
 		if m.deadline == 0 || own < m.deadline {
@@ -326,8 +322,8 @@ func (s *Store) limit(ctx context.Context, m *message) (begun int64) {
 	return begun
 }
 
-// What is left of a caller's time to answer without the store: a fifth, and at
-// least so much.
+// The part of a caller's time that is left to answer without the store: one in answerPart,
+// and at least answerTime.
 const (
 	answerTime = 2 * time.Millisecond
 	answerPart = 5
@@ -335,11 +331,11 @@ const (
 
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
-// wait waits for the answer to a message. It returns nil if m has a reply;
-// otherwise m is not the caller's any more.
+// wait waits for the answer to a message. It returns nil if m has a reply. Otherwise the
+// caller must not use m any more.
 func (s *Store) wait(ctx context.Context, m *message) error {
 	select {
-	case <-m.done: // who has sent it by himself
+	case <-m.done: // this goroutine has sent it itself
 	default:
 		var err error
 		if m.deadline != 0 {
@@ -376,74 +372,9 @@ func (s *Store) wait(ctx context.Context, m *message) error {
 	return nil
 }
 
-// A Call is what [Store.Take] takes: one request.
-type Call struct {
-	Checks    []window.Check
-	Decisions []window.Decision // as long as Checks; filled in
-}
-
-// TakeAll decides several requests with one call to Redis, which [Store.Take]
-// does by itself for those that come at the same time. They are decided in order
-// and independently of each other, each with the contract of Take, so a later one
-// counts what an earlier one has charged. At most [MaxCalls] are taken. On a
-// cluster the logs of all calls must be on one slot.
-//
-// An error may be of some of the calls only. If it wraps [window.ErrBadCheck],
-// nothing was charged in any.
-func (s *Store) TakeAll(ctx context.Context, calls []Call) error {
-	if len(calls) > MaxCalls {
-		return fmt.Errorf("redisstore: %w: %d calls at once, at most %d", window.ErrBadCheck, len(calls), MaxCalls)
-	}
-	for i := range calls {
-		if err := window.Validate(calls[i].Checks, calls[i].Decisions); err != nil {
-			return fmt.Errorf("redisstore: call %d: %w", i, err)
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return s.count(&Error{Class: ClassGone, Err: err})
-	}
-	var batch, asked []*message
-	for i := range calls {
-		m := newMessage()
-		m.add(s.opts.Prefix, calls[i].Checks, calls[i].Decisions)
-		if len(m.keys) == 0 {
-			m.fill()
-			m.free()
-			continue
-		}
-		s.limit(ctx, m)
-		m.route()
-		batch, asked = append(batch, m), append(asked, m)
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	n := s.single
-	if n == nil {
-		var err error
-		if n, err = s.nodeFor(ctx, batch[0].keys[0], batch[0].deadline); err != nil {
-			return s.count(err)
-		}
-	}
-	s.counts.calls.Add(uint64(len(batch)))
-	s.background(func() { n.send(batch) })
-	var errs []error
-	for _, m := range asked {
-		err := s.wait(ctx, m)
-		if err == nil {
-			if err = m.answer(s.opts.Foreign); err != nil {
-				err = &Error{Class: ClassReply, Err: err}
-			}
-			m.free()
-		}
-		errs = append(errs, s.count(err))
-	}
-	return errors.Join(errs...)
-}
-
-// explain adds the context's error to one of the client if the context has ended.
-// A socket's deadline is the context's and may be noticed first; it should not
-// depend on a race whether the error is recognised.
+// explain adds the context's error to an error of the client if the context has ended. A
+// socket has the deadline of the context and may notice it first. With explain, the race
+// between the two does not change how the error is classified.
 func explain(ctx context.Context, err error) error {
 	deadline, ok := ctx.Deadline()
 	switch {

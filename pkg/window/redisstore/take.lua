@@ -1,68 +1,76 @@
--- take.lua decides requests. Each is a group of checks: what it charges, it
--- charges at one instant. Redis runs a script alone from start to end, so nobody
--- sees half a group.
+-- take.lua decides requests. Each request is a group of checks that is charged at one
+-- instant. Redis runs a script alone from start to end, so no other client sees half a
+-- group.
 --
--- KEYS[i]   the log of check i: a string of bytes, laid out as layout.go of
---           package window says. One log may be named by several checks.
--- ARGV[1]   '>I7', the soonest of the deadlines in ARGV[2], 0 if there is none; then
---           each check, packed as '>BBI2I6I6I4I5I4I4':
---             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund; +8 if what it
---                     charges may be taken back: the log is marked then, for a second
---                     or two; +16 to be told of that mark if nothing remains or the
---                     check is denied
---             group   1 for the last check of a group, 0 for others. The last one
---                     also tells of checks that need no log: +2 if one denies the
---                     group, +4 if there are any's, +8 if one of them has room
+-- KEYS[i]   the log of check i: a string of bytes in the format of layout.go of package
+--           window. Several checks may name one log.
+-- ARGV[1]   '>I7', the earliest of the deadlines in ARGV[2], or 0; then each check,
+--           packed as '>BBI2I6I6I4I5I4I4':
+--             mode    0 enforce, 1 any, 2 observe, 3 always, 4 refund. +8 if the
+--                     charge may be taken back: it then marks the log for a second or
+--                     two. +16 asks for that mark if the check is denied or nothing
+--                     remains.
+--             group   1 for the last check of a group, 0 for others. The last check
+--                     also stands for checks that need no log: +2 if one of them
+--                     denies the group, +4 if there are checks of mode any, +8 if one
+--                     of those has room
 --             unit    of the times in the log, in microseconds: 1 or 1,000
 --             window  in microseconds
---             step    that times are rounded up to: whole units, at least one
+--             step    that times are rounded up to a multiple of, in microseconds:
+--                     whole units, at least one
 --             limit   at most 2^32-1
 --             cost    at most 2^32: no log holds more
---             most    slots that the log needs at most
---             ahead   microseconds by which what is charged is recorded later than
---                     now: it will be spent until then
--- ARGV[2]   for every group '>I7': the instant of this server's clock, in
---           microseconds, after which nobody waits for the answer any more; 0 for
---           none. A group that comes later is neither judged nor charged.
--- ARGV[3]   a channel on which the key of every log is told to which a refund gave
---           something back; empty or missing: none
--- The checks of a group that are recorded whatever becomes of it come first,
--- refunds before always. Several groups may follow each other; they are decided
--- in order, as if each had come alone.
+--             most    the most slots that the log needs
+--             ahead   in microseconds: the charge is recorded at now + ahead, and will
+--                     be spent until then
+-- ARGV[2]   for each group '>I7': the deadline, an instant of this server's clock in
+--           microseconds; 0 for none. A group that comes later is neither judged nor
+--           charged.
+-- ARGV[3]   the channel on which to publish the key of each log that a refund gave
+--           hits back to; empty or missing: none
+-- The checks of a group that are recorded whatever the group decides come first,
+-- refunds before always. Several groups may follow each other. The script decides
+-- them in order, as if each had come alone.
 --
--- Reply: one string, for every check '>BI4I7I7I7':
---   outcome    0 denied, 1 allowed, 2 never, 3 not judged; +4 if the value under the
---              key was not a log and was thrown away; +8 if it is denied, or leaves
---              nothing, and may count what is taken back
---   remaining  hits; of a group that was not judged 0 if it came too late, 1 if it
---              was put off because too many full rings have to move for it
+-- Reply: one string, for each check '>BI4I7I7I7':
+--   outcome    0 denied, 1 allowed, 2 never, 3 not judged. +4 if the value under the
+--              key was not a log and was removed. +8 if the check is denied, or
+--              nothing remains, and the answer may count hits that are taken back
+--   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
+--              1 if it was put off because too many full rings must move for it
 --   retry      microseconds until the cost has room
 --   unit       microseconds until one unit has room
 --   reset      microseconds until the log is empty
--- and at its end '>I7', the server's clock in microseconds.
+-- and at the end '>I7', the server's clock in microseconds.
 --
--- Where log.go and charge.go say why, this translation only says what. The same
--- test vectors hold for both, byte by byte. Two things are Redis's own: the
--- expiry of keys, and that a ring is read and written in parts. Formats of
--- struct.pack are '>BI8I4I5' for the header of every log (kind, clock, base,
--- expiry), '>I5I4' for a slot (time, sum), and '>I5I4I4I4I4BB' for what follows
--- in a ring's header (newest slot, head, count, capacity, skip, copies). Kinds are
--- 144 for a small log and 145 for a ring, 2 more if the unit is a millisecond.
+-- Steps:
+--   1. Leave out the groups that come after their deadline.
+--   2. For each check of a group: read the log, or remove a value that is not a log.
+--      Judge the check. Record it, if its mode is recorded whatever the group decides.
+--   3. For each check, from the last to the first: record it if the group's verdict
+--      says so, then answer it. A group of one check does 2 and 3 in one pass.
+--   4. Reply with all answers and the clock.
 --
--- Why it is one long loop: each function, each table and each variable that a
--- function shares is made anew by every call of the script, and an eighth of a
--- microsecond more for each decision adds up. So functions share nothing, and
--- numbers of a log are local variables.
+-- This translates log.go and charge.go, whose comments give the reasons. The same test
+-- vectors hold for both, byte by byte. Two things are specific to Redis: the expiry of
+-- keys, and reading and writing a ring in parts. The formats of struct.pack are
+-- '>BI8I4I5' for the header of every log (kind, clock, base, expiry), '>I5I4' for a
+-- slot (time, sum), and '>I5I4I4I4I4BB' for the rest of a ring's header (newest slot,
+-- head, count, capacity, skip, copies). Kinds are 144 for a small log and 145 for a
+-- ring, 2 more if the unit is a millisecond.
+--
+-- It is one long loop for speed. Each call of the script makes its functions, tables
+-- and shared variables anew, and an eighth of a microsecond more per decision adds up.
+-- So functions share nothing, and the numbers of a log are local variables.
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
--- search finds a slot in O(log n) steps where what is at hand does not tell it:
--- with an edge the first slot later than that; with a cost the first one at which
--- the cost of all slots from start on, up to and with it, is at least that. It
--- begins at slot start; before is the running sum just before that one. It
--- returns the slot, its time, and the running sum just before it, or nil if the
--- value is shorter than its header says.
+-- search finds a slot in O(log n) steps, if the header does not have it. With edge, it
+-- finds the first slot that is later. With cost, it finds the first slot for which the
+-- slots from start up to and including it cost at least that. It begins at slot start;
+-- before is the running sum just before that slot. It returns the slot, its time, and
+-- the running sum just before it, or nil if the value is shorter than its header says.
 local function search(key, bytes, unit, total, start, before, edge, cost)
   local held = struct.unpack('>I8', bytes, 2)
   local ref = (held - held % unit) / unit
@@ -72,8 +80,8 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
     head, count, capacity, skip, copies = struct.unpack('>I4I4I4BB', bytes, 28)
   end
 
-  -- passed tells whether slot i is the one or a later one, its time and its sum;
-  -- nil if the slot is not there.
+  -- passed returns whether slot i is the wanted slot or a later one, its time and its
+  -- sum. It returns nil if the value is too short.
   local function passed(i)
     local from, at = bytes, 19 + 9 * i
     if ring then
@@ -97,8 +105,8 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
     return (sum - before) % 2 ^ 32 >= cost, t, sum
   end
 
-  -- In ever longer steps from the first slot on, because it is near as a rule;
-  -- then by halves of what is between. Slot low is not passed, slot high is.
+  -- Double the step from the first slot on, because the wanted slot is usually near.
+  -- Then bisect. Slot low is not passed, slot high is.
   local low, low_sum = start - 1, before
   local high, step = start, 1
   local found, t, sum = passed(high)
@@ -123,10 +131,10 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
   return high, t, low_sum
 end
 
--- run reads slots of a ring's circle that follow each other, the first at head, as
--- two strings: up to the end of the circle, and from its beginning. They are shorter
--- than asked for if the value is shorter than its header says. They are not joined
--- here, because Lua reads every byte of each string that it makes.
+-- run reads consecutive slots of a ring's circle, the first at head, as two strings: up
+-- to the end of the circle, and from its start. They are too short if the value is
+-- shorter than its header says. It does not join them, because Lua
+-- reads every byte of each string that it makes.
 local function run(key, head, capacity, slots)
   local straight = math.min(slots, capacity - head)
   if slots <= 0 then
@@ -144,8 +152,8 @@ local call, pack, read = redis.call, struct.pack, struct.unpack
 local n = #keys
 local replies = n ~= 1 and {}
 
--- Leave out the groups that come too late, which is rare: the loop below sees the
--- others only. places are the numbers of their checks in KEYS.
+-- Leave out the groups that come after their deadline, which is rare. The loop below sees
+-- only the others. places are the numbers of their checks in KEYS.
 local places
 local soonest = read('>I7', args)
 if clock > soonest and soonest > 0 then
@@ -169,30 +177,29 @@ end
 local last_reply = n + 1
 n = #keys
 
--- Rings that are always charged together would fill, and move, in one call. So a call
--- of several checks moves a ring early, when a sixteenth of its room is left, until it
--- has moved 256 kB. Then the next calls move the others. A ring that is too large
--- stays where it is meanwhile.
+-- Rings that are always charged together would fill, and move, in one call. So a call of
+-- more than four checks moves a ring early, when only a sixteenth of its room is left. It
+-- stops after 256 kB. The next calls move the others. A ring that is too large does not
+-- shrink beyond the same 256 kB.
 --
--- A full ring has to move before it can be charged. A group whose full rings begin to
--- move beyond the 256 kB is put off. It charges nothing, but those of its rings that
--- fit move now, so that the sender can ask again at once. Calls of up to four checks
--- move all their rings: there are few.
+-- A full ring must move before it can be charged. A group that must move a full ring
+-- after the 256 kB is put off: it charges nothing, but moves the rings that fit. The
+-- sender asks again at once. Calls of up to four checks move all their rings.
 local moved, most_moved = 0, 262144
 local put_off_reply
 
--- A single check is judged, charged and answered in one go. A group of several is
--- gone through twice: forwards to judge, and then backwards to settle, which is to
--- charge and to answer. Backwards, because those that come first were recorded
--- when they were judged, and their answers count what the others charge.
+-- A single check is judged, charged and answered in one pass. A group of several checks
+-- takes two passes: forwards to judge, then backwards to settle, which is to charge and
+-- to answer. Backwards, because the first checks may have been recorded when they were
+-- judged, and their answers must count what the others charge.
 local i, from, last = 1, 1, 1 -- the check, the first and the last of its group
 local several, settling
 local denied, any, any_room   -- what the checks of the group add up to
-local rooms, seen             -- of a group of several: what was judged, and what was read
-local thrown                  -- the checks whose value was thrown away
+local rooms, seen             -- of a group of several: what has room, and what was read
+local thrown                  -- the checks whose value was removed
 -- Of a group of several: its full rings and the bytes that they move; whether these are
--- too many; whether the group is put off. A group that begins with what is recorded
--- when it is judged is scouted first: it is judged, and nothing is recorded.
+-- too many; whether the group is put off. A group that begins with checks that are
+-- recorded when they are judged is scouted first: judged, with nothing recorded.
 local fulls, planned, too_many, put_off, scouting, scouted
 
 while i <= n do
@@ -215,20 +222,20 @@ while i <= n do
     end
   end
 
-  -- Read the log, unless it was when it was judged: all of a small one and one byte
-  -- more, or a ring's header. A value that is no log is torn.
+  -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
+  -- header. A value that is not a log is called torn.
   local view = several and seen[i]
   local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', '135')
   local size, torn = #bytes, false
   local ring, full, expiry, now = false, false, 0, clock
-  local total, live = 0, 0      -- number of slots; the first that counts, from 0
-  local used, before = 0, 0     -- cost of those that count; running sum just before them
-  local first, newest = 0, 0    -- times in units of the first that counts and of the last
+  local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
+  local used, before = 0, 0     -- cost of the slots that count; running sum just before them
+  local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
   if view then
     bytes, ring, expiry, now, total, live, used, before, first, newest = unpack(view)
   elseif size >= 18 then
-    -- The header: how many slots there are, and of the oldest where they begin in
-    -- bytes and how many follow each other there: all, or the copies of a ring.
+    -- The header: total is the number of slots. The oldest slots begin at at in bytes;
+    -- copied is how many follow there: all of a small log, or the copies of a ring.
     local kind, held, base, low, sum, at, copied
     kind, held, base, expiry = read('>BI8I4I5', bytes)
     local small = unit == 1 and 144 or 146
@@ -248,14 +255,14 @@ while i <= n do
       torn = true
     end
 
-    -- The clock is held at the log's: set back, it must neither reorder the log nor
-    -- open a hole in it.
+    -- A clock that is set back must neither reorder the log nor bring back what has
+    -- expired.
     if held > clock then
       now = held
     end
     before = base
     if total > 0 and not torn then
-      -- The times. A slot of the time edge does not count any more. Five bytes tell
+      -- The times. A slot of the time edge has just expired. Five bytes are enough for
       -- a time, because it is less than 2^39 units away from the log's clock.
       local ref, edge = held, now - window
       if unit > 1 then
@@ -290,7 +297,7 @@ while i <= n do
     end
   end
 
-  -- Judge the check, and what its group adds up to.
+  -- Judge the check, and update the group's verdict.
   local room = false
   if several and settling then
     room = rooms[i]
@@ -331,10 +338,10 @@ while i <= n do
     end
   end
 
-  -- What to record: a cost, what a refund leaves, or a full ring in more room.
+  -- What to record: a charge, what a refund leaves, or a full ring in more room.
   local charge, refund, grows = 0, false, false
   if torn or scouting and not settling then
-    -- It is thrown away below, or judged once more.
+    -- A torn value is removed below; a scouted check is judged once more.
   elseif put_off then
     grows = fulls and fulls[i] and moved < most_moved
   elseif mode < 3 then
@@ -359,18 +366,18 @@ while i <= n do
   end
 
   if (charge > 0 or refund or grows) and not torn then
-    -- Write the log without the slots that have expired. need is how many it has
-    -- then, kept how many of them it has now.
+    -- Write the log without its expired slots. need is its number of slots afterwards,
+    -- kept how many of them it has now.
     local kept = total - live
     local need = kept
     used = used + charge
     if charge > 0 then
       if kept >= 10000 and kept >= most then
-        step = math.max(step, math.ceil(window / 10000 / unit) * unit) -- debt, or finer times before
+        step = math.max(step, math.ceil(window / 10000 / unit) * unit) -- because of debt, or of finer times before
       end
       local up = now + ahead + step - 1
       local t = (up - up % step) / unit
-      -- Slots are in the order of their times: a newest one that is ahead takes it.
+      -- Slots are in the order of their times. If the newest is ahead, it takes the cost.
       if kept == 0 or t > newest then
         need, newest = kept + 1, t
       end
@@ -380,9 +387,9 @@ while i <= n do
     end
     local sum = before + used -- packing takes it modulo 2^32
 
-    -- The key lives until the log's own time has passed its newest slot, which may
-    -- be long if the clock was set back. A quarter of the window more saves setting
-    -- that with each charge.
+    -- The key lives until the log's own clock has passed its newest slot, which is long
+    -- if the clock was set back. A quarter of the window more saves a new expiry with
+    -- each charge.
     local life
     local mark = 0
     if expiry >= 2 ^ 32 then
@@ -391,10 +398,10 @@ while i <= n do
     local ends = newest * unit + window
     if ends > expiry * 1000000 and need > 0 then
       expiry = math.ceil(ends / 1000000) + math.ceil(window / 4000000)
-      life = math.max(math.ceil((expiry * 1000000 - clock) / 1000), 1) -- bytes that only look like a log may have had their time
+      life = math.max(math.ceil((expiry * 1000000 - clock) / 1000), 1) -- an expiry in the past: bytes that only look like a log
     end
-    -- Its first byte marks a charge that may be taken back: the second of that,
-    -- modulo 255, from 1. A mark that is over goes with the next charge.
+    -- The first byte of the expiry marks a charge that may be taken back: the second of
+    -- the charge, modulo 255, plus 1. The next charge removes a mark that is over.
     if reserves or mark > 0 then
       local second = math.floor(clock / 1000000) % 255
       if reserves and charge > 0 then
@@ -427,18 +434,18 @@ while i <= n do
       if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from then
         put_off = true -- the one check of its group
       elseif not moves then
-        -- A ring that stays where it is: the header is written, with the next copies
-        -- if they are used up, and the slot that moves from there into the circle.
+        -- A ring that stays in place. Write the header, with new copies if they are used
+        -- up, and the slot that moves from the header into the circle.
         local fresh = ''
-        skip, copies = skip + live, math.min(copies, skip + total - 1) -- a refund may have taken slots that were copied
+        skip, copies = skip + live, math.min(copies, skip + total - 1) -- a refund may have removed copied slots
         if skip >= copies then
           skip, copies = 0, math.min(kept - 1, 10)
           local early, later = run(key, head, capacity, copies)
           fresh = early .. later
         end
         local header = pack('>BI8I4I5I5I4I4I4I4BB', kind + 1, now, before, expiry, newest, sum, head, need - 1, capacity, skip, copies)
-        -- The reply is the length of the value: one that is torn shows before
-        -- anything is written behind its end.
+        -- The reply is the length of the value. So a torn value shows before anything is
+        -- written behind its end.
         torn = call('SETRANGE', key, '0', header .. fresh) ~= 131 + 9 * capacity
         if need > kept and not torn then
           local place = 131 + 9 * ((head + kept - 1) % capacity)
@@ -460,11 +467,11 @@ while i <= n do
           end
         end
         if torn then
-          -- What the header says is not to be relied on, least of all its lengths.
+          -- The header is wrong: do not use its numbers.
         elseif need <= 6 then
           whole = pack('>BI8I4I5c0I5I4', kind, now, before, expiry, older .. later .. pushed, newest, sum)
         else
-          -- Room for a quarter more, but not for more than there can be.
+          -- Room for a quarter more slots, but at most for as many as the log needs.
           count = need - 1
           local held = grows and count + 1 or count -- a put-off charge needs a slot
           capacity = held + math.max(math.floor(held / 4), 1)
@@ -489,7 +496,7 @@ while i <= n do
       end
     end
     if refund and not torn and ARGV[3] and ARGV[3] ~= '' then
-      redis.pcall('PUBLISH', ARGV[3], key) -- who may not, tells nobody
+      redis.pcall('PUBLISH', ARGV[3], key) -- without the permission, publish nothing
     end
   end
 
@@ -497,8 +504,8 @@ while i <= n do
     put_off_reply = put_off_reply or pack('>BI4I7I7I7', 3, 1, 0, 0, 0)
     replies[places and places[i] or i] = put_off_reply
   elseif settling and not torn then
-    -- Answer as the log stands now. Waits count from the clock as it is: where that is
-    -- held, it has to catch up first.
+    -- Answer as the log is now. Waits count from the server's clock. If that was set back,
+    -- they include the time to catch up.
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
     if used > 0 then
       reset = newest * unit + window - clock
@@ -542,7 +549,7 @@ while i <= n do
   end
 
   if torn then
-    -- What is no log is thrown away, and the check asked again.
+    -- Remove the value, and judge the check again.
     call('UNLINK', key)
     thrown = thrown or {}
     thrown[i] = true

@@ -1,24 +1,29 @@
 -- takeback.lua takes back what take.lua has charged at one instant, and no more.
--- A refund takes the newest entries, which may be another's and later than ours:
--- ours would then expire too early, and the log would admit too much.
 --
 -- KEYS[i]   a log, as in take.lua
--- ARGV[1]   for each, packed as '>I2I6I7I5':
+-- ARGV[1]   for each key, packed as '>I2I6I7I5':
 --             unit     of the times in the log, in microseconds: 1 or 1,000
 --             window   in microseconds
 --             instant  that the charge was recorded at, in units
 --             cost     at most what was charged there
 --
--- Reply: one string, for each '>I5I7':
---   taken  cost that is not in the log any more. Zero where nothing counts at that
---          instant any more, where the value is no log of such a window, and where
---          it would be much work: in logs of more than 128 kB, and more than 64
+-- Reply: one string, for each key '>I5I7':
+--   taken  the cost that was removed from the log. It is zero if nothing counts at
+--          that instant any more, or if the value is not a log of the window. It is
+--          also zero if the log has more than 128 kB, or if the instant is more than 64
 --          slots before the newest.
 --   reset  microseconds until the log is empty
 --
--- What is no log stays as it is. This is TakeBack of package window once more, byte
--- by byte. It writes the log anew: the base, older slots, the clock, the expiry and
--- the size of a ring stay, and the running sums from that slot on shrink.
+-- A refund takes the newest entries instead. Those may be later and belong to another
+-- request. The rest of this charge would then expire too early, and the log would admit
+-- too much.
+--
+-- Steps, for each key: read the log and its slots. Find the slot of the instant. Take the
+-- cost out of it and of all later sums. Write the log anew. Answer.
+--
+-- A value that is not a log stays as it is. This is TakeBack of package windowtest once
+-- more, byte by byte. The base, older slots, the clock, the expiry and the size of a ring
+-- stay.
 
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
@@ -37,7 +42,7 @@ for i = 1, #KEYS do
     bytes = ''
   end
 
-  -- The slots, oldest first, or nil if it is no log.
+  -- Read the slots, oldest first; nil if the value is not a log.
   local size = #bytes
   local small = unit == 1 and 144 or 146
   local kind, held, base, expiry, slots, capacity
@@ -49,7 +54,7 @@ for i = 1, #KEYS do
   elseif kind == small and size % 9 == 0 and size <= 135 then
     slots = sub(bytes, 19)
   elseif kind == small + 1 and size > 131072 then
-    slots, cost = sub(bytes, 19, 27), 0 -- the newest says when it is empty
+    slots, cost = sub(bytes, 19, 27), 0 -- the newest slot is enough for reset
   elseif kind == small + 1 and size >= 131 then
     local head, count, skip, copies
     head, count, capacity, skip, copies = read('>I4I4I4BB', bytes, 28)
@@ -64,7 +69,7 @@ for i = 1, #KEYS do
   if slots and slots ~= '' then
     local total = #slots / 9
     local ref = (held - held % unit) / unit
-    local edge = math.floor((math.max(clock, held) - window) / unit) -- a slot of this time does not count any more
+    local edge = math.floor((math.max(clock, held) - window) / unit) -- a slot of this time has just expired
     local function time_of(slot) -- from 1
       return ref + (read('>I5', slots, 9 * slot - 8) - ref + 2 ^ 39) % 2 ^ 40 - 2 ^ 39
     end

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
 )
 
 // A back is what is to be taken back from one log, and what came of it.
@@ -81,7 +82,7 @@ func (r *backRig) compare(value []byte, clock int64, b back) (taken uint64) {
 	r.t.Helper()
 	r.plant(b.id, value)
 	got := r.takeBack(clock, b)[0]
-	left, taken, reset := window.TakeBack(value, clock, b.id.Window, b.at, b.cost)
+	left, taken, reset := windowtest.TakeBack(value, clock, b.id.Window, b.at, b.cost)
 	if got.taken != taken || got.reset != reset {
 		r.t.Fatalf("%x, %+v at %d: got %d taken, empty in %v, want %d, %v", value, b, clock, got.taken, got.reset, taken, reset)
 	}
@@ -160,12 +161,12 @@ func TestTakeBackShapes(t *testing.T) {
 				var d window.Decision
 				var log []byte
 				for i := range turn {
-					log = window.Take(log, start+int64(i), c, &d)
+					log = windowtest.Take(log, start+int64(i), c, &d)
 				}
 				clock := start + 10*second + int64(turn)
 				for range fill {
 					clock++
-					log = window.Take(log, clock, c, &d)
+					log = windowtest.Take(log, clock, c, &d)
 				}
 				for n := fill; n > 0; n-- {
 					contents, err := window.Decode(log)
@@ -180,7 +181,7 @@ func TestTakeBackShapes(t *testing.T) {
 					}
 					b.cost = 3
 					r.compare(log, clock, b)
-					log, _, _ = window.TakeBack(log, clock, b.id.Window, b.at, b.cost)
+					log, _, _ = windowtest.TakeBack(log, clock, b.id.Window, b.at, b.cost)
 				}
 			}
 		}
@@ -196,7 +197,7 @@ func TestTakeBackBounds(t *testing.T) {
 	for i := range 16_000 {
 		var d window.Decision
 		before := len(log)
-		log = window.Take(log, start+int64(i), c, &d)
+		log = windowtest.Take(log, start+int64(i), c, &d)
 		if len(log) == before || i < 1000 {
 			continue
 		}
@@ -223,8 +224,8 @@ func TestTakeBackBounds(t *testing.T) {
 	}
 }
 
-// TestTakeBackSeveral takes back from several logs with one call, of which some
-// are none.
+// TestTakeBackSeveral takes back from several keys with one call. Some of the values are
+// not logs.
 func TestTakeBackSeveral(t *testing.T) {
 	r := newBackRig(t)
 	ctx := t.Context()
@@ -309,7 +310,7 @@ func TestTakeBackForeign(t *testing.T) {
 	var ring []byte
 	for i := range 40 {
 		var d window.Decision
-		ring = window.Take(ring, start+int64(i), c, &d)
+		ring = windowtest.Take(ring, start+int64(i), c, &d)
 	}
 	changed := func(at int, b ...byte) []byte {
 		out := append([]byte(nil), ring...)

@@ -12,22 +12,21 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// A subscriber can listen on a channel, as every client of go-redis.
+// A subscriber can listen on a channel, as all clients of go-redis can.
 type subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// errNoRefunds says that a store has nothing to listen to.
+// errNoRefunds says that a store cannot listen for refunds.
 var errNoRefunds = errors.New("redisstore: no channel for refunds, or a client that cannot subscribe")
 
-// Watch listens on [Options.Refunds] until ctx ends, and then returns nil. It
-// calls forget for every log that has got hits back, whoever gave them, and
-// forgetAll whenever it may have missed some: after each (re)connection. Who
-// remembers denials must forget those of such logs. Both are called by one
-// goroutine.
+// Watch listens on [Options.Refunds] until ctx ends, and then returns nil. It calls forget
+// for every log that a refund of any process gave hits back to. It calls forgetAll after
+// each connection, because it may have missed refunds before. A caller that caches denials
+// must delete those of such logs. Watch calls both from one goroutine.
 //
-// Telling takes as long as a message takes from Redis to here, and a message may
-// be lost with its connection, which shows within seconds.
+// If the store has no channel, or its client cannot subscribe, Watch returns an error at
+// once. A lost connection shows within seconds; refunds in that time are missed.
 func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll func()) error {
 	client, ok := s.client.(subscriber)
 	if !ok || s.opts.Refunds == "" {
@@ -50,24 +49,24 @@ func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll 
 		wait, cancel := context.WithTimeout(ctx, pause)
 		<-wait.Done()
 		cancel()
-		pause = min(2*pause, watchTimeout) // what is not permitted will not be soon
+		pause = min(2*pause, watchTimeout) // a missing permission lasts
 	}
 	return nil
 }
 
-// listen listens until a connection fails, and returns why.
+// listen listens until the connection fails, and returns why.
 func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(window.LogID), forgetAll func()) error {
-	defer func() { _ = sub.Close() }() // whatever is wrong with it is known
+	defer func() { _ = sub.Close() }() // its failure is known already
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
-	asked := false // whether it is there, since it has last said something
+	pinged := false // since the last message
 	for {
-		// Not by its Channel, which hides that it has connected again.
+		// Not by PubSub.Channel, which hides that it has connected again.
 		message, err := sub.ReceiveTimeout(ctx, watchTimeout)
 		switch {
 		case err == nil:
-			asked = false
-		case ctx.Err() == nil && isTimeout(err) && !asked && sub.Ping(ctx) == nil:
-			asked = true
+			pinged = false
+		case ctx.Err() == nil && isTimeout(err) && !pinged && sub.Ping(ctx) == nil:
+			pinged = true
 		default:
 			return err
 		}
@@ -82,11 +81,11 @@ func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(windo
 	}
 }
 
-// watchTimeout is how long a connection may be silent until it is asked whether it
-// is there, and then how long it has to answer.
+// watchTimeout is how long a connection may be silent before it is pinged, and then how
+// long it has to answer.
 const watchTimeout = 5 * time.Second
 
-// logOf reads the name of a log's key.
+// logOf parses the name of a log's key.
 func (s *Store) logOf(key string) (window.LogID, bool) {
 	key, ok := strings.CutPrefix(key, s.opts.Prefix)
 	i := strings.LastIndexByte(key, ':')

@@ -46,8 +46,8 @@ type ask struct {
 	flags byte // on the mode
 }
 
-// A request is a group: its checks in the order in which the script takes them,
-// and the instant after which nobody waits for it, 0 for none.
+// A request is a group: its checks in the order of the script, and its deadline in
+// microseconds of the server's clock; 0 for none.
 type request struct {
 	asks     []ask
 	deadline int64

@@ -57,7 +57,7 @@ func runBadChecks(t *testing.T, h Harness) {
 		{"window too short", group(good, askIn(window.MinWindow-micro, "k", 2, 1)), 2},
 		{"window too long", group(good, askIn(window.MaxWindow+micro, "k", 2, 1)), 2},
 		{"window of a part of a microsecond", group(good, askIn(second+1, "k", 2, 1)), 2},
-		{"a mode that is none", group(good, in(window.Refund+1, ask("k", 2, 1))), 2},
+		{"an unknown mode", group(good, in(window.Refund+1, ask("k", 2, 1))), 2},
 		{"a precision below zero", group(good, precise(-1, ask("k", 2, 1))), 2},
 		{"a precision above the window", group(good, precise(win+1, ask("k", 2, 1))), 2},
 		{"a bad check without a log", group(good, precise(-1, ask("k", 0, 1))), 2},

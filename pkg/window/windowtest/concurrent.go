@@ -67,7 +67,7 @@ func runPhases(t *testing.T, h Harness) {
 				k := (n + i) % keys
 				asked[k].Add(1)
 				got := try(t, h.Store, one(ask(fmt.Sprint(k), limit, 1)))
-				if window.Allowed(got) && got != nil {
+				if Allowed(got) && got != nil {
 					admitted[k].Add(1)
 				}
 			}
@@ -91,7 +91,7 @@ func runPhases(t *testing.T, h Harness) {
 
 // runRunningClock lets callers meet while the clock moves on under them, so
 // that the store sees times in between two readings of each caller. A charge
-// lies between the two readings around it; every interval of a window's length
+// lies between the two readings around it. Every interval of a window's length
 // that certainly contains more than the limit is a broken promise.
 func runRunningClock(t *testing.T, h Harness) {
 	const (
@@ -125,7 +125,7 @@ func runRunningClock(t *testing.T, h Harness) {
 			from := advance(tick)
 			got := try(t, h.Store, one(ask("k", limit, cost)))
 			to := advance(0)
-			if got != nil && window.Allowed(got) {
+			if got != nil && Allowed(got) {
 				charges[n] = append(charges[n], charge{from, to, cost})
 			}
 		}
@@ -169,10 +169,10 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 	concurrently(func(n int) {
 		checks := group(ask("a", large, 1), ask("b", small, 1), askIn(2*win, "a", large, 1), ask("c", large, 1))
 		for i := range groups {
-			// Rotated, so that every log comes first for somebody.
+			// Rotated, so that every log comes first for some caller.
 			k := (n + i) % len(checks)
 			rotated := append(append([]window.Check(nil), checks[k:]...), checks[:k]...)
-			if got := try(t, h.Store, rotated); got != nil && window.Allowed(got) {
+			if got := try(t, h.Store, rotated); got != nil && Allowed(got) {
 				admitted.Add(1)
 			}
 		}
@@ -187,8 +187,8 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 	}
 }
 
-// runConcurrentModes lets callers meet in all modes while the clock stands
-// still. What the logs must hold then is known exactly, whoever came first.
+// runConcurrentModes lets callers use all modes at once while the clock stands still. So
+// the logs must hold the same in every order of the calls.
 func runConcurrentModes(t *testing.T, h Harness) {
 	const (
 		each  = 10
@@ -272,9 +272,9 @@ func runConcurrentModes(t *testing.T, h Harness) {
 	}
 }
 
-// runConcurrentSwaps lets callers give a unit of a full log back and spend it
-// again in one call. Nobody can come in between, so each is allowed. The newest
-// unit goes first, so that one unit alone is as young as the last call.
+// runConcurrentSwaps lets callers give a unit of a full log back and spend it again in one
+// call. No other call can come in between, so each call is allowed. The newest unit is
+// given back first, so only one unit is as young as the last call.
 func runConcurrentSwaps(t *testing.T, h Harness) {
 	const limit = 20
 	h.SetNow(0)
@@ -288,7 +288,7 @@ func runConcurrentSwaps(t *testing.T, h Harness) {
 				if (n+j)%2 == 0 {
 					swap[0], swap[1] = swap[1], swap[0]
 				}
-				if got := try(t, h.Store, swap); got != nil && !window.Allowed(got) {
+				if got := try(t, h.Store, swap); got != nil && !Allowed(got) {
 					t.Errorf("swap at %v: got %+v, want both allowed", now, got)
 				}
 				if got := try(t, h.Store, one(ask("k", limit, 1))); got != nil && got[0].Allowed {

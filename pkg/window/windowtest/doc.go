@@ -1,5 +1,6 @@
-// Package windowtest is the conformance suite of [window.Store]: what the
-// contract in package window says, as tests that every store runs.
+// Package windowtest is the conformance suite of [window.Store]. It has the contract in
+// package window as tests that every store runs. It also has the references for
+// translations of the log: [Take], [TakeAhead] and [TakeBack].
 //
 //	func TestContract(t *testing.T) {
 //		windowtest.Run(t, windowtest.Options{}, func(t *testing.T) windowtest.Harness {
@@ -9,34 +10,30 @@
 //
 // It has five parts:
 //
-//   - step tables: explicit times and the whole decision expected at each, the
-//     example of package window among them. There are tables of exact limits, of
-//     modes and of precisions, and the edges of windows of all lengths;
-//   - bad arguments, and contexts that are done already;
-//   - long lives: logs that grow, shrink and expire in parts, and logs in use
-//     until times of five bytes and sums of four have gone round;
-//   - two generators of random histories, whose every decision is compared with
-//     a naive oracle: a slice of entries and loops over it. One makes dense
-//     histories of few entries in which almost every call is an edge; the other
-//     makes long logs with weights, changing limits, mass expiry and a clock
-//     that steps back. Both use all modes, precisions and windows in
-//     milliseconds;
-//   - concurrent callers, whose recorded history must keep the promise that no
-//     interval of a window's length holds more than the limit, and whose charges
-//     and refunds must add up.
+//   - Step tables have explicit times and the whole decision expected at each. There
+//     are tables of exact limits, of modes and of precisions, the edges of windows of
+//     all lengths, and the example of package window.
+//   - Bad arguments, and contexts that are already done.
+//   - Long lives have logs that grow, shrink and expire in parts. Some are in use until
+//     times of five bytes and sums of four bytes have wrapped.
+//   - Two generators make random histories. A naive oracle, which loops over a slice of
+//     entries, checks every decision. One generator makes short histories in which
+//     almost every call is at an edge. The other makes long logs with weights, changing
+//     limits, mass expiry and a clock that steps back. Both use all modes, precisions,
+//     and windows in milliseconds.
+//   - Concurrent callers record a history. No interval of a window's length may hold
+//     more than the limit, and the charges and refunds must add up.
 //
-// The first three run a second time, with every call made without waiting first. Of
-// the others every second call is made that way. So what a store decides without
-// waiting is what it decides with it, and a call that is not decided leaves no trace.
+// The first three parts run a second time, with every call made without wait first. In the
+// others every second call is made that way. So a store decides the same with and without
+// wait, and a call that is not decided leaves no trace.
 //
-// What precision promises is proven without the oracle too, from true times.
+// The promise of precision is also tested without the oracle, with true times.
 //
-// A random history that fails prints its seed; set the environment variable
-// WINDOWTEST_SEED to it to run the same one again, first. WINDOWTEST_STEPS makes
-// random runs longer.
+// A random history that fails prints its seed. To repeat it first, set the environment
+// variable WINDOWTEST_SEED to the seed. WINDOWTEST_STEPS makes random runs longer.
 //
-// The clock of a harness is not the real one, but a store may also have expiries
-// in real time. The suite therefore relies on the history of windows of at least
-// ten seconds only, and is done with a key long before they have passed.
-// [Options.ShortWindows] is for stores without such expiries.
+// The clock of a harness is not the real clock, but a store may also have expiries in real
+// time. So the suite uses only windows of at least ten seconds, and is done with a key long
+// before they have passed. [Options.ShortWindows] is for stores without such expiries.
 package windowtest

@@ -7,10 +7,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// An oracle decides as the contract says, by looping over everything that was
-// ever charged. It shares no idea with the stores: no running sums, no search,
-// no pruning, no bytes, no units. It does not call what package window decides
-// with, either.
+// An oracle decides as the contract says, by a loop over every charge ever made. It shares
+// no idea with the stores: no running sums, no search, no pruning, no bytes, no units. It
+// does not use the arithmetic of package window either.
 type oracle struct {
 	epoch time.Duration // added to every time, see Harness
 	logs  map[window.LogID]*ledger
@@ -223,7 +222,7 @@ func (l *ledger) refund(clock time.Duration, cost uint64) {
 			l.wrote = now
 		}
 	}
-	// An entry of nothing is none: what is charged next need not be as late.
+	// Remove entries without cost: the next charge need not be as late as they are.
 	kept := l.spent[:0]
 	for _, e := range l.spent {
 		if e.cost > 0 {

@@ -85,9 +85,9 @@ var precisionTables = []struct {
 	}},
 }
 
-// runPrecision proves what precision promises without an oracle's help, from
-// true times alone: no interval of a window's length holds more than the limit,
-// and an entry counts at most a precision too long.
+// runPrecision proves what precision promises without an oracle, from true times. No
+// interval of a window's length holds more than the limit, and an entry counts at most a
+// precision too long.
 func runPrecision(t *testing.T, h Harness) {
 	for n, tt := range []struct {
 		limit     window.Limit
@@ -161,9 +161,9 @@ func runPrecision(t *testing.T, h Harness) {
 	}
 }
 
-// runEntries proves how many entries a precision leaves of many charges. They
-// can be counted from outside: where the log is full, there are as many
-// different waits, for costs from one to the limit, as there are entries.
+// runEntries proves how many entries a precision leaves of many charges. They can be
+// counted from outside. If the log is full, there are as many different waits, for costs
+// from one to the limit, as there are entries.
 func runEntries(t *testing.T, h Harness) {
 	const hits = 600
 	for _, tt := range []struct {

@@ -38,7 +38,7 @@ type caller interface {
 	next(r *rand.Rand, past *history) (time.Duration, []window.Check)
 }
 
-// A history is what has happened on some keys that nobody else uses.
+// A history is what has happened on some keys of its own.
 type history struct {
 	oracle *oracle
 	prefix string // of every key
@@ -54,7 +54,7 @@ type call struct {
 	want   []window.Decision
 }
 
-// A tally counts what histories have met.
+// A tally counts what has happened in histories.
 type tally struct {
 	calls, allowed int
 	roomy, full    [window.Refund + 1]int // checks of each mode with and without room
@@ -91,8 +91,8 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 	}
 }
 
-// judge reports a generator that proves little: one that only makes denials, or
-// none, or does not try everything. In a few histories that may well be so.
+// judge fails the test if the generator proves little: if nearly all groups are denied or
+// allowed, or if a mode is missing. A few histories are not enough for it.
 func (m *tally) judge(t *testing.T) {
 	if share := float64(m.allowed) / float64(m.calls); share < 0.15 || share > 0.85 {
 		t.Errorf("of %d groups %d were allowed: the generator is lopsided", m.calls, m.allowed)
@@ -194,8 +194,8 @@ func (p *history) much(r *rand.Rand, id window.LogID) uint64 {
 	return pick(r, used, used+1, used/2, used-used/8, used-used/32)
 }
 
-// edge returns the instant at which something changes, or the microsecond
-// before or after it: an entry's expiry, or the end of a wait that was promised.
+// edge returns the instant at which something changes, or the microsecond before or after
+// it. It is an entry's expiry, or the end of a promised wait.
 func (p *history) edge(r *rand.Rand, id window.LogID) time.Duration {
 	edge := p.now
 	entries := p.entries(id)
@@ -215,10 +215,9 @@ func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values)
 // upTo returns a time from zero to below d.
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
-// begin picks the time at which a history of a window begins: any, or so that
-// within a window the clock passes a multiple of 2^40 microseconds, or
-// milliseconds where the window is longer than six days. That is where times of
-// five bytes wrap.
+// begin picks the time at which a history of a window begins. It is any time, or so that
+// within a window the clock passes a multiple of 2^40 units of the log. That is where
+// times of five bytes wrap.
 func begin(r *rand.Rand, h *Harness, w time.Duration) time.Duration {
 	wrap := time.Duration(1<<40) * micro
 	if w > sixDays {
@@ -228,10 +227,10 @@ func begin(r *rand.Rand, h *Harness, w time.Duration) time.Duration {
 	return pick(r, 0, upTo(r, year), h.aligned(wrap, before)-before)
 }
 
-// dense makes short histories of few entries, where almost every call is at an
-// edge: tiny limits on a coarse grid of times, a few logs that are often named
-// together or twice, in all modes, and limits and precisions that differ from
-// call to call.
+// dense makes short histories of few entries, where almost every call is at an edge. They
+// have tiny limits on a coarse grid of times, and a few logs that are often named
+// together or twice. They use all modes, and limits and precisions that differ from call
+// to call.
 func dense(shortWindows bool) generator {
 	windows := []time.Duration{
 		win, win, win, win + 7*micro,
@@ -323,11 +322,11 @@ func (d *denseCaller) check(r *rand.Rand, key string) window.Check {
 	return c
 }
 
-// long makes histories of logs with many entries: larger limits and precisions
-// that change now and then, weights, bursts at one instant, times on a grid of
-// the window so that many entries expire together, partial and full expiry,
-// refunds of one and of almost all, debt, and a clock that steps back and passes
-// where times wrap. Sums begin a little before they wrap, too.
+// long makes histories of logs with many entries. They have larger limits, and precisions
+// that change now and then. They have weights, bursts at one instant, refunds of one and
+// of almost all, and debt. Times are on a grid of the window, so many entries expire
+// together. The clock steps back, and passes where times wrap. Sums begin a little before
+// they wrap, too.
 var long = generator{
 	steps: 1000,
 	start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {

@@ -153,7 +153,7 @@ var tables = []table{
 		{2 * second, one(ask("a", 1, 0)), answers(allowed(1, 0))},
 		{3 * second, one(ask("k", 2, 1)), answers(allowedLast(8*second, 10*second))},
 	}},
-	{"the largest limit is none, and stores nothing", []step{
+	{"the largest limit is unlimited, and stores nothing", []step{
 		{0, one(ask("k", window.MaxHits, 1)), answers(unlimited())},
 		{0, one(ask("k", window.MaxHits, math.MaxUint64)), answers(unlimited())},
 		{0, one(ask("k", 1, 1)), answers(allowedLast(10*second, 10*second))},

@@ -107,8 +107,8 @@ func runWalks(t *testing.T, h Harness) {
 		}
 	}
 
-	// Idle for as long as it takes to go round, almost or a little more; and for
-	// half as long, where a time would be taken for one that is yet to come.
+	// Idle until the times have almost wrapped, or have just wrapped. Also for half as
+	// long, after which a time could be read as one in the future.
 	for _, w := range []time.Duration{win, sixDays, sixDays + milli} {
 		unit := micro
 		if w > sixDays {
@@ -135,9 +135,9 @@ func runWalks(t *testing.T, h Harness) {
 	}
 }
 
-// runLarge takes one log through everything that changes its size: it grows to
-// many entries, half of them expire, then all; it shrinks by refunds and by
-// expiry, and grows again.
+// runLarge takes one log through everything that changes its size. It grows to many
+// entries, half of them expire, then all. It shrinks by refunds and by expiry, and grows
+// again.
 func runLarge(t *testing.T, h Harness) {
 	const hits = 600
 	f := follow(&h)

@@ -21,24 +21,24 @@ type Options struct {
 	// Zero means DefaultSteps. The environment variable WINDOWTEST_STEPS, if it is
 	// set, is used instead.
 	Steps int
-	// ShortWindows says that the store forgets nothing by real time, so that the
-	// random histories may have windows of less than ten seconds too.
+	// ShortWindows says that the store drops nothing by real time. Random histories then
+	// have windows of less than ten seconds too.
 	ShortWindows bool
 }
 
 // A Harness is a fresh, empty store with a clock that the test sets.
 type Harness struct {
-	// Store is what is tested. Whoever makes the harness closes it. It must not
-	// drop idle logs by the clock that the test sets: where such a clock is set
-	// back, what was dropped would have mattered.
+	// Store is the store under test. The code that makes the harness closes it. It must not
+	// drop idle logs by the clock that the test sets. If that clock is set back, a dropped
+	// log would matter.
 	Store window.Store
 	// SetNow sets the store's clock to a time since some fixed instant, in whole
 	// microseconds. It may be set back, and years ahead. The suite never sets it
 	// below zero, and sets it before the first call.
 	SetNow func(now time.Duration)
-	// Epoch is what the store's clock says when SetNow has set it to zero: a
-	// precision rounds to multiples of what the store's clock says. Zero is right
-	// where SetNow is given the store's own time. Epochs are whole seconds.
+	// Epoch is what the store's clock says when SetNow has set it to zero, in whole
+	// seconds. A precision rounds to multiples of the store's clock. Zero is right if
+	// SetNow gets the store's own time.
 	Epoch time.Duration
 }
 
