@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/reuse"
 	"github.com/slidegate/slidegate/internal/unary"
@@ -66,13 +68,25 @@ func (d *Door[C]) Handle(ctx context.Context, wait bool, call *unary.Call, answe
 			return answer, true, wire.Unreadable(err)
 		}
 	}
-	decided, err = d.Decide(ctx, wait, c)
-	if !decided && err == nil {
+	if wait {
+		err = d.Wait(ctx, c)
+	} else if decided, err = d.Decide(ctx, false, c); !decided && err == nil {
 		call.State = c
 		return answer, false, nil
 	}
+	call.State = nil
 	answer, err = d.finish(answer, c, err)
 	return answer, true, err
+}
+
+// Wait decides the request in c, however long that takes. It returns the error of Decide,
+// and INTERNAL if Decide reports that it has not decided.
+func (d *Door[C]) Wait(ctx context.Context, c C) error {
+	decided, err := d.Decide(ctx, true, c)
+	if err == nil && !decided {
+		return status.Error(codes.Internal, "the request is not decided")
+	}
+	return err
 }
 
 // finish appends the answer of a decided request and puts c back.
@@ -98,13 +112,13 @@ func (d *Door[C]) Register(server grpc.ServiceRegistrar) {
 //nolint:revive // gRPC gives the order of the arguments
 func (d *Door[C]) serve(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	c := d.Get()
-	if err := decode(c); err != nil {
-		d.Put(c)
-		return nil, err
-	}
+	// The interceptor recovers from a panic, also from one of decode.
 	handle := func(ctx context.Context, _ any) (any, error) {
-		_, err := d.Decide(ctx, true, c)
-		return d.encoded(c, err)
+		if err := decode(c); err != nil {
+			d.Put(c)
+			return nil, err
+		}
+		return d.encoded(c, d.Wait(ctx, c))
 	}
 	if intercept == nil {
 		return handle(ctx, nil)

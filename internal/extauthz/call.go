@@ -49,6 +49,7 @@ const (
 	findLimits               // makes the descriptors that the context asks for
 	takeLimits               // has the descriptors decided, which may wait
 	finish                   // counts the result
+	done                     // nothing: the result is counted
 )
 
 // Decode implements [wire.Decoder].
@@ -100,11 +101,15 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 			return false, nil
 		}
 		s.limit(c, err)
+		c.step = finish
 	}
-	if c.result.passes() {
-		s.addUpstream(c)
+	if c.step == finish {
+		if c.result.passes() {
+			s.addUpstream(c)
+		}
+		s.opts.Meters.Authorized(c.result)
+		c.step = done
 	}
-	s.opts.Meters.Authorized(c.result)
 	return true, nil
 }
 

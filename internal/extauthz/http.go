@@ -49,7 +49,9 @@ func (s *Service) HTTPHandler(next http.Handler) http.Handler {
 			c.result, deniedStatus = c.in.readOriginal(r.URL.RawQuery)
 		}
 		if c.result.passes() {
-			_, _ = s.decide(r.Context(), true, c) // with waiting, decide always decides
+			if s.door.Wait(r.Context(), c) != nil {
+				c.result = Undecided
+			}
 		} else {
 			s.opts.Meters.Authorized(c.result)
 			if c.result == Misconfigured {

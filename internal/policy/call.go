@@ -138,6 +138,7 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n := len(c.checks); {
 	case n == 0:
+		c.verdict.Allowed = true
 		c.countUnlimited()
 		return true, nil
 	case n > window.MaxChecks:

@@ -241,3 +241,20 @@ func TestDecideAllocates(t *testing.T) {
 		}
 	}
 }
+
+// TestUndecidedIsNotAllowed proves that a verdict never allows a request before the
+// request is decided, nor after an error.
+func TestUndecidedIsNotAllowed(t *testing.T) {
+	store := &waitingStore{Store: memstore.New(memstore.Options{}), waits: true}
+	defer store.Close()
+	decider, _ := newDecider(t, testRules(t, Identity{Secrets: secrets, Tiers: directory(t)}), store)
+	var c Call
+	decider.Begin(&c, *request("api_key=acme-key"))
+	if decided, err := c.Decide(t.Context(), window.NoWait); decided || err != nil || c.Verdict().Allowed {
+		t.Errorf("without waiting: %t, %v, allowed %t, want it undecided and not allowed", decided, err, c.Verdict().Allowed)
+	}
+	store.err = errors.New("gone")
+	if _, err := c.Decide(t.Context(), window.MayWait); err == nil || c.Verdict().Allowed {
+		t.Errorf("after an error: %v, allowed %t, want an error and not allowed", err, c.Verdict().Allowed)
+	}
+}

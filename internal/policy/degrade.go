@@ -45,18 +45,18 @@ func (c *Call) takeOwed(ctx context.Context) (ok bool) {
 
 // tellLocal tells the local store what the store has decided. It reports whether the
 // local store has decided the request again.
-func (c *Call) tellLocal(ctx context.Context, waited bool) (again bool) {
+func (c *Call) tellLocal(ctx context.Context, wait bool) (again bool) {
 	d := c.decider
 	allowed := window.GroupAllowed(c.checks, c.decisions)
-	// A store that denies without waiting repeats a denial that Learn has seen.
-	if d.learner != nil && (allowed || waited) {
+	// Without waiting, a store denies only by repeating a denial that Learn has seen.
+	if d.learner != nil && (allowed || wait) {
 		for i := range c.verdict.Limits {
 			if c.verdict.Limits[i].Rule.storeError == StoreErrorLocal {
 				d.learner.Learn(&c.checks[i], &c.decisions[i])
 			}
 		}
 	}
-	if d.debtor == nil || !allowed || !waited || !d.debtor.Owing() || !c.onlyLocal() {
+	if d.debtor == nil || !allowed || !wait || !d.debtor.Owing() || !c.onlyLocal() {
 		return false
 	}
 	again, err := d.debtor.Recheck(ctx, c.checks, c.decisions)

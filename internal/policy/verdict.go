@@ -171,10 +171,11 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// reset clears the verdict but keeps its memory.
+// reset clears the verdict but keeps its memory. The request is not allowed until it is
+// decided.
 func (v *Verdict) reset(descriptors int) {
 	*v = Verdict{
-		Allowed: true, Decisive: -1, Shadowed: -1,
+		Decisive: -1, Shadowed: -1,
 		Limits: reuse.Slice(v.Limits), Strictest: reuse.Slice(v.Strictest), Matches: reuse.Slice(v.Matches),
 	}
 	for range descriptors {
