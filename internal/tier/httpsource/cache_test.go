@@ -59,8 +59,8 @@ type saying struct {
 // a minute, and ten seconds for unknown keys.
 func TestCache(t *testing.T) {
 	const (
-		pro    = `{"subject":"acme","tier":"pro"}`
-		free   = `{"subject":"acme","tier":"free"}`
+		pro  = `{"subject":"acme","tier":"pro"}`
+		free = `{"subject":"acme","tier":"free"}`
 		none = `{"subject":null}`
 	)
 	type step struct {
