@@ -95,6 +95,16 @@ func (u *used) raise(hits uint64, until int64) {
 	}
 }
 
+// set forgets all earlier answers.
+func (u *used) set(hits uint64, until int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.before = 0
+	u.hits.Store(hits)
+	u.from.Store(until)
+	u.until.Store(until)
+}
+
 // last returns the use, and when it expires.
 func (u *used) last() (hits uint64, until time.Duration) {
 	u.mu.Lock()
@@ -165,9 +175,12 @@ func (s *Shares) learn(c *window.Check, d *window.Decision, owes bool) {
 		}
 		u, _ = s.known.SetIfAbsent(c.Log(), new(used))
 	}
-	if until := int64(s.clock() + d.ResetAfter); owes {
+	switch until := int64(s.clock() + d.ResetAfter); {
+	case owes:
 		u.raise(hits, until) // the use includes a debt, so it does not fall
-	} else {
+	case c.Mode == window.Refund:
+		u.set(hits, until) // only a refund makes a smaller use the later one
+	default:
 		u.learn(hits, until, s.span)
 	}
 }

@@ -284,3 +284,38 @@ func TestSharesAddUp(t *testing.T) {
 		}
 	})
 }
+
+// TestLearnARefund proves that a refund lowers the known use at once, also right after a
+// charge.
+func TestLearnARefund(t *testing.T) {
+	now := time.Hour
+	s, err := local.NewShares(local.ShareOptions{Timeout: time.Second, Memory: memstore.Options{Clock: func() time.Duration { return now }, SweepInterval: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := ask("a", 7, 1)
+	c.Limit.Window = time.Hour
+	learn := func(mode window.Mode, remaining uint64, reset time.Duration) {
+		told := c
+		told.Mode = mode
+		s.Learn(&told, &window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset})
+	}
+	learn(window.Enforce, 6, time.Hour)
+	now += 3 * time.Millisecond
+	learn(window.Enforce, 1, time.Hour)
+	learn(window.Refund, 6, time.Hour-3*time.Millisecond)
+	admitted := 0
+	for range 10 {
+		d := make([]window.Decision, 1)
+		if _, err := s.Take(t.Context(), window.NoWait, []window.Check{c}, d); err != nil {
+			t.Fatal(err)
+		}
+		if d[0].Allowed {
+			admitted++
+		}
+	}
+	if admitted != 6 {
+		t.Errorf("%d were admitted after the refund, want the 6 that remained", admitted)
+	}
+}

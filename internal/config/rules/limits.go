@@ -209,6 +209,10 @@ func (r *rulesReader) someLimits(t *terms, how manner, at strict.Spot, bad bool)
 	if len(t.Limits.Value) == 0 && !t.Limits.Bad {
 		r.decoder.Problem(t.Limits.Spot, "the list is empty")
 	}
+	if n := len(t.Limits.Value); n > window.MaxChecks {
+		r.decoder.Problem(t.Limits.Spot, "%d limits, but one request may meet at most %d: give the rule fewer", n, window.MaxChecks)
+		return nil, true
+	}
 	lines := make(map[time.Duration]int)
 	for i := range t.Limits.Value {
 		f := &t.Limits.Value[i]

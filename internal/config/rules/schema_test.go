@@ -61,7 +61,7 @@ func fieldSchemas() map[string]configtest.Object {
 		"charge":            {"enum": []any{"allowed", "always"}},
 		"choice":            {"enum": []any{"local", "allow", "deny", "report"}},
 		"retry_after":       configtest.Duration,
-		"limits":            {"minItems": 1},
+		"limits":            {"minItems": 1, "maxItems": window.MaxChecks},
 		"by_tier":           {"minProperties": 1},
 		"body":              {"maxLength": maxBody, "minLength": 1},
 		"status_text":       {"maxLength": maxOneLiner, "minLength": 1},
