@@ -175,13 +175,24 @@ func (ls *leases) spend(c *window.Check, now time.Duration, counts bool, d *wind
 		a.count(c, now)
 	}
 	l := ls.current(a, c, now)
-	if l == nil || l.left < max(c.Cost, 1) {
+	if !l.hasRoom(c) {
 		return nil
 	}
 	l.left -= c.Cost
 	l.answer(now, d)
 	return l
 }
+
+// covers reports whether the lease of a check's log has room for the check.
+func (ls *leases) covers(c *window.Check, now time.Duration) bool {
+	a := ls.account(c)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return ls.current(a, c, now).hasRoom(c)
+}
+
+// hasRoom reports whether enough is left of l for a check. l may be nil.
+func (l *lease) hasRoom(c *window.Check) bool { return l != nil && l.left >= max(c.Cost, 1) }
 
 // count adds a group that was decided without waiting to the demand. spend did not add it,
 // because a group that stays undecided is asked again with waiting.

@@ -233,7 +233,6 @@ type part struct {
 }
 
 // part returns what this process may admit of a check's limit.
-
 func (s *Shares) part(c *window.Check, now time.Duration) part {
 	limit := c.Limit.Hits
 	if limit == 0 || limit == window.MaxHits {

@@ -199,15 +199,19 @@ func (s *Store) ask(ctx context.Context, checks []window.Check, decisions []wind
 // takeLeased is Take for a group with checks that may have a lease. It spends the leases
 // first, and puts everything back if the rest of the group is undecided or denied.
 func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check, decisions []window.Decision, now time.Duration) (decided bool, err error) {
+	// A group that names a log twice gets no lease. The shared store returns the error for
+	// an invalid group.
+	_, folded := window.Fold(checks)
+	plain := ctx.Err() != nil || folded != nil || window.Validate(checks, decisions) != nil
+	// Nothing is spent for a group that stays undecided.
+	if !wait && (plain || len(checks) > 1 && !s.decides(checks, now)) {
+		return false, nil
+	}
 	var inline [inlineChecks]*lease
 	found := inline[:min(len(checks), len(inline))]
 	if len(checks) > len(inline) {
 		found = make([]*lease, len(checks))
 	}
-	// A group that names a log twice gets no lease. The shared store returns the error for
-	// an invalid group.
-	_, folded := window.Fold(checks)
-	plain := ctx.Err() != nil || folded != nil || window.Validate(checks, decisions) != nil
 	covered, spent := 0, uint64(0)
 	for i := range checks {
 		if c := &checks[i]; !plain && leasable(c) {
@@ -236,6 +240,28 @@ func (s *Store) takeLeased(ctx context.Context, wait bool, checks []window.Check
 		s.leases.spent.Add(spent)
 	}
 	return decided, err
+}
+
+// decides reports whether Store can decide a group without the shared store: leases cover
+// all checks, or memory answers the others and denies one of them. It spends nothing.
+func (s *Store) decides(checks []window.Check, now time.Duration) bool {
+	rest, denied := false, false
+	for i := range checks {
+		c := &checks[i]
+		if leasable(c) && s.leases.covers(c, now) {
+			continue
+		}
+		rest = true
+		var a [1]recalled
+		if s.memory.recall(checks[i:i+1], a[:], now) {
+			denied = true
+		}
+		var d window.Decision
+		if !s.memory.known(c, a[0].told, now, &d) {
+			return false
+		}
+	}
+	return denied || !rest
 }
 
 // answers denies a group from memory, and reports whether it did.

@@ -36,6 +36,33 @@ func TestTakeWithoutWaitingLeavesNoTrace(t *testing.T) {
 	t.Logf("%+v", met)
 }
 
+// TestUndecidedCallsDoNotAllocate asks without waiting for a group of a check that a lease
+// covers and a check without a lease. Only the store can decide the second one.
+func TestUndecidedCallsDoNotAllocate(t *testing.T) {
+	p, err := local.New(stock{}, local.Options{Reserver: stock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	leased := window.Check{Key: "a", Limit: window.Limit{Hits: 1 << 31, Window: time.Hour}, Cost: 1, Lease: window.Lease{Length: time.Hour}}
+	for range 100 {
+		take(t, p, leased)
+	}
+	if p.Stats().Leases == 0 {
+		t.Fatal("there is no lease")
+	}
+	checks := []window.Check{leased, ask("b", 10, 1)}
+	decisions := make([]window.Decision, len(checks))
+	n := testing.AllocsPerRun(100, func() {
+		if decided, err := p.Take(t.Context(), window.NoWait, checks, decisions); decided || err != nil {
+			t.Errorf("got %v, %v, want an undecided group", decided, err)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
 // outcomes counts the results of Take without waiting. denied: from memory. leased: leases
 // covered the group. mixed: denied although a lease covered a part. left: undecided.
 // refused: undecided, and the store returns an error.
