@@ -1,7 +1,6 @@
 package test
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,11 +12,13 @@ import (
 	"testing"
 
 	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-var update = flag.Bool("update", false, "write the generated parts of docs/")
+// update says to write the generated parts of docs/.
+var update = configtest.Update
 
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -37,7 +38,7 @@ func TestSettingsTable(t *testing.T) {
 	)
 	var table strings.Builder
 	table.WriteString("| setting | environment | default | |\n|---|---|---|---|\n")
-	for _, s := range settings.Describe() {
+	for _, s := range configtest.Describe(settings.Default()) {
 		if s.Default != "" {
 			s.Default = "`" + s.Default + "`"
 		}

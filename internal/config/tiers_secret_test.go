@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slidegate/slidegate/internal/config/configtest"
 	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -134,7 +135,7 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 // variableOf returns the environment variable of a setting, or "" if there is no such
 // setting.
 func variableOf(path string) string {
-	for _, s := range settings.Describe() {
+	for _, s := range configtest.Describe(settings.Default()) {
 		if s.Path == path {
 			return s.Env
 		}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -25,10 +27,20 @@ var addressSources = map[string]extauthz.AddressFrom{
 	settings.AddressForwardedFor: extauthz.ForwardedFor,
 }
 
+// valueOf returns the value for a setting. It panics if there is none: then the settings have a
+// choice that this package does not know.
+func valueOf[V any](values map[string]V, setting string) V {
+	v, ok := values[setting]
+	if !ok {
+		panic(fmt.Sprintf("no value for the setting %q", setting))
+	}
+	return v
+}
+
 // authorizationOptions returns o with the settings of the section authz.
 func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options {
 	for _, c := range a.Credentials {
-		o.Credentials = append(o.Credentials, extauthz.Credential{Kind: credentialKinds[c.Kind], Name: c.Name})
+		o.Credentials = append(o.Credentials, extauthz.Credential{Kind: valueOf(credentialKinds, c.Kind), Name: c.Name})
 	}
 	for _, h := range a.LabelHeaders {
 		o.LabelHeaders = append(o.LabelHeaders, extauthz.LabelHeader{Header: h.Header, Label: h.Label})
@@ -38,7 +50,7 @@ func authorizationOptions(a settings.Authz, o extauthz.Options) extauthz.Options
 	o.Wait = a.Wait
 	o.SubjectHeader, o.TierHeader = a.SubjectHeader, a.TierHeader
 	o.RateLimitRule = a.RateLimitRule
-	o.Address = extauthz.AddressRule{From: addressSources[a.Address], Hops: a.Hops}
+	o.Address = extauthz.AddressRule{From: valueOf(addressSources, a.Address), Hops: a.Hops}
 	o.IPv6Prefix = a.IPv6Prefix
 	return o
 }

@@ -2,7 +2,6 @@ package extauthz
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -16,7 +15,8 @@ import (
 	"github.com/slidegate/slidegate/internal/unary"
 )
 
-// Options of a [Service]. Decider, Secrets and Headers are required.
+// Options of a [Service]. Decider, Secrets and Headers are required. Names of headers are in
+// lower case.
 type Options struct {
 	Decider *policy.Decider
 	// Subjects finds the subject of a credential. Nil means the directory of the active
@@ -116,17 +116,6 @@ func NewService(o Options) *Service {
 	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
-	}
-	o.SubjectHeader, o.TierHeader = strings.ToLower(o.SubjectHeader), strings.ToLower(o.TierHeader)
-	o.LabelHeaders = append([]LabelHeader(nil), o.LabelHeaders...)
-	for i := range o.LabelHeaders {
-		o.LabelHeaders[i].Header = strings.ToLower(o.LabelHeaders[i].Header)
-	}
-	o.Credentials = append([]Credential(nil), o.Credentials...)
-	for i := range o.Credentials {
-		if c := &o.Credentials[i]; c.Kind == Header {
-			c.Name = strings.ToLower(c.Name)
-		}
 	}
 	s := &Service{opts: o, replies: newReplies(o.Credentials, o.Realm)}
 	s.door = adapter.Door[*call]{

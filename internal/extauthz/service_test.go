@@ -62,9 +62,9 @@ type testService struct {
 // defaults returns the options that a test can change.
 func defaults() Options {
 	return Options{
-		Credentials:   []Credential{{Header, "X-Api-Key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
+		Credentials:   []Credential{{Header, "x-api-key"}, {Bearer, ""}, {Basic, ""}, {APIKey, ""}, {Query, "api_key"}, {Cookie, "key"}},
 		Realm:         "api",
-		SubjectHeader: "X-Subject-Id", TierHeader: "x-tier", LabelHeaders: []LabelHeader{{"X-Region", "region"}},
+		SubjectHeader: "x-subject-id", TierHeader: "x-tier", LabelHeaders: []LabelHeader{{"x-region", "region"}},
 		IPv6Prefix: 64,
 	}
 }

@@ -106,7 +106,7 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 		// Rules match these forms, so that one client has one log.
 		for j := range c.req.Descriptors[i].Entries {
 			e := &c.req.Descriptors[i].Entries[j]
-			e.Value = canonical(*e)
+			e.Value = Canonical(*e)
 		}
 	}
 	c.match()

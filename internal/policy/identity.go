@@ -255,10 +255,11 @@ func clientAddress(req *Request) string {
 	return masked
 }
 
-// canonical returns the value of an entry in the form that rules and logs use: trimmed,
-// and addresses without a zone, IPv4 not mapped into IPv6. Envoy forwards the other forms
-// from a trusted X-Forwarded-For, and a client must not have one log for each.
-func canonical(e descriptors.Entry) string {
+// Canonical returns the value of an entry in the form that rules and logs use: without spaces
+// and tabs at its ends, and a client address without a zone and with IPv4 not mapped into
+// IPv6. Envoy forwards the other forms from a trusted X-Forwarded-For, and a client must not
+// have one log for each.
+func Canonical(e descriptors.Entry) string {
 	e.Value = descriptors.Trim(e.Value)
 	switch e.Key {
 	case keyAddress:
@@ -275,8 +276,3 @@ func canonical(e descriptors.Entry) string {
 	}
 	return e.Value
 }
-
-// Canonical returns the value of an entry in the form in which rules and requests are
-// compared: without spaces and tabs at its ends, and a client address without a zone and
-// with IPv4 not mapped into IPv6.
-func Canonical(e descriptors.Entry) string { return canonical(e) }

@@ -13,6 +13,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
 	"github.com/slidegate/slidegate/test/program"
 )
@@ -162,10 +163,54 @@ func attempt(ctx context.Context, o *options, s scenario) (*result, error) {
 	return r, err
 }
 
+// run measures one fault and judges what it did.
 func (r *result) run(t process.TB, o *options, s scenario) error {
 	ctx := t.Context()
 	bed := s.start(t)
 	service := startService(t, o.rls, rulesFile(o.rules), bed.url)
+	if err := r.meet(t, o, bed, service); err != nil {
+		return err
+	}
+	outages, err := unasked(service.Logs(), r.end)
+	if err != nil {
+		return err
+	}
+	r.setOutages(outages, s.partial)
+	masters := bed.masters()
+	charges, err := readCharges(ctx, masters)
+	if err != nil {
+		return err
+	}
+	if r.redis, err = versionOf(ctx, masters[0]); err != nil {
+		return err
+	}
+	r.ledger = settleLedger(r.answers, charges, r.history)
+	r.inFlight = inFlight(r.answers, r.moments)
+	for _, calls := range r.answers {
+		for i := range calls {
+			if a := &calls[i]; !a.exact() && a.received.After(r.last) {
+				r.last = a.received
+			}
+		}
+	}
+	if r.after, err = program.Settle(ctx, service.Admin(), settling, func(s program.State) bool { return grown(s, r.before) == nil }); err != nil {
+		return err
+	}
+	r.judge(s)
+	if o.explain != nil {
+		r.explain(o.explain)
+	}
+	select {
+	case <-service.Exited():
+		r.fail("the service has ended:\n%s", service.Output())
+	default:
+	}
+	return nil
+}
+
+// meet sends calls before, during and after the fault. It records the answers and the times.
+func (r *result) meet(t process.TB, o *options, bed *testbed, service *edge.RLSServer) error {
+	ctx := t.Context()
 
 	var questions []*rlsv3.RateLimitRequest
 	for i := range o.callers {
@@ -210,52 +255,24 @@ func (r *result) run(t process.TB, o *options, s scenario) error {
 
 	r.answers, r.control = l.answers(), free.answers()
 	r.history = history{fault: span{f.begun, f.ended}, moments: f.moments, lostBefore: f.lost}
-	outages, err := unasked(service.Logs(), r.end)
-	if err != nil {
-		return err
-	}
+	r.notes = f.notes
+	return nil
+}
+
+// setOutages sets when the service noticed the fault, and when it did not ask the server.
+// partial: other servers still decided.
+func (r *result) setOutages(outages map[string][]span, partial bool) {
 	r.noticed = -1
 	for _, spans := range outages {
 		for _, u := range spans {
-			if after := u.from.Sub(f.begun); after >= 0 && u.from.Before(f.ended) && (r.noticed < 0 || after < r.noticed) {
+			if after := u.from.Sub(r.fault.from); after >= 0 && u.from.Before(r.fault.to) && (r.noticed < 0 || after < r.noticed) {
 				r.noticed = after
 			}
 		}
-		if len(outages) == 1 && !s.partial {
+		if len(outages) == 1 && !partial {
 			r.unasked = spans
 		}
 	}
-	masters := bed.masters()
-	charges, err := readCharges(ctx, masters)
-	if err != nil {
-		return err
-	}
-	if r.redis, err = versionOf(ctx, masters[0]); err != nil {
-		return err
-	}
-	r.notes = f.notes
-	r.ledger = settleLedger(r.answers, charges, r.history)
-	r.inFlight = inFlight(r.answers, r.moments)
-	for _, calls := range r.answers {
-		for i := range calls {
-			if a := &calls[i]; !a.exact() && a.received.After(r.last) {
-				r.last = a.received
-			}
-		}
-	}
-	if r.after, err = program.Settle(ctx, service.Admin(), settling, func(s program.State) bool { return grown(s, r.before) == nil }); err != nil {
-		return err
-	}
-	r.judge(s)
-	if o.explain != nil {
-		r.explain(o.explain)
-	}
-	select {
-	case <-service.Exited():
-		r.fail("the service has ended:\n%s", service.Output())
-	default:
-	}
-	return nil
 }
 
 func (r *result) fail(format string, args ...any) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slidegate/slidegate/pkg/window"
@@ -137,21 +138,37 @@ const (
 	denied  = "denied"
 )
 
-// rows are all there are.
-func (b *bench) rows() []*row {
-	var all []*row
-	add := func(t *topic, state string, ours, base probe, target target) *row {
-		r := &row{topic: t, state: state, ours: ours, base: base, target: target}
-		all = append(all, r)
-		return r
-	}
-	set, withWaits := sortedSet{}, sortedSet{waits: true}
-	small, ring := limit{hits: 10}, limit{hits: 3_000}
-	limits := []limit{small, {hits: 100}, ring, {hits: b.large}, {hits: b.large, auto: true}}
+// The limits of more than one topic, and the baselines of those about Redis.
+var (
+	small, ring    = limit{hits: 10}, limit{hits: 3_000}
+	set, withWaits = sortedSet{}, sortedSet{waits: true}
+)
 
+// limits are small and ring with others, from the smallest to the largest.
+func (b *bench) limits() []limit {
+	return []limit{small, {hits: 100}, ring, {hits: b.large}, {hits: b.large, auto: true}}
+}
+
+// A rowList collects rows.
+type rowList []*row
+
+func (l *rowList) add(t *topic, state string, ours, base probe, target target) *row {
+	r := &row{topic: t, state: state, ours: ours, base: base, target: target}
+	*l = append(*l, r)
+	return r
+}
+
+// rows returns the rows of all topics.
+func (b *bench) rows() []*row {
+	return slices.Concat(b.decisionRows(), b.logRows(), b.processRows())
+}
+
+// decisionRows returns the rows about the CPU of Redis for usual limits.
+func (b *bench) decisionRows() (all rowList) {
+	limits := b.limits()
 	for _, s := range states {
 		for _, l := range limits {
-			add(cpuTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 1), b.decisions(set, s.name, l, 1), target{ratio: s.one}).
+			all.add(cpuTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 1), b.decisions(set, s.name, l, 1), target{ratio: s.one}).
 				waits = b.decisions(withWaits, s.name, l, 1)
 		}
 	}
@@ -164,23 +181,29 @@ func (b *bench) rows() []*row {
 		{"empty-evalsha", full, other{emptyScript}},
 		{"time-getrange-set", full, other{getAndSetScript}},
 	} {
-		add(cpuTopic, o.name, b.decisions(o.kind, o.state, limits[1], 1), b.decisions(set, o.state, limits[1], 1), target{})
+		all.add(cpuTopic, o.name, b.decisions(o.kind, o.state, limits[1], 1), b.decisions(set, o.state, limits[1], 1), target{})
 	}
 	for _, s := range states {
 		for _, l := range []limit{small, ring} {
 			if s.of > 0 {
-				add(batchTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 16), b.decisions(set, s.name, l, 1), target{ratio: s.of}).
+				all.add(batchTopic, s.name+"/"+l.String(), b.decisions(packed{}, s.name, l, 16), b.decisions(set, s.name, l, 1), target{ratio: s.of}).
 					waits = b.decisions(withWaits, s.name, l, 1)
 			}
 		}
 	}
-	add(groupTopic, full, b.group(packed{}), b.group(set), target{ratio: 0.60}).
+	all.add(groupTopic, full, b.group(packed{}), b.group(set), target{ratio: 0.60}).
 		waits = b.group(withWaits)
+	return all
+}
+
+// logRows returns the rows about the memory of logs in Redis, and about large logs.
+func (b *bench) logRows() (all rowList) {
+	limits := b.limits()
 	for _, m := range []struct {
 		limit
 		most float64
 	}{{small, 0.65}, {limits[1], 0.50}, {limit{hits: 129}, 0.15}, {ring, 0.15}, {limits[3], 0.15}, {limits[4], 0.15}} {
-		add(memoryTopic, m.String(), b.memory(packed{}, m.limit), b.memory(set, m.limit), target{ratio: m.most})
+		all.add(memoryTopic, m.String(), b.memory(packed{}, m.limit), b.memory(set, m.limit), target{ratio: m.most})
 	}
 	for _, l := range limits[3:] {
 		for _, state := range []string{allExpire, halfExpires, grows, shrinks} {
@@ -188,36 +211,42 @@ func (b *bench) rows() []*row {
 			if !l.auto && (state == grows || state == shrinks) {
 				bound = target{} // it copies the log: what a precision is for
 			}
-			add(longestTopic, state+"/"+l.String(), b.longest(packed{}, state, l), b.longest(set, allExpire, l), bound)
+			all.add(longestTopic, state+"/"+l.String(), b.longest(packed{}, state, l), b.longest(set, allExpire, l), bound)
 		}
 	}
 	for _, logs := range []int{1, 64, 256} {
-		add(longestTopic, fmt.Sprintf("grow together/%d logs of %d", logs, window.ExactHits), b.longestTogether(logs), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
+		all.add(longestTopic, fmt.Sprintf("grow together/%d logs of %d", logs, window.ExactHits), b.longestTogether(logs), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
 	}
 	of := fmt.Sprintf("/%d logs of %d", window.MaxChecks, window.ExactHits)
-	add(longestTopic, "search together"+of, b.longestSearch(window.MaxChecks), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
-	add(longestTopic, "full together"+of, b.longestFull(window.MaxChecks), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
+	all.add(longestTopic, "search together"+of, b.longestSearch(window.MaxChecks), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
+	all.add(longestTopic, "full together"+of, b.longestFull(window.MaxChecks), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
 	for _, s := range []string{full, denied} {
 		for _, auto := range []bool{true, false} {
 			l := limit{hits: 10 * b.large, auto: auto}
-			add(millionTopic, s+"/"+l.String(), b.decisions(packed{}, s, l, 1), b.decisions(packed{}, s, small, 1), target{ratio: 1.3})
+			all.add(millionTopic, s+"/"+l.String(), b.decisions(packed{}, s, l, 1), b.decisions(packed{}, s, small, 1), target{ratio: 1.3})
 		}
 	}
+	return all
+}
+
+// processRows returns the rows about this process: as a client of Redis, and with logs in its
+// memory.
+func (b *bench) processRows() (all rowList) {
 	for _, o := range []struct {
 		what string
 		most float64
 	}{{wallTime, 0.40}, {redisCPU, 0.45}, {clientCPU, 0.35}} {
-		add(callersTopic, o.what, b.together(shared, o.what), b.together(oneEach, o.what), target{ratio: o.most})
+		all.add(callersTopic, o.what, b.together(shared, o.what), b.together(oneEach, o.what), target{ratio: o.most})
 	}
-	for _, l := range limits {
+	for _, l := range b.limits() {
 		for _, s := range []string{full, denied} {
-			add(takeTopic, s+"/"+l.String(), b.take(s, l), nil, target{most: 30})
+			all.add(takeTopic, s+"/"+l.String(), b.take(s, l), nil, target{most: 30})
 		}
 	}
 	for _, s := range []string{"allowed", denied} {
-		add(parallelTopic, s, b.parallel(newStore, s), b.parallel(newNaive, s), target{least: 5e6})
+		all.add(parallelTopic, s, b.parallel(newStore, s), b.parallel(newNaive, s), target{least: 5e6})
 	}
-	add(bytesTopic, "one hit", b.bytes(newStore, 1), b.bytes(newNaive, 1), target{most: 200})
-	add(bytesTopic, "100 hits", b.bytes(newStore, 100), b.bytes(newNaive, 100), target{most: 1100})
+	all.add(bytesTopic, "one hit", b.bytes(newStore, 1), b.bytes(newNaive, 1), target{most: 200})
+	all.add(bytesTopic, "100 hits", b.bytes(newStore, 100), b.bytes(newNaive, 100), target{most: 1100})
 	return all
 }

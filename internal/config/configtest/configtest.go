@@ -20,9 +20,9 @@ import (
 	"github.com/slidegate/slidegate/pkg/window"
 )
 
-// Update rewrites the .want files of testdata from what the code says. Read the
-// difference before you keep it.
-var Update = flag.Bool("update", false, "rewrite the .want files of testdata")
+// Update rewrites the .want files of testdata and the generated parts of docs from what the
+// code says. Read the difference before you keep it.
+var Update = flag.Bool("update", false, "rewrite the .want files of testdata and the generated parts of docs")
 
 // ProblemsOf returns the lines of err, which must be Problems.
 func ProblemsOf(t *testing.T, err error) string {

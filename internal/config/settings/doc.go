@@ -7,7 +7,7 @@
 // variable that is set but empty sets the empty value. Relative paths are relative to the
 // working directory.
 //
-// [Describe] lists every setting, and [FullExample] is a commented file with all of them.
+// The file settings.full.yaml sets every setting to its default, with comments.
 //
 // [Load] reports all problems of the file and of the environment at once:
 //

@@ -68,7 +68,7 @@ func makeSettingsSchema() configtest.Object {
 			}
 			switch list := value.Interface().(type) {
 			case Secret, time.Duration, FileMode:
-				schema["default"] = textOf(value)
+				schema["default"] = configtest.TextOf(value)
 			case []string:
 				if list == nil {
 					schema["default"] = []string{}

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	_ "embed"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -234,13 +233,6 @@ func Default() Settings {
 	}
 }
 
-//go:embed settings.full.yaml
-var fullExample []byte
-
-// FullExample returns a commented settings file that sets every setting to its
-// default.
-func FullExample() []byte { return slices.Clone(fullExample) }
-
 // EnvPrefix begins the name of every environment variable of the service.
 const EnvPrefix = "SLIDEGATE_"
 
@@ -249,24 +241,6 @@ const environment = "environment"
 
 // EnvConfig names the settings file. The command reads it, not [Load].
 const EnvConfig = EnvPrefix + "CONFIG"
-
-// A Setting describes one setting for documentation.
-type Setting struct {
-	Path    string // store.redis.url
-	Env     string // SLIDEGATE_STORE_REDIS_URL
-	Default string // as text; lists separated by commas
-	Doc     string
-}
-
-// Describe returns every setting in the order of [Settings].
-func Describe() []Setting {
-	d := Default()
-	var all []Setting
-	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) {
-		all = append(all, Setting{Path: path, Env: envName(path), Default: textOf(v), Doc: f.Tag.Get("doc")})
-	})
-	return all
-}
 
 // eachSetting calls back for every setting below v, in order.
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
@@ -285,18 +259,6 @@ func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !stri
 
 func envName(path string) string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
-}
-
-// textOf returns a setting as text: as the environment has it.
-func textOf(v reflect.Value) string {
-	if v.Kind() != reflect.Slice {
-		return fmt.Sprint(v.Interface())
-	}
-	items := make([]string, v.Len())
-	for i := range items {
-		items[i] = fmt.Sprint(v.Index(i).Interface())
-	}
-	return strings.Join(items, ",")
 }
 
 const (

@@ -3,6 +3,7 @@ package settings
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -14,6 +15,16 @@ import (
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
+// fullExample returns the settings file that sets every setting to its default.
+func fullExample(t testing.TB) []byte {
+	t.Helper()
+	data, err := os.ReadFile("settings.full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 func TestFullExampleEqualsDefault(t *testing.T) {
 	got, err := Load("settings.full.yaml", nil)
 	if err != nil {
@@ -24,10 +35,10 @@ func TestFullExampleEqualsDefault(t *testing.T) {
 
 func TestFullExampleHoldsEverySetting(t *testing.T) {
 	var tree map[string]any
-	if err := yaml.Unmarshal(FullExample(), &tree); err != nil {
+	if err := yaml.Unmarshal(fullExample(t), &tree); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range Describe() {
+	for _, s := range configtest.Describe(Default()) {
 		var at any = tree
 		for part := range strings.SplitSeq(s.Path, ".") {
 			m, _ := at.(map[string]any)
@@ -42,7 +53,7 @@ func TestFullExampleHoldsEverySetting(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	all := Describe()
+	all := configtest.Describe(Default())
 	seen := make(map[string]string)
 	for _, s := range all {
 		if s.Doc == "" {
@@ -56,7 +67,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s takes the name of the settings file, %s", s.Path, EnvConfig)
 		}
 	}
-	for _, want := range []Setting{
+	for _, want := range []configtest.Setting{
 		{Path: "grpc.address", Env: "SLIDEGATE_GRPC_ADDRESS", Default: ":8081"},
 		{Path: "grpc.socket_mode", Env: "SLIDEGATE_GRPC_SOCKET_MODE", Default: "0660"},
 		{Path: "store.timeout", Env: "SLIDEGATE_STORE_TIMEOUT", Default: "15ms"},
@@ -80,7 +91,7 @@ func TestDescribe(t *testing.T) {
 // variable.
 func TestDefaultsReadBack(t *testing.T) {
 	var environ []string
-	for _, s := range Describe() {
+	for _, s := range configtest.Describe(Default()) {
 		environ = append(environ, s.Env+"="+s.Default)
 	}
 	got, err := Load("", environ)
@@ -262,7 +273,7 @@ func TestEverySettingIsReached(t *testing.T) {
 // problems or settings that are valid, and never panics.
 func FuzzSettings(f *testing.F) {
 	configtest.Seed(f, "testdata/*/settings-*.yaml", "")
-	f.Add(FullExample(), "SLIDEGATE_STORE_TIMEOUT=1s")
+	f.Add(fullExample(f), "SLIDEGATE_STORE_TIMEOUT=1s")
 	f.Add([]byte("a: &a [*a]\n<<: *a"), "SLIDEGATE_GRPC_SOCKET_MODE=")
 	f.Fuzz(func(t *testing.T, data []byte, variable string) {
 		if strings.Contains(strings.ToLower(string(data)+variable), "_file") {

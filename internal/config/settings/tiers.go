@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -225,6 +226,9 @@ func (l *settingsLoader) channel(path, name string, most int) {
 	}
 }
 
+// hasParameter matches a query that uses $1.
+var hasParameter = regexp.MustCompile(`\$0*1(\D|$)`)
+
 // postgres checks the settings of PostgreSQL without asking it.
 func (l *settingsLoader) postgres(p *TiersPostgres) {
 	err := p.URL.read()
@@ -242,7 +246,7 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		case q.text == "":
 		case len(q.text) > maxQuery:
 			l.problem(q.path, "longer than %d KiB: shorten it", maxQuery>>10)
-		case !strings.Contains(q.text, "$1"):
+		case !hasParameter.MatchString(q.text):
 			l.problem(q.path, "has no parameter $1 for the digest or the id")
 		}
 	}

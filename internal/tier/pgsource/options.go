@@ -26,7 +26,8 @@ type Options struct {
 	// separated by commas, or with a folder as the parameter host for a socket in
 	// it. It may contain a password. Its parameters are those of a session
 	// (application_name, search_path, statement_timeout and so on),
-	// connect_timeout, target_session_attrs and default_query_exec_mode.
+	// connect_timeout, target_session_attrs and default_query_exec_mode. The caller
+	// checks that no parameter has the password, sets TLS or sets the pool.
 	URL string
 	// Password returns the password of each new connection. If it is nil or returns an
 	// empty text, that in URL counts.
@@ -34,9 +35,9 @@ type Options struct {
 	// TLS returns the configuration of each new connection over TCP. If it is nil or
 	// returns nil, there is no TLS. Without a ServerName the host's name is verified.
 	TLS func() *tls.Config
-	// Query has the digest as its only parameter. Empty: the query for [Schema].
+	// Query has the digest as its only parameter, $1. Empty: the query for [Schema].
 	Query string
-	// QueryByID has the id of a subject as its only parameter. Empty: the query for
+	// QueryByID has the id of a subject as its only parameter, $1. Empty: the query for
 	// [Schema] if Query is empty too. Otherwise no subject is known by id.
 	QueryByID string
 	// Channel is the channel of NOTIFY for changes. Empty: the source reports none.
@@ -60,8 +61,6 @@ const (
 	// maxAnswer bounds the memory for one message of the server. A row has two parts of
 	// at most tier.MaxPart, and its texts.
 	maxAnswer = 4 * tier.MaxPart
-	// maxChannel is the maximum length of a name in PostgreSQL in bytes.
-	maxChannel = 63
 )
 
 // urlHint says what to write. It repeats nothing of the invalid URL.
@@ -114,7 +113,7 @@ func (o *Options) poolConfig() (*pgxpool.Config, error) {
 }
 
 // cutPassword removes the password from the URL, so that no text of the library can
-// contain it. It refuses parameters that have a setting of their own.
+// contain it.
 func cutPassword(text string) (without, password string, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme != "postgres" && scheme != "postgresql" {
@@ -135,23 +134,6 @@ func cutPassword(text string) (without, password string, err error) {
 		host = user + authority[at:]
 		if password, err = url.PathUnescape(password); err != nil {
 			return "", "", errors.New("its password is not escaped: " + urlHint)
-		}
-	}
-	_, query, _ := strings.Cut(rest, "?")
-	parameters, err := url.ParseQuery(query)
-	if err != nil {
-		return "", "", errors.New("its parameters are not escaped: " + urlHint)
-	}
-	for name := range parameters {
-		switch {
-		case name == "host" && host != "" && !strings.HasSuffix(host, "@"):
-			return "", "", errors.New("host: the URL has one already, before the database")
-		case strings.HasPrefix(name, "ssl"):
-			return "", "", fmt.Errorf("%s: remove it, and set tiers.postgres.tls", name)
-		case strings.HasPrefix(name, "pool_"):
-			return "", "", fmt.Errorf("%s: remove it, and set tiers.postgres.pool_size", name)
-		case strings.HasPrefix(name, "pass"):
-			return "", "", fmt.Errorf("%s: remove it, and set tiers.postgres.password_file", name)
 		}
 	}
 	separator := "?"

@@ -377,17 +377,7 @@ func TestOptions(t *testing.T) {
 		{"hash in the password", Options{URL: "postgres://u:a#sesame@h/db"}, "must be escaped"},
 		{"percent in the password", Options{URL: "postgres://u:sesame%zz@h/db"}, "its password is not escaped"},
 		{"port", Options{URL: "postgres://u:sesame@h:x/db"}, "invalid port"},
-		{"parameters", Options{URL: "postgres://u:sesame@h/db?x=%zz"}, "its parameters are not escaped"},
-		{"password among them", Options{URL: "postgres://u@h/db?password=sesame"}, "set tiers.postgres.password_file"},
-		{"TLS among them", Options{URL: "postgres://u:sesame@h/db?sslmode=require"}, "set tiers.postgres.tls"},
-		{"pool among them", Options{URL: "postgres://u:sesame@h/db?pool_max_conns=7"}, "set tiers.postgres.pool_size"},
-		{"two hosts", Options{URL: "postgres://u:sesame@h/db?host=other"}, "host: the URL has one already"},
 		{"connect_timeout", Options{URL: "postgres://u:sesame@h/db?connect_timeout=x"}, "invalid connect_timeout"},
-		{"query", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT 1"}, "tiers.postgres.query: it has no $1"},
-		{"tenth", Options{URL: "postgres://u:sesame@h/db", Query: "SELECT $10"}, "tiers.postgres.query: it has no $1"},
-		{"query by id", Options{URL: "postgres://h/db", QueryByID: "SELECT 1"}, "tiers.postgres.query_by_id: it has no $1"},
-		{"channel", Options{URL: "postgres://h/db", Channel: strings.Repeat("c", 64)}, "tiers.postgres.channel: "},
-		{"channel with a zero", Options{URL: "postgres://h/db", Channel: "a\x00"}, "tiers.postgres.channel: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.o.Overrides = tiertest.ReadOverrides

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -23,9 +22,6 @@ func (s *Source) byDigest(digest string) question {
 func (s *Source) byID(id string) question {
 	return question{"tiers.postgres.query_by_id", s.o.QueryByID, id}
 }
-
-// hasParameter matches a query that uses $1.
-var hasParameter = regexp.MustCompile(`\$0*1(\D|$)`)
 
 // errParameters is wrapped by errors about the parameters of a query.
 var errParameters = errors.New("wrong parameters")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -53,15 +52,6 @@ func New(o Options) (*Source, error) {
 		if o.QueryByID == "" {
 			o.QueryByID = queryByID
 		}
-	}
-	if !hasParameter.MatchString(o.Query) {
-		return nil, errors.New("tiers.postgres.query: it has no $1, which is the digest")
-	}
-	if o.QueryByID != "" && !hasParameter.MatchString(o.QueryByID) {
-		return nil, errors.New("tiers.postgres.query_by_id: it has no $1, which is the id")
-	}
-	if len(o.Channel) > maxChannel || strings.ContainsRune(o.Channel, 0) || !utf8.ValidString(o.Channel) {
-		return nil, fmt.Errorf("tiers.postgres.channel: a name in PostgreSQL has at most %d bytes, of UTF-8", maxChannel)
 	}
 	s := &Source{o: o, silence: 10 * time.Second, answer: 5 * time.Second, log: zap.NewNop()}
 	if o.Log != nil {

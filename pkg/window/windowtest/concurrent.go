@@ -187,6 +187,30 @@ func runConcurrentGroups(t *testing.T, h Harness) {
 	}
 }
 
+// countAllowed lets every caller ask the same checks each times. It returns how often each
+// check had room, and in the last place how often the group was allowed.
+func countAllowed(t *testing.T, h Harness, each int, checks []window.Check) []int64 {
+	counts := make([]atomic.Int64, len(checks)+1)
+	concurrently(func(int) {
+		for range each {
+			got := try(t, h.Store, checks)
+			for i := range got {
+				if got[i].Allowed {
+					counts[i].Add(1)
+				}
+			}
+			if got != nil && window.GroupAllowed(checks, got) {
+				counts[len(checks)].Add(1)
+			}
+		}
+	})
+	had := make([]int64, len(counts))
+	for i := range counts {
+		had[i] = counts[i].Load()
+	}
+	return had
+}
+
 // runConcurrentModes lets callers use all modes at once while the clock stands still. So
 // the logs must hold the same in every order of the calls.
 func runConcurrentModes(t *testing.T, h Harness) {
@@ -195,29 +219,7 @@ func runConcurrentModes(t *testing.T, h Harness) {
 		calls = callers * each
 	)
 	h.SetNow(0)
-	// all makes every call and returns how often each check of it had room, and
-	// in the last place how often the group was allowed.
-	all := func(checks ...window.Check) []int64 {
-		counts := make([]atomic.Int64, len(checks)+1)
-		concurrently(func(int) {
-			for range each {
-				got := try(t, h.Store, checks)
-				for i := range got {
-					if got[i].Allowed {
-						counts[i].Add(1)
-					}
-				}
-				if got != nil && window.GroupAllowed(checks, got) {
-					counts[len(checks)].Add(1)
-				}
-			}
-		})
-		had := make([]int64, len(counts))
-		for i := range counts {
-			had[i] = counts[i].Load()
-		}
-		return had
-	}
+	all := func(checks ...window.Check) []int64 { return countAllowed(t, h, each, checks) }
 	used := func(key string) uint64 {
 		t.Helper()
 		return most - take(t, h.Store, one(ask(key, most, 0)))[0].Remaining

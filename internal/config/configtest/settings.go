@@ -1,0 +1,45 @@
+package configtest
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// A Setting describes one setting for documentation.
+type Setting struct {
+	Path    string // store.redis.url
+	Env     string // SLIDEGATE_STORE_REDIS_URL
+	Default string // as text; lists separated by commas
+	Doc     string
+}
+
+// Describe returns every setting in the order of the fields of defaults, a settings.Settings.
+func Describe(defaults any) []Setting { return describe(reflect.ValueOf(defaults), "") }
+
+func describe(section reflect.Value, prefix string) (all []Setting) {
+	for _, k := range strict.KeysOf(section.Type()) {
+		path, v := prefix+k.Name, section.FieldByIndex(k.Field.Index)
+		if v.Kind() == reflect.Struct && !strict.IsText(v.Type()) {
+			all = append(all, describe(v, path+".")...)
+			continue
+		}
+		env := "SLIDEGATE_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+		all = append(all, Setting{Path: path, Env: env, Default: TextOf(v), Doc: k.Field.Tag.Get("doc")})
+	}
+	return all
+}
+
+// TextOf returns a setting as text: as the environment has it.
+func TextOf(v reflect.Value) string {
+	if v.Kind() != reflect.Slice {
+		return fmt.Sprint(v.Interface())
+	}
+	items := make([]string, v.Len())
+	for i := range items {
+		items[i] = fmt.Sprint(v.Index(i).Interface())
+	}
+	return strings.Join(items, ",")
+}
