@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,11 +32,10 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	missing error       // why Redis did not answer at the start; nil if it answered
-	reached atomic.Bool // a server has answered since the start
-	isDeaf  atomic.Bool // the last report of deaf was an error
-	mu      sync.Mutex
-	away    map[string]bool // servers that do not decide, or not everything
+	missing error           // why Redis did not answer at the start; nil if it answered
+	reached atomic.Bool     // a server has answered since the start
+	isDeaf  atomic.Bool     // the last report of deaf was an error
+	mu      sync.Mutex      // guards evicts
 	evicts  map[string]bool // servers that may evict logs
 }
 
@@ -93,7 +93,7 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 // requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	r := &redisStore{metrics: m, log: sampledLog, away: make(map[string]bool), evicts: make(map[string]bool)}
+	r := &redisStore{metrics: m, log: sampledLog, evicts: make(map[string]bool)}
 	o := storeClient(s.Store, log)
 	o.Connected = func() { r.Connected() }
 	client, err := redisclient.New(o)
@@ -118,6 +118,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 				zap.String("prefix", prefix), zap.Duration("window", win))
 		},
 	})
+	m.StoreDown(r.isDown)
 	keys := s.Store.LocalKeys
 	if keys == 0 {
 		keys = -1 // local.New: remember no denials
@@ -161,15 +162,6 @@ func masterName(servers *settings.RedisURL) string {
 
 // changed logs once when a server stops deciding, and once when it decides again.
 func (r *redisStore) changed(c redisstore.Change) {
-	r.mu.Lock()
-	if c.Open || c.Refuses {
-		r.away[c.Node] = true
-	} else {
-		delete(r.away, c.Node)
-	}
-	away := len(r.away)
-	r.mu.Unlock()
-	r.metrics.StoreDown(away > 0)
 	if c.Refuses {
 		r.log.Warn("a server of the store refuses to write; it still denies requests; for every other request to its keys on_store_error decides, or store.on_error for rules without it",
 			zap.String("node", c.Node), zap.String("class", string(c.Class)), zap.Error(c.Err))
@@ -272,6 +264,11 @@ func (r *redisStore) state() storeState {
 	}
 	state.Reached = r.reached.Load()
 	return state
+}
+
+// isDown reports whether a server does not decide, or only denies.
+func (r *redisStore) isDown() bool {
+	return slices.ContainsFunc(r.state().Nodes, func(n nodeState) bool { return n.Reason != "" })
 }
 
 // poolStats returns the counts of the connection pool; for a cluster, the sums over its

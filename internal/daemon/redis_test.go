@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 	"github.com/slidegate/slidegate/test/servers"
 )
 
@@ -41,4 +42,26 @@ slidegate_store_foreign_values_total 1
 	if fields["prefix"] != "slidegate:" || fields["window"] != time.Hour || len(fields) != 2 {
 		t.Errorf("fields: %v, want prefix and window and no more", fields)
 	}
+}
+
+// TestStoreDownIsTheState proves that slidegate_store_down describes the servers that the
+// store has now. A server that refused to write and then left the cluster does not count.
+func TestStoreDownIsTheState(t *testing.T) {
+	o := open(t, redisSettings(t, "redis://127.0.0.1:1")) // no server listens there
+	want := func(want string) {
+		t.Helper()
+		page := `
+# HELP slidegate_store_down 1 while a server of the store fails and is not asked, or refuses to write.
+# TYPE slidegate_store_down gauge
+slidegate_store_down ` + want + "\n"
+		if err := testutil.GatherAndCompare(o.registry, strings.NewReader(page), "slidegate_store_down"); err != nil {
+			t.Error(err)
+		}
+	}
+	o.changed(redisstore.Change{Node: "127.0.0.1:2", Refuses: true, Class: redisstore.ClassMemory})
+	want("0")
+	for range redisstore.DefaultFailures {
+		_ = o.refused("a")
+	}
+	want("1")
 }

@@ -30,7 +30,7 @@ type Metrics struct {
 	ignoredOverrides prometheus.Counter
 	degraded         map[policy.OnStoreError]prometheus.Counter
 	storeSeconds     prometheus.Histogram
-	storeDown        prometheus.Gauge
+	storeDown        atomic.Pointer[func() bool]
 	foreignValues    prometheus.Counter
 	rpcSeconds       *prometheus.HistogramVec
 	rpcs             atomic.Pointer[map[rpc]prometheus.Observer] // the map is immutable
@@ -74,10 +74,6 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 			Help:    "Time of one store call, which decides all limits of a request.",
 			Buckets: latencies,
 		}),
-		storeDown: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "slidegate_store_down",
-			Help: "1 while a server of the store fails and is not asked, or refuses to write.",
-		}),
 		foreignValues: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_store_foreign_values_total",
 			Help: "Values under Slidegate's keys in Redis that were not a log. Each was deleted, and its limit began anew.",
@@ -104,6 +100,13 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 			Help: "1 while the files are broken and the last good generation is active.",
 		}),
 	}
+	storeDown := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "slidegate_store_down",
+		Help: "1 while a server of the store fails and is not asked, or refuses to write.",
+	}, func() float64 {
+		down := m.storeDown.Load()
+		return oneIf(down != nil && (*down)())
+	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "slidegate_build_info",
 		Help:        "Always 1. The labels have the versions of Slidegate and Go.",
@@ -115,7 +118,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	}
 	registry.MustRegister(
 		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.overflow,
-		m.unknownDomains, m.ignoredOverrides, degraded, m.storeSeconds, m.storeDown, m.foreignValues, m.rpcSeconds, m.panics,
+		m.unknownDomains, m.ignoredOverrides, degraded, m.storeSeconds, storeDown, m.foreignValues, m.rpcSeconds, m.panics,
 		m.reloads, m.configLoaded, m.configBroken, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -161,14 +164,9 @@ func (m *Metrics) DegradedAnswer(by policy.OnStoreError) {
 // StoreSeconds observes one store call.
 func (m *Metrics) StoreSeconds(seconds float64) { m.storeSeconds.Observe(seconds) }
 
-// StoreDown sets whether a server of the store is down.
-func (m *Metrics) StoreDown(down bool) {
-	if down {
-		m.storeDown.Set(1)
-	} else {
-		m.storeDown.Set(0)
-	}
-}
+// StoreDown sets the function that reports at each scrape whether a server of the store is
+// down. Without it, none is.
+func (m *Metrics) StoreDown(down func() bool) { m.storeDown.Store(&down) }
 
 // ForeignValue counts a value in Redis that was not a log and was deleted.
 func (m *Metrics) ForeignValue() { m.foreignValues.Inc() }
