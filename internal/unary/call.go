@@ -7,11 +7,13 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -240,8 +242,16 @@ func failure(err error) *response {
 	return res
 }
 
-// callStandard calls the method's standard handler of grpc-go.
-func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, message string) *response {
+// callStandard calls the method's standard handler of grpc-go. A panic ends only this
+// call. Its value is not logged, because it may hold an API key.
+func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, message string) (res *response) {
+	defer func() {
+		if recover() != nil {
+			c.server.o.Log.Error("a call panicked; this is a bug, please report it",
+				zap.String("method", st.method.name), zap.ByteString("stack", debug.Stack()))
+			res = refusal(codes.Internal, "internal error")
+		}
+	}()
 	call := &serverCall{method: st.method.name}
 	ctx = peer.NewContext(ctx, c.peer)
 	ctx = metadata.NewIncomingContext(ctx, readMetadata(md.fields, md.authority))
@@ -265,7 +275,7 @@ func (c *conn) callStandard(ctx context.Context, st *stream, md callMetadata, me
 			encoded.Free()
 		}
 	}
-	res := result(st.encoding, out, err)
+	res = result(st.encoding, out, err)
 	call.take(res)
 	return res
 }

@@ -942,6 +942,41 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// TestStandardPanicsEndOnlyTheirCall checks that a panic of a standard handler, which no
+// interceptor recovers, ends only its call. The log has its stack, but not its value.
+func TestStandardPanicsEndOnlyTheirCall(t *testing.T) {
+	plain := serverKind{"no interceptor", func(p *testService, o unary.Options) transport {
+		s := unary.NewServer(o)
+		s.RegisterService(p.desc(), p)
+		return s
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		meters := newCountingMeters()
+		core, logs := observer.New(zap.ErrorLevel)
+		s := startServer(t, plain, unary.Options{Meters: meters, Log: zap.New(core)}, pipes())
+		p := s.connect(t)
+		other := p.start("Gate", value("other"))
+		if a := p.call("Panic", value("x")); a.last("grpc-status") != "13" || a.last("grpc-message") != "internal error" {
+			t.Errorf("answered %v, want INTERNAL", a)
+		}
+		s.openGate()
+		if a := p.answer(other); a.last("grpc-status") != "0" {
+			t.Errorf("the other call was answered %v", a)
+		}
+		p.echo()
+		if got := meters.goAways(); len(got) > 0 {
+			t.Errorf("counted %v", got)
+		}
+		if n := logs.Len(); n != 1 {
+			t.Fatalf("%d errors were logged, want 1", n)
+		}
+		if text := fmt.Sprint(logs.All()[0].ContextMap()); strings.Contains(text, "as asked") || !strings.Contains(text, "service_test.go") {
+			t.Errorf("the log has the value of the panic, or not its stack: %s", text)
+		}
+		p.close()
+	})
+}
+
 // TestAnswersOfNothing checks that a Handler without a valid answer fails only its call.
 func TestAnswersOfNothing(t *testing.T) {
 	for _, tt := range []struct {
