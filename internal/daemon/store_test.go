@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 	"github.com/slidegate/slidegate/test/servers"
@@ -39,6 +41,20 @@ func TestFullStoreSaysWhatToDo(t *testing.T) {
 	if got := logs.FilterMessage("the store is full; raise store.memory.max_keys or store.memory.max_bytes").Len(); got != 1 {
 		t.Errorf("got %v, want a line that says what to do", logs.All())
 	}
+}
+
+// TestSourceIsClosedWithoutCache proves that the source of tiers is closed if its cache
+// cannot be made. Otherwise goroutines of its pool go on.
+func TestSourceIsClosedWithoutCache(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := settings.Default()
+	s.Tiers.Source, s.Tiers.Cache.Subjects = settings.TiersInPostgres, 0
+	registry := prometheus.NewRegistry()
+	_, err := openSubjects(s, nil, nil, metrics.New(registry, metrics.Options{}), registry, zap.NewNop(), zap.NewNop())
+	if err == nil || !strings.HasPrefix(err.Error(), "tiers: Subjects") {
+		t.Errorf("got %v, want an error of the cache", err)
+	}
+	goleak.VerifyNone(t, before)
 }
 
 // TestStartsThatFail starts with files that Run cannot use. Run names the setting and the file,

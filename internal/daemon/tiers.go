@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,7 +67,7 @@ func openSubjects(s settings.Settings, secrets *tier.Secrets, rules func() *poli
 		SampledLog:       sampledLog,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("tiers: %w", err)
+		return nil, errors.Join(fmt.Errorf("tiers: %w", err), source.Close())
 	}
 	return sub, nil
 }
@@ -192,9 +193,13 @@ func openRedisSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source
 	if err != nil {
 		return nil, err
 	}
-	return redissource.New(redissource.Options{
+	source, err := redissource.New(redissource.Options{
 		Client: client, KeyPrefix: t.Redis.KeyPrefix, Channel: t.Redis.Channel, Overrides: rules.ReadOverrides, Log: sampledLog,
 	})
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return source, nil
 }
 
 func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Source, error) {
