@@ -30,7 +30,7 @@ func (r *reader) spend(n int) error {
 	r.tokens = min(r.tokens+int(r.earned.Swap(0))+int((now-r.filled).Seconds()*refill), burst)
 	r.filled = now
 	if r.tokens < 0 {
-		return connError{http2.ErrCodeEnhanceYourCalm, reasonFlood, "too many frames that are no calls"}
+		return connError{http2.ErrCodeEnhanceYourCalm, reasonFlood, "the client sends too many frames that are not calls"}
 	}
 	return nil
 }

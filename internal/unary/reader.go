@@ -192,7 +192,7 @@ func (r *reader) read(first bool) error {
 		return r.frameError(fh, err)
 	}
 	if first && (fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck)) {
-		return protocolError(http2.ErrCodeProtocol, "the first frame is no SETTINGS")
+		return protocolError(http2.ErrCodeProtocol, "the first frame is not a SETTINGS frame")
 	}
 	frame, err := r.framer.ReadFrameForHeader(fh)
 	if err != nil {
