@@ -32,10 +32,10 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	missing error       // why Redis did not answer at the start; nil if it answered
-	reached atomic.Bool // a server has answered since the start
-	isDeaf  atomic.Bool // the last report of deaf was an error
-	mu      sync.Mutex  // guards evicts
+	missing error           // why Redis did not answer at the start; nil if it answered
+	reached atomic.Bool     // a server has answered since the start
+	isDeaf  atomic.Bool     // the last report of deaf was an error
+	mu      sync.Mutex      // guards evicts
 	evicts  map[string]bool // servers that may evict logs
 }
 
