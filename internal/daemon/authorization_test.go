@@ -23,8 +23,12 @@ func TestChoicesOfAuthz(t *testing.T) {
 		o := authorizationOptions(s.Authz, extauthz.Options{})
 		addresses = append(addresses, o.Address.From)
 		want := []extauthz.Credential{
-			{Kind: extauthz.Header, Name: "a"}, {Kind: extauthz.Bearer}, {Kind: extauthz.Basic}, {Kind: extauthz.APIKey},
-			{Kind: extauthz.Query, Name: "b"}, {Kind: extauthz.Cookie, Name: "c"},
+			{Kind: extauthz.Header, Name: "a"},
+			{Kind: extauthz.Bearer},
+			{Kind: extauthz.Basic},
+			{Kind: extauthz.APIKey},
+			{Kind: extauthz.Query, Name: "b"},
+			{Kind: extauthz.Cookie, Name: "c"},
 		}
 		if diff := cmp.Diff(want, o.Credentials); diff != "" {
 			t.Errorf("credentials (-want +got):\n%s", diff)
