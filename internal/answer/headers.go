@@ -1,7 +1,6 @@
 package answer
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -10,15 +9,12 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 )
 
-// A Style is one family of header fields.
-type Style string
-
-// The styles.
+// The styles. Each is one family of header fields.
 const (
-	StyleRateLimit       Style = "ratelimit"
-	StyleDraft03         Style = "draft03"
-	StyleXRateLimit      Style = "x-ratelimit"
-	StyleXRateLimitEpoch Style = "x-ratelimit-epoch"
+	StyleRateLimit       = "ratelimit"
+	StyleDraft03         = "draft03"
+	StyleXRateLimit      = "x-ratelimit"
+	StyleXRateLimitEpoch = "x-ratelimit-epoch"
 )
 
 // A Header is one header field. Names are lower case, as in HTTP/2.
@@ -37,9 +33,9 @@ type families struct {
 	rateLimit, draft03, x, epoch bool
 }
 
-// add adds a style. It reports false for an unknown style.
-func (f *families) add(s Style) bool {
-	switch s {
+// add adds a style. An unknown style, which the configuration refuses, has no fields.
+func (f *families) add(style string) {
+	switch style {
 	case StyleRateLimit:
 		f.rateLimit = true
 	case StyleDraft03:
@@ -48,32 +44,26 @@ func (f *families) add(s Style) bool {
 		f.x = true
 	case StyleXRateLimitEpoch:
 		f.x, f.epoch = true, true
-	default:
-		return false
 	}
-	return true
 }
 
 // NewRenderer returns a renderer for the given styles. A domain can have other styles.
-func NewRenderer(styles ...Style) (*Renderer, error) {
+func NewRenderer(styles ...string) *Renderer {
 	r := new(Renderer)
 	for _, s := range styles {
-		if !r.styles.add(s) {
-			return nil, fmt.Errorf("unknown header style %q", s)
-		}
+		r.styles.add(s)
 	}
-	return r, nil
+	return r
 }
 
-// familiesFor returns the fields for v: those of its domain, or else of the service. The
-// configuration has checked the styles of the domain.
+// familiesFor returns the fields for v: those of its domain, or else of the service.
 func (r *Renderer) familiesFor(v *policy.Verdict) families {
 	if v.Headers == nil {
 		return r.styles
 	}
 	var own families
 	for _, s := range v.Headers {
-		own.add(Style(s))
+		own.add(s)
 	}
 	return own
 }

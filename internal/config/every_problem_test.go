@@ -158,7 +158,7 @@ func consequence(a, b mistake) bool {
 func edit(t *testing.T, text string, m mistake) string {
 	t.Helper()
 	if strings.Count(text, m.good) != 1 {
-		t.Fatalf("%q stands %d times in the file, want once", m.good, strings.Count(text, m.good))
+		t.Fatalf("%q is %d times in the file, want once", m.good, strings.Count(text, m.good))
 	}
 	return strings.Replace(text, m.good, m.bad, 1)
 }

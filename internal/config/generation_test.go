@@ -129,7 +129,7 @@ func TestBothNotationsMayBeMixed(t *testing.T) {
 	configtest.Diff(t, want, describe(g.Rules), "rules")
 }
 
-// TestRulesDirectory: what a directory stands for, and what is said of the rest.
+// TestRulesDirectory reads the rules files of a directory and warns about its other files.
 func TestRulesDirectory(t *testing.T) {
 	dir := t.TempDir()
 	configtest.Put(t, dir, "b.yaml", "domain: b\ndescriptors: [{key: k}]\n")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -130,9 +129,7 @@ func (p *process) readFiles() (err error) {
 	if p.generation, err = config.Load(p.settings); err != nil {
 		return err
 	}
-	if p.headers, err = answer.NewRenderer(styles(p.settings)...); err != nil {
-		return fmt.Errorf("headers.styles: %w", err)
-	}
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...)
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
 	return err
 }
@@ -237,14 +234,6 @@ func (c *closers) close() (err error) {
 		err = errors.Join(err, closer())
 	}
 	return err
-}
-
-func styles(s settings.Settings) []answer.Style {
-	var all []answer.Style
-	for _, style := range s.Headers.Styles {
-		all = append(all, answer.Style(style))
-	}
-	return all
 }
 
 // A part of the process runs until ctx ends, and then returns nil.

@@ -29,18 +29,14 @@ type store struct {
 // openStore opens the store of the settings. Redis need not answer yet. Messages about
 // single requests go to sampledLog.
 func openStore(ctx context.Context, s settings.Settings, m *metrics.Metrics, registry prometheus.Registerer, log, sampledLog *zap.Logger) (*store, error) {
-	switch s.Store.Type {
-	case settings.StoreMemory:
+	if s.Store.Type == settings.StoreMemory {
 		return openMemory(s.Store.Memory, registry, log, sampledLog)
-	case settings.StoreRedis:
-		r, err := openRedis(ctx, s, m, log, sampledLog)
-		if err != nil {
-			return nil, err
-		}
-		return r.asStore(registry), nil
-	default:
-		return nil, fmt.Errorf("store.type: unknown store %q", s.Store.Type)
 	}
+	r, err := openRedis(ctx, s, m, log, sampledLog)
+	if err != nil {
+		return nil, err
+	}
+	return r.asStore(registry), nil
 }
 
 // openMemory opens the memory store, with its snapshot if the settings name one.

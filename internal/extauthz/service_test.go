@@ -112,10 +112,7 @@ func newService(t testing.TB, store window.Store, change func(*Options)) *testSe
 			t.Fatal(err)
 		}
 	}
-	render, err := answer.NewRenderer(answer.StyleRateLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	render := answer.NewRenderer(answer.StyleRateLimit)
 	o := defaults()
 	o.Decider = policy.NewDecider(rules, policy.Options{Store: store, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()})
 	o.Secrets, o.Headers, o.Meters = secrets, render, s.meters

@@ -208,10 +208,7 @@ func TestAnswerIsWhatProtobufWrites(t *testing.T) {
 	for _, u := range windowUnits {
 		tests["unit "+u.unit.String()] = []policy.LimitStatus{limited("r", 1, u.length, ok), limited("r", 1, 3*u.length, ok)}
 	}
-	render, err := answer.NewRenderer(answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	render := answer.NewRenderer(answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimit)
 	for name, limits := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(limits...)

@@ -162,7 +162,7 @@ func TestEchoIsAsItWasSent(t *testing.T) {
 // descriptor and no value that breaks a response.
 func FuzzShouldRateLimit(f *testing.F) {
 	// The rules are of every kind. Their keys are short, so that the fuzzer finds them.
-	kinds := setup{echo: true, styles: []answer.Style{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
+	kinds := setup{echo: true, styles: []string{answer.StyleRateLimit, answer.StyleDraft03, answer.StyleXRateLimitEpoch}, rules: []policy.Rule{
 		perMinute("api_key", 3, func(r *policy.Rule) { r.ByTier = map[string]policy.Terms{"pro": {Unlimited: true}} }),
 		perMinute("route", 2, quota, func(r *policy.Rule) { r.Metadata = map[string]any{"m": []any{nil, 1.5}} }),
 		perMinute("a", 1, quota), perMinute("b", 1, watched), perMinute("c", 1, always), perMinute("d", 1, unlimited),

@@ -62,11 +62,11 @@ type setup struct {
 	rules   []policy.Rule
 	prepare func(*policy.Rules)
 	echo    bool
-	store   window.Store   // nil means an embedded store
-	waits   bool           // the store decides only with waiting
-	twice   bool           // a request takes two store calls and is never decided without waiting
-	local   bool           // there is a local store
-	styles  []answer.Style // nil means ratelimit
+	store   window.Store // nil means an embedded store
+	waits   bool         // the store decides only with waiting
+	twice   bool         // a request takes two store calls and is never decided without waiting
+	local   bool         // there is a local store
+	styles  []string     // nil means ratelimit
 }
 
 // serve returns the service and what it counts.
@@ -108,12 +108,9 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		}
 	}
 	if s.styles == nil {
-		s.styles = []answer.Style{answer.StyleRateLimit}
+		s.styles = []string{answer.StyleRateLimit}
 	}
-	render, err := answer.NewRenderer(s.styles...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	render := answer.NewRenderer(s.styles...)
 	service.Service = NewService(Options{
 		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()}),
 		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
@@ -434,7 +431,7 @@ x-ratelimit-reset: 60
 retry-after: 60
 {"limit":0,"remaining":0,"retry_after":60,"rule":"a"}`},
 		}, nil},
-		{"words of the rule that denies", setup{styles: []answer.Style{}, rules: []policy.Rule{
+		{"words of the rule that denies", setup{styles: []string{}, rules: []policy.Rule{
 			perMinute("a", 0, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "No more, é.\n"} }),
 			perMinute("b", 9, func(r *policy.Rule) { r.Denial = policy.Denial{Body: "b", ContentType: "text/b"} }),
 		}}, []step{

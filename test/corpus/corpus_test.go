@@ -212,14 +212,7 @@ func (s *runningService) start(g *config.Generation, settings settings.Settings)
 	s.decider = policy.NewDecider(g.Rules, policy.Options{
 		Store: &breakable{store, &s.down}, Local: shares, Meters: counters, Log: zap.NewNop(),
 	})
-	styles := make([]answer.Style, len(settings.Headers.Styles))
-	for i, name := range settings.Headers.Styles {
-		styles[i] = answer.Style(name)
-	}
-	render, err := answer.NewRenderer(styles...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	render := answer.NewRenderer(settings.Headers.Styles...)
 	service := ratelimit.NewService(ratelimit.Options{
 		Decider: s.decider, Secrets: g.Secrets, Headers: render, EchoRequest: settings.Metadata.Request,
 	})

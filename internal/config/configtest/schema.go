@@ -47,8 +47,8 @@ func CompareSchema(t *testing.T, file string, schema Object) {
 	}
 }
 
-// FilesAgainstSchema checks that files of the patterns good are valid, and that those of
-// the pattern bad are not, but for the names that match beyond.
+// FilesAgainstSchema checks that the files of the patterns good are valid, and that the files
+// of the pattern bad are not. Bad files whose names match a pattern of beyond are valid too.
 func FilesAgainstSchema(t *testing.T, schemaFile string, good []string, bad string, beyond []string) {
 	t.Helper()
 	for _, pattern := range good {

@@ -322,11 +322,11 @@ var beyondRulesSchema = []string{
 	"rules-duplicate-domain", "rules-limits-same-window",
 	"rules-modes-that-contradict", "rules-replaces-cycle", "rules-replaces-itself", "rules-replaces-long-cycle",
 	"rules-requests-per-unit-alone", "rules-share-threshold-without-wildcard", "rules-unlimited-false",
-	// What another file or another setting says.
+	// A value that another file or another setting excludes.
 	"rules-tier-missing", "rules-tier-unknown", "rules-wildcard-in-api-key",
-	// What is gone once YAML is read.
+	// Details of YAML that the schema does not see.
 	"rules-empty", "rules-requests-octal", "rules-tag", "rules-metadata-deep",
-	// What stands inside a text, and how large a whole is.
+	// The content of a text, and the size of a value.
 	"rules-control-characters", "rules-metadata-long-text",
 }
 

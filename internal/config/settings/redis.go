@@ -109,7 +109,7 @@ func (u URL) split() (p urlParts, ok bool) {
 	return p, true
 }
 
-// splitHost reads host or host:port. An IPv6 address stands in brackets.
+// splitHost reads host or host:port. An IPv6 address has brackets.
 func splitHost(text string) (host, port string, ok bool) {
 	host, rest := text, ""
 	if strings.HasPrefix(text, "[") {
@@ -417,7 +417,7 @@ func (l *settingsLoader) refuse(section string, names []string, format string, a
 	}
 }
 
-// noTLS refuses a section about TLS where there is none.
+// noTLS refuses the settings of a section about TLS if connections have no TLS.
 func (l *settingsLoader) noTLS(section, why string) {
 	l.refuse(section, []string{"ca_file", "cert_file", "key_file", "server_name"}, "there is no TLS: %s", why)
 }

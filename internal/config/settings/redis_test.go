@@ -90,7 +90,7 @@ func FuzzURL(f *testing.F) {
 		if err != nil && strings.Contains(err.Error(), secret) && !strings.Contains(err.Error(), "twice") {
 			t.Errorf("%q: the error shows it: %v", u.Reveal(), err)
 		}
-		// As a password it stands between a scheme and an @.
+		// A password is between the scheme and an @.
 		if _, rest, ok := strings.Cut(before, "://"); ok && strings.HasPrefix(rest, "user:") && strings.Contains(after, "@") {
 			for _, text := range []string{u.String(), fmt.Sprintf("%+v", s)} {
 				if strings.Contains(text, secret) {

@@ -18,17 +18,17 @@ func TestSettingsSchema(t *testing.T) {
 	configtest.CompareSchema(t, settingsSchema, makeSettingsSchema())
 }
 
-// TestSettingsAgainstSchema: files that load are valid, and so is what editors would say
-// of most of the others.
+// TestSettingsAgainstSchema: the schema accepts the files that load, and refuses most of the
+// others.
 func TestSettingsAgainstSchema(t *testing.T) {
 	configtest.FilesAgainstSchema(t, settingsSchema, []string{"testdata/good/settings-*.yaml", "settings.full.yaml"}, "testdata/bad/settings-*.yaml", []string{
 		// One value beside another.
 		"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
-		// What another file or another setting says.
+		// A value that another file or another setting excludes.
 		"settings-secret-file-missing", "settings-secret-file-short",
 		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*",
 		"settings-secret-previous-*", "settings-tiers-*",
-		// What stands inside a text, and how large a whole is.
+		// The content of a text, and the size of a value.
 		"settings-authz-*", "settings-hosts",
 		"settings-grpc-address", "settings-http-address", "settings-no-grpc-address",
 		"settings-ranges", "settings-redis-cluster-db", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-hosts",

@@ -266,8 +266,8 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 	}
 }
 
-// A PostgresURL is a URL for PostgreSQL with what it says. [Load] fills that in; the error
-// of Load says if it cannot. The client of PostgreSQL reads the text itself.
+// A PostgresURL is a URL for PostgreSQL. [Load] sets the other fields, or returns an error. The
+// client of PostgreSQL reads the text itself.
 type PostgresURL struct {
 	URL
 	Local       bool // a unix socket, or hosts that are this machine
