@@ -60,6 +60,8 @@ func TestCommandLine(t *testing.T) {
 		x        = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
 	)
 	domains := write(t, "domain: a\n---\ndomain: b\n")
+	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
+	elsewhere := write(t, "tiers: {source: redis}\n")
 	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
 	for _, tt := range []struct {
 		line   string
@@ -88,6 +90,12 @@ func TestCommandLine(t *testing.T) {
 		{line: "explain --descriptor a=b --domain other", code: 1, stderr: `the rules have no domain "other"`},
 		{line: "explain --descriptor a=b --rules " + domains, code: 1, stderr: "a, b: choose one with --domain"},
 		{line: "explain --descriptor route=search,api_key=demo-pro --hits 5", stdout: "cost  5, has room, 9495 remain"},
+		{line: "explain --descriptor api_key=unknown", stdout: "rules: the built-in example (rules.path is not set; "},
+		{line: "explain --descriptor api_key=unknown", stdout: "\nanswer, with an empty store: OK\n"},
+		{line: "explain --descriptor a=1 --domain a --rules " + domains, stdout: "rules: " + domains + "\ndescriptor 1\n"},
+		{line: "explain --descriptor api_key=demo-free --config " + redis, stdout: "\n    in Redis: own:{id.hobby}:edge|api_key:id.hobby:60000000\n"},
+		{line: "explain --descriptor api_key=unknown --config " + elsewhere, stdout: "\ntier: free (the default; explain does not ask tiers.source redis; give --tier)\ndescriptor 1\n"},
+		{line: "explain --descriptor api_key=unknown --tier pro --config " + elsewhere, stdout: "SLIDEGATE_ variables)\ndescriptor 1\n"},
 		{line: "explain --descriptor api_key=unknown --tier pro", stdout: "rule per-key for tier pro: 500 per 1s"},
 		{line: "inspect", code: 2, stderr: "name one KEY"},
 		{line: "help", stdout: "Available Commands:"},
