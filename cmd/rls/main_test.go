@@ -96,6 +96,7 @@ func TestCommandLine(t *testing.T) {
 		{line: "explain --descriptor api_key=demo-free --config " + redis, stdout: "\n    in Redis: own:{id.hobby}:edge|api_key:id.hobby:60000000\n"},
 		{line: "explain --descriptor api_key=unknown --config " + elsewhere, stdout: "\ntier: free (the default; explain does not ask tiers.source redis; give --tier)\ndescriptor 1\n"},
 		{line: "explain --descriptor api_key=unknown --tier pro --config " + elsewhere, stdout: "SLIDEGATE_ variables)\ndescriptor 1\n"},
+		{line: "inspect k", code: 1, stderr: "rls: store.type is memory in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables\n"},
 		{line: "explain --descriptor api_key=unknown --tier pro", stdout: "rule per-key for tier pro: 500 per 1s"},
 		{line: "inspect", code: 2, stderr: "name one KEY"},
 		{line: "help", stdout: "Available Commands:"},
