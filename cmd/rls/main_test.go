@@ -62,6 +62,7 @@ func TestCommandLine(t *testing.T) {
 	domains := write(t, "domain: a\n---\ndomain: b\n")
 	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
 	elsewhere := write(t, "tiers: {source: redis}\n")
+	missing := filepath.Join(t.TempDir(), "missing")
 	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
 	for _, tt := range []struct {
 		line   string
@@ -128,6 +129,10 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate -", stdin: "log: {level: loud}\n", code: 1, stderr: `-:1: log.level: "loud" is not one of`},
 		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "invalid connect_timeout"},
 		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "-:1: log.level"},
+		{line: "validate -", stdin: "store: {memory: {snapshot: " + missing + "/logs}}\n", code: 1, stderr: "\nstore.memory.snapshot: the directory " + missing + " does not exist; create it\n"},
+		{line: "validate -", stdin: "grpc: {address: 'unix://" + missing + "/s'}\nstore: {memory: {snapshot: " + missing + "/logs}}\n", code: 1, stderr: "create it\nstore.memory.snapshot: the directory"},
+		{line: "validate -", stdin: "store: {type: redis, memory: {snapshot: " + missing + "/logs}}\n", stdout: "-: valid\n"},
+		{line: "validate -", stdin: "grpc: {address: 'unix://" + missing + "/s'}\n", code: 1, stderr: "\ngrpc.address: cannot listen on unix://" + missing + "/s: the directory " + missing + " does not exist; create it\n"},
 		{line: "validate ../../internal/config/settings/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
 		{line: "validate ../../internal/config/example/rules.yaml ../../internal/config/example/tiers.yaml", stdout: "tiers.yaml: valid\n"},
 		{line: "validate --config a.yaml ../../internal/config/settings/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},
