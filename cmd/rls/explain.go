@@ -14,7 +14,9 @@ import (
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
 )
 
 type explainCmd struct {
@@ -54,15 +56,33 @@ func (e explainCmd) Run(c *cli) error {
 	if err != nil {
 		return invalid(err)
 	}
-	lines, err := e.explain(g)
+	var inRedis func(window.LogID) string
+	if s.Store.Type == settings.StoreRedis {
+		inRedis = func(id window.LogID) string { return redisstore.KeyName(s.Store.Redis.KeyPrefix, id) }
+	}
+	lines, err := e.explain(g, inRedis)
 	if err != nil {
 		return err
 	}
-	fmt.Println(strings.Join(lines, "\n"))
+	fmt.Println(strings.Join(append(e.origin(s, g), lines...), "\n"))
 	return nil
 }
 
-func (e explainCmd) explain(g *config.Generation) ([]string, error) {
+// origin returns the lines that say where the rules and the tier come from.
+func (e explainCmd) origin(s settings.Settings, g *config.Generation) []string {
+	lines := []string{"rules: " + s.Rules.Path}
+	if s.Rules.Path == "" {
+		lines[0] = "rules: the built-in example (rules.path is not set; use the settings of the service: --config or SLIDEGATE_ variables)"
+	}
+	if tiers := g.Rules.Tiers(); s.Tiers.Asks() && e.Tier == "" && tiers != nil {
+		lines = append(lines, fmt.Sprintf("tier: %s (the default; explain does not ask tiers.source %s; give --tier)", tiers.DefaultTier(), s.Tiers.Source))
+	}
+	return lines
+}
+
+// explain returns the explanation of the request. inRedis returns the name of a log in Redis;
+// nil means that no log is in Redis.
+func (e explainCmd) explain(g *config.Generation, inRedis func(window.LogID) string) ([]string, error) {
 	req, err := e.request(g)
 	if err != nil {
 		return nil, err
@@ -70,7 +90,7 @@ func (e explainCmd) explain(g *config.Generation) ([]string, error) {
 	store := memstore.New(memstore.Options{})
 	defer func() { _ = store.Close() }() // the store is only for this answer
 	decider := policy.NewDecider(g.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
-	answer, err := decider.Explain(context.Background(), *req)
+	answer, err := decider.Explain(context.Background(), *req, inRedis)
 	if err != nil {
 		return nil, err
 	}

@@ -60,6 +60,9 @@ func TestCommandLine(t *testing.T) {
 		x        = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n"
 	)
 	domains := write(t, "domain: a\n---\ndomain: b\n")
+	redis := write(t, "store: {type: redis, redis: {key_prefix: 'own:'}}\n")
+	elsewhere := write(t, "tiers: {source: redis}\n")
+	missing := filepath.Join(t.TempDir(), "missing")
 	tiersText := readAll(t, "../../internal/config/example/tiers.yaml")
 	for _, tt := range []struct {
 		line   string
@@ -88,6 +91,13 @@ func TestCommandLine(t *testing.T) {
 		{line: "explain --descriptor a=b --domain other", code: 1, stderr: `the rules have no domain "other"`},
 		{line: "explain --descriptor a=b --rules " + domains, code: 1, stderr: "a, b: choose one with --domain"},
 		{line: "explain --descriptor route=search,api_key=demo-pro --hits 5", stdout: "cost  5, has room, 9495 remain"},
+		{line: "explain --descriptor api_key=unknown", stdout: "rules: the built-in example (rules.path is not set; "},
+		{line: "explain --descriptor api_key=unknown", stdout: "\nanswer, with an empty store: OK\n"},
+		{line: "explain --descriptor a=1 --domain a --rules " + domains, stdout: "rules: " + domains + "\ndescriptor 1\n"},
+		{line: "explain --descriptor api_key=demo-free --config " + redis, stdout: "\n    in Redis: own:{id.hobby}:edge|api_key:id.hobby:60000000\n"},
+		{line: "explain --descriptor api_key=unknown --config " + elsewhere, stdout: "\ntier: free (the default; explain does not ask tiers.source redis; give --tier)\ndescriptor 1\n"},
+		{line: "explain --descriptor api_key=unknown --tier pro --config " + elsewhere, stdout: "SLIDEGATE_ variables)\ndescriptor 1\n"},
+		{line: "inspect k", code: 1, stderr: "rls: store.type is memory in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables\n"},
 		{line: "explain --descriptor api_key=unknown --tier pro", stdout: "rule per-key for tier pro: 500 per 1s"},
 		{line: "inspect", code: 2, stderr: "name one KEY"},
 		{line: "help", stdout: "Available Commands:"},
@@ -119,6 +129,10 @@ func TestCommandLine(t *testing.T) {
 		{line: "validate -", stdin: "log: {level: loud}\n", code: 1, stderr: `-:1: log.level: "loud" is not one of`},
 		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "invalid connect_timeout"},
 		{line: "validate -", stdin: "log: {level: loud}\ntiers: {source: postgres, postgres: {url: 'postgres://u@h/d?connect_timeout=x'}}\n", code: 1, stderr: "-:1: log.level"},
+		{line: "validate -", stdin: "store: {memory: {snapshot: " + missing + "/logs}}\n", code: 1, stderr: "\nstore.memory.snapshot: the directory " + missing + " does not exist; create it\n"},
+		{line: "validate -", stdin: "grpc: {address: 'unix://" + missing + "/s'}\nstore: {memory: {snapshot: " + missing + "/logs}}\n", code: 1, stderr: "create it\nstore.memory.snapshot: the directory"},
+		{line: "validate -", stdin: "store: {type: redis, memory: {snapshot: " + missing + "/logs}}\n", stdout: "-: valid\n"},
+		{line: "validate -", stdin: "grpc: {address: 'unix://" + missing + "/s'}\n", code: 1, stderr: "\ngrpc.address: cannot listen on unix://" + missing + "/s: the directory " + missing + " does not exist; create it\n"},
 		{line: "validate ../../internal/config/settings/settings.full.yaml -", stdin: "tiers: [a]\ndefault: a\n", code: 1, stderr: "built-in rules.yaml"},
 		{line: "validate ../../internal/config/example/rules.yaml ../../internal/config/example/tiers.yaml", stdout: "tiers.yaml: valid\n"},
 		{line: "validate --config a.yaml ../../internal/config/settings/settings.full.yaml", code: 2, stderr: "are both settings files: give one"},

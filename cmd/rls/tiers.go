@@ -111,7 +111,18 @@ func (t tiersInvalidateCmd) Run(c *cli) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.ask(c, http.MethodPost, "/v1/tiers/invalidate", body)
+	if _, err := t.ask(c, http.MethodPost, "/v1/tiers/invalidate", body); err != nil {
+		return err
+	}
+	message := "The service asks its source of tiers again at the next request of each key and subject."
+	const unchecked = " This command does not check whether the source has the"
+	switch {
+	case t.Digest != "":
+		message = fmt.Sprintf("The service asks its source of tiers again at the next request of the key with the digest %q.%s key.", t.Digest, unchecked)
+	case t.ID != "":
+		message = fmt.Sprintf("The service asks its source of tiers again at the next request of the subject %q.%s subject.", t.ID, unchecked)
+	}
+	_, err = fmt.Println(message)
 	return err
 }
 

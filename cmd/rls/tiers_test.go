@@ -32,9 +32,9 @@ func TestTiersCommands(t *testing.T) {
 		{"lookup --digest ab", "{\n  \"held\": null\n}", ""},
 		{"lookup --id a&b", "{\n  \"held\": null\n}", ""},
 		{"lookup --id bad", "", "rls: the admin port answers 400 Bad Request: no such id\n"},
-		{"invalidate --digest ab", "", ""},
-		{"invalidate --id acme", "", ""},
-		{"invalidate --all", "", ""},
+		{"invalidate --digest ab", `The service asks its source of tiers again at the next request of the key with the digest "ab". This command does not check whether the source has the key.`, ""},
+		{"invalidate --id acme", `The service asks its source of tiers again at the next request of the subject "acme". This command does not check whether the source has the subject.`, ""},
+		{"invalidate --all", "The service asks its source of tiers again at the next request of each key and subject.", ""},
 	} {
 		_, out, fails := command(t, "", strings.Fields("tiers "+tt.line+" --timeout 1m --admin "+port.URL+"/")...)
 		if strings.TrimSpace(out) != tt.out || fails != tt.fails {

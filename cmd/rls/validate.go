@@ -71,12 +71,13 @@ func (v validateCmd) Run(c *cli) error {
 	if !aboutTiers(problems(err)) {
 		sourceErr = daemon.CheckSource(s)
 	}
+	dirErr := daemon.CheckDirectories(s)
 	g, loadErr := in.Load(s)
 	paths := v.Paths
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, sourceErr, loadErr))
+	result := check(paths, g, problems(err, sourceErr, dirErr, loadErr))
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -94,7 +95,7 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, sourceErr, loadErr)
+		return invalid(err, sourceErr, dirErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	return nil

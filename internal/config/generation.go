@@ -205,7 +205,9 @@ func (l *loader) generation() (*Generation, error) {
 	}
 	l.warnOfIdleSource()
 	read, places := l.readRules(secrets, tiersFile)
-	tiersFile.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
+	if !l.noRules {
+		tiersFile.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
+	}
 	if err := l.report.Err(); err != nil {
 		return nil, err
 	}

@@ -109,10 +109,12 @@ func TestFilesAreRecognised(t *testing.T) {
 // TestTiersAlone: a tiers file is checked without the built-in rules, which name
 // tiers of their own, and with the rules of the settings.
 func TestTiersAlone(t *testing.T) {
-	in := Input{Tiers: configtest.Write(t, "tiers.yaml", "tiers: [gold]\ndefault: gold\n")}
+	in := Input{Tiers: configtest.Write(t, "tiers.yaml", "tiers: [gold]\ndefault: gold\nsubjects:\n  - id: acme\n    overrides: {per-key: {unlimited: true}}\n")}
 	g, err := in.Load(settings.Default())
 	if err != nil || len(g.Rules.All()) != 0 || g.Rules.Tiers().DefaultTier() != "gold" {
 		t.Errorf("got %v, %v, want the tiers without rules", g, err)
+	} else if len(g.Warnings) != 0 {
+		t.Errorf("got the warnings %v, want none: there are no rules that the override could name", g.Warnings)
 	}
 	s := settings.Default()
 	s.Rules.Path = "example/rules.yaml"

@@ -9,7 +9,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/snapshot"
 )
 
 const unixScheme = "unix://"
@@ -54,10 +57,36 @@ func (l unixListener) Close() error {
 	return err
 }
 
+// CheckDirectories reports directories of the settings that do not exist, although serving
+// needs them: those of unix sockets and of the snapshot. It changes nothing. Each error is a
+// [strict.Problem].
+func CheckDirectories(s settings.Settings) error {
+	var problems strict.Problems
+	for _, a := range s.GRPC.Address {
+		if path, ok := a.Socket(); ok {
+			if err := files.CheckDirectory(path); err != nil {
+				problems = append(problems, strict.Problem{Path: "grpc.address", Message: fmt.Sprintf("cannot listen on %s: %s", a, err)})
+			}
+		}
+	}
+	if file := s.Store.Memory.Snapshot; file != "" && s.Store.Type == settings.StoreMemory {
+		if err := snapshot.CheckDirectory(file); err != nil {
+			problems = append(problems, strict.Problem{Path: "store.memory.snapshot", Message: err.Error()})
+		}
+	}
+	if problems == nil {
+		return nil
+	}
+	return problems
+}
+
 // listenUnix listens on a socket file. It creates the file under another name, sets its
 // mode, and renames it. So no client can connect before the file has its mode. The rename
 // replaces a socket that a dead process left at path.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
+	if err := files.CheckDirectory(path); err != nil {
+		return nil, err
+	}
 	if err := checkStale(path); err != nil {
 		return nil, err
 	}

@@ -63,9 +63,14 @@ func TestStartsThatFail(t *testing.T) {
 	a, dir := servers.NewAuthority(t), t.TempDir()
 	_, cert, key := a.ServerFiles()
 	write(t, key, "torn")
+	missing := dir + "/missing"
 	for want, change := range map[string]func(*settings.Settings){
-		"store.memory.snapshot: " + dir + " is not a file": func(s *settings.Settings) { s.Store.Memory.Snapshot = dir },
-		"grpc.tls.cert_file: " + cert:                      func(s *settings.Settings) { secure(s, a) },
+		"store.memory.snapshot: " + dir + " is not a file":                               func(s *settings.Settings) { s.Store.Memory.Snapshot = dir },
+		"store.memory.snapshot: the directory " + missing + " does not exist; create it": func(s *settings.Settings) { s.Store.Memory.Snapshot = missing + "/logs" },
+		"grpc.address: cannot listen on unix://" + missing + "/s: the directory " + missing + " does not exist; create it": func(s *settings.Settings) {
+			s.GRPC.Address = []settings.Address{settings.Address("unix://" + missing + "/s")}
+		},
+		"grpc.tls.cert_file: " + cert: func(s *settings.Settings) { secure(s, a) },
 	} {
 		s := testSettings(t)
 		change(&s)

@@ -17,9 +17,10 @@ type Explanation struct {
 }
 
 // Explain decides and charges a request like [Call.Decide], and explains the answer. The
-// explanation has no values of API keys. Explain returns the errors of Decide, and one
+// explanation has no values of API keys. It assumes that the store of the Decider is empty. If
+// inRedis is not nil, it returns the name of a log in Redis, for the explanation. Explain returns the errors of Decide, and one
 // for a domain without rules, which Decide allows.
-func (d *Decider) Explain(ctx context.Context, req Request) (*Explanation, error) {
+func (d *Decider) Explain(ctx context.Context, req Request, inRedis func(window.LogID) string) (*Explanation, error) {
 	var c Call
 	d.Begin(&c, req)
 	if _, err := c.Decide(ctx, window.MayWait); err != nil {
@@ -44,7 +45,7 @@ func (d *Decider) Explain(ctx context.Context, req Request) (*Explanation, error
 		}
 		for j := range v.Limits {
 			if v.Limits[j].Descriptor == i {
-				e.explainLimit(&v.Limits[j], c.checks[j].Key)
+				e.explainLimit(&v.Limits[j], c.checks[j].Log(), inRedis)
 			}
 		}
 	}
@@ -85,7 +86,7 @@ func (rs *Rules) explainMatch(e *Explanation, dom *domain, desc *Descriptor) {
 	}
 }
 
-func (e *Explanation) explainLimit(s *LimitStatus, key string) {
+func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis func(window.LogID) string) {
 	who := ""
 	if s.Tier != "" {
 		who = " for tier " + s.Tier
@@ -121,7 +122,10 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 	if endless {
 		e.addf("    log   none: a limit of %d keeps no log, denies nothing, and always shows all of it remaining", uint64(window.MaxHits))
 	} else {
-		e.addf("    log   %s", key)
+		e.addf("    log   %s", log.Key)
+		if inRedis != nil {
+			e.addf("    in Redis: %s", inRedis(log))
+		}
 	}
 	e.addf("    while the store cannot decide: %s", s.Rule.storeError)
 	switch d := &s.Decision; {
@@ -137,9 +141,9 @@ func (e *Explanation) explainLimit(s *LimitStatus, key string) {
 func (e *Explanation) explainVerdict() {
 	v := &e.Verdict
 	if v.Allowed {
-		e.addf("answer: OK")
+		e.addf("answer, with an empty store: OK")
 	} else {
-		e.addf("answer: OVER_LIMIT")
+		e.addf("answer, with an empty store: OVER_LIMIT")
 	}
 	if v.Decisive >= 0 {
 		e.addf("  headers and metadata describe the rule %s", v.Limits[v.Decisive].Rule.Name)

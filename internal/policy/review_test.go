@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -116,7 +117,7 @@ func TestExplainTheLargestLimit(t *testing.T) {
 	l := window.Limit{Hits: window.MaxHits, Window: time.Minute}
 	d, _ := newModes(t, nil, &now, rule("endless", Terms{Limits: []Limit{{Limit: l, Precision: window.Precision(l)}}}, anyOf("f")))
 	for range 2 {
-		e, err := d.Explain(t.Context(), *request("f=1"))
+		e, err := d.Explain(t.Context(), *request("f=1"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestExplain(t *testing.T) {
 	)
 	req := request("api_key=acme-key", "f=b1", "f=b1 u=1", "f=a1 u=1", "f=a1", "other=1")
 	req.Descriptors[1].Cost = 6
-	e, err := d.Explain(t.Context(), *req)
+	e, err := d.Explain(t.Context(), *req, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ descriptor 5
   no rule ends here: a descriptor that is longer or shorter than a rule is not limited by it
 descriptor 6
   other=1: no rule here has this key with this value, or the key alone
-answer: OK
+answer, with an empty store: OK
   headers and metadata describe the rule files
   the rule later would have denied it if it were not only observed
 `)
@@ -185,16 +186,23 @@ answer: OK
 	}
 	req = request("api_key=made-up")
 	req.Tier = "starter"
-	e, err = d.Explain(t.Context(), *req)
+	e, err = d.Explain(t.Context(), *req, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, "for tier starter: 2 per 1m") || strings.Contains(text, "made-up") {
 		t.Errorf("with a tier that is asked for:\n%s", text)
 	}
+	e, err = d.Explain(t.Context(), *req, func(id window.LogID) string { return fmt.Sprintf("prefix:%s:%v", id.Key, id.Window) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(e.Lines, "\n"); !strings.Contains(text, "\n    in Redis: prefix:{") || !strings.Contains(text, ":1m0s\n") {
+		t.Errorf("with names in Redis:\n%s", text)
+	}
 	req = request("f=a1")
 	req.Domain = "other"
-	if e, err = d.Explain(t.Context(), *req); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
+	if e, err = d.Explain(t.Context(), *req, nil); err == nil || !strings.Contains(err.Error(), `no domain "other"`) {
 		t.Errorf("unknown domain: %v, %v", e, err)
 	}
 }

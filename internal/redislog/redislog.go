@@ -26,7 +26,7 @@ const timeout = 5 * time.Second
 // many as entries says. A negative number means all.
 func Print(ctx context.Context, s settings.Settings, key string, entries int, w io.Writer) error {
 	if s.Store.Type != settings.StoreRedis {
-		return fmt.Errorf("store.type is %s: logs are in the memory of the running process, but rls inspect reads only Redis", s.Store.Type)
+		return fmt.Errorf("store.type is %s in these settings, but rls inspect reads only Redis; give it the settings of the service with --config or SLIDEGATE_ variables", s.Store.Type)
 	}
 	s.Store.Redis.DialTimeout = timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -83,7 +83,7 @@ func TestPrint(t *testing.T) {
 		t.Errorf("as the user of the docs: %v", err)
 	}
 	s.Store.Type = settings.StoreMemory
-	if err := Print(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory") {
+	if err := Print(t.Context(), s, "k", -1, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "store.type is memory in these settings") || !strings.Contains(err.Error(), "--config") {
 		t.Errorf("with the embedded store: %v, want a reason", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
@@ -27,8 +28,11 @@ type Store struct {
 func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 	s := &Store{log: log}
 	if file != "" {
-		var err error
-		if s.file, err = follow(file); err == nil {
+		err := CheckDirectory(file)
+		if err == nil {
+			s.file, err = follow(file)
+		}
+		if err == nil {
 			err = writable(s.file)
 		}
 		if err != nil {
@@ -40,6 +44,19 @@ func Open(file string, o memstore.Options, log *zap.Logger) (*Store, error) {
 		s.Store = memstore.New(o)
 	}
 	return s, nil
+}
+
+// CheckDirectory returns an error if the directory of file does not exist, or that of the file
+// that a symbolic link names. It changes nothing.
+func CheckDirectory(file string) error {
+	if err := files.CheckDirectory(file); err != nil {
+		return err
+	}
+	end, err := follow(file)
+	if err != nil {
+		return err
+	}
+	return files.CheckDirectory(end)
 }
 
 // follow returns the file that a symbolic link names, whether the file exists or not, so
@@ -71,6 +88,10 @@ func writable(path string) error {
 	}
 	// save uses another name: a process that is about to end may be writing under it.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if cause := new(fs.PathError); errors.As(err, &cause) {
+		// The temporary name would mislead the operator.
+		return fmt.Errorf("cannot create a file in the directory %s: %w", filepath.Dir(path), cause.Err)
+	}
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func spend(t *testing.T, s window.Store, key string) bool {
 	return d[0].Allowed
 }
 
-func files(t *testing.T, dir string) []string {
+func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestSnapshot(t *testing.T) {
 		if err != nil || info.Mode() != 0o600 {
 			t.Errorf("got mode %v, error %v, want 0600", info.Mode(), err)
 		}
-		if got := files(t, dir); !slices.Equal(got, []string{"logs"}) {
+		if got := namesIn(t, dir); !slices.Equal(got, []string{"logs"}) {
 			t.Errorf("files: got %v, want the snapshot alone", got)
 		}
 	}
@@ -140,7 +140,8 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
 		dir:                             dir + " is not a file",
-		filepath.Join(dir, "no", "dir"): "no such file or directory",
+		filepath.Join(dir, "no", "dir"): "the directory " + filepath.Join(dir, "no") + " does not exist; create it",
+		filepath.Join(dir, strings.Repeat("n", 250)): "cannot create a file in the directory " + dir + ": file name too long",
 	} {
 		if _, err := Open(path, memstore.Options{}, zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Open = %v, want one line with %q", err, want)

@@ -64,7 +64,7 @@ func (s *Store) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	begun := now()
-	key := string(appendKey(nil, s.opts.Prefix, id))
+	key := KeyName(s.opts.Prefix, id)
 	n := s.single
 	if n == nil {
 		var err error

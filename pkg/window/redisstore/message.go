@@ -232,6 +232,9 @@ func (m *message) unjudged(reply string) (unjudged, putOff bool) {
 	return true, bigEndian(reply[1:5]) > 0
 }
 
+// KeyName returns the name in Redis of a log, as [Options.Prefix] begins it.
+func KeyName(prefix string, id window.LogID) string { return string(appendKey(nil, prefix, id)) }
+
 // appendKey appends the name of a log's key.
 func appendKey(b []byte, prefix string, id window.LogID) []byte {
 	b = append(b, prefix...)
