@@ -69,8 +69,9 @@ make_images() {
 	local static=$work/static
 	mkdir -p "$static"/{etc/ssl/certs,tmp,home/nonroot,usr/share} && chmod 1777 "$static/tmp" && chmod 700 "$static/home/nonroot" &&
 		chown 65532:65532 "$static/home/nonroot" &&
-		printf '%s\n' root:x:0:0:root:/root:/sbin/nologin nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin >"$static/etc/passwd" &&
-		printf '%s\n' root:x:0: nonroot:x:65532: >"$static/etc/group" &&
+		printf '%s\n' root:x:0:0:root:/root:/sbin/nologin nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin \
+			nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin >"$static/etc/passwd" &&
+		printf '%s\n' root:x:0: nobody:x:65534: nonroot:x:65532: >"$static/etc/group" &&
 		cp /etc/ssl/certs/ca-certificates.crt "$static/etc/ssl/certs/" && cp -r /usr/share/zoneinfo "$static/usr/share/" &&
 		tar -C "$static" --numeric-owner -c . |
 		"$docker" import --change 'USER 65532:65532' --change 'WORKDIR /home/nonroot' --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
