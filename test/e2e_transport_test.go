@@ -395,7 +395,7 @@ func TestEnvoyChecksHealth(t *testing.T) {
 func TestLargeMessages(t *testing.T) {
 	eachTransport(t, func(t *testing.T, way edge.Way) {
 		const (
-			limits   = 60 // of at most 64, with the two of the key
+			limits   = 44 // of at most 48, with the two of the key
 			callers  = 16
 			requests = 5
 			frame    = 16384

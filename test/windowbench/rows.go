@@ -214,7 +214,7 @@ func (b *bench) logRows() (all rowList) {
 			all.add(longestTopic, state+"/"+l.String(), b.longest(packed{}, state, l), b.longest(set, allExpire, l), bound)
 		}
 	}
-	for _, logs := range []int{1, 64, 256} {
+	for _, logs := range []int{1, window.MaxChecks, 256} {
 		all.add(longestTopic, fmt.Sprintf("grow together/%d logs of %d", logs, window.ExactHits), b.longestTogether(logs), b.longest(set, allExpire, limits[3]), target{ratio: 0.70})
 	}
 	of := fmt.Sprintf("/%d logs of %d", window.MaxChecks, window.ExactHits)

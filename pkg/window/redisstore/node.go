@@ -15,8 +15,9 @@ import (
 
 const (
 	// maxRequests is how many requests one call of the script decides at most. Redis
-	// does nothing else meanwhile.
-	maxRequests = 64
+	// does nothing else meanwhile. Each request has a check, so the bound of checks is
+	// the bound of requests.
+	maxRequests = window.MaxChecks
 
 	// maxInFlight is the most calls of the script that a node has at once: one that it runs,
 	// and one that waits in its socket.

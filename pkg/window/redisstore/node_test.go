@@ -101,7 +101,7 @@ func (k *keyed) Process(ctx context.Context, cmd redis.Cmder) error {
 // window.MaxChecks checks at most, and that a request with more has a call for itself.
 func TestSharedCallsAreBounded(t *testing.T) {
 	for _, tt := range []struct{ checks, callers, calls, most int }{
-		{checks: 15, callers: 9, calls: 3, most: 60},
+		{checks: 15, callers: 9, calls: 3, most: 45},
 		{checks: 200, callers: 3, calls: 3, most: 200},
 	} {
 		k := &keyed{Client: newClient(t, servers.Redis(t))}
