@@ -344,6 +344,8 @@ type TLS struct {
 	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
+	SystemCAs  bool   `yaml:"system_cas" doc:"trust the CA certificates of the system too, beside ca_file"`
+	AnyName    bool   `yaml:"any_name" doc:"accept a trusted certificate of any name"`
 }
 
 // Files are the files that are set.
@@ -419,7 +421,7 @@ func (l *settingsLoader) refuse(section string, names []string, format string, a
 
 // noTLS refuses the settings of a section about TLS if connections have no TLS.
 func (l *settingsLoader) noTLS(section, why string) {
-	l.refuse(section, []string{"ca_file", "cert_file", "key_file", "server_name"}, "there is no TLS: %s", why)
+	l.refuse(section, []string{"ca_file", "cert_file", "key_file", "server_name", "system_cas", "any_name"}, "there is no TLS: %s", why)
 }
 
 // redisBesideURL refuses settings that the URL contradicts.

@@ -32,6 +32,9 @@ type Settings struct {
 	Authz    Authz    `yaml:"authz"`
 	Drain    Drain    `yaml:"drain"`
 	Log      Log      `yaml:"log"`
+	Compare  Compare  `yaml:"compare"`
+	// Reference has what only a drop-in for envoyproxy/ratelimit needs.
+	Reference Reference `yaml:"reference"`
 }
 
 // GRPC is the listener for Envoy.
@@ -60,6 +63,8 @@ type HTTP struct {
 	Address Address  `yaml:"address" doc:"the address of /healthcheck, /readyz, /json and /authz: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
+	// Unhealthy lists the states that /healthcheck reports with 500.
+	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis), drain (rls stops). Empty: never"`
 }
 
 // When an instance is ready.
@@ -72,15 +77,52 @@ const (
 type Admin struct {
 	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
+	Pages   string   `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the GET pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name. Pages never change a thing then"`
 }
+
+// The choices of admin.pages.
+const (
+	PagesAll       = "all"
+	PagesReference = "reference"
+)
 
 // Rules says where the rules are, and what applies to all of them.
 type Rules struct {
+	Source         string `yaml:"source" oneof:"files xds" doc:"where rules are: files (rules.path) or xds (a management server, rules.xds)"`
 	Path           string `yaml:"path" doc:"a rules file, or a directory with *.yaml and *.yml files in it and below; empty: the built-in example"`
 	MergeDomains   bool   `yaml:"merge_domains" doc:"a domain may be in several files, whose descriptors are joined; otherwise that is refused"`
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
+	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory, not only *.yaml and *.yml"`
+	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name, and / or . after it. Empty: all"`
+	XDS            XDS    `yaml:"xds"`
+}
+
+// The sources of rules.
+const (
+	RulesFiles = "files"
+	RulesXDS   = "xds"
+)
+
+// XDS says how to get rules from a management server: RateLimitConfig resources, state of the
+// world over ADS.
+type XDS struct {
+	Address         string        `yaml:"address" doc:"the management server: host:port"`
+	NodeID          string        `yaml:"node_id" doc:"the id of the node in requests. Servers choose the rules by it"`
+	NodeMetadata    []string      `yaml:"node_metadata" doc:"metadata of the node: name=value, several separated by commas"`
+	Headers         []Secret      `yaml:"headers" doc:"gRPC metadata of the stream: name=value, several separated by commas. Never shown, because a value may be a token"`
+	TLS             ClientTLS     `yaml:"tls"`
+	InitialBackoff  time.Duration `yaml:"initial_backoff" range:"10ms 1h" doc:"how long rls waits after the first failure before it connects again; each further wait is longer"`
+	MaxBackoff      time.Duration `yaml:"max_backoff" range:"10ms 24h" doc:"the longest of these waits"`
+	MaxMessageBytes int           `yaml:"max_message_bytes" range:"65_536 1_073_741_824" doc:"the largest message of the server, which has all rules"`
+	Wait            bool          `yaml:"wait" doc:"open the ports only when the first rules are loaded. Otherwise rls serves at once, and calls fail until then"`
+}
+
+// ClientTLS is TLS of a connection that rls makes, where no URL says whether there is TLS.
+type ClientTLS struct {
+	Enabled bool `yaml:"enabled" doc:"connect with TLS"`
+	TLS
 }
 
 // Reload says how changes of files are noticed.
@@ -152,11 +194,21 @@ const (
 	StyleDraft03         = "draft03"
 	StyleXRateLimit      = "x-ratelimit"
 	StyleXRateLimitEpoch = "x-ratelimit-epoch"
+	StyleReference       = "reference"
 )
 
 // Headers says which headers are on answers.
 type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time). Retry-After is on every denial"`
+	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time), reference (three bare numbers, headers.reference). Retry-After is on every denial"`
+	// Reference names the headers of StyleReference.
+	Reference ReferenceHeaders `yaml:"reference"`
+}
+
+// ReferenceHeaders are the names of the headers of the style reference.
+type ReferenceHeaders struct {
+	Limit     string `yaml:"limit" doc:"style reference: the name of the header with the limit"`
+	Remaining string `yaml:"remaining" doc:"style reference: the name of the header with what remains"`
+	Reset     string `yaml:"reset" doc:"style reference: the name of the header with the seconds until the reset"`
 }
 
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
@@ -166,7 +218,8 @@ type Metadata struct {
 
 // Metrics bounds the metrics.
 type Metrics struct {
-	MaxDetailSeries int `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
+	MaxDetailSeries int   `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
+	NearLimitRatio  Ratio `yaml:"near_limit_ratio" doc:"hits above this share of a limit count as near the limit"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
@@ -189,7 +242,40 @@ type Drain struct {
 // Log is the service's own log.
 type Log struct {
 	Level  string `yaml:"level" oneof:"debug info warn error" doc:"debug, info, warn or error"`
-	Format string `yaml:"format" oneof:"json console" doc:"json or console"`
+	Format string `yaml:"format" oneof:"json console reference" doc:"json, console, or reference: JSON with the keys @timestamp, @message and level"`
+}
+
+// Compare asks another rate-limit service the same questions and reports other answers.
+type Compare struct {
+	Address     string        `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
+	Share       Ratio         `yaml:"share" doc:"the share of calls that rls also sends to it"`
+	Timeout     time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of its answer"`
+	MaxInFlight int           `yaml:"max_in_flight" range:"1 10_000" doc:"most calls that wait for its answer; further ones are not compared"`
+	TLS         ClientTLS     `yaml:"tls"`
+}
+
+// Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
+type Reference struct {
+	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, no body, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, and /json accepts every method"`
+	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
+	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd and labels of reference.metrics: name=value, several separated by commas"`
+	Metrics      ReferenceMetrics `yaml:"metrics"`
+	Statsd       Statsd           `yaml:"statsd"`
+}
+
+// ReferenceMetrics is a listener for Prometheus with the metrics of envoyproxy/ratelimit.
+type ReferenceMetrics struct {
+	Address      Address `yaml:"address" doc:"the address of the metrics of envoyproxy/ratelimit: host:port; empty: off"`
+	Path         string  `yaml:"path" doc:"their path"`
+	MapperFile   string  `yaml:"mapper_file" doc:"a file with mappings of statsd_exporter. Empty: the mappings of envoyproxy/ratelimit"`
+	Milliseconds bool    `yaml:"milliseconds" doc:"the response time is in milliseconds"`
+}
+
+// Statsd is where the metrics of envoyproxy/ratelimit are sent.
+type Statsd struct {
+	Address  string        `yaml:"address" doc:"the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off"`
+	Protocol string        `yaml:"protocol" oneof:"tcp udp" doc:"tcp or udp"`
+	Interval time.Duration `yaml:"interval" range:"10ms 1h" doc:"how often rls sends them"`
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -206,9 +292,15 @@ func Default() Settings {
 			KeepaliveTime:        2 * time.Hour,
 			KeepaliveTimeout:     20 * time.Second,
 		},
-		HTTP:   HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways},
-		Admin:  Admin{Address: "127.0.0.1:6070", Hosts: []string{}},
-		Rules:  Rules{IgnoreDotFiles: true},
+		HTTP:  HTTP{Address: ":8080", Hosts: []string{}, Ready: ReadyAlways, Unhealthy: []string{}},
+		Admin: Admin{Address: "127.0.0.1:6070", Hosts: []string{}, Pages: PagesAll},
+		Rules: Rules{
+			Source: RulesFiles, IgnoreDotFiles: true,
+			XDS: XDS{
+				NodeID: "slidegate", NodeMetadata: []string{}, Headers: []Secret{},
+				InitialBackoff: time.Second, MaxBackoff: time.Minute, MaxMessageBytes: 64 << 20, Wait: true,
+			},
+		},
 		Tiers:  defaultTiers(),
 		Reload: Reload{Interval: 5 * time.Second},
 		Store: Store{
@@ -224,12 +316,21 @@ func Default() Settings {
 				Breaker:     Breaker{Failures: 5, ProbeInterval: 100 * time.Millisecond},
 			},
 		},
-		Headers: Headers{Styles: []string{StyleRateLimit}},
-		Metrics: Metrics{MaxDetailSeries: 1000},
+		Headers: Headers{
+			Styles:    []string{StyleRateLimit},
+			Reference: ReferenceHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+		},
+		Metrics: Metrics{MaxDetailSeries: 1000, NearLimitRatio: 0.8},
 		Secrets: Secrets{Entries: []string{"api_key", "authorization", "x-api-key"}},
 		Authz:   defaultAuthz(),
 		Drain:   Drain{Delay: 5 * time.Second, Timeout: 10 * time.Second},
 		Log:     Log{Level: "info", Format: "json"},
+		Compare: Compare{Share: 1, Timeout: 100 * time.Millisecond, MaxInFlight: 100},
+		Reference: Reference{
+			Tags:    []string{},
+			Metrics: ReferenceMetrics{Path: "/metrics"},
+			Statsd:  Statsd{Protocol: "tcp", Interval: 10 * time.Second},
+		},
 	}
 }
 
@@ -278,7 +379,9 @@ const (
 // A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
 // [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
 // service named slidegate.
-func Load(path string, environ []string) (Settings, error) {
+//
+// given are values that lie between the defaults and the file.
+func Load(path string, environ []string, given ...Given) (Settings, error) {
 	r := new(strict.Report)
 	var data []byte
 	if path != "" {
@@ -287,21 +390,30 @@ func Load(path string, environ []string) (Settings, error) {
 			r.Addf(path, 0, "", "%s", err)
 		}
 	}
-	return parse(r, path, data, environ)
+	return parse(r, path, data, environ, given)
+}
+
+// A Given is the value of a setting that comes from neither the settings file nor a variable of
+// Slidegate.
+type Given struct {
+	Path string // of the setting
+	Text string // as a variable has it
+	// From names where the value comes from, for problems. Empty: a default of a mode.
+	From string
 }
 
 // Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
-func Parse(name string, data []byte, environ []string) (Settings, error) {
+func Parse(name string, data []byte, environ []string, given ...Given) (Settings, error) {
 	r := new(strict.Report)
 	if len(data) > maxSettingsFile {
 		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
 		data = nil
 	}
-	return parse(r, name, data, environ)
+	return parse(r, name, data, environ, given)
 }
 
-func parse(r *strict.Report, file string, data []byte, environ []string) (Settings, error) {
+func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, error) {
 	l := &settingsLoader{
 		report: r, settings: Default(),
 		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
@@ -311,6 +423,9 @@ func parse(r *strict.Report, file string, data []byte, environ []string) (Settin
 		r.File(file)
 	}
 	r.File(environment)
+	for _, g := range given {
+		l.set(g.Path, g.Text, g.From)
+	}
 	if len(data) > 0 {
 		l.readFile(file, data)
 	}
@@ -377,12 +492,20 @@ func (l *settingsLoader) readEnviron(environ []string) {
 			}
 			continue
 		}
+		l.set(path, text, name)
+	}
+}
+
+// set sets a setting from the text of a variable.
+func (l *settingsLoader) set(path, text, name string) {
+	delete(l.places, path)
+	if name != "" {
 		l.places[path] = place{file: environment, path: name}
-		if err := strict.SetText(l.values[path], text); err != nil {
-			l.problem(path, "%s", err)
-			delete(l.places, path)
-			l.bad[path] = true // validate reports no second problem
-		}
+	}
+	if err := strict.SetText(l.values[path], text); err != nil {
+		l.problem(path, "%s", err)
+		delete(l.places, path)
+		l.bad[path] = true // validate reports no second problem
 	}
 }
 
@@ -518,7 +641,7 @@ var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
 // CheckStyles returns what is wrong with a list of header styles.
 func CheckStyles(styles []string) (messages []string) {
-	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch}
+	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch, StyleReference}
 	for i, s := range styles {
 		switch {
 		case slices.Contains(styles[:i], s):

@@ -17,6 +17,8 @@ type ServerTLS struct {
 	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
+	ClientSAN    string `yaml:"client_san" doc:"the DNS name that a client's certificate must have. Empty: any"`
+	UnixSockets  bool   `yaml:"unix_sockets" doc:"unix sockets accept only TLS too"`
 }
 
 // On reports whether there is TLS.

@@ -57,6 +57,29 @@ func (m *FileMode) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// A Ratio is a share from 0 to 1. As text it is a percentage, or a decimal fraction.
+type Ratio float64
+
+// String returns a percentage.
+func (r Ratio) String() string { return strconv.FormatFloat(100*float64(r), 'g', 6, 64) + "%" }
+
+// MarshalText returns a percentage.
+func (r Ratio) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads 80% or 0.8.
+func (r *Ratio) UnmarshalText(text []byte) error {
+	number, percent := strings.CutSuffix(string(text), "%")
+	f, err := strconv.ParseFloat(number, 64)
+	if percent {
+		f /= 100
+	}
+	if err != nil || !(f >= 0 && f <= 1) {
+		return fmt.Errorf("%s is not a share: write a percentage such as 80%%, or a fraction such as 0.8", strict.Quote(string(text)))
+	}
+	*r = Ratio(f)
+	return nil
+}
+
 // maxSocketPath is the longest path of a unix socket, in bytes. The kernel's struct
 // sockaddr_un has room for 107. While the service makes the socket, it appends a dot and a
 // process id.
