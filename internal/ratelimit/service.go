@@ -34,6 +34,8 @@ type Options struct {
 	// EchoRequest repeats the request in the dynamic metadata of its answer, unless the
 	// request is longer than 64 KiB.
 	EchoRequest bool
+	// Reference gives answers the form of envoyproxy/ratelimit; see the manual.
+	Reference bool
 }
 
 // Meters counts what a Service answers. It is safe for concurrent use.
@@ -156,6 +158,9 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
 	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
+	if s.opts.Reference {
+		return appendReference(encoded, v, c.headers, s.opts.EchoRequest, c.echo)
+	}
 	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 
