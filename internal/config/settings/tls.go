@@ -34,7 +34,7 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
-	clients, err := readAuthorities(t.ClientCAFile)
+	clients, err := readAuthorities(t.ClientCAFile, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s.client_ca_file: %w", setting, err)
 	}
@@ -72,8 +72,9 @@ func notEmpty(files ...string) []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
 
-// readAuthorities reads certificates to trust. It returns nil if no file is set.
-func readAuthorities(file string) (*x509.CertPool, error) {
+// readAuthorities reads certificates to trust, and adds them to pool. A nil pool is an empty
+// one. It returns nil if no file is set.
+func readAuthorities(file string, pool *x509.CertPool) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -81,7 +82,9 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strict.Quoteless(file), err)
 	}
-	pool := x509.NewCertPool()
+	if pool == nil {
+		pool = x509.NewCertPool()
+	}
 	if !pool.AppendCertsFromPEM(data) {
 		return nil, fmt.Errorf("%s: holds no certificate in PEM", strict.Quoteless(file))
 	}
@@ -129,7 +132,7 @@ func (l *settingsLoader) serverTLS() {
 	const path = "grpc.tls"
 	t := l.settings.GRPC.TLS
 	l.pair(path, t.CertFile, t.KeyFile)
-	if _, err := readAuthorities(t.ClientCAFile); err != nil {
+	if _, err := readAuthorities(t.ClientCAFile, nil); err != nil {
 		l.problem(path+".client_ca_file", "%s", err)
 	} else if t.ClientCAFile != "" && t.CertFile == "" {
 		l.problem(path+".client_ca_file", "there is no TLS: %s.cert_file is not set", path)
