@@ -196,7 +196,10 @@ func (p *process) makeServers() {
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
-	p.probes = &probes{store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text, rules: p.remote.text}
+	p.probes = &probes{store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text}
+	if p.remote != nil {
+		p.probes.rules = p.remote.text
+	}
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
 	p.admin = newAdmin(admin.Pages{

@@ -149,11 +149,8 @@ func (v *remote) register(registry prometheus.Registerer) {
 	}
 }
 
-// text describes where the rules come from, for pages. It is empty without a server.
+// text describes where the rules come from, for pages.
 func (v *remote) text() string {
-	if v == nil {
-		return ""
-	}
 	s := v.client.State()
 	text := "none yet"
 	if s.Loaded {
