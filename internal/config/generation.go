@@ -271,6 +271,8 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Tiers:      file.Names,
 		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
 		Headers:    s.Headers.Reference,
+
+		UsageReports: s.Reference.UsageReports,
 		Report:     &l.report,
 		Warn:       &l.warn,
 	}

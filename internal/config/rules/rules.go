@@ -43,6 +43,8 @@ type Options struct {
 	// against it.
 	Tiers      []string
 	TiersKnown bool
+	// UsageReports is [policy.Rules.ReportUsage].
+	UsageReports bool
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
 	// Headers are the names of the headers of the style reference.
@@ -68,6 +70,9 @@ func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
 	}
 	if o.Settings.QuotaMode {
 		r.rules.QuotaAll()
+	}
+	if o.UsageReports {
+		r.rules.ReportUsage()
 	}
 	for _, src := range sources {
 		r.read(src)
