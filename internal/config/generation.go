@@ -317,8 +317,10 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Tiers:      file.Names,
 		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
 		Headers:    s.Headers.Reference,
-		Report:     &l.report,
-		Warn:       &l.warn,
+
+		UsageReports: s.Reference.UsageReports,
+		Report:       &l.report,
+		Warn:         &l.warn,
 	}
 	if s.Store.Type == settings.StoreRedis {
 		o.MaxLogSlots = s.Store.Redis.MaxLogSlots

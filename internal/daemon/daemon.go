@@ -178,7 +178,7 @@ func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
-		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog,
+		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
