@@ -41,13 +41,13 @@ func (r *reader) always() {
 	}
 }
 
-// address gives a setting host:port of two variables.
-func (r *reader) address(path, host, port string) {
+// address gives a setting host:port of two variables, because of others.
+func (r *reader) address(path, host, port string, others ...string) {
 	n := r.by[port].number
 	if (n < 0 || n > math.MaxUint16) && r.origin(path) == "" {
 		r.refuse(port, "%d is not a port: the highest is %d", n, math.MaxUint16)
 	}
-	r.give(path, net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10)), host, port)
+	r.give(path, net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10)), append([]string{host, port}, others...)...)
 }
 
 // listeners reads the ports, their TLS, and health.
@@ -258,7 +258,9 @@ func (r *reader) xds() {
 	if r.isSet(size) && r.by[size].number != 0 {
 		r.give("rules.xds.max_message_bytes", strconv.FormatInt(r.by[size].number, 10), size)
 	}
-	r.noEffect("0 means the default", size)
+	if r.by[size].number == 0 {
+		r.noEffect("0 means the default", size)
+	}
 
 	files := []string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"}
 	const name, san = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
@@ -364,10 +366,7 @@ func (r *reader) metrics() {
 
 	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
 	if r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)) {
-		r.address("reference.statsd.address", host, port)
-		if r.isSet(statsd) {
-			r.note(statsd, "metrics go to STATSD_HOST and STATSD_PORT")
-		}
+		r.address("reference.statsd.address", host, port, statsd)
 		r.give("reference.statsd.protocol", r.text(protocol), protocol)
 		r.give("reference.statsd.interval", r.by[interval].period.String(), interval)
 	} else {
