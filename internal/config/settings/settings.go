@@ -571,6 +571,8 @@ func (l *settingsLoader) validate() {
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
+	l.clientTLS("rules.xds.tls", s.Rules.XDS.TLS)
+	l.clientTLS("compare.tls", s.Compare.TLS)
 	for _, message := range CheckStyles(s.Headers.Styles) {
 		l.problem("headers.styles", "%s", message)
 	}
