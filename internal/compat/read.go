@@ -95,6 +95,8 @@ func Read(environ []string, own Own) *Reading {
 		case v.row.State != "":
 		case !v.row.Set:
 			v.row.State = StateDefault
+		case len(v.row.Settings) == 0 && strings.TrimSpace(v.text) == "":
+			v.row.State, v.row.Why = StateNoEffect, "it is empty"
 		case len(v.row.Settings) == 0 && len(r.problems) > 0:
 			v.row.State, v.row.Why = StateNoEffect, "another variable is refused"
 		default:

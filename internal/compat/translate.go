@@ -89,8 +89,9 @@ func (r *reader) serverTLS() {
 	}
 	r.note("GRPC_SERVER_USE_TLS", "TLS")
 	r.giveText("grpc.tls.client_ca_file", "GRPC_CLIENT_TLS_CACERT")
-	r.note("GRPC_CLIENT_TLS_CACERT", "certificates of the system's CAs are not accepted")
-	if r.text("GRPC_CLIENT_TLS_CACERT") == "" && r.origin("grpc.tls.client_ca_file") == "" {
+	if r.text("GRPC_CLIENT_TLS_CACERT") != "" {
+		r.note("GRPC_CLIENT_TLS_CACERT", "certificates of the system's CAs are not accepted")
+	} else if r.origin("grpc.tls.client_ca_file") == "" {
 		r.ignore("GRPC_CLIENT_TLS_SAN", "clients present no certificate, because GRPC_CLIENT_TLS_CACERT is not set; envoyproxy/ratelimit checks no name then either")
 		return
 	}
