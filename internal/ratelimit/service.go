@@ -40,6 +40,8 @@ type Options struct {
 	// CompareMark is the name of the gRPC metadata on calls of a Comparer. Such calls are not
 	// compared again.
 	CompareMark string
+	// Reference gives answers the form of envoyproxy/ratelimit; see the manual.
+	Reference bool
 }
 
 // A Comparer compares the verdicts of a Service with those of another service. It is safe for
@@ -199,6 +201,9 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
 	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
+	if s.opts.Reference {
+		return appendReference(encoded, v, c.headers, s.opts.EchoRequest, c.echo)
+	}
 	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 

@@ -188,29 +188,6 @@ type Breaker struct {
 	ProbeInterval time.Duration `yaml:"probe_interval" range:"10ms 1m" doc:"how often rls then checks the server, until it answers again"`
 }
 
-// The header styles.
-const (
-	StyleRateLimit       = "ratelimit"
-	StyleDraft03         = "draft03"
-	StyleXRateLimit      = "x-ratelimit"
-	StyleXRateLimitEpoch = "x-ratelimit-epoch"
-	StyleReference       = "reference"
-)
-
-// Headers says which headers are on answers.
-type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time), reference (three bare numbers, headers.reference). Retry-After is on every denial"`
-	// Reference names the headers of StyleReference.
-	Reference ReferenceHeaders `yaml:"reference"`
-}
-
-// ReferenceHeaders are the names of the headers of the style reference.
-type ReferenceHeaders struct {
-	Limit     string `yaml:"limit" doc:"style reference: the name of the header with the limit"`
-	Remaining string `yaml:"remaining" doc:"style reference: the name of the header with what remains"`
-	Reset     string `yaml:"reset" doc:"style reference: the name of the header with the seconds until the reset"`
-}
-
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
 type Metadata struct {
 	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
@@ -256,7 +233,7 @@ type Compare struct {
 
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
-	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, no body, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, and /json accepts every method"`
+	Answers      bool             `yaml:"answers" doc:"answers to RateLimitService have the form of envoyproxy/ratelimit: names of limits only from the rules, no body but that of the rule, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, Retry-After comes only with a style other than reference, and /json accepts every method"`
 	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
@@ -573,9 +550,7 @@ func (l *settingsLoader) validate() {
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
 	l.clientTLS("rules.xds.tls", s.Rules.XDS.TLS)
 	l.clientTLS("compare.tls", s.Compare.TLS)
-	for _, message := range CheckStyles(s.Headers.Styles) {
-		l.problem("headers.styles", "%s", message)
-	}
+	l.headers()
 	l.secrets()
 	l.authz()
 }
@@ -633,23 +608,6 @@ func (l *settingsLoader) hosts(path string, names []string) {
 // hostName matches the name of a host in lower case. Compose and Kubernetes allow underscores,
 // which DNS does not.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
-
-// CheckStyles returns what is wrong with a list of header styles.
-func CheckStyles(styles []string) (messages []string) {
-	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch, StyleReference}
-	for i, s := range styles {
-		switch {
-		case slices.Contains(styles[:i], s):
-			messages = append(messages, strict.Quote(s)+" is listed twice")
-		case !slices.Contains(known, s):
-			messages = append(messages, strict.NotOneOf(s, known))
-		}
-	}
-	if slices.Contains(styles, StyleXRateLimit) && slices.Contains(styles, StyleXRateLimitEpoch) {
-		messages = append(messages, fmt.Sprintf("%s and %s exclude each other: they use the same headers", StyleXRateLimit, StyleXRateLimitEpoch))
-	}
-	return messages
-}
 
 func (l *settingsLoader) secrets() {
 	s := &l.settings.Secrets
