@@ -86,7 +86,7 @@ func TestEnvironments(t *testing.T) {
 			continue
 		}
 		_, least, _ := read("REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379", "SLIDEGATE_RULES_PATH=x")
-		least.Rules.Path, least.Rules.AllFiles, least.Rules.XDS.Wait = "", true, got.Rules.XDS.Wait
+		least.Rules.Path, least.Rules.AllFiles, least.Rules.XDS.Wait = "", got.Rules.Source == settings.RulesFiles, got.Rules.XDS.Wait
 		if diff := cmp.Diff(tt.want, differences(least, got, tt.want)); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", tt.name, diff)
 		}

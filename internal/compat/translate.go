@@ -18,26 +18,23 @@ import (
 
 // always gives the settings of a drop-in that no variable says.
 func (r *reader) always() {
-	given := []settings.Given{
-		{Path: "admin.pages", Text: settings.PagesReference},
-		{Path: "reference.answers", Text: "true"},
-		{Path: "reference.usage_reports", Text: "true"},
-		// Without its store, a call of the reference fails, and Envoy decides.
-		{Path: "store.on_error", Text: "report"},
-	}
-	// Who names a file of tiers wants its tiers.
+	r.set("admin.pages", settings.PagesReference)
+	r.set("reference.answers", "true")
+	r.set("reference.usage_reports", "true")
+	// Without its store, a call of the reference fails, and Envoy decides.
+	r.set("store.on_error", "report")
+	// If the operator names a file of tiers, its tiers count.
 	if r.origin("tiers.path") == "" {
-		given = append(given, settings.Given{Path: "tiers.source", Text: settings.TiersNone})
+		r.set("tiers.source", settings.TiersNone)
 	}
-	if r.origin("rules.path") == "" {
-		given = append(given, settings.Given{Path: "rules.all_files", Text: "true"})
-	}
-	for _, g := range given {
-		by := r.origin(g.Path)
-		r.all = append(r.all, Value{Setting: g.Path, Text: g.Text, By: by})
-		if by == "" {
-			r.given = append(r.given, g)
-		}
+}
+
+// set gives a setting a value that no variable says.
+func (r *reader) set(path, text string) {
+	by := r.origin(path)
+	r.all = append(r.all, Value{Setting: path, Text: text, By: by})
+	if by == "" {
+		r.given = append(r.given, settings.Given{Path: path, Text: text})
 	}
 }
 
@@ -208,11 +205,13 @@ func (r *reader) files() {
 	case watch:
 		if path := filepath.Join(root, sub); r.exists(path) {
 			r.give("rules.path", path, names[0], names[1], names[3])
+			r.set("rules.all_files", "true")
 			r.give("rules.prefix", app, names[2], names[3])
 		}
 	default:
 		if path := filepath.Join(root, sub, app); r.exists(path) {
 			r.give("rules.path", path, names...)
+			r.set("rules.all_files", "true")
 		}
 	}
 	r.note(names[3], "rls always notices changes")
