@@ -61,9 +61,9 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 
 	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
 	watcher := watch.New(watch.Options{
-		Paths:          s.WatchPaths(),
-		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
-		Interval:       s.Reload.Interval,
+		Paths:    s.WatchPaths(),
+		Which:    s.Rules.Which(),
+		Interval: s.Reload.Interval,
 		OnWarning: func(err error) {
 			o.Log.Warn("the system reports no changes of files; they are checked every reload.interval instead", zap.Error(err))
 		},

@@ -46,7 +46,7 @@ func grpcCredentials(c *tls.Config, onSockets bool, log *zap.Logger) credentials
 
 // A greeter does the server's handshake: with TLS over TCP, with sockets on unix sockets.
 type greeter struct {
-	credentials.TransportCredentials // over TCP
+	credentials.TransportCredentials                                  // over TCP
 	sockets                          credentials.TransportCredentials // nil: TLS there too
 	log                              *zap.Logger
 }

@@ -94,9 +94,14 @@ type Rules struct {
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
-	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory, not only *.yaml and *.yml"`
-	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name, and / or . after it. Empty: all"`
+	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory and below, whatever its name, not only *.yaml and *.yml"`
+	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name and then / or a dot: for config, those in config/ and those named config.*. Empty: all"`
 	XDS            XDS    `yaml:"xds"`
+}
+
+// Which says which files of the directory hold rules.
+func (r Rules) Which() files.Which {
+	return files.Which{IgnoreDotFiles: r.IgnoreDotFiles, All: r.AllFiles, Prefix: r.Prefix}
 }
 
 // The sources of rules.
@@ -575,6 +580,7 @@ func (l *settingsLoader) validate() {
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
 	l.serverTLS()
+	l.rulesFiles()
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
@@ -585,6 +591,21 @@ func (l *settingsLoader) validate() {
 	}
 	l.secrets()
 	l.authz()
+}
+
+// rulesFiles checks which files hold rules.
+func (l *settingsLoader) rulesFiles() {
+	r := &l.settings.Rules
+	if r.Source == RulesXDS {
+		l.refuse("rules", []string{"all_files", "prefix"}, "rules.source is %s: rules do not come from files", RulesXDS)
+		return
+	}
+	switch p := r.Prefix; {
+	case strings.Contains(p, "/") || !isPrintable(p):
+		l.problem("rules.prefix", "%s is not the name of a directory: write it without /", strict.Quote(p))
+	case p == "." || p == ".." || strings.HasSuffix(p, "."):
+		l.problem("rules.prefix", "%s: rls adds the dot itself", strict.Quote(p))
+	}
 }
 
 func (l *settingsLoader) listeners() {
