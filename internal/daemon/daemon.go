@@ -121,6 +121,7 @@ type process struct {
 	probes      *probes
 	grpc        grpcServer
 	health      *health.Server
+	healthParts []part // run until the process stops
 	http, admin *http.Server
 }
 
@@ -172,12 +173,19 @@ func (p *process) makeServers() {
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
 	}))
+	p.probes = &probes{
+		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
+		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
+		connected: p.store.connected, plain: s.Reference.Answers,
+	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
-	p.grpc, p.health = transport.server(map[string]service{
+	if len(s.HTTP.Unhealthy) > 0 {
+		transport.unhealthy = p.probes.whyUnhealthy
+	}
+	p.grpc, p.health, p.healthParts = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
-	p.probes = &probes{store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text}
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
 	p.admin = newAdmin(admin.Pages{
@@ -199,12 +207,14 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		select {
 		case <-ctx.Done():
 			p.probes.draining.Store(true)
-			drain(inner, p.settings.Drain, p.grpc, p.health, p.log)
+			s := p.settings.Drain
+			s.NotServing = s.NotServing || slices.Contains(p.settings.HTTP.Unhealthy, settings.UnhealthyDrain)
+			drain(inner, s, p.grpc, p.health, p.log)
 		case <-inner.Done(): // another part failed
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains}, p.store.parts, p.subjects.parts(), further) {
+	for _, part := range slices.Concat([]part{drains}, p.healthParts, p.store.parts, p.subjects.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

@@ -64,8 +64,15 @@ type HTTP struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis), drain (rls stops). Empty: never"`
+	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis; the memory store is always there), drain (rls stops; includes drain.not_serving). Empty: never"`
 }
+
+// The states of http.unhealthy.
+const (
+	UnhealthyRules = "rules"
+	UnhealthyStore = "store"
+	UnhealthyDrain = "drain"
+)
 
 // When an instance is ready.
 const (
@@ -579,6 +586,7 @@ func (l *settingsLoader) validate() {
 	l.listeners()
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
+	l.unhealthy()
 	l.serverTLS()
 	l.rulesFiles()
 	l.tiers()
@@ -591,6 +599,19 @@ func (l *settingsLoader) validate() {
 	}
 	l.secrets()
 	l.authz()
+}
+
+// unhealthy checks the states that make the process unhealthy.
+func (l *settingsLoader) unhealthy() {
+	all := l.settings.HTTP.Unhealthy
+	for i, state := range all {
+		switch {
+		case slices.Contains(all[:i], state):
+			l.problem("http.unhealthy", "%s is listed twice", strict.Quote(state))
+		default:
+			l.oneOf("http.unhealthy", state, []string{UnhealthyRules, UnhealthyStore, UnhealthyDrain})
+		}
+	}
 }
 
 // rulesFiles checks which files hold rules.
