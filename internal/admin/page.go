@@ -30,7 +30,7 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pages = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
+	templates = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
 )
 
 // contentSecurity allows a page its own style and nothing else: no script, no request, no
@@ -108,7 +108,7 @@ func write(w http.ResponseWriter, r *http.Request, p page) {
 	case formJSON:
 		_ = json.NewEncoder(w).Encode(p.Data)
 	case formHTML:
-		_ = pages.ExecuteTemplate(w, p.Body, p)
+		_ = templates.ExecuteTemplate(w, p.Body, p)
 	default:
 		p.text(w)
 	}

@@ -151,11 +151,11 @@ func TestIndex(t *testing.T) {
 			t.Errorf("/%s is %d, want 200", path, got.Code)
 		}
 	}
-	if links != 3 {
-		t.Errorf("%d links, want 3:\n%s", links, html)
+	if links != 4 {
+		t.Errorf("%d links, want 4:\n%s", links, html)
 	}
 	text := getPage(t, h, "/", "").Body.String()
-	for _, want := range []string{"/rlconfig", "/metrics", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
+	for _, want := range []string{"/rlconfig", "/metrics", "/stats", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("the index does not have %s:\n%s", want, text)
 		}

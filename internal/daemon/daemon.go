@@ -188,9 +188,13 @@ func (p *process) makeServers() {
 	})
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
+	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
+	if s.Admin.Pages == settings.PagesReference {
+		p.admin = newReferencePages(p.generations.rules, guard, p.log)
+		return
+	}
 	p.admin = newAdmin(admin.Pages{
-		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider),
-		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog},
+		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,
 	}, newDescribing(p.grpc, p.health), p.log)
 }
 

@@ -84,7 +84,7 @@ const (
 type Admin struct {
 	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
-	Pages   string   `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the GET pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name. Pages never change a thing then"`
+	Pages   string   `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name, and no /metrics. They only read, so a network may reach them"`
 }
 
 // The choices of admin.pages.
@@ -586,6 +586,9 @@ func (l *settingsLoader) validate() {
 	l.listeners()
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
+	if s.Admin.Pages == PagesReference && len(s.Admin.Hosts) > 0 {
+		l.problem("admin.hosts", "with admin.pages reference the port answers to any name")
+	}
 	l.unhealthy()
 	l.serverTLS()
 	l.rulesFiles()
