@@ -20,12 +20,10 @@ func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
 	own, origins, _ := settings.LoadOrigins("", environ)
 	r := Read(environ, Own{Settings: own, Origins: origins})
 	s, err := settings.Load("", environ, r.Given...)
-	all := r.Problems
 	if more := strict.Problems(nil); errors.As(err, &more) {
-		r.Refuse(more)
-		all = append(all, more...)
+		r.Complete(more)
 	}
-	return r, s, all
+	return r, s, r.Problems
 }
 
 // row returns the row of a variable.
