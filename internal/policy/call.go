@@ -55,8 +55,8 @@ const (
 //
 // Once the request is decided, Decide returns the same result again and charges nothing.
 // An error means that neither the store nor the rules could decide. It is unknown then
-// whether the store has charged the request, except after a [TooManyLimitsError], which
-// Decide returns before it asks the store.
+// whether the store has charged the request, except after [ErrMissing] and a
+// [TooManyLimitsError], which Decide returns before it asks the store.
 //
 // With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
 // and Options.Wait bounds the wait for the source.
@@ -138,6 +138,8 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n := len(c.checks); {
+	case n == 0 && c.rules.missing:
+		return true, ErrMissing
 	case n == 0:
 		c.verdict.Allowed = true
 		c.countUnlimited()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -232,6 +233,7 @@ type Rules struct {
 	shadow  bool            // all rules are only observed
 	quota   bool            // all rules are quota rules
 	reports bool            // usage reports count as in envoyproxy/ratelimit
+	missing bool            // no rules were loaded yet
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
@@ -301,6 +303,16 @@ func (rs *Rules) QuotaAll() { rs.quota = true }
 // recorded and denied. A question, which is a cost of 0, passes while the limit is not
 // exceeded. It must be called before domains and rules are added.
 func (rs *Rules) ReportUsage() { rs.reports = true }
+
+// ErrMissing is the error of every request while the rules are [Rules.Missing].
+var ErrMissing = errors.New("no rate limit configuration loaded")
+
+// SetMissing says that these rules stand for rules that were not loaded yet. Then no request
+// can be decided. The rules must have no domain.
+func (rs *Rules) SetMissing() { rs.missing = true }
+
+// Missing reports whether no rules were loaded yet.
+func (rs *Rules) Missing() bool { return rs.missing }
 
 // SetHeaders sets the styles of headers of a domain, which must exist.
 func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }

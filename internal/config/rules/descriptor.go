@@ -77,6 +77,9 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 	if e.RateLimit.Set && !e.RateLimit.Null {
 		return
 	}
+	if r.noFile {
+		return // a server sets shadow_mode on every level
+	}
 	if e.RateLimit.Null {
 		r.decoder.Warning(e.RateLimit.Spot, "no value, so nothing is limited here: if you want that, remove the key")
 	}
