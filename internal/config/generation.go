@@ -99,6 +99,7 @@ type loader struct {
 	settings settings.Settings
 	paths    []string // of rules, which are one set; nil: the built-in example
 	noRules  bool     // not even those
+	portable bool     // see Input.Portable
 	stdin    []byte   // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report
@@ -146,6 +147,10 @@ func (l *loader) readFiles() {
 		l.warn.File(file)
 	}
 	for _, file := range listed.Skipped {
+		if l.portable {
+			l.report.Addf(file, 0, "", "rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimit reads it: move it to another directory, or rename it")
+			continue
+		}
 		l.warn.Addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
 	}
 	l.readRulesFiles()
@@ -278,7 +283,14 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		o.MaxLogSlots = s.Store.Redis.MaxLogSlots
 	}
 	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
-	return rules.Read(o, l.rules)
+	read, places := rules.Read(o, l.rules)
+	if l.portable {
+		rules.CheckPortable(o, l.rules)
+		if s.Tiers.Path != "" {
+			file.CheckPortable(&l.report)
+		}
+	}
+	return read, places
 }
 
 // digest returns the digest of the content. It includes the lengths of the files, so that

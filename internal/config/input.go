@@ -21,6 +21,8 @@ type Input struct {
 	// Rules are files and directories of rules, instead of rules.path. They are one set,
 	// like the files of a directory. Nil: rules.path.
 	Rules []string
+	// Portable refuses what envoyproxy/ratelimit cannot read, or would read otherwise.
+	Portable bool
 
 	stdin []byte
 }
@@ -127,5 +129,5 @@ func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if paths == nil && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == ""})
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, portable: in.Portable, noRules: in.Tiers != "" && paths == nil && in.Settings == ""})
 }
