@@ -320,6 +320,10 @@ const environment = "environment"
 // EnvConfig names the settings file. The command reads it, not [Load].
 const EnvConfig = EnvPrefix + "CONFIG"
 
+// EnvCompat names the service whose environment variables the command reads too. The command
+// reads it, not [Load].
+const EnvCompat = EnvPrefix + "COMPAT"
+
 // eachSetting calls back for every setting below v, in order.
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
 	for _, k := range strict.KeysOf(v.Type()) {
@@ -354,20 +358,13 @@ const (
 // tiers.
 //
 // A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
-// [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
+// [EnvConfig], [EnvCompat], and the variables that Kubernetes sets in every pod of a namespace with a
 // service named slidegate.
 //
 // given are values that lie between the defaults and the file.
 func Load(path string, environ []string, given ...Given) (Settings, error) {
-	r := new(strict.Report)
-	var data []byte
-	if path != "" {
-		var err error
-		if data, err = files.Read(path, maxSettingsFile); err != nil {
-			r.Addf(path, 0, "", "%s", err)
-		}
-	}
-	return parse(r, path, data, environ, given)
+	loaded, _, err := LoadOrigins(path, environ, given...)
+	return loaded, err
 }
 
 // A Given is the value of a setting that comes from neither the settings file nor a variable of
@@ -382,15 +379,11 @@ type Given struct {
 // Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
 func Parse(name string, data []byte, environ []string, given ...Given) (Settings, error) {
-	r := new(strict.Report)
-	if len(data) > maxSettingsFile {
-		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
-		data = nil
-	}
-	return parse(r, name, data, environ, given)
+	parsed, _, err := ParseOrigins(name, data, environ, given...)
+	return parsed, err
 }
 
-func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, error) {
+func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, Origins, error) {
 	l := &settingsLoader{
 		report: r, settings: Default(),
 		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
@@ -408,7 +401,7 @@ func parse(r *strict.Report, file string, data []byte, environ []string, given [
 	}
 	l.readEnviron(environ)
 	l.validate()
-	return l.settings, r.Err()
+	return l.settings, l.origins(), r.Err()
 }
 
 type settingsLoader struct {
@@ -451,7 +444,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 func (l *settingsLoader) readEnviron(environ []string) {
-	paths, names := make(map[string]string), []string{EnvConfig}
+	paths, names := make(map[string]string), []string{EnvConfig, EnvCompat}
 	for path := range l.values {
 		paths[envName(path)] = path
 		names = append(names, envName(path))
@@ -459,7 +452,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 	slices.Sort(names)
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig {
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig || name == EnvCompat {
 			continue
 		}
 		path, ok := paths[name]
@@ -555,6 +548,8 @@ func (l *settingsLoader) validate() {
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
+	l.clientTLS("rules.xds.tls", s.Rules.XDS.TLS)
+	l.clientTLS("compare.tls", s.Compare.TLS)
 	l.headers()
 	l.secrets()
 	l.authz()
