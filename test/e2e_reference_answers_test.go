@@ -113,7 +113,7 @@ func TestPortableFilesLoadInReference(t *testing.T) {
 	if accepted < files/5 || accepted > files*4/5 {
 		t.Errorf("%d of %d files are portable, so the test says little", accepted, files)
 	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(reference), "ratelimit-config-check"), "-config_dir", dir).CombinedOutput() //nolint:gosec // the test names it
+	out, err := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(reference), "ratelimit-config-check"), "-config_dir", dir).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "all rate limit configs ok") {
 		t.Errorf("envoyproxy/ratelimit refuses a file: %v\n%s", err, out)
 	}
