@@ -114,6 +114,7 @@ type process struct {
 	metrics   *metrics.Metrics
 	store     *store
 	subjects  *subjects // nil: no source of tiers
+	compare   *comparer // nil: nothing is compared
 
 	// Made by makeServers.
 	decider     *policy.Decider
@@ -152,6 +153,10 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 		return err
 	}
 	p.open.add(p.subjects.close)
+	if p.compare, err = openComparer(s.Compare, p.generation.Secrets, p.metrics, p.registry, p.log); err != nil {
+		return err
+	}
+	p.open.add(p.compare.close)
 	return nil
 }
 
@@ -167,12 +172,13 @@ func (p *process) makeServers() {
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.metrics,
 		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request,
+		Compare: p.compare.service(), CompareMark: p.compare.mark(),
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
 	}))
-	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
+	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry, p.compare.mark())
 	p.grpc, p.health = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,

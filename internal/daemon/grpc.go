@@ -58,11 +58,12 @@ type transport struct {
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
+	mark     string       // unary.Options.Mark
 }
 
 // newTransport returns the transport of the settings. secure is nil for plain text.
-func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometheus.Registerer) transport {
-	t := transport{settings: s, secure: secure, calls: c}
+func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometheus.Registerer, mark string) transport {
+	t := transport{settings: s, secure: secure, calls: c, mark: mark}
 	if s.Transport == settings.TransportUnary {
 		t.meters = metrics.NewTransport(registry)
 	}
@@ -134,6 +135,7 @@ func (t transport) unary() *unary.Server {
 		MaxConnectionIdle: t.settings.MaxConnectionIdle,
 		MaxConnectionAge:  t.settings.MaxConnectionAge,
 		Meters:            t.meters,
+		Mark:              t.mark,
 		Log:               t.calls.log,
 	})
 }

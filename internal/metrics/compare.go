@@ -45,7 +45,9 @@ func (m *Metrics) Comparisons(registry prometheus.Registerer) *Comparisons {
 // Compared implements compare.Meters.
 func (c *Comparisons) Compared(domain, rule string, ours, theirs compare.Answer) {
 	c.count(domain, rule, func(s *compared) *prometheus.Counter { return &s.pairs[ours][theirs] },
-		func() prometheus.Counter { return c.pairs.WithLabelValues(domain, rule, ours.String(), theirs.String()) })
+		func() prometheus.Counter {
+			return c.pairs.WithLabelValues(domain, rule, ours.String(), theirs.String())
+		})
 }
 
 // Differed implements compare.Meters.
