@@ -13,6 +13,8 @@ VALE           := v3.21.0
 ENVOY          := 1.40.0
 # envoyproxy/ratelimit, which has no tags.
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
+# Envoy Gateway, for make test-gateway.
+GATEWAY        := v1.9.1
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -98,6 +100,13 @@ test-redises: test-servers envoy ## run the tests of the Redis store, and of shu
 	  version=$$($$binary --version); echo "$$name: $$version"; tested+=("$$name"); \
 	  SLIDEGATE_TEST_REDIS=$$binary SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test-redis </dev/null || failed+=("$$name"); \
 	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
+
+# Not part of make test: it needs root, and the first run builds Envoy Gateway for some minutes.
+.PHONY: test-gateway
+test-gateway: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls as the rate-limit service of a real Envoy Gateway; needs root and Linux
+	@.ci/install ip=iproute2 redis-server=redis-server
+	SLIDEGATE_TEST_GATEWAY='$(TOOLS)/gateway-$(GATEWAY)' SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' \
+	  SLIDEGATE_TEST_RLS=$${SLIDEGATE_TEST_RLS:-$(CURDIR)/bin/rls} go test -count=1 -v ./test/gateway
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
@@ -195,6 +204,15 @@ $(REFERENCE_BIN):
 	GOBIN=$(@D) go install github.com/envoyproxy/ratelimit/src/service_cmd@$(REFERENCE) github.com/envoyproxy/ratelimit/src/config_check_cmd@$(REFERENCE)
 	mv $(@D)/config_check_cmd $(@D)/ratelimit-config-check
 	mv $(@D)/service_cmd $@
+
+# Besides the program, the environment and the mapper file that Envoy Gateway gives its rate-limit
+# service in Kubernetes.
+$(TOOLS)/gateway-$(GATEWAY)/envoy-gateway:
+	rm -rf $(@D)
+	CGO_ENABLED=0 GOBIN=$(@D)/new nice -n 10 go install github.com/envoyproxy/gateway/cmd/envoy-gateway@$(GATEWAY)
+	module=$$(go mod download -json github.com/envoyproxy/gateway@$(GATEWAY) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'); \
+	  cd "$$module/internal/infrastructure/kubernetes/ratelimit"; cp statsd_conf.yaml testdata/deployments/default.yaml $(@D)
+	mv $(@D)/new/envoy-gateway $@
 
 $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)

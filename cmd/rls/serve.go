@@ -21,8 +21,12 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
-// logConsole is the value of log.format for a terminal.
-const logConsole = "console"
+// The values of log.format.
+const (
+	logJSON      = "json"
+	logConsole   = "console"   // for a terminal
+	logReference = "reference" // JSON with the keys of envoyproxy/ratelimit
+)
 
 type serveCmd struct{}
 
@@ -33,15 +37,22 @@ func serve(c *cli) *cobra.Command {
 // Run serves until SIGTERM or SIGINT. A second signal ends the process at once. On SIGHUP the
 // service reads rules and tiers again.
 func (serveCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
-	if err != nil {
+	l, err := c.load()
+	s, ruleErr := l.Settings, l.needRules()
+	if err != nil || ruleErr != nil {
 		// The valid part of the settings is enough to check rules and tiers too. So the
 		// operator sees all problems at once.
-		_, loadErr := config.Load(s)
-		return invalid(err, loadErr)
+		var loadErr error
+		if !l.rulesMissing() {
+			_, loadErr = config.Load(s)
+		}
+		return invalid(err, ruleErr, loadErr)
 	}
 	log, err := newLogger(s.Log)
 	if err != nil {
+		return err
+	}
+	if err := l.announce(log); err != nil {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be synced
@@ -70,7 +81,7 @@ func (serveCmd) Run(c *cli) error {
 	}()
 
 	o := daemon.Options{Version: version, Log: log, Reload: reload}
-	if s.Log.Format == logConsole {
+	if s.Log.Format == logConsole && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
 	err = daemon.Run(ctx, s, o)
@@ -94,6 +105,11 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 	c.Sampling = nil // package daemon samples frequent messages, such as denials
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	c.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
+	if s.Format == logReference {
+		c.Encoding = logJSON
+		c.EncoderConfig.TimeKey, c.EncoderConfig.MessageKey = "@timestamp", "@message"
+		c.EncoderConfig.EncodeLevel = referenceLevel
+	}
 	if s.Format == logConsole {
 		if coloursOf(os.Stderr) {
 			c.EncoderConfig.EncodeLevel = zapcore.LowercaseColorLevelEncoder
@@ -104,11 +120,23 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 	return c.Build()
 }
 
+// referenceLevel writes a level as envoyproxy/ratelimit does.
+func referenceLevel(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
+	if l == zapcore.WarnLevel {
+		e.AppendString("warning")
+		return
+	}
+	zapcore.LowercaseLevelEncoder(l, e)
+}
+
 // welcome writes what runs, and what to type next, for a person at a terminal.
 func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) {
 	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), version)
 	secured := "plain text"
-	if s.GRPC.TLS.On() {
+	switch {
+	case s.GRPC.TLS.UnixSockets:
+		secured = "TLS"
+	case s.GRPC.TLS.On():
 		secured = "TLS over TCP"
 	}
 	fmt.Fprintf(w, "  gRPC for Envoy   %s   transport %s, %s\n", strings.Join(r.GRPC, ", "), s.GRPC.Transport, secured)
@@ -116,7 +144,11 @@ func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) 
 		fmt.Fprintf(w, "  HTTP             %s   /healthcheck, POST /json\n", r.HTTP)
 	}
 	if r.Admin != "" {
-		fmt.Fprintf(w, "  admin            %s   /metrics, /rlconfig\n", r.Admin)
+		paths := "/metrics, /rlconfig"
+		if s.Admin.Pages == settings.PagesReference {
+			paths = "/stats, /rlconfig"
+		}
+		fmt.Fprintf(w, "  admin            %s   %s\n", r.Admin, paths)
 	}
 	fmt.Fprintf(w, "  store            %s\n", s.Store.Type)
 	if r.StoreMissing != "" {

@@ -61,16 +61,20 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 
 	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
 	watcher := watch.New(watch.Options{
-		Paths:          s.WatchPaths(),
-		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
-		Interval:       s.Reload.Interval,
+		Paths:    s.WatchPaths(),
+		Which:    s.Rules.Which(),
+		Interval: s.Reload.Interval,
 		OnWarning: func(err error) {
 			o.Log.Warn("the system reports no changes of files; they are checked every reload.interval instead", zap.Error(err))
 		},
 	})
 	// 2. Read all files.
-	if err := p.readFiles(); err != nil {
+	if err := p.readFiles(ctx); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		o.Log.Info("stopped")
+		return nil
 	}
 	// 3. Open the listeners, the store and the source of tiers.
 	if err := p.openAll(ctx, o.Version); err != nil {
@@ -91,6 +95,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	p.logStart(o.Version, running)
 	p.generations.start()
+	p.remote.serve(p.generations)
 	// 7. Run until the first part ends, then close everything.
 	err = errors.Join(g.Run(), p.open.close())
 	o.Log.Info("stopped")
@@ -105,6 +110,7 @@ type process struct {
 
 	// Made by readFiles.
 	generation *config.Generation // the first one
+	remote     *remote            // nil: the rules are from files
 	headers    *answer.Renderer
 	tls        *tls.Config // nil: plain text
 
@@ -122,15 +128,27 @@ type process struct {
 	probes      *probes
 	grpc        grpcServer
 	health      *health.Server
+	healthParts []part // run until the process stops
 	http, admin *http.Server
 }
 
-// readFiles reads rules, tiers and certificates.
-func (p *process) readFiles() (err error) {
+// readFiles reads rules, tiers and certificates. If the rules come from a management server, it
+// waits for the first ones, unless rules.xds.wait is false. If ctx ends meanwhile, it returns
+// without a generation.
+func (p *process) readFiles(ctx context.Context) (err error) {
 	if p.generation, err = config.Load(p.settings); err != nil {
 		return err
 	}
-	p.headers = answer.NewRenderer(p.settings.Headers.Styles...)
+	if p.settings.Rules.Source == settings.RulesXDS {
+		if p.remote, err = askServer(ctx, p.settings, p.generation, p.log); err != nil {
+			return err
+		}
+		p.open.add(p.remote.close)
+		if p.generation = p.remote.first(ctx); p.generation == nil {
+			return nil
+		}
+	}
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.Headers.Reference))
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
 	return err
 }
@@ -144,6 +162,7 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 	p.open.add(p.listeners.close)
 	p.registry = prometheus.NewRegistry()
 	p.metrics = metrics.New(p.registry, metrics.Options{Version: version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.remote.register(p.registry)
 	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
 	}
@@ -165,30 +184,50 @@ func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
-		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog,
+		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
+	p.generations.remote = p.remote
+	headers := p.headers
+	if s.Reference.Answers {
+		headers = headers.Quiet()
+	}
 	limits := ratelimit.NewService(ratelimit.Options{
-		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.metrics,
-		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request,
+		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
+		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request, Reference: s.Reference.Answers,
 		Compare: p.compare.service(), CompareMark: p.compare.mark(),
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
 	}))
-	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry, p.compare.mark())
-	p.grpc, p.health = transport.server(map[string]service{
+	p.probes = &probes{
+		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
+		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
+		connected: p.store.connected, plain: s.Reference.Answers,
+	}
+	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
+	transport.mark = p.compare.mark()
+	if len(s.HTTP.Unhealthy) > 0 {
+		transport.unhealthy = p.probes.whyUnhealthy
+	}
+	p.grpc, p.health, p.healthParts = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
-	p.probes = &probes{store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text}
+	if p.remote != nil {
+		p.probes.rules = p.remote.text
+	}
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
+	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
+	if s.Admin.Pages == settings.PagesReference {
+		p.admin = newReferencePages(p.generations.rules, guard, p.log)
+		return
+	}
 	p.admin = newAdmin(admin.Pages{
-		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider),
-		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog},
+		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,
 	}, newDescribing(p.grpc, p.health), p.log)
 }
 
@@ -205,12 +244,14 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		select {
 		case <-ctx.Done():
 			p.probes.draining.Store(true)
-			drain(inner, p.settings.Drain, p.grpc, p.health, p.log)
+			s := p.settings.Drain
+			s.NotServing = s.NotServing || slices.Contains(p.settings.HTTP.Unhealthy, settings.UnhealthyDrain)
+			drain(inner, s, p.grpc, p.health, p.log)
 		case <-inner.Done(): // another part failed
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains}, p.store.parts, p.subjects.parts(), further) {
+	for _, part := range slices.Concat([]part{drains}, p.healthParts, p.store.parts, p.subjects.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

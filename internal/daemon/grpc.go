@@ -59,11 +59,14 @@ type transport struct {
 	calls    calls
 	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
 	mark     string       // unary.Options.Mark
+	// unhealthy returns why the health is NOT_SERVING, or the empty string. Nil: it is always
+	// SERVING.
+	unhealthy func() string
 }
 
 // newTransport returns the transport of the settings. secure is nil for plain text.
-func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometheus.Registerer, mark string) transport {
-	t := transport{settings: s, secure: secure, calls: c, mark: mark}
+func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometheus.Registerer) transport {
+	t := transport{settings: s, secure: secure, calls: c}
 	if s.Transport == settings.TransportUnary {
 		t.meters = metrics.NewTransport(registry)
 	}
@@ -71,9 +74,16 @@ func newTransport(s settings.GRPC, secure *tls.Config, c calls, registry prometh
 }
 
 // server returns the server that the settings choose, and its health, which is SERVING for
-// all names. services has the services by the full names of their methods.
-func (t transport) server(services map[string]service) (grpcServer, *health.Server) {
+// all names. services has the services by the full names of their methods. The part keeps the
+// health up to date.
+func (t transport) server(services map[string]service) (grpcServer, *health.Server, []part) {
 	h := health.NewServer()
+	var served healthv1.HealthServer = h
+	var parts []part
+	if t.unhealthy != nil {
+		f := &followingHealth{Server: h, why: t.unhealthy, log: t.calls.log}
+		served, parts = f, []part{f.run}
+	}
 	for _, name := range healthNames {
 		h.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}
@@ -81,26 +91,26 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 		for _, s := range services {
 			s.Register(server)
 		}
-		healthv1.RegisterHealthServer(server, h)
+		healthv1.RegisterHealthServer(server, served)
 	}
 	if t.settings.Transport != settings.TransportUnary {
 		server := t.standard()
 		register(server)
 		reflection.Register(server)
-		return server, h
+		return server, h, parts
 	}
 	server := t.unary()
 	register(server)
 	for method, s := range services {
 		server.Handle(method, t.calls.handler(method, s.Handle))
 	}
-	return server, h
+	return server, h, parts
 }
 
 // standard returns a server of grpc-go without services.
 func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
-		grpc.Creds(grpcCredentials(t.secure, t.calls.log)),
+		grpc.Creds(grpcCredentials(t.secure, t.settings.TLS.UnixSockets, t.calls.log)),
 		grpc.ForceServerCodecV2(adapter.NewCodec()),
 		grpc.UnaryInterceptor(t.calls.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -129,6 +139,7 @@ func (t transport) unary() *unary.Server {
 		MaxMessageBytes:   t.settings.MaxMessageBytes,
 		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),
 		TLS:               t.secure,
+		TLSOnSockets:      t.settings.TLS.UnixSockets,
 		KeepaliveTime:     t.settings.KeepaliveTime,
 		KeepaliveTimeout:  t.settings.KeepaliveTimeout,
 		MinPingInterval:   t.settings.KeepaliveMinTime,

@@ -84,10 +84,13 @@ func (c *Call) addChecks(i int) {
 	}
 	status.Cost = rule.cost(desc.Cost)
 	status.Quota = rule.Quota || rs.quota
-	status.Observed = rs.shadow || observed(terms.Observe, key)
+	status.Observed = observed(terms.Observe, key)
+	status.ShadowAll = rs.shadow && !status.Observed
+	status.Observed = status.Observed || rs.shadow
 	if rule.Always {
 		status.Mode = window.Always
 	}
+	status.usage = c.usageOf(rule, desc)
 	for j := range terms.Limits {
 		status.Limit = terms.Limits[j]
 		c.addCheck(status, key, desc.Refund)
@@ -106,13 +109,14 @@ func (c *Call) addOverride(i int) {
 		rule = c.domain.override
 	}
 	status := LimitStatus{
-		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow,
+		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow, ShadowAll: c.rules.shadow,
 		Limit: Limit{Limit: *desc.Override, Precision: window.Precision(*desc.Override), Policy: rule.Name},
 	}
 	if rule.Always {
 		status.Mode = window.Always
 	}
 	if key := c.overrideKey(desc.Entries); !c.mustWait {
+		status.usage = c.usageOf(rule, desc)
 		c.addCheck(status, key, desc.Refund)
 	}
 }
@@ -145,10 +149,15 @@ func (c *Call) addCheck(s LimitStatus, key string, refund bool) {
 	case s.Quota:
 		s.Mode = window.Any
 	}
-	c.verdict.Limits = append(c.verdict.Limits, s)
-	c.checks = append(c.checks, window.Check{
+	check := window.Check{
 		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
-	})
+	}
+	if s.usage != usagePlain {
+		s.ask(&check)
+		c.differs = c.differs || s.usage != usagePlain
+	}
+	c.verdict.Limits = append(c.verdict.Limits, s)
+	c.checks = append(c.checks, check)
 }
 
 // A TooManyLimitsError says that the descriptors of a request meet more limits than

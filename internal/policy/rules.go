@@ -2,13 +2,20 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -126,6 +133,10 @@ type Rule struct {
 	// Always records the cost even over the limit and even if the request is denied: a
 	// usage report.
 	Always bool
+	// AllowedOnly keeps costs from ever being taken for usage reports: the file says
+	// "charge: allowed". Without it and without Always, costs are reports once the rule was
+	// asked with a cost of 0.
+	AllowedOnly bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
 	// Replaces are names of rules, as the file writes them, that do not apply if this
@@ -149,6 +160,7 @@ type Rule struct {
 	id         descriptors.RuleID
 	label      string
 	given      string       // the name in the file
+	shown      string       // given, or Name if given is no text for a header
 	storeError OnStoreError // never StoreErrorUnset
 	identity   []identityPart
 	subject    int    // index of the subject's entry in the path; -1: not in the path
@@ -157,6 +169,10 @@ type Rule struct {
 	hidden     []bool // levels whose values must not be shown
 	byTier     map[string]*Terms
 	meter      Meter
+
+	learns  bool         // the rule may learn that its costs are usage reports
+	reports bool         // Rules.ReportUsage, if learns
+	asked   *atomic.Bool // with a cost of 0
 }
 
 // identityPart is one entry whose value is part of the name of the log.
@@ -171,6 +187,10 @@ func (r *Rule) ID() descriptors.RuleID { return r.id }
 // String returns the rule's domain and path for messages: like its id, but without the
 // digests of API keys.
 func (r *Rule) String() string { return r.label }
+
+// GivenName returns the name that the rules file gives the rule, as written. It is empty if
+// the file gives none. A text that no header can carry becomes a [ValidName].
+func (r *Rule) GivenName() string { return r.shown }
 
 // terms returns the terms of a tier.
 func (r *Rule) terms(tierName string) *Terms {
@@ -212,6 +232,8 @@ type Rules struct {
 	share   bool            // unknown keys share one log per client address
 	shadow  bool            // all rules are only observed
 	quota   bool            // all rules are quota rules
+	missing bool            // no rules were loaded yet
+	reports bool            // usage reports count as in envoyproxy/ratelimit
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
@@ -276,6 +298,22 @@ func (rs *Rules) ObserveAll() { rs.shadow = true }
 // called before rules are added.
 func (rs *Rules) QuotaAll() { rs.quota = true }
 
+// ErrMissing is the error of every request while the rules are [Rules.Missing].
+var ErrMissing = errors.New("no rate limit configuration loaded")
+
+// SetMissing says that these rules stand for rules that were not loaded yet. Then no request
+// can be decided. The rules must have no domain.
+func (rs *Rules) SetMissing() { rs.missing = true }
+
+// Missing reports whether no rules were loaded yet.
+func (rs *Rules) Missing() bool { return rs.missing }
+
+// ReportUsage makes rules without a choice of charge take usage reports as
+// envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
+// recorded and denied. A question, which is a cost of 0, passes while the limit is not
+// exceeded. It must be called before domains and rules are added.
+func (rs *Rules) ReportUsage() { rs.reports = true }
+
 // SetHeaders sets the styles of headers of a domain, which must exist.
 func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }
 
@@ -288,6 +326,8 @@ func (rs *Rules) AddDomain(name string) error {
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
 			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
+			// No file can say charge: allowed for it.
+			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
 		}}
 	}
 	return nil
@@ -316,10 +356,13 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	r.label = labelOf(rs.secrets, r.Domain, r.Path)
 	r.id = descriptors.NewRuleID(r.Domain, r.Path)
-	r.given = r.Name
+	r.given, r.shown = r.Name, r.Name
+	if len(r.given) > maxShownName || !httpguts.ValidHeaderFieldValue(r.given) || !utf8.ValidString(r.given) {
+		r.shown = plainName(r.given)
+	}
 	switch r.Name = plainName(r.Name); r.Name {
 	case "":
-		r.Name = nameOf(rs.secrets, r.Path)
+		r.Name = nameOf(rs.secrets, r.Path, strings.TrimPrefix(r.label, r.Domain+"|"))
 	case overrideName:
 		return fmt.Errorf("name %q is reserved for limits that come with a request", r.Name)
 	}
@@ -340,6 +383,9 @@ func (rs *Rules) Add(r Rule) error {
 	for _, n := range r.Path {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
 	}
+	r.asked = new(atomic.Bool)
+	r.learns = !r.Always && !r.AllowedOnly
+	r.reports = r.learns && rs.reports
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
 	dom := rs.domains[r.Domain]
@@ -432,6 +478,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	}
 	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
 		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
+	}
+	if r.Always && r.AllowedOnly {
+		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")
 	}
 	if r.Always && quota {
 		return fmt.Errorf("a rule that always charges cannot be a quota rule")
@@ -536,9 +585,13 @@ func ValidName(name string) bool {
 	return true
 }
 
+// maxShownName is the maximum length of [Rule.GivenName] in bytes.
+const maxShownName = 1 << 10
+
 // nameOf makes a name from a path: its keys and fixed values joined by dots, without
-// values of API keys.
-func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
+// values of API keys. If they are too long, the name ends with a digest of label, the whole
+// path as text. Otherwise many rules of one long path would have one name.
+func nameOf(secrets *tier.Secrets, path []descriptors.Node, label string) string {
 	var parts []string
 	for _, n := range path {
 		parts = append(parts, n.Key)
@@ -546,8 +599,18 @@ func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 			parts = append(parts, n.Value)
 		}
 	}
-	return plainName(strings.Join(parts, "."))
+	text := strings.Join(parts, ".")
+	if len(text) <= maxName {
+		return plainName(text)
+	}
+	digest := sha256.Sum256([]byte(label))
+	end := "-" + hex.EncodeToString(digest[:nameDigest])
+	return plainName(text[:maxName-len(end)]) + end
 }
+
+// nameDigest is the length of the digest in a name, in bytes. Of 100,000 long names, two are
+// the same with a probability of 1 to 50,000.
+const nameDigest = 6
 
 // plainName makes a [ValidName] from a text.
 func plainName(text string) string {

@@ -67,6 +67,8 @@ type Options struct {
 	// TLS encrypts every connection but those of unix sockets. Clients must offer the
 	// application protocol h2. Nil: plain text.
 	TLS *tls.Config
+	// TLSOnSockets encrypts those of unix sockets too.
+	TLSOnSockets bool
 
 	// OpenTimeout is how long a client may take for TLS, preface and settings. Zero: 10 s.
 	OpenTimeout time.Duration
