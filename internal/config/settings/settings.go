@@ -237,7 +237,7 @@ type Log struct {
 // Compare asks another rate-limit service the same questions and reports other answers.
 type Compare struct {
 	Address     string        `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
-	Share       Ratio         `yaml:"share" doc:"the share of calls that rls also sends to it"`
+	Share       Ratio         `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
 	Timeout     time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of its answer"`
 	MaxInFlight int           `yaml:"max_in_flight" range:"1 10_000" doc:"most calls that wait for its answer; further ones are not compared"`
 	TLS         ClientTLS     `yaml:"tls"`
@@ -566,7 +566,7 @@ func (l *settingsLoader) validate() {
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
 	l.rulesSource()
-	l.clientTLS("compare.tls", s.Compare.TLS)
+	l.compare()
 	l.headers()
 	l.secrets()
 	l.authz()
