@@ -187,3 +187,21 @@ func TestValidateJSON(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestValidatePortable refuses rules that rls alone accepts, as text and as JSON.
+func TestValidatePortable(t *testing.T) {
+	ours := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {window: 10s, requests: 1}\n")
+	for line, want := range map[string]int{"validate " + ours: 0, "validate --portable " + ours: 1, "validate --portable --json " + ours: 1} {
+		code, stdout, stderr := command(t, "", strings.Fields(line)...)
+		if code != want {
+			t.Errorf("rls %s: got exit code %d, want %d:\n%s%s", line, code, want, stdout, stderr)
+		}
+		if n := strings.Count(stdout+stderr, "does not know this key"); n != 2*want {
+			t.Errorf("rls %s: %d problems, want %d:\n%s%s", line, n, 2*want, stdout, stderr)
+		}
+	}
+	both := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
+	if code, stdout, stderr := command(t, "", "validate", "--portable", both); code != 0 || !strings.Contains(stdout, "portable: envoyproxy/ratelimit reads these rules the same") {
+		t.Errorf("got exit code %d and\n%s%s", code, stdout, stderr)
+	}
+}

@@ -3,7 +3,9 @@ package compare
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,8 +41,8 @@ const (
 type Options struct {
 	// Address is host:port of the other service.
 	Address string
-	// TLS is nil for plain text.
-	TLS *tls.Config
+	// TLS returns the configuration of the next connection. Nil: plain text.
+	TLS func() *tls.Config
 	// Share is the share of descriptors whose calls are compared, from 0 to 1.
 	Share float64
 	// Timeout bounds the wait for an answer.
@@ -69,6 +71,7 @@ type Comparer struct {
 	conn    *grpc.ClientConn
 	ctx     context.Context //nolint:containedctx // ends with Close, and with it all calls
 	cancel  context.CancelFunc
+	close   func() error
 	slots   chan struct{} // one for each call that waits for an answer
 	held    atomic.Int64  // bytes of requests that wait
 	denials denials
@@ -79,7 +82,7 @@ type Comparer struct {
 func New(o Options) (*Comparer, error) {
 	secure := insecure.NewCredentials()
 	if o.TLS != nil {
-		secure = credentials.NewTLS(o.TLS)
+		secure = &reread{credentials.NewTLS(o.TLS()), o.TLS}
 	}
 	conn, err := grpc.NewClient("dns:///"+o.Address,
 		grpc.WithTransportCredentials(secure),
@@ -94,18 +97,35 @@ func New(o Options) (*Comparer, error) {
 	c := &Comparer{o: o, conn: conn, slots: make(chan struct{}, o.MaxInFlight), logs: newLogs(o.Log)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ctx = metadata.AppendToOutgoingContext(c.ctx, Mark, "1")
+	c.close = sync.OnceValue(func() error {
+		c.cancel()
+		for range cap(c.slots) {
+			c.slots <- struct{}{} // never freed again
+		}
+		return conn.Close()
+	})
 	return c, nil
 }
 
-// Close ends all calls and returns when their goroutines have ended. Calls of Compare after
-// that are counted as skipped.
-func (c *Comparer) Close() error {
-	c.cancel()
-	for range cap(c.slots) {
-		c.slots <- struct{}{} // never freed again
-	}
-	return c.conn.Close()
+// reread is TLS whose configuration can change between connections.
+type reread struct {
+	credentials.TransportCredentials
+	config func() *tls.Config
 }
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (r *reread) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(r.config()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r *reread) Clone() credentials.TransportCredentials {
+	return &reread{r.TransportCredentials.Clone(), r.config}
+}
+
+// Close ends all calls and returns when their goroutines have ended. Calls of Compare after
+// that are counted as skipped. Further calls of Close return the same error.
+func (c *Comparer) Close() error { return c.close() }
 
 // Compare compares a call that is decided, if the call is in the share. encoded is the request
 // as it came, req is the request after the decision, and v is nil if there was no decision.

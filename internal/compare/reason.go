@@ -31,7 +31,7 @@ func (q *question) reason(a *answer, now time.Time, past *denials) Reason {
 	}
 	at := q.subject(a)
 	if at < 0 {
-		return Other
+		return Other // no descriptor has a rule
 	}
 	denied := past.last(q.descriptors[at].hash)
 	for i := range q.limits {

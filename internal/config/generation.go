@@ -116,6 +116,7 @@ type loader struct {
 	noRules  bool        // not even those
 	served   bool        // rules come from a management server, and paths is nil
 	sent     *Sent       // what it sent; nil: nothing yet
+	portable bool        // see Input.Portable
 	before   *Generation // its tiers are used, and no file is read; nil: the tiers are read
 	stdin    []byte      // what the path Stdin stands for; nil: nothing
 	report   strict.Report
@@ -169,6 +170,10 @@ func (l *loader) readFiles() {
 		l.warn.File(file)
 	}
 	for _, file := range listed.Skipped {
+		if l.portable {
+			l.report.Addf(file, 0, "", "rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimit reads it: move it to another directory, or rename it")
+			continue
+		}
 		l.warn.Addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
 	}
 	l.readRulesFiles()
@@ -344,7 +349,14 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
 	switch {
 	case !l.served:
-		return rules.Read(o, l.rules)
+		read, places := rules.Read(o, l.rules)
+		if l.portable {
+			rules.CheckPortable(o, l.rules)
+			if s.Tiers.Path != "" {
+				file.CheckPortable(&l.report)
+			}
+		}
+		return read, places
 	case l.sent == nil:
 		none, _ := rules.ReadDomains(o, nil)
 		none.SetMissing()

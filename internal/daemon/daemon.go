@@ -120,6 +120,7 @@ type process struct {
 	metrics   *metrics.Metrics
 	store     *store
 	subjects  *subjects // nil: no source of tiers
+	compare   *comparer // nil: nothing is compared
 
 	// Made by makeServers.
 	decider     *policy.Decider
@@ -171,6 +172,10 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 		return err
 	}
 	p.open.add(p.subjects.close)
+	if p.compare, err = openComparer(s.Compare, p.generation.Secrets, p.metrics, p.registry, p.log); err != nil {
+		return err
+	}
+	p.open.add(p.compare.close)
 	return nil
 }
 
@@ -191,6 +196,7 @@ func (p *process) makeServers() {
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
 		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request, Reference: s.Reference.Answers,
+		Compare: p.compare.service(), CompareMark: p.compare.mark(),
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
@@ -202,6 +208,7 @@ func (p *process) makeServers() {
 		connected: p.store.connected, plain: s.Reference.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
+	transport.mark = p.compare.mark()
 	if len(s.HTTP.Unhealthy) > 0 {
 		transport.unhealthy = p.probes.whyUnhealthy
 	}

@@ -58,6 +58,7 @@ type transport struct {
 	secure   *tls.Config // nil: plain text
 	calls    calls
 	meters   unary.Meters // of connections; nil with grpc-go, which does not count them
+	mark     string       // unary.Options.Mark
 	// unhealthy returns why the health is NOT_SERVING, or the empty string. Nil: it is always
 	// SERVING.
 	unhealthy func() string
@@ -145,6 +146,7 @@ func (t transport) unary() *unary.Server {
 		MaxConnectionIdle: t.settings.MaxConnectionIdle,
 		MaxConnectionAge:  t.settings.MaxConnectionAge,
 		Meters:            t.meters,
+		Mark:              t.mark,
 		Log:               t.calls.log,
 	})
 }

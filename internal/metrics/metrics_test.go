@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/slidegate/slidegate/internal/compare"
 	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/window/memstore"
@@ -33,6 +34,9 @@ func all(t *testing.T) *prometheus.Registry {
 	Local(registry, func() LocalStats { return LocalStats{} })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{LastAnswer: time.Unix(1, 0)} }, func() uint64 { return 0 })
 	NewTransport(registry)
+	comparisons := m.Comparisons(registry)
+	comparisons.Compared("", "", compare.OK, compare.Skipped)
+	comparisons.Differed("", "", compare.Other)
 	Authorization(registry).WithLabelValues("limited").Inc()
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)

@@ -237,7 +237,7 @@ type Log struct {
 // Compare asks another rate-limit service the same questions and reports other answers.
 type Compare struct {
 	Address     string        `yaml:"address" doc:"the other rate-limit service: host:port. Empty: off"`
-	Share       Ratio         `yaml:"share" doc:"the share of calls that rls also sends to it"`
+	Share       Ratio         `yaml:"share" doc:"the share of descriptors whose calls rls also sends to it: of calls with the same domain and descriptors, all are sent or none"`
 	Timeout     time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of its answer"`
 	MaxInFlight int           `yaml:"max_in_flight" range:"1 10_000" doc:"most calls that wait for its answer; further ones are not compared"`
 	TLS         ClientTLS     `yaml:"tls"`
@@ -245,7 +245,7 @@ type Compare struct {
 
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
-	Answers      bool             `yaml:"answers" doc:"answers to RateLimitService have the form of envoyproxy/ratelimit: names of limits only from the rules, no body but that of the rule, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, Retry-After comes only with a style other than reference, and /json accepts every method"`
+	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method"`
 	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
@@ -566,7 +566,7 @@ func (l *settingsLoader) validate() {
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
 	l.rulesSource()
-	l.clientTLS("compare.tls", s.Compare.TLS)
+	l.compare()
 	l.headers()
 	l.secrets()
 	l.authz()

@@ -1,0 +1,195 @@
+package test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// comparedRules are read by both services.
+const comparedRules = `
+domain: edge
+descriptors:
+  - key: client
+    rate_limit: {unit: second, requests_per_unit: 5}
+  - key: api_key
+    rate_limit: {unit: day, requests_per_unit: 3}
+  - key: path
+    value: /slow
+    rate_limit: {unit: day, requests_per_unit: 1}
+    descriptors:
+      - key: client
+        rate_limit: {unit: day, requests_per_unit: 2}
+`
+
+// comparison is rls that compares with a real envoyproxy/ratelimit.
+type comparison struct {
+	t    *testing.T
+	rls  *edge.RLSServer
+	old  *servers.ReferenceServer
+	call func(descriptor string) rlsv3.RateLimitResponse_Code
+	sent int
+}
+
+func startComparison(t *testing.T, env map[string]string) *comparison {
+	t.Helper()
+	c := &comparison{t: t, old: servers.StartReference(t, servers.ReferenceOptions{Rules: comparedRules, Redis: servers.Redis(t)})}
+	settings := map[string]string{"SLIDEGATE_COMPARE_ADDRESS": c.old.GRPC(), "SLIDEGATE_COMPARE_TIMEOUT": "10s", envLogLevel: "debug"}
+	for name, value := range env {
+		settings[name] = value
+	}
+	c.rls = setup{rules: comparedRules, env: settings}.serve(t)
+	client := rlsv3.NewRateLimitServiceClient(dial(t, c.rls))
+	c.call = func(descriptor string) rlsv3.RateLimitResponse_Code {
+		t.Helper()
+		out, err := client.ShouldRateLimit(t.Context(), question(1, descriptor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.sent++
+		return out.GetOverallCode()
+	}
+	return c
+}
+
+var comparedLine = regexp.MustCompile(`(?m)^slidegate_compare_(total|differences_total)\{(.*)\} (\d+)$`)
+
+// counts returns the series of slidegate_compare_total by their answers, and those of
+// slidegate_compare_differences_total by their reasons.
+func (c *comparison) counts() map[string]int {
+	c.t.Helper()
+	resp, err := http.Get(c.rls.Admin() + "/metrics")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	counts := make(map[string]int)
+	label := regexp.MustCompile(`(ours|theirs|reason)="([^"]*)"`)
+	for _, m := range comparedLine.FindAllStringSubmatch(string(page), -1) {
+		var names []string
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			names = append(names, l[2])
+		}
+		var n int
+		_, _ = fmt.Sscan(m[3], &n)
+		counts[strings.Join(names, " ")] += n
+	}
+	return counts
+}
+
+// settle waits until every call is compared, and returns the counts.
+func (c *comparison) settle() map[string]int {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		counts, all := c.counts(), 0
+		for name, n := range counts {
+			if strings.Contains(name, " ") {
+				all += n
+			}
+		}
+		if all == c.sent {
+			return counts
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%d calls, compared: %v", c.sent, counts)
+		}
+	}
+}
+
+// TestCompareWithTheReference: the same answers are equal pairs, and an edge of a fixed window
+// makes both kinds of difference, each with its reason.
+func TestCompareWithTheReference(t *testing.T) {
+	t.Parallel()
+	c := startComparison(t, nil)
+	for range 5 {
+		c.call("api_key=k3y-of-the-caller")
+		c.settle()
+		c.call("path=/slow,client=ada")
+		c.settle()
+		c.call("nothing=limits this")
+	}
+	counts := c.settle()
+	if want := "map[ok ok:10 over_limit over_limit:5]"; fmt.Sprint(counts) != want {
+		t.Fatalf("the same answers: got %v, want %s", counts, want)
+	}
+	// Within a second, but on both sides of a clock's second.
+	for n := 0; counts["window_edge"] == 0 || counts["free_denial"] == 0; n++ {
+		if n == 20 {
+			t.Fatalf("no edge was seen: %v", counts)
+		}
+		client := fmt.Sprint("client ", n)
+		burst := func(at time.Duration) {
+			now := time.Now()
+			time.Sleep(now.Truncate(time.Second).Add(time.Second + at).Sub(now))
+			for range 6 {
+				c.call("client=" + client)
+				c.settle()
+			}
+		}
+		burst(600 * time.Millisecond) // both allow 5
+		burst(100 * time.Millisecond) // Slidegate still counts them: only it denies
+		for range 100 {
+			// From 600 ms on Slidegate allows. The reference has charged the denied calls.
+			c.call("client=" + client)
+			if counts = c.settle(); counts["free_denial"] > 0 {
+				break
+			}
+		}
+	}
+	if counts["other"] > 0 {
+		t.Errorf("%d differences without a reason\n%s", counts["other"], c.rls.Output())
+	}
+	out := c.rls.Output()
+	if strings.Contains(out, "k3y-of") {
+		t.Error("the log has an API key")
+	}
+	for _, reason := range []string{"window_edge", "free_denial"} {
+		if !strings.Contains(out, `"reason":"`+reason+`"`) {
+			t.Errorf("no log line has the reason %s", reason)
+		}
+	}
+}
+
+// TestCompareWithAReferenceThatHangs: nothing of the old service reaches the callers.
+func TestCompareWithAReferenceThatHangs(t *testing.T) {
+	t.Parallel()
+	c := startComparison(t, map[string]string{"SLIDEGATE_COMPARE_MAX_IN_FLIGHT": "5", "SLIDEGATE_COMPARE_TIMEOUT": "300ms"})
+	c.old.Pause()
+	for i := range 500 {
+		if code := c.call("path=" + fmt.Sprint(i)); code != rlsv3.RateLimitResponse_OK {
+			t.Fatalf("call %d: %v", i, code)
+		}
+	}
+	counts := c.settle()
+	if counts["ok timeout"]+counts["ok skipped"] != 500 || counts["ok timeout"] < 5 {
+		t.Errorf("got %v", counts)
+	}
+	c.old.Resume()
+	c.old.Stop() // dies
+	for range 20 {
+		c.call("path=after")
+	}
+	if counts := c.settle(); counts["ok error"] == 0 {
+		t.Errorf("after the end of the old service: %v", counts)
+	}
+	c.old.Start()
+	for deadline := time.Now().Add(patience); c.settle()["ok ok"] == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not compare again")
+		}
+		c.call("path=again")
+	}
+}
