@@ -71,13 +71,13 @@ func (v validateCmd) Run(c *cli) error {
 	if !aboutTiers(problems(err)) {
 		sourceErr = daemon.CheckSource(s)
 	}
-	dirErr := daemon.CheckDirectories(s)
+	dirErr, mappingErr := daemon.CheckDirectories(s), daemon.CheckMapping(s)
 	g, loadErr := in.Load(s)
 	paths := v.Paths
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, sourceErr, dirErr, loadErr))
+	result := check(paths, g, problems(err, sourceErr, dirErr, mappingErr, loadErr))
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -95,7 +95,7 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, sourceErr, dirErr, loadErr)
+		return invalid(err, sourceErr, dirErr, mappingErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	return nil

@@ -44,6 +44,7 @@ type Options struct {
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // host:port; empty: the port is off
+	Reference   string   // of reference.metrics: host:port; empty: the port is off
 	Rules       *policy.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
 	// empty if the store answers.
@@ -83,7 +84,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
 	// 6. Report that the process serves.
 	running := Running{
-		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
+		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin), Reference: address(p.listeners.reference),
 		Rules: p.generation.Rules, StoreMissing: p.store.missing,
 	}
 	if o.Ready != nil {
@@ -107,6 +108,7 @@ type process struct {
 	generation *config.Generation // the first one
 	headers    *answer.Renderer
 	tls        *tls.Config // nil: plain text
+	reference  reference
 
 	// Made by openAll.
 	listeners listeners
@@ -130,6 +132,9 @@ func (p *process) readFiles() (err error) {
 		return err
 	}
 	p.headers = answer.NewRenderer(p.settings.Headers.Styles...)
+	if p.reference, err = openReference(p.settings, p.log); err != nil {
+		return err
+	}
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
 	return err
 }
@@ -147,6 +152,7 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 		return err
 	}
 	p.open.add(p.store.close)
+	p.reference.measure(p.store)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
@@ -161,9 +167,10 @@ func (p *process) makeServers() {
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
 		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog,
+		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(),
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
-	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
+	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
 	limits := ratelimit.NewService(ratelimit.Options{
 		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.metrics,
 		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request,
@@ -172,7 +179,7 @@ func (p *process) makeServers() {
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
 	}))
-	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
+	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
 	p.grpc, p.health = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
@@ -195,6 +202,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	}
 	addHTTP(&g, p.listeners.http, p.http)
 	addHTTP(&g, p.listeners.admin, p.admin)
+	addHTTP(&g, p.listeners.reference, p.reference.server)
 	drains := func(inner context.Context) error {
 		select {
 		case <-ctx.Done():
@@ -204,7 +212,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains}, p.store.parts, p.subjects.parts(), further) {
+	for _, part := range slices.Concat([]part{drains}, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g
@@ -216,6 +224,9 @@ func (p *process) logStart(version string, r Running) {
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
+	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
+		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", string(address)))
+	}
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
 		p.log.Info("secrets.key is not set: Slidegate stores API keys as plain SHA-256 digests")
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -23,6 +24,7 @@ type generations struct {
 	settings settings.Settings
 	decider  *policy.Decider
 	metrics  *metrics.Metrics
+	stats    *stats.Stats // nil: off
 	log      *zap.Logger
 
 	mu      sync.Mutex
@@ -32,8 +34,8 @@ type generations struct {
 }
 
 // newGenerations returns generations with first as the active one. Call start to report it.
-func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, log *zap.Logger) *generations {
-	return &generations{settings: s, decider: d, metrics: m, log: log, active: first}
+func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, reference *stats.Stats, log *zap.Logger) *generations {
+	return &generations{settings: s, decider: d, metrics: m, stats: reference, log: log, active: first}
 }
 
 // start reports the first generation.
@@ -48,6 +50,7 @@ func (gs *generations) start() {
 func (gs *generations) take(g *config.Generation) {
 	gs.active, gs.loaded, gs.refused = g, time.Now(), nil
 	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
+	gs.stats.Loaded()
 	for _, w := range g.Warnings {
 		gs.log.Warn("configuration", zap.String("problem", w.String()))
 	}
@@ -77,6 +80,7 @@ func (gs *generations) reload() {
 	if err != nil {
 		gs.refused = err
 		gs.metrics.Refused()
+		gs.stats.Refused()
 		gs.log.Error("configuration refused, the last good one stays active",
 			zap.String("generation", gs.active.Digest), zap.String("problems", err.Error()))
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/snapshot"
@@ -18,11 +19,12 @@ import (
 
 // A store decides requests.
 type store struct {
-	decides window.Store      // decides every request if it can
-	local   window.Store      // decides by this instance's share if decides fails; nil with the memory store
-	state   func() storeState // of its servers; nil with the memory store
-	missing string            // Running.StoreMissing
-	parts   []part            // run until the process stops
+	decides window.Store       // decides every request if it can
+	local   window.Store       // decides by this instance's share if decides fails; nil with the memory store
+	state   func() storeState  // of its servers; nil with the memory store
+	missing string             // Running.StoreMissing
+	parts   []part             // run until the process stops
+	measure func(*stats.Stats) // adds what is known of connections and memory; nil with the memory store
 	close   func() error
 }
 

@@ -84,7 +84,8 @@ func (c *Call) addChecks(i int) {
 	}
 	status.Cost = rule.cost(desc.Cost)
 	status.Quota = rule.Quota || rs.quota
-	status.Observed = rs.shadow || observed(terms.Observe, key)
+	status.Shadow = observed(terms.Observe, key)
+	status.Observed = rs.shadow || status.Shadow
 	if rule.Always {
 		status.Mode = window.Always
 	}
@@ -232,7 +233,7 @@ func (c *Call) settleModes() {
 			if o.Mode < check.Mode && !check.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == check.Log() {
 				check.Mode = o.Mode
 				s := &c.verdict.Limits[i]
-				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
+				s.Mode, s.Observed, s.Shadow, s.Quota = o.Mode, false, false, o.Mode == window.Any
 			}
 		}
 	}

@@ -18,6 +18,7 @@ type LimitStatus struct {
 	Mode       window.Mode
 	Quota      bool // one of several alternatives, of which one must have room
 	Observed   bool // never denies
+	Shadow     bool // never denies because of the rule itself, not because all rules are observed
 	Own        bool // the subject's own limit, in place of its tier's
 	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
 	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
