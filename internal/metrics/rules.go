@@ -33,8 +33,9 @@ type rules struct {
 	// mu guards the fields below, and the beginning and ending of series.
 	mu sync.Mutex
 	// generation increases with every forget.
-	generation uint64
-	meters     map[meterName]*meter
+	generation  uint64
+	meters      map[meterName]*meter
+	comparisons *Comparisons // nil: nothing is compared
 }
 
 type meterName struct{ domain, rule string }
@@ -104,6 +105,7 @@ type meter struct {
 	name       meterName
 	generation uint64 // guarded by rules.mu
 	ended      bool   // guarded by rules.mu
+	compared   *compared
 
 	outcomes series
 	near     atomic.Pointer[prometheus.Counter] // nil before the first hit near a limit
@@ -261,6 +263,9 @@ func (m *meter) end() {
 		m.rules.free.Add(int64(m.endDetail(mended(values), s)))
 	}
 	m.endDetail(other, &m.others)
+	if m.compared != nil {
+		m.rules.comparisons.end(m.name, m.compared)
+	}
 }
 
 // endDetail removes the series of values and returns their number.

@@ -84,8 +84,9 @@ func (c *Call) addChecks(i int) {
 	}
 	status.Cost = rule.cost(desc.Cost)
 	status.Quota = rule.Quota || rs.quota
-	status.Shadow = observed(terms.Observe, key)
-	status.Observed = rs.shadow || status.Shadow
+	status.Observed = observed(terms.Observe, key)
+	status.ShadowAll = rs.shadow && !status.Observed
+	status.Observed = status.Observed || rs.shadow
 	if rule.Always {
 		status.Mode = window.Always
 	}
@@ -107,7 +108,7 @@ func (c *Call) addOverride(i int) {
 		rule = c.domain.override
 	}
 	status := LimitStatus{
-		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow,
+		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow, ShadowAll: c.rules.shadow,
 		Limit: Limit{Limit: *desc.Override, Precision: window.Precision(*desc.Override), Policy: rule.Name},
 	}
 	if rule.Always {
@@ -233,7 +234,7 @@ func (c *Call) settleModes() {
 			if o.Mode < check.Mode && !check.Mode.Unconditional() && !o.Mode.Unconditional() && o.Log() == check.Log() {
 				check.Mode = o.Mode
 				s := &c.verdict.Limits[i]
-				s.Mode, s.Observed, s.Shadow, s.Quota = o.Mode, false, false, o.Mode == window.Any
+				s.Mode, s.Observed, s.Quota = o.Mode, false, o.Mode == window.Any
 			}
 		}
 	}

@@ -127,7 +127,7 @@ func (c *Call) countShadowed() {
 	}
 	for i := range c.verdict.Limits {
 		s := &c.verdict.Limits[i]
-		if !s.Decision.Allowed && !s.Unknown && !s.Shadow && s.Mode != window.Refund {
+		if s.ShadowAll && !s.Decision.Allowed && !s.Unknown && s.Mode != window.Refund {
 			c.decider.opts.Hits.Shadowed()
 			return
 		}
@@ -147,7 +147,7 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	}
 	if !d.Allowed {
 		h.Over = s.Cost
-		if s.Shadow {
+		if s.Observed && !s.ShadowAll {
 			h.Shadowed = h.Over
 		}
 		return h

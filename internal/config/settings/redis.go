@@ -2,6 +2,7 @@ package settings
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -344,8 +345,8 @@ type TLS struct {
 	CertFile   string `yaml:"cert_file" doc:"the client certificate (PEM), then the intermediate ones, if the server asks for one"`
 	KeyFile    string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ServerName string `yaml:"server_name" doc:"the name that the server's certificate must have; empty: the host of the address"`
-	SystemCAs  bool   `yaml:"system_cas" doc:"trust the CA certificates of the system too, beside ca_file"`
-	AnyName    bool   `yaml:"any_name" doc:"accept a trusted certificate of any name"`
+	SystemCAs  bool   `yaml:"system_cas" doc:"trust the CA certificates of the system too, beside ca_file. Without ca_file rls trusts them anyway"`
+	AnyName    bool   `yaml:"any_name" doc:"accept a trusted certificate of any name: only the chain is verified"`
 }
 
 // Files are the files that are set.
@@ -354,7 +355,14 @@ func (t TLS) Files() []string { return notEmpty(t.CAFile, t.CertFile, t.KeyFile)
 // Config reads the files. Errors name the setting, of which setting is the section,
 // and the file.
 func (t TLS) Config(setting string) (*tls.Config, error) {
-	roots, err := readAuthorities(t.CAFile)
+	var base *x509.CertPool
+	if t.SystemCAs && t.CAFile != "" {
+		var err error
+		if base, err = x509.SystemCertPool(); err != nil {
+			return nil, fmt.Errorf("%s.system_cas: %w", setting, err)
+		}
+	}
+	roots, err := readAuthorities(t.CAFile, base)
 	if err != nil {
 		return nil, fmt.Errorf("%s.ca_file: %w", setting, err)
 	}
@@ -362,12 +370,44 @@ func (t TLS) Config(setting string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
-	return &tls.Config{
+	c := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		RootCAs:      roots,
 		Certificates: own,
 		ServerName:   t.ServerName,
-	}, nil
+	}
+	if t.AnyName {
+		// It turns off only the verification of crypto/tls. VerifyConnection takes its place, for
+		// resumed sessions too.
+		c.InsecureSkipVerify = true
+		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
+	}
+	return c, nil
+}
+
+// verifyChain returns an error if the peer's certificate was not signed for servers by one of
+// the roots, or of the system's if roots is nil. It accepts every name.
+func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the server sent no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return nil
+}
+
+// Config is [TLS.Config], and returns nil if there is no TLS.
+func (t ClientTLS) Config(setting string) (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	return t.TLS.Config(setting)
 }
 
 // ReadPassword returns the password that a file holds, without the newline that
@@ -404,10 +444,21 @@ func (l *settingsLoader) redisConnection(path string, r *Redis) {
 
 // tls checks a section about TLS.
 func (l *settingsLoader) tls(path string, t TLS) {
-	if _, err := readAuthorities(t.CAFile); err != nil {
+	if _, err := readAuthorities(t.CAFile, nil); err != nil {
 		l.problem(path+".ca_file", "%s", err)
 	}
+	if t.AnyName && t.ServerName != "" {
+		l.problem(l.given(path+".any_name", path+".server_name"), "%s.server_name is also set, and any_name accepts every name: set only one of the two", path)
+	}
 	l.pair(path, t.CertFile, t.KeyFile)
+}
+
+// clientTLS checks a section about TLS that has a switch.
+func (l *settingsLoader) clientTLS(path string, t ClientTLS) {
+	l.tls(path, t.TLS)
+	if !t.Enabled {
+		l.noTLS(path, path+".enabled is not set")
+	}
 }
 
 // refuse reports settings of a section that have a value.

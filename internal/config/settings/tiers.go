@@ -122,7 +122,9 @@ func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.InsecureSkipVerify = mode == TLSRequire
+	if mode == TLSRequire {
+		c.InsecureSkipVerify, c.VerifyConnection = true, nil
+	}
 	return c, nil
 }
 
@@ -261,8 +263,8 @@ func (l *settingsLoader) postgres(p *TiersPostgres) {
 		l.noTLS("tiers.postgres.tls", "tiers.postgres.url is on this machine: set tiers.postgres.tls.mode to verify-full")
 	case p.TLSMode() == TLSDisable:
 		l.noTLS("tiers.postgres.tls", "tiers.postgres.tls.mode is disable")
-	case p.TLSMode() == TLSRequire && p.TLS.CAFile != "":
-		l.problem("tiers.postgres.tls.ca_file", "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
+	case p.TLSMode() == TLSRequire:
+		l.refuse("tiers.postgres.tls", []string{"ca_file", "system_cas", "any_name"}, "tiers.postgres.tls.mode require verifies nothing: set it to verify-full")
 	}
 }
 

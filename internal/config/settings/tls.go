@@ -3,7 +3,9 @@ package settings
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -14,12 +16,15 @@ import (
 // ServerTLS is the certificate of a listener, and the certificates that clients must have.
 // There is TLS if there is a certificate.
 type ServerTLS struct {
-	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text without unix_sockets. A changed file counts for new connections. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
-	ClientSAN    string `yaml:"client_san" doc:"the DNS name that a client's certificate must have. Empty: any"`
+	ClientSAN    string `yaml:"client_san" doc:"the DNS name or IP address that a client's certificate must have. Empty: any"`
 	UnixSockets  bool   `yaml:"unix_sockets" doc:"unix sockets accept only TLS too"`
 }
+
+// Covers reports whether a listener at the address accepts only TLS.
+func (t ServerTLS) Covers(a Address) bool { return t.On() && (t.UnixSockets || !a.IsSocket()) }
 
 // On reports whether there is TLS.
 func (t ServerTLS) On() bool { return t.CertFile != "" }
@@ -34,7 +39,7 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.cert_file: %w", setting, err)
 	}
-	clients, err := readAuthorities(t.ClientCAFile)
+	clients, err := readAuthorities(t.ClientCAFile, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s.client_ca_file: %w", setting, err)
 	}
@@ -49,7 +54,19 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 	if clients != nil {
 		c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
 	}
+	if t.ClientSAN != "" {
+		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyClientName(s, t.ClientSAN) }
+	}
 	return c, nil
+}
+
+// verifyClientName returns an error if the client's certificate does not have the name. Only
+// certificates of a verified chain count.
+func verifyClientName(s tls.ConnectionState, name string) error {
+	if len(s.VerifiedChains) == 0 {
+		return errors.New("the client's certificate is not verified")
+	}
+	return s.VerifiedChains[0][0].VerifyHostname(name)
 }
 
 // suitesOfHTTP2 are those of TLS 1.2 that RFC 9113, appendix A, does not forbid.
@@ -72,8 +89,9 @@ func notEmpty(files ...string) []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
 
-// readAuthorities reads certificates to trust. It returns nil if no file is set.
-func readAuthorities(file string) (*x509.CertPool, error) {
+// readAuthorities reads certificates to trust, and adds them to pool. A nil pool is an empty
+// one. It returns nil if no file is set.
+func readAuthorities(file string, pool *x509.CertPool) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -81,7 +99,9 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strict.Quoteless(file), err)
 	}
-	pool := x509.NewCertPool()
+	if pool == nil {
+		pool = x509.NewCertPool()
+	}
 	if !pool.AppendCertsFromPEM(data) {
 		return nil, fmt.Errorf("%s: holds no certificate in PEM", strict.Quoteless(file))
 	}
@@ -129,12 +149,25 @@ func (l *settingsLoader) serverTLS() {
 	const path = "grpc.tls"
 	t := l.settings.GRPC.TLS
 	l.pair(path, t.CertFile, t.KeyFile)
-	if _, err := readAuthorities(t.ClientCAFile); err != nil {
+	if _, err := readAuthorities(t.ClientCAFile, nil); err != nil {
 		l.problem(path+".client_ca_file", "%s", err)
 	} else if t.ClientCAFile != "" && t.CertFile == "" {
 		l.problem(path+".client_ca_file", "there is no TLS: %s.cert_file is not set", path)
 	}
-	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return !a.IsSocket() }) {
-		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text")
+	switch host := strings.ToLower(strings.TrimPrefix(t.ClientSAN, "*.")); {
+	case t.ClientSAN == "":
+	case t.ClientCAFile == "":
+		l.problem(path+".client_san", "clients need no certificate: %s.client_ca_file is not set", path)
+	case net.ParseIP(host) == nil && !hostName.MatchString(host):
+		l.problem(path+".client_san", "%s is neither a DNS name nor an IP address", strict.Quote(t.ClientSAN))
+	}
+	sockets := slices.ContainsFunc(l.settings.GRPC.Address, Address.IsSocket)
+	switch {
+	case t.UnixSockets && !t.On():
+		l.problem(path+".unix_sockets", "there is no TLS: %s.cert_file is not set", path)
+	case t.UnixSockets && !sockets:
+		l.problem(path+".unix_sockets", "grpc.address has no unix socket")
+	case t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, t.Covers):
+		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text without %s.unix_sockets", path)
 	}
 }
