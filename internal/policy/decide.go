@@ -73,6 +73,9 @@ type Options struct {
 	Hits HitMeters
 	// Log gets denials at debug level. Wrap it to sample them.
 	Log *zap.Logger
+	// Learned gets a line for each rule that learns that its costs are usage reports. Nil
+	// disables the lines.
+	Learned *zap.Logger
 	// Unknown gets a warning for each request whose domain has no rules. Wrap it to
 	// sample them. Nil disables the warnings.
 	Unknown *zap.Logger
@@ -130,6 +133,7 @@ func (d *Decider) Swap(rules *Rules) {
 	if d.opts.Hits != nil {
 		rules.meterHits(d.opts.Hits)
 	}
+	rules.keepAsked(d.rules.Load())
 	d.rules.Store(rules)
 }
 
