@@ -251,7 +251,7 @@ func (p *process) logStart(version string, r Running) {
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
 	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
-		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", string(address)))
+		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
 		p.log.Info("secrets.key is not set: Slidegate stores API keys as plain SHA-256 digests")

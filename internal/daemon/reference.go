@@ -74,7 +74,7 @@ func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
 	}
 	if statsd.Address != "" {
 		r.sender = stats.NewSender(r.stats, stats.SenderOptions{
-			Network: statsd.Protocol, Address: string(statsd.Address), Interval: statsd.Interval, Tags: s.Reference.TagMap(), Log: log,
+			Network: statsd.Protocol, Address: statsd.Address, Interval: statsd.Interval, Tags: s.Reference.TagMap(), Log: log,
 		})
 	}
 	return r, nil

@@ -145,7 +145,7 @@ func testReference(t *testing.T, protocol string) {
 	s.Tiers.Source = settings.TiersNone
 	server := newStatsd(t, protocol)
 	s.Reference.Metrics.Address = "127.0.0.1:0"
-	s.Reference.Statsd = settings.Statsd{Address: settings.Address(server.address), Protocol: protocol, Interval: 10 * time.Millisecond}
+	s.Reference.Statsd = settings.Statsd{Address: server.address, Protocol: protocol, Interval: 10 * time.Millisecond}
 	s.Reference.Tags = []string{"zone=a.b", "env=test"}
 	r := start(t, s)
 
@@ -395,7 +395,7 @@ func TestReferenceLocalCache(t *testing.T) {
 		}
 		server := newStatsd(t, "tcp")
 		s.Reference.LocalCache = counts
-		s.Reference.Statsd = settings.Statsd{Address: settings.Address(server.address), Protocol: "tcp", Interval: 10 * time.Millisecond}
+		s.Reference.Statsd = settings.Statsd{Address: server.address, Protocol: "tcp", Interval: 10 * time.Millisecond}
 		r := start(t, s)
 		for range 15 {
 			if _, err := r.ask(`{"domain": "edge", "descriptors": [{"entries": [{"key": "plain", "value": "ten"}]}]}`); err != nil {

@@ -15,7 +15,7 @@ var tagName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 func (l *settingsLoader) reference() {
 	r := &l.settings.Reference
 	if r.Statsd.Address != "" {
-		if message := r.Statsd.Address.check(false); message != "" {
+		if message := Address(r.Statsd.Address).check(false); message != "" {
 			l.problem("reference.statsd.address", "%s", message)
 		}
 	}

@@ -251,7 +251,7 @@ type ReferenceMetrics struct {
 
 // Statsd is where the metrics of envoyproxy/ratelimit are sent.
 type Statsd struct {
-	Address  Address       `yaml:"address" doc:"the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off"`
+	Address  string        `yaml:"address" doc:"the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off"`
 	Protocol string        `yaml:"protocol" oneof:"tcp udp" doc:"tcp or udp"`
 	Interval time.Duration `yaml:"interval" range:"10ms 1h" doc:"how often rls sends them"`
 }
