@@ -380,6 +380,76 @@ func (s *statsd) times(name string) (n int) {
 	return n
 }
 
+// TestReferenceSideBySide sends the calls to envoyproxy/ratelimit too, and compares what Prometheus
+// gets from both.
+func TestReferenceSideBySide(t *testing.T) {
+	binary := servers.ReferenceBinary(t)
+	calls := slices.Clone(referenceCalls)
+	for _, cost := range []int{0, 10, 10, 10, 1} { // usage reports, of which one does not fit
+		calls = append(calls, referenceCalls[0])
+		calls[len(calls)-1].request = fmt.Sprintf(`{"domain": "edge", "descriptors": [{"entries": [{"key": "usage", "value": "x"}], "hits_addend": %d}]}`, cost)
+		calls[len(calls)-1].times = 1
+	}
+	rules := referenceRules + `
+  - key: usage
+    rate_limit: {unit: hour, requests_per_unit: 25}
+`
+	theirs := freeAddress(t)
+	reference := servers.StartReference(t, servers.ReferenceOptions{
+		Binary: binary, Rules: rules, Redis: servers.StartRedis(t).Addr(),
+		Env: map[string]string{"USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": theirs},
+	})
+	s := testSettings(t)
+	s.Rules.Path = filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(s.Rules.Path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Tiers.Source = settings.TiersNone
+	s.Reference.UsageReports = true
+	s.Reference.Metrics.Address = "127.0.0.1:0"
+	r := start(t, s)
+	for _, c := range calls {
+		for range c.times {
+			if _, err := r.ask(c.request); err != nil {
+				t.Fatal(c.what, err)
+			}
+			if _, err := askAt(t, reference.GRPC(), c.request); err != nil {
+				t.Fatal(c.what, err)
+			}
+		}
+	}
+	hits := func(address string) []string {
+		_, page := get(t, "http://"+address+"/metrics")
+		var lines []string
+		for _, line := range strings.Split(page, "\n") {
+			if strings.HasPrefix(line, "ratelimit_service_rate_limit_") && !strings.Contains(line, "api_key") {
+				lines = append(lines, line)
+			}
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	var diff string
+	for range 100 { // the reference hands its counts over at intervals
+		if diff = cmp.Diff(hits(theirs), hits(r.Reference)); diff == "" {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Errorf("(-envoyproxy/ratelimit +rls)\n%s", diff)
+}
+
+// freeAddress returns an address on which no server listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
 // TestReferenceLocalCache asks what is counted of denials from memory, in the order of the suite
 // of envoyproxy/ratelimit: the first denial comes from Redis there.
 func TestReferenceLocalCache(t *testing.T) {

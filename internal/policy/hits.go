@@ -10,9 +10,10 @@ import (
 type Hits struct {
 	// Total is the cost of the request.
 	Total uint64
-	// Within is the cost if it had room, and Over the cost if it had none.
+	// Within is the cost if it had room, and Over the cost if it had none. If usage was
+	// recorded that did not fit, Over is the part beyond the limit.
 	Within, Over uint64
-	// Near is the part that had room above Options.NearLimit of the limit.
+	// Near is the part up to the limit that is above Options.NearLimit of it.
 	Near uint64
 	// Shadowed is the part of Over that passed because the rule itself is only observed.
 	Shadowed uint64
@@ -145,8 +146,15 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	if s.Mode == window.Refund || s.Cost == 0 {
 		return Hits{Remembered: d.Remembered}
 	}
+	// envoyproxy/ratelimit multiplies as float32 too, so both have the same threshold.
+	threshold := uint64(float32(limit) * near)
 	if !d.Allowed {
 		h.Over = s.Cost
+		if s.recorded {
+			// The part that fitted has used up the limit.
+			h.Over -= min(s.room, s.Cost)
+			h.Near = min(s.room, limit-min(threshold, limit))
+		}
 		if s.Observed && !s.ShadowAll {
 			h.Shadowed = h.Over
 		}
@@ -154,11 +162,10 @@ func (s *LimitStatus) hits(allowed bool, near float32) Hits {
 	}
 	h.Within = s.Cost
 	after := limit - min(d.Remaining, limit)
-	if !s.Mode.Charged(allowed, true) {
+	if !s.recorded && !s.Mode.Charged(allowed, true) {
 		after = window.AddSaturating(after, s.Cost)
 	}
-	// envoyproxy/ratelimit multiplies as float32 too, so both have the same threshold.
-	if threshold := uint64(float32(limit) * near); after > threshold {
+	if after > threshold {
 		h.Near = min(s.Cost, after-threshold)
 	}
 	return h

@@ -16,6 +16,10 @@ func TestHits(t *testing.T) {
 			Decision: window.Decision{Allowed: allowed, Remaining: remaining},
 		}
 	}
+	usage := status(5, window.Enforce, false, 0)
+	usage.recorded, usage.room = true, 3
+	report := status(3, window.Enforce, true, 1)
+	report.recorded, report.room = true, 4
 	shadowAll := status(1, window.Observe, false, 0)
 	shadowAll.ShadowAll = true
 	for _, tt := range []struct {
@@ -34,6 +38,8 @@ func TestHits(t *testing.T) {
 		{"a report beyond the limit", status(3, window.Always, false, 0), false, Hits{Total: 3, Over: 3}},
 		{"the rule is in shadow mode", status(1, window.Observe, false, 0), true, Hits{Total: 1, Over: 1, Shadowed: 1}},
 		{"all rules are in shadow mode", shadowAll, true, Hits{Total: 1, Over: 1}},
+		{"usage is recorded although it does not fit", usage, false, Hits{Total: 5, Over: 2, Near: 2}},
+		{"usage is recorded although another limit denies", report, false, Hits{Total: 3, Within: 3, Near: 1}},
 		{"a question", status(0, window.Enforce, false, 0), false, Hits{}},
 		{"a refund", status(5, window.Refund, true, 10), true, Hits{}},
 	} {
