@@ -162,7 +162,7 @@ func TestNamesAreBounded(t *testing.T) {
 }
 
 // TestOff calls what the daemon calls if there are no metrics.
-func TestOff(t *testing.T) {
+func TestOff(*testing.T) {
 	var s *Stats
 	s.Loaded()
 	s.Refused()
