@@ -136,4 +136,5 @@ type uncounted struct{}
 func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
 func (uncounted) UnknownDomain()                    {}
 func (uncounted) Count(policy.Outcome)              {}
+func (uncounted) Near(uint64)                       {}
 func (uncounted) Detail([]byte, policy.Outcome)     {}

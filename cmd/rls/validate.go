@@ -80,7 +80,7 @@ func (v validateCmd) Run(c *cli) error {
 	if !aboutTiers(problems(err)) {
 		sourceErr = daemon.CheckSource(s)
 	}
-	dirErr := daemon.CheckDirectories(s)
+	dirErr, mappingErr := daemon.CheckDirectories(s), daemon.CheckMapping(s)
 	var (
 		g       *config.Generation
 		loadErr error
@@ -92,7 +92,7 @@ func (v validateCmd) Run(c *cli) error {
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, loadErr))
+	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr))
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -110,7 +110,7 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, ruleErr, sourceErr, dirErr, loadErr)
+		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	if v.Portable {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/snapshot"
@@ -25,7 +26,8 @@ type store struct {
 	// connected reports whether there is a connection to a server of the store. Nil: nothing
 	// needs to know.
 	connected func() bool
-	parts     []part // run until the process stops
+	parts     []part             // run until the process stops
+	measure   func(*stats.Stats) // adds what is known of connections and memory; nil with the memory store
 	close     func() error
 }
 
