@@ -73,6 +73,51 @@ func testEnvoyOverTLS(t *testing.T, way edge.Way) {
 	}
 }
 
+// TestEnvoyOverTLSOnASocket has TLS on a unix socket, and a name that Envoy's certificate must
+// have.
+func TestEnvoyOverTLSOnASocket(t *testing.T) { eachTransport(t, testEnvoyOverTLSOnASocket) }
+
+func testEnvoyOverTLSOnASocket(t *testing.T, way edge.Way) {
+	for name, c := range map[string]struct {
+		names []string
+		after int // the answer beyond the limit
+	}{
+		"the name":     {[]string{"envoy.example"}, http.StatusTooManyRequests},
+		"another name": {[]string{"other.example"}, http.StatusOK}, // rls refuses Envoy, which lets requests pass
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := servers.NewAuthority(t)
+			if err := a.RenewClient("envoy.example"); err != nil {
+				t.Fatal(err)
+			}
+			st := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way, env: map[string]string{
+				envGRPCAddress:                     "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock"),
+				"SLIDEGATE_GRPC_TLS_UNIX_SOCKETS": "true",
+				"SLIDEGATE_GRPC_TLS_CLIENT_SAN":   "envoy.example",
+			}}
+			s := &stack{t: t, app: newApplication(t), rls: st.serve(t)}
+			if err := a.RenewClient(c.names...); err != nil {
+				t.Fatal(err)
+			}
+			if c.after == http.StatusOK {
+				changes := trustingEnvoy(a)
+				maps.Copy(changes, patientEnvoy(t, tlsConfig))
+				changes["socket_address: {address: rls, port_value: 8081}"] = "pipe: {path: " + endpoint(s.rls) + "}"
+				changes["- name: rls\n    type: STRICT_DNS"] = "- name: rls\n    type: STATIC"
+				s.envoy = edge.Envoy(t, edge.EnvoyOptions{Config: tlsConfig, Upstream: s.app.addr, Replace: changes})
+			} else {
+				st.startEnvoy(s)
+			}
+			from := s.from("127.0.0.1")
+			from.want(200, 2, "/login")
+			from.want(c.after, 1, "/login")
+			if n := s.stat("cluster.rls.ssl.handshake"); n == 0 {
+				t.Error("Envoy has made no handshake")
+			}
+		})
+	}
+}
+
 // TestEnvoyIsRefused has certificates that one side refuses. For Envoy that is an rls
 // without an answer, so Envoy's failure mode decides.
 func TestEnvoyIsRefused(t *testing.T) { eachTransport(t, testEnvoyIsRefused) }
@@ -209,6 +254,16 @@ func testHealthcheckOverTLS(t *testing.T, way edge.Way) {
 	if got := run(t, tcp, "", "healthcheck"); got.code != 0 {
 		t.Errorf("with a certificate for both: got exit code %d and %q, want 0", got.code, got.stderr)
 	}
+	both.Env["SLIDEGATE_GRPC_TLS_UNIX_SOCKETS"] = "true"
+	if got := run(t, both, "", "healthcheck"); got.code != 0 {
+		t.Errorf("of an rls whose sockets have TLS too: got exit code %d and %q, want 0", got.code, got.stderr)
+	}
+	tcp.Env["SLIDEGATE_GRPC_TLS_CLIENT_SAN"] = "other.example"
+	tcp.Env[envGRPCAddress] = "127.0.0.1:1"
+	if got := run(t, tcp, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, "have the name grpc.tls.client_san") {
+		t.Errorf("with a name for clients: got exit code %d and %q, want 1 and what to do", got.code, got.stderr)
+	}
+	tcp.Env[envGRPCAddress] = rls.GRPC()
 	rls.Kill()
 	if got := run(t, tcp, "", "healthcheck"); got.code != 1 {
 		t.Errorf("of one that is gone: got exit code %d and %q, want 1", got.code, got.stderr)

@@ -68,7 +68,7 @@ func digestOf(c *cli) *cobra.Command {
 // process list. For each line it prints the digest that a request with this text in a header
 // gets. If that is not the digest of the whole line, Run says so on standard error.
 func (digestCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
+	s, err := c.load()
 	if err != nil {
 		return err
 	}
@@ -108,9 +108,9 @@ func healthcheck(c *cli) *cobra.Command {
 }
 
 // Run calls the gRPC health service at the first address of grpc.address. With TLS it prefers
-// the first unix socket, if there is one.
+// the first unix socket in plain text, if there is one.
 func (h healthcheckCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
+	s, err := c.load()
 	if err != nil {
 		return err
 	}
@@ -133,10 +133,10 @@ func (h healthcheckCmd) Run(c *cli) error {
 	defer conn.Close()
 	out, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	switch {
-	case err != nil && s.GRPC.TLS.ClientCAFile != "" && !address.IsSocket():
+	case err != nil && s.GRPC.TLS.ClientCAFile != "" && s.GRPC.TLS.Covers(address):
 		// A refused certificate often looks like a broken pipe: in TLS 1.3 the client writes
 		// before it learns of the refusal.
-		return fmt.Errorf("healthcheck: %s: %w (the certificate of grpc.tls.cert_file must also be valid for clients, or grpc.address must have a unix socket)", address, err)
+		return fmt.Errorf("healthcheck: %s: %w (%s, or grpc.address must have a unix socket in plain text)", address, err, forClients(s.GRPC.TLS))
 	case err != nil:
 		return fmt.Errorf("healthcheck: %s: %w", address, err)
 	}
@@ -146,11 +146,21 @@ func (h healthcheckCmd) Run(c *cli) error {
 	return nil
 }
 
+// forClients says what the service's own certificate needs so that the service accepts it from
+// a client.
+func forClients(t settings.ServerTLS) string {
+	text := "the certificate of grpc.tls.cert_file must also be valid for clients"
+	if t.ClientSAN != "" {
+		text += " and have the name grpc.tls.client_san"
+	}
+	return text
+}
+
 // way returns the address and the credentials for calling the service from its own machine.
 func way(s settings.GRPC) (address settings.Address, secure credentials.TransportCredentials, err error) {
 	address, secure = s.Address[0], insecure.NewCredentials()
 	if s.TLS.On() {
-		if i := slices.IndexFunc(s.Address, settings.Address.IsSocket); i >= 0 {
+		if i := slices.IndexFunc(s.Address, func(a settings.Address) bool { return !s.TLS.Covers(a) }); i >= 0 {
 			return s.Address[i], secure, nil
 		}
 		own, err := s.TLS.Config("grpc.tls")

@@ -146,7 +146,7 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	p.headers = answer.NewRenderer(p.settings.Headers.Styles...)
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.Headers.Reference))
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
 	return err
 }
@@ -183,9 +183,13 @@ func (p *process) makeServers() {
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
 	p.generations.remote = p.remote
+	headers := p.headers
+	if s.Reference.Answers {
+		headers = headers.Quiet()
+	}
 	limits := ratelimit.NewService(ratelimit.Options{
-		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.metrics,
-		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request,
+		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
+		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request, Reference: s.Reference.Answers,
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,

@@ -35,8 +35,9 @@
 //
 // # TLS
 //
-// With grpc.tls every TCP listener of gRPC uses TLS, and unix sockets do not. Each handshake
-// uses the files as they are then, as connections to Redis do.
+// With grpc.tls every TCP listener of gRPC uses TLS. Unix sockets do not, unless
+// grpc.tls.unix_sockets is set. Each handshake uses the files as they are then, as connections to
+// Redis do.
 //
 // # Reload
 //

@@ -99,7 +99,7 @@ func (t transport) server(services map[string]service) (grpcServer, *health.Serv
 // standard returns a server of grpc-go without services.
 func (t transport) standard() *grpc.Server {
 	return grpc.NewServer(
-		grpc.Creds(grpcCredentials(t.secure, t.calls.log)),
+		grpc.Creds(grpcCredentials(t.secure, t.settings.TLS.UnixSockets, t.calls.log)),
 		grpc.ForceServerCodecV2(adapter.NewCodec()),
 		grpc.UnaryInterceptor(t.calls.intercept),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -128,6 +128,7 @@ func (t transport) unary() *unary.Server {
 		MaxMessageBytes:   t.settings.MaxMessageBytes,
 		MaxStreams:        uint32(t.settings.MaxConcurrentStreams),
 		TLS:               t.secure,
+		TLSOnSockets:      t.settings.TLS.UnixSockets,
 		KeepaliveTime:     t.settings.KeepaliveTime,
 		KeepaliveTimeout:  t.settings.KeepaliveTimeout,
 		MinPingInterval:   t.settings.KeepaliveMinTime,

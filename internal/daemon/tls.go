@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/internal/config/watch"
 )
 
-// serverTLS returns the TLS configuration of gRPC listeners over TCP, or nil without TLS. Each
+// serverTLS returns the TLS configuration of gRPC listeners, or nil without TLS. Each
 // handshake uses the files as they are then. If they cannot be read, it uses their last good
 // state.
 func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
@@ -31,27 +31,30 @@ func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 }
 
 // grpcCredentials returns the credentials of the grpc-go server. They are TLS with c over TCP,
-// or plain text if c is nil. Unix sockets have plain text: their file mode says which users
-// may connect.
-func grpcCredentials(c *tls.Config, log *zap.Logger) credentials.TransportCredentials {
+// or plain text if c is nil. Unix sockets have plain text unless onSockets is set: their file
+// mode says which users may connect.
+func grpcCredentials(c *tls.Config, onSockets bool, log *zap.Logger) credentials.TransportCredentials {
 	plain := insecure.NewCredentials()
 	if c == nil {
 		return plain
 	}
+	if onSockets {
+		plain = nil
+	}
 	return &greeter{TransportCredentials: credentials.NewTLS(c), sockets: plain, log: log}
 }
 
-// A greeter does the server's handshake: with TLS over TCP, in plain text on unix sockets.
+// A greeter does the server's handshake: with TLS over TCP, with sockets on unix sockets.
 type greeter struct {
-	credentials.TransportCredentials // over TCP
-	sockets                          credentials.TransportCredentials
+	credentials.TransportCredentials                                  // over TCP
+	sockets                          credentials.TransportCredentials // nil: TLS there too
 	log                              *zap.Logger
 }
 
 // ServerHandshake implements credentials.TransportCredentials. It logs failures, because
 // grpc-go does not and the operator must be able to find a refused certificate.
 func (g *greeter) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	if conn.LocalAddr().Network() == "unix" {
+	if g.sockets != nil && conn.LocalAddr().Network() == "unix" {
 		return g.sockets.ServerHandshake(conn)
 	}
 	secured, info, err := g.TransportCredentials.ServerHandshake(conn)
@@ -63,5 +66,5 @@ func (g *greeter) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo
 
 // Clone implements credentials.TransportCredentials.
 func (g *greeter) Clone() credentials.TransportCredentials {
-	return &greeter{TransportCredentials: g.TransportCredentials.Clone(), sockets: g.sockets.Clone(), log: g.log}
+	return &greeter{TransportCredentials: g.TransportCredentials.Clone(), sockets: g.sockets, log: g.log}
 }

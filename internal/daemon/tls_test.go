@@ -128,6 +128,80 @@ func testTLS(t *testing.T, s settings.Settings) {
 	})
 }
 
+// TestTLSOnSockets proves that grpc.tls.unix_sockets makes unix sockets accept only TLS.
+func TestTLSOnSockets(t *testing.T) { onEachTransport(t, testTLSOnSockets) }
+
+func testTLSOnSockets(t *testing.T, s settings.Settings) {
+	a, stranger := servers.NewAuthority(t), servers.NewAuthority(t)
+	secure(&s, a)
+	s.GRPC.TLS.UnixSockets = true
+	s.GRPC.Address = append(s.GRPC.Address, settings.Address("unix://"+filepath.Join(t.TempDir(), "rls.sock")))
+	r := start(t, s)
+	for _, address := range r.GRPC {
+		if err := healthy(t, address, credentials.NewTLS(trusting(t, a))); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		for what, c := range map[string]credentials.TransportCredentials{
+			"plain text": insecure.NewCredentials(),
+			"a stranger": credentials.NewTLS(trusting(t, stranger)),
+		} {
+			if err := healthy(t, address, c); status.Code(err) != codes.Unavailable {
+				t.Errorf("%s: %s: got %v, want %v", address, what, err, codes.Unavailable)
+			}
+		}
+	}
+}
+
+// TestClientSAN proves that with grpc.tls.client_san only certificates with the name are
+// accepted, also after the certificates have changed.
+func TestClientSAN(t *testing.T) { onEachTransport(t, testClientSAN) }
+
+func testClientSAN(t *testing.T, s settings.Settings) {
+	a, stranger := servers.NewAuthority(t), servers.NewAuthority(t)
+	secure(&s, a)
+	s.GRPC.TLS.ClientSAN = "envoy.edge.example"
+	r := start(t, s)
+	if err := stranger.RenewClient("envoy.edge.example"); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		for _, c := range []struct {
+			names   []string
+			refused bool
+		}{
+			{nil, true},
+			{[]string{"other.edge.example"}, true},
+			{[]string{"edge.example"}, true},
+			{[]string{"*.example"}, true},
+			{[]string{"a.envoy.edge.example"}, true},
+			{[]string{"envoy.edge.example"}, false},
+			{[]string{"other.example", "ENVOY.edge.example"}, false},
+			{[]string{"*.edge.example"}, false},
+		} {
+			if err := a.RenewClient(c.names...); err != nil {
+				t.Fatal(err)
+			}
+			err := healthy(t, r.GRPC[0], credentials.NewTLS(trusting(t, a)))
+			if (status.Code(err) == codes.Unavailable) != c.refused || (err == nil) == c.refused {
+				t.Errorf("round %d: names %q: got %v, want refused: %v", round, c.names, err, c.refused)
+			}
+		}
+		own := trusting(t, a)
+		own.Certificates = trusting(t, stranger).Certificates
+		if err := healthy(t, r.GRPC[0], credentials.NewTLS(own)); status.Code(err) != codes.Unavailable {
+			t.Errorf("round %d: the name in a certificate of a stranger: got %v", round, err)
+		}
+		if err := a.Renew(); err != nil { // new files, the same name
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "a log line with the reason of a refusal", func() bool {
+		return slices.ContainsFunc(r.logs.FilterLevelExact(zap.DebugLevel).All(), func(e observer.LoggedEntry) bool {
+			return strings.Contains(fmt.Sprint(e.ContextMap()), "not envoy.edge.example")
+		})
+	})
+}
+
 // TestTLSWithoutClientCertificates proves that without grpc.tls.client_ca_file clients
 // need no certificate.
 func TestTLSWithoutClientCertificates(t *testing.T) {

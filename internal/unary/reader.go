@@ -76,7 +76,7 @@ func (r *reader) serve() {
 
 // handshake reads up to the end of the client's preface.
 func (r *reader) handshake() error {
-	if config := r.server.o.TLS; config != nil && r.raw.LocalAddr().Network() != "unix" {
+	if config := r.server.o.TLS; config != nil && (r.server.o.TLSOnSockets || r.raw.LocalAddr().Network() != "unix") {
 		t := tls.Server(r.raw, config)
 		if err := t.HandshakeContext(r.ctx); err != nil {
 			return handshakeError("TLS", err)

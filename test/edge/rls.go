@@ -256,7 +256,7 @@ func (s *RLSServer) logged(message string, v any) bool {
 // certificate if rls uses TLS. The first call connects.
 func (s *RLSServer) Dial(options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
-	if s.options.TLS != nil && !strings.HasPrefix(s.GRPC(), unixScheme) {
+	if s.secured() {
 		c, err := s.options.TLS.ClientConfig()
 		if err != nil {
 			return nil, err

@@ -144,19 +144,24 @@ func SocketDir(t process.TB) string {
 // Connect opens a connection to the address of GRPC. If rls uses TLS, the handshake
 // has chosen HTTP/2.
 func (s *RLSServer) Connect(ctx context.Context) (net.Conn, error) {
-	path, isPath := strings.CutPrefix(s.GRPC(), unixScheme)
-	switch {
-	case isPath:
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	case s.options.TLS == nil:
-		return new(net.Dialer).DialContext(ctx, "tcp", s.GRPC())
+	network, address := "tcp", s.GRPC()
+	if path, isPath := strings.CutPrefix(address, unixScheme); isPath {
+		network, address = "unix", path
+	}
+	if !s.secured() {
+		return new(net.Dialer).DialContext(ctx, network, address)
 	}
 	c, err := s.options.TLS.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
-	c.NextProtos = []string{"h2"}
-	return (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", s.GRPC())
+	c.NextProtos, c.ServerName = []string{"h2"}, "localhost"
+	return (&tls.Dialer{Config: c}).DialContext(ctx, network, address)
+}
+
+// secured reports whether the address of GRPC accepts only TLS.
+func (s *RLSServer) secured() bool {
+	return s.options.TLS != nil && (!strings.HasPrefix(s.GRPC(), unixScheme) || s.options.Env[envPrefix+"GRPC_TLS_UNIX_SOCKETS"] == "true")
 }
 
 // Authority returns the authority of the certificates of rls, nil without TLS.

@@ -109,11 +109,12 @@ func (a *Authority) RenewServer(more ...x509.ExtKeyUsage) error {
 	})
 }
 
-// RenewClient makes a new certificate of the client.
-func (a *Authority) RenewClient() error {
+// RenewClient makes a new certificate of the client with DNS names.
+func (a *Authority) RenewClient(names ...string) error {
 	return a.sign(clientCert, clientKey, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "client"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames:    names,
 	})
 }
 

@@ -3,7 +3,9 @@ package settings
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -14,12 +16,15 @@ import (
 // ServerTLS is the certificate of a listener, and the certificates that clients must have.
 // There is TLS if there is a certificate.
 type ServerTLS struct {
-	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text. A changed file counts for new connections. Empty: no TLS"`
+	CertFile     string `yaml:"cert_file" doc:"the server's certificate (PEM), then the intermediate ones. Every host:port then accepts only TLS; unix sockets stay plain text without unix_sockets. A changed file counts for new connections. Empty: no TLS"`
 	KeyFile      string `yaml:"key_file" doc:"the key (PEM, not encrypted) of cert_file"`
 	ClientCAFile string `yaml:"client_ca_file" doc:"CA certificates (PEM): clients must present a certificate that one of them signed, or one of the file. Empty: clients need no certificate"`
-	ClientSAN    string `yaml:"client_san" doc:"the DNS name that a client's certificate must have. Empty: any"`
+	ClientSAN    string `yaml:"client_san" doc:"the DNS name or IP address that a client's certificate must have. Empty: any"`
 	UnixSockets  bool   `yaml:"unix_sockets" doc:"unix sockets accept only TLS too"`
 }
+
+// Covers reports whether a listener at the address accepts only TLS.
+func (t ServerTLS) Covers(a Address) bool { return t.On() && (t.UnixSockets || !a.IsSocket()) }
 
 // On reports whether there is TLS.
 func (t ServerTLS) On() bool { return t.CertFile != "" }
@@ -49,7 +54,19 @@ func (t ServerTLS) Config(setting string) (*tls.Config, error) {
 	if clients != nil {
 		c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
 	}
+	if t.ClientSAN != "" {
+		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyClientName(s, t.ClientSAN) }
+	}
 	return c, nil
+}
+
+// verifyClientName returns an error if the client's certificate does not have the name. Only
+// certificates of a verified chain count.
+func verifyClientName(s tls.ConnectionState, name string) error {
+	if len(s.VerifiedChains) == 0 {
+		return errors.New("the client's certificate is not verified")
+	}
+	return s.VerifiedChains[0][0].VerifyHostname(name)
 }
 
 // suitesOfHTTP2 are those of TLS 1.2 that RFC 9113, appendix A, does not forbid.
@@ -137,7 +154,20 @@ func (l *settingsLoader) serverTLS() {
 	} else if t.ClientCAFile != "" && t.CertFile == "" {
 		l.problem(path+".client_ca_file", "there is no TLS: %s.cert_file is not set", path)
 	}
-	if t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, func(a Address) bool { return !a.IsSocket() }) {
-		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text")
+	switch host := strings.ToLower(strings.TrimPrefix(t.ClientSAN, "*.")); {
+	case t.ClientSAN == "":
+	case t.ClientCAFile == "":
+		l.problem(path+".client_san", "clients need no certificate: %s.client_ca_file is not set", path)
+	case net.ParseIP(host) == nil && !hostName.MatchString(host):
+		l.problem(path+".client_san", "%s is neither a DNS name nor an IP address", strict.Quote(t.ClientSAN))
+	}
+	sockets := slices.ContainsFunc(l.settings.GRPC.Address, Address.IsSocket)
+	switch {
+	case t.UnixSockets && !t.On():
+		l.problem(path+".unix_sockets", "there is no TLS: %s.cert_file is not set", path)
+	case t.UnixSockets && !sockets:
+		l.problem(path+".unix_sockets", "grpc.address has no unix socket")
+	case t.On() && !slices.ContainsFunc(l.settings.GRPC.Address, t.Covers):
+		l.problem(path+".cert_file", "there is no TLS: grpc.address has only unix sockets, which are plain text without %s.unix_sockets", path)
 	}
 }
