@@ -91,7 +91,7 @@ func testEnvoyOverTLSOnASocket(t *testing.T, way edge.Way) {
 				t.Fatal(err)
 			}
 			st := setup{rules: threeKinds, config: tlsConfig, change: trustingEnvoy(a), tls: a, way: way, env: map[string]string{
-				envGRPCAddress:                     "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock"),
+				envGRPCAddress:                    "unix://" + filepath.Join(edge.SocketDir(t), "grpc.sock"),
 				"SLIDEGATE_GRPC_TLS_UNIX_SOCKETS": "true",
 				"SLIDEGATE_GRPC_TLS_CLIENT_SAN":   "envoy.example",
 			}}

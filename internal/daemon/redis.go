@@ -35,6 +35,8 @@ type redisStore struct {
 	missing error           // why Redis did not answer at the start; nil if it answered
 	reached atomic.Bool     // a server has answered since the start
 	isDeaf  atomic.Bool     // the last report of deaf was an error
+	silent  atomic.Bool     // no server has answered the last ping
+	pings   bool            // http.unhealthy has store
 	mu      sync.Mutex      // guards evicts
 	evicts  map[string]bool // servers that may evict logs
 }
@@ -66,6 +68,10 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			return nil
 		},
 	}
+	if r.pings {
+		s.parts = append(s.parts, r.keepPinging)
+		s.connected = func() bool { return !r.silent.Load() }
+	}
 	if r.missing != nil {
 		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + redisAdvice
 	}
@@ -93,7 +99,10 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 // requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	r := &redisStore{metrics: m, log: sampledLog, evicts: make(map[string]bool)}
+	r := &redisStore{
+		metrics: m, log: sampledLog, evicts: make(map[string]bool),
+		pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
+	}
 	o := storeClient(s.Store, log)
 	o.Connected = func() { r.Connected() }
 	client, err := redisclient.New(o)
@@ -238,6 +247,44 @@ func (r *redisStore) reach(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// keepPinging asks the servers once a second whether they answer, until ctx ends. An instance
+// without requests would not notice otherwise that they are away.
+func (r *redisStore) keepPinging(ctx context.Context) error {
+	tick := time.NewTicker(reachInterval)
+	defer tick.Stop()
+	for {
+		r.silent.Store(!r.answers(ctx))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// answers reports whether a server answers a ping. An error of the server is an answer too.
+func (r *redisStore) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachInterval)
+	defer cancel()
+	var answered atomic.Bool
+	ping := func(ctx context.Context, c redis.Cmdable) {
+		var refused redis.Error
+		if err := c.Ping(ctx).Err(); err == nil || errors.As(err, &refused) {
+			answered.Store(true)
+		}
+	}
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		// The error is that of one master, or that no node knows the masters.
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			ping(ctx, c)
+			return nil
+		})
+	} else {
+		ping(ctx, r.client)
+	}
+	return answered.Load()
 }
 
 // watch forgets remembered denials when another instance refunds their logs.

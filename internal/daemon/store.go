@@ -22,8 +22,11 @@ type store struct {
 	local   window.Store      // decides by this instance's share if decides fails; nil with the memory store
 	state   func() storeState // of its servers; nil with the memory store
 	missing string            // Running.StoreMissing
-	parts   []part            // run until the process stops
-	close   func() error
+	// connected reports whether there is a connection to a server of the store. Nil: nothing
+	// needs to know.
+	connected func() bool
+	parts     []part // run until the process stops
+	close     func() error
 }
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about

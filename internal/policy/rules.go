@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -132,6 +133,10 @@ type Rule struct {
 	// Always records the cost even over the limit and even if the request is denied: a
 	// usage report.
 	Always bool
+	// AllowedOnly keeps costs from ever being taken for usage reports: the file says
+	// "charge: allowed". Without it and without Always, costs are reports once the rule was
+	// asked with a cost of 0.
+	AllowedOnly bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
 	// Replaces are names of rules, as the file writes them, that do not apply if this
@@ -164,6 +169,10 @@ type Rule struct {
 	hidden     []bool // levels whose values must not be shown
 	byTier     map[string]*Terms
 	meter      Meter
+
+	learns  bool         // the rule may learn that its costs are usage reports
+	reports bool         // Rules.ReportUsage, if learns
+	asked   *atomic.Bool // with a cost of 0
 }
 
 // identityPart is one entry whose value is part of the name of the log.
@@ -224,6 +233,7 @@ type Rules struct {
 	shadow  bool            // all rules are only observed
 	quota   bool            // all rules are quota rules
 	missing bool            // no rules were loaded yet
+	reports bool            // usage reports count as in envoyproxy/ratelimit
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
@@ -298,6 +308,12 @@ func (rs *Rules) SetMissing() { rs.missing = true }
 // Missing reports whether no rules were loaded yet.
 func (rs *Rules) Missing() bool { return rs.missing }
 
+// ReportUsage makes rules without a choice of charge take usage reports as
+// envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
+// recorded and denied. A question, which is a cost of 0, passes while the limit is not
+// exceeded. It must be called before domains and rules are added.
+func (rs *Rules) ReportUsage() { rs.reports = true }
+
 // SetHeaders sets the styles of headers of a domain, which must exist.
 func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }
 
@@ -310,6 +326,8 @@ func (rs *Rules) AddDomain(name string) error {
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
 			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
+			// No file can say charge: allowed for it.
+			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
 		}}
 	}
 	return nil
@@ -365,6 +383,9 @@ func (rs *Rules) Add(r Rule) error {
 	for _, n := range r.Path {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
 	}
+	r.asked = new(atomic.Bool)
+	r.learns = !r.Always && !r.AllowedOnly
+	r.reports = r.learns && rs.reports
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
 	dom := rs.domains[r.Domain]
@@ -457,6 +478,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	}
 	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
 		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
+	}
+	if r.Always && r.AllowedOnly {
+		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")
 	}
 	if r.Always && quota {
 		return fmt.Errorf("a rule that always charges cannot be a quota rule")

@@ -244,7 +244,8 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		r.decoder.Problem(v.Name.Spot, "%q is the name of limits that come with a request: choose another", reservedName)
 	}
 	if strict.Given(&v.Charge) {
-		rule.Always = r.oneOf(&v.Charge, "allowed", "always") == "always"
+		charge := r.oneOf(&v.Charge, "allowed", "always")
+		rule.Always, rule.AllowedOnly = charge == "always", charge == "allowed"
 	}
 	r.storeError(rule, &v.OnStoreError.Value)
 	if strict.Given(&v.Cost) {

@@ -52,6 +52,8 @@ type Options struct {
 	// against it.
 	Tiers      []string
 	TiersKnown bool
+	// UsageReports is [policy.Rules.ReportUsage].
+	UsageReports bool
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
 	// Headers are the names of the headers of the style reference.
@@ -86,6 +88,9 @@ func newReader(o Options) *rulesReader {
 	}
 	if o.Settings.QuotaMode {
 		r.rules.QuotaAll()
+	}
+	if o.UsageReports {
+		r.rules.ReportUsage()
 	}
 	return r
 }
