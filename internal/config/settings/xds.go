@@ -14,7 +14,7 @@ func (l *settingsLoader) rulesSource() {
 	r, x := &l.settings.Rules, &l.settings.Rules.XDS
 	if r.Source == RulesXDS {
 		if x.Address == "" {
-			l.problem("rules.source", "is xds, which needs %s.address, the management server", path)
+			l.problem(path+".address", "is needed: rules.source is xds")
 		}
 		if r.Path != "" {
 			l.problem("rules.path", "rules.source is xds, so rls reads no rules from files: remove rules.path, or set rules.source to files")
