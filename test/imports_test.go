@@ -21,6 +21,7 @@ var layers = [][]string{
 	{"internal/config/tiers", "internal/redisclient"},
 	{"internal/config/rules", "internal/config/watch"},
 	{"internal/config/settings"},
+	{"internal/compare"},
 	{"internal/answer", "internal/adapter", "internal/compat/pages"},
 	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/memstore", "pkg/window/redisstore"},

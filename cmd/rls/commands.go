@@ -68,7 +68,7 @@ func digestOf(c *cli) *cobra.Command {
 // process list. For each line it prints the digest that a request with this text in a header
 // gets. If that is not the digest of the whole line, Run says so on standard error.
 func (digestCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
+	s, err := c.load()
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func healthcheck(c *cli) *cobra.Command {
 // Run calls the gRPC health service at the first address of grpc.address. With TLS it prefers
 // the first unix socket in plain text, if there is one.
 func (h healthcheckCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
+	s, err := c.load()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,10 +44,11 @@ func explain(c *cli) *cobra.Command {
 // Run prints which rules match and why, and the answer of an empty store. It does not call a
 // running service.
 func (e explainCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
+	l, err := c.load()
 	if err != nil {
 		return invalid(err)
 	}
+	s := l.Settings
 	if e.Rules != "" {
 		s.Rules.Path = e.Rules
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/redislog"
 )
 
@@ -38,9 +37,9 @@ func inspect(c *cli) *cobra.Command {
 
 // Run prints a log that the Redis of the settings holds.
 func (i inspectCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
+	s, err := c.load()
 	if err != nil {
 		return err
 	}
-	return redislog.Print(context.Background(), s, i.Key, i.Entries, os.Stdout)
+	return redislog.Print(context.Background(), s.Settings, i.Key, i.Entries, os.Stdout)
 }

@@ -37,15 +37,19 @@ func serve(c *cli) *cobra.Command {
 // Run serves until SIGTERM or SIGINT. A second signal ends the process at once. On SIGHUP the
 // service reads rules and tiers again.
 func (serveCmd) Run(c *cli) error {
-	s, err := settings.Load(c.Config, os.Environ())
-	if err != nil {
+	l, err := c.load()
+	s, ruleErr := l.Settings, l.needRules()
+	if err != nil || ruleErr != nil {
 		// The valid part of the settings is enough to check rules and tiers too. So the
 		// operator sees all problems at once.
 		_, loadErr := config.Load(s)
-		return invalid(err, loadErr)
+		return invalid(err, ruleErr, loadErr)
 	}
 	log, err := newLogger(s.Log)
 	if err != nil {
+		return err
+	}
+	if err := l.announce(log); err != nil {
 		return err
 	}
 	defer func() { _ = log.Sync() }() // standard error cannot always be synced
@@ -74,7 +78,7 @@ func (serveCmd) Run(c *cli) error {
 	}()
 
 	o := daemon.Options{Version: version, Log: log, Reload: reload}
-	if s.Log.Format == logConsole {
+	if s.Log.Format == logConsole && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
 	err = daemon.Run(ctx, s, o)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/tier/pgsource"
 )
 
@@ -177,7 +176,7 @@ func (a adminPort) url(c *cli) (string, error) {
 		}
 		return base, nil
 	}
-	s, err := settings.Load(c.Config, os.Environ())
+	s, err := c.load()
 	if err != nil {
 		return "", invalid(err)
 	}

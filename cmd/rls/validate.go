@@ -66,7 +66,12 @@ func (v validateCmd) Run(c *cli) error {
 	case v.configGiven:
 		return usage("--config %s and %s are both settings files: give one", c.Config, in.Settings)
 	}
-	s, err := in.LoadSettings(os.Environ())
+	l, err := load(in.LoadSettings)
+	s := l.Settings
+	var ruleErr error
+	if len(v.Paths) == 0 {
+		ruleErr = l.needRules()
+	}
 	var sourceErr error
 	if !aboutTiers(problems(err)) {
 		sourceErr = daemon.CheckSource(s)
@@ -77,7 +82,7 @@ func (v validateCmd) Run(c *cli) error {
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, sourceErr, dirErr, loadErr))
+	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, loadErr))
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -95,7 +100,7 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, sourceErr, dirErr, loadErr)
+		return invalid(err, ruleErr, sourceErr, dirErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	return nil

@@ -107,6 +107,78 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// TestReference chooses the limit that envoyproxy/ratelimit describes.
+func TestReference(t *testing.T) {
+	of := func(name string, hits, remaining uint64, change func(*policy.LimitStatus)) policy.LimitStatus {
+		s := status(name, hits, time.Minute, window.Decision{Allowed: true, Remaining: remaining, UnitAfter: 10 * time.Second, ResetAfter: time.Minute})
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+	over := func(s *policy.LimitStatus) {
+		s.Decision = window.Decision{Remaining: 5, RetryAfter: 20 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}
+	}
+	observed := func(s *policy.LimitStatus) { over(s); s.Observed = true }
+	observedByAll := func(s *policy.LimitStatus) { observed(s); s.ShadowAll = true }
+	quota := func(s *policy.LimitStatus) { over(s); s.Quota, s.Mode = true, window.Any }
+	for name, tt := range map[string]struct {
+		limits []policy.LimitStatus
+		want   string // limit, remaining, reset
+	}{
+		"no limit":                        {nil, ""},
+		"the fewest remaining":            {[]policy.LimitStatus{of("a", 10, 7, nil), of("b", 100, 6, nil), of("c", 20, 9, nil)}, "100 6 10"},
+		"the first of the same":           {[]policy.LimitStatus{of("a", 10, 7, nil), of("b", 100, 7, nil)}, "10 7 10"},
+		"the last that denies":            {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, over), of("c", 30, 1, nil)}, "20 0 20"},
+		"denied after nothing remaining":  {[]policy.LimitStatus{of("a", 10, 0, nil), of("b", 20, 0, over)}, "20 0 20"},
+		"observed counts by what remains": {[]policy.LimitStatus{of("a", 10, 3, nil), of("b", 20, 0, observed)}, "20 0 20"},
+		"observed does not deny":          {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observed)}, "10 0 20"},
+		"observed by rules.shadow_mode":   {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, observedByAll)}, "20 0 20"},
+		"a quota rule does not deny":      {[]policy.LimitStatus{of("a", 10, 0, over), of("b", 20, 0, quota)}, "10 0 20"},
+		"not checked":                     {[]policy.LimitStatus{of("a", 10, 0, func(s *policy.LimitStatus) { over(s); s.Blind = true })}, ""},
+		"no hits":                         {[]policy.LimitStatus{of("a", 10, 10, func(s *policy.LimitStatus) { s.Decision.UnitAfter = 0 })}, "10 10 60"},
+		"never":                           {[]policy.LimitStatus{of("a", 10, 10, func(s *policy.LimitStatus) { s.Decision = window.Decision{Never: true, Remaining: 4} })}, "10 0 60"},
+		"longer than the window":          {[]policy.LimitStatus{of("a", 10, 9, func(s *policy.LimitStatus) { s.Decision.UnitAfter = time.Hour })}, "10 9 60"},
+	} {
+		v := verdict(tt.limits...)
+		r := NewRenderer(StyleReference).Named(ReferenceNames{"X-Limit", "x-left", "Reset"}).Quiet()
+		var names, values []string
+		for _, h := range r.Append(nil, v, unusedClock) {
+			names, values = append(names, h.Name), append(values, h.Value)
+		}
+		if got := strings.Join(values, " "); got != tt.want || got != "" && !slices.Equal(names, []string{"X-Limit", "x-left", "Reset"}) {
+			t.Errorf("%s: %q in %q, want %q", name, got, names, tt.want)
+		}
+	}
+}
+
+// TestRetryAfterBesideReference: with Quiet, only another style than reference asks for
+// Retry-After. The styles may be those of a domain.
+func TestRetryAfterBesideReference(t *testing.T) {
+	for _, tt := range []struct {
+		styles, domain []string
+		quiet, want    bool
+	}{
+		{[]string{StyleReference}, nil, false, true},
+		{[]string{StyleReference}, nil, true, false},
+		{nil, nil, true, false},
+		{[]string{StyleReference, StyleXRateLimit}, nil, true, true},
+		{[]string{StyleXRateLimit}, []string{StyleReference}, true, false},
+		{nil, []string{StyleDraft03}, true, true},
+	} {
+		r := NewRenderer(tt.styles...)
+		if tt.quiet {
+			r = r.Quiet()
+		}
+		v := verdict(denied)
+		v.Headers = tt.domain
+		got := slices.ContainsFunc(r.Append(nil, v, unusedClock), func(h Header) bool { return h.Name == "retry-after" })
+		if got != tt.want {
+			t.Errorf("styles %q, of the domain %q, quiet %v: Retry-After %v, want %v", tt.styles, tt.domain, tt.quiet, got, tt.want)
+		}
+	}
+}
+
 // TestResetWithinTheWindow proves that a reset never exceeds the window, although a log may
 // keep hits a little longer. Retry-After is still the true wait.
 func TestResetWithinTheWindow(t *testing.T) {

@@ -60,6 +60,9 @@ func AppendDenial(dst []byte, v *policy.Verdict) []byte {
 	return appendProblem(dst, s)
 }
 
+// HasOwnBody reports whether [AppendDenial] appends the body of the rule. v must be a denial.
+func HasOwnBody(v *policy.Verdict) bool { return hasBody(&v.Limits[v.Decisive]) }
+
 // hasBody reports whether the rule's own body is used. If the limit could not be checked,
 // it is not, because it describes an exceeded limit.
 func hasBody(s *policy.LimitStatus) bool {

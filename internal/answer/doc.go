@@ -11,6 +11,8 @@
 //     draft-ietf-httpapi-ratelimit-headers-03.
 //   - x-ratelimit: the same three as X-RateLimit-*, with the reset in seconds from now.
 //   - x-ratelimit-epoch: the same, with the reset in seconds since 1970.
+//   - reference: the limit, what remains and the reset in seconds, as bare numbers in three
+//     fields with configured names, as envoyproxy/ratelimit sends them. See below.
 //
 // The reset is the wait of the decisive limit. If the request was denied, it is the wait
 // until its cost has room. If nothing remains, it is the wait until one unit has room.
@@ -18,9 +20,14 @@
 // seconds and never exceeds the window, which is rounded up too. The true wait can be a
 // little longer: a log may round times up, and a lease records hits ahead of time.
 //
+// The style reference describes the limit that envoyproxy/ratelimit would choose: that of the
+// last descriptor that denies, or else that of the first descriptor with the fewest hits
+// remaining, even if that limit is only observed. Its reset is that of
+// policy.LimitStatus.ReferenceReset.
+//
 // Retry-After (RFC 9110 §10.2.3) always has the true wait, in whole seconds, rounded up,
 // at least 1. Every denial has it, in every style. The draft gives it precedence over the
-// reset.
+// reset. [Renderer.Quiet] leaves it out where envoyproxy/ratelimit would.
 //
 // Styles can be combined, and a service can have no style. A domain can have its own.
 //

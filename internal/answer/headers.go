@@ -15,9 +15,11 @@ const (
 	StyleDraft03         = "draft03"
 	StyleXRateLimit      = "x-ratelimit"
 	StyleXRateLimitEpoch = "x-ratelimit-epoch"
+	StyleReference       = "reference"
 )
 
-// A Header is one header field. Names are lower case, as in HTTP/2.
+// A Header is one header field. Names are lower case, as in HTTP/2, but for those of
+// StyleReference, which are as configured. Envoy makes them lower case.
 type Header struct{ Name, Value string }
 
 // maxPolicies bounds the items of RateLimit-Policy, because clients refuse the header of a
@@ -26,12 +28,22 @@ const maxPolicies = 16
 
 // Renderer renders verdicts in a set of styles. It is immutable and safe for
 // concurrent use.
-type Renderer struct{ styles families }
+type Renderer struct {
+	styles families
+	names  ReferenceNames
+	quiet  bool // see Quiet
+}
+
+// ReferenceNames are the names of the fields of StyleReference.
+type ReferenceNames struct{ Limit, Remaining, Reset string }
 
 // families tells which fields a set of styles has.
 type families struct {
-	rateLimit, draft03, x, epoch bool
+	rateLimit, draft03, x, epoch, reference bool
 }
+
+// own reports whether there is a style besides StyleReference.
+func (f families) own() bool { return f.rateLimit || f.draft03 || f.x }
 
 // add adds a style. An unknown style, which the configuration refuses, has no fields.
 func (f *families) add(style string) {
@@ -44,16 +56,33 @@ func (f *families) add(style string) {
 		f.x = true
 	case StyleXRateLimitEpoch:
 		f.x, f.epoch = true, true
+	case StyleReference:
+		f.reference = true
 	}
 }
 
 // NewRenderer returns a renderer for the given styles. A domain can have other styles.
 func NewRenderer(styles ...string) *Renderer {
-	r := new(Renderer)
+	r := &Renderer{names: ReferenceNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}}
 	for _, s := range styles {
 		r.styles.add(s)
 	}
 	return r
+}
+
+// Named returns a copy of r with other names for the fields of StyleReference.
+func (r *Renderer) Named(names ReferenceNames) *Renderer {
+	named := *r
+	named.names = names
+	return &named
+}
+
+// Quiet returns a copy of r that sends Retry-After only beside a style other than
+// StyleReference, because envoyproxy/ratelimit does not send it.
+func (r *Renderer) Quiet() *Renderer {
+	quiet := *r
+	quiet.quiet = true
+	return &quiet
 }
 
 // familiesFor returns the fields for v: those of its domain, or else of the service.
@@ -69,57 +98,100 @@ func (r *Renderer) familiesFor(v *policy.Verdict) families {
 }
 
 // Append appends the fields for v to dst. If no limit could have denied the request, it
-// appends nothing. It calls now only for the style x-ratelimit-epoch.
+// appends none but those of StyleReference. It calls now only for the style
+// x-ratelimit-epoch.
 func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time) []Header {
-	if v.Decisive < 0 {
-		return dst
-	}
-	s := &v.Limits[v.Decisive]
-	reset := Seconds(s.Reset())
-	f := r.familiesFor(v)
-	if s.Blind {
-		f = families{}
-	}
 	var (
 		room [256]byte // on the stack; longer texts are not
 		text = room[:0]
 		all  fields
+		f    = r.familiesFor(v)
 	)
-	if f.rateLimit {
-		text = appendPolicies(text, v)
-		all.end("ratelimit-policy", text)
-		text = appendRateLimit(text, s, reset)
-		all.end("ratelimit", text)
+	if f.reference {
+		text = all.reference(text, v, &r.names)
 	}
-	if f.draft03 {
-		text = appendQuota(text, v)
-		all.end("ratelimit-limit", text)
-		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
-		all.end("ratelimit-remaining", text)
-		text = strconv.AppendInt(text, reset, 10)
-		all.end("ratelimit-reset", text)
-	}
-	if f.x {
-		if f.epoch {
-			// The first whole second after the wait.
-			reset = ceilUnix(now().Add(s.Reset()))
+	if v.Decisive >= 0 {
+		text = all.own(text, v, f, now)
+		if !v.Allowed && (!r.quiet || f.own()) {
+			text = strconv.AppendInt(text, RetryAfter(&v.Limits[v.Decisive]), 10)
+			all.end("retry-after", text)
 		}
-		text = strconv.AppendUint(text, s.Limit.Hits, 10)
-		all.end("x-ratelimit-limit", text)
-		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
-		all.end("x-ratelimit-remaining", text)
-		text = strconv.AppendInt(text, reset, 10)
-		all.end("x-ratelimit-reset", text)
 	}
-	if !v.Allowed {
-		text = strconv.AppendInt(text, RetryAfter(s), 10)
-		all.end("retry-after", text)
+	if all.n == 0 {
+		return dst
 	}
 	return all.appendTo(dst, string(text))
 }
 
+// own appends the fields of the styles other than StyleReference.
+func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func() time.Time) []byte {
+	s := &v.Limits[v.Decisive]
+	if s.Blind {
+		return text
+	}
+	reset := Seconds(s.Reset())
+	if styles.rateLimit {
+		text = appendPolicies(text, v)
+		f.end("ratelimit-policy", text)
+		text = appendRateLimit(text, s, reset)
+		f.end("ratelimit", text)
+	}
+	if styles.draft03 {
+		text = appendQuota(text, v)
+		f.end("ratelimit-limit", text)
+		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
+		f.end("ratelimit-remaining", text)
+		text = strconv.AppendInt(text, reset, 10)
+		f.end("ratelimit-reset", text)
+	}
+	if styles.x {
+		if styles.epoch {
+			// The first whole second after the wait.
+			reset = ceilUnix(now().Add(s.Reset()))
+		}
+		text = strconv.AppendUint(text, s.Limit.Hits, 10)
+		f.end("x-ratelimit-limit", text)
+		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
+		f.end("x-ratelimit-remaining", text)
+		text = strconv.AppendInt(text, reset, 10)
+		f.end("x-ratelimit-reset", text)
+	}
+	return text
+}
+
+// reference appends the fields of StyleReference.
+func (f *fields) reference(text []byte, v *policy.Verdict, names *ReferenceNames) []byte {
+	s := ofReference(v)
+	if s == nil {
+		return text
+	}
+	text = strconv.AppendUint(text, s.Limit.Hits, 10)
+	f.end(names.Limit, text)
+	text = strconv.AppendUint(text, s.ReferenceRemaining(), 10)
+	f.end(names.Remaining, text)
+	text = strconv.AppendInt(text, Seconds(s.ReferenceReset()), 10)
+	f.end(names.Reset, text)
+	return text
+}
+
+// ofReference returns the limit that envoyproxy/ratelimit describes in its fields, or nil. It
+// is that of the last descriptor that denies, or else that of the first descriptor with the
+// fewest hits remaining. Limits that are only observed count too.
+func ofReference(v *policy.Verdict) (chosen *policy.LimitStatus) {
+	for _, at := range v.Strictest {
+		if at < 0 || v.Limits[at].Blind {
+			continue
+		}
+		s := &v.Limits[at]
+		if chosen == nil || s.OverByRule() && !s.Quota || s.ReferenceRemaining() < chosen.ReferenceRemaining() {
+			chosen = s
+		}
+	}
+	return chosen
+}
+
 // maxFields is the number of fields of all styles together.
-const maxFields = 9
+const maxFields = 12
 
 // fields are header fields whose values are parts of one text, which is their only
 // allocation.

@@ -286,6 +286,7 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Identity:   l.identity(secrets, file.Directory),
 		Tiers:      file.Names,
 		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
+		Headers:    s.Headers.Reference,
 		Report:     &l.report,
 		Warn:       &l.warn,
 	}

@@ -43,7 +43,8 @@ subjects:
 
 // BenchmarkCall measures whole calls, in batches over a connection on the loopback interface.
 // The client allocates nothing, so the allocations are the service's. The time includes the
-// client's.
+// client's. Names that begin with reference are of answers in the form of
+// envoyproxy/ratelimit, with its three headers.
 func BenchmarkCall(b *testing.B) {
 	describe := func(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
 		d := new(ratelimitcommonv3.RateLimitDescriptor)
@@ -53,8 +54,14 @@ func BenchmarkCall(b *testing.B) {
 		return d
 	}
 	key := describe("api_key", "bench-key")
-	for _, transport := range []string{settings.TransportUnary, settings.TransportStandard} {
-		address := serveBenchmark(b, transport)
+	for _, form := range []struct {
+		name, transport string
+		reference       bool
+	}{
+		{settings.TransportUnary, settings.TransportUnary, false}, {settings.TransportStandard, settings.TransportStandard, false},
+		{"reference-unary", settings.TransportUnary, true}, {"reference-standard", settings.TransportStandard, true},
+	} {
+		address := serveBenchmark(b, form.transport, form.reference)
 		for _, bm := range []struct {
 			name        string
 			descriptors []*ratelimitcommonv3.RateLimitDescriptor
@@ -67,7 +74,7 @@ func BenchmarkCall(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.Run(fmt.Sprint(transport, "/", bm.name), func(b *testing.B) {
+			b.Run(fmt.Sprint(form.name, "/", bm.name), func(b *testing.B) {
 				const batch = 32
 				conn, err := net.Dial("tcp", address)
 				if err != nil {
@@ -92,10 +99,13 @@ func BenchmarkCall(b *testing.B) {
 
 // serveBenchmark runs a service with the embedded store until the benchmark ends. It returns
 // the address of its gRPC port.
-func serveBenchmark(b *testing.B, transport string) string {
+func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	b.Helper()
 	s := settings.Default()
 	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
+	if s.Reference.Answers = reference; reference {
+		s.Headers.Styles = []string{settings.StyleReference}
+	}
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")
 	for path, text := range map[string]string{s.Rules.Path: benchRules, s.Tiers.Path: benchTiers} {

@@ -324,7 +324,7 @@ func allocatedSoFar() uint64 {
 // the most, one after the other. It includes what the client takes to send it.
 func BenchmarkHostileCalls(b *testing.B) {
 	for _, transport := range []string{settings.TransportUnary, settings.TransportStandard} {
-		address := serveBenchmark(b, transport)
+		address := serveBenchmark(b, transport, false)
 		for _, m := range hostileMessages("bench", settings.Default().GRPC.MaxMessageBytes) {
 			body := m.prefixed()
 			b.Run(transport+"/"+m.name, func(b *testing.B) {

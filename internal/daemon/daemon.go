@@ -130,7 +130,7 @@ func (p *process) readFiles() (err error) {
 	if p.generation, err = config.Load(p.settings); err != nil {
 		return err
 	}
-	p.headers = answer.NewRenderer(p.settings.Headers.Styles...)
+	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.Headers.Reference))
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
 	return err
 }
@@ -165,9 +165,13 @@ func (p *process) makeServers() {
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
+	headers := p.headers
+	if s.Reference.Answers {
+		headers = headers.Quiet()
+	}
 	limits := ratelimit.NewService(ratelimit.Options{
-		Decider: p.decider, Secrets: p.generation.Secrets, Headers: p.headers, Meters: p.metrics,
-		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request,
+		Decider: p.decider, Secrets: p.generation.Secrets, Headers: headers, Meters: p.metrics,
+		PlainKeys: asksByKey(s.Tiers), EchoRequest: s.Metadata.Request, Reference: s.Reference.Answers,
 	})
 	authorization := extauthz.NewService(authorizationOptions(s.Authz, extauthz.Options{
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,

@@ -227,7 +227,7 @@ func (l *lease) answer(now time.Duration, d *window.Decision) {
 		Remaining:  l.decision.Remaining + l.left,
 		ResetAfter: max(l.decision.ResetAfter-passed, 0),
 	}
-	if d.Remaining == 0 {
+	if l.decision.UnitAfter > 0 {
 		d.UnitAfter = max(l.decision.UnitAfter-passed, time.Microsecond)
 	}
 }
@@ -244,7 +244,6 @@ func (ls *leases) putBack(l *lease, c *window.Check, now time.Duration, d *windo
 	}
 	// The lease has ended, and its rest has been given back.
 	d.Remaining += c.Cost
-	d.UnitAfter = 0
 	ls.queue(surplus{l.key, l.reservation, c.Cost})
 }
 

@@ -207,6 +207,8 @@ func (t *told) something(c *window.Check, now time.Duration, d *window.Decision)
 		if d.ResetAfter = t.received + reset - now; d.ResetAfter <= 0 {
 			return false // every hit in the record has expired
 		}
+		// If the oldest hit has expired, more remains than the record tells.
+		d.UnitAfter = max(t.received+t.decision.UnitAfter-now, time.Microsecond)
 	}
 	switch {
 	case need <= d.Remaining:
@@ -351,7 +353,7 @@ func (t *told) with(old *told, maxAge time.Duration) *told {
 // hit. So the two answers must agree on when it expires.
 func (t *told) continues(old *told, maxAge time.Duration) bool {
 	reset, was := t.decision.ResetAfter, old.decision.ResetAfter
-	return t.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
+	return t.decision.Remaining == 0 && old.decision.Remaining == 0 && t.received < old.sent+old.decision.UnitAfter && t.hits <= old.hits &&
 		t.maxAge == old.maxAge && t.received-old.since < min(t.maxAge, maxAge) &&
 		t.sent+reset <= old.received+was && old.sent+was <= t.received+reset
 }

@@ -260,14 +260,17 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 
 // tell turns the answer of this process's log into the answer of the share.
 func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.Decision) error {
-	if over := p.hits - min(p.share, p.hits); over > 0 {
+	if over := p.hits - min(p.share, p.hits); over > 0 && d.Remaining > 0 {
 		d.Remaining -= min(over, d.Remaining)
-		if d.Remaining == 0 && d.UnitAfter == 0 {
+		if d.Remaining == 0 {
 			d.UnitAfter = d.RetryAfter
 		}
 	}
 	if p.left == 0 {
 		return nil
+	}
+	if d.Remaining > 0 && (d.UnitAfter == 0 || d.UnitAfter > p.left) {
+		d.UnitAfter = p.left // the known use counts as one hit
 	}
 	if d.Allowed && d.Remaining > 0 {
 		d.ResetAfter = max(d.ResetAfter, p.left)
@@ -289,6 +292,9 @@ func (s *Shares) tell(ctx context.Context, c *window.Check, p *part, d *window.D
 		d.RetryAfter = wait(d.RetryAfter, later.RetryAfter)
 	}
 	if d.Remaining == 0 {
+		if later.Remaining > 0 {
+			later.UnitAfter = 0 // a unit has room then
+		}
 		d.UnitAfter = wait(d.UnitAfter, later.UnitAfter)
 	}
 	d.ResetAfter = max(d.ResetAfter, later.ResetAfter, p.left)

@@ -49,7 +49,10 @@ func TestShares(t *testing.T) {
 		}
 	)
 	allowed := func(remaining uint64, reset time.Duration) window.Decision {
-		return window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset}
+		return window.Decision{Allowed: true, Remaining: remaining, UnitAfter: reset, ResetAfter: reset}
+	}
+	of := func(remaining uint64, unit, reset time.Duration) window.Decision {
+		return window.Decision{Allowed: true, Remaining: remaining, UnitAfter: unit, ResetAfter: reset}
 	}
 	last := func(unit, reset time.Duration) window.Decision {
 		return window.Decision{Allowed: true, UnitAfter: unit, ResetAfter: reset}
@@ -84,7 +87,7 @@ func TestShares(t *testing.T) {
 			{second, nil, checks{ask("a", 10, 5)}, answers(denied(9*second, 9*second, 9*second))},
 			{win, nil, checks{ask("a", 10, 1)}, answers(allowed(1, win))},
 			// One hit is used and one remains of the share. A cost of five has room in ten seconds.
-			{win, nil, checks{ask("a", 10, 5)}, answers(window.Decision{Remaining: 1, RetryAfter: win, ResetAfter: win})},
+			{win, nil, checks{ask("a", 10, 5)}, answers(window.Decision{Remaining: 1, RetryAfter: win, UnitAfter: win, ResetAfter: win})},
 			{win, nil, checks{ask("a", 10, 1)}, answers(last(win, win))},
 			{win, nil, checks{ask("a", 10, 5)}, answers(denied(win, win, win))},
 			{2 * win, nil, checks{ask("a", 10, 10)}, answers(last(win, win))},
@@ -110,10 +113,10 @@ func TestShares(t *testing.T) {
 			{0, []known{{ask("a", 20, 1), allowed(3, 6*second)}}, checks{ask("a", 20, 1)}, answers(last(6*second, win))},
 			{second, nil, checks{ask("a", 20, 1)}, answers(denied(5*second, 5*second, 9*second))},
 			{6*second - micro, nil, checks{ask("a", 20, 1)}, answers(denied(micro, micro, 4*second+micro))},
-			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(3, win))},
+			{6 * second, nil, checks{ask("a", 20, 1)}, answers(of(3, 4*second, win))},
 		}},
 		{"a small known use does not reduce the share", 4, []step{
-			{0, []known{{ask("a", 20, 1), allowed(19, 6*second)}}, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
+			{0, []known{{ask("a", 20, 1), allowed(19, 6*second)}}, checks{ask("a", 20, 1)}, answers(of(4, 6*second, win))},
 		}},
 		{"nothing remained", 4, []step{
 			{0, []known{{ask("a", 20, 1), last(second, 6*second)}}, checks{ask("a", 20, 1)}, answers(denied(6*second, 6*second, 6*second))},
@@ -123,15 +126,15 @@ func TestShares(t *testing.T) {
 			{6 * second, nil, checks{ask("a", 20, 1)}, answers(allowed(4, win))},
 		}},
 		{"a cost above the share waits until the known use expires", 4, []step{
-			{0, []known{{ask("a", 20, 1), allowed(10, 6*second)}}, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 3, RetryAfter: 6 * second, ResetAfter: 6 * second})},
-			{0, nil, checks{ask("a", 20, 1)}, answers(allowed(2, win))},
-			{second, nil, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 2, RetryAfter: 9 * second, ResetAfter: 9 * second})},
+			{0, []known{{ask("a", 20, 1), allowed(10, 6*second)}}, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 3, RetryAfter: 6 * second, UnitAfter: 6 * second, ResetAfter: 6 * second})},
+			{0, nil, checks{ask("a", 20, 1)}, answers(of(2, 6*second, win))},
+			{second, nil, checks{ask("a", 20, 8)}, answers(window.Decision{Remaining: 2, RetryAfter: 9 * second, UnitAfter: 5 * second, ResetAfter: 9 * second})},
 		}},
 		{"hits of this process may expire before the known use", 4, []step{
 			{0, nil, checks{ask("a", 20, 3)}, answers(allowed(2, win))},
 			{4 * second, []known{{ask("a", 20, 1), allowed(16, win)}}, checks{ask("a", 20, 1)}, answers(last(6*second, win))},
 			{4 * second, nil, checks{ask("a", 20, 1)}, answers(denied(6*second, 6*second, win))},
-			{win, nil, checks{ask("a", 20, 4)}, answers(window.Decision{Remaining: 3, RetryAfter: 4 * second, ResetAfter: 4 * second})},
+			{win, nil, checks{ask("a", 20, 4)}, answers(window.Decision{Remaining: 3, RetryAfter: 4 * second, UnitAfter: 4 * second, ResetAfter: 4 * second})},
 			{win, nil, checks{ask("a", 20, 3)}, answers(last(4*second, win))},
 		}},
 		{"the share of another limit", 4, []step{
@@ -299,7 +302,7 @@ func TestLearnARefund(t *testing.T) {
 	learn := func(mode window.Mode, remaining uint64, reset time.Duration) {
 		told := c
 		told.Mode = mode
-		s.Learn(&told, &window.Decision{Allowed: true, Remaining: remaining, ResetAfter: reset})
+		s.Learn(&told, &window.Decision{Allowed: true, Remaining: remaining, UnitAfter: reset, ResetAfter: reset})
 	}
 	learn(window.Enforce, 6, time.Hour)
 	now += 3 * time.Millisecond

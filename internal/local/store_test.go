@@ -122,7 +122,7 @@ func denied(retry, unit, reset time.Duration) window.Decision {
 func TestSteps(t *testing.T) {
 	a := ask("a", 2, 1)
 	fill := []step{
-		{0, one(a), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false},
+		{0, one(a), answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: win, ResetAfter: win}), false},
 		{4 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 6 * second, ResetAfter: win}), false},
 		// The call that took the last hit tells when the next one has room, and is
 		// believed for 100 ms. Then a denied call tells the same.
@@ -158,9 +158,9 @@ func TestSteps(t *testing.T) {
 			{5 * second, one(a), answers(denied(9*second, 9*second, win)), false}, // the smaller limit waits for another hit
 		}},
 		{"the waits of several costs", local.Options{MaxAge: 3 * second}, []step{
-			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, ResetAfter: win}), false},
-			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, ResetAfter: win}), false},
-			{6 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false},
+			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, UnitAfter: win, ResetAfter: win}), false},
+			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, UnitAfter: 9 * second, ResetAfter: win}), false},
+			{6 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 8 * second, ResetAfter: win}), false},
 			{7 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, UnitAfter: 7 * second, ResetAfter: win}), false},
 			{8 * second, one(ask("g", 4, 1)), answers(denied(6*second, 6*second, 9*second)), false},
 			{8 * second, one(ask("g", 4, 2)), answers(denied(7*second, 6*second, 9*second)), false},
@@ -177,8 +177,8 @@ func TestSteps(t *testing.T) {
 			{11*second - micro, one(ask("g", 4, 2)), answers(denied(4*second+micro, 3*second+micro, 6*second+micro)), false},
 		}},
 		{"the waits of a smaller limit", local.Options{}, []step{
-			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, ResetAfter: win}), false},
-			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, ResetAfter: win}), false},
+			{4 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 3, UnitAfter: win, ResetAfter: win}), false},
+			{5 * second, one(ask("g", 4, 1)), answers(window.Decision{Allowed: true, Remaining: 2, UnitAfter: 9 * second, ResetAfter: win}), false},
 			{6 * second, one(ask("g", 4, 2)), answers(window.Decision{Allowed: true, UnitAfter: 8 * second, ResetAfter: win}), false},
 			{7 * second, one(ask("g", 4, 1)), answers(denied(7*second, 7*second, 9*second)), false},
 			{7 * second, one(ask("g", 3, 1)), answers(denied(8*second, 8*second, 9*second)), false},
@@ -190,7 +190,7 @@ func TestSteps(t *testing.T) {
 		{"another window is another log", local.Options{}, []step{
 			{
 				5 * second, one(window.Check{Key: "a", Limit: window.Limit{Hits: 2, Window: 2 * win}, Cost: 1}),
-				answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: 2 * win}), false,
+				answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 2 * win, ResetAfter: 2 * win}), false,
 			},
 		}},
 		{"another precision is another rule", local.Options{}, []step{
@@ -202,34 +202,34 @@ func TestSteps(t *testing.T) {
 			{8 * second, one(a), answers(denied(2*second, 2*second, 6*second)), true},
 		}},
 		{"a denied cost does not deny a smaller cost", local.Options{}, []step{
-			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
-			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: 9 * second}), false},
-			{6500 * time.Millisecond, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
+			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, UnitAfter: 9 * second, ResetAfter: 9 * second}), false},
+			{6500 * time.Millisecond, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, UnitAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
 			// All hits expire at once, so every larger cost has the same wait.
-			{6500 * time.Millisecond, one(ask("c", 10, 7)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
-			{6500 * time.Millisecond, one(ask("c", 9, 5)), answers(window.Decision{Remaining: 3, RetryAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), false},
+			{6500 * time.Millisecond, one(ask("c", 10, 7)), answers(window.Decision{Remaining: 4, RetryAfter: 8500 * time.Millisecond, UnitAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), true},
+			{6500 * time.Millisecond, one(ask("c", 9, 5)), answers(window.Decision{Remaining: 3, RetryAfter: 8500 * time.Millisecond, UnitAfter: 8500 * time.Millisecond, ResetAfter: 8500 * time.Millisecond}), false},
 			{6500 * time.Millisecond, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, UnitAfter: 8500 * time.Millisecond, ResetAfter: win}), false},
 		}},
 		{"a denied cost does not tell the wait of a smaller cost", local.Options{}, []step{
-			{5 * second, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, Remaining: 6, ResetAfter: win}), false},
-			{6 * second, one(ask("c", 10, 2)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
-			{6 * second, one(ask("c", 10, 9)), answers(window.Decision{Remaining: 4, RetryAfter: win, ResetAfter: win}), false},
-			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: win}), false},
+			{5 * second, one(ask("c", 10, 4)), answers(window.Decision{Allowed: true, Remaining: 6, UnitAfter: win, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 2)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: 9 * second, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 9)), answers(window.Decision{Remaining: 4, RetryAfter: win, UnitAfter: 9 * second, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, UnitAfter: 9 * second, ResetAfter: win}), false},
 		}},
 		{"others may have spent on a log whose hits have expired", local.Options{}, []step{
 			{
 				4 * second, one(window.Check{Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}),
-				answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: 5 * second}), false,
+				answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: 5 * second, ResetAfter: 5 * second}), false,
 			},
 			{
 				8500 * time.Millisecond,
 				[]window.Check{a, {Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}},
-				answers(denied(1500*time.Millisecond, 1500*time.Millisecond, 5500*time.Millisecond), window.Decision{Allowed: true, Remaining: 4, ResetAfter: 500 * time.Millisecond}), false,
+				answers(denied(1500*time.Millisecond, 1500*time.Millisecond, 5500*time.Millisecond), window.Decision{Allowed: true, Remaining: 4, UnitAfter: 500 * time.Millisecond, ResetAfter: 500 * time.Millisecond}), false,
 			},
 			{
 				9*second - micro,
 				[]window.Check{a, {Key: "e", Limit: window.Limit{Hits: 5, Window: 5 * second}, Cost: 1}},
-				answers(denied(second+micro, second+micro, 5*second+micro), window.Decision{Allowed: true, Remaining: 4, ResetAfter: micro}), true,
+				answers(denied(second+micro, second+micro, 5*second+micro), window.Decision{Allowed: true, Remaining: 4, UnitAfter: micro, ResetAfter: micro}), true,
 			},
 			{
 				9 * second,
@@ -238,9 +238,9 @@ func TestSteps(t *testing.T) {
 			},
 		}},
 		{"what remains is believed for a second", local.Options{}, []step{
-			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
-			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, ResetAfter: 9 * second}), false},
-			{7*second - micro, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8*second + micro, ResetAfter: 8*second + micro}), false},
+			{5 * second, one(ask("c", 10, 6)), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
+			{6 * second, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 9 * second, UnitAfter: 9 * second, ResetAfter: 9 * second}), false},
+			{7*second - micro, one(ask("c", 10, 5)), answers(window.Decision{Remaining: 4, RetryAfter: 8*second + micro, UnitAfter: 8*second + micro, ResetAfter: 8*second + micro}), false},
 		}},
 		{"a cost that never has room", local.Options{}, []step{
 			{5 * second, one(ask("d", 10, 11)), answers(window.Decision{Never: true, Remaining: 10}), false},
@@ -255,7 +255,7 @@ func TestSteps(t *testing.T) {
 			// The answer for the other log is too old.
 			{6 * second, []window.Check{a, other}, answers(denied(4*second, 4*second, 8*second), window.Decision{Allowed: true, Remaining: 5}), false},
 			// Alone, the other log is asked about: it is not denied.
-			{6 * second, one(other), answers(window.Decision{Allowed: true, Remaining: 4, ResetAfter: win}), false},
+			{6 * second, one(other), answers(window.Decision{Allowed: true, Remaining: 4, UnitAfter: win, ResetAfter: win}), false},
 		}},
 		{"observed checks and checks of mode Any do not deny", local.Options{}, []step{
 			{5 * second, one(in(window.Observe, a)), answers(denied(5*second, 5*second, 9*second)), false},
@@ -275,7 +275,7 @@ func TestSteps(t *testing.T) {
 		}},
 		{"a refund ends a denial", local.Options{}, []step{
 			{5 * second, one(a), answers(denied(5*second, 5*second, 9*second)), true},
-			{5 * second, one(in(window.Refund, a)), answers(window.Decision{Allowed: true, Remaining: 1, ResetAfter: 5 * second}), false},
+			{5 * second, one(in(window.Refund, a)), answers(window.Decision{Allowed: true, Remaining: 1, UnitAfter: 5 * second, ResetAfter: 5 * second}), false},
 			{5 * second, one(a), answers(window.Decision{Allowed: true, UnitAfter: 5 * second, ResetAfter: win}), false},
 		}},
 		{"the store decides usage reports", local.Options{}, []step{
@@ -283,7 +283,7 @@ func TestSteps(t *testing.T) {
 			{
 				5 * second,
 				[]window.Check{a, in(window.Always, ask("u", 2, 1))},
-				answers(denied(9*second, 9*second, win), window.Decision{Allowed: true, Remaining: 1, ResetAfter: win}), false,
+				answers(denied(9*second, 9*second, win), window.Decision{Allowed: true, Remaining: 1, UnitAfter: win, ResetAfter: win}), false,
 			},
 		}},
 		{"nothing is remembered", local.Options{Keys: -1}, []step{

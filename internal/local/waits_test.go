@@ -85,8 +85,12 @@ func (o oracle) answer(c *window.Check, now time.Duration, room bool) window.Dec
 		Remaining:  limit - min(o.used(c.Key, now), limit),
 		ResetAfter: o.wait(c.Key, now, 0),
 	}
-	if d.Remaining == 0 && limit > 0 {
+	switch used := o.used(c.Key, now); {
+	case limit == 0 || used == 0:
+	case d.Remaining == 0:
 		d.UnitAfter = o.wait(c.Key, now, limit-1)
+	default:
+		d.UnitAfter = o.wait(c.Key, now, used-1)
 	}
 	switch {
 	case room:
@@ -138,7 +142,7 @@ func TestWaits(t *testing.T) {
 					late++
 				}
 				if alone && 0 < g.Remaining && g.Remaining < w.Remaining {
-					g.Remaining = w.Remaining // the status may be a second old
+					g.Remaining, g.UnitAfter = w.Remaining, w.UnitAfter // the status may be a second old
 				}
 				if g != w && early+late < 5 {
 					t.Errorf("at %v, without the store %t: %+v: got %+v, want %+v", now, alone, checks[i], g, w)

@@ -32,8 +32,9 @@ type rules struct {
 	// mu guards the fields below, and the beginning and ending of series.
 	mu sync.Mutex
 	// generation increases with every forget.
-	generation uint64
-	meters     map[meterName]*meter
+	generation  uint64
+	meters      map[meterName]*meter
+	comparisons *Comparisons // nil: nothing is compared
 }
 
 type meterName struct{ domain, rule string }
@@ -99,6 +100,7 @@ type meter struct {
 	name       meterName
 	generation uint64 // guarded by rules.mu
 	ended      bool   // guarded by rules.mu
+	compared   *compared
 
 	outcomes series
 	mu       sync.RWMutex       // a writer of details holds rules.mu too
@@ -229,6 +231,9 @@ func (m *meter) end() {
 		m.rules.free.Add(int64(m.endDetail(mended(values), s)))
 	}
 	m.endDetail(other, &m.others)
+	if m.compared != nil {
+		m.rules.comparisons.end(m.name, m.compared)
+	}
 }
 
 // endDetail removes the series of values and returns their number.

@@ -84,7 +84,9 @@ func (c *Call) addChecks(i int) {
 	}
 	status.Cost = rule.cost(desc.Cost)
 	status.Quota = rule.Quota || rs.quota
-	status.Observed = rs.shadow || observed(terms.Observe, key)
+	status.Observed = observed(terms.Observe, key)
+	status.ShadowAll = rs.shadow && !status.Observed
+	status.Observed = status.Observed || rs.shadow
 	if rule.Always {
 		status.Mode = window.Always
 	}
@@ -106,7 +108,7 @@ func (c *Call) addOverride(i int) {
 		rule = c.domain.override
 	}
 	status := LimitStatus{
-		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow,
+		Rule: rule, Descriptor: i, Cost: rule.cost(desc.Cost), Quota: c.rules.quota, Observed: c.rules.shadow, ShadowAll: c.rules.shadow,
 		Limit: Limit{Limit: *desc.Override, Precision: window.Precision(*desc.Override), Policy: rule.Name},
 	}
 	if rule.Always {

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"math/bits"
@@ -9,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/slidegate/slidegate/internal/tier"
 	"github.com/slidegate/slidegate/pkg/descriptors"
@@ -149,6 +154,7 @@ type Rule struct {
 	id         descriptors.RuleID
 	label      string
 	given      string       // the name in the file
+	shown      string       // given, or Name if given is no text for a header
 	storeError OnStoreError // never StoreErrorUnset
 	identity   []identityPart
 	subject    int    // index of the subject's entry in the path; -1: not in the path
@@ -171,6 +177,10 @@ func (r *Rule) ID() descriptors.RuleID { return r.id }
 // String returns the rule's domain and path for messages: like its id, but without the
 // digests of API keys.
 func (r *Rule) String() string { return r.label }
+
+// GivenName returns the name that the rules file gives the rule, as written. It is empty if
+// the file gives none. A text that no header can carry becomes a [ValidName].
+func (r *Rule) GivenName() string { return r.shown }
 
 // terms returns the terms of a tier.
 func (r *Rule) terms(tierName string) *Terms {
@@ -316,10 +326,13 @@ func (rs *Rules) Add(r Rule) error {
 	}
 	r.label = labelOf(rs.secrets, r.Domain, r.Path)
 	r.id = descriptors.NewRuleID(r.Domain, r.Path)
-	r.given = r.Name
+	r.given, r.shown = r.Name, r.Name
+	if len(r.given) > maxShownName || !httpguts.ValidHeaderFieldValue(r.given) || !utf8.ValidString(r.given) {
+		r.shown = plainName(r.given)
+	}
 	switch r.Name = plainName(r.Name); r.Name {
 	case "":
-		r.Name = nameOf(rs.secrets, r.Path)
+		r.Name = nameOf(rs.secrets, r.Path, strings.TrimPrefix(r.label, r.Domain+"|"))
 	case overrideName:
 		return fmt.Errorf("name %q is reserved for limits that come with a request", r.Name)
 	}
@@ -536,9 +549,13 @@ func ValidName(name string) bool {
 	return true
 }
 
+// maxShownName is the maximum length of [Rule.GivenName] in bytes.
+const maxShownName = 1 << 10
+
 // nameOf makes a name from a path: its keys and fixed values joined by dots, without
-// values of API keys.
-func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
+// values of API keys. If they are too long, the name ends with a digest of label, the whole
+// path as text. Otherwise many rules of one long path would have one name.
+func nameOf(secrets *tier.Secrets, path []descriptors.Node, label string) string {
 	var parts []string
 	for _, n := range path {
 		parts = append(parts, n.Key)
@@ -546,8 +563,18 @@ func nameOf(secrets *tier.Secrets, path []descriptors.Node) string {
 			parts = append(parts, n.Value)
 		}
 	}
-	return plainName(strings.Join(parts, "."))
+	text := strings.Join(parts, ".")
+	if len(text) <= maxName {
+		return plainName(text)
+	}
+	digest := sha256.Sum256([]byte(label))
+	end := "-" + hex.EncodeToString(digest[:nameDigest])
+	return plainName(text[:maxName-len(end)]) + end
 }
+
+// nameDigest is the length of the digest in a name, in bytes. Of 100,000 long names, two are
+// the same with a probability of 1 to 50,000.
+const nameDigest = 6
 
 // plainName makes a [ValidName] from a text.
 func plainName(text string) string {

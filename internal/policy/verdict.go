@@ -18,6 +18,7 @@ type LimitStatus struct {
 	Mode       window.Mode
 	Quota      bool // one of several alternatives, of which one must have room
 	Observed   bool // never denies
+	ShadowAll  bool // Observed only because rules.shadow_mode observes all rules
 	Own        bool // the subject's own limit, in place of its tier's
 	Unresolved bool // the source of tiers did not answer, so the limits of unknown keys apply
 	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
@@ -27,6 +28,10 @@ type LimitStatus struct {
 
 // Over reports whether the limit had no room and is not only observed.
 func (s *LimitStatus) Over() bool { return !s.Decision.Allowed && !s.Observed }
+
+// OverByRule is Over without rules.shadow_mode: envoyproxy/ratelimit applies that setting to
+// the request, and not to its limits.
+func (s *LimitStatus) OverByRule() bool { return !s.Decision.Allowed && (!s.Observed || s.ShadowAll) }
 
 // MayDeny reports whether the limit could have denied the request: it is neither
 // a refund nor only observed, nor an alternative of one that passes anyway.
@@ -55,6 +60,30 @@ func (s *LimitStatus) Wait() time.Duration {
 // Reset returns Wait, or the length of the window if Wait is longer. Every answer that
 // tells the window beside the reset tells this, so that no reset exceeds its window.
 func (s *LimitStatus) Reset() time.Duration { return min(s.Wait(), s.Limit.Window) }
+
+// ReferenceReset returns the reset as clients of envoyproxy/ratelimit understand it. If the
+// limit had no room, it is the wait until this cost has room. Otherwise it is the wait until
+// the oldest hit expires, so that it falls from call to call. It never exceeds the window,
+// and is the whole window if there are no hits.
+func (s *LimitStatus) ReferenceReset() time.Duration {
+	wait := s.Decision.UnitAfter
+	if !s.Decision.Allowed {
+		wait = s.Wait()
+	}
+	if wait <= 0 || wait > s.Limit.Window {
+		return s.Limit.Window
+	}
+	return wait
+}
+
+// ReferenceRemaining returns what remains as envoyproxy/ratelimit reports it: nothing if the
+// limit had no room for the cost, although a smaller cost may have room.
+func (s *LimitStatus) ReferenceRemaining() uint64 {
+	if !s.Decision.Allowed {
+		return 0
+	}
+	return s.Decision.Remaining
+}
 
 // stricter orders limits by how much they constrain the caller: denied before
 // allowed, then the longer wait, then the smaller share that remains.
@@ -134,14 +163,17 @@ func (v *Verdict) DegradedBy() OnStoreError {
 // Metadata returns the merged metadata of the rules whose descriptors have room, or nil.
 // It merges as envoyproxy/ratelimit does: mappings are merged, and for any other name
 // the first value counts.
-func (v *Verdict) Metadata() map[string]any {
+func (v *Verdict) Metadata() map[string]any { return v.MetadataUnless((*LimitStatus).Over) }
+
+// MetadataUnless is Metadata, where over reports which limits have no room.
+func (v *Verdict) MetadataUnless(over func(*LimitStatus) bool) map[string]any {
 	var merged map[string]any
 	for i := range v.Matches {
 		m := &v.Matches[i]
 		if m.Rule == nil || m.Rule.Metadata == nil || m.Unlimited || m.ReplacedBy != nil || m.Overridden {
 			continue
 		}
-		if at := v.Strictest[i]; at >= 0 && v.Limits[at].Over() {
+		if at := v.Strictest[i]; at >= 0 && over(&v.Limits[at]) {
 			continue
 		}
 		if merged == nil {

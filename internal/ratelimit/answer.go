@@ -47,18 +47,24 @@ func appendAnswer(b []byte, v *policy.Verdict, fields []answer.Header, echo []by
 			if at < 0 {
 				return appendUnlimited(b, v.Matches[i].Unlimited)
 			}
-			return appendStatus(b, &v.Limits[at])
+			s := &v.Limits[at]
+			return appendLimit(b, s, limitForm{!s.Over(), s.Rule.Name, s.Decision.Remaining, s.Reset()})
 		})
 	}
 	for _, f := range fields {
 		b = appendHeader(b, f)
 	}
 	if !v.Allowed {
-		// Envoy would add the content type of an allowed answer to that of the upstream.
-		b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
-		b = wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
+		b = appendBody(b, v)
 	}
 	return appendMetadata(b, v, echo)
+}
+
+// appendBody appends the body of a denial with its content type. Envoy would add the content
+// type of an allowed answer to that of the upstream.
+func appendBody(b []byte, v *policy.Verdict) []byte {
+	b = appendHeader(b, answer.Header{Name: "content-type", Value: answer.DenialType(v)})
+	return wire.AppendMessage(b, answerBody, func(b []byte) []byte { return answer.AppendDenial(b, v) })
 }
 
 func code(allowed bool) rlsv3.RateLimitResponse_Code {
@@ -78,16 +84,24 @@ func appendUnlimited(b []byte, byRule bool) []byte {
 	return b
 }
 
-// appendStatus appends the fields of a DescriptorStatus. Its code describes the limit
-// alone: a quota rule without room is OVER_LIMIT, although another one may have let the
-// request pass. An observed limit is always OK.
-func appendStatus(b []byte, s *policy.LimitStatus) []byte {
-	b = wire.AppendNumber(b, statusCode, uint64(code(!s.Over())))
+// limitForm is what the two forms of an answer tell differently of a limit. ok describes the
+// limit alone: a quota rule without room is OVER_LIMIT, although another one may have let the
+// request pass.
+type limitForm struct {
+	ok        bool
+	name      string
+	remaining uint64
+	reset     time.Duration
+}
+
+// appendLimit appends the fields of a DescriptorStatus with a limit.
+func appendLimit(b []byte, s *policy.LimitStatus, st limitForm) []byte {
+	b = wire.AppendNumber(b, statusCode, uint64(code(st.ok)))
 	b = wire.AppendMessage(b, statusLimit, func(b []byte) []byte {
 		unit, multiplier := unitOf(s.Limit.Window)
 		b = wire.AppendNumber(b, limitHits, uint64(saturate(s.Limit.Hits)))
 		b = wire.AppendNumber(b, limitUnit, uint64(unit))
-		b = wire.AppendText(b, limitName, s.Rule.Name)
+		b = wire.AppendText(b, limitName, st.name)
 		if multiplier > 1 {
 			b = wire.AppendMessage(b, limitMultiplier, func(b []byte) []byte {
 				return wire.AppendNumber(b, wrapperNumber, uint64(multiplier))
@@ -95,9 +109,9 @@ func appendStatus(b []byte, s *policy.LimitStatus) []byte {
 		}
 		return b
 	})
-	b = wire.AppendNumber(b, statusRemaining, uint64(saturate(s.Decision.Remaining)))
+	b = wire.AppendNumber(b, statusRemaining, uint64(saturate(st.remaining)))
 	return wire.AppendMessage(b, statusReset, func(b []byte) []byte {
-		return wire.AppendNumber(b, durationSeconds, uint64(answer.Seconds(s.Reset())))
+		return wire.AppendNumber(b, durationSeconds, uint64(answer.Seconds(st.reset)))
 	})
 }
 

@@ -17,6 +17,25 @@
 // a limit. If its rule calls it unlimited, the largest number remains, as with
 // envoyproxy/ratelimit.
 //
+// # The form of envoyproxy/ratelimit
+//
+// With Options.Reference an answer is what envoyproxy/ratelimit would send, for clients and
+// tests that compare it:
+//
+//   - current_limit has a name only if the rules file gives one, and never for a limit that
+//     came with the descriptor.
+//   - A limit without room for the cost has 0 remaining.
+//   - duration_until_reset is policy.LimitStatus.ReferenceReset.
+//   - Under rules.shadow_mode the status of a limit without room is OVER_LIMIT, although the
+//     overall code is OK. A limit that its own rule observes is OK.
+//   - A denial has no body, unless the rule has one of its own.
+//   - The dynamic metadata has the request and the metadata of the rules with
+//     Options.EchoRequest, and nothing without it.
+//   - /json answers every method, with the body alone.
+//
+// Three differences remain: what a denial charges, numbers that depend on the window, and "***"
+// for an API key.
+//
 // # Bytes that are not UTF-8
 //
 // Envoy passes on the bytes of a header as they are. The codec of protobuf refuses a string

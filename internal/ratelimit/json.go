@@ -23,10 +23,13 @@ import (
 // fields that a client would get and the RateLimitResponse as the body. It is 400 if gRPC
 // would return INVALID_ARGUMENT, and 503 if the store could not decide. The handler reads
 // at most maxBytes, and at most maxJSON.
+//
+// With Options.Reference it accepts every method, and sends the body alone, without the header
+// fields of the answer and without a line break at its end.
 func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 	maxBytes = min(maxBytes, maxJSON)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
+		if r.Method != http.MethodPost && !s.opts.Reference {
 			w.Header().Set("Allow", http.MethodPost)
 			http.Error(w, "send a RateLimitRequest with POST", http.StatusMethodNotAllowed)
 			return
@@ -54,7 +57,7 @@ func (s *Service) JSONHandler(maxBytes int64) http.Handler {
 			http.Error(w, status.Convert(err).Message(), httpStatus(err))
 			return
 		}
-		writeJSON(w, out)
+		s.writeJSON(w, out)
 	})
 }
 
@@ -117,20 +120,23 @@ func objects(text []byte) (n int) {
 // body, which may contain an API key.
 var whereOf = regexp.MustCompile(`\(line \d+:\d+\)`)
 
-func writeJSON(w http.ResponseWriter, out *rlsv3.RateLimitResponse) {
+func (s *Service) writeJSON(w http.ResponseWriter, out *rlsv3.RateLimitResponse) {
 	body, err := protojson.Marshal(out)
 	if err != nil {
 		http.Error(w, "the answer could not be written as JSON", http.StatusInternalServerError)
 		return
 	}
-	for _, h := range out.GetResponseHeadersToAdd() {
-		w.Header().Set(h.GetKey(), h.GetValue())
+	if !s.opts.Reference {
+		for _, h := range out.GetResponseHeadersToAdd() {
+			w.Header().Set(h.GetKey(), h.GetValue())
+		}
+		body = append(body, '\n')
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if out.GetOverallCode() == rlsv3.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(body) // a client that is gone needs no answer
 }
 
 func httpStatus(err error) int {

@@ -23,7 +23,7 @@ type message struct {
 	// is refused. Empty if the message exceeds none.
 	over        string
 	fields      int // the number of fields read
-	size        int // of the message, in bytes
+	encoded     string
 	descriptors []described
 	// entries has the entries of all descriptors, one after the other. The policy.Request
 	// uses them too.
@@ -76,7 +76,7 @@ var errOver = errors.New("the message exceeds a bound")
 // first descriptor or entry above a bound it sets m.over and stops, so that the rest of the
 // message takes no time.
 func (m *message) Decode(encoded string) error {
-	m.size = len(encoded)
+	m.encoded = encoded
 	err := m.decode(wire.NewMessage(encoded, &m.fields))
 	if m.over != "" {
 		return nil

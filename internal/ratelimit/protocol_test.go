@@ -67,6 +67,8 @@ type setup struct {
 	twice   bool         // a request takes two store calls and is never decided without waiting
 	local   bool         // there is a local store
 	styles  []string     // nil means ratelimit
+
+	reference bool // the form of envoyproxy/ratelimit
 }
 
 // serve returns the service and what it counts.
@@ -111,9 +113,12 @@ func (s setup) serve(t testing.TB) (service *testService, meters *metered) {
 		s.styles = []string{answer.StyleRateLimit}
 	}
 	render := answer.NewRenderer(s.styles...)
+	if s.reference {
+		render = render.Quiet()
+	}
 	service.Service = NewService(Options{
 		Decider: policy.NewDecider(rules, policy.Options{Store: s.store, Local: local, Meters: adaptertest.NoMeters{}, Log: zap.NewNop()}),
-		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo,
+		Secrets: secrets, Headers: render, Meters: meters, EchoRequest: s.echo, Reference: s.reference,
 	})
 	return service, meters
 }

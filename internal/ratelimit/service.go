@@ -9,6 +9,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/slidegate/slidegate/internal/adapter"
@@ -34,6 +35,31 @@ type Options struct {
 	// EchoRequest repeats the request in the dynamic metadata of its answer, unless the
 	// request is longer than 64 KiB.
 	EchoRequest bool
+	// Compare gets each decided request. Nil compares nothing.
+	Compare Comparer
+	// CompareMark is the name of the gRPC metadata on calls of a Comparer. Such calls are not
+	// compared again.
+	CompareMark string
+	// Reference gives answers the form of envoyproxy/ratelimit; see the manual.
+	Reference bool
+}
+
+// A Comparer compares the verdicts of a Service with those of another service. It is safe for
+// concurrent use.
+type Comparer interface {
+	// Compare is called once for each request that is decided. encoded is the request as it
+	// came, and req is the request after the decision. v is nil if there was no decision.
+	// Compare does not block, and keeps no argument.
+	Compare(encoded string, req *policy.Request, v *policy.Verdict)
+}
+
+// comparedKey is the key of a value in the context of a call that a Comparer has made.
+type comparedKey struct{}
+
+// isCompared reports whether a Comparer has made a call, in this process or in another one.
+// The call is not compared again: two services that compare with each other would never end.
+func isCompared(ctx context.Context, mark string) bool {
+	return ctx.Value(comparedKey{}) != nil || len(metadata.ValueFromIncomingContext(ctx, mark)) > 0
 }
 
 // Meters counts what a Service answers. It is safe for concurrent use.
@@ -81,6 +107,9 @@ func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(serve
 //   - UNAVAILABLE: the store could not decide in time.
 //   - The error of grpc-go: the request cannot be read.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
+	if c.Marked {
+		ctx = context.WithValue(ctx, comparedKey{}, true)
+	}
 	return s.door.Handle(ctx, wait, c, answer)
 }
 
@@ -122,10 +151,26 @@ func (s *Service) decide(ctx context.Context, wait bool, c *call) (decided bool,
 			return true, err
 		}
 	}
-	if decided, err = c.policy.Decide(ctx, wait); err != nil {
+	decided, err = c.policy.Decide(ctx, wait)
+	if decided && s.opts.Compare != nil {
+		s.compare(ctx, c, err)
+	}
+	if err != nil {
 		err = storeStatus(err)
 	}
 	return decided, err
+}
+
+// compare gives a decided request to the Comparer.
+func (s *Service) compare(ctx context.Context, c *call, err error) {
+	if isCompared(ctx, s.opts.CompareMark) {
+		return
+	}
+	v := c.policy.Verdict()
+	if err != nil {
+		v = nil
+	}
+	s.opts.Compare.Compare(c.in.encoded, &c.request, v)
 }
 
 // begin makes the request from the message in c.
@@ -139,7 +184,7 @@ func (s *Service) begin(c *call) error {
 		return status.Error(codes.InvalidArgument, "the request has no descriptors")
 	}
 	c.begun = true
-	if s.opts.EchoRequest && c.in.size <= maxEcho {
+	if s.opts.EchoRequest && len(c.in.encoded) <= maxEcho {
 		c.echo = appendEcho(c.echo, &c.in, s.opts.Secrets)
 	}
 	for range c.read(s.opts.Secrets, s.opts.PlainKeys) {
@@ -156,6 +201,9 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 		s.opts.Meters.DegradedAnswer(v.DegradedBy())
 	}
 	c.headers = s.opts.Headers.Append(c.headers, v, time.Now)
+	if s.opts.Reference {
+		return appendReference(encoded, v, c.headers, s.opts.EchoRequest, c.echo)
+	}
 	return appendAnswer(encoded, v, c.headers, c.echo)
 }
 

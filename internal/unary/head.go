@@ -31,6 +31,7 @@ type head struct {
 	bad                     bool                // a field is malformed, or must not be there
 	badBinary               string              // a field of binary metadata that is not base64
 	fields                  []hpack.HeaderField // what becomes metadata
+	marked                  bool                // there is a field with the name Options.Mark
 	size                    uint32
 	long                    bool // the list is larger than MaxHeaderBytes; the rest was ignored
 }
@@ -101,6 +102,7 @@ func (r *reader) emit(f hpack.HeaderField) {
 		h.fields = append(h.fields, f)
 	default:
 		h.bad = h.bad || !validName(f.Name)
+		h.marked = h.marked || f.Name == r.server.o.Mark
 		if strings.HasSuffix(f.Name, binarySuffix) {
 			if _, err := decodeBinary(f.Value); err != nil {
 				h.badBinary = f.Name

@@ -22,6 +22,7 @@ type request struct {
 	owed       int             // what the client has sent and not been given back
 	body       strings.Builder // of a request whose DATA comes in several frames
 	ended      bool            // the client has sent everything
+	marked     bool            // the header has the field Options.Mark
 }
 
 // drop releases the memory of a request that was read.
@@ -170,7 +171,7 @@ func (r *reader) streamOf(id uint32, ended, dependsOnItself bool) (st *stream, o
 	st = l.open(id)
 	st.method, st.encoding, st.subtype = m, h.encoding, h.subtype()
 	q, within, held := &st.request, maxRequest, 0
-	q.ended, q.declared, q.recvWindow = ended, h.declared, streamWindow
+	q.ended, q.declared, q.recvWindow, q.marked = ended, h.declared, streamWindow, h.marked
 	if h.timed {
 		within = min(h.timeout, maxRequest)
 		q.deadline = r.readAt.Add(min(h.timeout, maxTimeout))

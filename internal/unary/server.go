@@ -30,6 +30,8 @@ type Call struct {
 	// State belongs to the handler. It is nil at the first call of the handler, and
 	// the second call finds what the first one stored.
 	State any
+	// Marked says that the header has a field with the name Options.Mark.
+	Marked bool
 }
 
 // A Handler answers one call. It appends the encoded answer to answer and returns the
@@ -86,6 +88,9 @@ type Options struct {
 	// MaxConnectionAge is how long a connection lives before the server tells the client
 	// to open another one, give or take a tenth. Zero: without bound.
 	MaxConnectionAge time.Duration
+
+	// Mark is the name of a header field, in lower case, for Call.Marked. Empty: none.
+	Mark string
 
 	// Meters counts connections. Nil: nothing is counted.
 	Meters Meters

@@ -31,50 +31,50 @@ func TestAhead(t *testing.T) {
 		steps []aheadStep
 	}{
 		{"it counts from now until a window after it could last be spent", []aheadStep{
-			{0, 30 * us, check(5, 4), Decision{Allowed: true, Remaining: 1, ResetAfter: 130 * us}},
-			{0, 0, check(5, 2), Decision{Remaining: 1, RetryAfter: 130 * us, ResetAfter: 130 * us}},
-			{129, 0, check(5, 2), Decision{Remaining: 1, RetryAfter: us, ResetAfter: us}},
-			{130, 0, check(5, 2), Decision{Allowed: true, Remaining: 3, ResetAfter: 100 * us}},
+			{0, 30 * us, check(5, 4), Decision{Allowed: true, Remaining: 1, UnitAfter: 130 * us, ResetAfter: 130 * us}},
+			{0, 0, check(5, 2), Decision{Remaining: 1, RetryAfter: 130 * us, UnitAfter: 130 * us, ResetAfter: 130 * us}},
+			{129, 0, check(5, 2), Decision{Remaining: 1, RetryAfter: us, UnitAfter: us, ResetAfter: us}},
+			{130, 0, check(5, 2), Decision{Allowed: true, Remaining: 3, UnitAfter: 100 * us, ResetAfter: 100 * us}},
 		}},
 		{"what follows is not recorded before it", []aheadStep{
-			{0, 0, check(5, 1), Decision{Allowed: true, Remaining: 4, ResetAfter: 100 * us}},
-			{10, 30 * us, check(5, 1), Decision{Allowed: true, Remaining: 3, ResetAfter: 130 * us}},
-			{20, 0, check(5, 1), Decision{Allowed: true, Remaining: 2, ResetAfter: 120 * us}},
-			{20, 5 * us, check(5, 1), Decision{Allowed: true, Remaining: 1, ResetAfter: 120 * us}},
-			{20, 0, check(5, 3), Decision{Remaining: 1, RetryAfter: 120 * us, ResetAfter: 120 * us}}, // 10 and all that came to it
+			{0, 0, check(5, 1), Decision{Allowed: true, Remaining: 4, UnitAfter: 100 * us, ResetAfter: 100 * us}},
+			{10, 30 * us, check(5, 1), Decision{Allowed: true, Remaining: 3, UnitAfter: 90 * us, ResetAfter: 130 * us}},
+			{20, 0, check(5, 1), Decision{Allowed: true, Remaining: 2, UnitAfter: 80 * us, ResetAfter: 120 * us}},
+			{20, 5 * us, check(5, 1), Decision{Allowed: true, Remaining: 1, UnitAfter: 80 * us, ResetAfter: 120 * us}},
+			{20, 0, check(5, 3), Decision{Remaining: 1, RetryAfter: 120 * us, UnitAfter: 80 * us, ResetAfter: 120 * us}}, // 10 and all that came to it
 			{20, 21 * us, check(5, 1), Decision{Allowed: true, UnitAfter: 80 * us, ResetAfter: 121 * us}},
-			{139, 0, check(5, 2), Decision{Remaining: 1, RetryAfter: us, ResetAfter: 2 * us}},
-			{140, 0, check(5, 0), Decision{Allowed: true, Remaining: 4, ResetAfter: us}},
+			{139, 0, check(5, 2), Decision{Remaining: 1, RetryAfter: us, UnitAfter: us, ResetAfter: 2 * us}},
+			{140, 0, check(5, 0), Decision{Allowed: true, Remaining: 4, UnitAfter: us, ResetAfter: us}},
 		}},
 		{"rounded up after that", []aheadStep{
-			{1, 9 * us, precise(10*us, 5, 1), Decision{Allowed: true, Remaining: 4, ResetAfter: 109 * us}},
-			{1, 10 * us, precise(10*us, 5, 1), Decision{Allowed: true, Remaining: 3, ResetAfter: 119 * us}},
+			{1, 9 * us, precise(10*us, 5, 1), Decision{Allowed: true, Remaining: 4, UnitAfter: 109 * us, ResetAfter: 109 * us}},
+			{1, 10 * us, precise(10*us, 5, 1), Decision{Allowed: true, Remaining: 3, UnitAfter: 109 * us, ResetAfter: 119 * us}},
 		}},
 		{"parts of a microsecond count as a whole one, below zero as none", []aheadStep{
-			{0, 1, check(5, 1), Decision{Allowed: true, Remaining: 4, ResetAfter: 101 * us}},
-			{0, -time.Hour, check(5, 1), Decision{Allowed: true, Remaining: 3, ResetAfter: 101 * us}},
+			{0, 1, check(5, 1), Decision{Allowed: true, Remaining: 4, UnitAfter: 101 * us, ResetAfter: 101 * us}},
+			{0, -time.Hour, check(5, 1), Decision{Allowed: true, Remaining: 3, UnitAfter: 101 * us, ResetAfter: 101 * us}},
 		}},
 		{"below zero on an empty log", []aheadStep{
-			{50, -20 * us, check(5, 1), Decision{Allowed: true, Remaining: 4, ResetAfter: 100 * us}},
+			{50, -20 * us, check(5, 1), Decision{Allowed: true, Remaining: 4, UnitAfter: 100 * us, ResetAfter: 100 * us}},
 		}},
 		{"no more than MaxAhead", []aheadStep{
-			{0, MaxAhead + time.Hour, check(5, 1), Decision{Allowed: true, Remaining: 4, ResetAfter: 100*us + MaxAhead}},
+			{0, MaxAhead + time.Hour, check(5, 1), Decision{Allowed: true, Remaining: 4, UnitAfter: 100*us + MaxAhead, ResetAfter: 100*us + MaxAhead}},
 		}},
 		{"a clock that is set back is held before it is ahead", []aheadStep{
-			{500, 30 * us, check(5, 1), Decision{Allowed: true, Remaining: 4, ResetAfter: 130 * us}},
-			{490, 40 * us, check(5, 1), Decision{Allowed: true, Remaining: 3, ResetAfter: 150 * us}}, // 540
+			{500, 30 * us, check(5, 1), Decision{Allowed: true, Remaining: 4, UnitAfter: 130 * us, ResetAfter: 130 * us}},
+			{490, 40 * us, check(5, 1), Decision{Allowed: true, Remaining: 3, UnitAfter: 140 * us, ResetAfter: 150 * us}}, // 540
 			{490, 10 * us, check(5, 3), Decision{Allowed: true, UnitAfter: 140 * us, ResetAfter: 150 * us}},
 		}},
 		{"what is ahead does not hold the clock", []aheadStep{
-			{0, 0, check(5, 3), Decision{Allowed: true, Remaining: 2, ResetAfter: 100 * us}},
+			{0, 0, check(5, 3), Decision{Allowed: true, Remaining: 2, UnitAfter: 100 * us, ResetAfter: 100 * us}},
 			{90, 50 * us, check(5, 2), Decision{Allowed: true, UnitAfter: 10 * us, ResetAfter: 150 * us}},
 			{99, 0, check(5, 3), Decision{RetryAfter: us, UnitAfter: us, ResetAfter: 141 * us}},
 			{100, 0, check(5, 3), Decision{Allowed: true, UnitAfter: 140 * us, ResetAfter: 140 * us}},
 		}},
 		{"a refund takes it like any other", []aheadStep{
-			{0, 0, check(5, 2), Decision{Allowed: true, Remaining: 3, ResetAfter: 100 * us}},
-			{0, 30 * us, check(5, 2), Decision{Allowed: true, Remaining: 1, ResetAfter: 130 * us}},
-			{0, 30 * us, inMode(Refund, check(5, 3)), Decision{Allowed: true, Remaining: 4, ResetAfter: 100 * us}},
+			{0, 0, check(5, 2), Decision{Allowed: true, Remaining: 3, UnitAfter: 100 * us, ResetAfter: 100 * us}},
+			{0, 30 * us, check(5, 2), Decision{Allowed: true, Remaining: 1, UnitAfter: 100 * us, ResetAfter: 130 * us}},
+			{0, 30 * us, inMode(Refund, check(5, 3)), Decision{Allowed: true, Remaining: 4, UnitAfter: 100 * us, ResetAfter: 100 * us}},
 		}},
 	} {
 		var log []byte

@@ -154,9 +154,12 @@ func (v *View) Answer(c *Check, allowed bool, d *Decision) {
 	*d = Decision{Allowed: allowed, Remaining: limit - min(v.used, limit)}
 	if v.used > 0 {
 		d.ResetAfter = v.until(v.newest)
-	}
-	if d.Remaining == 0 && limit > 0 {
-		d.UnitAfter = v.wait(limit, 1)
+		switch {
+		case d.Remaining > 0:
+			d.UnitAfter = v.until(timeAt(v.log, v.slot(v.live), v.ref))
+		case limit > 0:
+			d.UnitAfter = v.wait(limit, 1)
+		}
 	}
 	switch {
 	case allowed:

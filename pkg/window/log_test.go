@@ -169,8 +169,11 @@ func (n *naiveLog) take(clock int64, c *Check, ahead time.Duration) Decision {
 	if len(counts) > 0 {
 		d.ResetAfter = time.Duration(counts[len(counts)-1].at+n.win-clock) * time.Microsecond
 	}
-	if d.Remaining == 0 && limit > 0 {
+	switch {
+	case d.Remaining == 0 && limit > 0:
 		d.UnitAfter = n.wait(clock, now, limit, 1)
+	case len(counts) > 0 && limit > 0:
+		d.UnitAfter = time.Duration(counts[0].at+n.win-clock) * time.Microsecond
 	}
 	if !room {
 		if need > limit {

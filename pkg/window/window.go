@@ -126,8 +126,9 @@ type Decision struct {
 	// the same cost has room again. Zero if Allowed or Never. A denial by another check
 	// of the group does not change it.
 	RetryAfter time.Duration
-	// UnitAfter is the wait until one unit has room. Zero if Remaining is above zero, and
-	// if the limit is zero.
+	// UnitAfter is the wait until Remaining is larger than now if no request spends. If
+	// Remaining is above zero, that is when the oldest hit expires. Otherwise it is when
+	// one unit has room. Zero if the log is empty, and if the limit is zero.
 	UnitAfter time.Duration
 	// ResetAfter is the wait until the log is empty if no request spends. Zero if it is
 	// empty.
@@ -141,7 +142,7 @@ type Decision struct {
 
 // MaxChecks is the most checks that one request of the service may have, with every
 // store. Redis does nothing else while it decides a request. A check that searches a log
-// of 10,000 slots three times takes about 50 µs, so one request takes less than 5 ms.
+// of 10,000 slots three times takes about 0.1 ms, so one request takes less than 5 ms.
 const MaxChecks = 48
 
 // The values of the wait argument of [Store.Take].

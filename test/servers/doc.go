@@ -4,11 +4,13 @@
 //   - StartRedis and StartRedisTLS start a single Redis.
 //   - StartCluster starts a Cluster of six nodes, and StartSentinel a Sentinel set.
 //   - StartPostgres starts PostgreSQL, and StartCustomers an HTTP endpoint with customers.
+//   - StartReference starts envoyproxy/ratelimit, which tests compare rls with.
 //   - StartProxy starts a Proxy, which makes faults of a network on the way to a server.
 //
 // An Authority makes certificates. Every Redis has a user with all rights, whatever rights its
 // other users have; see RedisServer.Do.
 //
 // SLIDEGATE_TEST_REDIS names another binary than redis-server. It must be Redis 6.2 or later,
-// or a server with the same options.
+// or a server with the same options. SLIDEGATE_TEST_REFERENCE names envoyproxy/ratelimit, which
+// make reference builds.
 package servers

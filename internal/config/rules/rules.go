@@ -45,6 +45,8 @@ type Options struct {
 	TiersKnown bool
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
+	// Headers are the names of the headers of the style reference.
+	Headers settings.ReferenceHeaders
 	// Report takes the problems, and Warn the warnings.
 	Report, Warn *strict.Report
 }
@@ -180,7 +182,7 @@ func (r *rulesReader) headers(f *strict.Field[[]string]) {
 		return
 	}
 	before := r.Report.Count()
-	for _, message := range settings.CheckStyles(f.Value) {
+	for _, message := range settings.CheckStyles(f.Value, r.Headers) {
 		r.decoder.Problem(f.Spot, "%s", message)
 	}
 	d := r.domain

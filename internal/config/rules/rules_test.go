@@ -341,3 +341,46 @@ func mustLoad(t *testing.T, s settings.Settings) *config.Generation {
 	}
 	return g
 }
+
+// TestNamesOfOneRoute: rules below one long route have different names, which depend on their
+// paths alone. No warning says otherwise.
+func TestNamesOfOneRoute(t *testing.T) {
+	const route = "httproute/default/http-ratelimit/rule/0/match/0/www_example_com"
+	entry := func(i int) string {
+		return fmt.Sprintf("  - key: rule-%d-match-0\n    value: rule-%d-match-0\n    rate_limit: {unit: hour, requests_per_unit: 3}\n", i, i)
+	}
+	load := func(order []int) map[string]string {
+		text := "domain: default/eg/http\ndescriptors:\n- key: " + route + "\n  value: " + route + "\n  descriptors:\n"
+		for _, i := range order {
+			text += entry(i)
+		}
+		text += "- key: " + route + "\n  value: other\n  rate_limit: {name: mine, unit: hour, requests_per_unit: 3}\n"
+		s := settings.Default()
+		s.Tiers.Source = settings.TiersNone
+		s.Rules.Path = configtest.Write(t, "rules.yaml", text)
+		g := mustLoad(t, s)
+		for _, w := range configtest.Texts(g.Warnings, s.Rules.Path) {
+			t.Errorf("warning %s", w)
+		}
+		paths := make(map[string]string) // by name
+		for _, r := range g.Rules.All() {
+			if !policy.ValidName(r.Name) {
+				t.Errorf("invalid name %q", r.Name)
+			}
+			paths[r.Name] = r.String()
+		}
+		return paths
+	}
+	var order, reverse []int
+	for i := range 300 {
+		order, reverse = append(order, i), append(reverse, 299-i)
+	}
+	first := load(order)
+	if len(first) != 301 || first["mine"] == "" {
+		t.Errorf("%d names for 301 rules: %v", len(first), first)
+	}
+	configtest.Diff(t, first, load(reverse), "names of the same rules in another order")
+	if name := "httproute-default-http-ratelimit-rule-0-match-0-www-b72e5e3da32c"; first[name] == "" {
+		t.Errorf("no rule is called %s", name)
+	}
+}

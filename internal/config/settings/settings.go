@@ -200,29 +200,6 @@ type Breaker struct {
 	ProbeInterval time.Duration `yaml:"probe_interval" range:"10ms 1m" doc:"how often rls then checks the server, until it answers again"`
 }
 
-// The header styles.
-const (
-	StyleRateLimit       = "ratelimit"
-	StyleDraft03         = "draft03"
-	StyleXRateLimit      = "x-ratelimit"
-	StyleXRateLimitEpoch = "x-ratelimit-epoch"
-	StyleReference       = "reference"
-)
-
-// Headers says which headers are on answers.
-type Headers struct {
-	Styles []string `yaml:"styles" doc:"headers on answers: ratelimit (RateLimit, RateLimit-Policy), draft03 (RateLimit-*), x-ratelimit (X-RateLimit-*), x-ratelimit-epoch (reset as a Unix time), reference (three bare numbers, headers.reference). Retry-After is on every denial"`
-	// Reference names the headers of StyleReference.
-	Reference ReferenceHeaders `yaml:"reference"`
-}
-
-// ReferenceHeaders are the names of the headers of the style reference.
-type ReferenceHeaders struct {
-	Limit     string `yaml:"limit" doc:"style reference: the name of the header with the limit"`
-	Remaining string `yaml:"remaining" doc:"style reference: the name of the header with what remains"`
-	Reset     string `yaml:"reset" doc:"style reference: the name of the header with the seconds until the reset"`
-}
-
 // Metadata says what is in the dynamic metadata of answers, besides the verdict.
 type Metadata struct {
 	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
@@ -268,7 +245,7 @@ type Compare struct {
 
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
-	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, no body, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, and /json accepts every method"`
+	Answers      bool             `yaml:"answers" doc:"answers to RateLimitService have the form of envoyproxy/ratelimit: names of limits only from the rules, no body but that of the rule, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, Retry-After comes only with a style other than reference, and /json accepts every method"`
 	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
@@ -355,6 +332,10 @@ const environment = "environment"
 // EnvConfig names the settings file. The command reads it, not [Load].
 const EnvConfig = EnvPrefix + "CONFIG"
 
+// EnvCompat names the service whose environment variables the command reads too. The command
+// reads it, not [Load].
+const EnvCompat = EnvPrefix + "COMPAT"
+
 // eachSetting calls back for every setting below v, in order.
 func eachSetting(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value)) {
 	for _, k := range strict.KeysOf(v.Type()) {
@@ -389,20 +370,13 @@ const (
 // tiers.
 //
 // A variable that begins with [EnvPrefix] and is no setting is a problem. The exceptions are
-// [EnvConfig], and the variables that Kubernetes sets in every pod of a namespace with a
+// [EnvConfig], [EnvCompat], and the variables that Kubernetes sets in every pod of a namespace with a
 // service named slidegate.
 //
 // given are values that lie between the defaults and the file.
 func Load(path string, environ []string, given ...Given) (Settings, error) {
-	r := new(strict.Report)
-	var data []byte
-	if path != "" {
-		var err error
-		if data, err = files.Read(path, maxSettingsFile); err != nil {
-			r.Addf(path, 0, "", "%s", err)
-		}
-	}
-	return parse(r, path, data, environ, given)
+	loaded, _, err := LoadOrigins(path, environ, given...)
+	return loaded, err
 }
 
 // A Given is the value of a setting that comes from neither the settings file nor a variable of
@@ -417,15 +391,11 @@ type Given struct {
 // Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
 func Parse(name string, data []byte, environ []string, given ...Given) (Settings, error) {
-	r := new(strict.Report)
-	if len(data) > maxSettingsFile {
-		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
-		data = nil
-	}
-	return parse(r, name, data, environ, given)
+	parsed, _, err := ParseOrigins(name, data, environ, given...)
+	return parsed, err
 }
 
-func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, error) {
+func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, Origins, error) {
 	l := &settingsLoader{
 		report: r, settings: Default(),
 		values: make(map[string]reflect.Value), places: make(map[string]place), bad: make(map[string]bool),
@@ -443,7 +413,7 @@ func parse(r *strict.Report, file string, data []byte, environ []string, given [
 	}
 	l.readEnviron(environ)
 	l.validate()
-	return l.settings, r.Err()
+	return l.settings, l.origins(), r.Err()
 }
 
 type settingsLoader struct {
@@ -486,7 +456,7 @@ func (l *settingsLoader) readFile(file string, data []byte) {
 var kubernetes = regexp.MustCompile(`^SLIDEGATE_([A-Z0-9_]+_)?(SERVICE_HOST=|SERVICE_PORT(_[A-Z0-9_]+)?=[0-9]+$|PORT=[a-z]+://|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?=)`)
 
 func (l *settingsLoader) readEnviron(environ []string) {
-	paths, names := make(map[string]string), []string{EnvConfig}
+	paths, names := make(map[string]string), []string{EnvConfig, EnvCompat}
 	for path := range l.values {
 		paths[envName(path)] = path
 		names = append(names, envName(path))
@@ -494,7 +464,7 @@ func (l *settingsLoader) readEnviron(environ []string) {
 	slices.Sort(names)
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig {
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvConfig || name == EnvCompat {
 			continue
 		}
 		path, ok := paths[name]
@@ -597,9 +567,7 @@ func (l *settingsLoader) validate() {
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
 	l.clientTLS("rules.xds.tls", s.Rules.XDS.TLS)
 	l.clientTLS("compare.tls", s.Compare.TLS)
-	for _, message := range CheckStyles(s.Headers.Styles) {
-		l.problem("headers.styles", "%s", message)
-	}
+	l.headers()
 	l.secrets()
 	l.authz()
 }
@@ -685,23 +653,6 @@ func (l *settingsLoader) hosts(path string, names []string) {
 // hostName matches the name of a host in lower case. Compose and Kubernetes allow underscores,
 // which DNS does not.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
-
-// CheckStyles returns what is wrong with a list of header styles.
-func CheckStyles(styles []string) (messages []string) {
-	known := []string{StyleRateLimit, StyleDraft03, StyleXRateLimit, StyleXRateLimitEpoch, StyleReference}
-	for i, s := range styles {
-		switch {
-		case slices.Contains(styles[:i], s):
-			messages = append(messages, strict.Quote(s)+" is listed twice")
-		case !slices.Contains(known, s):
-			messages = append(messages, strict.NotOneOf(s, known))
-		}
-	}
-	if slices.Contains(styles, StyleXRateLimit) && slices.Contains(styles, StyleXRateLimitEpoch) {
-		messages = append(messages, fmt.Sprintf("%s and %s exclude each other: they use the same headers", StyleXRateLimit, StyleXRateLimitEpoch))
-	}
-	return messages
-}
 
 func (l *settingsLoader) secrets() {
 	s := &l.settings.Secrets

@@ -225,7 +225,10 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 		case r := <-done:
 			if d := r.piece.decision; r.taken > 0 {
 				d.Remaining += r.taken
-				d.UnitAfter, d.ResetAfter = 0, r.reset
+				// UnitAfter told when the oldest hit expires, which is this charge if the
+				// log is empty now. Otherwise it is right, or a hit of the meantime is the
+				// oldest and it is too short by that time.
+				d.UnitAfter, d.ResetAfter = min(d.UnitAfter, r.reset), r.reset
 				d.Unsettled = r.taken < r.piece.held.Cost
 			}
 		case <-ctx.Done():

@@ -42,10 +42,10 @@ func TestTakeAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := window.Decision{Allowed: true, UnitAfter: win, ResetAfter: win}
-	six := window.Decision{Allowed: true, Remaining: 6, ResetAfter: win}
+	six := window.Decision{Allowed: true, Remaining: 6, UnitAfter: win, ResetAfter: win}
 	want := [][]window.Decision{
-		{{Allowed: true, Remaining: 1, ResetAfter: win}},
-		{{Remaining: 1, RetryAfter: win, ResetAfter: win}, {Allowed: true, Remaining: 9}},
+		{{Allowed: true, Remaining: 1, UnitAfter: win, ResetAfter: win}},
+		{{Remaining: 1, RetryAfter: win, UnitAfter: win, ResetAfter: win}, {Allowed: true, Remaining: 9}},
 		{six, six},
 		{},
 		{{Never: true}},

@@ -103,7 +103,7 @@ func TestForeign(t *testing.T) {
 				}
 				want := window.Decision{Allowed: true, Remaining: left}
 				if !denied {
-					want.ResetAfter = win
+					want.UnitAfter, want.ResetAfter = win, win
 				}
 				if diff := cmp.Diff([]window.Decision{want, want}, []window.Decision{got[0], got[2]}); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
@@ -148,19 +148,19 @@ func TestTornRing(t *testing.T) {
 		c     window.Check
 		want  window.Decision
 	}{
-		{"charge, cut off", shrunk, 0, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
-		{"charge, too long", append(logOf(t, 40, limit), 1), 0, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
+		{"charge, cut off", shrunk, 0, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
+		{"charge, too long", append(logOf(t, 40, limit), 1), 0, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
 		// The first 20 have expired, so the circle is read.
 		{"look", shrunk, win - 20*time.Millisecond, check("k", 50, 0), window.Decision{Allowed: true, Remaining: 50}},
 		// The copies are used up, so the next ones are read.
-		{"charge, copies used up", shrunk, win - 29*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
-		{"wait", shrunk, 0, check("k", 40, 30), window.Decision{Allowed: true, Remaining: 10, ResetAfter: win}},
-		{"wait for one", shrunk, 0, check("k", 20, 1), window.Decision{Allowed: true, Remaining: 19, ResetAfter: win}},
+		{"charge, copies used up", shrunk, win - 29*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
+		{"wait", shrunk, 0, check("k", 40, 30), window.Decision{Allowed: true, Remaining: 10, UnitAfter: win, ResetAfter: win}},
+		{"wait for one", shrunk, 0, check("k", 20, 1), window.Decision{Allowed: true, Remaining: 19, UnitAfter: win, ResetAfter: win}},
 		{"refund", shrunk, 0, refunding(check("k", 50, 20)), window.Decision{Allowed: true, Remaining: 50}},
 		{"refund of less", append(logOf(t, 40, limit), 1), 0, refunding(check("k", 50, 2)), window.Decision{Allowed: true, Remaining: 50}},
-		{"shrink", shrunk, win - 8*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
-		{"grow", full[:140], time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, ResetAfter: win}},
-		{"a circle of 38 GB that is not there", vast, time.Millisecond, check("k", window.MaxHits-1, 1), window.Decision{Allowed: true, Remaining: window.MaxHits - 2, ResetAfter: win}},
+		{"shrink", shrunk, win - 8*time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
+		{"grow", full[:140], time.Millisecond, check("k", 50, 1), window.Decision{Allowed: true, Remaining: 49, UnitAfter: win, ResetAfter: win}},
+		{"a circle of 38 GB that is not there", vast, time.Millisecond, check("k", window.MaxHits-1, 1), window.Decision{Allowed: true, Remaining: window.MaxHits - 2, UnitAfter: win, ResetAfter: win}},
 		{"report", shrunk, 0, reporting(check("k", 20, 30)), window.Decision{Never: true, UnitAfter: win, ResetAfter: win}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

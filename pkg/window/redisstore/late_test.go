@@ -36,7 +36,7 @@ func TestDeadlines(t *testing.T) {
 			before := r.changes()
 			got := r.run(start, q)
 			for i := range got {
-				want := answer{1, window.Decision{Allowed: true, Remaining: 3, ResetAfter: 10 * time.Second}}
+				want := answer{1, window.Decision{Allowed: true, Remaining: 3, UnitAfter: 10 * time.Second, ResetAfter: 10 * time.Second}}
 				if tt.late {
 					want = late
 				}

@@ -241,7 +241,7 @@ func TestRefundsNotPermittedToTell(t *testing.T) {
 	}
 	poor := &rig{t: t, client: mute, script: r.script}
 	got := poor.runTold(start, "p:refunds", request{asks: []ask{{Check: inMode(window.Refund, ten("a", 5, 2))}}})
-	if want := (answer{1, window.Decision{Allowed: true, Remaining: 2, ResetAfter: 10 * time.Second}}); got[0] != want {
+	if want := (answer{1, window.Decision{Allowed: true, Remaining: 2, UnitAfter: 10 * time.Second, ResetAfter: 10 * time.Second}}); got[0] != want {
 		t.Errorf("got %+v, want %+v", got[0], want)
 	}
 }

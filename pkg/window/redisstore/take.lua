@@ -39,7 +39,8 @@
 --   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
 --              1 if it was put off because too many full rings must move for it
 --   retry      microseconds until the cost has room
---   unit       microseconds until one unit has room
+--   unit       microseconds until one unit more has room: until the oldest slot
+--              expires, or, if nothing remains, until one unit has room
 --   reset      microseconds until the log is empty
 -- and at the end '>I7', the server's clock in microseconds.
 --
@@ -510,7 +511,7 @@ while i <= n do
     if used > 0 then
       reset = newest * unit + window - clock
     end
-    if remaining <= 0 and limit > 0 then
+    if used > 0 and limit > 0 then
       local t = first -- each slot holds a unit at least
       if remaining < 0 then
         local slot

@@ -255,6 +255,9 @@ func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.D
 	}
 	for _, e := range l.spent {
 		if l.now(clock) < e.at+l.win {
+			if d.Remaining > 0 && d.UnitAfter == 0 {
+				d.UnitAfter = e.at + l.win - clock // the oldest
+			}
 			d.ResetAfter = max(d.ResetAfter, e.at+l.win-clock)
 		}
 	}

@@ -18,23 +18,23 @@ var precisionTables = []struct {
 }{
 	{"times are rounded up to a multiple of the precision", second, []step{
 		{0, one(precise(second, ask("k", 3, 1))), answers(allowed(2, 10*second))},
-		{micro, one(precise(second, ask("k", 3, 1))), answers(allowed(1, 11*second-micro))},
+		{micro, one(precise(second, ask("k", 3, 1))), answers(allowedOf(1, 10*second-micro, 11*second-micro))},
 		{1 * second, one(precise(second, ask("k", 3, 1))), answers(allowedLast(9*second, 10*second))}, // 0:1 1:2
 		{10*second - micro, one(precise(second, ask("k", 3, 1))), answers(denied(0, micro, micro, 1*second+micro))},
-		{10 * second, one(precise(second, ask("k", 3, 2))), answers(denied(1, 1*second, 0, 1*second))},
-		{11*second - micro, one(precise(second, ask("k", 3, 2))), answers(denied(1, micro, 0, micro))},
+		{10 * second, one(precise(second, ask("k", 3, 2))), answers(denied(1, 1*second, 1*second, 1*second))},
+		{11*second - micro, one(precise(second, ask("k", 3, 2))), answers(denied(1, micro, micro, micro))},
 		{11 * second, one(precise(second, ask("k", 3, 3))), answers(allowedLast(10*second, 10*second))},
 	}},
 	{"an odd precision", 7 * micro, []step{
 		{0, one(precise(7*micro, ask("k", 3, 1))), answers(allowed(2, 10*second))},
-		{1 * micro, one(precise(7*micro, ask("k", 3, 1))), answers(allowed(1, 10*second+6*micro))},
+		{1 * micro, one(precise(7*micro, ask("k", 3, 1))), answers(allowedOf(1, 10*second-micro, 10*second+6*micro))},
 		{8 * micro, one(precise(7*micro, ask("k", 3, 1))), answers(allowedLast(10*second-8*micro, 10*second+6*micro))},
-		{10 * second, one(precise(7*micro, ask("k", 3, 2))), answers(denied(1, 7*micro, 0, 14*micro))},
+		{10 * second, one(precise(7*micro, ask("k", 3, 2))), answers(denied(1, 7*micro, 7*micro, 14*micro))},
 		{10*second + 7*micro, one(precise(7*micro, ask("k", 3, 2))), answers(allowedLast(7*micro, 10*second+4*micro))},
 	}},
 	{"parts of a microsecond count as a whole one", 2 * micro, []step{
 		{1 * micro, one(precise(1500*time.Nanosecond, ask("k", 3, 1))), answers(allowed(2, 10*second+micro))},
-		{3 * micro, one(precise(1, ask("k", 3, 1))), answers(allowed(1, 10*second))},
+		{3 * micro, one(precise(1, ask("k", 3, 1))), answers(allowedOf(1, 10*second-micro, 10*second))},
 		{5 * micro, one(precise(micro, ask("k", 3, 1))), answers(allowedLast(10*second-3*micro, 10*second))},
 	}},
 	{"a precision of the whole window", win, []step{
@@ -46,17 +46,17 @@ var precisionTables = []struct {
 	{"a finer precision after a coarser: the newest entry takes the cost", 5 * second, []step{
 		{1 * second, one(precise(5*second, ask("k", 5, 1))), answers(allowed(4, 14*second))},
 		{2 * second, one(ask("k", 5, 1)), answers(allowed(3, 13*second))}, // 5:2
-		{6 * second, one(ask("k", 5, 1)), answers(allowed(2, 10*second))},
-		{7 * second, one(precise(5*second, ask("k", 5, 1))), answers(allowed(1, 13*second))}, // 5:2 6:1 10:1
-		{15*second - micro, one(ask("k", 5, 4)), answers(denied(1, 1*second+micro, 0, 5*second+micro))},
-		{16*second - micro, one(ask("k", 5, 4)), answers(denied(3, micro, 0, 4*second+micro))},
+		{6 * second, one(ask("k", 5, 1)), answers(allowedOf(2, 9*second, 10*second))},
+		{7 * second, one(precise(5*second, ask("k", 5, 1))), answers(allowedOf(1, 8*second, 13*second))}, // 5:2 6:1 10:1
+		{15*second - micro, one(ask("k", 5, 4)), answers(denied(1, 1*second+micro, micro, 5*second+micro))},
+		{16*second - micro, one(ask("k", 5, 4)), answers(denied(3, micro, micro, 4*second+micro))},
 		{16 * second, one(ask("k", 5, 4)), answers(allowedLast(4*second, 10*second))},
 	}},
 	{"a time that is rounded up is not the clock", win, []step{
 		{0, one(ask("k", 4, 1)), answers(allowed(3, 10*second))},
-		{1 * second, one(precise(win, ask("k", 4, 1))), answers(allowed(2, 19*second))},
-		{2 * second, one(ask("k", 4, 1)), answers(allowed(1, 18*second))},            // 0:1 10:2
-		{1 * second, one(ask("k", 4, 1)), answers(allowedLast(9*second, 19*second))}, // seen from 2
+		{1 * second, one(precise(win, ask("k", 4, 1))), answers(allowedOf(2, 9*second, 19*second))},
+		{2 * second, one(ask("k", 4, 1)), answers(allowedOf(1, 8*second, 18*second))}, // 0:1 10:2
+		{1 * second, one(ask("k", 4, 1)), answers(allowedLast(9*second, 19*second))},  // seen from 2
 		{10*second - micro, one(ask("k", 4, 1)), answers(denied(0, micro, micro, 10*second+micro))},
 		{10 * second, one(ask("k", 4, 1)), answers(allowedLast(10*second, 10*second))},
 		{20*second - micro, one(ask("k", 4, 1)), answers(denied(0, micro, micro, micro))},
@@ -64,23 +64,23 @@ var precisionTables = []struct {
 	}},
 	{"the finest precision of one log and mode holds", 5 * second, []step{
 		{1 * second, group(precise(5*second, ask("k", 6, 1)), precise(second, ask("k", 6, 1))), answers(allowed(4, 10*second), allowed(4, 10*second))},
-		{2*second + micro, group(ask("k", 6, 1), precise(5*second, ask("k", 6, 1))), answers(allowed(2, 10*second), allowed(2, 10*second))},
+		{2*second + micro, group(ask("k", 6, 1), precise(5*second, ask("k", 6, 1))), answers(allowedOf(2, 9*second-micro, 10*second), allowedOf(2, 9*second-micro, 10*second))},
 		{3 * second, group(precise(5*second, ask("k", 6, 1)), always(ask("k", 6, 1))), answers(allowedLast(8*second, 12*second), allowedLast(8*second, 12*second))}, // 1:2 2:2 3:1 5:1
 	}},
 	{"after a refund the next entry may be earlier", 10 * second, []step{
 		{1 * second, one(ask("k", 3, 1)), answers(allowed(2, 10*second))},
-		{2 * second, one(precise(win, ask("k", 3, 1))), answers(allowed(1, 18*second))},
+		{2 * second, one(precise(win, ask("k", 3, 1))), answers(allowedOf(1, 9*second, 18*second))},
 		{3 * second, one(giveBack(ask("k", 3, 1))), answers(allowed(2, 8*second))},
-		{4 * second, one(ask("k", 3, 1)), answers(allowed(1, 10*second))},
+		{4 * second, one(ask("k", 3, 1)), answers(allowedOf(1, 7*second, 10*second))},
 		{5 * second, one(precise(win, ask("k", 3, 1))), answers(allowedLast(6*second, 15*second))},
 		{6 * second, one(precise(win, giveBack(ask("k", 3, 2)))), answers(allowed(2, 5*second))},
 	}},
 	{"a precision in a window of milliseconds", 10 * milli, []step{
 		{1 * micro, one(precise(micro, askIn(sixDays+milli, "k", 5, 1))), answers(allowed(4, sixDays+2*milli-micro))},
-		{2*milli + micro, one(precise(milli+1, askIn(sixDays+milli, "k", 5, 1))), answers(allowed(3, sixDays+3*milli-micro))},
-		{4*milli + micro, one(precise(5*milli, askIn(sixDays+milli, "k", 5, 1))), answers(allowed(2, sixDays+2*milli-micro))},
-		{6 * milli, one(askIn(sixDays+milli, "k", 5, 1)), answers(allowed(1, sixDays+milli))},
-		{sixDays + 2*milli - micro, one(askIn(sixDays+milli, "k", 5, 2)), answers(denied(1, micro, 0, 5*milli+micro))},
+		{2*milli + micro, one(precise(milli+1, askIn(sixDays+milli, "k", 5, 1))), answers(allowedOf(3, 518400*second-micro, sixDays+3*milli-micro))},
+		{4*milli + micro, one(precise(5*milli, askIn(sixDays+milli, "k", 5, 1))), answers(allowedOf(2, 518400*second-2001*micro, sixDays+2*milli-micro))},
+		{6 * milli, one(askIn(sixDays+milli, "k", 5, 1)), answers(allowedOf(1, 518400*second-4*milli, sixDays+milli))},
+		{sixDays + 2*milli - micro, one(askIn(sixDays+milli, "k", 5, 2)), answers(denied(1, micro, micro, 5*milli+micro))},
 		{sixDays + 2*milli, one(askIn(sixDays+milli, "k", 5, 2)), answers(allowedLast(3*milli, sixDays+milli))},
 	}},
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+
+	"github.com/slidegate/slidegate/internal/compat"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// loaded is the settings of a command.
+type loaded struct {
+	settings.Settings
+	// Reading is what the variables of envoyproxy/ratelimit became. Nil: this process is not a
+	// drop-in for it.
+	Reading *compat.Reading
+}
+
+// loader is [settings.LoadOrigins] for one settings file.
+type loader func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error)
+
+// load returns the settings of a command, from --config and the environment.
+func (c *cli) load() (loaded, error) {
+	return load(func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
+		return settings.LoadOrigins(c.Config, environ, given...)
+	})
+}
+
+// load reads settings from the environment and a file. A drop-in for envoyproxy/ratelimit also
+// reads the variables of that service. The error has all problems. On error, the settings are
+// those that could be read, as for [settings.Load].
+func load(from loader) (loaded, error) {
+	environ := os.Environ()
+	dropIn, problem := compat.Mode(os.Args[0], environ)
+	var all strict.Problems
+	if problem != nil {
+		all = append(all, *problem)
+	}
+	if !dropIn {
+		s, _, err := from(environ)
+		return loaded{Settings: s}, joined(append(all, problems(err)...))
+	}
+	s, reading, more := loadDropIn(environ, from)
+	return loaded{s, reading}, joined(append(all, more...))
+}
+
+// loadDropIn reads settings together with the variables of envoyproxy/ratelimit.
+func loadDropIn(environ []string, from loader) (settings.Settings, *compat.Reading, strict.Problems) {
+	// The second load reports the problems of the first, too.
+	own, origins, _ := from(environ)
+	reading := compat.Read(environ, compat.Own{Settings: own, Origins: origins})
+	s, _, err := from(environ, reading.Given...)
+	found := strict.Problems(problems(err))
+	reading.Refuse(found)
+	all := append(reading.Problems, found...)
+	if len(all) == 0 {
+		// With other problems, the rules may be missing because of one of them.
+		all = compat.CheckExample(&s)
+	}
+	return s, reading, all
+}
+
+// joined returns problems as an error, or nil if there are none.
+func joined(all strict.Problems) error {
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// needRules returns an error if the settings have no rules, and the environment shows that
+// this process was meant to be a drop-in for envoyproxy/ratelimit. It would serve the built-in
+// example instead of the limits of the operator.
+func (l *loaded) needRules() error {
+	if l.Reading != nil || l.Rules.Path != "" || l.Rules.Source != settings.RulesFiles {
+		return nil
+	}
+	if p := compat.Mistaken(os.Environ()); p != nil {
+		return strict.Problems{*p}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package compare
+
+import (
+	"context"
+	"crypto/tls"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/slidegate/slidegate/internal/adapter"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
+)
+
+const (
+	// Mark is the name of the gRPC metadata on every call to the other service.
+	Mark = "slidegate-compared"
+
+	// Method is the full name of the method that the other service is asked.
+	Method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
+	// maxHeld bounds the requests that wait for an answer, in bytes together.
+	maxHeld = 16 << 20
+	// maxAnswer bounds an answer, in bytes. Its headers and metadata are not read.
+	maxAnswer = 1 << 20
+)
+
+// Options of a [Comparer]. Address, Share, Timeout, MaxInFlight, Secrets, Meters and Log are
+// required.
+type Options struct {
+	// Address is host:port of the other service.
+	Address string
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// Share is the share of descriptors whose calls are compared, from 0 to 1.
+	Share float64
+	// Timeout bounds the wait for an answer.
+	Timeout time.Duration
+	// MaxInFlight bounds the calls that wait for an answer.
+	MaxInFlight int
+	// Secrets knows the descriptor entries whose values are not logged.
+	Secrets *tier.Secrets
+	Meters  Meters
+	// Log gets a line for each difference and for each failure. The Comparer limits their
+	// number by itself.
+	Log *zap.Logger
+}
+
+// Meters counts what a [Comparer] has compared. It is safe for concurrent use.
+type Meters interface {
+	// Compared counts a call by both answers. domain and rule are those of a rule, or empty.
+	Compared(domain, rule string, ours, theirs Answer)
+	// Differed counts a call that one service denies and the other one does not.
+	Differed(domain, rule string, r Reason)
+}
+
+// A Comparer compares calls. It is safe for concurrent use.
+type Comparer struct {
+	o       Options
+	conn    *grpc.ClientConn
+	ctx     context.Context //nolint:containedctx // ends with Close, and with it all calls
+	cancel  context.CancelFunc
+	slots   chan struct{} // one for each call that waits for an answer
+	held    atomic.Int64  // bytes of requests that wait
+	denials denials
+	logs    logs
+}
+
+// New returns a Comparer. It connects with the first call. Close it.
+func New(o Options) (*Comparer, error) {
+	secure := insecure.NewCredentials()
+	if o.TLS != nil {
+		secure = credentials.NewTLS(o.TLS)
+	}
+	conn, err := grpc.NewClient("dns:///"+o.Address,
+		grpc.WithTransportCredentials(secure),
+		grpc.WithNoProxy(),              // the other service is as near as Redis
+		grpc.WithDisableRetry(),         // a second attempt could be charged twice there
+		grpc.WithDisableServiceConfig(), // the name server has no say in this
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(adapter.NewCodec()), grpc.MaxCallRecvMsgSize(maxAnswer)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	c := &Comparer{o: o, conn: conn, slots: make(chan struct{}, o.MaxInFlight), logs: newLogs(o.Log)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.ctx = metadata.AppendToOutgoingContext(c.ctx, Mark, "1")
+	return c, nil
+}
+
+// Close ends all calls and returns when their goroutines have ended. Calls of Compare after
+// that are counted as skipped.
+func (c *Comparer) Close() error {
+	c.cancel()
+	for range cap(c.slots) {
+		c.slots <- struct{}{} // never freed again
+	}
+	return c.conn.Close()
+}
+
+// Compare compares a call that is decided, if the call is in the share. encoded is the request
+// as it came, req is the request after the decision, and v is nil if there was no decision.
+// Compare does not block, and keeps no argument.
+func (c *Comparer) Compare(encoded string, req *policy.Request, v *policy.Verdict) {
+	if !inShare(req, c.o.Share) {
+		return
+	}
+	size := int64(len(encoded))
+	select {
+	case c.slots <- struct{}{}:
+		if c.held.Add(size) <= maxHeld {
+			go c.ask(newQuestion(strings.Clone(encoded), req, v))
+			return
+		}
+		c.release(size)
+	default:
+	}
+	q := newQuestion("", req, v)
+	domain, rule := q.rule(new(answer))
+	c.o.Meters.Compared(domain, rule, q.ours, Skipped)
+}
+
+// release ends the wait of a request of size bytes.
+func (c *Comparer) release(size int64) {
+	c.held.Add(-size)
+	<-c.slots
+}
+
+// ask sends a question and compares the answers.
+func (c *Comparer) ask(q *question) {
+	defer c.release(int64(len(q.encoded)))
+	var a answer
+	theirs, err := c.call(q.encoded, &a)
+	if c.ctx.Err() != nil {
+		return // closed
+	}
+	now := time.Now()
+	domain, rule := q.rule(&a)
+	c.o.Meters.Compared(domain, rule, q.ours, theirs)
+	switch {
+	case err != nil:
+		c.logs.failed(c.o.Address, theirs, status.Code(err))
+	case differ(q.ours, theirs):
+		reason := q.reason(&a, now, &c.denials)
+		c.o.Meters.Differed(domain, rule, reason)
+		c.logs.differed(q, &a, domain, rule, theirs, reason, c.o.Secrets)
+	}
+	if q.ours == OverLimit {
+		// Only now: what follows compares this instant with edges of the other's windows.
+		c.denials.note(q, now)
+	}
+}
+
+// call makes the call. An answer with another code than OK and OVER_LIMIT is an error.
+func (c *Comparer) call(encoded string, a *answer) (Answer, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
+	defer cancel()
+	err := c.conn.Invoke(ctx, Method, wire.Encoded(encoded), a)
+	switch {
+	case err == nil && a.code == codeOK:
+		return OK, nil
+	case err == nil && a.code == codeOverLimit:
+		return OverLimit, nil
+	case err == nil:
+		return Failed, status.Error(codes.Internal, "the answer has an unknown code")
+	case status.Code(err) == codes.DeadlineExceeded:
+		return TimedOut, err
+	default:
+		return Failed, err
+	}
+}
+
+// differ reports whether one service denies and the other one allows.
+func differ(ours, theirs Answer) bool {
+	return ours != theirs && (ours == OK || ours == OverLimit) && (theirs == OK || theirs == OverLimit)
+}

@@ -1,0 +1,237 @@
+package compare
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/internal/tier"
+	"github.com/slidegate/slidegate/internal/wire"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// A question is a call to compare, with what its decision leaves to compare. It keeps nothing
+// of the memory that the next call reuses.
+type question struct {
+	encoded     string
+	at          time.Time // of the decision
+	ours        Answer
+	decisive    int // index in descriptors; -1: no rule applies
+	descriptors []described
+	limits      []limit // in the order of the descriptors
+}
+
+// described is one descriptor of a question.
+type described struct {
+	hash uint64
+	rule *policy.Rule // nil: none
+}
+
+// limit is one limit of a question.
+type limit struct {
+	descriptor int
+	limit      policy.Limit
+	denies     bool
+	never      bool // no hit has to expire: the cost is above the limit, or no store decided
+	remaining  uint64
+	retryAfter time.Duration
+}
+
+// newQuestion returns a question. v is nil if there was no decision.
+func newQuestion(encoded string, req *policy.Request, v *policy.Verdict) *question {
+	q := &question{encoded: encoded, at: time.Now(), ours: Failed, decisive: -1, descriptors: make([]described, len(req.Descriptors))}
+	for i := range req.Descriptors {
+		q.descriptors[i].hash = hashOf(req.Domain, req.Descriptors[i].Entries)
+	}
+	if v == nil {
+		return q
+	}
+	if q.ours = OK; !v.Allowed {
+		q.ours = OverLimit
+	}
+	for i := range v.Matches {
+		q.descriptors[i].rule = v.Matches[i].Rule
+	}
+	q.limits = make([]limit, len(v.Limits))
+	for i := range v.Limits {
+		s := &v.Limits[i]
+		q.descriptors[s.Descriptor].rule = s.Rule // also that of a limit in the request
+		q.limits[i] = limit{
+			descriptor: s.Descriptor, limit: s.Limit, denies: s.MayDeny() && !s.Decision.Allowed, never: s.Decision.Never || s.Blind,
+			remaining: s.Decision.Remaining, retryAfter: s.Decision.RetryAfter,
+		}
+	}
+	if v.Decisive >= 0 {
+		q.decisive = v.Limits[v.Decisive].Descriptor
+	} else {
+		q.decisive = slices.IndexFunc(q.descriptors, func(d described) bool { return d.rule != nil })
+	}
+	return q
+}
+
+// subject returns the index of the descriptor that a difference is about: the one that this
+// service denies, else the one that the other service denies, else the decisive one. It is -1
+// if no descriptor is.
+func (q *question) subject(a *answer) int {
+	if q.ours != OverLimit {
+		for i, s := range a.statuses {
+			if s.code == codeOverLimit && i < len(q.descriptors) {
+				return i
+			}
+		}
+	}
+	return q.decisive
+}
+
+// rule returns the domain and the name of the rule of the subject, or empty texts. So they
+// are always names of the configuration.
+func (q *question) rule(a *answer) (domain, rule string) {
+	if at := q.subject(a); at >= 0 && q.descriptors[at].rule != nil {
+		r := q.descriptors[at].rule
+		return r.Domain, r.Name
+	}
+	return "", ""
+}
+
+// limitOf returns the strictest limit of a descriptor, or nil.
+func (q *question) limitOf(descriptor int) *limit {
+	var found *limit
+	for i := range q.limits {
+		l := &q.limits[i]
+		if l.descriptor == descriptor && (found == nil || l.denies && !found.denies) {
+			found = l
+		}
+	}
+	return found
+}
+
+// inShare reports whether the calls with the descriptors of a request are compared.
+func inShare(req *policy.Request, share float64) bool {
+	if share >= 1 {
+		return true
+	}
+	var h xxhash.Digest
+	h.Reset()
+	write(&h, req.Domain)
+	for i := range req.Descriptors {
+		writeEntries(&h, req.Descriptors[i].Entries)
+	}
+	return float64(h.Sum64()>>11)/(1<<53) < share
+}
+
+// hashOf returns the hash of a descriptor in a domain.
+func hashOf(domain string, entries descriptors.Descriptor) uint64 {
+	var h xxhash.Digest
+	h.Reset()
+	write(&h, domain)
+	writeEntries(&h, entries)
+	return h.Sum64()
+}
+
+// writeEntries writes the number of entries, so that two lists of descriptors never write the
+// same bytes.
+func writeEntries(h *xxhash.Digest, entries descriptors.Descriptor) {
+	writeNumber(h, len(entries))
+	for i := range entries {
+		write(h, entries[i].Key)
+		write(h, entries[i].Value)
+	}
+}
+
+// write writes a text with its length.
+func write(h *xxhash.Digest, text string) {
+	writeNumber(h, len(text))
+	_, _ = h.WriteString(text) // never fails
+}
+
+func writeNumber(h *xxhash.Digest, n int) {
+	_, _ = h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}) // never fails
+}
+
+// maxShown bounds what a log line shows of a descriptor, in bytes.
+const maxShown = 256
+
+// The tags of the fields of a request that are shown: number<<3 | wire type.
+const (
+	requestDomain      = 1<<3 | wire.AsBytes
+	requestDescriptors = 2<<3 | wire.AsBytes
+	descriptorEntries  = 1<<3 | wire.AsBytes
+	entryKey           = 1<<3 | wire.AsBytes
+	entryValue         = 2<<3 | wire.AsBytes
+)
+
+// show returns a descriptor of an encoded request as text, with *** for values that secrets
+// hides, and the domain of the request. descriptor may be -1.
+func show(encoded string, descriptor int, secrets *tier.Secrets) (domain, text string) {
+	var (
+		fields int
+		out    []string
+		at     int
+	)
+	// A request that cannot be read has not been decided.
+	_ = each(wire.NewMessage(encoded, &fields), func(f wire.Field) error {
+		switch f.Tag {
+		case requestDomain:
+			domain = f.Message.Text()
+		case requestDescriptors:
+			if at++; at-1 != descriptor {
+				return nil
+			}
+			return each(f.Message, func(f wire.Field) error {
+				if f.Tag == descriptorEntries {
+					out = append(out, showEntry(f.Message, secrets))
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return brief(domain), brief(strings.Join(out, ","))
+}
+
+func showEntry(in wire.Message, secrets *tier.Secrets) string {
+	var key, value string
+	_ = each(in, func(f wire.Field) error {
+		switch f.Tag {
+		case entryKey:
+			key = f.Message.Text()
+		case entryValue:
+			value = f.Message.Text()
+		}
+		return nil
+	})
+	if secrets.Hides(key) {
+		value = "***"
+	}
+	return brief(key) + "=" + brief(value)
+}
+
+// brief returns the beginning of a text as UTF-8, on memory of its own.
+func brief(text string) string {
+	if len(text) > maxShown {
+		text = text[:maxShown]
+		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) {
+			text = text[:len(text)-1]
+		}
+		text += "…"
+	}
+	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+// describe returns a limit as text, such as "20 per 1m".
+func (l *limit) describe() string { return describeLimit(l.limit.Hits, l.limit.Window) }
+
+// describe returns the limit of a status as text.
+func (s *descriptorStatus) describe() string { return describeLimit(s.hits, s.window) }
+
+func describeLimit(hits uint64, length time.Duration) string {
+	if length == 0 {
+		return strconv.FormatUint(hits, 10)
+	}
+	return strconv.FormatUint(hits, 10) + " per " + policy.FormatWindow(length)
+}

@@ -1,0 +1,410 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// Own is what the settings file and the SLIDEGATE_ variables say.
+type Own struct {
+	Settings settings.Settings
+	Origins  settings.Origins
+}
+
+// A State says what a variable became.
+type State string
+
+// The states of a row.
+const (
+	// StateDefault: the variable is not set.
+	StateDefault State = "default"
+	// StateUsed: the variable has its effect.
+	StateUsed State = "used"
+	// StateNoEffect: the value has no effect, here or there.
+	StateNoEffect State = "no effect"
+	// StateIgnored: the value has an effect in the reference, and none here.
+	StateIgnored State = "ignored"
+	// StateRefused: rls does not start with the value.
+	StateRefused State = "refused"
+)
+
+// A Row is one variable of the reference and what it became. It holds no secret.
+type Row struct {
+	Name string `json:"name"`
+	// Set says whether the environment has the variable.
+	Set bool `json:"set"`
+	// Value is hidden if it is or may hold a secret.
+	Value string `json:"value"`
+	State State  `json:"state"`
+	// Settings are what it became. A default of the reference is here too.
+	Settings []Value `json:"settings,omitempty"`
+	// Why explains the state. Empty: there is nothing to explain.
+	Why string `json:"why,omitempty"`
+}
+
+// A Value is a setting and its text. It holds no secret.
+type Value struct {
+	Setting string `json:"setting"`
+	Text    string `json:"value"`
+	// By names the variable, or the file and the line, that says something else. Empty: this
+	// value counts.
+	By string `json:"overridden_by,omitempty"`
+}
+
+// A Reading is the environment of the reference, as settings.
+type Reading struct {
+	// Rows has every variable of the reference.
+	Rows []Row
+	// Always are the settings of a drop-in that no variable says.
+	Always []Value
+	// Given are the values for [settings.Load].
+	Given []settings.Given
+	// Problems has one problem for each variable that is refused. [settings.Load] can find
+	// more, at places that are names of variables: see [Reading.Refuse].
+	Problems strict.Problems
+}
+
+// Read reads the environment, as [os.Environ] returns it. own has what counts more than the
+// variables.
+func Read(environ []string, own Own) *Reading {
+	r := &reader{own: own, by: make(map[string]*value)}
+	for _, g := range groups {
+		for i := range g.variables {
+			r.parse(&g.variables[i], environ)
+		}
+	}
+	r.always()
+	r.listeners()
+	r.logs()
+	r.rules()
+	r.redis()
+	r.headers()
+	r.metrics()
+	r.traces()
+	out := &Reading{Always: r.all, Given: r.given, Problems: r.problems}
+	for _, v := range r.values {
+		if v.row.State == "" {
+			v.row.State = StateDefault
+			if v.row.Set {
+				v.row.State = StateUsed
+			}
+		}
+		out.Rows = append(out.Rows, v.row)
+	}
+	out.Rows = append(out.Rows, others(environ)...)
+	return out
+}
+
+// Refuse takes over the problems of [settings.Load] whose places are variables of the
+// reference: the rows of the variables become refused.
+func (r *Reading) Refuse(problems strict.Problems) {
+	for _, p := range problems {
+		i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Name == p.Path })
+		if i >= 0 && p.File == environment && r.Rows[i].State != StateRefused {
+			r.Rows[i].State, r.Rows[i].Why = StateRefused, p.Message
+		}
+	}
+}
+
+// Understood returns what the variables that are set became, one text for each. Ignored and
+// refused ones are not in it.
+func (r *Reading) Understood() (all []string) {
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Set && row.State == StateUsed {
+			all = append(all, row.Name+": "+row.Became())
+		}
+	}
+	return all
+}
+
+// Became says in words what the variable became.
+func (r *Row) Became() string {
+	var parts []string
+	for _, v := range r.Settings {
+		parts = append(parts, v.String())
+	}
+	text := strings.Join(parts, ", ")
+	switch {
+	case r.State == StateDefault && text == "" && r.Why == "":
+		return "same default"
+	case r.State == StateDefault || r.State == StateUsed:
+		if text == "" || r.Why == "" {
+			return text + r.Why
+		}
+		return text + "; " + r.Why
+	case text != "" && r.State == StateIgnored:
+		return string(r.State) + ": " + r.Why + "; " + text
+	default:
+		return string(r.State) + ": " + r.Why
+	}
+}
+
+// String returns the setting with its value, and what overrides it.
+func (v Value) String() string {
+	if v.By != "" {
+		return v.Setting + ": " + v.By + " says it"
+	}
+	text := v.Text
+	if text == "" {
+		text = `""`
+	}
+	return v.Setting + " = " + text
+}
+
+// reader reads one environment.
+type reader struct {
+	own      Own
+	by       map[string]*value
+	values   []*value // in the order of the table
+	all      []Value
+	given    []settings.Given
+	problems strict.Problems
+}
+
+// value is a variable with its value, or with its default.
+type value struct {
+	*variable
+	row Row
+	// bad says that the variable is refused, so that its value cannot be used.
+	bad    bool
+	text   string
+	truth  bool
+	number int64
+	share  float64
+	period time.Duration
+	pairs  [][2]string
+}
+
+// service matches values of variables that Kubernetes sets for services.
+var service = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+
+// parse reads one variable.
+func (r *reader) parse(v *variable, environ []string) {
+	out := &value{variable: v, row: Row{Name: v.name}}
+	r.values, r.by[v.name] = append(r.values, out), out
+	if err := out.read(v.def); err != nil {
+		panic(v.name + ": " + err.Error()) // the table is wrong
+	}
+	given, ok := lookup(environ, v.name)
+	if !ok {
+		return
+	}
+	out.row.Set, out.row.Value = true, show(v, given)
+	switch {
+	case strings.HasSuffix(v.name, "PORT") && service.MatchString(given):
+		r.ignore(v.name, "Kubernetes sets it for a service; it counts as not set")
+		return
+	case given == "" && (v.needed || v.kind != text && v.kind != pairs):
+		r.ignore(v.name, "it is empty and counts as not set")
+		return
+	}
+	if err := out.read(given); err != nil && !r.overridden(v) {
+		r.refuse(v.name, "%s", err)
+	}
+}
+
+// overridden reports whether no setting needs the variable, because others say all of them.
+func (r *reader) overridden(v *variable) bool {
+	if r.inMemory() && strings.HasPrefix(v.name, "REDIS_") {
+		return true
+	}
+	return len(v.sets) > 0 && !slices.ContainsFunc(v.sets, func(path string) bool { return r.origin(path) == "" })
+}
+
+// read takes a text as the reference does. A text that cannot be read leaves the default.
+func (v *value) read(given string) error {
+	if given == "" && v.kind != text && v.kind != pairs {
+		return nil // no default
+	}
+	var err error
+	switch v.kind {
+	case text:
+		v.text = given
+		return nil
+	case truth:
+		var b bool
+		if b, err = strconv.ParseBool(given); err == nil {
+			v.truth = b
+		}
+		err = because(err, given, "true or false")
+	case number:
+		var n int64
+		if n, err = strconv.ParseInt(given, 0, 64); err == nil {
+			v.number = n
+		}
+		err = because(err, given, "a whole number")
+	case share:
+		var f float64
+		if f, err = strconv.ParseFloat(given, 64); err == nil {
+			v.share = f
+		}
+		err = because(err, given, "a number")
+	case period:
+		var d time.Duration
+		if d, err = time.ParseDuration(given); err == nil {
+			v.period = d
+		}
+		err = because(err, given, "a time such as 10s")
+	case pairs:
+		var all [][2]string
+		if all, err = splitPairs(given); err == nil {
+			v.pairs = all
+		}
+	}
+	if err == nil {
+		v.text = given
+	}
+	return err
+}
+
+// because returns an error that says what was expected.
+func because(err error, given, expected string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("expected %s, got %s", expected, strict.Quote(given))
+}
+
+// errPairs does not repeat the value, which may be a secret.
+var errPairs = errors.New("expected name:value, several separated by commas, and no further colon")
+
+func splitPairs(given string) (all [][2]string, err error) {
+	if strings.TrimSpace(given) == "" {
+		return nil, nil
+	}
+	for item := range strings.SplitSeq(given, ",") {
+		parts := strings.Split(item, ":")
+		if len(parts) != 2 {
+			return nil, errPairs
+		}
+		all = append(all, [2]string{parts[0], parts[1]})
+	}
+	return all, nil
+}
+
+// show returns a value without secrets. A URL may hold a password before @ or after ?.
+func show(v *variable, given string) string {
+	if given != "" && (v.secret || strings.Contains(given, "@") || strings.HasSuffix(v.name, "_URL") && strings.Contains(given, "?")) {
+		return strict.Hidden
+	}
+	return given
+}
+
+// others returns rows for set variables that only libraries of the reference read. Their values
+// are hidden, because some of them are tokens.
+func others(environ []string) (rows []Row) {
+	for _, v := range environ {
+		name, given, _ := strings.Cut(v, "=")
+		for _, f := range families {
+			if strings.HasPrefix(name, f.prefix) && !slices.ContainsFunc(rows, func(r Row) bool { return r.Name == name }) {
+				rows = append(rows, Row{Name: name, Set: true, Value: show(&variable{secret: true}, given), State: StateNoEffect, Why: f.why})
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Name, b.Name) })
+	return rows
+}
+
+// origin says who sets a setting with a higher rank than the reference. Empty: nothing does.
+func (r *reader) origin(path string) string { return r.own.Origins[path] }
+
+// isSet reports whether a variable has a value that counts.
+func (r *reader) isSet(name string) bool {
+	v := r.by[name]
+	return v.row.Set && v.row.State != StateIgnored && !v.bad
+}
+
+func (r *reader) text(name string) string { return r.by[name].text }
+func (r *reader) truth(name string) bool  { return r.by[name].truth }
+
+// give gives a setting the value that the variables say together.
+func (r *reader) give(path, text string, from ...string) { r.giveShown(path, text, text, from) }
+
+// giveSecret is give for a value that is not shown.
+func (r *reader) giveSecret(path, text string, from ...string) {
+	r.giveShown(path, text, strict.Hidden, from)
+}
+
+// giveTruth is give for true and false.
+func (r *reader) giveTruth(path string, truth bool, from ...string) {
+	r.give(path, strconv.FormatBool(truth), from...)
+}
+
+// giveText is give for a text that is passed on as it is. An empty one is not given.
+func (r *reader) giveText(path, name string) {
+	if v := r.by[name]; v.text != "" {
+		r.giveShown(path, v.text, show(v.variable, v.text), []string{name})
+	}
+}
+
+func (r *reader) giveShown(path, text, shown string, from []string) {
+	given := settings.Given{Path: path, Text: text}
+	shownValue := Value{Setting: path, Text: shown, By: r.origin(path)}
+	for _, name := range from {
+		v := r.by[name]
+		if !slices.Contains(v.sets, path) {
+			panic(name + " does not set " + path) // the table is wrong
+		}
+		if v.bad {
+			return
+		}
+		if given.From == "" && r.isSet(name) {
+			given.From = name
+		}
+	}
+	for _, name := range from {
+		r.by[name].row.Settings = append(r.by[name].row.Settings, shownValue)
+	}
+	if shownValue.By == "" {
+		r.given = append(r.given, given)
+	}
+}
+
+// mark sets the state of a variable, unless it has one.
+func (r *reader) mark(name string, s State, why string) {
+	if row := &r.by[name].row; row.State == "" {
+		row.State, row.Why = s, why
+	}
+}
+
+// ignore says why a variable that is set has no effect here.
+func (r *reader) ignore(name, why string) {
+	if r.by[name].row.Set {
+		r.mark(name, StateIgnored, why)
+	}
+}
+
+// noEffect says why the values of variables change nothing, here and in the reference.
+func (r *reader) noEffect(why string, names ...string) {
+	for _, name := range names {
+		if r.by[name].row.Set {
+			r.mark(name, StateNoEffect, why)
+		}
+	}
+}
+
+// note explains the effect of a variable that is set.
+func (r *reader) note(name, why string) {
+	if r.by[name].row.Set {
+		r.mark(name, StateUsed, why)
+	}
+}
+
+// refuse says why rls does not start with a variable. It need not be set.
+func (r *reader) refuse(name, format string, args ...any) {
+	v := r.by[name]
+	if v.bad {
+		return
+	}
+	message := fmt.Sprintf(format, args...)
+	v.bad, v.row.State, v.row.Why = true, StateRefused, message
+	r.problems = append(r.problems, strict.Problem{File: environment, Path: name, Message: message})
+}

@@ -1,0 +1,428 @@
+package compat
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// always gives the settings of a drop-in that no variable says.
+func (r *reader) always() {
+	given := []settings.Given{
+		{Path: "admin.pages", Text: settings.PagesReference},
+		{Path: "reference.answers", Text: "true"},
+		{Path: "reference.usage_reports", Text: "true"},
+		// Without its store, a call of the reference fails, and Envoy decides.
+		{Path: "store.on_error", Text: "report"},
+	}
+	// Who names a file of tiers wants its tiers.
+	if r.origin("tiers.path") == "" {
+		given = append(given, settings.Given{Path: "tiers.source", Text: settings.TiersNone})
+	}
+	if r.origin("rules.path") == "" {
+		given = append(given, settings.Given{Path: "rules.all_files", Text: "true"})
+	}
+	for _, g := range given {
+		by := r.origin(g.Path)
+		r.all = append(r.all, Value{Setting: g.Path, Text: g.Text, By: by})
+		if by == "" {
+			r.given = append(r.given, g)
+		}
+	}
+}
+
+// address gives a setting host:port of two variables.
+func (r *reader) address(path, host, port string) {
+	n := r.by[port].number
+	if (n < 0 || n > math.MaxUint16) && r.origin(path) == "" {
+		r.refuse(port, "%d is not a port: the highest is %d", n, math.MaxUint16)
+	}
+	r.give(path, net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10)), host, port)
+}
+
+// listeners reads the ports, their TLS, and health.
+func (r *reader) listeners() {
+	r.address("http.address", "HOST", "PORT")
+	r.address("admin.address", "DEBUG_HOST", "DEBUG_PORT")
+	if socket := r.text("GRPC_UDS"); socket != "" {
+		// The working directory is known, or the path is refused as a relative one.
+		if absolute, err := filepath.Abs(socket); err == nil {
+			socket = absolute
+		}
+		r.give("grpc.address", "unix://"+socket, "GRPC_UDS")
+		r.noEffect("GRPC_UDS is set", "GRPC_HOST", "GRPC_PORT")
+	} else {
+		r.address("grpc.address", "GRPC_HOST", "GRPC_PORT")
+	}
+	r.give("grpc.max_connection_age", r.by["GRPC_MAX_CONNECTION_AGE"].period.String(), "GRPC_MAX_CONNECTION_AGE")
+	r.noEffect("calls in flight end by themselves", "GRPC_MAX_CONNECTION_AGE_GRACE")
+	r.serverTLS()
+	r.health()
+}
+
+// serverTLS reads TLS of the gRPC port.
+func (r *reader) serverTLS() {
+	r.noEffect("envoyproxy/ratelimit does not read it either; to make clients present a certificate of this CA, set SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE to this path", "GRPC_SERVER_TLS_CA_CERT")
+	if !r.truth("GRPC_SERVER_USE_TLS") {
+		r.note("GRPC_SERVER_USE_TLS", "no TLS")
+		r.noEffect("GRPC_SERVER_USE_TLS is not true", "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN")
+		return
+	}
+	for name, path := range map[string]string{"GRPC_SERVER_TLS_CERT": "grpc.tls.cert_file", "GRPC_SERVER_TLS_KEY": "grpc.tls.key_file"} {
+		if r.text(name) == "" && r.origin(path) == "" {
+			r.refuse(name, "is needed, because GRPC_SERVER_USE_TLS is true")
+		}
+		r.giveText(path, name)
+	}
+	if r.text("GRPC_UDS") != "" {
+		r.giveTruth("grpc.tls.unix_sockets", true, "GRPC_SERVER_USE_TLS")
+	}
+	r.note("GRPC_SERVER_USE_TLS", "TLS")
+	r.giveText("grpc.tls.client_ca_file", "GRPC_CLIENT_TLS_CACERT")
+	r.note("GRPC_CLIENT_TLS_CACERT", "certificates of the system's CAs are not accepted")
+	if r.text("GRPC_CLIENT_TLS_CACERT") == "" && r.origin("grpc.tls.client_ca_file") == "" {
+		r.ignore("GRPC_CLIENT_TLS_SAN", "clients present no certificate, because GRPC_CLIENT_TLS_CACERT is not set; envoyproxy/ratelimit checks no name then either")
+		return
+	}
+	r.giveText("grpc.tls.client_san", "GRPC_CLIENT_TLS_SAN")
+}
+
+// health reads when /healthcheck is 500.
+func (r *reader) health() {
+	var unhealthy, from []string
+	for _, state := range []struct{ name, text string }{
+		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "rules"},
+		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "store"},
+	} {
+		switch {
+		case !r.truth(state.name):
+			r.note(state.name, "/healthcheck does not say it")
+		case state.text == "store" && r.inMemory():
+			r.noEffect(memoryStore, state.name)
+		default:
+			unhealthy, from = append(unhealthy, state.text), append(from, state.name)
+		}
+	}
+	if len(unhealthy) > 0 {
+		r.give("http.unhealthy", strings.Join(unhealthy, ","), from...)
+	}
+}
+
+// logLevels are those of the reference (logrus).
+var logLevels = map[string]string{
+	"panic": "error", "fatal": "error", "error": "error", "warn": "warn", "warning": "warn", "info": "info", "debug": "debug", "trace": "debug",
+}
+
+func (r *reader) logs() {
+	if level, ok := logLevels[strings.ToLower(r.text("LOG_LEVEL"))]; ok {
+		r.give("log.level", level, "LOG_LEVEL")
+	} else if r.origin("log.level") == "" {
+		r.refuse("LOG_LEVEL", "%s", strict.NotOneOf(r.text("LOG_LEVEL"), []string{"panic", "fatal", "error", "warn", "info", "debug", "trace"}))
+	}
+	format := "console"
+	if strings.EqualFold(r.text("LOG_FORMAT"), "json") {
+		format = "reference"
+	}
+	r.give("log.format", format, "LOG_FORMAT")
+}
+
+// The values of CONFIG_TYPE.
+const (
+	configFile = "FILE"
+	configXDS  = "GRPC_XDS_SOTW"
+)
+
+// rules reads where rules are, and what applies to all of them.
+func (r *reader) rules() {
+	r.giveTruth("rules.merge_domains", r.truth("MERGE_DOMAIN_CONFIG"), "MERGE_DOMAIN_CONFIG")
+	r.giveTruth("rules.shadow_mode", r.truth("SHADOW_MODE"), "SHADOW_MODE")
+	r.giveTruth("rules.quota_mode", r.truth("QUOTA_MODE"), "QUOTA_MODE")
+	r.giveTruth("metadata.request", r.truth("RESPONSE_DYNAMIC_METADATA"), "RESPONSE_DYNAMIC_METADATA")
+
+	source := r.own.Settings.Rules.Source
+	kind := r.text("CONFIG_TYPE")
+	if r.origin("rules.source") == "" {
+		switch kind {
+		case configFile:
+			source = settings.RulesFiles
+		case configXDS:
+			source = settings.RulesXDS
+		default:
+			r.refuse("CONFIG_TYPE", "%s", strict.NotOneOf(kind, []string{configFile, configXDS}))
+			return
+		}
+	}
+	r.give("rules.source", source, "CONFIG_TYPE")
+	if source == settings.RulesXDS {
+		r.noEffect("rules come from a management server", namesOf(fileVariables)...)
+		r.xds()
+		return
+	}
+	r.noEffect("rules come from files", slices.DeleteFunc(namesOf(xdsVariables), func(n string) bool { return n == "CONFIG_TYPE" })...)
+	if r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+		r.ignore("FORCE_START_WITHOUT_INITIAL_CONFIG", "rls does not start with a broken rules file")
+	}
+	r.noEffect("rules come from files", "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	r.files()
+}
+
+func namesOf(variables []variable) (names []string) {
+	for i := range variables {
+		names = append(names, variables[i].name)
+	}
+	return names
+}
+
+// files reads the directory of rules. The reference keeps the files of ROOT/SUBDIRECTORY whose
+// paths begin with APPDIRECTORY if it watches the root, and otherwise all files of
+// ROOT/SUBDIRECTORY/APPDIRECTORY.
+func (r *reader) files() {
+	names := []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT"}
+	if by := r.origin("rules.path"); by != "" {
+		r.noEffect(by+" says where the rules are", append(names, "RUNTIME_IGNOREDOTFILES")...)
+		return
+	}
+	r.giveTruth("rules.ignore_dot_files", r.truth("RUNTIME_IGNOREDOTFILES"), "RUNTIME_IGNOREDOTFILES")
+	root, sub, app := r.text(names[0]), r.text(names[1]), r.text(names[2])
+	const why = "envoyproxy/ratelimit has no rules then, and lets every request pass: set it, for example RUNTIME_ROOT=/data RUNTIME_SUBDIRECTORY=ratelimit for /data/ratelimit/config"
+	watch := r.truth("RUNTIME_WATCH_ROOT")
+	switch {
+	case root == "" && (watch || sub == ""):
+		r.refuse(names[0], "is empty; %s", why)
+	case sub == "" && watch:
+		r.refuse(names[1], "is not set, and RUNTIME_WATCH_ROOT is not false; %s", why)
+	case app == "":
+		r.refuse(names[2], "is empty; %s", why)
+	case r.by[names[3]].bad:
+	case watch:
+		if path := filepath.Join(root, sub); r.exists(path) {
+			r.give("rules.path", path, names[0], names[1], names[3])
+			r.give("rules.prefix", app, names[2], names[3])
+		}
+	default:
+		if path := filepath.Join(root, sub, app); r.exists(path) {
+			r.give("rules.path", path, names...)
+		}
+	}
+	r.note(names[3], "rls always notices changes")
+}
+
+// exists refuses a path of rules that does not exist.
+func (r *reader) exists(path string) bool {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.refuse("RUNTIME_ROOT", "%s does not exist; the path is RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and, if RUNTIME_WATCH_ROOT is false, RUNTIME_APPDIRECTORY", strict.Quote(path))
+		return false
+	}
+	return true
+}
+
+// xds reads how to get rules from a management server.
+func (r *reader) xds() {
+	r.giveTruth("rules.xds.wait", !r.truth("FORCE_START_WITHOUT_INITIAL_CONFIG"), "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	r.give("rules.xds.node_id", r.text("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
+	address := r.text("CONFIG_GRPC_XDS_SERVER_URL")
+	for _, scheme := range []string{"dns:///", "passthrough:///", "dns:"} {
+		if rest, ok := strings.CutPrefix(address, scheme); ok {
+			address = rest
+			break
+		}
+	}
+	if v := r.by["CONFIG_GRPC_XDS_SERVER_URL"]; show(v.variable, address) == strict.Hidden {
+		r.refuse(v.name, "expected host:port")
+	}
+	r.give("rules.xds.address", address, "CONFIG_GRPC_XDS_SERVER_URL")
+	r.nodeMetadata()
+	if headers := r.by["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; len(headers.pairs) > 0 {
+		r.giveSecret("rules.xds.headers", joinPairs(headers.pairs), headers.name)
+	}
+	for _, p := range []struct{ path, name string }{
+		{"rules.xds.initial_backoff", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"}, {"rules.xds.max_backoff", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"},
+	} {
+		if r.isSet(p.name) {
+			r.give(p.path, r.by[p.name].period.String(), p.name)
+		}
+	}
+	r.noEffect("the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "XDS_CLIENT_BACKOFF_JITTER")
+	const size = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"
+	if r.isSet(size) && r.by[size].number != 0 {
+		r.give("rules.xds.max_message_bytes", strconv.FormatInt(r.by[size].number, 10), size)
+	}
+	r.noEffect("0 means the default", size)
+
+	files := []string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"}
+	const name, san = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
+	r.giveTruth("rules.xds.tls.enabled", r.truth(name), name)
+	if !r.truth(name) {
+		r.noEffect(name+" is not true", append(files, san)...)
+		return
+	}
+	r.clientTLS("rules.xds.tls", files[0], files[1], files[2])
+	r.giveText("rules.xds.tls.server_name", san)
+}
+
+// nodeMetadata reads the metadata of the node. The reference drops parts without =.
+func (r *reader) nodeMetadata() {
+	const name = "CONFIG_GRPC_XDS_NODE_METADATA"
+	var items []string
+	dropped := 0
+	for item := range strings.SplitSeq(r.text(name), ",") {
+		if strings.Contains(item, "=") {
+			items = append(items, item)
+		} else if item != "" {
+			dropped++
+		}
+	}
+	if dropped > 0 {
+		r.ignore(name, fmt.Sprintf("%d parts have no =, and envoyproxy/ratelimit drops them too", dropped))
+	}
+	if len(items) > 0 {
+		text := strings.Join(items, ",")
+		r.giveShown("rules.xds.node_metadata", text, show(r.by[name].variable, text), []string{name})
+	}
+}
+
+// clientTLS gives the files of a connection that rls makes. The reference uses a certificate
+// only together with its key, and adds the CA to those of the system.
+func (r *reader) clientTLS(section, cert, key, ca string) {
+	switch {
+	case r.text(cert) != "" && r.text(key) != "":
+		r.giveText(section+".cert_file", cert)
+		r.giveText(section+".key_file", key)
+	case r.text(cert) != "" && r.origin(section+".key_file") == "":
+		r.ignore(cert, key+" is not set; envoyproxy/ratelimit presents no certificate then either")
+	case r.text(key) != "" && r.origin(section+".cert_file") == "":
+		r.ignore(key, cert+" is not set; envoyproxy/ratelimit presents no certificate then either")
+	default:
+		r.giveText(section+".cert_file", cert)
+		r.giveText(section+".key_file", key)
+	}
+	if r.text(ca) != "" {
+		r.giveText(section+".ca_file", ca)
+		if r.origin(section+".ca_file") == "" {
+			r.giveTruth(section+".system_cas", true, ca)
+		}
+	}
+}
+
+// headers reads which headers are on answers.
+func (r *reader) headers() {
+	names := []struct{ name, path string }{
+		{"LIMIT_LIMIT_HEADER", "headers.reference.limit"},
+		{"LIMIT_REMAINING_HEADER", "headers.reference.remaining"},
+		{"LIMIT_RESET_HEADER", "headers.reference.reset"},
+	}
+	const enabled = "LIMIT_RESPONSE_HEADERS_ENABLED"
+	if !r.truth(enabled) {
+		r.give("headers.styles", "", enabled)
+		for _, n := range names {
+			r.noEffect(enabled+" is not true", n.name)
+		}
+		return
+	}
+	r.give("headers.styles", settings.StyleReference, enabled)
+	for _, n := range names {
+		r.giveText(n.path, n.name)
+	}
+}
+
+func joinPairs(pairs [][2]string) string {
+	items := make([]string, len(pairs))
+	for i, p := range pairs {
+		items[i] = p[0] + "=" + p[1]
+	}
+	slices.Sort(items)
+	return strings.Join(items, ",")
+}
+
+// metrics reads where the metrics of the reference go.
+func (r *reader) metrics() {
+	const (
+		statsd, host, port, protocol, interval = "USE_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL", "STATS_FLUSH_INTERVAL"
+		prometheus, tags, dog, off             = "USE_PROMETHEUS", "EXTRA_TAGS", "USE_DOG_STATSD", "DISABLE_STATS"
+	)
+	r.share("metrics.near_limit_ratio", "NEAR_LIMIT_RATIO")
+	toStatsd := []string{host, port, protocol, interval}
+	toPrometheus := []string{"PROMETHEUS_ADDR", "PROMETHEUS_PATH", "PROMETHEUS_MAPPER_YAML", "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"}
+	if r.truth(off) {
+		r.note(off, "the metrics of envoyproxy/ratelimit are off")
+		r.noEffect(off+" is true", slices.Concat(toStatsd, toPrometheus, []string{statsd, prometheus, tags, dog, "USE_DOG_STATSD_MOGRIFIERS"})...)
+		return
+	}
+	r.note(off, "the metrics are not off")
+	r.dogStatsd(dog)
+
+	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
+	if r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)) {
+		r.address("reference.statsd.address", host, port)
+		if r.isSet(statsd) {
+			r.note(statsd, "metrics go to STATSD_HOST and STATSD_PORT")
+		}
+		r.give("reference.statsd.protocol", r.text(protocol), protocol)
+		r.give("reference.statsd.interval", r.by[interval].period.String(), interval)
+	} else {
+		r.note(statsd, "no statsd")
+		why := "USE_STATSD is false"
+		if r.truth(statsd) {
+			why = "neither USE_STATSD nor STATSD_HOST is set"
+		}
+		r.noEffect(why, toStatsd...)
+	}
+	if r.truth(prometheus) {
+		r.give("reference.metrics.address", r.text("PROMETHEUS_ADDR"), prometheus, "PROMETHEUS_ADDR")
+		r.giveText("reference.metrics.path", "PROMETHEUS_PATH")
+		r.giveText("reference.metrics.mapper_file", "PROMETHEUS_MAPPER_YAML")
+		r.giveTruth("reference.metrics.milliseconds", r.truth("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"), "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS")
+		if r.truth(statsd) {
+			r.note(prometheus, "envoyproxy/ratelimit does not start with it unless USE_STATSD is false")
+		}
+	} else {
+		r.note(prometheus, "no listener for Prometheus")
+		r.noEffect("USE_PROMETHEUS is not true", toPrometheus...)
+	}
+	if all := r.by[tags].pairs; len(all) > 0 {
+		text := joinPairs(all)
+		r.giveShown("reference.tags", text, show(r.by[tags].variable, text), []string{tags})
+	}
+}
+
+// share gives a setting the share from 0 to 1 that a variable says.
+func (r *reader) share(path, name string) {
+	r.give(path, strconv.FormatFloat(r.by[name].share, 'g', -1, 64), name)
+}
+
+// dogStatsd refuses DogStatsD, unless other settings say where metrics go.
+func (r *reader) dogStatsd(name string) {
+	r.noEffect("rls does not send DogStatsD", "USE_DOG_STATSD_MOGRIFIERS")
+	if !r.truth(name) {
+		r.note(name, "no DogStatsD")
+		return
+	}
+	for _, path := range []string{"reference.statsd.address", "reference.metrics.address"} {
+		if by := r.origin(path); by != "" {
+			r.ignore(name, "rls does not send DogStatsD; "+by+" says where metrics go")
+			return
+		}
+	}
+	r.refuse(name, "rls does not send DogStatsD: set it to false, and USE_STATSD=true or USE_PROMETHEUS=true, or DISABLE_STATS=true")
+}
+
+// traces says that there are none.
+func (r *reader) traces() {
+	const enabled = "TRACING_ENABLED"
+	if r.truth(enabled) {
+		r.ignore(enabled, "rls makes no traces")
+	}
+	r.note(enabled, "no traces")
+	r.noEffect("rls makes no traces", "TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID", "TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE")
+}

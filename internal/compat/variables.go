@@ -1,0 +1,188 @@
+package compat
+
+// kind is how the reference reads a variable.
+type kind int
+
+const (
+	text   kind = iota
+	truth       // strconv.ParseBool
+	number      // strconv.ParseInt with base 0
+	share       // strconv.ParseFloat
+	period      // time.ParseDuration
+	pairs       // k:v,k:v
+)
+
+func (k kind) String() string {
+	return [...]string{"text", "true or false", "number", "number", "time", "pairs k:v,k:v"}[k]
+}
+
+// variable is what this package knows of a variable of the reference.
+type variable struct {
+	name string
+	kind kind
+	// def is the default of the reference.
+	def string
+	// sets lists the settings that the variable can set.
+	sets []string
+	// secret hides the value.
+	secret bool
+	// needed says that the reference does not start with an empty text.
+	needed bool
+	// doc says in docs/dropin.md what the variable becomes, besides the settings.
+	doc string
+}
+
+// group is variables that belong together.
+type group struct {
+	title     string
+	variables []variable
+}
+
+func sets(paths ...string) []string { return paths }
+
+// groups has every variable of the reference, in the order of docs/dropin.md.
+var groups = []group{
+	{"Listeners, logs and health", listenerVariables},
+	{"Rules from files", fileVariables},
+	{"Rules from a management server (xDS)", xdsVariables},
+	{"Redis", redisVariables},
+	{"Headers, metrics and traces", reportVariables},
+}
+
+var listenerVariables = []variable{
+	{name: "HOST", def: "0.0.0.0", sets: sets("http.address")},
+	{name: "PORT", kind: number, def: "8080", sets: sets("http.address")},
+	{name: "GRPC_HOST", def: "0.0.0.0", sets: sets("grpc.address")},
+	{name: "GRPC_PORT", kind: number, def: "8081", sets: sets("grpc.address")},
+	{name: "GRPC_UDS", sets: sets("grpc.address"), doc: "`unix://` and the path, instead of host and port"},
+	{name: "DEBUG_HOST", def: "0.0.0.0", sets: sets("admin.address"), doc: "with `admin.pages: reference`"},
+	{name: "DEBUG_PORT", kind: number, def: "6070", sets: sets("admin.address")},
+	{name: "GRPC_MAX_CONNECTION_AGE", kind: period, def: "24h", sets: sets("grpc.max_connection_age")},
+	{name: "GRPC_MAX_CONNECTION_AGE_GRACE", kind: period, def: "1h", doc: "no effect: calls in flight end by themselves"},
+	{name: "GRPC_SERVER_USE_TLS", kind: truth, def: "false", sets: sets("grpc.tls.unix_sockets"), doc: "`false`: the files below have no effect. `true` without certificate and key: refused. `grpc.tls.unix_sockets` with `GRPC_UDS`"},
+	{name: "GRPC_SERVER_TLS_CERT", sets: sets("grpc.tls.cert_file")},
+	{name: "GRPC_SERVER_TLS_KEY", sets: sets("grpc.tls.key_file")},
+	{name: "GRPC_CLIENT_TLS_CACERT", sets: sets("grpc.tls.client_ca_file"), doc: "stricter: certificates of the system's CAs are not accepted"},
+	{name: "GRPC_CLIENT_TLS_SAN", sets: sets("grpc.tls.client_san"), doc: "ignored without `GRPC_CLIENT_TLS_CACERT`, as in the reference"},
+	{name: "GRPC_SERVER_TLS_CA_CERT", doc: "no effect, as in the reference. Envoy Gateway sets it. `SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE` with this path makes clients present a certificate of this CA"},
+	{name: "LOG_LEVEL", def: "WARN", needed: true, sets: sets("log.level"), doc: "`panic` and `fatal` become `error`, `warning` becomes `warn`, `trace` becomes `debug`"},
+	{name: "LOG_FORMAT", def: "text", sets: sets("log.format"), doc: "`json` becomes `reference`, everything else `console`"},
+	{name: "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", kind: truth, def: "false", sets: sets("http.unhealthy"), doc: "`rules`"},
+	{name: "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", kind: truth, def: "false", sets: sets("http.unhealthy"), doc: "`store`"},
+	{name: "FORCE_START_WITHOUT_INITIAL_CONFIG", kind: truth, def: "false", sets: sets("rules.xds.wait"), doc: "the opposite of the setting. Ignored with files: rls does not start with a broken file"},
+	{name: "MERGE_DOMAIN_CONFIG", kind: truth, def: "false", sets: sets("rules.merge_domains")},
+	{name: "SHADOW_MODE", kind: truth, def: "false", sets: sets("rules.shadow_mode")},
+	{name: "QUOTA_MODE", kind: truth, def: "false", sets: sets("rules.quota_mode")},
+	{name: "RESPONSE_DYNAMIC_METADATA", kind: truth, def: "false", sets: sets("metadata.request")},
+}
+
+var fileVariables = []variable{
+	{name: "RUNTIME_ROOT", def: "/srv/runtime_data/current", sets: sets("rules.path"), doc: "the path is ROOT/SUBDIRECTORY with WATCH_ROOT, and ROOT/SUBDIRECTORY/APPDIRECTORY without it. Refused if there is no such directory"},
+	{name: "RUNTIME_SUBDIRECTORY", sets: sets("rules.path"), doc: "refused if empty with WATCH_ROOT: the reference then has no rules and lets every request pass"},
+	{name: "RUNTIME_APPDIRECTORY", def: "config", sets: sets("rules.path", "rules.prefix"), doc: "the prefix with WATCH_ROOT, else a part of the path. Refused if empty"},
+	{name: "RUNTIME_IGNOREDOTFILES", kind: truth, def: "false", sets: sets("rules.ignore_dot_files")},
+	{name: "RUNTIME_WATCH_ROOT", kind: truth, def: "true", sets: sets("rules.path", "rules.prefix"), doc: "only chooses the form of the path: rls always notices changes"},
+}
+
+var xdsVariables = []variable{
+	{name: "CONFIG_TYPE", def: "FILE", needed: true, sets: sets("rules.source"), doc: "`FILE` or `GRPC_XDS_SOTW`"},
+	{name: "CONFIG_GRPC_XDS_NODE_ID", def: "default", sets: sets("rules.xds.node_id")},
+	{name: "CONFIG_GRPC_XDS_NODE_METADATA", sets: sets("rules.xds.node_metadata"), doc: "parts without `=` are dropped, as in the reference"},
+	{name: "CONFIG_GRPC_XDS_SERVER_URL", def: "localhost:18000", needed: true, sets: sets("rules.xds.address")},
+	{name: "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", kind: period, def: "3s", doc: "no effect: `XDS_CLIENT_BACKOFF_INITIAL_INTERVAL` counts"},
+	{name: "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", kind: pairs, secret: true, sets: sets("rules.xds.headers")},
+	{name: "CONFIG_GRPC_XDS_SERVER_USE_TLS", kind: truth, def: "false", sets: sets("rules.xds.tls.enabled")},
+	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_CERT", sets: sets("rules.xds.tls.cert_file"), doc: "a changed file counts for the next connection"},
+	{name: "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", sets: sets("rules.xds.tls.key_file")},
+	{name: "CONFIG_GRPC_XDS_SERVER_TLS_CACERT", sets: sets("rules.xds.tls.ca_file", "rules.xds.tls.system_cas")},
+	{name: "CONFIG_GRPC_XDS_SERVER_TLS_SAN", sets: sets("rules.xds.tls.server_name")},
+	{name: "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", kind: period, def: "10s", sets: sets("rules.xds.initial_backoff"), doc: "not set: 1s, and each further wait is longer. The reference always waits 10s"},
+	{name: "XDS_CLIENT_BACKOFF_MAX_INTERVAL", kind: period, def: "60s", sets: sets("rules.xds.max_backoff")},
+	{name: "XDS_CLIENT_BACKOFF_RANDOM_FACTOR", kind: share, def: "0.5", doc: "no effect"},
+	{name: "XDS_CLIENT_BACKOFF_JITTER", kind: truth, def: "true", doc: "no effect"},
+	{name: "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", kind: number, sets: sets("rules.xds.max_message_bytes"), doc: "not set: 64 MiB instead of 4 MiB"},
+}
+
+var redisVariables = []variable{
+	{name: "BACKEND_TYPE", def: "redis", sets: sets("store.type"), doc: "`memcache` is refused: it cannot keep a log of hits. `SLIDEGATE_STORE_TYPE` decides instead of it"},
+	{name: "REDIS_SOCKET_TYPE", def: "unix", needed: true, sets: sets("store.redis.url"), doc: "`tcp` or `unix`"},
+	{name: "REDIS_TYPE", def: "SINGLE", needed: true, sets: sets("store.redis.url"), doc: "`single`, `sentinel` or `cluster`"},
+	{name: "REDIS_URL", def: "/var/run/nutcracker/ratelimit.sock", needed: true, sets: sets("store.redis.url", "store.redis.username", "store.redis.password"), doc: "`host:port`, a path, `redis://user:password@host:port/db?db=&username=&password=`, `master,host:port,...`, `host:port,...`. The default is refused: twemproxy cannot run scripts"},
+	{name: "REDIS_AUTH", secret: true, sets: sets("store.redis.username", "store.redis.password"), doc: "`password` or `user:password`"},
+	{name: "REDIS_SENTINEL_AUTH", secret: true, sets: sets("store.redis.sentinel_username", "store.redis.sentinel_password"), doc: "the same form"},
+	{name: "REDIS_TLS", kind: truth, def: "false", sets: sets("store.redis.url"), doc: "`rediss`. Refused with a unix socket"},
+	{name: "REDIS_TLS_CLIENT_CERT", sets: sets("store.redis.tls.cert_file")},
+	{name: "REDIS_TLS_CLIENT_KEY", sets: sets("store.redis.tls.key_file")},
+	{name: "REDIS_TLS_CACERT", sets: sets("store.redis.tls.ca_file", "store.redis.tls.system_cas")},
+	{name: "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", kind: truth, def: "false", sets: sets("store.redis.tls.any_name")},
+	{name: "REDIS_POOL_SIZE", kind: number, def: "10", sets: sets("store.redis.pool_size")},
+	{name: "REDIS_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "`CREATE` and `ERROR` are ignored: calls wait for a connection"},
+	{name: "REDIS_PIPELINE_WINDOW", kind: period, def: "0", doc: "no effect: rls joins commands by itself"},
+	{name: "REDIS_PIPELINE_LIMIT", kind: number, def: "0", doc: "no effect"},
+	{name: "REDIS_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
+	{name: "REDIS_TIMEOUT", kind: period, def: "10s", sets: sets("store.timeout", "store.redis.dial_timeout"), doc: "at most 10s. rls also answers before Envoy's own timeout ends"},
+	{name: "REDIS_STARTUP_INITIAL_INTERVAL", kind: period, def: "1s", doc: "no effect: rls starts without Redis"},
+	{name: "REDIS_STARTUP_MAX_INTERVAL", kind: period, def: "30s", doc: "no effect"},
+	{name: "REDIS_STARTUP_MAX_ELAPSED_TIME", kind: period, def: "0", doc: "ignored above 0: rls does not end because Redis is away"},
+	{name: "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", doc: "no effect: rls handles READONLY by itself"},
+	{name: "REDIS_PERSECOND", kind: truth, def: "false", doc: "`true` is ignored: all limits are in the Redis of `REDIS_URL`, so that one request can be decided at once"},
+	{name: "REDIS_PERSECOND_SOCKET_TYPE", def: "unix", doc: "no effect"},
+	{name: "REDIS_PERSECOND_TYPE", def: "SINGLE", doc: "no effect"},
+	{name: "REDIS_PERSECOND_URL", def: "/var/run/nutcracker/ratelimitpersecond.sock", doc: "no effect"},
+	{name: "REDIS_PERSECOND_POOL_SIZE", kind: number, def: "10", doc: "no effect"},
+	{name: "REDIS_PERSECOND_AUTH", secret: true, doc: "no effect"},
+	{name: "REDIS_PERSECOND_SENTINEL_AUTH", secret: true, doc: "no effect"},
+	{name: "REDIS_PERSECOND_TLS", kind: truth, def: "false", doc: "no effect"},
+	{name: "REDIS_PERSECOND_PIPELINE_WINDOW", kind: period, def: "0", doc: "no effect"},
+	{name: "REDIS_PERSECOND_PIPELINE_LIMIT", kind: number, def: "0", doc: "no effect"},
+	{name: "REDIS_PERSECOND_TIMEOUT", kind: period, def: "10s", doc: "no effect"},
+	{name: "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "no effect"},
+	{name: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
+	{name: "EXPIRATION_JITTER_MAX_SECONDS", kind: number, def: "300", doc: "no effect"},
+	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", doc: "no effect: rls remembers denials, `store.local_keys` says how many"},
+	{name: "NEAR_LIMIT_RATIO", kind: share, def: "0.8", sets: sets("metrics.near_limit_ratio")},
+	{name: "CACHE_KEY_PREFIX", sets: sets("store.redis.key_prefix"), doc: "empty: `slidegate:`"},
+	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", kind: truth, def: "false", doc: "`false` has no effect: a denied request never costs anything"},
+	{name: "MEMCACHE_HOST_PORT", doc: "no effect"},
+	{name: "MEMCACHE_MAX_IDLE_CONNS", kind: number, def: "2", doc: "no effect"},
+	{name: "MEMCACHE_SRV", doc: "no effect"},
+	{name: "MEMCACHE_SRV_REFRESH", kind: period, def: "0", doc: "no effect"},
+	{name: "MEMCACHE_TLS", kind: truth, def: "false", doc: "no effect"},
+	{name: "MEMCACHE_TLS_CLIENT_CERT", doc: "no effect"},
+	{name: "MEMCACHE_TLS_CLIENT_KEY", doc: "no effect"},
+	{name: "MEMCACHE_TLS_CACERT", doc: "no effect"},
+	{name: "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", kind: truth, def: "false", doc: "no effect"},
+}
+
+var reportVariables = []variable{
+	{name: "LIMIT_RESPONSE_HEADERS_ENABLED", kind: truth, def: "false", sets: sets("headers.styles"), doc: "`true`: `reference`. `false`: rls sends no headers of its own"},
+	{name: "LIMIT_LIMIT_HEADER", def: "RateLimit-Limit", needed: true, sets: sets("headers.reference.limit")},
+	{name: "LIMIT_REMAINING_HEADER", def: "RateLimit-Remaining", needed: true, sets: sets("headers.reference.remaining")},
+	{name: "LIMIT_RESET_HEADER", def: "RateLimit-Reset", needed: true, sets: sets("headers.reference.reset")},
+	{name: "USE_STATSD", kind: truth, def: "true", sets: sets("reference.statsd.address"), doc: "not set: rls sends metrics only if `STATSD_HOST` is set"},
+	{name: "STATSD_HOST", def: "localhost", needed: true, sets: sets("reference.statsd.address")},
+	{name: "STATSD_PORT", kind: number, def: "8125", sets: sets("reference.statsd.address")},
+	{name: "STATSD_PROTOCOL", def: "tcp", needed: true, sets: sets("reference.statsd.protocol")},
+	{name: "STATS_FLUSH_INTERVAL", kind: period, def: "10s", sets: sets("reference.statsd.interval")},
+	{name: "USE_PROMETHEUS", kind: truth, def: "false", sets: sets("reference.metrics.address"), doc: "a warning unless `USE_STATSD=false`: the reference does not start then"},
+	{name: "PROMETHEUS_ADDR", def: ":9090", needed: true, sets: sets("reference.metrics.address")},
+	{name: "PROMETHEUS_PATH", def: "/metrics", needed: true, sets: sets("reference.metrics.path")},
+	{name: "PROMETHEUS_MAPPER_YAML", sets: sets("reference.metrics.mapper_file")},
+	{name: "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", kind: truth, def: "false", sets: sets("reference.metrics.milliseconds")},
+	{name: "USE_DOG_STATSD", kind: truth, def: "false", doc: "`true` is refused, unless `SLIDEGATE_REFERENCE_STATSD_ADDRESS` or `SLIDEGATE_REFERENCE_METRICS_ADDRESS` says where the metrics go"},
+	{name: "USE_DOG_STATSD_MOGRIFIERS", doc: "no effect. The same holds for every `DOG_STATSD_MOGRIFIER_` variable"},
+	{name: "EXTRA_TAGS", kind: pairs, sets: sets("reference.tags")},
+	{name: "DISABLE_STATS", kind: truth, def: "false", doc: "`true`: the metrics of the reference are off"},
+	{name: "TRACING_ENABLED", kind: truth, def: "false", doc: "`true` is ignored: rls makes no traces"},
+	{name: "TRACING_SERVICE_NAME", def: "RateLimit", doc: "no effect"},
+	{name: "TRACING_SERVICE_NAMESPACE", doc: "no effect"},
+	{name: "TRACING_SERVICE_INSTANCE_ID", doc: "no effect"},
+	{name: "TRACING_EXPORTER_PROTOCOL", def: "http", doc: "no effect"},
+	{name: "TRACING_SAMPLING_RATE", kind: share, def: "1", doc: "no effect. The same holds for every `OTEL_` variable"},
+}
+
+// families are prefixes of further variables that only libraries of the reference read.
+var families = []struct{ prefix, why string }{
+	{"DOG_STATSD_MOGRIFIER_", "rls does not send DogStatsD"},
+	{"OTEL_", "rls makes no traces"},
+}

@@ -1,0 +1,265 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/slidegate/slidegate/test/edge"
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+const (
+	envoyVersion = "1.40.0"
+	listener     = "127.0.0.1:8888"
+	limitHeader  = "X-Ratelimit-Limit"
+)
+
+// settings is the EnvoyGateway resource. Envoy waits for its rate-limit service for as long as a
+// busy machine needs, and answers with an error if it gets no answer: no call may fail.
+const settings = `apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyGateway
+gateway:
+  controllerName: gateway.envoyproxy.io/gatewayclass-controller
+provider:
+  type: Custom
+  custom:
+    resource:
+      type: File
+      file: {paths: [%[1]q]}
+    infrastructure:
+      type: Host
+      host: {configHome: %[2]q, dataHome: %[3]q, stateHome: %[4]q, runtimeDir: %[5]q}
+logging: {level: {default: info}}
+extensionApis: {enableBackend: true}
+rateLimit:
+  timeout: 20s
+  failClosed: true
+  backend:
+    type: Redis
+    redis: {url: %[6]q}
+`
+
+// resources are a Gateway with a route to the application.
+const resources = `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: eg}
+spec: {controllerName: gateway.envoyproxy.io/gatewayclass-controller}
+---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyProxy
+metadata: {name: proxy, namespace: default}
+spec:
+  provider: {type: Host, host: {envoyVersion: "` + envoyVersion + `"}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: eg, namespace: default}
+spec:
+  gatewayClassName: eg
+  infrastructure:
+    parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: proxy}
+  listeners: [{name: http, protocol: HTTP, port: 8888}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: backend, namespace: default}
+spec:
+  parentRefs: [{name: eg}]
+  hostnames: [www.example.com]
+  rules:
+  - backendRefs: [{group: gateway.envoyproxy.io, kind: Backend, name: application}]
+    matches: [{path: {type: PathPrefix, value: /}}]
+---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: Backend
+metadata: {name: application, namespace: default}
+spec:
+  endpoints: [{ip: {address: %[1]s, port: %[2]s}}]
+`
+
+// A controlPlane is Envoy Gateway with the Envoy that it starts.
+type controlPlane struct {
+	t       *testing.T
+	dir     string
+	process *process.Process
+	client  *http.Client
+}
+
+// newControlPlane makes an Envoy Gateway that does not run yet, with certificates.
+func newControlPlane(t *testing.T, redis string) *controlPlane {
+	t.Helper()
+	e := &controlPlane{t: t, dir: t.TempDir(), client: &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Timeout,
+	}}
+	for _, dir := range []string{"resources", "config", "data", "state", "run"} {
+		e.must(os.Mkdir(e.path(dir), 0o755))
+	}
+	envoy, err := exec.LookPath(edge.EnvoyProgram())
+	if err != nil {
+		process.Missing(t, "envoy", "make test-gateway gets it")
+	}
+	// Envoy Gateway would download it to here.
+	bin := e.path("data", "envoy-versions", envoyVersion, "bin")
+	e.must(os.MkdirAll(bin, 0o755))
+	e.must(os.Symlink(envoy, filepath.Join(bin, "envoy")))
+
+	application := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(application.Close)
+	address := strings.Split(application.Listener.Addr().String(), ":")
+	e.write("resources/gateway.yaml", fmt.Sprintf(resources, address[0], address[1]))
+	e.write("settings.yaml", fmt.Sprintf(settings,
+		e.path("resources"), e.path("config"), e.path("data"), e.path("state"), e.path("run"), redis))
+	e.renewCertificates()
+	return e
+}
+
+func (e *controlPlane) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatalf("gateway: %v", err)
+	}
+}
+
+func (e *controlPlane) path(names ...string) string {
+	return filepath.Join(append([]string{e.dir}, names...)...)
+}
+
+func (e *controlPlane) write(name, text string) {
+	e.t.Helper()
+	e.must(servers.ReplaceFile(e.path(name), text))
+}
+
+func program(name string) string { return filepath.Join(os.Getenv(envPrograms), name) }
+
+// renewCertificates makes a new authority and new certificates for Envoy Gateway, Envoy and the
+// rate-limit service.
+func (e *controlPlane) renewCertificates() {
+	e.t.Helper()
+	out, err := exec.Command(program("envoy-gateway"), "certgen", "--local", "--config-home", e.path("config")).CombinedOutput()
+	if err != nil {
+		e.t.Fatalf("gateway: envoy-gateway certgen: %v\n%s", err, out)
+	}
+	// Envoy finds its certificate for the rate-limit service here.
+	mountCertificates(e.t, "/certs", e.certificates("envoy"))
+}
+
+// certificates returns the files of one of the three.
+func (e *controlPlane) certificates(of string) map[string][]byte {
+	e.t.Helper()
+	files := make(map[string][]byte)
+	for _, name := range []string{"ca.crt", "tls.crt", "tls.key"} {
+		data, err := os.ReadFile(e.path("config", "certs", of, name))
+		e.must(err)
+		files[name] = data
+	}
+	return files
+}
+
+// start starts Envoy Gateway, and waits until its Envoy forwards requests.
+func (e *controlPlane) start() {
+	e.t.Helper()
+	cmd := exec.Command(program("envoy-gateway"), "server", "--config-path", e.path("settings.yaml"))
+	cmd.Env = append(os.Environ(), "ENVOY_GATEWAY_NAMESPACE=envoy-gateway-system")
+	var err error
+	e.process, err = process.Start("envoy-gateway", cmd)
+	e.must(err)
+	e.t.Cleanup(e.stop)
+	e.wait(func() error {
+		code, _, err := e.get("")
+		if err == nil && code != http.StatusOK && code != http.StatusTooManyRequests {
+			err = fmt.Errorf("got status %d", code)
+		}
+		return err
+	})
+}
+
+// stop ends Envoy Gateway and its Envoy. A second time is harmless.
+func (e *controlPlane) stop() {
+	_ = e.process.Signal(syscall.SIGTERM) // an error means that it has ended
+	if _, err := e.process.Wait(); err != nil {
+		e.t.Logf("gateway: stopping Envoy Gateway: %v", err)
+		e.process.Kill()
+	}
+}
+
+// wait waits until ready returns nil.
+func (e *controlPlane) wait(ready func() error) {
+	e.t.Helper()
+	if err := e.process.Until(ready); err != nil {
+		e.t.Fatalf("gateway: %v", err)
+	}
+}
+
+// policy sets the global limits of the route: a list of rules in YAML, or none.
+func (e *controlPlane) policy(rules string) {
+	e.t.Helper()
+	if rules == "" {
+		e.must(os.Remove(e.path("resources", "policy.yaml")))
+		return
+	}
+	e.write("resources/policy.yaml", `apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: limit, namespace: default}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: backend}]
+  rateLimit: {type: Global, global: {rules: [`+rules+`]}}
+`)
+}
+
+// get asks the application through Envoy, as a user, and returns the status and the headers.
+func (e *controlPlane) get(user string) (int, http.Header, error) {
+	r, err := http.NewRequest(http.MethodGet, "http://"+listener+"/", nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Host = "www.example.com"
+	if user != "" {
+		r.Header.Set("X-User-Id", user)
+	}
+	resp, err := e.client.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, resp.Header, err
+}
+
+// want asks once for each status, and fails the test if Envoy answers with another one.
+func (e *controlPlane) want(user string, statuses ...int) {
+	e.t.Helper()
+	for i, want := range statuses {
+		got, headers, err := e.get(user)
+		e.must(err)
+		if got != want {
+			e.t.Errorf("request %d of %s: got %d, want %d; headers: %v", i+1, user, got, want, headers)
+		}
+	}
+}
+
+// limited waits until Envoy and rls have a limit: a request of a new user has this header.
+func (e *controlPlane) limited(header string) {
+	e.t.Helper()
+	user := 0
+	e.wait(func() error {
+		user++
+		code, headers, err := e.get(fmt.Sprintf("waiting-%d", user))
+		if err != nil {
+			return err
+		}
+		if got := headers.Get(limitHeader); code != http.StatusOK || got != header {
+			return errors.New("got status " + fmt.Sprint(code) + " and " + limitHeader + ": " + got)
+		}
+		return nil
+	})
+}
