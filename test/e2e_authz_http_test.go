@@ -151,7 +151,7 @@ func (g gatewaySetup) wantLimited(t *testing.T, left uint32) (answer, int) {
 		t.Errorf("limited: RateLimit: got %q", h)
 	}
 	for address, want := range map[string]uint32{"127.0.0.1": left, "192.0.2.1": 50000} {
-		_, out := postJSON(t, g.rls.HTTP(), question(0, "remote_address="+address))
+		_, out := postJSON(t, g.rls.HTTP(), refundOf(0, "remote_address="+address))
 		if got := remaining(out); got != want {
 			t.Errorf("remaining of %s: got %d, want %d", address, got, want)
 		}

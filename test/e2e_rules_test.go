@@ -154,9 +154,7 @@ func TestRulesThroughEnvoy(t *testing.T) {
 				t.Errorf("%d requests without budget have reached the application, want none", n)
 			}
 			// All of 27 were recorded: with 8 given back, 19 are used and 1 is left.
-			in := question(8, "budget=ann")
-			in.GetDescriptors()[0].IsNegativeHits = true
-			if _, out := postJSON(t, s.rls.HTTP(), in); remaining(out) != 1 {
+			if _, out := postJSON(t, s.rls.HTTP(), refundOf(8, "budget=ann")); remaining(out) != 1 {
 				t.Errorf("with 8 of the debt given back: %d left, want 1", remaining(out))
 			}
 			c.want(200, 1, "/budget", "x-user", "bob") // which does not say what it cost

@@ -218,10 +218,11 @@ func (c *client) want(status, n int, path string, header ...string) {
 	}
 }
 
-// peek returns how much remains of each descriptor, without charging.
+// peek returns how much remains of each descriptor, without charging. A question of 0 would
+// make the costs of the rule usage reports.
 func (s *stack) peek(descriptors ...string) []uint32 {
 	s.t.Helper()
-	_, out := postJSON(s.t, s.rls.HTTP(), question(0, descriptors...))
+	_, out := postJSON(s.t, s.rls.HTTP(), refundOf(0, descriptors...))
 	var remaining []uint32
 	for _, st := range out.GetStatuses() {
 		remaining = append(remaining, st.GetLimitRemaining())
@@ -240,6 +241,15 @@ func question(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
 			d.Entries = append(d.Entries, &ratelimitcommonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
 		}
 		in.Descriptors = append(in.Descriptors, d)
+	}
+	return in
+}
+
+// refundOf returns a request that gives hits back. A refund of 0 tells what remains.
+func refundOf(cost uint64, descriptors ...string) *rlsv3.RateLimitRequest {
+	in := question(cost, descriptors...)
+	for _, d := range in.GetDescriptors() {
+		d.IsNegativeHits = true
 	}
 	return in
 }

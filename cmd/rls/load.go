@@ -68,6 +68,12 @@ func joined(all strict.Problems) error {
 	return all
 }
 
+// rulesMissing reports whether a drop-in has no rules, so that loading them would load the
+// built-in example. Another problem says why.
+func (l *loaded) rulesMissing() bool {
+	return l.Reading != nil && l.Rules.Source == settings.RulesFiles && l.Rules.Path == ""
+}
+
 // needRules returns an error if the settings have no rules, and the environment shows that
 // this process was meant to be a drop-in for envoyproxy/ratelimit. It would serve the built-in
 // example instead of the limits of the operator.

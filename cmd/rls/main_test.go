@@ -53,6 +53,23 @@ func readAll(t *testing.T, path string) string {
 	return string(text)
 }
 
+// TestCommandOfReference proves that a compose file for envoyproxy/ratelimit needs no change of its
+// command, whatever the ENTRYPOINT of the image.
+func TestCommandOfReference(t *testing.T) {
+	for line, want := range map[string]string{
+		"/bin/ratelimit":                    "/bin/ratelimit",
+		"/bin/ratelimit /bin/ratelimit":     "/bin/ratelimit",
+		"/rls /bin/ratelimit":               "/bin/ratelimit",
+		"/bin/ratelimit /bin/ratelimit env": "/bin/ratelimit env",
+		"/bin/ratelimit env":                "/bin/ratelimit env",
+		"/rls validate ratelimit":           "/rls validate ratelimit",
+	} {
+		if got := strings.Join(commandLine(strings.Fields(line)), " "); got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
 // TestCommandLine runs command lines, right and wrong ones, and checks exit code and output.
 func TestCommandLine(t *testing.T) {
 	const (

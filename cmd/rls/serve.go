@@ -42,7 +42,10 @@ func (serveCmd) Run(c *cli) error {
 	if err != nil || ruleErr != nil {
 		// The valid part of the settings is enough to check rules and tiers too. So the
 		// operator sees all problems at once.
-		_, loadErr := config.Load(s)
+		var loadErr error
+		if !l.rulesMissing() {
+			_, loadErr = config.Load(s)
+		}
 		return invalid(err, ruleErr, loadErr)
 	}
 	log, err := newLogger(s.Log)

@@ -77,7 +77,13 @@ func (v validateCmd) Run(c *cli) error {
 		sourceErr = daemon.CheckSource(s)
 	}
 	dirErr := daemon.CheckDirectories(s)
-	g, loadErr := in.Load(s)
+	var (
+		g       *config.Generation
+		loadErr error
+	)
+	if len(v.Paths) > 0 || !l.rulesMissing() {
+		g, loadErr = in.Load(s)
+	}
 	paths := v.Paths
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}

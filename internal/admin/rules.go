@@ -13,7 +13,8 @@ import (
 type Active struct {
 	Generation string    `json:"generation"`
 	Loaded     time.Time `json:"loaded"`
-	// Files are the files of the configuration. Empty means the built-in example.
+	// Files are the files of the configuration, or the server that sent it. Empty means the
+	// built-in example.
 	Files []string `json:"files"`
 	// Notes are settings that change the meaning of every rule.
 	Notes []string `json:"notes,omitempty"`
@@ -31,7 +32,7 @@ type Rule struct {
 	// Traits are its other keys in the file.
 	Traits []string `json:"traits,omitempty"`
 	File   string   `json:"file"`
-	Line   int      `json:"line"`
+	Line   int      `json:"line"` // zero: the file has no lines
 }
 
 // String returns the line of the rule in the text form.

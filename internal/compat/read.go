@@ -91,11 +91,16 @@ func Read(environ []string, own Own) *Reading {
 	r.traces()
 	out := &Reading{Always: r.all, Given: r.given, Problems: r.problems}
 	for _, v := range r.values {
-		if v.row.State == "" {
+		switch {
+		case v.row.State != "":
+		case !v.row.Set:
 			v.row.State = StateDefault
-			if v.row.Set {
-				v.row.State = StateUsed
-			}
+		case len(v.row.Settings) == 0 && strings.TrimSpace(v.text) == "":
+			v.row.State, v.row.Why = StateNoEffect, "it is empty"
+		case len(v.row.Settings) == 0 && len(r.problems) > 0:
+			v.row.State, v.row.Why = StateNoEffect, "another variable is refused"
+		default:
+			v.row.State = StateUsed
 		}
 		out.Rows = append(out.Rows, v.row)
 	}

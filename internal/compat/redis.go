@@ -102,9 +102,14 @@ const maxTimeout = 10 * time.Second
 func (r *reader) timeout() {
 	const name = "REDIS_TIMEOUT"
 	d := r.by[name].period
-	if d == 0 || d > maxTimeout {
+	switch {
+	case d < 0 && !r.overridden(r.by[name].variable):
+		r.refuse(name, "%s is negative", d)
+	case d == 0, d > maxTimeout:
 		d = maxTimeout
 		r.note(name, "at most "+maxTimeout.String())
+	default:
+		d = max(d, time.Millisecond)
 	}
 	r.give("store.timeout", d.String(), name)
 	r.give("store.redis.dial_timeout", d.String(), name)

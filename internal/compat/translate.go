@@ -18,36 +18,33 @@ import (
 
 // always gives the settings of a drop-in that no variable says.
 func (r *reader) always() {
-	given := []settings.Given{
-		{Path: "admin.pages", Text: settings.PagesReference},
-		{Path: "reference.answers", Text: "true"},
-		{Path: "reference.usage_reports", Text: "true"},
-		// Without its store, a call of the reference fails, and Envoy decides.
-		{Path: "store.on_error", Text: "report"},
-	}
-	// Who names a file of tiers wants its tiers.
+	r.set("admin.pages", settings.PagesReference)
+	r.set("reference.answers", "true")
+	r.set("reference.usage_reports", "true")
+	// Without its store, a call of the reference fails, and Envoy decides.
+	r.set("store.on_error", "report")
+	// If the operator names a file of tiers, its tiers count.
 	if r.origin("tiers.path") == "" {
-		given = append(given, settings.Given{Path: "tiers.source", Text: settings.TiersNone})
-	}
-	if r.origin("rules.path") == "" {
-		given = append(given, settings.Given{Path: "rules.all_files", Text: "true"})
-	}
-	for _, g := range given {
-		by := r.origin(g.Path)
-		r.all = append(r.all, Value{Setting: g.Path, Text: g.Text, By: by})
-		if by == "" {
-			r.given = append(r.given, g)
-		}
+		r.set("tiers.source", settings.TiersNone)
 	}
 }
 
-// address gives a setting host:port of two variables.
-func (r *reader) address(path, host, port string) {
+// set gives a setting a value that no variable says.
+func (r *reader) set(path, text string) {
+	by := r.origin(path)
+	r.all = append(r.all, Value{Setting: path, Text: text, By: by})
+	if by == "" {
+		r.given = append(r.given, settings.Given{Path: path, Text: text})
+	}
+}
+
+// address gives a setting host:port of two variables, because of others.
+func (r *reader) address(path, host, port string, others ...string) {
 	n := r.by[port].number
 	if (n < 0 || n > math.MaxUint16) && r.origin(path) == "" {
 		r.refuse(port, "%d is not a port: the highest is %d", n, math.MaxUint16)
 	}
-	r.give(path, net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10)), host, port)
+	r.give(path, net.JoinHostPort(r.text(host), strconv.FormatInt(n, 10)), append([]string{host, port}, others...)...)
 }
 
 // listeners reads the ports, their TLS, and health.
@@ -89,8 +86,9 @@ func (r *reader) serverTLS() {
 	}
 	r.note("GRPC_SERVER_USE_TLS", "TLS")
 	r.giveText("grpc.tls.client_ca_file", "GRPC_CLIENT_TLS_CACERT")
-	r.note("GRPC_CLIENT_TLS_CACERT", "certificates of the system's CAs are not accepted")
-	if r.text("GRPC_CLIENT_TLS_CACERT") == "" && r.origin("grpc.tls.client_ca_file") == "" {
+	if r.text("GRPC_CLIENT_TLS_CACERT") != "" {
+		r.note("GRPC_CLIENT_TLS_CACERT", "certificates of the system's CAs are not accepted")
+	} else if r.origin("grpc.tls.client_ca_file") == "" {
 		r.ignore("GRPC_CLIENT_TLS_SAN", "clients present no certificate, because GRPC_CLIENT_TLS_CACERT is not set; envoyproxy/ratelimit checks no name then either")
 		return
 	}
@@ -207,11 +205,13 @@ func (r *reader) files() {
 	case watch:
 		if path := filepath.Join(root, sub); r.exists(path) {
 			r.give("rules.path", path, names[0], names[1], names[3])
+			r.set("rules.all_files", "true")
 			r.give("rules.prefix", app, names[2], names[3])
 		}
 	default:
 		if path := filepath.Join(root, sub, app); r.exists(path) {
 			r.give("rules.path", path, names...)
+			r.set("rules.all_files", "true")
 		}
 	}
 	r.note(names[3], "rls always notices changes")
@@ -258,7 +258,9 @@ func (r *reader) xds() {
 	if r.isSet(size) && r.by[size].number != 0 {
 		r.give("rules.xds.max_message_bytes", strconv.FormatInt(r.by[size].number, 10), size)
 	}
-	r.noEffect("0 means the default", size)
+	if r.by[size].number == 0 {
+		r.noEffect("0 means the default", size)
+	}
 
 	files := []string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"}
 	const name, san = "CONFIG_GRPC_XDS_SERVER_USE_TLS", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"
@@ -364,10 +366,7 @@ func (r *reader) metrics() {
 
 	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
 	if r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)) {
-		r.address("reference.statsd.address", host, port)
-		if r.isSet(statsd) {
-			r.note(statsd, "metrics go to STATSD_HOST and STATSD_PORT")
-		}
+		r.address("reference.statsd.address", host, port, statsd)
 		r.give("reference.statsd.protocol", r.text(protocol), protocol)
 		r.give("reference.statsd.interval", r.by[interval].period.String(), interval)
 	} else {

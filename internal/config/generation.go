@@ -32,8 +32,8 @@ const (
 	builtInTiers = "built-in tiers.yaml"
 )
 
-// A Generation is one consistent reading of the rules and tiers files. It is
-// immutable and safe for concurrent use.
+// A Generation is one consistent reading of rules and tiers. It is immutable and safe for
+// concurrent use.
 type Generation struct {
 	Rules *policy.Rules
 	// Places are the places of the rules, in the order of Rules.All.
@@ -42,11 +42,25 @@ type Generation struct {
 	Secrets *tier.Secrets
 	// Files are the files that were read, in order, without the built-in ones.
 	Files []string
-	// Digest is a short name for the content of all files: the same content has
-	// the same digest, in every instance.
+	// Sent is what the rules were made from if a management server sent them. Nil: the rules
+	// are from files, or Rules are missing.
+	Sent *Sent
+	// Digest is a short name for the content of all files, or of what was sent: the same
+	// content has the same digest, in every instance.
 	Digest string
 	// Warnings say what is unwise, in the order of the files. Nil: no warning.
 	Warnings []strict.Problem
+
+	tiers tiersRead
+}
+
+// A tiersRead is the tiers of a generation.
+type tiersRead struct {
+	secrets  *tier.Secrets
+	file     *tiers.File
+	digest   []byte   // of the content; nil: there is no file
+	files    []string // its path, unless it is built in
+	warnings []strict.Problem
 }
 
 // digestLen is the length of a generation's digest in bytes. It is enough to distinguish the
@@ -98,9 +112,12 @@ func (l *loader) settled() bool {
 // loader makes one generation.
 type loader struct {
 	settings settings.Settings
-	paths    []string // of rules, which are one set; nil: the built-in example
-	noRules  bool     // not even those
-	stdin    []byte   // what the path Stdin stands for; nil: nothing
+	paths    []string    // of rules, which are one set; nil: the built-in example
+	noRules  bool        // not even those
+	served   bool        // rules come from a management server, and paths is nil
+	sent     *Sent       // what it sent; nil: nothing yet
+	before   *Generation // its tiers are used, and no file is read; nil: the tiers are read
+	stdin    []byte      // what the path Stdin stands for; nil: nothing
 	report   strict.Report
 	warn     strict.Report
 	rules    []files.File
@@ -112,7 +129,7 @@ type loader struct {
 // readFiles reads all files before it checks any, so that reading takes as little time as
 // possible.
 func (l *loader) readFiles() {
-	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == settings.TiersNone {
+	if p := l.settings.Tiers.Path; l.settings.Tiers.Source == settings.TiersNone || l.before != nil {
 	} else if p == "" {
 		l.warn.File(builtInTiers)
 		l.tiers = &files.File{Name: builtInTiers, Data: exampleTiers}
@@ -132,7 +149,7 @@ func (l *loader) readFiles() {
 	}
 	s := &l.settings.Rules
 	if len(l.paths) == 0 {
-		if !l.noRules {
+		if !l.noRules && !l.served {
 			l.noDirectory("rules.path is not set", s.AllFiles, s.Prefix != "")
 			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
@@ -205,36 +222,62 @@ func (l *loader) readRulesFiles() {
 
 func (l *loader) generation() (*Generation, error) {
 	s := &l.settings
-	secrets := s.NewSecrets(s.Secrets.Key)
-	if s.Secrets.PreviousKey != "" || s.Secrets.PreviousUnkeyed {
-		secrets.Previous(s.Secrets.PreviousKey.Reveal())
-	}
-
-	tiersFile := new(tiers.File)
-	if l.tiers != nil {
-		tiersFile = tiers.Read(tiers.Options{
-			Secrets: secrets, Elsewhere: l.elsewhere(), BuiltIn: l.tiers.Name == builtInTiers, Report: &l.report, Warn: &l.warn,
-		}, *l.tiers)
-		if l.tiers.Name == builtInTiers && len(l.paths) > 0 && s.Tiers.Source == settings.TiersFile {
-			l.warn.Addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
-		}
-	}
+	t := l.readTiers()
 	l.warnOfIdleSource()
-	read, places := l.readRules(secrets, tiersFile)
-	if !l.noRules {
-		tiersFile.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
+	read, places := l.readRules(t.secrets, t.file)
+	if !l.noRules && !read.Missing() {
+		t.file.CheckOverrides(read, s.Rules.QuotaMode, &l.warn)
 	}
 	if err := l.report.Err(); err != nil {
 		return nil, err
 	}
-	return &Generation{
+	g := &Generation{
 		Rules:    read,
 		Places:   places,
-		Secrets:  secrets,
+		Secrets:  t.secrets,
 		Files:    l.files,
+		Sent:     l.sent,
 		Digest:   l.digest(),
 		Warnings: l.warn.Sorted(),
-	}, nil
+		tiers:    t,
+	}
+	if l.served {
+		g.Files, g.Digest = t.files, l.sent.digest(t.digest)
+	}
+	return g, nil
+}
+
+// readTiers reads the tiers file, or returns the tiers of the generation before.
+func (l *loader) readTiers() tiersRead {
+	if l.before != nil {
+		for _, w := range l.before.tiers.warnings {
+			l.warn.Add(w)
+		}
+		return l.before.tiers
+	}
+	s := &l.settings
+	t := tiersRead{secrets: s.NewSecrets(s.Secrets.Key), file: new(tiers.File)}
+	if s.Secrets.PreviousKey != "" || s.Secrets.PreviousUnkeyed {
+		t.secrets.Previous(s.Secrets.PreviousKey.Reveal())
+	}
+	if l.tiers == nil {
+		return t
+	}
+	builtIn := l.tiers.Name == builtInTiers
+	t.file = tiers.Read(tiers.Options{
+		Secrets: t.secrets, Elsewhere: l.elsewhere(), BuiltIn: builtIn, Report: &l.report, Warn: &l.warn,
+	}, *l.tiers)
+	if builtIn && (len(l.paths) > 0 || l.served) && s.Tiers.Source == settings.TiersFile {
+		l.warn.Addf(builtInTiers, 0, "", "the demo keys of the example are valid for your rules: set tiers.path, or tiers.source to none")
+	}
+	if l.served {
+		sum := sha256.Sum256(l.tiers.Data)
+		t.digest, t.warnings = sum[:], l.warn.Sorted()
+		if !builtIn {
+			t.files = []string{l.tiers.Name}
+		}
+	}
+	return t
 }
 
 // elsewhere returns the source that has the subjects, or "" if the tiers file has them.
@@ -276,6 +319,9 @@ func (l *loader) warnOfIdleSource() {
 			l.warn.Addf("settings", 0, "tiers.source", "is %s, so rls does not ask tiers.%s, although it is set", t.Source, s.source)
 		}
 	}
+	if r := &l.settings.Rules; r.Source == settings.RulesFiles && !reflect.DeepEqual(r.XDS, settings.Default().Rules.XDS) {
+		l.warn.Addf("settings", 0, "rules.source", "is %s, so rls does not ask rules.xds, although it is set", r.Source)
+	}
 }
 
 // readRules reads the rules for the tiers of a file.
@@ -287,14 +333,25 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 		Tiers:      file.Names,
 		TiersKnown: s.Tiers.Source == settings.TiersNone || file.Names != nil,
 		Headers:    s.Headers.Reference,
-		Report:     &l.report,
-		Warn:       &l.warn,
+
+		UsageReports: s.Reference.UsageReports,
+		Report:       &l.report,
+		Warn:         &l.warn,
 	}
 	if s.Store.Type == settings.StoreRedis {
 		o.MaxLogSlots = s.Store.Redis.MaxLogSlots
 	}
 	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
-	return rules.Read(o, l.rules)
+	switch {
+	case !l.served:
+		return rules.Read(o, l.rules)
+	case l.sent == nil:
+		none, _ := rules.ReadDomains(o, nil)
+		none.SetMissing()
+		return none, nil
+	default:
+		return rules.ReadDomains(o, l.sent.Domains)
+	}
 }
 
 // digest returns the digest of the content. It includes the lengths of the files, so that

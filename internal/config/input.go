@@ -115,7 +115,8 @@ func (in *Input) LoadSettings(environ []string, given ...settings.Given) (settin
 }
 
 // Load is [Load] for the files of the input. It checks a tiers file alone without rules,
-// since the built-in rules name other tiers.
+// since the built-in rules name other tiers. Rules of the input are read also if the settings
+// take them from a management server.
 func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if in.Tiers != "" {
 		s.Tiers.Path = in.Tiers
@@ -127,5 +128,10 @@ func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if paths == nil && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: in.Tiers != "" && paths == nil && in.Settings == ""})
+	noRules := in.Tiers != "" && paths == nil && in.Settings == ""
+	served := in.Rules == nil && s.Rules.Source == settings.RulesXDS && !noRules
+	if served {
+		paths = nil
+	}
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: noRules, served: served})
 }

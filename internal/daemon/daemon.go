@@ -69,8 +69,12 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		},
 	})
 	// 2. Read all files.
-	if err := p.readFiles(); err != nil {
+	if err := p.readFiles(ctx); err != nil {
 		return err
+	}
+	if ctx.Err() != nil {
+		o.Log.Info("stopped")
+		return nil
 	}
 	// 3. Open the listeners, the store and the source of tiers.
 	if err := p.openAll(ctx, o.Version); err != nil {
@@ -91,6 +95,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 	}
 	p.logStart(o.Version, running)
 	p.generations.start()
+	p.remote.serve(p.generations)
 	// 7. Run until the first part ends, then close everything.
 	err = errors.Join(g.Run(), p.open.close())
 	o.Log.Info("stopped")
@@ -105,6 +110,7 @@ type process struct {
 
 	// Made by readFiles.
 	generation *config.Generation // the first one
+	remote     *remote            // nil: the rules are from files
 	headers    *answer.Renderer
 	tls        *tls.Config // nil: plain text
 
@@ -125,10 +131,21 @@ type process struct {
 	http, admin *http.Server
 }
 
-// readFiles reads rules, tiers and certificates.
-func (p *process) readFiles() (err error) {
+// readFiles reads rules, tiers and certificates. If the rules come from a management server, it
+// waits for the first ones, unless rules.xds.wait is false. If ctx ends meanwhile, it returns
+// without a generation.
+func (p *process) readFiles(ctx context.Context) (err error) {
 	if p.generation, err = config.Load(p.settings); err != nil {
 		return err
+	}
+	if p.settings.Rules.Source == settings.RulesXDS {
+		if p.remote, err = askServer(ctx, p.settings, p.generation, p.log); err != nil {
+			return err
+		}
+		p.open.add(p.remote.close)
+		if p.generation = p.remote.first(ctx); p.generation == nil {
+			return nil
+		}
 	}
 	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.Headers.Reference))
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
@@ -144,6 +161,7 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 	p.open.add(p.listeners.close)
 	p.registry = prometheus.NewRegistry()
 	p.metrics = metrics.New(p.registry, metrics.Options{Version: version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.remote.register(p.registry)
 	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
 	}
@@ -161,10 +179,11 @@ func (p *process) makeServers() {
 	s := p.settings
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
-		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog,
+		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log,
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
 	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
+	p.generations.remote = p.remote
 	headers := p.headers
 	if s.Reference.Answers {
 		headers = headers.Quiet()
@@ -190,6 +209,9 @@ func (p *process) makeServers() {
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
+	if p.remote != nil {
+		p.probes.rules = p.remote.text
+	}
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
 	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}

@@ -46,6 +46,7 @@ type testRun struct {
 	stop   context.CancelFunc
 	logs   *observer.ObservedLogs
 	reload chan struct{}
+	ready  chan Running
 	done   chan error
 }
 
@@ -90,28 +91,34 @@ func onEachTransport(t *testing.T, test func(*testing.T, settings.Settings)) {
 
 func start(t *testing.T, s settings.Settings) *testRun {
 	t.Helper()
-	core, logs := observer.New(zapcore.DebugLevel)
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), done: make(chan error, 1)}
-	ready := make(chan Running, 1)
-	go func() {
-		r.done <- Run(ctx, s, Options{
-			Version: "test", Log: zap.New(core), Reload: r.reload,
-			Ready: func(running Running) { ready <- running },
-		})
-	}()
+	r := startWaiting(t, s)
 	select {
-	case r.Running = <-ready:
+	case r.Running = <-r.ready:
 	case err := <-r.done:
-		cancel()
+		r.stop()
 		t.Fatalf("Run: %v", err)
 	}
 	t.Cleanup(func() {
-		cancel()
+		r.stop()
 		if err := <-r.done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
+	return r
+}
+
+// startWaiting starts Run, and does not wait until it serves. The caller stops it.
+func startWaiting(t *testing.T, s settings.Settings) *testRun {
+	t.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), ready: make(chan Running, 1), done: make(chan error, 1)}
+	go func() {
+		r.done <- Run(ctx, s, Options{
+			Version: "test", Log: zap.New(core), Reload: r.reload,
+			Ready: func(running Running) { r.ready <- running },
+		})
+	}()
 	return r
 }
 

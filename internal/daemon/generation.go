@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,15 +22,26 @@ import (
 // generations keeps the active generation of rules and tiers and replaces it.
 type generations struct {
 	settings settings.Settings
+	remote   *remote // nil: the rules are from files
 	decider  *policy.Decider
 	metrics  *metrics.Metrics
 	log      *zap.Logger
 
+	loading sync.Mutex // held while a generation is made; locked before mu
+
 	mu      sync.Mutex
 	active  *config.Generation
 	loaded  time.Time
-	refused error // of the last reload; nil if it succeeded
+	refused [2]error // the last of each origin; nil if it succeeded
 }
+
+// An origin is where a generation comes from.
+type origin int
+
+const (
+	fromFiles  origin = iota // of rules, or only of tiers
+	fromServer               // the management server
+)
 
 // newGenerations returns generations with first as the active one. Call start to report it.
 func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, log *zap.Logger) *generations {
@@ -40,18 +52,35 @@ func newGenerations(s settings.Settings, first *config.Generation, d *policy.Dec
 func (gs *generations) start() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
+	for range gs.remote.refusedEarly() {
+		gs.metrics.Refused()
+	}
 	gs.take(gs.active)
+	if gs.active.Rules.Missing() {
+		gs.log.Warn("no rules yet: calls fail until the management server sends some", zap.String("address", string(gs.settings.Rules.XDS.Address)))
+		return
+	}
 	gs.log.Info("rules active", gs.fields(gs.active)...)
 }
 
 // take makes g the active generation in metrics and pages. The caller holds gs.mu.
 func (gs *generations) take(g *config.Generation) {
-	gs.active, gs.loaded, gs.refused = g, time.Now(), nil
-	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
+	gs.active, gs.loaded = g, time.Now()
 	for _, w := range g.Warnings {
 		gs.log.Warn("configuration", zap.String("problem", w.String()))
 	}
+	if g.Rules.Missing() {
+		return
+	}
+	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
+	if gs.broken() != nil {
+		gs.metrics.Broken()
+	}
 }
+
+// broken returns what is wrong with newer generations than the active one. The caller holds
+// gs.mu.
+func (gs *generations) broken() error { return errors.Join(gs.refused[:]...) }
 
 func (gs *generations) fields(g *config.Generation) []zap.Field {
 	f := []zap.Field{
@@ -66,38 +95,90 @@ func (gs *generations) fields(g *config.Generation) []zap.Field {
 }
 
 // reload reads the files again and replaces the active generation. If the files are broken,
-// the active generation stays, and metrics, log and /rlconfig show the problems.
+// the active generation stays, and metrics, log and /rlconfig show the problems. If a management
+// server has the rules, they stay as they are.
 //
-// reload reads without the lock, because large files take time and pages must not wait for
-// them. Only the watcher calls it.
+// reload reads without mu, because large files take time and pages must not wait for them.
 func (gs *generations) reload() {
-	g, err := config.Load(gs.settings)
+	gs.loading.Lock()
+	defer gs.loading.Unlock()
+	var g *config.Generation
+	var err error
+	if gs.remote == nil {
+		g, err = config.Load(gs.settings)
+	} else {
+		g, err = config.LoadSent(gs.settings, gs.now().Sent, nil)
+	}
+	gs.replace(fromFiles, g, err)
+}
+
+// load makes rules of the management server active. It returns why the active ones stay.
+func (gs *generations) load(sent *config.Sent) error {
+	gs.loading.Lock()
+	defer gs.loading.Unlock()
+	g, err := config.LoadSent(gs.settings, sent, gs.now())
+	gs.replace(fromServer, g, err)
+	return err
+}
+
+// refuse reports rules of the management server that cannot be decoded.
+func (gs *generations) refuse(err error) {
+	gs.loading.Lock()
+	defer gs.loading.Unlock()
+	gs.replace(fromServer, nil, err)
+}
+
+// now returns the active generation.
+func (gs *generations) now() *config.Generation {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
+	return gs.active
+}
+
+// replace makes g the active generation, or reports err. The caller holds gs.loading.
+func (gs *generations) replace(from origin, g *config.Generation, err error) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	before := gs.refused[from]
+	gs.refused[from] = err
 	if err != nil {
-		gs.refused = err
 		gs.metrics.Refused()
 		gs.log.Error("configuration refused, the last good one stays active",
 			zap.String("generation", gs.active.Digest), zap.String("problems", err.Error()))
 		return
 	}
-	if g.Digest == gs.active.Digest && gs.refused == nil {
-		gs.log.Info("the files were read again and have not changed", zap.String("generation", g.Digest))
+	if g.Digest == gs.active.Digest && before == nil && g.Rules.Missing() == gs.active.Rules.Missing() {
+		text := "the files were read again and have not changed"
+		if from == fromServer {
+			text = "the management server sent the same rules again"
+		}
+		gs.log.Info(text, zap.String("generation", g.Digest))
 		return
 	}
+	first := gs.active.Rules.Missing()
 	gs.decider.Swap(g.Rules)
 	gs.take(g)
-	gs.log.Info("rules reloaded", gs.fields(g)...)
+	switch {
+	case g.Rules.Missing(): // only the tiers have changed
+	case first:
+		gs.log.Info("rules active", gs.fields(g)...)
+	default:
+		gs.log.Info("rules reloaded", gs.fields(g)...)
+	}
 }
 
 // page returns what /rlconfig shows.
 func (gs *generations) page() admin.Active {
 	gs.mu.Lock()
-	g, loaded, refused := gs.active, gs.loaded, gs.refused
+	g, loaded, refused := gs.active, gs.loaded, gs.broken()
 	gs.mu.Unlock()
 	a := admin.Active{Generation: g.Digest, Loaded: loaded.UTC(), Files: append([]string{}, g.Files...), Rules: describe(g.Rules)}
 	for i, at := range g.Places {
 		a.Rules[i].File, a.Rules[i].Line = at.File, at.Line
+	}
+	if gs.remote != nil {
+		a.Files = append(a.Files, "xds "+string(gs.settings.Rules.XDS.Address))
+		a.Notes = append(a.Notes, "rules.source: xds, "+gs.remote.text())
 	}
 	if gs.settings.Rules.ShadowMode {
 		a.Notes = append(a.Notes, "rules.shadow_mode: every rule only observes")

@@ -36,6 +36,7 @@ type probes struct {
 	ready    string            // the setting http.ready
 	state    func() storeState // nil: the memory store
 	tiers    func() string     // returns the empty string without a source
+	rules    func() string     // of a management server; nil: rules are from files
 	draining atomic.Bool
 
 	unhealthy []string    // the setting http.unhealthy
@@ -90,6 +91,9 @@ func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 	}
 	if text := p.tiers(); text != "" {
 		states = append(states, admin.State{Of: "tiers", Text: text})
+	}
+	if p.rules != nil {
+		states = append(states, admin.State{Of: "rules", Text: p.rules()})
 	}
 	admin.WriteHealth(w, r, unhealthy, states)
 }

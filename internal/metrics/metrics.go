@@ -97,7 +97,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		}),
 		configBroken: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "slidegate_config_broken",
-			Help: "1 while the files are broken and the last good generation is active.",
+			Help: "1 while the files, or the rules of the management server, are broken and the last good generation is active.",
 		}),
 	}
 	storeDown := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -211,7 +211,18 @@ func (m *Metrics) Loaded(at float64) {
 // Refused records that a broken generation was refused.
 func (m *Metrics) Refused() {
 	m.reloads.WithLabelValues("refused").Inc()
-	m.configBroken.Set(1)
+	m.Broken()
+}
+
+// Broken records that what is newer than the active generation is broken.
+func (m *Metrics) Broken() { m.configBroken.Set(1) }
+
+// XDS registers the metric of the management server. connected reports whether there is a stream.
+func XDS(registry prometheus.Registerer, connected func() bool) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "slidegate_xds_connected",
+		Help: "1 while the management server of the rules is connected.",
+	}, func() float64 { return oneIf(connected()) }))
 }
 
 // Authorization registers and returns the counter of authorizations.

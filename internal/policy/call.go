@@ -24,6 +24,7 @@ type Call struct {
 
 	checks    []window.Check    // one for each limit of the verdict
 	decisions []window.Decision // one for each check
+	differs   bool              // a limit has a usage other than usagePlain
 	part      []window.Check    // the checks of one of several store calls
 	partAt    []int             // their indexes in checks
 	identity  []string
@@ -54,8 +55,8 @@ const (
 //
 // Once the request is decided, Decide returns the same result again and charges nothing.
 // An error means that neither the store nor the rules could decide. It is unknown then
-// whether the store has charged the request, except after a [TooManyLimitsError], which
-// Decide returns before it asks the store.
+// whether the store has charged the request, except after [ErrMissing] and a
+// [TooManyLimitsError], which Decide returns before it asks the store.
 //
 // With wait, Decide blocks until the source of tiers and the store answer. ctx bounds both,
 // and Options.Wait bounds the wait for the source.
@@ -97,7 +98,7 @@ func (c *Call) Forget() {
 // missing and wait is false. It counts nothing, because it may run again.
 func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 	c.verdict.reset(len(c.req.Descriptors))
-	c.checks = reuse.Slice(c.checks)
+	c.checks, c.differs = reuse.Slice(c.checks), false
 	if c.domain = c.rules.domains[c.req.Domain]; c.domain == nil {
 		return true
 	}
@@ -137,6 +138,8 @@ func (c *Call) prepare(ctx context.Context, wait bool) (ok bool) {
 // wait is true.
 func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) {
 	switch n := len(c.checks); {
+	case n == 0 && c.rules.missing:
+		return true, ErrMissing
 	case n == 0:
 		c.verdict.Allowed = true
 		c.countUnlimited()
@@ -162,10 +165,13 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 		if err != nil {
 			return true, err
 		}
+		c.recordReports(ctx, window.MayWait, c.decider.opts.Local)
+		c.answerQuestions()
 		c.verdict.Degraded = true
 		c.verdict.fold(c.decisions, c.rules.shadow)
 	} else {
 		c.verdict.Degraded = c.tellLocal(ctx, wait)
+		c.answerQuestions()
 		c.verdict.fold(c.decisions, c.rules.shadow)
 		c.countLimits()
 	}
@@ -199,7 +205,7 @@ func (c *Call) take(ctx context.Context, wait bool) (decided bool, err error) {
 	if err != nil {
 		return true, fmt.Errorf("the store could not decide: %w", err)
 	}
-	return true, nil
+	return c.recordReports(ctx, wait, o.Store), nil
 }
 
 // mixed reports whether some checks charge unconditionally and others do not.

@@ -90,6 +90,7 @@ func (c *Call) addChecks(i int) {
 	if rule.Always {
 		status.Mode = window.Always
 	}
+	status.usage = c.usageOf(rule, desc)
 	for j := range terms.Limits {
 		status.Limit = terms.Limits[j]
 		c.addCheck(status, key, desc.Refund)
@@ -115,6 +116,7 @@ func (c *Call) addOverride(i int) {
 		status.Mode = window.Always
 	}
 	if key := c.overrideKey(desc.Entries); !c.mustWait {
+		status.usage = c.usageOf(rule, desc)
 		c.addCheck(status, key, desc.Refund)
 	}
 }
@@ -147,10 +149,15 @@ func (c *Call) addCheck(s LimitStatus, key string, refund bool) {
 	case s.Quota:
 		s.Mode = window.Any
 	}
-	c.verdict.Limits = append(c.verdict.Limits, s)
-	c.checks = append(c.checks, window.Check{
+	check := window.Check{
 		Key: key, Limit: s.Limit.Limit, Cost: s.Cost, Mode: s.Mode, Precision: s.Limit.Precision, Lease: s.Limit.Lease,
-	})
+	}
+	if s.usage != usagePlain {
+		s.ask(&check)
+		c.differs = c.differs || s.usage != usagePlain
+	}
+	c.verdict.Limits = append(c.verdict.Limits, s)
+	c.checks = append(c.checks, check)
 }
 
 // A TooManyLimitsError says that the descriptors of a request meet more limits than

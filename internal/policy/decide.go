@@ -69,6 +69,9 @@ type Options struct {
 	DenyUnresolved bool
 	// Log gets denials at debug level. Wrap it to sample them.
 	Log *zap.Logger
+	// Learned gets a line for each rule that learns that its costs are usage reports. Nil
+	// disables the lines.
+	Learned *zap.Logger
 	// Unknown gets a warning for each request whose domain has no rules. Wrap it to
 	// sample them. Nil disables the warnings.
 	Unknown *zap.Logger
@@ -123,6 +126,7 @@ func (d *Decider) Swap(rules *Rules) {
 		dom.unruled = d.opts.Meters.Meter(name, "")
 		dom.override.meter = d.opts.Meters.Meter(name, dom.override.Name)
 	}
+	rules.keepAsked(d.rules.Load())
 	d.rules.Store(rules)
 }
 

@@ -180,6 +180,7 @@ func (r *Rule) Traits() []string {
 	add(r.Quota, "quota")
 	add(slices.Contains(r.Share, true), "share_threshold")
 	add(r.Always, "charge=always")
+	add(r.AllowedOnly, "charge=allowed")
 	add(r.Factor > 1, fmt.Sprintf("cost=%d", r.Factor))
 	add(len(r.Replaces) > 0, fmt.Sprintf("replaces=%q", r.Replaces))
 	choice := "on_store_error=" + r.OnStoreError.String()

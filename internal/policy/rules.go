@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -131,6 +133,10 @@ type Rule struct {
 	// Always records the cost even over the limit and even if the request is denied: a
 	// usage report.
 	Always bool
+	// AllowedOnly keeps costs from ever being taken for usage reports: the file says
+	// "charge: allowed". Without it and without Always, costs are reports once the rule was
+	// asked with a cost of 0.
+	AllowedOnly bool
 	// Factor multiplies the cost of every request. Zero means 1.
 	Factor uint64
 	// Replaces are names of rules, as the file writes them, that do not apply if this
@@ -163,6 +169,10 @@ type Rule struct {
 	hidden     []bool // levels whose values must not be shown
 	byTier     map[string]*Terms
 	meter      Meter
+
+	learns  bool         // the rule may learn that its costs are usage reports
+	reports bool         // Rules.ReportUsage, if learns
+	asked   *atomic.Bool // with a cost of 0
 }
 
 // identityPart is one entry whose value is part of the name of the log.
@@ -222,6 +232,8 @@ type Rules struct {
 	share   bool            // unknown keys share one log per client address
 	shadow  bool            // all rules are only observed
 	quota   bool            // all rules are quota rules
+	missing bool            // no rules were loaded yet
+	reports bool            // usage reports count as in envoyproxy/ratelimit
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
@@ -286,6 +298,22 @@ func (rs *Rules) ObserveAll() { rs.shadow = true }
 // called before rules are added.
 func (rs *Rules) QuotaAll() { rs.quota = true }
 
+// ErrMissing is the error of every request while the rules are [Rules.Missing].
+var ErrMissing = errors.New("no rate limit configuration loaded")
+
+// SetMissing says that these rules stand for rules that were not loaded yet. Then no request
+// can be decided. The rules must have no domain.
+func (rs *Rules) SetMissing() { rs.missing = true }
+
+// Missing reports whether no rules were loaded yet.
+func (rs *Rules) Missing() bool { return rs.missing }
+
+// ReportUsage makes rules without a choice of charge take usage reports as
+// envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
+// recorded and denied. A question, which is a cost of 0, passes while the limit is not
+// exceeded. It must be called before domains and rules are added.
+func (rs *Rules) ReportUsage() { rs.reports = true }
+
 // SetHeaders sets the styles of headers of a domain, which must exist.
 func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }
 
@@ -298,6 +326,8 @@ func (rs *Rules) AddDomain(name string) error {
 	if rs.domains[name] == nil {
 		rs.domains[name] = &domain{override: &Rule{
 			Domain: name, Name: overrideName, id: descriptors.NewRuleID(name, nil), subject: -1, storeError: rs.storeError,
+			// No file can say charge: allowed for it.
+			learns: rs.reports, reports: rs.reports, asked: new(atomic.Bool),
 		}}
 	}
 	return nil
@@ -353,6 +383,9 @@ func (rs *Rules) Add(r Rule) error {
 	for _, n := range r.Path {
 		r.hidden = append(r.hidden, rs.secrets.Hides(n.Key))
 	}
+	r.asked = new(atomic.Bool)
+	r.learns = !r.Always && !r.AllowedOnly
+	r.reports = r.learns && rs.reports
 	r.detail = r.Detailed || slices.Contains(r.ValueInMetric, true)
 	rs.setIdentity(&r)
 	dom := rs.domains[r.Domain]
@@ -445,6 +478,9 @@ func (rs *Rules) checkFlags(r *Rule) error {
 	}
 	if r.StoreErrorRetry != 0 && r.OnStoreError != StoreErrorDeny || r.StoreErrorRetry < 0 {
 		return fmt.Errorf("a wait of %v for when the store cannot decide, but the rule does not deny then", r.StoreErrorRetry)
+	}
+	if r.Always && r.AllowedOnly {
+		return fmt.Errorf("a rule that always charges cannot charge only what is allowed")
 	}
 	if r.Always && quota {
 		return fmt.Errorf("a rule that always charges cannot be a quota rule")

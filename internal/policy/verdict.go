@@ -24,6 +24,8 @@ type LimitStatus struct {
 	Unknown    bool // the store did not decide, and the limit does not deny; what remains is unknown
 	Blind      bool // the limit denies because the store or the source of tiers did not answer
 	Decision   window.Decision
+
+	usage usage
 }
 
 // Over reports whether the limit had no room and is not only observed.

@@ -21,8 +21,8 @@ import (
 // JSONHandler answers POST /json. The body is a RateLimitRequest as protobuf JSON, so curl
 // can ask what Envoy asks. The answer is 200 for OK and 429 for OVER_LIMIT, with the header
 // fields that a client would get and the RateLimitResponse as the body. It is 400 if gRPC
-// would return INVALID_ARGUMENT, and 503 if the store could not decide. The handler reads
-// at most maxBytes, and at most maxJSON.
+// would return INVALID_ARGUMENT or UNKNOWN, and 503 if the store could not decide. The
+// handler reads at most maxBytes, and at most maxJSON.
 //
 // With Options.Reference it accepts every method, and sends the body alone, without the header
 // fields of the answer and without a line break at its end.
@@ -141,7 +141,7 @@ func (s *Service) writeJSON(w http.ResponseWriter, out *rlsv3.RateLimitResponse)
 
 func httpStatus(err error) int {
 	switch status.Code(err) {
-	case codes.InvalidArgument:
+	case codes.InvalidArgument, codes.Unknown:
 		return http.StatusBadRequest
 	case codes.Unavailable:
 		return http.StatusServiceUnavailable

@@ -105,6 +105,7 @@ func (s *Service) Register(server grpc.ServiceRegistrar) { s.door.Register(serve
 //   - INVALID_ARGUMENT: the request has no domain or no descriptors, or too many
 //     descriptors, entries or limits.
 //   - UNAVAILABLE: the store could not decide in time.
+//   - UNKNOWN: no rules were loaded yet. envoyproxy/ratelimit answers so.
 //   - The error of grpc-go: the request cannot be read.
 func (s *Service) Handle(ctx context.Context, wait bool, c *unary.Call, answer []byte) ([]byte, bool, error) {
 	if c.Marked {
@@ -212,6 +213,9 @@ func (s *Service) append(encoded []byte, c *call) []byte {
 func storeStatus(err error) error {
 	if tooMany := new(policy.TooManyLimitsError); errors.As(err, &tooMany) {
 		return status.Error(codes.InvalidArgument, tooMany.Error())
+	}
+	if errors.Is(err, policy.ErrMissing) {
+		return status.Error(codes.Unknown, policy.ErrMissing.Error())
 	}
 	if errors.Is(err, window.ErrBadCheck) {
 		return status.Error(codes.Internal, "the request made a check that no store accepts")

@@ -77,6 +77,9 @@ func (r *rulesReader) idle(e *descriptorEntry) {
 	if e.RateLimit.Set && !e.RateLimit.Null {
 		return
 	}
+	if r.noFile {
+		return // a server sets shadow_mode on every level
+	}
 	if e.RateLimit.Null {
 		r.decoder.Warning(e.RateLimit.Spot, "no value, so nothing is limited here: if you want that, remove the key")
 	}
@@ -241,7 +244,8 @@ func (r *rulesReader) fill(rule *policy.Rule, rl *strict.Field[*rateLimit]) {
 		r.decoder.Problem(v.Name.Spot, "%q is the name of limits that come with a request: choose another", reservedName)
 	}
 	if strict.Given(&v.Charge) {
-		rule.Always = r.oneOf(&v.Charge, "allowed", "always") == "always"
+		charge := r.oneOf(&v.Charge, "allowed", "always")
+		rule.Always, rule.AllowedOnly = charge == "always", charge == "allowed"
 	}
 	r.storeError(rule, &v.OnStoreError.Value)
 	if strict.Given(&v.Cost) {

@@ -98,8 +98,12 @@ func (m *metadata) ReadNode(d *strict.Decoder, n *yaml.Node, p *strict.Path) {
 	}
 	var fits bool
 	if *m, fits = d.JSONMapping(n, p, maxMetadataValues, maxMetadataBytes); !fits {
-		d.Problem(d.Spot(n, p), "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
+		metadataTooLarge(d, d.Spot(n, p))
 	}
+}
+
+func metadataTooLarge(d *strict.Decoder, at strict.Spot) {
+	d.Problem(at, "more than %d values or %d KiB: it is in every answer", maxMetadataValues, maxMetadataBytes>>10)
 }
 
 type replacement struct {

@@ -141,9 +141,17 @@ func (r *rulesReader) unlimited(t *terms, arms bool) {
 		case k.name == "requests_per_unit":
 			r.decoder.Warning(k.Spot, "ignored beside unlimited, as envoyproxy/ratelimit does")
 		default:
-			r.decoder.Problem(k.Spot, "%s beside unlimited on line %d: give one of the two", k.name, t.Unlimited.Line)
+			r.decoder.Problem(k.Spot, "%s beside unlimited%s: give one of the two", k.name, onLine(t.Unlimited.Line))
 		}
 	}
+}
+
+// onLine returns " on line n", or nothing for what has no lines.
+func onLine(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" on line %d", n)
 }
 
 // read parses the text of a field. It reports an error to d unless d is nil. Without a text it

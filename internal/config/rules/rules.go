@@ -16,19 +16,28 @@ import (
 
 // A Place is a line of a file.
 type Place struct {
-	File string
-	Line int
+	File string // or the Source of a [Domain]
+	Line int    // zero: the file has no lines
 }
 
-// String returns file:line.
-func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+// String returns file:line, or file without a line.
+func (p Place) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
 
 // from returns the place for a message about another place in file.
 func (p Place) from(file string) string {
-	if p.File == file {
+	switch {
+	case p.File != file:
+		return "in " + strict.Quoteless(p.String())
+	case p.Line == 0:
+		return "before it"
+	default:
 		return fmt.Sprintf("on line %d", p.Line)
 	}
-	return "in " + strict.Quoteless(p.File) + fmt.Sprintf(":%d", p.Line)
 }
 
 // Options say how [Read] reads rules.
@@ -43,6 +52,8 @@ type Options struct {
 	// against it.
 	Tiers      []string
 	TiersKnown bool
+	// UsageReports is [policy.Rules.ReportUsage].
+	UsageReports bool
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
 	// Headers are the names of the headers of the style reference.
@@ -54,6 +65,15 @@ type Options struct {
 // Read reads files into one set of rules, and returns the place of each rule in the
 // order of [policy.Rules.All]. If it reports a problem, the rules are not complete.
 func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
+	r := newReader(o)
+	for _, src := range sources {
+		r.read(src)
+	}
+	r.finish()
+	return r.rules, r.places
+}
+
+func newReader(o Options) *rulesReader {
 	r := &rulesReader{
 		Options: o,
 		rules:   policy.NewRules(o.Identity),
@@ -69,14 +89,13 @@ func Read(o Options, sources []files.File) (*policy.Rules, []Place) {
 	if o.Settings.QuotaMode {
 		r.rules.QuotaAll()
 	}
-	for _, src := range sources {
-		r.read(src)
+	if o.UsageReports {
+		r.rules.ReportUsage()
 	}
-	r.finish()
-	return r.rules, r.places
+	return r
 }
 
-// rulesReader turns rules files into rules.
+// rulesReader turns rules files, or domains that come from elsewhere, into rules.
 type rulesReader struct {
 	Options
 	rules  *policy.Rules
@@ -88,6 +107,7 @@ type rulesReader struct {
 
 	decoder *strict.Decoder // of what is being read
 	domain  *domainReader   // whose rules are being read
+	noFile  bool            // it is a Domain
 }
 
 // domainReader is the state of one domain across its files.

@@ -120,7 +120,7 @@ const (
 // XDS says how to get rules from a management server: RateLimitConfig resources, state of the
 // world over ADS.
 type XDS struct {
-	Address         string        `yaml:"address" doc:"the management server: host:port"`
+	Address         Address       `yaml:"address" doc:"the management server: host:port or unix:///path"`
 	NodeID          string        `yaml:"node_id" doc:"the id of the node in requests. Servers choose the rules by it"`
 	NodeMetadata    []string      `yaml:"node_metadata" doc:"metadata of the node: name=value, several separated by commas"`
 	Headers         []Secret      `yaml:"headers" doc:"gRPC metadata of the stream: name=value, several separated by commas. Never shown, because a value may be a token"`
@@ -565,7 +565,7 @@ func (l *settingsLoader) validate() {
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
-	l.clientTLS("rules.xds.tls", s.Rules.XDS.TLS)
+	l.rulesSource()
 	l.clientTLS("compare.tls", s.Compare.TLS)
 	l.headers()
 	l.secrets()

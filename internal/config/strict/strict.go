@@ -98,7 +98,9 @@ type Path struct {
 	Name   string     // of a key; empty for an item of a list
 	line   int        // of the key
 	Index  int        // of an item
-	Item   *yaml.Node // an item, for its label
+	Item   *yaml.Node // an item, for its label; nil: Key and Value label it
+	// Key and Value are those of an item that was not read from a document.
+	Key, Value string
 }
 
 // A Spot is the place of a value.
@@ -154,7 +156,8 @@ func (d *Decoder) itemLabel(p *Path) string {
 	if d.HideValues {
 		return strconv.Itoa(p.Index)
 	}
-	id, key, value, secret := "", "", "", false
+	id, key, value := "", p.Key, p.Value
+	secret := d.Hides != nil && d.Hides(key)
 	if n := follow(p.Item); n != nil && n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			v := follow(n.Content[i+1])

@@ -1,0 +1,265 @@
+package compat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/settings"
+)
+
+// in returns the variables of an environment with rules, and further ones.
+func in(t testing.TB, more ...string) []string {
+	return append(strings.Fields(strings.ReplaceAll(least, "ROOT ", rulesDir(t)+" ")), more...)
+}
+
+func TestMode(t *testing.T) {
+	for _, tt := range []struct {
+		argv0, value string
+		want         bool
+		problem      string
+	}{
+		{"rls", "", false, ""},
+		{"/usr/bin/rls", "", false, ""},
+		{"ratelimit", "", true, ""},
+		{"/bin/ratelimit", "", true, ""},
+		{"./rls", "envoyproxy", true, ""},
+		{"/bin/ratelimit", "envoyproxy", true, ""},
+		{"rls", "envoy", false, `environment: SLIDEGATE_COMPAT: "envoy" is not one of envoyproxy`},
+		{"ratelimit", "none", true, `environment: SLIDEGATE_COMPAT: "none" is not one of envoyproxy`},
+	} {
+		got, problem := Mode(tt.argv0, []string{"A=b", "SLIDEGATE_COMPAT=" + tt.value})
+		text := ""
+		if problem != nil {
+			text = problem.String()
+		}
+		if got != tt.want || !strings.HasPrefix(text, tt.problem) || (text == "") != (tt.problem == "") {
+			t.Errorf("%s with %q: got %v and %q, want %v and %q", tt.argv0, tt.value, got, text, tt.want, tt.problem)
+		}
+	}
+	if _, err := settings.Load("", []string{"SLIDEGATE_COMPAT=envoyproxy"}); err != nil {
+		t.Errorf("SLIDEGATE_COMPAT is an unknown variable: %v", err)
+	}
+}
+
+func TestMistaken(t *testing.T) {
+	if p := Mistaken([]string{"PATH=/bin", "GRPC_PORT=tcp://10.0.0.1:8081", "HOST=a"}); p != nil {
+		t.Errorf("got %v, want no problem", p)
+	}
+	for _, name := range telling {
+		p := Mistaken([]string{"PATH=/bin", name + "=secret"})
+		if p == nil || p.Path != name || !strings.Contains(p.Message, "/bin/ratelimit") || !strings.Contains(p.Message, "SLIDEGATE_COMPAT=envoyproxy") || strings.Contains(p.String(), "secret") {
+			t.Errorf("%s: got %v", name, p)
+		}
+	}
+}
+
+// TestOwnSettingsWin sets SLIDEGATE_ variables besides those of the reference. They count, and
+// they cure variables that would be refused.
+func TestOwnSettingsWin(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		environ []string
+		check   func(*settings.Settings) any
+		want    any
+	}{
+		{"memory instead of Redis", in(t, "SLIDEGATE_STORE_TYPE=memory"), func(s *settings.Settings) any { return s.Store.Type }, "memory"},
+		{"memory instead of twemproxy", []string{"RUNTIME_ROOT=" + rulesDir(t), "RUNTIME_SUBDIRECTORY=sub", "SLIDEGATE_STORE_TYPE=memory"}, func(s *settings.Settings) any { return s.Store.Type }, "memory"},
+		{"memory instead of memcached", in(t, "BACKEND_TYPE=memcache", "REDIS_TYPE=ring", "REDIS_TLS=x", "SLIDEGATE_STORE_TYPE=memory"), func(s *settings.Settings) any { return s.Store.Type }, "memory"},
+		{"Redis instead of memcached", in(t, "BACKEND_TYPE=memcache", "SLIDEGATE_STORE_TYPE=redis"), func(s *settings.Settings) any { return s.Store.Redis.URL.Addresses[0] }, "redis:6379"},
+		{"another Redis", in(t, "REDIS_URL=", "REDIS_TYPE=ring", "SLIDEGATE_STORE_REDIS_URL=redis://h:1"), func(s *settings.Settings) any { return s.Store.Redis.URL.Addresses[0] }, "h:1"},
+		{"a password file", in(t, "REDIS_AUTH=u:p", "SLIDEGATE_STORE_REDIS_PASSWORD_FILE="+file(t, "q")), func(s *settings.Settings) any { return s.Store.Redis.Password.String() }, ""},
+		{"rules elsewhere", in(t, "RUNTIME_ROOT=/missing", "RUNTIME_APPDIRECTORY=", "SLIDEGATE_RULES_PATH=/r"), func(s *settings.Settings) any { return [2]any{s.Rules.Path, s.Rules.Prefix} }, [2]any{"/r", ""}},
+		{"a port", in(t, "PORT=http", "SLIDEGATE_HTTP_ADDRESS=:9"), func(s *settings.Settings) any { return s.HTTP.Address }, settings.Address(":9")},
+		{"a log level", in(t, "LOG_LEVEL=loud", "SLIDEGATE_LOG_LEVEL=debug"), func(s *settings.Settings) any { return s.Log.Level }, "debug"},
+		{"tiers", in(t, "SLIDEGATE_TIERS_PATH=/t.yaml"), func(s *settings.Settings) any { return s.Tiers.Source }, "file"},
+		{"statsd instead of DogStatsD", in(t, "USE_DOG_STATSD=true", "USE_STATSD=false", "SLIDEGATE_REFERENCE_STATSD_ADDRESS=h:1"), func(s *settings.Settings) any { return s.Reference.Statsd.Address }, "h:1"},
+		{"client certificates for Envoy Gateway", in(t, "GRPC_SERVER_TLS_CA_CERT=/x", "SLIDEGATE_STORE_ON_ERROR=local"), func(s *settings.Settings) any { return s.Store.OnError }, "local"},
+	} {
+		_, s, problems := read(tt.environ...)
+		if got := tt.check(&s); got != tt.want || len(problems) > 0 {
+			t.Errorf("%s: got %v and problems %v, want %v", tt.name, got, problems, tt.want)
+		}
+	}
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	return configtest.Write(t, "file", text)
+}
+
+// TestADropInIsLikeTheReference reads an environment that says little. What no variable says is
+// as in the reference.
+func TestADropInIsLikeTheReference(t *testing.T) {
+	_, s, problems := read(in(t)...)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	got := map[string]any{
+		"tiers": s.Tiers.Source, "styles": len(s.Headers.Styles), "store": s.Store.Type, "on_error": s.Store.OnError, "answers": s.Reference.Answers, "usage": s.Reference.UsageReports,
+		"pages": s.Admin.Pages, "all_files": s.Rules.AllFiles, "dots": s.Rules.IgnoreDotFiles, "age": s.GRPC.MaxConnectionAge.String(), "admin": s.Admin.Address,
+		"level": s.Log.Level, "timeout": s.Store.Timeout.String(), "statsd": s.Reference.Statsd.Address, "prometheus": s.Reference.Metrics.Address, "secrets": strings.Join(s.Secrets.Entries, ","),
+	}
+	want := map[string]any{
+		"tiers": "none", "styles": 0, "store": "redis", "on_error": "report", "answers": true, "usage": true,
+		"pages": "reference", "all_files": true, "dots": false, "age": "24h0m0s", "admin": settings.Address("0.0.0.0:6070"),
+		"level": "warn", "timeout": "10s", "statsd": "", "prometheus": settings.Address(""), "secrets": "api_key,authorization,x-api-key",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestAllProblemsAtOnce expects one problem for each wrong variable, and those of rls itself.
+func TestAllProblemsAtOnce(t *testing.T) {
+	environ := in(t, "PORT=http", "GRPC_SERVER_USE_TLS=yes", "LOG_LEVEL=loud", "REDIS_TIMEOUT=10", "RUNTIME_WATCH_ROOT=perhaps", "EXTRA_TAGS=a", "HOST=a b", "SLIDEGATE_STORE_TIMEOUT=5", "SLIDEGATE_GRPC_PORT=1")
+	environ = append(environ, "CACHE_KEY_PREFIX=a b", "GRPC_HOST=c d")
+	_, _, problems := read(environ...)
+	var got []string
+	for _, p := range problems {
+		if p.File != environment {
+			t.Errorf("got file %q", p.File)
+		}
+		got = append(got, p.Path)
+	}
+	slices.Sort(got)
+	want := []string{"CACHE_KEY_PREFIX", "EXTRA_TAGS", "GRPC_HOST", "GRPC_SERVER_USE_TLS", "LOG_LEVEL", "PORT", "REDIS_TIMEOUT", "RUNTIME_WATCH_ROOT", "SLIDEGATE_GRPC_PORT", "SLIDEGATE_STORE_TIMEOUT"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s\n%v", diff, problems)
+	}
+}
+
+// TestVariablesThatCountAsNotSet sets variables as Kubernetes does for services, and empty ones.
+func TestVariablesThatCountAsNotSet(t *testing.T) {
+	r, s, problems := read(in(t, "GRPC_PORT=tcp://10.0.0.1:8081", "STATSD_PORT=tcp://10.0.0.2:8125", "REDIS_PORT=tcp://10.0.0.3:6379", "USE_STATSD=true",
+		"PORT=", "SHADOW_MODE=", "LOG_LEVEL=", "REDIS_TIMEOUT=", "CONFIG_TYPE=", "HOST=", "EXTRA_TAGS=", "REDIS_AUTH=")...)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if s.GRPC.Address[0] != "0.0.0.0:8081" || s.Reference.Statsd.Address != "localhost:8125" || s.HTTP.Address != ":8080" || s.Log.Level != "warn" {
+		t.Errorf("got %v, %v, %v, %v", s.GRPC.Address, s.Reference.Statsd.Address, s.HTTP.Address, s.Log.Level)
+	}
+	for _, name := range []string{"GRPC_PORT", "STATSD_PORT", "PORT", "SHADOW_MODE", "LOG_LEVEL", "REDIS_TIMEOUT", "CONFIG_TYPE"} {
+		if got := row(t, r, name); got.State != StateIgnored || !strings.Contains(got.Why, "as not set") {
+			t.Errorf("%s: got %s, %q; want a warning", name, got.State, got.Why)
+		}
+	}
+}
+
+// TestTheBuiltInExampleIsNotServed overrides what a drop-in has so that the example would be
+// served.
+func TestTheBuiltInExampleIsNotServed(t *testing.T) {
+	_, s, _ := read(in(t, "SLIDEGATE_RULES_PATH=", "SLIDEGATE_TIERS_SOURCE=file")...)
+	if got := CheckExample(&s); len(got) != 2 {
+		t.Errorf("got %v, want two problems", got)
+	}
+	_, s, _ = read(in(t, "CONFIG_TYPE=GRPC_XDS_SOTW")...)
+	if got := CheckExample(&s); len(got) != 0 {
+		t.Errorf("got %v, want no problem", got)
+	}
+}
+
+// TestTable checks what package compat says of the variables.
+func TestTable(t *testing.T) {
+	all := make(map[string]bool)
+	count := 0
+	for _, s := range configtest.Describe(settings.Default()) {
+		all[s.Path] = true
+	}
+	seen := make(map[string]bool)
+	for _, g := range groups {
+		for _, v := range g.variables {
+			count++
+			if seen[v.name] {
+				t.Errorf("%s is listed twice", v.name)
+			}
+			seen[v.name] = true
+			for _, path := range v.sets {
+				if !all[path] {
+					t.Errorf("%s sets %s, which is no setting", v.name, path)
+				}
+			}
+			if len(v.sets) == 0 && v.doc == "" {
+				t.Errorf("%s says nothing", v.name)
+			}
+		}
+	}
+	// 114 of its newest version, one of a library, one that only Envoy Gateway sets, one that
+	// is seen in public configurations.
+	if count != 117 {
+		t.Errorf("the table has %d variables, want 117", count)
+	}
+}
+
+// FuzzRead reads any value of any variable. No row, value or problem shows a secret, and each
+// variable that is set has an explanation.
+func FuzzRead(f *testing.F) {
+	const secret = "tr0ub4dor&3"
+	f.Add(uint8(0), "::", uint8(1), "x", uint8(3), "a=b,c=d")
+	f.Add(uint8(41), "redis://u:%s@h:1/2?db=3", uint8(42), "u:%s", uint8(90), "a:%s,b:c")
+	f.Add(uint8(40), "sentinel", uint8(41), "main,h:1,%s@h:2", uint8(44), "true")
+	f.Add(uint8(40), "cluster", uint8(41), "redis://:%s@h:1", uint8(29), "GRPC_XDS_SOTW")
+	f.Add(uint8(31), "http://%s@h", uint8(29), "GRPC_XDS_SOTW", uint8(34), "authorization:%s")
+	dir := rulesDir(f)
+	var table []variable
+	for _, g := range groups {
+		table = append(table, g.variables...)
+	}
+	f.Fuzz(func(t *testing.T, i uint8, a string, j uint8, b string, k uint8, c string) {
+		environ := []string{"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=sub"}
+		for n, text := range map[uint8]string{i: a, j: b, k: c} {
+			v := table[int(n)%len(table)]
+			// Only values that may have a secret get one, at places of passwords and tokens.
+			url := strings.HasSuffix(v.name, "_URL") && (strings.Contains(text, "%s@") || strings.Contains(text, "?password=%s"))
+			if strings.Count(text, "%s") == 1 && (v.secret || url) {
+				text = strings.Replace(text, "%s", secret, 1)
+			}
+			environ = append([]string{v.name + "=" + text}, environ...)
+		}
+		checkReading(t, secret, environ...)
+	})
+}
+
+// checkReading reads an environment. No row, value or problem shows the secret, and each
+// variable that is set has an explanation.
+func checkReading(t *testing.T, secret string, environ ...string) {
+	t.Helper()
+	r, _, problems := read(environ...)
+	shown := fmt.Sprintf("%+v %v %v %v", r.Rows, r.Always, problems, r.Understood())
+	if strings.Contains(shown, secret) {
+		t.Errorf("%q: a secret is shown: %s", environ, shown)
+	}
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Set && row.Became() == "" {
+			t.Errorf("%q: nothing is said of %s, %s", environ, row.Name, row.State)
+		}
+	}
+	for _, p := range problems {
+		if p.Path == "" || strings.ContainsAny(p.String(), "\n\r") {
+			t.Errorf("%q: got the problem %q", environ, p)
+		}
+	}
+}
+
+// TestOddValues gives each variable values that no program expects.
+func TestOddValues(t *testing.T) {
+	const secret = "tr0ub4dor&3"
+	for i, g := range groups {
+		more := []string{"", "", "CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_TYPE=sentinel", "USE_STATSD=1"}[i]
+		environ := in(t, more)
+		for _, v := range g.variables {
+			for _, text := range []string{"", " ", ",:,", "a\nb", "-99999999999999999999", "redis://%zz@:", "NaN"} {
+				checkReading(t, secret, append([]string{v.name + "=" + text}, environ...)...)
+			}
+			if v.secret || strings.HasSuffix(v.name, "_URL") {
+				for _, text := range []string{"redis://:%s@h:1", "u:%s@h:1", "redis://h?password=%s", "a:b:%s@,", "main,h:1,:%s@h"} {
+					checkReading(t, secret, append([]string{v.name + "=" + fmt.Sprintf(text, secret)}, environ...)...)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,357 @@
+package compat
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// read reads variables of the reference and of rls, as the command does. The problems are those
+// of both.
+func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
+	own, origins, _ := settings.LoadOrigins("", environ)
+	r := Read(environ, Own{Settings: own, Origins: origins})
+	s, err := settings.Load("", environ, r.Given...)
+	all := r.Problems
+	if more := strict.Problems(nil); errors.As(err, &more) {
+		r.Refuse(more)
+		all = append(all, more...)
+	}
+	return r, s, all
+}
+
+// row returns the row of a variable.
+func row(t *testing.T, r *Reading, name string) Row {
+	t.Helper()
+	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no row %s", name)
+	}
+	return r.Rows[i]
+}
+
+// rulesDir makes the directories DIR/sub/config and DIR/config, and returns DIR.
+func rulesDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, sub := range []string{"sub/config", "config"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// least is an environment that starts: ROOT is a directory with rules.
+const least = "RUNTIME_ROOT=ROOT RUNTIME_SUBDIRECTORY=sub REDIS_SOCKET_TYPE=tcp REDIS_URL=redis:6379"
+
+// Environments that give a variable its effect.
+const (
+	xds        = " CONFIG_TYPE=GRPC_XDS_SOTW"
+	xdsTLS     = xds + " CONFIG_GRPC_XDS_SERVER_USE_TLS=true"
+	serverTLS  = " GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=CERT GRPC_SERVER_TLS_KEY=KEY"
+	redisTLS   = " REDIS_TLS=true"
+	sentinel   = " REDIS_TYPE=sentinel REDIS_URL=main,s1:26379,s2:26379"
+	enabled    = " LIMIT_RESPONSE_HEADERS_ENABLED=true"
+	statsd     = " USE_STATSD=true"
+	prometheus = " USE_STATSD=false USE_PROMETHEUS=true"
+	noEffect   = "no effect: "
+)
+
+// A rowTest is one variable: what it becomes when it is not set, when it is, and with a wrong
+// value.
+type rowTest struct {
+	name string
+	with string // further variables
+	// def is Became of the row if the variable is not set. Empty: same default.
+	def string
+	// set is a value, and want is Became of the row with it.
+	set, want string
+	// wrong is a value that is refused, and problem a part of the message. Empty: any value is
+	// right, or has no effect.
+	wrong, problem string
+}
+
+// The wrong values of each kind.
+const (
+	notTrue   = "expected true or false, got"
+	notWhole  = "expected a whole number, got"
+	notNumber = "expected a number, got"
+	notTime   = "expected a time such as 10s, got"
+)
+
+var rowTests = []rowTest{
+	// A1
+	{"HOST", "", "http.address = 0.0.0.0:8080", "::", "http.address = [::]:8080", "a b", `"a b:8080" is not an address`},
+	{"PORT", "", "http.address = 0.0.0.0:8080", "0x1F92", "http.address = 0.0.0.0:8082", "70000", "70000 is not a port"},
+	{"PORT", "", "http.address = 0.0.0.0:8080", "80", "http.address = 0.0.0.0:80", "http", notWhole},
+	{"GRPC_HOST", "", "grpc.address = 0.0.0.0:8081", "::", "grpc.address = [::]:8081", "a/b", "is not an address"},
+	{"GRPC_PORT", "", "grpc.address = 0.0.0.0:8081", "9", "grpc.address = 0.0.0.0:9", "-1", "-1 is not a port"},
+	{"GRPC_UDS", "", "", "/run/rl.sock", "grpc.address = unix:///run/rl.sock", "/", "must be absolute"},
+	{"DEBUG_HOST", "", "admin.address = 0.0.0.0:6070", "127.0.0.1", "admin.address = 127.0.0.1:6070", "a b", "is not an address"},
+	{"DEBUG_PORT", "", "admin.address = 0.0.0.0:6070", "6071", "admin.address = 0.0.0.0:6071", "6070.0", notWhole},
+	{"GRPC_MAX_CONNECTION_AGE", "", "grpc.max_connection_age = 24h0m0s", "30m", "grpc.max_connection_age = 30m0s", "30", notTime},
+	{"GRPC_MAX_CONNECTION_AGE", "", "grpc.max_connection_age = 24h0m0s", "0", "grpc.max_connection_age = 0s", "-1s", "is not 0 and not between"},
+	{"GRPC_MAX_CONNECTION_AGE_GRACE", "", "", "1m", noEffect + "calls in flight end by themselves", "x", notTime},
+	{"GRPC_SERVER_USE_TLS", " GRPC_SERVER_TLS_CERT=CERT GRPC_SERVER_TLS_KEY=KEY", "", "true", "TLS", "yes", notTrue},
+	{"GRPC_SERVER_USE_TLS", " GRPC_SERVER_TLS_CERT=CERT GRPC_SERVER_TLS_KEY=KEY", "", "0", "no TLS", "2", notTrue},
+	{"GRPC_SERVER_TLS_CERT", "", "", "CERT", noEffect + "GRPC_SERVER_USE_TLS is not true", "", ""},
+	{"GRPC_SERVER_TLS_CERT", " GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=KEY", "refused: is needed, because GRPC_SERVER_USE_TLS is true", "CERT", "grpc.tls.cert_file = CERT", "/missing", "no such file"},
+	{"GRPC_SERVER_TLS_KEY", " GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_CERT=CERT", "refused: is needed, because GRPC_SERVER_USE_TLS is true", "KEY", "grpc.tls.key_file = KEY", "", ""},
+	{"GRPC_CLIENT_TLS_CACERT", serverTLS, "", "CA", "grpc.tls.client_ca_file = CA; certificates of the system's CAs are not accepted", "/missing", "no such file"},
+	{"GRPC_CLIENT_TLS_SAN", serverTLS, "", "envoy", "ignored: clients present no certificate, because GRPC_CLIENT_TLS_CACERT is not set; envoyproxy/ratelimit checks no name then either", "", ""},
+	{"GRPC_CLIENT_TLS_SAN", serverTLS + " GRPC_CLIENT_TLS_CACERT=CA", "", "envoy", "grpc.tls.client_san = envoy", "", ""},
+	{"GRPC_SERVER_TLS_CA_CERT", serverTLS, "", "/certs/ca.crt", noEffect + "envoyproxy/ratelimit does not read it either; to make clients present a certificate of this CA, set SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE to this path", "", ""},
+	{"LOG_LEVEL", "", "log.level = warn", "Warning", "log.level = warn", "loud", `"loud" is not one of panic, fatal`},
+	{"LOG_LEVEL", "", "log.level = warn", "trace", "log.level = debug", "", ""},
+	{"LOG_LEVEL", "", "log.level = warn", "FATAL", "log.level = error", "", ""},
+	{"LOG_FORMAT", "", "log.format = console", "JSON", "log.format = reference", "", ""},
+	{"LOG_FORMAT", "", "log.format = console", "logfmt", "log.format = console", "", ""},
+	{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "", "", "true", "http.unhealthy = rules", "on", notTrue},
+	{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", " REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=1", "", "T", "http.unhealthy = rules,store", "", ""},
+	{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "", "", "true", "http.unhealthy = store", "on", notTrue},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG", "", "", "true", "ignored: rls does not start with a broken rules file", "on", notTrue},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG", xds, "rules.xds.wait = true", "true", "rules.xds.wait = false", "on", notTrue},
+	{"MERGE_DOMAIN_CONFIG", "", "rules.merge_domains = false", "true", "rules.merge_domains = true", "on", notTrue},
+	{"SHADOW_MODE", "", "rules.shadow_mode = false", "true", "rules.shadow_mode = true", "on", notTrue},
+	{"QUOTA_MODE", "", "rules.quota_mode = false", "true", "rules.quota_mode = true", "on", notTrue},
+	{"RESPONSE_DYNAMIC_METADATA", "", "metadata.request = false", "true", "metadata.request = true", "on", notTrue},
+
+	// A2
+	{"RUNTIME_ROOT", "", `refused: "/srv/runtime_data/current/sub" does not exist; the path is RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and, if RUNTIME_WATCH_ROOT is false, RUNTIME_APPDIRECTORY`, "ROOT", "rules.path = ROOT/sub", "/missing", `"/missing/sub" does not exist`},
+	{"RUNTIME_ROOT", xds, "", "/data", noEffect + "rules come from a management server", "", ""},
+	{"RUNTIME_SUBDIRECTORY", " RUNTIME_WATCH_ROOT=false", "rules.path = ROOT/config", "sub", "rules.path = ROOT/sub/config", "", ""},
+	{"RUNTIME_SUBDIRECTORY", "", "refused", "sub", "rules.path = ROOT/sub", "", ""},
+	{"RUNTIME_APPDIRECTORY", "", "rules.prefix = config", "other", "rules.prefix = other", "", ""},
+	{"RUNTIME_APPDIRECTORY", " RUNTIME_WATCH_ROOT=false", "rules.path = ROOT/sub/config", "", "refused: is empty; envoyproxy/ratelimit has no rules then", "", ""},
+	{"RUNTIME_IGNOREDOTFILES", "", "rules.ignore_dot_files = false", "true", "rules.ignore_dot_files = true", "on", notTrue},
+	{"RUNTIME_WATCH_ROOT", "", "rules.path = ROOT/sub, rules.prefix = config", "false", "rules.path = ROOT/sub/config; rls always notices changes", "on", notTrue},
+
+	// A3
+	{"CONFIG_TYPE", "", "rules.source = files", "GRPC_XDS_SOTW", "rules.source = xds", "GRPC_XDS_DELTA", "is not one of FILE, GRPC_XDS_SOTW"},
+	{"CONFIG_GRPC_XDS_NODE_ID", xds, "rules.xds.node_id = default", "envoy-ratelimit", "rules.xds.node_id = envoy-ratelimit", "", ""},
+	{"CONFIG_GRPC_XDS_NODE_ID", "", "", "a", noEffect + "rules come from files", "", ""},
+	{"CONFIG_GRPC_XDS_NODE_METADATA", xds, "", "a=b,c=d=e", "rules.xds.node_metadata = a=b,c=d=e", "", ""},
+	{"CONFIG_GRPC_XDS_NODE_METADATA", xds, "", "a:b,c=d", "ignored: 1 parts have no =, and envoyproxy/ratelimit drops them too; rules.xds.node_metadata = c=d", "", ""},
+	{"CONFIG_GRPC_XDS_SERVER_URL", xds, "rules.xds.address = localhost:18000", "dns:///eg:18001", "rules.xds.address = eg:18001", "http://u:p@h", "expected host:port"},
+	{"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", xds, "", "1s", noEffect + "the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "1", notTime},
+	{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", xds, "", "authorization:token", "rules.xds.headers = ***", "a:b:c", "expected name:value"},
+	{"CONFIG_GRPC_XDS_SERVER_USE_TLS", xds, "rules.xds.tls.enabled = false", "true", "rules.xds.tls.enabled = true", "on", notTrue},
+	{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", xdsTLS + " CONFIG_GRPC_XDS_CLIENT_TLS_KEY=KEY", "", "CERT", "rules.xds.tls.cert_file = CERT", "", ""},
+	{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", xdsTLS, "", "CERT", "ignored: CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set; envoyproxy/ratelimit presents no certificate then either", "", ""},
+	{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", xdsTLS + " CONFIG_GRPC_XDS_CLIENT_TLS_CERT=CERT", "", "KEY", "rules.xds.tls.key_file = KEY", "", ""},
+	{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", xdsTLS, "", "CA", "rules.xds.tls.ca_file = CA, rules.xds.tls.system_cas = true", "", ""},
+	{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", xds, "", "CA", noEffect + "CONFIG_GRPC_XDS_SERVER_USE_TLS is not true", "", ""},
+	{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", xdsTLS, "", "eg", "rules.xds.tls.server_name = eg", "", ""},
+	{"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", xds, "", "5s", "rules.xds.initial_backoff = 5s", "5", notTime},
+	{"XDS_CLIENT_BACKOFF_MAX_INTERVAL", xds, "", "30s", "rules.xds.max_backoff = 30s", "48h", "is not between"},
+	{"XDS_CLIENT_BACKOFF_RANDOM_FACTOR", xds, "", "0.1", noEffect + "the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "a", notNumber},
+	{"XDS_CLIENT_BACKOFF_JITTER", xds, "", "false", noEffect + "the wait between connections is XDS_CLIENT_BACKOFF_INITIAL_INTERVAL, and grows", "a", notTrue},
+	{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", xds, "", "1000000", "rules.xds.max_message_bytes = 1000000", "1", "is not between"},
+	{"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", xds, "", "0", noEffect + "0 means the default", "1MB", notWhole},
+
+	// A4
+	{"BACKEND_TYPE", "", "store.type = redis", "redis", "store.type = redis", "memcache", "memcached cannot keep a log of hits"},
+	{"BACKEND_TYPE", "", "store.type = redis", "", "store.type = redis", "Redis", `"Redis" is not one of redis`},
+	{"REDIS_SOCKET_TYPE", " REDIS_URL=/run/redis.sock", "store.redis.url = unix:///run/redis.sock", "unix", "store.redis.url = unix:///run/redis.sock", "udp", `"udp" is not one of tcp, unix`},
+	{"REDIS_TYPE", "", "store.redis.url = redis://redis:6379", "Single", "store.redis.url = redis://redis:6379", "ring", `"ring" is not one of single, sentinel, cluster`},
+	{"REDIS_TYPE", " REDIS_URL=a:1", "store.redis.url = redis://a:1", "CLUSTER", "store.redis.url = redis-cluster://a:1", "", ""},
+	{"REDIS_URL", "", "refused: the default of envoyproxy/ratelimit is twemproxy", "h:7", "store.redis.url = redis://h:7", "user:pw@h:7", "expected host:port, or redis://"},
+	{"REDIS_URL", "", "refused", "redis://h:7/11", "store.redis.url = redis://h:7/11", "redis://h:7/a", "must be a number"},
+	{"REDIS_URL", "", "refused", "redis://h:7?db=11", "store.redis.url = redis://h:7/11", "redis://h:7?db=70000", "must be a number"},
+	{"REDIS_URL", "", "refused", "redis://h:7/0?db=11", "store.redis.url = redis://h:7/0", "rediss://h:7", "does not know rediss"},
+	{"REDIS_URL", "", "refused", "redis://u:pw@h:7?db=1", "store.redis.url = redis://h:7/1, store.redis.username = ***, store.redis.password = ***", "h/x:7", "expected host:port"},
+	{"REDIS_URL", "", "refused", "redis://h:7?username=u&password=pw", "store.redis.url = redis://h:7, store.redis.username = ***, store.redis.password = ***", "/var/run/nutcracker/ratelimit.sock", "twemproxy"},
+	{"REDIS_URL", sentinel, "refused", "main,s1:26379", "store.redis.url = redis-sentinel://s1:26379/main", "s1:26379,s2:26379", "expected master,host:port"},
+	{"REDIS_URL", " REDIS_TYPE=cluster", "refused", "a:1,redis://b:2", "store.redis.url = redis-cluster://a:1,b:2", "a:1,,b:2", "expected host:port,host:port: nodes"},
+	{"REDIS_URL", " REDIS_SOCKET_TYPE=unix", "refused", "/run/a b.sock", "store.redis.url = unix:///run/a%20b.sock", "redis:6379", "set REDIS_SOCKET_TYPE=tcp"},
+	{"REDIS_AUTH", "", "", "secretword", "store.redis.password = ***", "", ""},
+	{"REDIS_AUTH", " REDIS_URL=redis://u:p@h:7", "", "v:secret:word", "store.redis.username = ***, store.redis.password = ***", "user:", "a user needs a password"},
+	{"REDIS_SENTINEL_AUTH", sentinel, "", "user:pw", "store.redis.sentinel_username = ***, store.redis.sentinel_password = ***", "", ""},
+	{"REDIS_SENTINEL_AUTH", "", "", "pw", noEffect + "REDIS_TYPE is not sentinel", "", ""},
+	{"REDIS_TLS", "", "store.redis.url = redis://redis:6379", "true", "store.redis.url = rediss://redis:6379", "on", notTrue},
+	{"REDIS_TLS", sentinel, "store.redis.url = redis-sentinel://s1:26379,s2:26379/main", "true", "store.redis.url = rediss-sentinel://s1:26379,s2:26379/main", "", ""},
+	{"REDIS_TLS", " REDIS_SOCKET_TYPE=unix REDIS_URL=/run/redis.sock", "store.redis.url = unix:///run/redis.sock", "false", "store.redis.url = unix:///run/redis.sock", "true", "does not use TLS on a unix socket"},
+	{"REDIS_TLS_CLIENT_CERT", redisTLS + " REDIS_TLS_CLIENT_KEY=KEY", "", "CERT", "store.redis.tls.cert_file = CERT", "/missing", "no such file"},
+	{"REDIS_TLS_CLIENT_KEY", redisTLS + " REDIS_TLS_CLIENT_CERT=CERT", "", "KEY", "store.redis.tls.key_file = KEY", "", ""},
+	{"REDIS_TLS_CACERT", redisTLS, "", "CA", "store.redis.tls.ca_file = CA, store.redis.tls.system_cas = true", "/missing", "no such file"},
+	{"REDIS_TLS_CACERT", "", "", "CA", noEffect + "REDIS_TLS is not true", "", ""},
+	{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", redisTLS, "store.redis.tls.any_name = false", "true", "store.redis.tls.any_name = true", "on", notTrue},
+	{"REDIS_POOL_SIZE", "", "store.redis.pool_size = 10", "20", "store.redis.pool_size = 20", "-1", "is negative"},
+	{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "", "", "WAIT", noEffect + "a call waits for a connection", "", ""},
+	{"REDIS_POOL_ON_EMPTY_BEHAVIOR", "", "", "create", "ignored: a call waits for a connection", "", ""},
+	{"REDIS_PIPELINE_WINDOW", "", "", "1ms", noEffect + "rls joins commands by itself", "1", notTime},
+	{"REDIS_PIPELINE_LIMIT", "", "", "8", noEffect + "rls joins commands by itself", "x", notWhole},
+	{"REDIS_CLUSTER_PIPELINE_PARALLELISM", "", "", "8", noEffect + "rls joins commands by itself", "x", notWhole},
+	{"REDIS_TIMEOUT", "", "store.timeout = 10s, store.redis.dial_timeout = 10s", "1s", "store.timeout = 1s, store.redis.dial_timeout = 1s", "1", notTime},
+	{"REDIS_TIMEOUT", "", "store.timeout = 10s, store.redis.dial_timeout = 10s", "1m", "store.timeout = 10s, store.redis.dial_timeout = 10s; at most 10s", "-1s", "-1s is negative"},
+	{"REDIS_STARTUP_INITIAL_INTERVAL", "", "", "1s", noEffect + "rls starts without Redis and connects when it answers", "1", notTime},
+	{"REDIS_STARTUP_MAX_INTERVAL", "", "", "1s", noEffect + "rls starts without Redis and connects when it answers", "1", notTime},
+	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", "", "1s", "ignored: rls does not end because Redis is away", "1", notTime},
+	{"REDIS_STARTUP_MAX_ELAPSED_TIME", "", "", "0", noEffect + "rls starts without Redis and connects when it answers", "", ""},
+	{"REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "", "", "true", noEffect + "rls handles READONLY by itself", "", ""},
+	{"REDIS_PERSECOND", "", "", "true", "ignored: limits per second are in the same store as all others, so that one request is decided at once", "on", notTrue},
+	{"REDIS_PERSECOND", "", "", "false", "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_SOCKET_TYPE", "", "", "tcp", noEffect + "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_TYPE", "", "", "CLUSTER", noEffect + "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_URL", "", "", "h:6379", noEffect + "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_POOL_SIZE", "", "", "1", noEffect + "one Redis for all limits", "x", notWhole},
+	{"REDIS_PERSECOND_AUTH", "", "", "pw", noEffect + "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_SENTINEL_AUTH", "", "", "pw", noEffect + "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_TLS", "", "", "true", noEffect + "one Redis for all limits", "x", notTrue},
+	{"REDIS_PERSECOND_PIPELINE_WINDOW", "", "", "1ms", noEffect + "one Redis for all limits", "x", notTime},
+	{"REDIS_PERSECOND_PIPELINE_LIMIT", "", "", "1", noEffect + "one Redis for all limits", "x", notWhole},
+	{"REDIS_PERSECOND_TIMEOUT", "", "", "1s", noEffect + "one Redis for all limits", "x", notTime},
+	{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "", "", "WAIT", noEffect + "one Redis for all limits", "", ""},
+	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "", "", "1", noEffect + "one Redis for all limits", "x", notWhole},
+	{"EXPIRATION_JITTER_MAX_SECONDS", "", "", "0", noEffect + "logs expire by themselves", "x", notWhole},
+	{"LOCAL_CACHE_SIZE_IN_BYTES", "", "", "1000000", noEffect + "store.local_keys says how many denials rls remembers", "1M", notWhole},
+	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "0.5", "metrics.near_limit_ratio = 0.5", "50%", notNumber},
+	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "1e-1", "metrics.near_limit_ratio = 0.1", "1.5", "is not a share"},
+	{"CACHE_KEY_PREFIX", "", "", "eg:rl:", "store.redis.key_prefix = eg:rl:", "a{b", "printable ASCII"},
+	{"CACHE_KEY_PREFIX", "", "", "", "the prefix of rls stays", "", ""},
+	{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "", "", "false", noEffect + "a denied request never costs anything", "x", notTrue},
+	{"MEMCACHE_HOST_PORT", "", "", "m:11211", noEffect + "rls does not use memcached", "", ""},
+	{"MEMCACHE_MAX_IDLE_CONNS", "", "", "1", noEffect + "rls does not use memcached", "x", notWhole},
+	{"MEMCACHE_SRV", "", "", "a", noEffect + "rls does not use memcached", "", ""},
+	{"MEMCACHE_SRV_REFRESH", "", "", "1s", noEffect + "rls does not use memcached", "x", notTime},
+	{"MEMCACHE_TLS", "", "", "true", noEffect + "rls does not use memcached", "x", notTrue},
+	{"MEMCACHE_TLS_CLIENT_CERT", "", "", "a", noEffect + "rls does not use memcached", "", ""},
+	{"MEMCACHE_TLS_CLIENT_KEY", "", "", "a", noEffect + "rls does not use memcached", "", ""},
+	{"MEMCACHE_TLS_CACERT", "", "", "a", noEffect + "rls does not use memcached", "", ""},
+	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "", "", "true", noEffect + "rls does not use memcached", "x", notTrue},
+
+	// A5
+	{"LIMIT_RESPONSE_HEADERS_ENABLED", "", `headers.styles = ""`, "true", "headers.styles = reference", "on", notTrue},
+	{"LIMIT_LIMIT_HEADER", enabled, "headers.reference.limit = RateLimit-Limit", "x-limit", "headers.reference.limit = x-limit", "", ""},
+	{"LIMIT_LIMIT_HEADER", "", "", "x-limit", noEffect + "LIMIT_RESPONSE_HEADERS_ENABLED is not true", "", ""},
+	{"LIMIT_REMAINING_HEADER", enabled, "headers.reference.remaining = RateLimit-Remaining", "x", "headers.reference.remaining = x", "", ""},
+	{"LIMIT_RESET_HEADER", enabled, "headers.reference.reset = RateLimit-Reset", "x", "headers.reference.reset = x", "", ""},
+	{"USE_STATSD", "", "", "true", "reference.statsd.address = localhost:8125", "on", notTrue},
+	{"USE_STATSD", "", "", "false", "no statsd", "", ""},
+	{"STATSD_HOST", "", "", "statsd", "reference.statsd.address = statsd:8125", "", ""},
+	{"STATSD_HOST", " USE_STATSD=false", "", "statsd", noEffect + "USE_STATSD is false", "", ""},
+	{"STATSD_PORT", statsd, "reference.statsd.address = localhost:8125", "9125", "reference.statsd.address = localhost:9125", "x", notWhole},
+	{"STATSD_PORT", "", "", "9125", noEffect + "neither USE_STATSD nor STATSD_HOST is set", "", ""},
+	{"STATSD_PROTOCOL", statsd, "reference.statsd.protocol = tcp", "udp", "reference.statsd.protocol = udp", "sctp", "is not one of tcp, udp"},
+	{"STATS_FLUSH_INTERVAL", statsd, "reference.statsd.interval = 10s", "1s", "reference.statsd.interval = 1s", "0s", "is not between"},
+	{"USE_PROMETHEUS", " USE_STATSD=false", "", "true", "reference.metrics.address = :9090", "on", notTrue},
+	{"USE_PROMETHEUS", "", "", "true", "reference.metrics.address = :9090; envoyproxy/ratelimit does not start with it unless USE_STATSD is false", "", ""},
+	{"PROMETHEUS_ADDR", prometheus, "reference.metrics.address = :9090", ":19001", "reference.metrics.address = :19001", "", ""},
+	{"PROMETHEUS_ADDR", "", "", ":19001", noEffect + "USE_PROMETHEUS is not true", "", ""},
+	{"PROMETHEUS_PATH", prometheus, "reference.metrics.path = /metrics", "/m", "reference.metrics.path = /m", "", ""},
+	{"PROMETHEUS_MAPPER_YAML", prometheus, "", "MAPPER", "reference.metrics.mapper_file = MAPPER", "", ""},
+	{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", prometheus, "reference.metrics.milliseconds = false", "true", "reference.metrics.milliseconds = true", "on", notTrue},
+	{"USE_DOG_STATSD", "", "", "false", "no DogStatsD", "true", "rls does not send DogStatsD"},
+	{"USE_DOG_STATSD_MOGRIFIERS", "", "", "a,b", noEffect + "rls does not send DogStatsD", "", ""},
+	{"EXTRA_TAGS", statsd, "", "b:2,a:1", "reference.tags = a=1,b=2", "a:b:c", "expected name:value"},
+	{"DISABLE_STATS", "", "", "true", "the metrics of envoyproxy/ratelimit are off", "on", notTrue},
+	{"DISABLE_STATS", "", "", "false", "the metrics are not off", "", ""},
+	{"TRACING_ENABLED", "", "", "true", "ignored: rls makes no traces", "on", notTrue},
+	{"TRACING_ENABLED", "", "", "false", "no traces", "", ""},
+	{"TRACING_SERVICE_NAME", "", "", "a", noEffect + "rls makes no traces", "", ""},
+	{"TRACING_SERVICE_NAMESPACE", "", "", "a", noEffect + "rls makes no traces", "", ""},
+	{"TRACING_SERVICE_INSTANCE_ID", "", "", "a", noEffect + "rls makes no traces", "", ""},
+	{"TRACING_EXPORTER_PROTOCOL", "", "", "grpc", noEffect + "rls makes no traces", "", ""},
+	{"TRACING_SAMPLING_RATE", "", "", "0.1", noEffect + "rls makes no traces", "x", notNumber},
+}
+
+// TestEveryVariable reads each variable of the reference: not set, set, and with a wrong value.
+func TestEveryVariable(t *testing.T) {
+	tested := make(map[string]bool)
+	ca, cert, key := servers.NewAuthority(t).ServerFiles()
+	root := rulesDir(t)
+	mapper := filepath.Join(root, "mapper.yaml")
+	if err := os.WriteFile(mapper, []byte("mappings: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range rowTests {
+		tested[tt.name] = true
+		// Files have short names in the table.
+		files := strings.NewReplacer("ROOT", root, "CERT", cert, "KEY", key, "CA", ca, "MAPPER", mapper)
+		real := func(text string) string {
+			if i := slices.Index([]string{"ROOT", "CERT", "KEY", "CA", "MAPPER"}, text); i >= 0 {
+				return files.Replace(text)
+			}
+			return text
+		}
+		wanted := func(text string) string {
+			for _, name := range []string{"ROOT", "CERT", "KEY", "CA", "MAPPER"} {
+				for _, end := range []string{"", "/", ",", ";"} {
+					if end == "" {
+						if rest, ok := strings.CutSuffix(text, "= "+name); ok {
+							text = rest + "= " + files.Replace(name)
+						}
+						continue
+					}
+					text = strings.ReplaceAll(text, "= "+name+end, "= "+files.Replace(name)+end)
+				}
+			}
+			return text
+		}
+		variables := make(map[string]string)
+		for _, v := range strings.Fields(least + tt.with) {
+			name, text, _ := strings.Cut(v, "=")
+			variables[name] = real(text)
+		}
+		environ := func(set bool, text string) (all []string) {
+			v := maps.Clone(variables)
+			delete(v, tt.name)
+			if set {
+				v[tt.name] = text
+			}
+			for name, text := range v {
+				all = append(all, name+"="+text)
+			}
+			return all
+		}
+
+		r, _, problems := read(environ(false, "")...)
+		got := row(t, r, tt.name)
+		want := wanted(tt.def)
+		if want == "" {
+			want = "same default"
+		}
+		if became := got.Became(); !strings.HasPrefix(became, want) || got.Set {
+			t.Errorf("%s, not set%s: got %q, want %q", tt.name, tt.with, became, want)
+		}
+		if refused := len(problems) > 0; refused != strings.HasPrefix(want, "refused") {
+			t.Errorf("%s, not set%s: problems %v", tt.name, tt.with, problems)
+		}
+
+		r, _, problems = read(environ(true, real(tt.set))...)
+		got = row(t, r, tt.name)
+		if became := got.Became(); became != wanted(tt.want) && !strings.HasPrefix(wanted(tt.want), "refused") || !got.Set {
+			t.Errorf("%s=%s%s: got %q, want %q", tt.name, tt.set, tt.with, became, wanted(tt.want))
+		}
+		if refused := len(problems) > 0; refused != strings.HasPrefix(tt.want, "refused") {
+			t.Errorf("%s=%s%s: problems %v", tt.name, tt.set, tt.with, problems)
+		}
+
+		if tt.problem == "" {
+			continue
+		}
+		r, _, problems = read(environ(true, real(tt.wrong))...)
+		if len(problems) != 1 || problems[0].Path != tt.name || !strings.Contains(problems[0].Message, tt.problem) {
+			t.Errorf("%s=%s%s: got problems %v, want one with %q", tt.name, tt.wrong, tt.with, problems, tt.problem)
+		}
+		if got := row(t, r, tt.name); got.State != StateRefused {
+			t.Errorf("%s=%s%s: got state %s, want refused", tt.name, tt.wrong, tt.with, got.State)
+		}
+	}
+	for _, g := range groups {
+		for _, v := range g.variables {
+			if !tested[v.name] {
+				t.Errorf("no test sets %s", v.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/rules"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/metrics"
+	"github.com/slidegate/slidegate/internal/xds"
+)
+
+// remote are rules from a management server. A nil remote stands for rules from files.
+type remote struct {
+	settings settings.Settings
+	log      *zap.Logger
+	client   *xds.Client
+
+	stopped context.Context //nolint:containedctx // of the client
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the client has stopped
+
+	missing *config.Generation      // until the server has sent rules
+	early   chan *config.Generation // the first generation, with rules.xds.wait
+	got     bool                    // early has had it; for the client alone
+	refused atomic.Int64            // responses before early
+	serving chan struct{}           // closed when generations is set
+
+	generations *generations
+}
+
+// askServer begins to ask the management server for rules. close ends that. missing is the
+// generation until there are any.
+func askServer(ctx context.Context, s settings.Settings, missing *config.Generation, log *zap.Logger) (*remote, error) {
+	v := &remote{
+		settings: s, log: log, missing: missing,
+		done: make(chan struct{}), early: make(chan *config.Generation, 1), serving: make(chan struct{}),
+	}
+	var err error
+	if v.client, err = xds.New(xds.Options{Settings: s.Rules.XDS, Loader: v, Log: log}); err != nil {
+		return nil, err
+	}
+	// The rules follow the server until the drain is over.
+	v.stopped, v.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(v.done)
+		_ = v.client.Run(v.stopped) // it returns nil
+	}()
+	return v, nil
+}
+
+// close stops the client.
+func (v *remote) close() error {
+	v.stop()
+	<-v.done
+	return nil
+}
+
+// first returns the first generation: that of the server's first rules with rules.xds.wait, and
+// one without rules otherwise. It returns nil if ctx ends.
+func (v *remote) first(ctx context.Context) *config.Generation {
+	x := &v.settings.Rules.XDS
+	if !x.Wait {
+		return v.missing
+	}
+	v.log.Info("waiting for the first rules of the management server: the ports stay closed until then (rules.xds.wait)",
+		zap.String("address", string(x.Address)), zap.String("node", x.NodeID))
+	select {
+	case g := <-v.early:
+		return g
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// serve makes further rules active in gs.
+func (v *remote) serve(gs *generations) {
+	if v != nil {
+		v.generations = gs
+		close(v.serving)
+	}
+}
+
+// errStops is the reason for rules that arrive while the process stops.
+var errStops = errors.New("rls stops")
+
+// Load implements xds.Loader.
+func (v *remote) Load(version string, domains []rules.Domain) error {
+	sent := &config.Sent{Version: version, Domains: domains}
+	if v.settings.Rules.XDS.Wait && !v.got {
+		g, err := config.LoadSent(v.settings, sent, v.missing)
+		if err != nil {
+			v.refuseEarly(err)
+			return err
+		}
+		v.got = true
+		v.early <- g
+		return nil
+	}
+	if !v.waitServing() {
+		return errStops
+	}
+	return v.generations.load(sent)
+}
+
+// Refused implements xds.Loader.
+func (v *remote) Refused(_ string, err error) {
+	if v.settings.Rules.XDS.Wait && !v.got {
+		v.refuseEarly(err)
+	} else if v.waitServing() {
+		v.generations.refuse(err)
+	}
+}
+
+func (v *remote) refuseEarly(err error) {
+	v.refused.Add(1)
+	v.log.Error("the management server sent rules that cannot be used; rls waits for others", zap.String("problems", err.Error()))
+}
+
+// waitServing waits until the process serves. It reports false if it stops before.
+func (v *remote) waitServing() bool {
+	select {
+	case <-v.serving:
+		return true
+	case <-v.stopped.Done():
+		return false
+	}
+}
+
+// refusedEarly returns how many responses were refused before the process served.
+func (v *remote) refusedEarly() int64 {
+	if v == nil {
+		return 0
+	}
+	return v.refused.Load()
+}
+
+// register registers the metrics of the client.
+func (v *remote) register(registry prometheus.Registerer) {
+	if v != nil {
+		metrics.XDS(registry, func() bool { return v.client.State().Connected })
+	}
+}
+
+// text describes where the rules come from, for pages.
+func (v *remote) text() string {
+	s := v.client.State()
+	text := "none yet"
+	if s.Loaded {
+		text = "version " + strict.Quote(s.Version)
+	}
+	if s.Connected {
+		return fmt.Sprintf("%s, connected to %s", text, v.settings.Rules.XDS.Address)
+	}
+	if s.Reason == "" {
+		s.Reason = "not tried yet"
+	}
+	return fmt.Sprintf("%s, not connected to %s: %s", text, v.settings.Rules.XDS.Address, strict.Quoteless(s.Reason))
+}

@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"context"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/reuse"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// A usage says how a check differs because Envoy may report usage with the rule. It is for
+// rules whose file says nothing of charge.
+type usage uint8
+
+const (
+	usagePlain usage = iota // it does not differ
+	// usageQuestion is a cost of 0 that passes while the limit is not exceeded. The check
+	// asks under a limit that is larger by one.
+	usageQuestion
+	// usageLarge is a cost above 1 that is recorded if it does not fit while something
+	// remains.
+	usageLarge
+	// usageReport is a cost that is recorded whatever the store decides.
+	usageReport
+)
+
+// usageOf returns what a descriptor's cost is to a rule. A cost of 0 makes every later cost
+// of the rule a report.
+func (c *Call) usageOf(rule *Rule, desc *Descriptor) usage {
+	switch {
+	case !rule.learns || desc.Refund:
+	case desc.Cost == 0:
+		c.learn(rule)
+		if rule.reports {
+			return usageQuestion
+		}
+	case rule.asked.Load():
+		return usageReport
+	case desc.Cost > 1 && rule.reports:
+		return usageLarge
+	}
+	return usagePlain
+}
+
+// learn notes that a rule was asked with a cost of 0, and logs it the first time.
+func (c *Call) learn(rule *Rule) {
+	if rule.asked.Load() || !rule.asked.CompareAndSwap(false, true) {
+		return
+	}
+	if log := c.decider.opts.Learned; log != nil {
+		log.Info("the rule was asked with a cost of 0: from now on its costs are usage reports, which are recorded even if they are denied; charge: allowed in the rule prevents that",
+			zap.Stringer("rule", rule), zap.String("name", rule.Name))
+	}
+}
+
+// ask changes a check according to the usage of its limit. The check must have its mode.
+func (s *LimitStatus) ask(check *window.Check) {
+	switch {
+	case s.usage == usageQuestion && check.Limit.Hits < window.MaxHits-1:
+		check.Limit.Hits++ // a cost of 0 needs the room of one hit
+	case s.usage == usageReport && s.Mode == window.Enforce:
+		s.Mode, check.Mode = window.Always, window.Always
+		s.usage = usagePlain
+	case s.usage == usageQuestion || s.Mode.Unconditional():
+		s.usage = usagePlain
+	}
+}
+
+// recordReports records usage that a store has decided and not charged. It reports false if
+// wait is false and the store has to wait. The store has charged nothing then.
+//
+// If recording fails, the answer stays: what is denied is denied. The usage is lost.
+func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store) (decided bool) {
+	if !c.differs {
+		return true
+	}
+	c.part, c.partAt = reuse.Slice(c.part), reuse.Slice(c.partAt)
+	allowed := window.GroupAllowed(c.checks, c.decisions)
+	for i := range c.verdict.Limits {
+		s, d := &c.verdict.Limits[i], &c.decisions[i]
+		if s.Unknown || s.Blind || !s.uncharged(allowed, d) {
+			continue
+		}
+		check := c.checks[i]
+		check.Mode, check.Lease = window.Always, window.Lease{}
+		c.part, c.partAt = append(c.part, check), append(c.partAt, i)
+	}
+	if len(c.part) == 0 {
+		return true
+	}
+	decisions := make([]window.Decision, len(c.part))
+	decided, err := store.Take(ctx, wait, c.part, decisions)
+	if err != nil {
+		return true
+	}
+	if !decided {
+		return false
+	}
+	for i, at := range c.partAt {
+		d := &c.decisions[at]
+		if d.Allowed == decisions[i].Allowed {
+			*d = decisions[i]
+			continue
+		}
+		// The first decision stays, and what remains is as it is now.
+		d.Remaining, d.UnitAfter, d.ResetAfter = decisions[i].Remaining, decisions[i].UnitAfter, decisions[i].ResetAfter
+	}
+	return true
+}
+
+// uncharged reports whether the limit has usage to record that the store has not charged.
+// allowed is the verdict on the group, and d the store's decision.
+func (s *LimitStatus) uncharged(allowed bool, d *window.Decision) bool {
+	switch s.usage {
+	case usageLarge:
+		return !d.Allowed && d.Remaining > 0
+	case usageReport:
+		return !s.Mode.Charged(allowed, d.Allowed)
+	default:
+		return false
+	}
+}
+
+// answerQuestions corrects what remains in the decisions on questions, which were asked under
+// a larger limit.
+func (c *Call) answerQuestions() {
+	if !c.differs {
+		return
+	}
+	for i := range c.verdict.Limits {
+		s, check := &c.verdict.Limits[i], &c.checks[i]
+		if s.usage != usageQuestion || s.Unknown || c.decisions[i].Remaining == 0 {
+			continue
+		}
+		// A store decides all checks of one log under the smallest of their limits.
+		smaller := func(o window.Check) bool {
+			return o.Limit.Hits < check.Limit.Hits && o.Mode == check.Mode && o.Log() == check.Log()
+		}
+		if !slices.ContainsFunc(c.checks, smaller) {
+			c.decisions[i].Remaining--
+		}
+	}
+}
+
+// keepAsked makes the rules know which rules were asked with a cost of 0 under the rules
+// before them.
+func (rs *Rules) keepAsked(before *Rules) {
+	if before == nil {
+		return
+	}
+	for name, dom := range rs.domains {
+		if was := before.domains[name]; was != nil && was.override.asked.Load() {
+			dom.override.asked.Store(true)
+		}
+	}
+	asked := make(map[descriptors.RuleID]bool)
+	for _, r := range before.rules {
+		if r.asked.Load() {
+			asked[r.id] = true
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	for _, r := range rs.rules {
+		if asked[r.id] {
+			r.asked.Store(true)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+// Package xds gets rules from a management server, such as Envoy Gateway.
+//
+// # Terms
+//
+//   - The management server holds the rules of many services. It chooses those of one service
+//     by the id of its node.
+//   - A resource is one message RateLimitConfig: the rules of one domain.
+//   - A response has all resources. A domain that is not in it is gone ("state of the world").
+//   - The client accepts a response (ACK) or refuses it with a reason (NACK).
+//   - A version is what the server calls a response. It means nothing here: a server may count
+//     from 1 again.
+//
+// # Life of a Client
+//
+//  1. [Client.Run] connects and opens one stream of the method StreamAggregatedResources. The
+//     first request has the node, the type of resources, and no version.
+//  2. The goroutine that reads the stream keeps only the newest response.
+//  3. Run takes that response, decodes it and hands it to the [Loader]. If that fails, Run
+//     refuses the response, and the Loader keeps the last good rules. A server may send a
+//     refused response again at once. Then Run does not load it again, and waits before it
+//     answers.
+//  4. After a load, Run waits as long as the load took. So loads use half of one CPU at most,
+//     however often the server sends.
+//  5. If the stream ends, Run connects again. The waits grow from rules.xds.initial_backoff to
+//     rules.xds.max_backoff, and begin anew after a stream that had a response. Each connection
+//     resolves the name of the server and uses the files of certificates as they are then.
+//
+// A server that is gone without a word is noticed by probes of TCP within about a minute. A
+// server that is frozen is noticed by pings of HTTP/2 after about five minutes: grpc-go servers
+// disconnect clients that ping more often.
+//
+// # Bounds
+//
+// rules.xds.max_message_bytes bounds a message. Since two bytes of it can become hundreds in
+// memory, [Decode] counts before it decodes: at most 2,097,152 messages in one response, at
+// most 100 levels deep.
+package xds

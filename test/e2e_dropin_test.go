@@ -1,0 +1,215 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	grpccredentials "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/slidegate/slidegate/test/process"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+// A dropIn is rls, started as ratelimit with an environment of a deployment, and nothing else.
+type dropIn struct {
+	*process.Process
+	port int // HTTP; gRPC and debug are the next two
+}
+
+// asRatelimit returns the path of rls under the name of the reference's program.
+func asRatelimit(t *testing.T) string {
+	t.Helper()
+	rls, err := process.Build("cmd/rls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "ratelimit")
+	if err := os.Symlink(rls, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// deployed returns the environment of a deployment from internal/compat/testdata.
+func deployed(t *testing.T, name string, places ...string) (environ []string) {
+	t.Helper()
+	text := read(t, filepath.Join("internal/compat/testdata/environments", name+".env"))
+	for line := range strings.Lines(strings.NewReplacer(places...).Replace(text)) {
+		if !strings.HasPrefix(line, "#") {
+			environ = append(environ, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return environ
+}
+
+// startDropIn starts a program on free ports. It returns when /healthcheck answers 200.
+func startDropIn(t *testing.T, program string, environ []string) *dropIn {
+	t.Helper()
+	d := new(dropIn)
+	err := process.Launch(func(port int) error {
+		cmd := exec.Command(program)
+		cmd.Env = append(slices.Clone(environ), fmt.Sprintf("PORT=%d", port), fmt.Sprintf("GRPC_PORT=%d", port+1), fmt.Sprintf("DEBUG_PORT=%d", port+2))
+		p, err := process.Start("ratelimit", cmd)
+		if err != nil {
+			return err
+		}
+		d.Process, d.port = p, port
+		if err := p.Until(d.healthy); err != nil {
+			p.Kill()
+			return err
+		}
+		return nil
+	}, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Kill)
+	return d
+}
+
+// healthy returns nil if /healthcheck answers 200.
+func (d *dropIn) healthy() error {
+	response, err := http.Get("http://" + process.Address(d.port) + "/healthcheck")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(response.Body)
+		return fmt.Errorf("got %s: %s", response.Status, body)
+	}
+	return nil
+}
+
+// dropInRules are rules of the reference. Without tiers, each API key has a log of its own.
+const dropInRules = `domain: edge
+descriptors:
+  - key: api_key
+    rate_limit: {unit: hour, requests_per_unit: 2}
+`
+
+// TestDeployments starts rls as ratelimit with the environments of projects that deploy
+// envoyproxy/ratelimit. It serves their rules and no others, or it ends with a message.
+func TestDeployments(t *testing.T) {
+	t.Parallel()
+	program := asRatelimit(t)
+	data := t.TempDir()
+	config := filepath.Join(data, "ratelimit", "config")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The name has no ending, as keys of a ConfigMap need not have one.
+	if err := os.WriteFile(filepath.Join(config, "config"), []byte(dropInRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authority := servers.NewAuthority(t)
+	ca, cert, key := authority.ServerFiles()
+	mapper := fileOf(t, "mapper.yaml", "mappings: []\n")
+	for _, tt := range []struct {
+		name    string
+		files   bool // rules come from files
+		tls     bool
+		refused string // a part of the message
+	}{
+		{name: "istio", files: true},
+		{name: "contour", files: true},
+		{name: "softonic", files: true},
+		{name: "istio-ratelimit-operator", files: true},
+		{name: "envoy-gateway", tls: true},
+		{name: "ai-gateway"},
+		{name: "nomad"},
+		{name: "kyma", refused: "environment: BACKEND_TYPE: memcached cannot keep a log of hits"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			redis := servers.StartRedis(t)
+			environ := deployed(t, tt.name, "{{DATA}}", data, "{{REDIS}}", redis.Addr(), "{{XDS}}", "127.0.0.1:1", "{{ADDR}}", "127.0.0.1:0",
+				"{{CERT}}", cert, "{{KEY}}", key, "{{CA}}", ca, "{{MAPPER}}", mapper)
+			if tt.refused != "" {
+				out, err := exec.Command("env", append([]string{"-i", "PATH=" + os.Getenv("PATH")}, append(environ, program)...)...).CombinedOutput()
+				if err == nil || !strings.Contains(string(out), tt.refused) {
+					t.Errorf("got %v and\n%s", err, out)
+				}
+				return
+			}
+			d := startDropIn(t, program, environ)
+			secure := insecure.NewCredentials()
+			if tt.tls {
+				c, err := authority.ClientConfig()
+				if err != nil {
+					t.Fatal(err)
+				}
+				secure = grpccredentials.NewTLS(c)
+			}
+			client := rlsv3.NewRateLimitServiceClient(connect(t, process.Address(d.port+1), grpc.WithTransportCredentials(secure)))
+			ask := func(key string) rlsv3.RateLimitResponse_Code {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				out, err := client.ShouldRateLimit(ctx, question(1, "api_key="+key))
+				if err != nil && tt.files {
+					t.Fatalf("%v\n%s", err, d.Output())
+				}
+				return out.GetOverallCode()
+			}
+			if !tt.files {
+				// Without its management server it has no rules, and not the built-in ones.
+				for range 3 {
+					if got := ask("demo-free"); got == rlsv3.RateLimitResponse_OVER_LIMIT {
+						t.Errorf("got %v without rules", got)
+					}
+				}
+				if strings.Contains(d.Output(), `"domains": ["edge"]`) {
+					t.Errorf("the built-in rules are served:\n%s", d.Output())
+				}
+				return
+			}
+			for _, key := range []string{"alice", "bob", "carol", "dave"} {
+				for i, want := range []rlsv3.RateLimitResponse_Code{rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OK, rlsv3.RateLimitResponse_OVER_LIMIT} {
+					if got := ask(key); got != want {
+						t.Errorf("%s, call %d: got %v, want %v\n%s", key, i+1, got, want, d.Output())
+					}
+				}
+			}
+			if keys, err := redis.Do("KEYS", "*"); err != nil || !strings.Contains(keys, "slidegate:") {
+				t.Errorf("got keys %q, %v in Redis", keys, err)
+			}
+			if n := strings.Count(d.Output(), "started in place of envoyproxy/ratelimit"); n != 1 {
+				t.Errorf("got %d lines that say what was understood:\n%s", n, d.Output())
+			}
+		})
+	}
+}
+
+// TestTheExampleIsNeverServedByMistake starts rls, not as ratelimit, with variables of
+// envoyproxy/ratelimit. It has no rules of its own, so it ends and says what to do.
+func TestTheExampleIsNeverServedByMistake(t *testing.T) {
+	t.Parallel()
+	rls, err := process.Build("cmd/rls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, variable := range []string{"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "CONFIG_TYPE=FILE", "REDIS_URL=h:1", "BACKEND_TYPE=redis"} {
+		for _, args := range [][]string{nil, {"serve"}, {"validate"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			cmd := exec.CommandContext(ctx, rls, args...)
+			cmd.Env = []string{variable, "SLIDEGATE_STORE_TYPE=memory"}
+			out, err := cmd.CombinedOutput()
+			cancel()
+			name, _, _ := strings.Cut(variable, "=")
+			if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), name+": ") || !strings.Contains(string(out), "SLIDEGATE_COMPAT=envoyproxy") {
+				t.Errorf("rls %v with %s: got %v and\n%s", args, variable, err, out)
+			}
+		}
+	}
+}
