@@ -110,10 +110,11 @@ func testHealthFollows(t *testing.T, s settings.Settings) {
 	tr.unhealthy = func() string { return *why.Load() }
 	server, h, parts := tr.server(nil)
 	describing := newDescribing(server, h)
-	serve := func(server interface {
+	type listening interface {
 		Serve(net.Listener) error
 		Stop()
-	}) *grpc.ClientConn {
+	}
+	serve := func(server listening) *grpc.ClientConn {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

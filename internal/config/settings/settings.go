@@ -64,7 +64,7 @@ type HTTP struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis; the memory store is always there), drain (rls stops; includes drain.not_serving). Empty: never"`
+	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck is 500 and gRPC health NOT_SERVING, any of: rules (none are loaded), store (no connection to Redis), drain (rls stops; includes drain.not_serving). Empty: never"`
 }
 
 // The states of http.unhealthy.
