@@ -20,6 +20,7 @@ var layers = [][]string{
 	{"internal/config", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
 	{"internal/config/tiers", "internal/redisclient"},
 	{"internal/config/rules", "internal/config/watch"},
+	{"internal/compat"},
 	{"internal/config/settings"},
 	{"internal/compare"},
 	{"internal/answer", "internal/adapter", "internal/compat/pages"},

@@ -246,7 +246,7 @@ type Compare struct {
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
 	Answers      bool             `yaml:"answers" doc:"answers to RateLimitService have the form of envoyproxy/ratelimit: names of limits only from the rules, no body but that of the rule, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, Retry-After comes only with a style other than reference, and /json accepts every method"`
-	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
+	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
 	Statsd       Statsd           `yaml:"statsd"`
