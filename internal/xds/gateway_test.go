@@ -124,7 +124,9 @@ func gatewayConfigs() (configs []*ratelimitv3.RateLimitConfig) {
 				above := &root.Descriptors
 				levels := rule.levels(i, random)
 				for j, level := range levels {
-					k := slices.IndexFunc(*above, func(d *ratelimitv3.RateLimitDescriptor) bool { return d.GetKey() == level.key && d.GetValue() == level.value })
+					k := slices.IndexFunc(*above, func(d *ratelimitv3.RateLimitDescriptor) bool {
+						return d.GetKey() == level.key && d.GetValue() == level.value
+					})
 					if k < 0 {
 						*above = append(*above, &ratelimitv3.RateLimitDescriptor{Key: level.key, Value: level.value, ShadowMode: rule.shadow})
 						k = len(*above) - 1
