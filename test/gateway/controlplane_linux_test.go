@@ -50,7 +50,9 @@ rateLimit:
     redis: {url: %[6]q}
 `
 
-// resources are a Gateway with a route to the application.
+// resources are a Gateway with a route to the application. Envoy has one worker thread, and so one
+// connection to its rate-limit service: with several, one of them may open its connection in the middle
+// of a test.
 const resources = `apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: eg}
@@ -61,6 +63,7 @@ kind: EnvoyProxy
 metadata: {name: proxy, namespace: default}
 spec:
   provider: {type: Host, host: {envoyVersion: "` + envoyVersion + `"}}
+  concurrency: 1
   telemetry: {accessLog: {disable: true}}
 ---
 apiVersion: gateway.networking.k8s.io/v1
