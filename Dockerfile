@@ -1,9 +1,10 @@
-# Two images from one build:
+# Three images from one build:
 #
 #   docker build -t slidegate/rls .                        the service; the last stage, and so the default
+#   docker build -t slidegate/ratelimit --target ratelimit .  the same in place of envoyproxy/ratelimit, for charts that name no command
 #   docker build -t slidegate/upstream --target upstream . the echo server of the compose stack and the demo
 #
-# Both are one static binary without a shell, a package manager or a C library, run by a user without a name or a home, and need no
+# All are one static binary without a shell, a package manager or a C library, run by a user without a name or a home, and need no
 # write access to their root file system. The cache mounts want BuildKit, which every supported Docker has.
 
 FROM golang:1.26 AS build
@@ -31,7 +32,7 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=5s --retries=3 CMD ["/upst
 ENTRYPOINT ["/upstream"]
 
 
-FROM gcr.io/distroless/static-debian12:nonroot AS rls
+FROM gcr.io/distroless/static-debian12:nonroot AS service
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Slidegate" \
@@ -41,10 +42,20 @@ LABEL org.opencontainers.image.title="Slidegate" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /out/rls /rls
+# Under this name rls reads the environment of envoyproxy/ratelimit. Manifests for that image name this command.
+COPY --from=build /out/rls /bin/ratelimit
 # By number: Kubernetes cannot tell from a name that it is not root.
 USER 65532:65532
 # gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless it is told otherwise.
 EXPOSE 8081 8080
+
+
+FROM service AS ratelimit
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["/bin/ratelimit", "healthcheck"]
+ENTRYPOINT ["/bin/ratelimit"]
+
+
+FROM service AS rls
 # The binary asks its own running service, at the address that the settings say: there is nothing else here that could.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 CMD ["/rls", "healthcheck"]
 ENTRYPOINT ["/rls"]

@@ -41,8 +41,9 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
 
 .PHONY: build
-build: ## build bin/rls
+build: ## build bin/rls, and bin/ratelimit, the same in place of envoyproxy/ratelimit
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/rls ./cmd/rls
+	ln -sf rls bin/ratelimit
 
 .PHONY: run
 run: build ## build and serve: embedded store, built-in example rules, ready for Envoy

@@ -50,14 +50,12 @@ func loadDropIn(environ []string, from loader) (settings.Settings, *compat.Readi
 	own, origins, _ := from(environ)
 	reading := compat.Read(environ, compat.Own{Settings: own, Origins: origins})
 	s, _, err := from(environ, reading.Given...)
-	found := strict.Problems(problems(err))
-	reading.Refuse(found)
-	all := append(reading.Problems, found...)
-	if len(all) == 0 {
+	reading.Complete(problems(err))
+	if len(reading.Problems) == 0 {
 		// With other problems, the rules may be missing because of one of them.
-		all = compat.CheckExample(&s)
+		return s, reading, compat.CheckExample(&s)
 	}
-	return s, reading, all
+	return s, reading, reading.Problems
 }
 
 // joined returns problems as an error, or nil if there are none.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slidegate/slidegate/internal/compat"
 )
 
 // version is set when the binary is linked.
@@ -19,7 +22,20 @@ const (
 	exitUsage   = 2 // the command line or standard input is wrong
 )
 
-func main() { os.Exit(run(root(), os.Args[1:])) }
+func main() {
+	os.Args = commandLine(os.Args)
+	os.Exit(run(root(), os.Args[1:]))
+}
+
+// commandLine returns argv without a first program if the second word names envoyproxy/ratelimit.
+// Compose files for that service have `command: /bin/ratelimit`, which an image with an ENTRYPOINT
+// gets as its first argument.
+func commandLine(argv []string) []string {
+	if len(argv) > 1 && filepath.Base(argv[1]) == compat.Command {
+		return argv[1:]
+	}
+	return argv
+}
 
 // run runs a command line and returns the exit code.
 func run(root *cobra.Command, args []string) int {

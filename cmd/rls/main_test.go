@@ -53,6 +53,23 @@ func readAll(t *testing.T, path string) string {
 	return string(text)
 }
 
+// TestCommandOfReference proves that a compose file for envoyproxy/ratelimit needs no change of its
+// command, whatever the ENTRYPOINT of the image.
+func TestCommandOfReference(t *testing.T) {
+	for line, want := range map[string]string{
+		"/bin/ratelimit":                    "/bin/ratelimit",
+		"/bin/ratelimit /bin/ratelimit":     "/bin/ratelimit",
+		"/rls /bin/ratelimit":               "/bin/ratelimit",
+		"/bin/ratelimit /bin/ratelimit env": "/bin/ratelimit env",
+		"/bin/ratelimit env":                "/bin/ratelimit env",
+		"/rls validate ratelimit":           "/rls validate ratelimit",
+	} {
+		if got := strings.Join(commandLine(strings.Fields(line)), " "); got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
 // TestCommandLine runs command lines, right and wrong ones, and checks exit code and output.
 func TestCommandLine(t *testing.T) {
 	const (
@@ -168,5 +185,23 @@ func TestValidateJSON(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestValidatePortable refuses rules that rls alone accepts, as text and as JSON.
+func TestValidatePortable(t *testing.T) {
+	ours := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {window: 10s, requests: 1}\n")
+	for line, want := range map[string]int{"validate " + ours: 0, "validate --portable " + ours: 1, "validate --portable --json " + ours: 1} {
+		code, stdout, stderr := command(t, "", strings.Fields(line)...)
+		if code != want {
+			t.Errorf("rls %s: got exit code %d, want %d:\n%s%s", line, code, want, stdout, stderr)
+		}
+		if n := strings.Count(stdout+stderr, "does not know this key"); n != 2*want {
+			t.Errorf("rls %s: %d problems, want %d:\n%s%s", line, n, 2*want, stdout, stderr)
+		}
+	}
+	both := write(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
+	if code, stdout, stderr := command(t, "", "validate", "--portable", both); code != 0 || !strings.Contains(stdout, "portable: envoyproxy/ratelimit reads these rules the same") {
+		t.Errorf("got exit code %d and\n%s%s", code, stdout, stderr)
 	}
 }

@@ -21,8 +21,12 @@ import (
 	"github.com/slidegate/slidegate/internal/daemon"
 )
 
-// logConsole is the value of log.format for a terminal.
-const logConsole = "console"
+// The values of log.format.
+const (
+	logJSON      = "json"
+	logConsole   = "console"   // for a terminal
+	logReference = "reference" // JSON with the keys of envoyproxy/ratelimit
+)
 
 type serveCmd struct{}
 
@@ -101,6 +105,11 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 	c.Sampling = nil // package daemon samples frequent messages, such as denials
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	c.EncoderConfig.EncodeDuration = zapcore.StringDurationEncoder
+	if s.Format == logReference {
+		c.Encoding = logJSON
+		c.EncoderConfig.TimeKey, c.EncoderConfig.MessageKey = "@timestamp", "@message"
+		c.EncoderConfig.EncodeLevel = referenceLevel
+	}
 	if s.Format == logConsole {
 		if coloursOf(os.Stderr) {
 			c.EncoderConfig.EncodeLevel = zapcore.LowercaseColorLevelEncoder
@@ -109,6 +118,15 @@ func newLogger(s settings.Log) (*zap.Logger, error) {
 		c.EncoderConfig.ConsoleSeparator = "  "
 	}
 	return c.Build()
+}
+
+// referenceLevel writes a level as envoyproxy/ratelimit does.
+func referenceLevel(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
+	if l == zapcore.WarnLevel {
+		e.AppendString("warning")
+		return
+	}
+	zapcore.LowercaseLevelEncoder(l, e)
 }
 
 // welcome writes what runs, and what to type next, for a person at a terminal.
@@ -126,7 +144,11 @@ func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) 
 		fmt.Fprintf(w, "  HTTP             %s   /healthcheck, POST /json\n", r.HTTP)
 	}
 	if r.Admin != "" {
-		fmt.Fprintf(w, "  admin            %s   /metrics, /rlconfig\n", r.Admin)
+		paths := "/metrics, /rlconfig"
+		if s.Admin.Pages == settings.PagesReference {
+			paths = "/stats, /rlconfig"
+		}
+		fmt.Fprintf(w, "  admin            %s   %s\n", r.Admin, paths)
 	}
 	fmt.Fprintf(w, "  store            %s\n", s.Store.Type)
 	if r.StoreMissing != "" {

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"io"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
@@ -31,6 +36,10 @@ func TestWelcome(t *testing.T) {
 		{"TLS", func(s *settings.Settings, _ *daemon.Running) {
 			s.GRPC.TLS.CertFile, s.GRPC.Transport = "c", settings.TransportStandard
 		}, []string{"/json", "  gRPC for Envoy   [::]:8081   transport standard, TLS over TCP\n"}, []string{"envoy-run"}},
+		{"TLS on sockets", func(s *settings.Settings, r *daemon.Running) {
+			s.GRPC.TLS.CertFile, s.GRPC.TLS.UnixSockets, r.GRPC = "c", true, []string{"unix:///s"}
+		}, []string{"  gRPC for Envoy   unix:///s   transport unary, TLS\n"}, []string{"envoy-run"}},
+		{"pages of the reference", func(s *settings.Settings, _ *daemon.Running) { s.Admin.Pages = settings.PagesReference }, []string{"127.0.0.1:6070   /stats, /rlconfig\n"}, []string{"/metrics"}},
 		{"no HTTP", func(_ *settings.Settings, r *daemon.Running) { r.HTTP = "" }, nil, []string{"/json -d", "envoy-run"}},
 		{"own rules", func(s *settings.Settings, _ *daemon.Running) { s.Rules.Path = "rules.yaml" }, nil, []string{"demo-free", "envoy-run"}},
 		{"own tiers", func(s *settings.Settings, _ *daemon.Running) { s.Tiers.Path = "tiers.yaml" }, nil, []string{"demo-free", "envoy-run"}},
@@ -49,6 +58,40 @@ func TestWelcome(t *testing.T) {
 			if strings.Contains(out.String(), other) {
 				t.Errorf("%s: want no %q in\n%s", tt.name, other, out.String())
 			}
+		}
+	}
+}
+
+// TestLogFormats reads the lines that each format writes. A pipeline for envoyproxy/ratelimit
+// parses those of the format reference.
+func TestLogFormats(t *testing.T) {
+	for format, want := range map[string]string{
+		"json":      `^{"level":"warn","ts":"TIME","msg":"late","node":"a"}\n{"level":"error","ts":"TIME","msg":"broken"}\n$`,
+		"reference": `^{"level":"warning","@timestamp":"TIME","@message":"late","node":"a"}\n{"level":"error","@timestamp":"TIME","@message":"broken"}\n$`,
+		"console":   `^\d\d:\d\d:\d\d\.\d\d\d  warn  late  {"node": "a"}\n.*  error  broken\n$`,
+	} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stderr := os.Stderr
+		os.Stderr = write
+		log, err := newLogger(settings.Log{Level: "info", Format: format})
+		os.Stderr = stderr
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Debug("unseen")
+		log.Warn("late", zap.String("node", "a"))
+		log.Error("broken")
+		_ = write.Close()
+		got, err := io.ReadAll(read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = strings.ReplaceAll(want, "TIME", `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(Z|[+-]\d\d:\d\d)`)
+		if !regexp.MustCompile(want).Match(got) {
+			t.Errorf("%s: got\n%swant\n%s", format, got, want)
 		}
 	}
 }

@@ -22,6 +22,8 @@ import (
 type validateCmd struct {
 	Paths []string
 	JSON  bool
+	// Portable refuses what envoyproxy/ratelimit reads otherwise.
+	Portable bool
 	// configGiven is true if --config is on the command line.
 	configGiven bool
 }
@@ -40,6 +42,7 @@ func validate(c *cli) *cobra.Command {
 		v.Paths, v.configGiven = args, cmd.Flags().Changed("config")
 		return v.Run(c)
 	})
+	cmd.Flags().BoolVar(&v.Portable, "portable", false, "also refuse what envoyproxy/ratelimit cannot read, or would read otherwise, so that you can go back to it")
 	cmd.Flags().BoolVar(&v.JSON, "json", false, "print problems, warnings and the summary as one JSON document")
 	return cmd
 }
@@ -66,6 +69,7 @@ func (v validateCmd) Run(c *cli) error {
 	case v.configGiven:
 		return usage("--config %s and %s are both settings files: give one", c.Config, in.Settings)
 	}
+	in.Portable = v.Portable
 	l, err := load(in.LoadSettings)
 	s := l.Settings
 	var ruleErr error
@@ -109,6 +113,9 @@ func (v validateCmd) Run(c *cli) error {
 		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
+	if v.Portable {
+		fmt.Fprintf(os.Stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")
+	}
 	return nil
 }
 

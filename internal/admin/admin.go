@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/slidegate/slidegate/internal/compat/pages"
 )
 
 // Pages are the contents of the admin port.
@@ -30,6 +32,7 @@ func index(tiers bool) http.HandlerFunc {
 	entries := []Entry{
 		{"/rlconfig", "the active rules, and the errors in newer files", true},
 		{"/metrics", "metrics for Prometheus", true},
+		{"/stats", "the command line and the memory of this process", true},
 	}
 	if tiers {
 		entries = append(entries,
@@ -46,6 +49,7 @@ func Handler(p Pages) http.Handler {
 	mux.HandleFunc("GET /{$}", index(p.Tiers != nil))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /rlconfig", rulesPage(p.Active))
+	mux.HandleFunc("GET /stats", pages.Stats)
 	if p.Tiers != nil {
 		tierPages(mux, p.Tiers)
 	}
@@ -55,15 +59,15 @@ func Handler(p Pages) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	pages := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
+	guarded := p.Guard.CheckHost(p.Guard.CheckEmbedding(p.Guard.CheckOrigin(mux)))
 	if p.GRPC == nil {
-		return pages
+		return guarded
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 			serveGRPC(w, r, p.GRPC)
 		} else {
-			pages.ServeHTTP(w, r)
+			guarded.ServeHTTP(w, r)
 		}
 	})
 }

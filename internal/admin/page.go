@@ -19,6 +19,7 @@ import (
 type page struct {
 	Title string
 	Body  string          // names the template of the HTML form
+	Code  int             // the status; 0: 200
 	Data  any             // for Body, and for the JSON form
 	text  func(io.Writer) // writes the text form
 }
@@ -29,7 +30,7 @@ var (
 	//go:embed page.css
 	pageCSS string
 
-	pages = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
+	templates = template.Must(template.New("").Parse(strings.Replace(pageHTML, "{{css}}", pageCSS, 1)))
 )
 
 // contentSecurity allows a page its own style and nothing else: no script, no request, no
@@ -87,19 +88,28 @@ func write(w http.ResponseWriter, r *http.Request, p page) {
 	h := w.Header()
 	h.Set("Vary", "Accept")
 	h.Set("X-Content-Type-Options", "nosniff")
-	switch formOf(r) {
+	form := formOf(r)
+	switch form {
 	case formJSON:
 		h.Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(p.Data)
 	case formHTML:
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", contentSecurity)
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		_ = pages.ExecuteTemplate(w, p.Body, p)
 	default:
 		h.Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	if p.Code != 0 {
+		w.WriteHeader(p.Code)
+	}
+	switch form {
+	case formJSON:
+		_ = json.NewEncoder(w).Encode(p.Data)
+	case formHTML:
+		_ = templates.ExecuteTemplate(w, p.Body, p)
+	default:
 		p.text(w)
 	}
 }
@@ -136,18 +146,23 @@ type State struct {
 	Text string
 }
 
-// WriteHealth answers with the health page. The first line of its text is always OK,
-// because probes compare it. In JSON, states of the same subject become lines of one text.
-func WriteHealth(w http.ResponseWriter, r *http.Request, states []State) {
-	data := map[string]string{"status": "OK"}
+// WriteHealth answers with the health page. If unhealthy is empty, the first line of its text
+// is OK, because probes compare it. Otherwise the answer is 500, and unhealthy says why. In
+// JSON, states of the same subject become lines of one text.
+func WriteHealth(w http.ResponseWriter, r *http.Request, unhealthy string, states []State) {
+	status, code := "OK", http.StatusOK
+	if unhealthy != "" {
+		status, code = "unhealthy: "+unhealthy, http.StatusInternalServerError
+	}
+	data := map[string]string{"status": status}
 	for _, s := range states {
 		if before, again := data[s.Of]; again {
 			s.Text = before + "\n" + s.Text
 		}
 		data[s.Of] = s.Text
 	}
-	write(w, r, page{Title: "Health", Body: "health", Data: data, text: func(w io.Writer) {
-		fmt.Fprintln(w, "OK")
+	write(w, r, page{Title: "Health", Body: "health", Code: code, Data: data, text: func(w io.Writer) {
+		fmt.Fprintln(w, status)
 		for _, s := range states {
 			fmt.Fprintf(w, "%s: %s\n", s.Of, s.Text)
 		}

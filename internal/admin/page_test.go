@@ -31,7 +31,7 @@ func getPage(t *testing.T, h http.Handler, target, accept string) *httptest.Resp
 
 // TestForms requests the health page as browsers, scripts and probes do.
 func TestForms(t *testing.T) {
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { WriteHealth(w, r, []State{{"store", "memory"}}) })
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { WriteHealth(w, r, "", []State{{"store", "memory"}}) })
 	const text, html, asJSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
 	for _, tt := range []struct{ query, accept, want string }{
 		{"", "", text},
@@ -151,11 +151,11 @@ func TestIndex(t *testing.T) {
 			t.Errorf("/%s is %d, want 200", path, got.Code)
 		}
 	}
-	if links != 3 {
-		t.Errorf("%d links, want 3:\n%s", links, html)
+	if links != 4 {
+		t.Errorf("%d links, want 4:\n%s", links, html)
 	}
 	text := getPage(t, h, "/", "").Body.String()
-	for _, want := range []string{"/rlconfig", "/metrics", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
+	for _, want := range []string{"/rlconfig", "/metrics", "/stats", "/v1/tiers/lookup?digest=", "/v1/tiers/invalidate", "/debug/pprof/"} {
 		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("the index does not have %s:\n%s", want, text)
 		}
@@ -165,7 +165,7 @@ func TestIndex(t *testing.T) {
 // TestHealthOfSeveral has two states of the same subject. Every form shows both.
 func TestHealthOfSeveral(t *testing.T) {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		WriteHealth(w, r, []State{{"warning", "first"}, {"store", "redis"}, {"warning", "second"}})
+		WriteHealth(w, r, "", []State{{"warning", "first"}, {"store", "redis"}, {"warning", "second"}})
 	})
 	for _, form := range []string{formText, formJSON, formHTML} {
 		if body := getPage(t, h, "/healthcheck?format="+form, "").Body.String(); !strings.Contains(body, "first") || !strings.Contains(body, "second") {

@@ -68,7 +68,7 @@ type Reading struct {
 	// Given are the values for [settings.Load].
 	Given []settings.Given
 	// Problems has one problem for each variable that is refused. [settings.Load] can find
-	// more, at places that are names of variables: see [Reading.Refuse].
+	// more: see [Reading.Complete].
 	Problems strict.Problems
 }
 
@@ -108,15 +108,38 @@ func Read(environ []string, own Own) *Reading {
 	return out
 }
 
-// Refuse takes over the problems of [settings.Load] whose places are variables of the
-// reference: the rows of the variables become refused.
-func (r *Reading) Refuse(problems strict.Problems) {
-	for _, p := range problems {
-		i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Name == p.Path })
-		if i >= 0 && p.File == environment && r.Rows[i].State != StateRefused {
-			r.Rows[i].State, r.Rows[i].Why = StateRefused, p.Message
+// Complete adds the problems of [settings.Load] to those of r. If the place of a problem is a
+// variable of the reference, its row becomes refused. A problem that only follows from a
+// refused variable is left out: the setting has no value because of it.
+func (r *Reading) Complete(problems strict.Problems) {
+	follows := make(map[string]bool)
+	for _, g := range groups {
+		for i := range g.variables {
+			if v := &g.variables[i]; r.row(v.name).State == StateRefused {
+				for _, path := range v.sets {
+					follows[path] = true
+				}
+			}
 		}
 	}
+	for _, p := range problems {
+		if p.File == "" && follows[p.Path] {
+			continue
+		}
+		if row := r.row(p.Path); p.File == environment && row != nil && row.State != StateRefused {
+			row.State, row.Why = StateRefused, p.Message
+		}
+		r.Problems = append(r.Problems, p)
+	}
+}
+
+// row returns the row of a variable, or nil.
+func (r *Reading) row(name string) *Row {
+	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Rows[i]
 }
 
 // Understood returns what the variables that are set became, one text for each. Ignored and

@@ -20,12 +20,10 @@ func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
 	own, origins, _ := settings.LoadOrigins("", environ)
 	r := Read(environ, Own{Settings: own, Origins: origins})
 	s, err := settings.Load("", environ, r.Given...)
-	all := r.Problems
 	if more := strict.Problems(nil); errors.As(err, &more) {
-		r.Refuse(more)
-		all = append(all, more...)
+		r.Complete(more)
 	}
-	return r, s, all
+	return r, s, r.Problems
 }
 
 // row returns the row of a variable.
@@ -277,7 +275,7 @@ func TestEveryVariable(t *testing.T) {
 		tested[tt.name] = true
 		// Files have short names in the table.
 		files := strings.NewReplacer("ROOT", root, "CERT", cert, "KEY", key, "CA", ca, "MAPPER", mapper)
-		real := func(text string) string {
+		whole := func(text string) string {
 			if i := slices.Index([]string{"ROOT", "CERT", "KEY", "CA", "MAPPER"}, text); i >= 0 {
 				return files.Replace(text)
 			}
@@ -300,7 +298,7 @@ func TestEveryVariable(t *testing.T) {
 		variables := make(map[string]string)
 		for _, v := range strings.Fields(least + tt.with) {
 			name, text, _ := strings.Cut(v, "=")
-			variables[name] = real(text)
+			variables[name] = whole(text)
 		}
 		environ := func(set bool, text string) (all []string) {
 			v := maps.Clone(variables)
@@ -327,7 +325,7 @@ func TestEveryVariable(t *testing.T) {
 			t.Errorf("%s, not set%s: problems %v", tt.name, tt.with, problems)
 		}
 
-		r, _, problems = read(environ(true, real(tt.set))...)
+		r, _, problems = read(environ(true, whole(tt.set))...)
 		got = row(t, r, tt.name)
 		if became := got.Became(); became != wanted(tt.want) && !strings.HasPrefix(wanted(tt.want), "refused") || !got.Set {
 			t.Errorf("%s=%s%s: got %q, want %q", tt.name, tt.set, tt.with, became, wanted(tt.want))
@@ -339,7 +337,7 @@ func TestEveryVariable(t *testing.T) {
 		if tt.problem == "" {
 			continue
 		}
-		r, _, problems = read(environ(true, real(tt.wrong))...)
+		r, _, problems = read(environ(true, whole(tt.wrong))...)
 		if len(problems) != 1 || problems[0].Path != tt.name || !strings.Contains(problems[0].Message, tt.problem) {
 			t.Errorf("%s=%s%s: got problems %v, want one with %q", tt.name, tt.wrong, tt.with, problems, tt.problem)
 		}

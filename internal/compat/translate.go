@@ -75,12 +75,17 @@ func (r *reader) serverTLS() {
 		r.noEffect("GRPC_SERVER_USE_TLS is not true", "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN")
 		return
 	}
-	for name, path := range map[string]string{"GRPC_SERVER_TLS_CERT": "grpc.tls.cert_file", "GRPC_SERVER_TLS_KEY": "grpc.tls.key_file"} {
-		if r.text(name) == "" && r.origin(path) == "" {
-			r.refuse(name, "is needed, because GRPC_SERVER_USE_TLS is true")
+	const cert, key = "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"
+	for _, own := range []struct{ name, path string }{{cert, "grpc.tls.cert_file"}, {key, "grpc.tls.key_file"}} {
+		if r.text(own.name) == "" && r.origin(own.path) == "" {
+			r.refuse(own.name, "is needed, because GRPC_SERVER_USE_TLS is true")
 		}
-		r.giveText(path, name)
 	}
+	if r.by[cert].bad || r.by[key].bad {
+		return
+	}
+	r.giveText("grpc.tls.cert_file", cert)
+	r.giveText("grpc.tls.key_file", key)
 	if r.text("GRPC_UDS") != "" {
 		r.giveTruth("grpc.tls.unix_sockets", true, "GRPC_SERVER_USE_TLS")
 	}

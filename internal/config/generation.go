@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"os"
 	"reflect"
 	"slices"
 
@@ -103,7 +104,7 @@ func (l *loader) settled() bool {
 	if len(l.paths) == 0 {
 		return true
 	}
-	now := files.List(l.paths, l.settings.Rules.IgnoreDotFiles)
+	now := files.List(l.paths, l.settings.Rules.Which())
 	return slices.Equal(now.Files, l.listed.Files) &&
 		slices.Equal(now.Skipped, l.listed.Skipped) && slices.Equal(now.Failed, l.listed.Failed)
 }
@@ -115,6 +116,7 @@ type loader struct {
 	noRules  bool        // not even those
 	served   bool        // rules come from a management server, and paths is nil
 	sent     *Sent       // what it sent; nil: nothing yet
+	portable bool        // see Input.Portable
 	before   *Generation // its tiers are used, and no file is read; nil: the tiers are read
 	stdin    []byte      // what the path Stdin stands for; nil: nothing
 	report   strict.Report
@@ -146,16 +148,21 @@ func (l *loader) readFiles() {
 			l.tiers = &src
 		}
 	}
+	s := &l.settings.Rules
 	if len(l.paths) == 0 {
 		if !l.noRules && !l.served {
+			l.noDirectory("rules.path is not set", s.AllFiles, s.Prefix != "")
 			l.rules = []files.File{{Name: builtInRules, Data: exampleRules}}
 		}
 		return
 	}
-	listed := files.List(l.paths, l.settings.Rules.IgnoreDotFiles)
+	if info, err := os.Stat(s.Path); err == nil && !info.IsDir() && slices.Equal(l.paths, []string{s.Path}) {
+		l.noDirectory("rules.path is a file", false, s.Prefix != "")
+	}
+	listed := files.List(l.paths, l.settings.Rules.Which())
 	l.listed = *listed
 	if len(listed.Files)+len(listed.Failed) == 0 {
-		l.report.Addf(l.paths[0], 0, "", "the directory holds no *.yaml or *.yml file")
+		l.report.Addf(l.paths[0], 0, "", "the directory holds no %s", l.settings.Rules.Which())
 	}
 	// Problems and warnings are in the order of the files.
 	for _, file := range slices.Sorted(slices.Values(slices.Concat(listed.Files, listed.Skipped))) {
@@ -163,9 +170,23 @@ func (l *loader) readFiles() {
 		l.warn.File(file)
 	}
 	for _, file := range listed.Skipped {
+		if l.portable {
+			l.report.Addf(file, 0, "", "rls skips this file, which is not .yaml or .yml, and envoyproxy/ratelimit reads it: move it to another directory, or rename it")
+			continue
+		}
 		l.warn.Addf(file, 0, "", "skipped: not .yaml or .yml; envoyproxy/ratelimit reads it")
 	}
 	l.readRulesFiles()
+}
+
+// noDirectory refuses settings that mean nothing without a directory of rules.
+func (l *loader) noDirectory(why string, allFiles, prefix bool) {
+	if allFiles {
+		l.report.Addf("settings", 0, "rules.all_files", "there is no directory of rules: %s", why)
+	}
+	if prefix {
+		l.report.Addf("settings", 0, "rules.prefix", "there is no directory of rules: %s", why)
+	}
 }
 
 // readSource reads a file, or takes the content of standard input.
@@ -328,7 +349,14 @@ func (l *loader) readRules(secrets *tier.Secrets, file *tiers.File) (*policy.Rul
 	o.OnStoreError, _ = policy.ParseOnStoreError(s.Store.OnError)
 	switch {
 	case !l.served:
-		return rules.Read(o, l.rules)
+		read, places := rules.Read(o, l.rules)
+		if l.portable {
+			rules.CheckPortable(o, l.rules)
+			if s.Tiers.Path != "" {
+				file.CheckPortable(&l.report)
+			}
+		}
+		return read, places
 	case l.sent == nil:
 		none, _ := rules.ReadDomains(o, nil)
 		none.SetMissing()

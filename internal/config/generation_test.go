@@ -281,6 +281,77 @@ func TestLinksInADirectory(t *testing.T) {
 	}
 }
 
+// TestAllFilesAndPrefix has the two forms of a directory that envoyproxy/ratelimit reads.
+func TestAllFilesAndPrefix(t *testing.T) {
+	dir := t.TempDir()
+	put := func(file, domain string) { configtest.Put(t, dir, file, "domain: "+domain+"\ndescriptors: []\n") }
+	for _, below := range []string{"config/more", "config.d", "conf", "configuration", ".config"} {
+		configtest.MakeDir(t, dir, filepath.FromSlash(below))
+	}
+	put("config.yaml", "a")
+	put("config.anything", "b")
+	put("config/plain", "c")
+	put("config/more/x.yml", "d")
+	put("config/.hidden", "e")
+	put("config.d/x.yaml", "f")
+	put("other.yaml", "h")
+	put("conf/x.yaml", "i")
+	put("configuration/x.yaml", "j")
+	put("config2.yaml", "k")
+	put(".config/x.yaml", "l")
+	configtest.Link(t, "config.yaml", dir, "config.link")
+	configtest.Link(t, "nowhere", dir, "config.nowhere")
+	if err := syscall.Mkfifo(filepath.Join(dir, "config", "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		which files.Which
+		want  []string
+	}{
+		{files.Which{}, []string{".config/x.yaml", "conf/x.yaml", "config.d/x.yaml", "config.yaml", "config/more/x.yml", "config2.yaml", "configuration/x.yaml", "other.yaml"}},
+		{files.Which{IgnoreDotFiles: true, All: true}, []string{"conf/x.yaml", "config.anything", "config.d/x.yaml", "config.link", "config/more/x.yml", "config/plain", "config2.yaml", "configuration/x.yaml", "other.yaml"}},
+		{files.Which{IgnoreDotFiles: true, All: true, Prefix: "config"}, []string{"config.anything", "config.d/x.yaml", "config.link", "config/more/x.yml", "config/plain"}},
+		{files.Which{All: true, Prefix: "config"}, []string{"config.anything", "config.d/x.yaml", "config.link", "config/.hidden", "config/more/x.yml", "config/plain"}},
+		{files.Which{Prefix: "config"}, []string{"config.d/x.yaml", "config.yaml", "config/more/x.yml"}},
+		{files.Which{All: true, Prefix: ".config"}, []string{".config/x.yaml"}},
+	} {
+		s := settings.Default()
+		s.Rules.Path, s.Tiers.Source = dir, settings.TiersNone
+		s.Rules.IgnoreDotFiles, s.Rules.AllFiles, s.Rules.Prefix = c.which.IgnoreDotFiles, c.which.All, c.which.Prefix
+		var got []string
+		for _, f := range mustLoad(t, s).Files {
+			got = append(got, strings.TrimPrefix(f, dir+"/"))
+		}
+		configtest.Diff(t, c.want, got, "%+v", c.which)
+	}
+}
+
+// TestPrefixOfNothing refuses a prefix without a directory or without a file.
+func TestPrefixOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	configtest.Put(t, dir, "a.yaml", "domain: a\n")
+	configtest.Put(t, dir, "config", "domain: [") // neither below config nor named config.*
+	s := settings.Default()
+	s.Tiers.Source, s.Rules.AllFiles, s.Rules.Prefix = settings.TiersNone, true, "config"
+	for path, want := range map[string]string{
+		dir:                          dir + ": the directory holds no file in config/ or named config.*\n",
+		"":                           "settings: rules.all_files: there is no directory of rules: rules.path is not set\nsettings: rules.prefix: there is no directory of rules: rules.path is not set\n",
+		filepath.Join(dir, "a.yaml"): "settings: rules.prefix: there is no directory of rules: rules.path is a file\n",
+	} {
+		s.Rules.Path, s.Tiers.Source = path, settings.TiersNone
+		if path == "" {
+			s.Tiers.Source = settings.TiersFile // as the built-in rules need it
+		}
+		_, err := Load(s)
+		configtest.Problems(t, err, want)
+	}
+	// Files that are named one by one have no prefix.
+	s.Rules.Path = dir
+	if _, err := (&Input{Rules: []string{filepath.Join(dir, "a.yaml")}}).Load(s); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSettledReading: what comes or goes while files are read is noticed.
 func TestSettledReading(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{

@@ -21,6 +21,8 @@ type Input struct {
 	// Rules are files and directories of rules, instead of rules.path. They are one set,
 	// like the files of a directory. Nil: rules.path.
 	Rules []string
+	// Portable refuses what envoyproxy/ratelimit cannot read, or would read otherwise.
+	Portable bool
 
 	stdin []byte
 }
@@ -133,5 +135,5 @@ func (in *Input) Load(s settings.Settings) (*Generation, error) {
 	if served {
 		paths = nil
 	}
-	return load(loader{settings: s, paths: paths, stdin: in.stdin, noRules: noRules, served: served})
+	return load(loader{settings: s, paths: paths, stdin: in.stdin, portable: in.Portable, noRules: noRules, served: served})
 }

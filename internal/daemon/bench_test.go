@@ -58,8 +58,10 @@ func BenchmarkCall(b *testing.B) {
 		name, transport string
 		reference       bool
 	}{
-		{settings.TransportUnary, settings.TransportUnary, false}, {settings.TransportStandard, settings.TransportStandard, false},
-		{"reference-unary", settings.TransportUnary, true}, {"reference-standard", settings.TransportStandard, true},
+		{settings.TransportUnary, settings.TransportUnary, false},
+		{settings.TransportStandard, settings.TransportStandard, false},
+		{"reference-unary", settings.TransportUnary, true},
+		{"reference-standard", settings.TransportStandard, true},
 	} {
 		address := serveBenchmark(b, form.transport, form.reference)
 		for _, bm := range []struct {

@@ -62,9 +62,9 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 
 	// 1. Note the state of the files before step 2 reads them. So the watcher sees every change.
 	watcher := watch.New(watch.Options{
-		Paths:          s.WatchPaths(),
-		IgnoreDotFiles: s.Rules.IgnoreDotFiles,
-		Interval:       s.Reload.Interval,
+		Paths:    s.WatchPaths(),
+		Which:    s.Rules.Which(),
+		Interval: s.Reload.Interval,
 		OnWarning: func(err error) {
 			o.Log.Warn("the system reports no changes of files; they are checked every reload.interval instead", zap.Error(err))
 		},
@@ -129,6 +129,7 @@ type process struct {
 	probes      *probes
 	grpc        grpcServer
 	health      *health.Server
+	healthParts []part // run until the process stops
 	http, admin *http.Server
 }
 
@@ -202,20 +203,31 @@ func (p *process) makeServers() {
 		Decider: p.decider, Subjects: p.subjects.resolver(), Secrets: p.generation.Secrets, Headers: p.headers,
 		Meters: newAuthorizationMeters(p.registry, p.metrics), Log: p.sampledLog, PlainKeys: asksByKey(s.Tiers),
 	}))
+	p.probes = &probes{
+		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
+		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
+		connected: p.store.connected, plain: s.Reference.Answers,
+	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
-	p.grpc, p.health = transport.server(map[string]service{
+	if len(s.HTTP.Unhealthy) > 0 {
+		transport.unhealthy = p.probes.whyUnhealthy
+	}
+	p.grpc, p.health, p.healthParts = transport.server(map[string]service{
 		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: limits,
 		authv3.Authorization_Check_FullMethodName:             authorization,
 	})
-	p.probes = &probes{store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text}
 	if p.remote != nil {
 		p.probes.rules = p.remote.text
 	}
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
 		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
+	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
+	if s.Admin.Pages == settings.PagesReference {
+		p.admin = newReferencePages(p.generations.rules, guard, p.log)
+		return
+	}
 	p.admin = newAdmin(admin.Pages{
-		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider),
-		Guard: admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog},
+		Metrics: p.registry, Active: p.generations.page, Tiers: p.subjects.keys(p.decider), Guard: guard,
 	}, newDescribing(p.grpc, p.health), p.log)
 }
 
@@ -233,12 +245,14 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		select {
 		case <-ctx.Done():
 			p.probes.draining.Store(true)
-			drain(inner, p.settings.Drain, p.grpc, p.health, p.log)
+			s := p.settings.Drain
+			s.NotServing = s.NotServing || slices.Contains(p.settings.HTTP.Unhealthy, settings.UnhealthyDrain)
+			drain(inner, s, p.grpc, p.health, p.log)
 		case <-inner.Done(): // another part failed
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains}, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
+	for _, part := range slices.Concat([]part{drains}, p.healthParts, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g

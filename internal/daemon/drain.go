@@ -14,6 +14,8 @@ import (
 // drain lets the server accept calls for s.Delay, and then lets the calls in flight finish,
 // at most for s.Timeout. If ctx ends, drain stops the server at once: another part ended.
 // That part may be the server itself, after its last call.
+//
+// With s.NotServing, the health of gRPC is NOT_SERVING meanwhile.
 func drain(ctx context.Context, s settings.Drain, server grpcServer, h *health.Server, log *zap.Logger) {
 	delay, timeout := s.Delay, s.Timeout
 	log.Info("draining; another signal ends it at once", zap.Duration("delay", delay), zap.Duration("timeout", timeout),

@@ -198,6 +198,13 @@ func (gs *generations) page() admin.Active {
 	return a
 }
 
+// rules returns the active rules, and reports whether the values of a key are API keys.
+func (gs *generations) rules() (active *policy.Rules, hides func(key string) bool) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	return gs.active.Rules, gs.active.Secrets.Hides
+}
+
 // describe returns the path, the name, the limits and the other traits of every rule.
 func describe(rules *policy.Rules) []admin.Rule {
 	all := make([]admin.Rule, 0, len(rules.All()))

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/compat/pages"
 	"github.com/slidegate/slidegate/internal/extauthz"
+	"github.com/slidegate/slidegate/internal/policy"
 	"github.com/slidegate/slidegate/internal/ratelimit"
 )
 
@@ -82,6 +84,12 @@ func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
 		MaxHeaderBytes:    maxHTTPHeader,
 		ErrorLog:          zap.NewStdLog(log),
 	}
+}
+
+// newReferencePages returns the server of the admin port with the pages of envoyproxy/ratelimit.
+// They answer to any Host, but not to a web page of another site.
+func newReferencePages(rules func() (*policy.Rules, func(string) bool), guard admin.Guard, log *zap.Logger) *http.Server {
+	return newHTTP(guard.CheckEmbedding(pages.Handler(rules)), log)
 }
 
 // newAdmin returns the server of the admin port. It accepts HTTP/2 without TLS, for gRPC

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -37,10 +38,48 @@ type probes struct {
 	tiers    func() string     // returns the empty string without a source
 	rules    func() string     // of a management server; nil: rules are from files
 	draining atomic.Bool
+
+	unhealthy []string    // the setting http.unhealthy
+	domains   func() int  // the number of domains of the active rules
+	connected func() bool // there is a connection to the store; nil: not known
+	plain     bool        // the body is OK alone, as that of envoyproxy/ratelimit
 }
 
-// healthcheck answers 200, with the state of the store and of the source of tiers.
+// whyUnhealthy returns why /healthcheck answers 500 and the health of gRPC is NOT_SERVING. It
+// is empty if neither is so.
+func (p *probes) whyUnhealthy() string {
+	for _, state := range p.unhealthy {
+		why := ""
+		switch state {
+		case settings.UnhealthyRules:
+			if p.domains() == 0 {
+				why = "no rules are loaded"
+			}
+		case settings.UnhealthyStore:
+			if why = p.storeAway(); why == "" && p.connected != nil && !p.connected() {
+				why = "there is no connection to the store"
+			}
+		case settings.UnhealthyDrain:
+			if p.draining.Load() {
+				why = "draining"
+			}
+		}
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// healthcheck answers 200, or 500 if a state of http.unhealthy is there. The body has the state
+// of the store and of the source of tiers.
 func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
+	unhealthy := p.whyUnhealthy()
+	if p.plain && unhealthy == "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "OK") // on an error the client has gone
+		return
+	}
 	states := []admin.State{{Of: "store", Text: p.storeText()}}
 	if p.state != nil {
 		for _, s := range p.state().Nodes {
@@ -56,7 +95,7 @@ func (p *probes) healthcheck(w http.ResponseWriter, r *http.Request) {
 	if p.rules != nil {
 		states = append(states, admin.State{Of: "rules", Text: p.rules()})
 	}
-	admin.WriteHealth(w, r, states)
+	admin.WriteHealth(w, r, unhealthy, states)
 }
 
 func (p *probes) storeText() string {
@@ -97,7 +136,16 @@ func (p *probes) notReady() string {
 	if p.draining.Load() {
 		return "draining"
 	}
-	if p.ready == settings.ReadyAlways || p.state == nil {
+	if p.ready == settings.ReadyAlways {
+		return ""
+	}
+	return p.storeAway()
+}
+
+// storeAway returns why the store decides no request, or the empty string if it decides some.
+// The memory store always does.
+func (p *probes) storeAway() string {
+	if p.state == nil {
 		return ""
 	}
 	state := p.state()

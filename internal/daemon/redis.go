@@ -33,13 +33,14 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	missing error       // why Redis did not answer at the start; nil if it answered
-	reached atomic.Bool // a server has answered since the start
-	isDeaf  atomic.Bool // the last report of deaf was an error
-	// connected is the number of connections that were made.
-	connected atomic.Uint64
-	mu        sync.Mutex      // guards evicts
-	evicts    map[string]bool // servers that may evict logs
+	missing error           // why Redis did not answer at the start; nil if it answered
+	reached atomic.Bool     // a server has answered since the start
+	isDeaf  atomic.Bool     // the last report of deaf was an error
+	silent  atomic.Bool     // no server has answered the last ping
+	pings   bool            // http.unhealthy has store
+	made    atomic.Uint64   // connections
+	mu      sync.Mutex      // guards evicts
+	evicts  map[string]bool // servers that may evict logs
 }
 
 // Close gives back the hits that are reserved, and closes the store and its client.
@@ -69,6 +70,10 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 			return nil
 		},
 	}
+	if r.pings {
+		s.parts = append(s.parts, r.keepPinging)
+		s.connected = func() bool { return !r.silent.Load() }
+	}
 	if r.missing != nil {
 		s.missing = "Redis does not answer; until it does, on_store_error decides every request; " + redisAdvice
 	}
@@ -96,10 +101,13 @@ func (s settler) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 // requests go to sampledLog.
 func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log, sampledLog *zap.Logger) (*redisStore, error) {
 	redis.SetLogger(redisLog{log})
-	r := &redisStore{metrics: m, log: sampledLog, evicts: make(map[string]bool)}
+	r := &redisStore{
+		metrics: m, log: sampledLog, evicts: make(map[string]bool),
+		pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
+	}
 	o := storeClient(s.Store, log)
 	o.Connected = func() {
-		r.connected.Add(1)
+		r.made.Add(1)
 		r.Connected()
 	}
 	client, err := redisclient.New(o)
@@ -246,6 +254,44 @@ func (r *redisStore) reach(ctx context.Context) error {
 	return nil
 }
 
+// keepPinging asks the servers once a second whether they answer, until ctx ends. An instance
+// without requests would not notice otherwise that they are away.
+func (r *redisStore) keepPinging(ctx context.Context) error {
+	tick := time.NewTicker(reachInterval)
+	defer tick.Stop()
+	for {
+		r.silent.Store(!r.answers(ctx))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// answers reports whether a server answers a ping. An error of the server is an answer too.
+func (r *redisStore) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachInterval)
+	defer cancel()
+	var answered atomic.Bool
+	ping := func(ctx context.Context, c redis.Cmdable) {
+		var refused redis.Error
+		if err := c.Ping(ctx).Err(); err == nil || errors.As(err, &refused) {
+			answered.Store(true)
+		}
+	}
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		// The error is that of one master, or that no node knows the masters.
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			ping(ctx, c)
+			return nil
+		})
+	} else {
+		ping(ctx, r.client)
+	}
+	return answered.Load()
+}
+
 // watch forgets remembered denials when another instance refunds their logs.
 func (r *redisStore) watch(ctx context.Context) error {
 	return r.Watch(ctx, r.local.Forget, r.local.ForgetAll)
@@ -296,10 +342,10 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 func (r *redisStore) measure(s *stats.Stats) {
 	active := func() uint64 { return uint64(r.poolStats().Connections) }
 	s.Gauge("redis_pool.cx_active", active)
-	s.Counter("redis_pool.cx_total", r.connected.Load)
+	s.Counter("redis_pool.cx_total", r.made.Load)
 	s.Counter("redis_pool.cx_local_close", func() uint64 {
 		now := active()
-		return max(r.connected.Load(), now) - now
+		return max(r.made.Load(), now) - now
 	})
 	if s.Remembers() {
 		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.local.Stats().Keys) })

@@ -19,12 +19,16 @@ import (
 
 // A store decides requests.
 type store struct {
-	decides window.Store       // decides every request if it can
-	local   window.Store       // decides by this instance's share if decides fails; nil with the memory store
-	state   func() storeState  // of its servers; nil with the memory store
-	missing string             // Running.StoreMissing
-	parts   []part             // run until the process stops
-	measure func(*stats.Stats) // adds what is known of connections and memory; nil with the memory store
+	decides window.Store      // decides every request if it can
+	local   window.Store      // decides by this instance's share if decides fails; nil with the memory store
+	state   func() storeState // of its servers; nil with the memory store
+	missing string            // Running.StoreMissing
+	// connected reports whether there is a connection to a server of the store. Nil: nothing
+	// needs to know.
+	connected func() bool
+	parts     []part // run until the process stops
+	// measure adds what is known of connections and memory. Nil with the memory store.
+	measure func(*stats.Stats)
 	close   func() error
 }
 

@@ -43,6 +43,14 @@
 // a function of that log alone: a log must not have one name in requests with a subject
 // and another name in requests without.
 //
+// # Usage reports
+//
+// Envoy may ask a rule before a request, with a cost of 0, and report the cost after the
+// response. So a rule without a choice of charge learns: once it was asked with 0, its costs
+// have the mode [window.Always]. One bit for each rule keeps that, in this process. With
+// [Rules.ReportUsage], a denied cost above 1 is recorded by a second call of the store if
+// something remained, and a question asks under a limit that is larger by one.
+//
 // # Deny and error
 //
 // A denial is a [Verdict]. An error of [Call.Decide] means that neither the store nor the

@@ -110,6 +110,10 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 		mode = ", charged even if the request is denied"
 	case s.Quota:
 		mode = ", one of several quota rules"
+	case s.usage == usageLarge:
+		mode = ", recorded even if it does not fit while something remains"
+	case s.usage == usageQuestion:
+		mode = ", a question that passes at the limit"
 	}
 	e.addf("  rule %s%s: %d per %s%s", s.Rule.Name, who, s.Limit.Hits, FormatWindow(s.Limit.Window), mode)
 	endless := s.Limit.Hits == window.MaxHits

@@ -244,8 +244,8 @@ type Rules struct {
 	share   bool            // unknown keys share one log per client address
 	shadow  bool            // all rules are only observed
 	quota   bool            // all rules are quota rules
-	missing bool            // no rules were loaded yet
 	reports bool            // usage reports count as in envoyproxy/ratelimit
+	missing bool            // no rules were loaded yet
 	domains map[string]*domain
 	// storeError is the choice of rules that have none.
 	storeError OnStoreError
@@ -312,6 +312,12 @@ func (rs *Rules) ObserveAll() { rs.shadow = true }
 // called before rules are added.
 func (rs *Rules) QuotaAll() { rs.quota = true }
 
+// ReportUsage makes rules without a choice of charge take usage reports as
+// envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
+// recorded and denied. A question, which is a cost of 0, passes while the limit is not
+// exceeded. It must be called before domains and rules are added.
+func (rs *Rules) ReportUsage() { rs.reports = true }
+
 // ErrMissing is the error of every request while the rules are [Rules.Missing].
 var ErrMissing = errors.New("no rate limit configuration loaded")
 
@@ -321,12 +327,6 @@ func (rs *Rules) SetMissing() { rs.missing = true }
 
 // Missing reports whether no rules were loaded yet.
 func (rs *Rules) Missing() bool { return rs.missing }
-
-// ReportUsage makes rules without a choice of charge take usage reports as
-// envoyproxy/ratelimit does. A cost above 1 that does not fit while something remains is
-// recorded and denied. A question, which is a cost of 0, passes while the limit is not
-// exceeded. It must be called before domains and rules are added.
-func (rs *Rules) ReportUsage() { rs.reports = true }
 
 // SetHeaders sets the styles of headers of a domain, which must exist.
 func (rs *Rules) SetHeaders(domain string, styles []string) { rs.domains[domain].headers = styles }

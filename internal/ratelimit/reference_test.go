@@ -51,44 +51,87 @@ func TestAnswersOfReference(t *testing.T) {
 		want  string
 	}{
 		"a rule without a name": {setup{}, []string{`[{"entries":[{"key":"plain","value":"v"}]}]`}, ok3},
-		"a rule with a name": {setup{}, []string{`[{"entries":[{"key":"named","value":"v"}]}]`},
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"A \"name\"/1","requestsPerUnit":3,"unit":"WEEK"},"limitRemaining":2,"durationUntilReset":"604800s"}]}`},
-		"a name that no header can carry": {setup{}, []string{`[{"entries":[{"key":"lines","value":"v"}]}]`},
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"two-lines","requestsPerUnit":3,"unit":"SECOND"},"limitRemaining":2,"durationUntilReset":"1s"}]}`},
+		"a rule with a name": {
+			setup{},
+			[]string{`[{"entries":[{"key":"named","value":"v"}]}]`},
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"A \"name\"/1","requestsPerUnit":3,"unit":"WEEK"},"limitRemaining":2,"durationUntilReset":"604800s"}]}`,
+		},
+		"a name that no header can carry": {
+			setup{},
+			[]string{`[{"entries":[{"key":"lines","value":"v"}]}]`},
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"name":"two-lines","requestsPerUnit":3,"unit":"SECOND"},"limitRemaining":2,"durationUntilReset":"1s"}]}`,
+		},
 		"no limit": {setup{}, []string{`[{"entries":[{"key":"other","value":"v"}]}]`}, `{"overallCode":"OK","statuses":[{"code":"OK"}]}`},
-		"unlimited": {setup{}, []string{`[{"entries":[{"key":"free","value":"v"}]}]`},
-			`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295}]}`},
-		"unlimited and replaced": {setup{}, []string{`[{"entries":[{"key":"free","value":"v"}]},{"entries":[{"key":"over","value":"v"}]}]`},
-			`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295},{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"}]}`},
-		"denied": {setup{styles: []string{}}, []string{`[{"hitsAddend":3,"entries":[{"key":"plain","value":"v"}]}]`, `[{"entries":[{"key":"plain","value":"v"}]}]`},
-			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`},
-		"a cost that does not fit leaves nothing": {setup{}, []string{`[{"entries":[{"key":"plain","value":"v"}]}]`, `[{"hitsAddend":3,"entries":[{"key":"plain","value":"v"}]}]`},
-			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`},
-		"a limit that came with the descriptor": {setup{}, []string{`[{"limit":{"requestsPerUnit":9,"unit":"DAY"},"entries":[{"key":"named","value":"v"}]},{"limit":{"requestsPerUnit":9,"unit":"DAY"},"entries":[{"key":"other","value":"v"}]}]`},
+		"unlimited": {
+			setup{},
+			[]string{`[{"entries":[{"key":"free","value":"v"}]}]`},
+			`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295}]}`,
+		},
+		"unlimited and replaced": {
+			setup{},
+			[]string{`[{"entries":[{"key":"free","value":"v"}]},{"entries":[{"key":"over","value":"v"}]}]`},
+			`{"overallCode":"OK","statuses":[{"code":"OK","limitRemaining":4294967295},{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"}]}`,
+		},
+		"denied": {
+			setup{styles: []string{}},
+			[]string{`[{"hitsAddend":3,"entries":[{"key":"plain","value":"v"}]}]`, `[{"entries":[{"key":"plain","value":"v"}]}]`},
+			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`,
+		},
+		"a cost that does not fit leaves nothing": {
+			setup{},
+			[]string{`[{"entries":[{"key":"plain","value":"v"}]}]`, `[{"hitsAddend":3,"entries":[{"key":"plain","value":"v"}]}]`},
+			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`,
+		},
+		"a limit that came with the descriptor": {
+			setup{},
+			[]string{`[{"limit":{"requestsPerUnit":9,"unit":"DAY"},"entries":[{"key":"named","value":"v"}]},{"limit":{"requestsPerUnit":9,"unit":"DAY"},"entries":[{"key":"other","value":"v"}]}]`},
 			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":9,"unit":"DAY"},"limitRemaining":8,"durationUntilReset":"86400s"},
-			{"code":"OK","currentLimit":{"requestsPerUnit":9,"unit":"DAY"},"limitRemaining":8,"durationUntilReset":"86400s"}]}`},
-		"the rule's shadow_mode": {setup{}, []string{`[{"entries":[{"key":"shadow","value":"v"}]}]`, `[{"entries":[{"key":"shadow","value":"v"}]}]`},
-			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`},
-		"rules.shadow_mode": {setup{prepare: (*policy.Rules).ObserveAll}, []string{
-			`[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"shadow","value":"v"}]}]`, `[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"shadow","value":"v"}]}]`},
+			{"code":"OK","currentLimit":{"requestsPerUnit":9,"unit":"DAY"},"limitRemaining":8,"durationUntilReset":"86400s"}]}`,
+		},
+		"the rule's shadow_mode": {
+			setup{},
+			[]string{`[{"entries":[{"key":"shadow","value":"v"}]}]`, `[{"entries":[{"key":"shadow","value":"v"}]}]`},
+			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`,
+		},
+		"rules.shadow_mode": {
+			setup{prepare: (*policy.Rules).ObserveAll},
+			[]string{
+				`[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"shadow","value":"v"}]}]`, `[{"entries":[{"key":"over","value":"v"}]},{"entries":[{"key":"shadow","value":"v"}]}]`,
+			},
 			`{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"},
-			{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`},
-		"the rule's own body": {setup{}, []string{`[{"entries":[{"key":"own","value":"v"}]}]`, `[{"entries":[{"key":"own","value":"v"}]}]`},
+			{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}]}`,
+		},
+		"the rule's own body": {
+			setup{},
+			[]string{`[{"entries":[{"key":"own","value":"v"}]}]`, `[{"entries":[{"key":"own","value":"v"}]}]`},
 			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"name":"own","requestsPerUnit":1,"unit":"MINUTE"},"durationUntilReset":"60s"}],
-			"responseHeadersToAdd":[{"key":"content-type","value":"text/plain"}],"rawBody":"c2xvdyBkb3du"}`},
-		"the headers of the style reference": {setup{styles: []string{"reference"}}, []string{`[{"entries":[{"key":"plain","value":"v"}]},{"entries":[{"key":"over","value":"v"}]}]`},
+			"responseHeadersToAdd":[{"key":"content-type","value":"text/plain"}],"rawBody":"c2xvdyBkb3du"}`,
+		},
+		"the headers of the style reference": {
+			setup{styles: []string{"reference"}},
+			[]string{`[{"entries":[{"key":"plain","value":"v"}]},{"entries":[{"key":"over","value":"v"}]}]`},
 			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":3,"unit":"MINUTE"},"limitRemaining":2,"durationUntilReset":"60s"},
 			{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"}],
-			"responseHeadersToAdd":[{"key":"RateLimit-Limit","value":"1"},{"key":"RateLimit-Remaining","value":"0"},{"key":"RateLimit-Reset","value":"3600"}]}`},
-		"another style sends Retry-After": {setup{styles: []string{"x-ratelimit"}}, []string{`[{"entries":[{"key":"over","value":"v"}]}]`, `[{"entries":[{"key":"over","value":"v"}]}]`},
+			"responseHeadersToAdd":[{"key":"RateLimit-Limit","value":"1"},{"key":"RateLimit-Remaining","value":"0"},{"key":"RateLimit-Reset","value":"3600"}]}`,
+		},
+		"another style sends Retry-After": {
+			setup{styles: []string{"x-ratelimit"}},
+			[]string{`[{"entries":[{"key":"over","value":"v"}]}]`, `[{"entries":[{"key":"over","value":"v"}]}]`},
 			`{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":1,"unit":"HOUR"},"durationUntilReset":"3600s"}],
-			"responseHeadersToAdd":[{"key":"x-ratelimit-limit","value":"1"},{"key":"x-ratelimit-remaining","value":"0"},{"key":"x-ratelimit-reset","value":"3600"},{"key":"retry-after","value":"3600"}]}`},
-		"metadata.request": {setup{echo: true}, []string{`[{"hitsAddend":1,"entries":[{"key":"told","value":"v"}]}]`},
+			"responseHeadersToAdd":[{"key":"x-ratelimit-limit","value":"1"},{"key":"x-ratelimit-remaining","value":"0"},{"key":"x-ratelimit-reset","value":"3600"},{"key":"retry-after","value":"3600"}]}`,
+		},
+		"metadata.request": {
+			setup{echo: true},
+			[]string{`[{"hitsAddend":1,"entries":[{"key":"told","value":"v"}]}]`},
 			`{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":2,"unit":"DAY"},"limitRemaining":1,"durationUntilReset":"86400s"}],
-			"dynamicMetadata":{"domain":"edge","descriptors":[{"entries":["told=v"],"hitsAddend":1}],"metadata":{"backend":"a"}}}`},
-		"metadata of a limit without room": {setup{echo: true, prepare: (*policy.Rules).ObserveAll}, []string{`[{"hitsAddend":3,"entries":[{"key":"told","value":"v"}]}]`},
+			"dynamicMetadata":{"domain":"edge","descriptors":[{"entries":["told=v"],"hitsAddend":1}],"metadata":{"backend":"a"}}}`,
+		},
+		"metadata of a limit without room": {
+			setup{echo: true, prepare: (*policy.Rules).ObserveAll},
+			[]string{`[{"hitsAddend":3,"entries":[{"key":"told","value":"v"}]}]`},
 			`{"overallCode":"OK","statuses":[{"code":"OVER_LIMIT","currentLimit":{"requestsPerUnit":2,"unit":"DAY"},"durationUntilReset":"86400s"}],
-			"dynamicMetadata":{"domain":"edge","descriptors":[{"entries":["told=v"],"hitsAddend":3}]}}`},
+			"dynamicMetadata":{"domain":"edge","descriptors":[{"entries":["told=v"],"hitsAddend":3}]}}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, way := range []adaptertest.Way{adaptertest.Unary, adaptertest.Standard} {
@@ -121,6 +164,27 @@ func TestAnswersOfReference(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestResetOfReferenceFalls: two hits some seconds apart have resets that fall, until the first
+// hit expires.
+func TestResetOfReferenceFalls(t *testing.T) {
+	s, _ := setup{reference: true, styles: []string{}, rules: []policy.Rule{rule("", "k", 50, 24*time.Hour)}}.serve(t)
+	const day = 24 * 60 * 60
+	for _, step := range []struct {
+		at   time.Duration
+		cost uint64
+		want int64
+	}{{0, 0, day}, {0, 1, day}, {2 * time.Second, 1, day - 2}, {day*time.Second - 1500*time.Millisecond, 0, 2}, {day*time.Second + time.Second, 0, 1}} {
+		s.now = time.Hour + step.at
+		out, err := s.exchange(t.Context(), ask(descriptor("k=v", costs(step.cost))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.GetStatuses()[0].GetDurationUntilReset().GetSeconds(); got != step.want {
+			t.Errorf("after %v: reset %d, want %d", step.at, got, step.want)
+		}
 	}
 }
 

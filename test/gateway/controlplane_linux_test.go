@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/slidegate/slidegate/test/edge"
 	"github.com/slidegate/slidegate/test/process"
@@ -40,7 +41,7 @@ provider:
       type: Host
       host: {configHome: %[2]q, dataHome: %[3]q, stateHome: %[4]q, runtimeDir: %[5]q}
 logging: {level: {default: info}}
-extensionApis: {enableBackend: true}
+extensionApis: {enableBackend: true, enableLua: true}
 rateLimit:
   timeout: 20s
   failClosed: true
@@ -60,6 +61,7 @@ kind: EnvoyProxy
 metadata: {name: proxy, namespace: default}
 spec:
   provider: {type: Host, host: {envoyVersion: "` + envoyVersion + `"}}
+  telemetry: {accessLog: {disable: true}}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -175,7 +177,7 @@ func (e *controlPlane) start() {
 	e.must(err)
 	e.t.Cleanup(e.stop)
 	e.wait(func() error {
-		code, _, err := e.get("")
+		code, _, err := e.get(request{})
 		if err == nil && code != http.StatusOK && code != http.StatusTooManyRequests {
 			err = fmt.Errorf("got status %d", code)
 		}
@@ -195,8 +197,29 @@ func (e *controlPlane) stop() {
 // wait waits until ready returns nil.
 func (e *controlPlane) wait(ready func() error) {
 	e.t.Helper()
-	if err := e.process.Until(ready); err != nil {
-		e.t.Fatalf("gateway: %v", err)
+	wait(e.t, e.process, ready)
+}
+
+// wait waits until ready returns nil. If a test fails it shows the end of what p has printed.
+func wait(t *testing.T, p *process.Process, ready func() error) {
+	t.Helper()
+	deadline := time.NewTimer(process.Timeout)
+	defer deadline.Stop()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return
+		}
+		select {
+		case <-p.Exited():
+			t.Fatalf("gateway: it has ended by itself:\n%s", p.Output())
+		case <-deadline.C:
+			out := p.Output()
+			t.Fatalf("gateway: not within %v: %v\n%s", process.Timeout, err, out[max(0, len(out)-4000):])
+		case <-poll.C:
+		}
 	}
 }
 
@@ -216,15 +239,20 @@ spec:
 `)
 }
 
-// get asks the application through Envoy, as a user, and returns the status and the headers.
-func (e *controlPlane) get(user string) (int, http.Header, error) {
-	r, err := http.NewRequest(http.MethodGet, "http://"+listener+"/", nil)
+// A request is what a client asks for. The zero value is GET / without headers.
+type request struct {
+	method, path, user string
+}
+
+// get asks the application through Envoy, and returns the status and the headers.
+func (e *controlPlane) get(q request) (int, http.Header, error) {
+	r, err := http.NewRequest(cmp.Or(q.method, http.MethodGet), "http://"+listener+cmp.Or(q.path, "/"), nil)
 	if err != nil {
 		return 0, nil, err
 	}
 	r.Host = "www.example.com"
-	if user != "" {
-		r.Header.Set("X-User-Id", user)
+	if q.user != "" {
+		r.Header.Set("X-User-Id", q.user)
 	}
 	resp, err := e.client.Do(r)
 	if err != nil {
@@ -236,30 +264,33 @@ func (e *controlPlane) get(user string) (int, http.Header, error) {
 }
 
 // want asks once for each status, and fails the test if Envoy answers with another one.
-func (e *controlPlane) want(user string, statuses ...int) {
+func (e *controlPlane) want(q request, statuses ...int) {
 	e.t.Helper()
 	for i, want := range statuses {
-		got, headers, err := e.get(user)
+		got, headers, err := e.get(q)
 		e.must(err)
 		if got != want {
-			e.t.Errorf("request %d of %s: got %d, want %d; headers: %v", i+1, user, got, want, headers)
+			e.t.Errorf("request %d of %v: got %d, want %d; headers: %v", i+1, q, got, want, headers)
 		}
 	}
 }
 
-// limited waits until Envoy and rls have a limit: a request of a new user has this header.
-func (e *controlPlane) limited(header string) {
+// first asks until the answer shows that Envoy and rls have a limit of n an hour. Only the last of
+// these requests is counted. It returns the headers of the answer.
+func (e *controlPlane) first(q request, n int) http.Header {
 	e.t.Helper()
-	user := 0
+	var last http.Header
 	e.wait(func() error {
-		user++
-		code, headers, err := e.get(fmt.Sprintf("waiting-%d", user))
+		code, headers, err := e.get(q)
 		if err != nil {
 			return err
 		}
-		if got := headers.Get(limitHeader); code != http.StatusOK || got != header {
-			return errors.New("got status " + fmt.Sprint(code) + " and " + limitHeader + ": " + got)
+		last = headers
+		want := fmt.Sprintf("%d, %d;w=3600", n, n)
+		if got := headers.Get(limitHeader); code != http.StatusOK || got != want {
+			return fmt.Errorf("got status %d with %s %q, want 200 with %q", code, limitHeader, got, want)
 		}
 		return nil
 	})
+	return last
 }

@@ -18,7 +18,9 @@ import (
 	"syscall"
 	"testing"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/slidegate/slidegate/test/process"
 )
@@ -138,9 +140,7 @@ func (p *pod) start() {
 		p.t.Fatalf("gateway: %v", err)
 	}
 	p.t.Cleanup(p.process.Kill)
-	if err := p.process.Until(func() error { return p.healthy() }); err != nil {
-		p.t.Fatalf("gateway: %v", err)
-	}
+	p.wait(p.healthy)
 }
 
 // readOnly returns a view of the root folder that nothing can write to.
@@ -241,12 +241,48 @@ func (p *pod) rules() []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 }
 
+// metric returns the value of a series that Prometheus reads from the pod, empty if there is none.
+func (p *pod) metric(series string) string {
+	p.t.Helper()
+	text, err := p.get(metricsPort, "/metrics")
+	if err != nil {
+		p.t.Fatalf("gateway: %v", err)
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// remaining asks, without using any of it, what remains of the limit of a user.
+func (p *pod) remaining(user string) (int, error) {
+	body := fmt.Sprintf(`{"domain": %q, "descriptors": [{"hitsAddend": "0", "entries": [{"key": %q, "value": %[2]q}, {"key": "rule-0-match-0", "value": %q}]}]}`,
+		domain, route, user)
+	resp, err := p.client.Post("http://localhost:"+httpPort+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	var answer rlsv3.RateLimitResponse
+	if err := protojson.Unmarshal(text, &answer); err != nil {
+		return 0, fmt.Errorf("%s: %w: %s", resp.Status, err, text)
+	}
+	if len(answer.GetStatuses()) != 1 || answer.GetStatuses()[0].GetCurrentLimit() == nil {
+		return 0, fmt.Errorf("no limit: %s", text)
+	}
+	return int(answer.GetStatuses()[0].GetLimitRemaining()), nil
+}
+
 // wait waits until ready returns nil.
 func (p *pod) wait(ready func() error) {
 	p.t.Helper()
-	if err := p.process.Until(ready); err != nil {
-		p.t.Fatalf("gateway: %v", err)
-	}
+	wait(p.t, p.process, ready)
 }
 
 // certificate returns the certificate that the gRPC port presents.

@@ -26,12 +26,48 @@ type Listing struct {
 // home directory, is then reported at once.
 const maxListed = 100_000
 
+// Which says which files of a directory hold rules. The zero value: *.yaml and *.yml.
+type Which struct {
+	// IgnoreDotFiles ignores names that begin with a dot.
+	IgnoreDotFiles bool
+	// All takes every regular file, whatever its name.
+	All bool
+	// Prefix takes only files whose path below the directory begins with it, and a slash or a
+	// dot after it. Empty: all.
+	Prefix string
+}
+
+// String describes the files, for messages.
+func (c Which) String() string {
+	text := "*.yaml or *.yml file"
+	if c.All {
+		text = "file"
+	}
+	if c.Prefix != "" {
+		text += fmt.Sprintf(" in %s/ or named %[1]s.*", strict.Quoteless(c.Prefix))
+	}
+	return text
+}
+
+// atTop reports whether an entry of the directory itself may be a file with the prefix, or
+// hold some.
+func (c Which) atTop(dir string, e os.DirEntry) bool {
+	switch {
+	case c.Prefix == "" || strings.HasPrefix(e.Name(), c.Prefix+"."):
+		return true
+	case e.Name() != c.Prefix || e.Type().IsRegular():
+		return false
+	}
+	info, err := os.Stat(filepath.Join(dir, e.Name()))
+	return err != nil || info.IsDir()
+}
+
 // List lists the files that paths of rules stand for. A path stands for itself, or for the
 // files of a directory and of all directories below it. A symbolic link counts as its target.
 // Every file and directory counts once, by the first of its paths. In a directory, names
 // that begin with a dot come last.
-func List(paths []string, ignoreDotFiles bool) *Listing {
-	w := walk{ignoreDotFiles: ignoreDotFiles, seen: make(map[string]bool), most: maxListed}
+func List(paths []string, which Which) *Listing {
+	w := walk{Which: which, seen: make(map[string]bool), most: maxListed}
 	for _, path := range paths {
 		if err := w.path(path); err != nil {
 			w.Failed = append(w.Failed, strict.Problem{File: path, Message: err.Error()})
@@ -60,7 +96,7 @@ func (w *walk) path(path string) error {
 	case err != nil:
 		return plainError(err)
 	case info.IsDir():
-		return w.dir(path, leadsTo)
+		return w.dir(path, leadsTo, true)
 	}
 	w.seen[leadsTo] = true
 	w.Files = append(w.Files, path)
@@ -70,10 +106,10 @@ func (w *walk) path(path string) error {
 // walk makes a listing of a directory.
 type walk struct {
 	Listing
-	ignoreDotFiles bool
-	seen           map[string]bool // where the paths lead to
-	others         []other         // regular files under other names than those of rules
-	most           int             // how many more there may be
+	Which
+	seen   map[string]bool // where the paths lead to
+	others []other         // regular files under other names than those of rules
+	most   int             // how many more there may be
 }
 
 // other is a path, and where it leads.
@@ -81,9 +117,10 @@ type other struct{ path, leadsTo string }
 
 var errTooMany = fmt.Errorf("more than %d files and directories in it and below", maxListed)
 
-// dir lists a directory. leadsTo is its path without symbolic links. Of the errors of
-// directories below it, dir returns only errTooMany, and reports the others.
-func (w *walk) dir(path, leadsTo string) error {
+// dir lists a directory. leadsTo is its path without symbolic links. top: it is the directory of
+// the rules, not one below. Of the errors of directories below it, dir returns only errTooMany,
+// and reports the others.
+func (w *walk) dir(path, leadsTo string, top bool) error {
 	if w.seen[leadsTo] {
 		return nil
 	}
@@ -100,9 +137,10 @@ func (w *walk) dir(path, leadsTo string) error {
 	var visible, hidden, data []os.DirEntry
 	for _, e := range entries {
 		switch name := e.Name(); {
+		case top && !w.atTop(path, e):
 		case !strings.HasPrefix(name, "."):
 			visible = append(visible, e)
-		case w.ignoreDotFiles:
+		case w.IgnoreDotFiles:
 		case !volume || !strings.HasPrefix(name, ".."):
 			hidden = append(hidden, e)
 		case name == volumeData:
@@ -145,7 +183,7 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 		mode, leadsTo = info.Mode().Type(), resolved(path)
 	}
 	if mode.IsDir() {
-		err := w.dir(path, leadsTo)
+		err := w.dir(path, leadsTo, false)
 		if err != nil && !errors.Is(err, errTooMany) {
 			w.Failed = append(w.Failed, strict.Problem{File: path, Message: err.Error()})
 			return nil
@@ -153,7 +191,8 @@ func (w *walk) entry(dir, dirLeadsTo string, e os.DirEntry) error {
 		return err
 	}
 	switch {
-	case !isRulesFile(path):
+	case w.All && !mode.IsRegular():
+	case !w.All && !isRulesFile(path):
 		// Another path to this file may have the name of a rules file.
 		if mode.IsRegular() {
 			w.others = append(w.others, other{path, leadsTo})

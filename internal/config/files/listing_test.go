@@ -18,11 +18,11 @@ func TestDirectoriesOutOfReach(t *testing.T) {
 	long := configtest.MakeDir(t, dir, "long")
 	configtest.Put(t, long, "b.yaml", "domain: b\n")
 	w := walk{seen: make(map[string]bool), most: 2}
-	if err := w.dir(dir, resolved(dir)); !errors.Is(err, errTooMany) {
+	if err := w.dir(dir, resolved(dir), true); !errors.Is(err, errTooMany) {
 		t.Errorf("three entries of two: got %v, want %v", err, errTooMany)
 	}
 	w = walk{seen: make(map[string]bool), most: 3}
-	if err := w.dir(dir, resolved(dir)); err != nil {
+	if err := w.dir(dir, resolved(dir), true); err != nil {
 		t.Errorf("three entries of three: got %v", err)
 	}
 	// A directory that is gone cannot be listed, not even by the superuser.

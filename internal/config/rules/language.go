@@ -60,7 +60,7 @@ type rateLimit struct {
 	Replaces     strict.Field[[]strict.Field[replacement]]         `yaml:"replaces" doc:"names of rules that do not count where this one matches in the same request"`
 	Subject      strict.Field[string]                              `yaml:"subject" doc:"the key of the entry that says who is limited, and so whose tier counts"`
 	ByTier       strict.Field[strict.Ordered[strict.Field[terms]]] `yaml:"by_tier" doc:"limits for each tier; default is for every tier that is not named"`
-	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit"`
+	Charge       strict.Field[string]                              `yaml:"charge" doc:"allowed: a denied request costs nothing; always: what is reported is recorded, even over the limit. Without it: allowed, until the rule was asked with a cost of 0"`
 	Cost         strict.Field[uint64]                              `yaml:"cost" doc:"what the cost of every request is multiplied by"`
 	OnStoreError strict.Field[storeError]                          `yaml:"on_store_error" doc:"what becomes of a request whose store cannot decide: local for this instance's share of the limit, allow, deny, or report to leave it to Envoy; or a mapping with the choice and what belongs to it; the default is store.on_error"`
 	Body         strict.Field[string]                              `yaml:"body" doc:"the body of a denial"`

@@ -26,10 +26,10 @@ func TestSettingsAgainstSchema(t *testing.T) {
 		"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 		// A value that another file or another setting excludes.
 		"settings-secret-file-missing", "settings-secret-file-short",
-		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*",
+		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*",
 		"settings-secret-previous-*", "settings-tiers-*",
 		// The content of a text, and the size of a value.
-		"settings-authz-*", "settings-hosts", "settings-headers-reference*",
+		"settings-authz-*", "settings-hosts", "settings-headers-reference*", "settings-unhealthy", "settings-admin-pages",
 		"settings-grpc-address", "settings-http-address", "settings-no-grpc-address",
 		"settings-ranges", "settings-redis-cluster-db", "settings-redis-url-db", "settings-redis-url-host", "settings-redis-url-hosts",
 		"settings-redis-url-master", "settings-redis-url-master-db", "settings-redis-url-option", "settings-redis-url-option-fixed",

@@ -64,8 +64,15 @@ type HTTP struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis), drain (rls stops). Empty: never"`
+	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis; the memory store is always there), drain (rls stops; includes drain.not_serving). Empty: never"`
 }
+
+// The states of http.unhealthy.
+const (
+	UnhealthyRules = "rules"
+	UnhealthyStore = "store"
+	UnhealthyDrain = "drain"
+)
 
 // When an instance is ready.
 const (
@@ -77,7 +84,7 @@ const (
 type Admin struct {
 	Address Address  `yaml:"address" doc:"the address of /metrics, /rlconfig and pprof: host:port; empty: off"`
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas: add the name that Prometheus scrapes. IP addresses and localhost need no entry"`
-	Pages   string   `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the GET pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name. Pages never change a thing then"`
+	Pages   string   `yaml:"pages" oneof:"all reference" doc:"all, or reference: only the pages of envoyproxy/ratelimit in its form (/, /stats, /rlconfig, /debug/pprof), under any host name, and no /metrics. They only read, so a network may reach them"`
 }
 
 // The choices of admin.pages.
@@ -94,9 +101,14 @@ type Rules struct {
 	IgnoreDotFiles bool   `yaml:"ignore_dot_files" doc:"skip files of the directory whose names begin with a dot"`
 	ShadowMode     bool   `yaml:"shadow_mode" doc:"rules are only observed: decided and reported, but no request is denied"`
 	QuotaMode      bool   `yaml:"quota_mode" doc:"every rule is a quota rule: a request is denied only if none of its descriptors has room"`
-	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory, not only *.yaml and *.yml"`
-	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name, and / or . after it. Empty: all"`
+	AllFiles       bool   `yaml:"all_files" doc:"read every file of the directory and below, whatever its name, not only *.yaml and *.yml"`
+	Prefix         string `yaml:"prefix" doc:"read only files whose path below the directory begins with this name and then / or a dot: for config, those in config/ and those named config.*. Empty: all"`
 	XDS            XDS    `yaml:"xds"`
+}
+
+// Which says which files of the directory hold rules.
+func (r Rules) Which() files.Which {
+	return files.Which{IgnoreDotFiles: r.IgnoreDotFiles, All: r.AllFiles, Prefix: r.Prefix}
 }
 
 // The sources of rules.
@@ -233,8 +245,8 @@ type Compare struct {
 
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
-	Answers      bool             `yaml:"answers" doc:"answers to RateLimitService have the form of envoyproxy/ratelimit: names of limits only from the rules, no body but that of the rule, no dynamic metadata but metadata.request, statuses under rules.shadow_mode say OVER_LIMIT, a reset is the time until the oldest hit expires, Retry-After comes only with a style other than reference, and /json accepts every method"`
-	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
+	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method"`
+	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
 	LocalCache   bool             `yaml:"local_cache" doc:"count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
@@ -546,7 +558,12 @@ func (l *settingsLoader) validate() {
 	l.listeners()
 	l.hosts("http.hosts", s.HTTP.Hosts)
 	l.hosts("admin.hosts", s.Admin.Hosts)
+	if s.Admin.Pages == PagesReference && len(s.Admin.Hosts) > 0 {
+		l.problem("admin.hosts", "with admin.pages reference the port answers to any name")
+	}
+	l.unhealthy()
 	l.serverTLS()
+	l.rulesFiles()
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
@@ -556,6 +573,34 @@ func (l *settingsLoader) validate() {
 	l.secrets()
 	l.authz()
 	l.reference()
+}
+
+// unhealthy checks the states that make the process unhealthy.
+func (l *settingsLoader) unhealthy() {
+	all := l.settings.HTTP.Unhealthy
+	for i, state := range all {
+		switch {
+		case slices.Contains(all[:i], state):
+			l.problem("http.unhealthy", "%s is listed twice", strict.Quote(state))
+		default:
+			l.oneOf("http.unhealthy", state, []string{UnhealthyRules, UnhealthyStore, UnhealthyDrain})
+		}
+	}
+}
+
+// rulesFiles checks which files hold rules.
+func (l *settingsLoader) rulesFiles() {
+	r := &l.settings.Rules
+	if r.Source == RulesXDS {
+		l.refuse("rules", []string{"all_files", "prefix"}, "rules.source is %s: rules do not come from files", RulesXDS)
+		return
+	}
+	switch p := r.Prefix; {
+	case strings.Contains(p, "/") || !isPrintable(p):
+		l.problem("rules.prefix", "%s is not the name of a directory: write it without /", strict.Quote(p))
+	case p == "." || p == ".." || strings.HasSuffix(p, "."):
+		l.problem("rules.prefix", "%s: rls adds the dot itself", strict.Quote(p))
+	}
 }
 
 func (l *settingsLoader) listeners() {

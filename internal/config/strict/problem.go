@@ -97,6 +97,9 @@ func (r *Report) Addf(file string, line int, path, format string, args ...any) {
 // Count returns how many problems there are so far.
 func (r *Report) Count() int { return len(r.problems) + r.dropped }
 
+// Has reports whether is is true for a problem.
+func (r *Report) Has(is func(Problem) bool) bool { return slices.ContainsFunc(r.problems, is) }
+
 // Sorted returns the problems in the order of the files, or nil.
 func (r *Report) Sorted() Problems {
 	if len(r.problems) == 0 {

@@ -312,6 +312,15 @@ type overrideLine struct {
 	place  strict.Problem // without a message
 }
 
+// CheckPortable reports the overrides in the file, because envoyproxy/ratelimit has no subjects.
+func (t *File) CheckPortable(report *strict.Report) {
+	for _, o := range t.overrides {
+		p := o.place
+		p.Message = "envoyproxy/ratelimit has no limits of single subjects: the rule's own limit would apply there"
+		report.Add(p)
+	}
+}
+
 // CheckOverrides warns of overrides in the file that change nothing under the active rules.
 // quotaMode: every rule is a quota rule.
 func (t *File) CheckOverrides(active *policy.Rules, quotaMode bool, warn *strict.Report) {

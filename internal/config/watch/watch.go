@@ -16,11 +16,10 @@ import (
 
 // Options say what a [Watcher] watches.
 type Options struct {
-	// Paths are files and directories. A directory stands for the *.yaml and *.yml files
-	// in it and below.
+	// Paths are files and directories. A directory stands for the files in it and below that
+	// Which says.
 	Paths []string
-	// IgnoreDotFiles ignores names in directories that begin with a dot.
-	IgnoreDotFiles bool
+	Which files.Which
 	// Interval is how often the watcher looks at the paths, in addition to events: some
 	// file systems send none. Zero: events only.
 	Interval time.Duration
@@ -260,7 +259,7 @@ func look(o Options) sight {
 			continue
 		}
 		s.dir(s.resolve(p))
-		listed := files.List([]string{p}, o.IgnoreDotFiles)
+		listed := files.List([]string{p}, o.Which)
 		for _, way := range listed.Ways {
 			s.dir(s.resolve(way))
 		}

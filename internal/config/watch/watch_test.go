@@ -12,6 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/slidegate/slidegate/internal/config/configtest"
+	"github.com/slidegate/slidegate/internal/config/files"
 	"github.com/slidegate/slidegate/internal/config/settings"
 )
 
@@ -199,6 +200,54 @@ func TestWatcherSeesFilesOfADirectoryComeAndGo(t *testing.T) {
 	})
 }
 
+// TestWatcherSeesFilesOfAnyName has a root that is a link, as envoyproxy/ratelimit wants it, and
+// files of any name with a prefix.
+func TestWatcherSeesFilesOfAnyName(t *testing.T) {
+	for name, o := range map[string]Options{
+		"by events":   {},
+		"by interval": {Interval: 5 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			versions := t.TempDir()
+			root := filepath.Join(versions, "current")
+			for _, v := range []string{"1", "2"} {
+				configtest.Put(t, configtest.MakeDir(t, versions, v, "sub"), "config.a", "a")
+				configtest.Put(t, configtest.MakeDir(t, versions, v, "sub", "config"), "plain", "a")
+			}
+			configtest.Link(t, "1", versions, "current")
+			o.Paths = []string{filepath.Join(root, "sub")}
+			o.Which = files.Which{All: true, Prefix: "config", IgnoreDotFiles: true}
+			open := fsnotify.NewWatcher
+			if o.Interval > 0 {
+				open = noEvents
+			}
+			w := start(t, o, open)
+			if o.Interval > 0 {
+				<-w.warnings
+			} else {
+				w.ready(t)
+			}
+			sub := filepath.Join(versions, "1", "sub")
+			// None of these has the prefix, so the next callback is for config.b.
+			configtest.Put(t, sub, "other.yaml", "x")
+			configtest.Put(t, sub, "config2", "x")
+			configtest.Put(t, sub, "config.b", "b")
+			w.changed(t, "a new file")
+			configtest.Put(t, filepath.Join(sub, "config"), "plain", "ab")
+			w.changed(t, "a write below")
+			if err := os.Symlink("2", root+"_tmp"); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(root+"_tmp", root); err != nil {
+				t.Fatal(err)
+			}
+			w.changed(t, "a swap of the root")
+			configtest.Put(t, filepath.Join(versions, "2", "sub"), "config.c", "c")
+			w.changed(t, "a new file behind it")
+		})
+	}
+}
+
 func TestWatcherSeesSubdirectories(t *testing.T) {
 	ways(t, func(t *testing.T, start func(*testing.T, ...string) *watching) {
 		dir := t.TempDir()
@@ -232,7 +281,7 @@ func TestWatcherIgnoresDotFiles(t *testing.T) {
 	configtest.Put(t, dir, ".b.yaml", "b")
 	configtest.Put(t, dir, "c.yaml", "c")
 	for _, ignore := range []bool{true, false} {
-		s := look(Options{Paths: []string{dir}, IgnoreDotFiles: ignore})
+		s := look(Options{Paths: []string{dir}, Which: files.Which{IgnoreDotFiles: ignore}})
 		if got, want := len(s.files), 3; ignore && got != 1 || !ignore && got != want {
 			t.Errorf("without dot files: %v: got %d files", ignore, got)
 		}

@@ -1,0 +1,382 @@
+package rules
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+// This file checks whether envoyproxy/ratelimit reads rules files as rls does. That service
+// has its own reader, for YAML 1.1.
+
+// CheckPortable reports what envoyproxy/ratelimit refuses in files, and what it would read
+// otherwise. It reports no mistakes that [Read] reports too.
+func CheckPortable(o Options, sources []files.File) {
+	c := portableCheck{Options: o, domains: make(map[string]composites)}
+	for _, src := range sources {
+		docs, problem := strict.Parse(src.Name, src.Data)
+		if problem != nil {
+			continue // Read reports it
+		}
+		for i, doc := range docs {
+			root := strict.Root(doc)
+			if root == nil {
+				continue
+			}
+			c.decoder = &strict.Decoder{File: src.Name, Report: o.Report, Warn: o.Warn, Hides: o.Identity.Secrets.Hides}
+			c.seen = make(map[*yaml.Node]bool)
+			if i > 0 {
+				c.decoder.Problem(strict.Spot{Line: root.Line}, "envoyproxy/ratelimit reads only the first YAML document of a file: put this one into another file")
+			}
+			c.mapping(root, nil, 0)
+		}
+	}
+}
+
+// composites are the descriptors of one level, as envoyproxy/ratelimit names them: key_value.
+type composites map[string]composite
+
+type composite struct {
+	key, value string
+	place      Place
+}
+
+type portableCheck struct {
+	Options
+	decoder *strict.Decoder
+	domains map[string]composites // the first levels, which several files may share
+	seen    map[*yaml.Node]bool   // values of the document that are checked
+}
+
+// maxPortableDepth bounds how deep the check goes. Read refuses deeper files.
+const maxPortableDepth = 200
+
+// mapping checks the keys of a mapping. envoyproxy/ratelimit accepts any of its keys at any
+// level.
+func (c *portableCheck) mapping(n *yaml.Node, path *strict.Path, depth int) {
+	if n = c.once(n); n == nil || n.Kind != yaml.MappingNode || depth > maxPortableDepth {
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := &strict.Path{Parent: path, Name: key.Value}
+		switch {
+		case key.Value == "<<":
+			c.merged(value, path, depth+1)
+		case key.Value == "metadata":
+			c.metadata(key, value, at, depth+1)
+		case slices.Contains(ofReference, key.Value):
+			c.value(value, at, depth+1)
+		case homes()[key.Value] != "":
+			c.problem(strict.Spot{Line: key.Line, Path: at}, "envoyproxy/ratelimit does not know this key and refuses the file%s", instead[key.Value])
+		}
+	}
+	c.level(n, path)
+}
+
+// instead says what to write for some keys that envoyproxy/ratelimit does not have.
+var instead = map[string]string{
+	"window":   ": write unit and requests_per_unit",
+	"requests": ": write unit and requests_per_unit",
+	"limits":   ": give the rule one limit",
+	"observe":  ": write shadow_mode in the descriptor",
+	"headers":  ": set headers.styles",
+}
+
+// merged checks the value of a merge key: a mapping, or a list of mappings.
+func (c *portableCheck) merged(n *yaml.Node, path *strict.Path, depth int) {
+	if n.Kind == yaml.SequenceNode {
+		for _, item := range n.Content {
+			c.mapping(item, path, depth)
+		}
+		return
+	}
+	c.mapping(n, path, depth)
+}
+
+// value checks a value of any key but metadata.
+func (c *portableCheck) value(n *yaml.Node, path *strict.Path, depth int) {
+	if t := target(n); t != nil && t.Kind == yaml.MappingNode {
+		c.mapping(t, path, depth)
+		return
+	}
+	if n = c.once(n); n == nil {
+		return
+	}
+	switch n.Kind {
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			c.mapping(item, &strict.Path{Parent: path, Index: i, Item: item}, depth)
+		}
+		if path.Name == "descriptors" && path.Parent != nil && path.Parent.Name == "" {
+			c.siblings(n, path, make(composites))
+		}
+	case yaml.ScalarNode:
+		if oddNumber(n) {
+			c.problem(strict.Spot{Line: n.Line, Path: path}, "envoyproxy/ratelimit takes %s for a number that is not whole, and refuses the file: quote it", c.shown(path, n.Value))
+		}
+	}
+}
+
+// shown quotes a value, unless it may be secret.
+func (c *portableCheck) shown(path *strict.Path, value string) string {
+	if path.Name == "value" && path.Parent != nil {
+		if key, ok := textOf(find(path.Parent.Item, "key")); ok && c.decoder.Hides(key) {
+			return strict.Hidden
+		}
+	}
+	return strict.Quote(value)
+}
+
+// once follows an alias. It returns nil for a value that is checked already, so that many
+// aliases of one value take no time and make no further problems.
+func (c *portableCheck) once(n *yaml.Node) *yaml.Node {
+	n = target(n)
+	if n == nil || c.seen[n] {
+		return nil
+	}
+	c.seen[n] = true
+	return n
+}
+
+// level checks what keys of one mapping mean together.
+func (c *portableCheck) level(n *yaml.Node, path *strict.Path) {
+	if path == nil {
+		domain, _ := textOf(find(n, "domain"))
+		if list := target(find(n, "descriptors")); domain != "" && list != nil && list.Kind == yaml.SequenceNode {
+			if c.domains[domain] == nil {
+				c.domains[domain] = make(composites)
+			}
+			c.siblings(list, &strict.Path{Name: "descriptors"}, c.domains[domain])
+		}
+		return
+	}
+	if path.Name == "rate_limit" {
+		if unit := find(n, "unit"); unit != nil {
+			c.unit(unit, &strict.Path{Parent: path, Name: "unit"})
+		}
+	}
+}
+
+// unit checks a unit in the way of envoyproxy/ratelimit.
+func (c *portableCheck) unit(n *yaml.Node, path *strict.Path) {
+	text, ok := textOf(n)
+	if !ok || text == "" {
+		return
+	}
+	for _, u := range units {
+		if strings.ToUpper(text) == strings.ToUpper(u.name) { //nolint:staticcheck // EqualFold is true for other letters too
+			return
+		}
+	}
+	c.problem(strict.Spot{Line: n.Line, Path: path}, "envoyproxy/ratelimit does not know the unit %s", strict.Quote(text))
+}
+
+// siblings checks the descriptors of one level.
+func (c *portableCheck) siblings(list *yaml.Node, path *strict.Path, level composites) {
+	for i, item := range list.Content {
+		n := target(item)
+		if n == nil || n.Kind != yaml.MappingNode {
+			continue
+		}
+		at := &strict.Path{Parent: path, Index: i, Item: item}
+		keyNode, valueNode := find(n, "key"), find(n, "value")
+		key, ok := textOf(keyNode)
+		if !ok || key == "" {
+			continue
+		}
+		value, _ := textOf(valueNode)
+		c.descriptor(at, keyNode, valueNode, key, value)
+		name := key
+		if value != "" {
+			name += "_" + value
+		}
+		here := composite{key, value, Place{c.decoder.File, item.Line}}
+		first, again := level[name]
+		switch {
+		case !again:
+			level[name] = here
+		case first.key != key: // Read reports a descriptor that is there twice
+			c.problem(strict.Spot{Line: item.Line, Path: at}, "envoyproxy/ratelimit joins key and value by _, and so takes this for the descriptor %s a second time: change one of them", first.place.from(c.decoder.File))
+		}
+	}
+}
+
+// descriptor checks the key and the value of a descriptor.
+func (c *portableCheck) descriptor(at *strict.Path, keyNode, valueNode *yaml.Node, key, value string) {
+	if value == "" {
+		if strings.HasSuffix(key, descriptors.Wildcard) {
+			c.problem(strict.Spot{Line: keyNode.Line, Path: &strict.Path{Parent: at, Name: "key"}}, "envoyproxy/ratelimit takes the * at the end of a key without a value for a wildcard, rls for a character")
+		}
+		return
+	}
+	spot := strict.Spot{Line: valueNode.Line, Path: &strict.Path{Parent: at, Name: "value"}}
+	plain := policy.Canonical(descriptors.Entry{Key: key, Value: value})
+	first := strings.Index(value, descriptors.Wildcard)
+	switch {
+	case first >= 0 && first != len(value)-1:
+		c.problem(spot, "envoyproxy/ratelimit takes only one * at the end of a value for a wildcard, and every other one for a character")
+	case plain == value:
+	case c.decoder.Hides(key):
+		c.problem(spot, "envoyproxy/ratelimit compares bytes, so white space at the ends of a value counts there: remove it")
+	default:
+		c.problem(spot, "envoyproxy/ratelimit compares bytes, and rls reads this value as %s: write that", strict.Quote(plain))
+	}
+}
+
+// metadata checks metadata, whose keys are free.
+func (c *portableCheck) metadata(key, value *yaml.Node, at *strict.Path, depth int) {
+	c.decoder.Warning(strict.Spot{Line: key.Line, Path: at}, "envoyproxy/ratelimit from before May 2026 does not know this key and refuses the file")
+	c.freeKeys(value, at, depth)
+}
+
+// freeKeys reports keys that YAML 1.1 does not take for texts.
+func (c *portableCheck) freeKeys(n *yaml.Node, path *strict.Path, depth int) {
+	if n = c.once(n); n == nil || depth > maxPortableDepth {
+		return
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			at := &strict.Path{Parent: path, Name: key.Value}
+			if key.Value != "<<" && !isText(key) {
+				c.problem(strict.Spot{Line: key.Line, Path: at}, "envoyproxy/ratelimit takes the key %s for no text: quote it", strict.Quote(key.Value))
+			}
+			c.freeKeys(value, at, depth+1)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			c.freeKeys(item, &strict.Path{Parent: path, Index: i, Item: item}, depth+1)
+		}
+	}
+}
+
+// problem reports a problem, unless Read has reported one at the same place.
+func (c *portableCheck) problem(s strict.Spot, format string, args ...any) {
+	path, name := c.decoder.Render(s.Path), strconv.Quote(s.Path.Name)
+	if c.Report.Has(func(p strict.Problem) bool {
+		return p.File == c.decoder.File && p.Line == s.Line && (p.Path == path || strings.Contains(p.Message, name) && s.Path.Name != "")
+	}) {
+		return
+	}
+	c.decoder.Problem(s, format, args...)
+}
+
+// target follows aliases.
+func target(n *yaml.Node) *yaml.Node {
+	for range maxPortableDepth {
+		if n == nil || n.Kind != yaml.AliasNode {
+			return n
+		}
+		n = n.Alias
+	}
+	return nil
+}
+
+// find returns the value of a key of a mapping, also of a merged one, or nil.
+func find(n *yaml.Node, key string) *yaml.Node { return findBelow(n, key, 0) }
+
+func findBelow(n *yaml.Node, key string, depth int) *yaml.Node {
+	if n = target(n); n == nil || depth > maxPortableDepth {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	var merged *yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch n.Content[i].Value {
+		case key:
+			return target(n.Content[i+1])
+		case "<<":
+			merged = target(n.Content[i+1])
+		}
+	}
+	if merged == nil || merged.Kind != yaml.SequenceNode {
+		return findBelow(merged, key, depth+1)
+	}
+	for _, item := range merged.Content {
+		if found := findBelow(item, key, depth+1); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// textOf returns the text of a scalar. ok is false for other nodes. A scalar without a value is
+// the empty text.
+func textOf(n *yaml.Node) (text string, ok bool) {
+	switch {
+	case n == nil || n.Kind != yaml.ScalarNode:
+		return "", false
+	case strict.IsNull(n):
+		return "", true
+	}
+	return n.Value, true
+}
+
+// quoted reports whether a scalar is in quotes or has several lines, so that it is a text.
+func quoted(n *yaml.Node) bool {
+	return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 || n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!str"
+}
+
+// oddFloats are the floats of YAML 1.1 without digits.
+var oddFloats = []string{
+	".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF",
+}
+
+// floats matches numbers of YAML 1.1 that are not whole, as the library of
+// envoyproxy/ratelimit does.
+var floats = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
+
+// oddNumber reports whether YAML 1.1 takes a scalar for a number that is not whole, or beyond
+// 64 bits. envoyproxy/ratelimit accepts texts, whole numbers, truth values and nothing.
+func oddNumber(n *yaml.Node) bool {
+	text := n.Value
+	if quoted(n) || text == "" {
+		return false
+	}
+	if slices.Contains(oddFloats, text) {
+		return true
+	}
+	if text[0] == '.' {
+		_, err := strconv.ParseFloat(text, 64)
+		return err == nil
+	}
+	if c := text[0]; c != '+' && c != '-' && (c < '0' || c > '9') {
+		return false
+	}
+	plain := strings.ReplaceAll(text, "_", "")
+	if _, err := strconv.ParseInt(plain, 0, 64); err == nil {
+		return false
+	}
+	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
+		return true
+	}
+	_, err := strconv.ParseFloat(plain, 64)
+	return err == nil && floats.MatchString(plain)
+}
+
+// isText reports whether YAML 1.1 takes a scalar for a text.
+func isText(n *yaml.Node) bool {
+	if n.Kind != yaml.ScalarNode {
+		return false
+	}
+	if quoted(n) {
+		return true
+	}
+	if _, truth := strict.ParseTruth(n.Value); truth || strict.IsNull(n) || oddNumber(n) {
+		return false
+	}
+	_, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
+	return err != nil
+}
