@@ -33,15 +33,14 @@ type redisStore struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 
-	missing error       // why Redis did not answer at the start; nil if it answered
-	reached atomic.Bool // a server has answered since the start
-	isDeaf  atomic.Bool // the last report of deaf was an error
-	silent  atomic.Bool // no server has answered the last ping
-	pings   bool        // http.unhealthy has store
-	// connected is the number of connections that were made.
-	connected atomic.Uint64
-	mu        sync.Mutex      // guards evicts
-	evicts    map[string]bool // servers that may evict logs
+	missing error           // why Redis did not answer at the start; nil if it answered
+	reached atomic.Bool     // a server has answered since the start
+	isDeaf  atomic.Bool     // the last report of deaf was an error
+	silent  atomic.Bool     // no server has answered the last ping
+	pings   bool            // http.unhealthy has store
+	made    atomic.Uint64   // connections
+	mu      sync.Mutex      // guards evicts
+	evicts  map[string]bool // servers that may evict logs
 }
 
 // Close gives back the hits that are reserved, and closes the store and its client.
@@ -108,7 +107,7 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 	}
 	o := storeClient(s.Store, log)
 	o.Connected = func() {
-		r.connected.Add(1)
+		r.made.Add(1)
 		r.Connected()
 	}
 	client, err := redisclient.New(o)
@@ -343,10 +342,10 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 func (r *redisStore) measure(s *stats.Stats) {
 	active := func() uint64 { return uint64(r.poolStats().Connections) }
 	s.Gauge("redis_pool.cx_active", active)
-	s.Counter("redis_pool.cx_total", r.connected.Load)
+	s.Counter("redis_pool.cx_total", r.made.Load)
 	s.Counter("redis_pool.cx_local_close", func() uint64 {
 		now := active()
-		return max(r.connected.Load(), now) - now
+		return max(r.made.Load(), now) - now
 	})
 	if s.Remembers() {
 		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.local.Stats().Keys) })

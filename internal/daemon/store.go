@@ -26,9 +26,10 @@ type store struct {
 	// connected reports whether there is a connection to a server of the store. Nil: nothing
 	// needs to know.
 	connected func() bool
-	parts     []part             // run until the process stops
-	measure   func(*stats.Stats) // adds what is known of connections and memory; nil with the memory store
-	close     func() error
+	parts     []part // run until the process stops
+	// measure adds what is known of connections and memory. Nil with the memory store.
+	measure func(*stats.Stats)
+	close   func() error
 }
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about
