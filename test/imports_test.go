@@ -17,7 +17,7 @@ const module = "github.com/slidegate/slidegate/"
 var layers = [][]string{
 	{"cmd/rls"},
 	{"internal/daemon"},
-	{"internal/config", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics"},
+	{"internal/config", "internal/xds", "internal/redislog", "internal/snapshot", "internal/ratelimit", "internal/extauthz", "internal/admin", "internal/metrics", "internal/compat/stats"},
 	{"internal/config/tiers", "internal/redisclient"},
 	{"internal/config/rules", "internal/config/watch"},
 	{"internal/compat"},
@@ -34,10 +34,11 @@ var only = []struct {
 	prefix, why string
 	packages    []string
 }{
-	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/daemon"}},
+	{"github.com/envoyproxy/go-control-plane", "Envoy's protos stay in the adapters", []string{"internal/ratelimit", "internal/extauthz", "internal/xds", "internal/daemon"}},
 	{"github.com/redis/go-redis", "Redis is one store among others", []string{"pkg/window/redisstore", "internal/tier/redissource", "internal/redisclient", "internal/redislog", "internal/daemon"}},
 	{"github.com/jackc/pgx", "PostgreSQL is one source among others", []string{"internal/tier/pgsource"}},
-	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/daemon"}},
+	{"github.com/prometheus", "others get small interfaces", []string{"internal/metrics", "internal/admin", "internal/compat/stats", "internal/daemon"}},
+	{"github.com/prometheus/statsd_exporter", "mappings belong to the metrics of envoyproxy/ratelimit", []string{"internal/compat/stats"}},
 	{"github.com/maypok86/otter", "what is remembered has a bound", []string{"internal/local", "internal/tier"}},
 	{"go.yaml.in/yaml", "nothing else knows YAML", []string{"internal/config/strict", "internal/config/rules", "internal/config/tiers"}},
 	{"github.com/spf13/cobra", "the command line ends at the command", []string{"cmd/rls"}},

@@ -50,7 +50,10 @@ func (e explainCmd) Run(c *cli) error {
 	}
 	s := l.Settings
 	if e.Rules != "" {
-		s.Rules.Path = e.Rules
+		s.Rules.Source, s.Rules.Path = settings.RulesFiles, e.Rules
+	}
+	if s.Rules.Source == settings.RulesXDS {
+		return usage("the rules come from the management server %s, which explain does not ask (rules.source: xds): give them with --rules", s.Rules.XDS.Address)
 	}
 	g, err := config.Load(s)
 	if err != nil {
@@ -136,4 +139,5 @@ type uncounted struct{}
 func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
 func (uncounted) UnknownDomain()                    {}
 func (uncounted) Count(policy.Outcome)              {}
+func (uncounted) Near(uint64)                       {}
 func (uncounted) Detail([]byte, policy.Outcome)     {}

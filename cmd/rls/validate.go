@@ -49,7 +49,8 @@ func validate(c *cli) *cobra.Command {
 
 // checked is the result of validating, and the document of --json.
 type checked struct {
-	Paths    []string         `json:"paths,omitempty"` // empty: the built-in example
+	Paths    []string         `json:"paths,omitempty"`  // empty: the built-in example, or Server
+	Server   string           `json:"server,omitempty"` // has the rules
 	Valid    bool             `json:"valid"`
 	Problems []strict.Problem `json:"problems,omitempty"`
 	Warnings []strict.Problem `json:"warnings,omitempty"`
@@ -80,7 +81,7 @@ func (v validateCmd) Run(c *cli) error {
 	if !aboutTiers(problems(err)) {
 		sourceErr = daemon.CheckSource(s)
 	}
-	dirErr := daemon.CheckDirectories(s)
+	dirErr, mappingErr := daemon.CheckDirectories(s), daemon.CheckMapping(s)
 	var (
 		g       *config.Generation
 		loadErr error
@@ -92,7 +93,10 @@ func (v validateCmd) Run(c *cli) error {
 	if len(paths) == 0 && s.Rules.Path != "" {
 		paths = []string{s.Rules.Path}
 	}
-	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, loadErr))
+	result := check(paths, g, problems(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr))
+	if g != nil && g.Rules.Missing() {
+		result.Server = string(s.Rules.XDS.Address)
+	}
 	if v.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetEscapeHTML(false)
@@ -110,7 +114,7 @@ func (v validateCmd) Run(c *cli) error {
 		fmt.Fprintf(os.Stderr, "%s %s\n", paint.yellow("warning:"), problemLine(paint, w))
 	}
 	if !result.Valid {
-		return invalid(err, ruleErr, sourceErr, dirErr, loadErr)
+		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
 	if v.Portable {
@@ -153,8 +157,11 @@ func check(paths []string, g *config.Generation, problems []strict.Problem) chec
 // summarize writes the summary of valid rules as text.
 func summarize(w io.Writer, paint colours, c *checked) {
 	what := "the built-in example"
-	if len(c.Paths) > 0 {
+	switch {
+	case len(c.Paths) > 0:
 		what = strings.Join(c.Paths, ", ")
+	case c.Server != "":
+		what = fmt.Sprintf("settings and tiers (the rules come from the management server %s, which validate does not ask)", c.Server)
 	}
 	fmt.Fprintf(w, "%s: %s\n", what, paint.green("valid"))
 	if c.Rules > 0 {

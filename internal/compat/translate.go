@@ -245,8 +245,10 @@ func (r *reader) xds() {
 	}
 	if v := r.by["CONFIG_GRPC_XDS_SERVER_URL"]; show(v.variable, address) == strict.Hidden {
 		r.refuse(v.name, "expected host:port")
+		r.give("rules.xds.address", v.def) // an empty one would be a second problem
+	} else {
+		r.give("rules.xds.address", address, v.name)
 	}
-	r.give("rules.xds.address", address, "CONFIG_GRPC_XDS_SERVER_URL")
 	r.nodeMetadata()
 	if headers := r.by["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"]; len(headers.pairs) > 0 {
 		r.giveSecret("rules.xds.headers", joinPairs(headers.pairs), headers.name)

@@ -44,7 +44,7 @@ subjects:
 // BenchmarkCall measures whole calls, in batches over a connection on the loopback interface.
 // The client allocates nothing, so the allocations are the service's. The time includes the
 // client's. Names that begin with reference are of answers in the form of
-// envoyproxy/ratelimit, with its three headers.
+// envoyproxy/ratelimit, with its three headers and its metrics.
 func BenchmarkCall(b *testing.B) {
 	describe := func(pairs ...string) *ratelimitcommonv3.RateLimitDescriptor {
 		d := new(ratelimitcommonv3.RateLimitDescriptor)
@@ -107,6 +107,8 @@ func serveBenchmark(b *testing.B, transport string, reference bool) string {
 	s.GRPC.Address, s.GRPC.Transport = []settings.Address{"127.0.0.1:0"}, transport
 	if s.Reference.Answers = reference; reference {
 		s.Headers.Styles = []string{settings.StyleReference}
+		s.Reference.Metrics.Address = "127.0.0.1:0"
+		s.Reference.Statsd.Address = "127.0.0.1:9" // no server listens there
 	}
 	s.HTTP.Address, s.Admin.Address, s.Drain.Delay = "", "127.0.0.1:0", 0
 	s.Rules.Path, s.Tiers.Path = filepath.Join(b.TempDir(), "rules.yaml"), filepath.Join(b.TempDir(), "tiers.yaml")

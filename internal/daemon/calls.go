@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/unary"
 )
@@ -19,6 +20,9 @@ import (
 type calls struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
+	// reference has the methods that reference.metrics and reference.statsd count, by their
+	// full names. Nil: none.
+	reference map[string]*stats.Method
 }
 
 var errPanicked = status.Error(codes.Internal, "internal error")
@@ -38,7 +42,14 @@ func (c calls) end(recovered any, method string, begin time.Time, err *error) {
 		c.panicked(method)
 		*err = errPanicked
 	}
-	c.metrics.RPC(method, status.Code(*err).String()).Observe(time.Since(begin).Seconds())
+	seconds, code := time.Since(begin).Seconds(), status.Code(*err)
+	c.metrics.RPC(method, code.String()).Observe(seconds)
+	if counted := c.reference[method]; counted != nil {
+		counted.Observe(seconds)
+		if code == codes.InvalidArgument {
+			counted.Invalid()
+		}
+	}
 }
 
 // intercept is the grpc.UnaryServerInterceptor of both transports.
@@ -52,12 +63,15 @@ func (c calls) intercept(ctx context.Context, in any, info *grpc.UnaryServerInfo
 // does for other methods.
 func (c calls) handler(method string, h unary.Handler) unary.Handler {
 	ok := c.metrics.RPC(method, codes.OK.String()) // most calls end with OK
+	counted := c.reference[method]
 	return func(ctx context.Context, wait bool, call *unary.Call, answer []byte) (out []byte, decided bool, err error) {
 		defer func() {
 			if recovered := recover(); recovered != nil || err != nil {
 				c.end(recovered, method, call.Begin, &err)
 			} else if decided {
-				ok.Observe(time.Since(call.Begin).Seconds())
+				seconds := time.Since(call.Begin).Seconds()
+				ok.Observe(seconds)
+				counted.Observe(seconds)
 			}
 		}()
 		out = answer // the result if h panics

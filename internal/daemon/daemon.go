@@ -44,6 +44,7 @@ type Options struct {
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // host:port; empty: the port is off
+	Reference   string   // of reference.metrics: host:port; empty: the port is off
 	Rules       *policy.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
 	// empty if the store answers.
@@ -87,7 +88,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
 	// 6. Report that the process serves.
 	running := Running{
-		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
+		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin), Reference: address(p.listeners.reference),
 		Rules: p.generation.Rules, StoreMissing: p.store.missing,
 	}
 	if o.Ready != nil {
@@ -113,6 +114,7 @@ type process struct {
 	remote     *remote            // nil: the rules are from files
 	headers    *answer.Renderer
 	tls        *tls.Config // nil: plain text
+	reference  reference
 
 	// Made by openAll.
 	listeners listeners
@@ -149,6 +151,9 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 		}
 	}
 	p.headers = answer.NewRenderer(p.settings.Headers.Styles...).Named(answer.ReferenceNames(p.settings.Headers.Reference))
+	if p.reference, err = openReference(p.settings, p.log); err != nil {
+		return err
+	}
 	p.tls, err = serverTLS(p.settings.GRPC, p.log)
 	return err
 }
@@ -167,6 +172,7 @@ func (p *process) openAll(ctx context.Context, version string) (err error) {
 		return err
 	}
 	p.open.add(p.store.close)
+	p.reference.measure(p.store)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
@@ -185,9 +191,10 @@ func (p *process) makeServers() {
 	p.decider = policy.NewDecider(p.generation.Rules, policy.Options{
 		Store: p.store.decides, Local: p.store.local, Subjects: p.subjects.resolver(),
 		Meters: p.metrics, StoreSeconds: p.metrics.StoreSeconds, Log: p.sampledLog, Unknown: p.rareLog, Learned: p.log,
+		NearLimit: float32(s.Metrics.NearLimitRatio), Hits: p.reference.hits(),
 		Wait: s.Tiers.Wait, DenyUnresolved: s.Tiers.OnError == settings.OnErrorDeny,
 	})
-	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.log)
+	p.generations = newGenerations(s, p.generation, p.decider, p.metrics, p.reference.stats, p.log)
 	p.generations.remote = p.remote
 	headers := p.headers
 	if s.Reference.Answers {
@@ -207,7 +214,7 @@ func (p *process) makeServers() {
 		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
 		connected: p.store.connected, plain: s.Reference.Answers,
 	}
-	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log}, p.registry)
+	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
 	transport.mark = p.compare.mark()
 	if len(s.HTTP.Unhealthy) > 0 {
 		transport.unhealthy = p.probes.whyUnhealthy
@@ -240,6 +247,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	}
 	addHTTP(&g, p.listeners.http, p.http)
 	addHTTP(&g, p.listeners.admin, p.admin)
+	addHTTP(&g, p.listeners.reference, p.reference.server)
 	drains := func(inner context.Context) error {
 		select {
 		case <-ctx.Done():
@@ -251,7 +259,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 		}
 		return nil
 	}
-	for _, part := range slices.Concat([]part{drains}, p.healthParts, p.store.parts, p.subjects.parts(), further) {
+	for _, part := range slices.Concat([]part{drains}, p.healthParts, p.store.parts, p.subjects.parts(), p.reference.parts(), further) {
 		addPart(ctx, &g, part)
 	}
 	return &g
@@ -263,6 +271,9 @@ func (p *process) logStart(version string, r Running) {
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
 		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
+	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
+		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
+	}
 	if s.Secrets.Key == "" && s.Tiers.Source != settings.TiersNone {
 		p.log.Info("secrets.key is not set: Slidegate stores API keys as plain SHA-256 digests")
 	}

@@ -4,6 +4,7 @@
 // # Life of a process
 //
 //  1. Run loads the configuration. An error in it is an error of Run, and nothing was served.
+//     With rules.source xds it waits for the first rules, unless rules.xds.wait is false.
 //  2. Run opens every listener. A port in use is an error of Run too. The memory store reads
 //     its snapshot.
 //  3. All servers run. If one of them fails, Run stops the others and returns the error.
@@ -40,6 +41,10 @@
 // Redis do.
 //
 // # Reload
+//
+// With rules.source xds, the goroutine of the client of package xds makes each response of the
+// management server a generation, beginning before the ports open. A change of the tiers file
+// makes one of the rules that were sent last.
 //
 // The service reads rules and tiers again when their files change, and on [Options].Reload.
 // The new generation replaces the old one at once. If the new files are broken, the old

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/admin"
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -25,6 +26,7 @@ type generations struct {
 	remote   *remote // nil: the rules are from files
 	decider  *policy.Decider
 	metrics  *metrics.Metrics
+	stats    *stats.Stats // nil: off
 	log      *zap.Logger
 
 	loading sync.Mutex // held while a generation is made; locked before mu
@@ -44,8 +46,8 @@ const (
 )
 
 // newGenerations returns generations with first as the active one. Call start to report it.
-func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, log *zap.Logger) *generations {
-	return &generations{settings: s, decider: d, metrics: m, log: log, active: first}
+func newGenerations(s settings.Settings, first *config.Generation, d *policy.Decider, m *metrics.Metrics, reference *stats.Stats, log *zap.Logger) *generations {
+	return &generations{settings: s, decider: d, metrics: m, stats: reference, log: log, active: first}
 }
 
 // start reports the first generation.
@@ -54,6 +56,7 @@ func (gs *generations) start() {
 	defer gs.mu.Unlock()
 	for range gs.remote.refusedEarly() {
 		gs.metrics.Refused()
+		gs.stats.Refused()
 	}
 	gs.take(gs.active)
 	if gs.active.Rules.Missing() {
@@ -73,6 +76,7 @@ func (gs *generations) take(g *config.Generation) {
 		return
 	}
 	gs.metrics.Loaded(float64(gs.loaded.UnixMilli()) / 1000)
+	gs.stats.Loaded()
 	if gs.broken() != nil {
 		gs.metrics.Broken()
 	}
@@ -143,6 +147,7 @@ func (gs *generations) replace(from origin, g *config.Generation, err error) {
 	gs.refused[from] = err
 	if err != nil {
 		gs.metrics.Refused()
+		gs.stats.Refused()
 		gs.log.Error("configuration refused, the last good one stays active",
 			zap.String("generation", gs.active.Digest), zap.String("problems", err.Error()))
 		return

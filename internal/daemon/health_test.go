@@ -106,14 +106,15 @@ func testHealthFollows(t *testing.T, s settings.Settings) {
 	set("no rules are loaded")
 	core, logs := observer.New(zapcore.DebugLevel)
 	registry := prometheus.NewRegistry()
-	tr := newTransport(s.GRPC, nil, calls{metrics.New(registry, metrics.Options{}), zap.New(core)}, registry)
+	tr := newTransport(s.GRPC, nil, calls{metrics.New(registry, metrics.Options{}), zap.New(core), nil}, registry)
 	tr.unhealthy = func() string { return *why.Load() }
 	server, h, parts := tr.server(nil)
 	describing := newDescribing(server, h)
-	serve := func(server interface {
+	type listening interface {
 		Serve(net.Listener) error
 		Stop()
-	}) *grpc.ClientConn {
+	}
+	serve := func(server listening) *grpc.ClientConn {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

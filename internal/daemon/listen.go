@@ -131,10 +131,10 @@ func checkStale(path string) error {
 	}
 }
 
-// listeners holds all open listeners. http and admin are nil if they are off.
+// listeners holds all open listeners. Those that are off are nil.
 type listeners struct {
-	grpc        []net.Listener
-	http, admin net.Listener
+	grpc                   []net.Listener
+	http, admin, reference net.Listener
 }
 
 func openListeners(s settings.Settings) (ls listeners, err error) {
@@ -160,12 +160,17 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 			return ls, err
 		}
 	}
+	if a := s.Reference.Metrics.Address; a != "" {
+		if ls.reference, err = listen("reference.metrics.address", a, 0); err != nil {
+			return ls, err
+		}
+	}
 	return ls, nil
 }
 
 // close closes the listeners. Servers close theirs too, and a second Close is harmless.
 func (ls listeners) close() error {
-	for _, l := range append(ls.grpc, ls.http, ls.admin) {
+	for _, l := range append(ls.grpc, ls.http, ls.admin, ls.reference) {
 		if l != nil {
 			_ = l.Close() // its server may have closed it
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/local"
 	"github.com/slidegate/slidegate/internal/metrics"
@@ -37,6 +38,7 @@ type redisStore struct {
 	isDeaf  atomic.Bool     // the last report of deaf was an error
 	silent  atomic.Bool     // no server has answered the last ping
 	pings   bool            // http.unhealthy has store
+	made    atomic.Uint64   // connections
 	mu      sync.Mutex      // guards evicts
 	evicts  map[string]bool // servers that may evict logs
 }
@@ -60,7 +62,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Local(registry, r.localStats)
 	s := &store{
 		decides: r.local, local: r.shares, state: r.state,
-		parts: []part{r.reach, r.watch},
+		parts: []part{r.reach, r.watch}, measure: r.measure,
 		close: func() error {
 			if err := r.Close(); err != nil {
 				return fmt.Errorf("closing the store: %w", err)
@@ -104,7 +106,10 @@ func openRedis(ctx context.Context, s settings.Settings, m *metrics.Metrics, log
 		pings: slices.Contains(s.HTTP.Unhealthy, settings.UnhealthyStore),
 	}
 	o := storeClient(s.Store, log)
-	o.Connected = func() { r.Connected() }
+	o.Connected = func() {
+		r.made.Add(1)
+		r.Connected()
+	}
 	client, err := redisclient.New(o)
 	if err != nil {
 		return nil, err
@@ -329,6 +334,21 @@ func (r *redisStore) poolStats() metrics.PoolStats {
 	return metrics.PoolStats{
 		Hits: uint64(s.Hits), Misses: uint64(s.Misses), Timeouts: uint64(s.Timeouts), Stale: uint64(s.StaleConns),
 		Connections: int(s.TotalConns), Idle: int(s.IdleConns),
+	}
+}
+
+// measure adds what envoyproxy/ratelimit measures of connections to Redis, and of its memory of
+// denials.
+func (r *redisStore) measure(s *stats.Stats) {
+	active := func() uint64 { return uint64(r.poolStats().Connections) }
+	s.Gauge("redis_pool.cx_active", active)
+	s.Counter("redis_pool.cx_total", r.made.Load)
+	s.Counter("redis_pool.cx_local_close", func() uint64 {
+		now := active()
+		return max(r.made.Load(), now) - now
+	})
+	if s.Remembers() {
+		s.Gauge("localcache.entryCount", func() uint64 { return uint64(r.local.Stats().Keys) })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/slidegate/slidegate/internal/compat/stats"
 	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/metrics"
 	"github.com/slidegate/slidegate/internal/snapshot"
@@ -26,7 +27,9 @@ type store struct {
 	// needs to know.
 	connected func() bool
 	parts     []part // run until the process stops
-	close     func() error
+	// measure adds what is known of connections and memory. Nil with the memory store.
+	measure func(*stats.Stats)
+	close   func() error
 }
 
 // openStore opens the store of the settings. Redis need not answer yet. Messages about

@@ -44,8 +44,8 @@ func perHour(domain, key string, limit uint32) *ratelimitv3.RateLimitConfig {
 	}}}
 }
 
-// limitOf asks without spending. It returns the limit for a new value of the key, or -1 if there
-// is none.
+// limitOf asks without spending. It returns the limit for a new value of the key, or -1 without
+// a limit.
 func (r *testRun) limitOf(domain, key string) int {
 	r.t.Helper()
 	out, err := r.ask(fmt.Sprintf(`{"domain": %q, "descriptors": [{"entries": [{"key": %q, "value": "v"}], "hits_addend": 0}]}`, domain, key))
@@ -305,7 +305,7 @@ func TestManagementServerTLS(t *testing.T) {
 	m.WaitAccepted(m.Set(node, perHour("a", "k", 4))) // the stream goes on
 	r.wantLimits("a", "k", 4)
 	m.Stop()
-	m.Start() // nobody has signed the earlier certificates of the client
+	m.Start() // with an authority that has not signed the earlier certificates
 	m.WaitAccepted(m.Set(node, perHour("a", "k", 5)))
 	r.wantLimits("a", "k", 5)
 

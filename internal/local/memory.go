@@ -58,6 +58,9 @@ type told struct {
 	decision window.Decision
 	// waits are those of earlier answers and of answers under a smaller limit.
 	waits []wait
+	// denied is true once a record from an allowed call has denied. Nil: the record is from
+	// a denied call.
+	denied *atomic.Bool
 }
 
 // A wait tells when the cost in a log falls to a level, if nothing is recorded or given back
@@ -144,7 +147,16 @@ func (m *memory) answer(checks []window.Check, decisions []window.Decision, grou
 			return false
 		}
 	}
+	for i := range checks {
+		decisions[i].Remembered = !decisions[i].Allowed && group[i].told.repeats()
+	}
 	return true
+}
+
+// repeats reports whether a denial by the record repeats an earlier one. The first denial by
+// the answer of an allowed call does not.
+func (t *told) repeats() bool {
+	return t != nil && (t.denied == nil || t.denied.Swap(true))
 }
 
 // known answers a check of a denied group from the record of its log, and reports whether
@@ -312,6 +324,9 @@ func (m *memory) remember(checks []window.Check, decisions []window.Decision, gr
 			decision: *d,
 		}
 		fresh.since = fresh.sent
+		if d.Allowed {
+			fresh.denied = new(atomic.Bool)
+		}
 		m.told.Set(c.Log(), fresh.with(group[i].told, m.maxAge))
 	}
 }

@@ -50,6 +50,12 @@ func TestProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			locally := processes[asked].Stats().Denials > denials
+			for i := range got {
+				if got[i].Remembered && !locally {
+					t.Fatalf("at %v: %+v: the store decided, but the denial is remembered", now, checks[i])
+				}
+				got[i].Remembered = false
+			}
 			want := make([]window.Decision, len(checks))
 			if _, err := plain.Take(t.Context(), window.MayWait, checks, want); err != nil {
 				t.Fatal(err)

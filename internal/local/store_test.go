@@ -93,6 +93,15 @@ func take(tb testing.TB, s window.Store, checks ...window.Check) []window.Decisi
 	if _, err := s.Take(tb.Context(), window.MayWait, checks, d); err != nil {
 		tb.Fatalf("Take(%+v): got error %v", checks, err)
 	}
+	return plain(d)
+}
+
+// plain clears in decisions who has decided, so that they compare with those of the shared
+// store.
+func plain(d []window.Decision) []window.Decision {
+	for i := range d {
+		d[i].Remembered = false
+	}
 	return d
 }
 
@@ -611,7 +620,51 @@ func (f forgetful) Take(ctx context.Context, wait bool, checks []window.Check, d
 			f.Forget(checks[i].Log())
 		}
 	}
+	plain(decisions)
 	return true, err
+}
+
+// TestRemembered asks which denials are repeated: those that a denial came before, also if the
+// process found out by an allowed call that nothing remained.
+func TestRemembered(t *testing.T) {
+	s := newShared(t)
+	p := s.process(t, local.Options{})
+	full, roomy := ask("full", 2, 1), ask("roomy", 9, 1)
+	asked := func(checks ...window.Check) (remembered []bool) {
+		d := make([]window.Decision, len(checks))
+		if _, err := p.Take(t.Context(), window.MayWait, checks, d); err != nil {
+			t.Fatal(err)
+		}
+		for i := range d {
+			remembered = append(remembered, d[i].Remembered)
+		}
+		return remembered
+	}
+	for i, want := range []bool{false, false, false, true, true} {
+		before := s.calls.Load()
+		if got := asked(full); got[0] != want {
+			t.Errorf("call %d: remembered %t, want %t", i, got[0], want)
+		}
+		if local := s.calls.Load() == before; local != (i > 1) {
+			t.Errorf("call %d: without the store %t", i, local)
+		}
+	}
+	asked(roomy, full) // the store is asked what remains of roomy
+	if got := asked(roomy, full); !cmp.Equal(got, []bool{false, true}) {
+		t.Errorf("a check with room beside a denied one: remembered %v", got)
+	}
+	s.setNow(win)
+	if got := asked(full); got[0] {
+		t.Error("an allowed call is remembered")
+	}
+	asked(full)
+	s.setNow(win + time.Second) // the answer of the allowed call is too old
+	if got := asked(full); got[0] {
+		t.Error("a denial by the store is remembered")
+	}
+	if got := asked(full); !got[0] {
+		t.Error("the next denial is not remembered")
+	}
 }
 
 // TestContract runs the conformance suite through a process. Its answers equal those of the

@@ -132,6 +132,7 @@ func TestWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			calls++
+			plain(got)
 			alone := p.Stats().Denials > before
 			for i, w := range want.take(now, checks) {
 				g := got[i]

@@ -117,7 +117,7 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 		m.reloads.WithLabelValues(result)
 	}
 	registry.MustRegister(
-		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.overflow,
+		m.rules.decisions, m.rules.shadow, m.rules.detail, m.rules.near, m.rules.overflow,
 		m.unknownDomains, m.ignoredOverrides, degraded, m.storeSeconds, storeDown, m.foreignValues, m.rpcSeconds, m.panics,
 		m.reloads, m.configLoaded, m.configBroken, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

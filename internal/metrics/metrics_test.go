@@ -41,6 +41,7 @@ func all(t *testing.T) *prometheus.Registry {
 	m.Meter("edge", "per-key").Count(policy.OutcomeDenied)
 	m.Meter("edge", "per-key").Count(policy.OutcomeShadowDenied)
 	m.Meter("edge", "per-key").Detail([]byte("api_key"), policy.OutcomeDenied)
+	m.Meter("edge", "per-key").Near(1)
 	m.RPC("/s/M", "OK").Observe(0.001)
 	return registry
 }
@@ -85,6 +86,7 @@ const (
 	shadow    = "slidegate_shadow_decisions_total"
 	detail    = "slidegate_detail_decisions_total"
 	overflow  = "slidegate_detail_overflow_total"
+	near      = "slidegate_near_limit_total"
 )
 
 // TestDecisions counts every outcome once, and denials twice.
@@ -116,6 +118,23 @@ decisions_total{domain="edge",outcome="unlimited",rule="per-key"} 1
 shadow_decisions_total{domain="edge",outcome="allowed",rule="per-key"} 1
 shadow_decisions_total{domain="edge",outcome="denied",rule="per-key"} 1
 unknown_domain_requests_total{} 1`, decisions, shadow, "slidegate_unknown_domain_requests_total")
+}
+
+// TestNear counts hits near limits, and ends their series with their rule.
+func TestNear(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := New(registry, Options{})
+	stays, goes := m.Meter("edge", "stays"), m.Meter("edge", "goes")
+	m.Loaded(0)
+	stays.Near(2)
+	goes.Near(1)
+	m.Meter("edge", "stays").Near(3)
+	expect(t, registry, `
+near_limit_total{domain="edge",rule="goes"} 1
+near_limit_total{domain="edge",rule="stays"} 5`, near)
+	m.Loaded(1)
+	goes.Near(1)
+	expect(t, registry, `near_limit_total{domain="edge",rule="stays"} 5`, near)
 }
 
 func TestAnswers(t *testing.T) {

@@ -23,6 +23,7 @@ type rules struct {
 	decisions *prometheus.CounterVec
 	shadow    *prometheus.CounterVec
 	detail    *prometheus.CounterVec
+	near      *prometheus.CounterVec
 	overflow  prometheus.Counter
 
 	// free is how many more series of values may begin. It is written under mu and read
@@ -53,6 +54,10 @@ func newRules(maxDetailSeries int) *rules {
 			Name: "slidegate_detail_decisions_total",
 			Help: "Descriptors decided, also by the values that the rule asks for (detailed_metric, value_to_metric).",
 		}, []string{"domain", "rule", "values", "outcome"}),
+		near: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "slidegate_near_limit_total",
+			Help: "Hits that had room above metrics.near_limit_ratio of their limit, by domain and rule.",
+		}, []string{"domain", "rule"}),
 		overflow: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "slidegate_detail_overflow_total",
 			Help: "Decisions counted under the values \"other\", because their values are too long or there are too many series.",
@@ -103,9 +108,10 @@ type meter struct {
 	compared   *compared
 
 	outcomes series
-	mu       sync.RWMutex       // a writer of details holds rules.mu too
-	details  map[string]*series // by values
-	others   series             // of all other values
+	near     atomic.Pointer[prometheus.Counter] // nil before the first hit near a limit
+	mu       sync.RWMutex                       // a writer of details holds rules.mu too
+	details  map[string]*series                 // by values
+	others   series                             // of all other values
 }
 
 // Count implements policy.Meter.
@@ -129,6 +135,29 @@ func (m *meter) begin(o policy.Outcome) *prometheus.Counter {
 	vec, label := m.rules.home(o)
 	c := vec.WithLabelValues(m.name.domain, m.name.rule, label)
 	m.outcomes[o].Store(&c)
+	return &c
+}
+
+// Near implements policy.Meter.
+func (m *meter) Near(hits uint64) {
+	c := m.near.Load()
+	if c == nil {
+		if c = m.beginNear(); c == nil {
+			return
+		}
+	}
+	(*c).Add(float64(hits))
+}
+
+// beginNear begins the series of hits near a limit. It returns nil if the rule has ended.
+func (m *meter) beginNear() *prometheus.Counter {
+	m.rules.mu.Lock()
+	defer m.rules.mu.Unlock()
+	if m.ended {
+		return nil
+	}
+	c := m.rules.near.WithLabelValues(m.name.domain, m.name.rule)
+	m.near.Store(&c)
 	return &c
 }
 
@@ -221,6 +250,9 @@ func (m *meter) beginOther(o policy.Outcome) *prometheus.Counter {
 // end removes every series of the meter. The caller holds rules.mu.
 func (m *meter) end() {
 	m.ended = true
+	if m.near.Swap(nil) != nil {
+		m.rules.near.DeleteLabelValues(m.name.domain, m.name.rule)
+	}
 	for o := range m.outcomes {
 		if m.outcomes[o].Swap(nil) != nil {
 			vec, label := m.rules.home(policy.Outcome(o))

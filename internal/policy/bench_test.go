@@ -18,6 +18,7 @@ type uncounted struct{}
 func (uncounted) Meter(string, string) Meter { return uncounted{} }
 func (uncounted) UnknownDomain()             {}
 func (uncounted) Count(Outcome)              {}
+func (uncounted) Near(uint64)                {}
 func (uncounted) Detail([]byte, Outcome)     {}
 
 // benchRequest is a request of benchmarks and of tests of allocations.

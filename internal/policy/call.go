@@ -159,6 +159,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 	}
 	if withoutStore || err != nil {
 		c.countErrors()
+		c.countUndecided(err)
 		if err != nil {
 			err = c.degrade(ctx, err)
 		}
@@ -169,6 +170,7 @@ func (c *Call) decide(ctx context.Context, wait bool) (decided bool, err error) 
 		c.answerQuestions()
 		c.verdict.Degraded = true
 		c.verdict.fold(c.decisions, c.rules.shadow)
+		c.countDegraded()
 	} else {
 		c.verdict.Degraded = c.tellLocal(ctx, wait)
 		c.answerQuestions()

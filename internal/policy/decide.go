@@ -67,6 +67,10 @@ type Options struct {
 	// DenyUnresolved denies a request if Subjects cannot answer for its key. Otherwise
 	// the limits of unknown keys apply.
 	DenyUnresolved bool
+	// NearLimit is the share of a limit, from 0 to 1, above which hits are near it.
+	NearLimit float32
+	// Hits counts in hits what Meters counts in requests. Nil disables it.
+	Hits HitMeters
 	// Log gets denials at debug level. Wrap it to sample them.
 	Log *zap.Logger
 	// Learned gets a line for each rule that learns that its costs are usage reports. Nil
@@ -125,6 +129,9 @@ func (d *Decider) Swap(rules *Rules) {
 	for name, dom := range rules.domains {
 		dom.unruled = d.opts.Meters.Meter(name, "")
 		dom.override.meter = d.opts.Meters.Meter(name, dom.override.Name)
+	}
+	if d.opts.Hits != nil {
+		rules.meterHits(d.opts.Hits)
 	}
 	rules.keepAsked(d.rules.Load())
 	d.rules.Store(rules)

@@ -50,6 +50,8 @@ func (o Outcome) String() string { return Outcomes[o] }
 // A Meter counts the outcomes of one rule. It is safe for concurrent use.
 type Meter interface {
 	Count(Outcome)
+	// Near counts hits that had room above Options.NearLimit of a limit.
+	Near(hits uint64)
 	// Detail counts in a series for the values of one request, for rules with
 	// detailed_metric or value_to_metric. It does not keep the bytes.
 	Detail(values []byte, o Outcome)

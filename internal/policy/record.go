@@ -15,6 +15,9 @@ func (c *Call) countUnlimited() {
 	v := &c.verdict
 	if c.domain == nil {
 		c.decider.opts.Meters.UnknownDomain()
+		if hits := c.decider.opts.Hits; hits != nil {
+			hits.UnknownDomain(c.req.Domain, len(c.req.Descriptors))
+		}
 		logUnknown(c.decider.opts.Unknown, c.req.Domain)
 		return
 	}
@@ -51,6 +54,9 @@ func (c *Call) countErrors() {
 // countLimits counts the strictest limit of each descriptor.
 func (c *Call) countLimits() {
 	v := &c.verdict
+	if c.decider.opts.Hits != nil {
+		c.countShadowed()
+	}
 	for i, at := range v.Strictest {
 		if at < 0 {
 			continue
@@ -62,6 +68,7 @@ func (c *Call) countLimits() {
 			c.detail = appendDetail(reuse.Slice(c.detail), s.Rule, desc.Entries)
 			s.Rule.meter.Detail(c.detail, outcome)
 		}
+		c.countHits(s)
 	}
 }
 

@@ -101,6 +101,7 @@ func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store)
 	}
 	for i, at := range c.partAt {
 		d := &c.decisions[at]
+		c.verdict.Limits[at].recorded, c.verdict.Limits[at].room = true, d.Remaining
 		if d.Allowed == decisions[i].Allowed {
 			*d = decisions[i]
 			continue

@@ -169,6 +169,7 @@ type Rule struct {
 	hidden     []bool // levels whose values must not be shown
 	byTier     map[string]*Terms
 	meter      Meter
+	hits       HitMeter // nil: hits are not counted
 
 	learns  bool         // the rule may learn that its costs are usage reports
 	reports bool         // Rules.ReportUsage, if learns
@@ -187,6 +188,17 @@ func (r *Rule) ID() descriptors.RuleID { return r.id }
 // String returns the rule's domain and path for messages: like its id, but without the
 // digests of API keys.
 func (r *Rule) String() string { return r.label }
+
+// Hides reports whether the values of a level of Path must not be shown.
+func (r *Rule) Hides(level int) bool { return r.hidden[level] }
+
+// Shares reports whether all values that match a level of Path share one log.
+func (r *Rule) Shares(level int) bool { return level < len(r.Share) && r.Share[level] }
+
+// ShowsValue reports whether metrics show the value of a request at a level of Path.
+func (r *Rule) ShowsValue(level int) bool {
+	return level < len(r.ValueInMetric) && r.ValueInMetric[level]
+}
 
 // GivenName returns the name that the rules file gives the rule, as written. It is empty if
 // the file gives none. A text that no header can carry becomes a [ValidName].
@@ -251,6 +263,8 @@ type domain struct {
 	unruled Meter
 	// override is the rule of limits that come with a descriptor.
 	override *Rule
+	// overrideHits counts the hits of these limits. Nil: they are not counted.
+	overrideHits HitMeter
 }
 
 // Identity configures how subjects are found and how logs of unknown keys are named.

@@ -25,6 +25,9 @@ type LimitStatus struct {
 	Blind      bool // the limit denies because the store or the source of tiers did not answer
 	Decision   window.Decision
 
+	recorded bool   // recordReports has recorded the cost
+	room     uint64 // what remained before that
+
 	usage usage
 }
 

@@ -138,6 +138,9 @@ type Decision struct {
 	// back. Room may come before the waits are over, so the caller must not cache the
 	// decision.
 	Unsettled bool
+	// Remembered is true if a store in front of a shared store repeats a denial from memory,
+	// without asking the shared store.
+	Remembered bool
 }
 
 // MaxChecks is the most checks that one request of the service may have, with every

@@ -62,3 +62,6 @@ func (NoMeters) Detail([]byte, policy.Outcome) {}
 
 // Count implements [policy.Meter].
 func (NoMeters) Count(policy.Outcome) {}
+
+// Near implements [policy.Meter].
+func (NoMeters) Near(uint64) {}

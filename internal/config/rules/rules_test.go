@@ -258,6 +258,7 @@ type noMeters struct{}
 func (noMeters) Meter(_, _ string) policy.Meter { return noMeters{} }
 func (noMeters) UnknownDomain()                 {}
 func (noMeters) Count(policy.Outcome)           {}
+func (noMeters) Near(uint64)                    {}
 func (noMeters) Detail([]byte, policy.Outcome)  {}
 
 // TestRulesInDocs: what the page of the rule language shows loads and is valid.

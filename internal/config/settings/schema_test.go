@@ -26,7 +26,7 @@ func TestSettingsAgainstSchema(t *testing.T) {
 		"settings-same-address", "settings-secret-twice", "settings-styles-exclude", "settings-two-documents",
 		// A value that another file or another setting excludes.
 		"settings-secret-file-missing", "settings-secret-file-short",
-		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*",
+		"settings-redis-credentials-twice", "settings-redis-password-file", "settings-redis-single-but", "settings-redis-tls", "settings-redis-user-alone", "settings-grpc-tls-*", "settings-tls-*", "settings-rules-*", "settings-xds*",
 		"settings-secret-previous-*", "settings-tiers-*", "settings-compare*",
 		// The content of a text, and the size of a value.
 		"settings-authz-*", "settings-hosts", "settings-headers-reference*", "settings-unhealthy", "settings-admin-pages",

@@ -64,7 +64,7 @@ type HTTP struct {
 	Hosts   []string `yaml:"hosts" doc:"host names accepted in Host, separated by commas. IP addresses and localhost need no entry. /healthcheck, /readyz and paths below /authz/ accept any name"`
 	Ready   string   `yaml:"ready" oneof:"always store" doc:"when /readyz says yes: always (while the process serves) or store (while the store decides; an outage of Redis then makes every instance not ready)"`
 	// Unhealthy lists the states that /healthcheck reports with 500.
-	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck answers 500 and gRPC health NOT_SERVING, any of: rules (no rules are loaded), store (no connection to Redis; the memory store is always there), drain (rls stops; includes drain.not_serving). Empty: never"`
+	Unhealthy []string `yaml:"unhealthy" doc:"when /healthcheck is 500 and gRPC health NOT_SERVING, any of: rules (none are loaded), store (no connection to Redis), drain (rls stops; includes drain.not_serving). Empty: never"`
 }
 
 // The states of http.unhealthy.
@@ -207,8 +207,8 @@ type Metadata struct {
 
 // Metrics bounds the metrics.
 type Metrics struct {
-	MaxDetailSeries int   `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other"`
-	NearLimitRatio  Ratio `yaml:"near_limit_ratio" doc:"hits above this share of a limit count as near the limit"`
+	MaxDetailSeries int   `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
+	NearLimitRatio  Ratio `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
@@ -247,17 +247,18 @@ type Compare struct {
 type Reference struct {
 	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method"`
 	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
-	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd and labels of reference.metrics: name=value, several separated by commas"`
+	LocalCache   bool             `yaml:"local_cache" doc:"count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit"`
+	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas"`
 	Metrics      ReferenceMetrics `yaml:"metrics"`
 	Statsd       Statsd           `yaml:"statsd"`
 }
 
 // ReferenceMetrics is a listener for Prometheus with the metrics of envoyproxy/ratelimit.
 type ReferenceMetrics struct {
-	Address      Address `yaml:"address" doc:"the address of the metrics of envoyproxy/ratelimit: host:port; empty: off"`
+	Address      Address `yaml:"address" doc:"the address of the metrics of envoyproxy/ratelimit for Prometheus: host:port; empty: off"`
 	Path         string  `yaml:"path" doc:"their path"`
-	MapperFile   string  `yaml:"mapper_file" doc:"a file with mappings of statsd_exporter. Empty: the mappings of envoyproxy/ratelimit"`
-	Milliseconds bool    `yaml:"milliseconds" doc:"the response time is in milliseconds"`
+	MapperFile   string  `yaml:"mapper_file" doc:"a file with mappings of statsd_exporter, read at start. Empty: the mappings of envoyproxy/ratelimit"`
+	Milliseconds bool    `yaml:"milliseconds" doc:"the response time is in milliseconds, unless mapper_file is set: its mappings decide"`
 }
 
 // Statsd is where the metrics of envoyproxy/ratelimit are sent.
@@ -316,9 +317,10 @@ func Default() Settings {
 		Log:     Log{Level: "info", Format: "json"},
 		Compare: Compare{Share: 1, Timeout: 100 * time.Millisecond, MaxInFlight: 100},
 		Reference: Reference{
-			Tags:    []string{},
-			Metrics: ReferenceMetrics{Path: "/metrics"},
-			Statsd:  Statsd{Protocol: "tcp", Interval: 10 * time.Second},
+			LocalCache: true,
+			Tags:       []string{},
+			Metrics:    ReferenceMetrics{Path: "/metrics"},
+			Statsd:     Statsd{Protocol: "tcp", Interval: 10 * time.Second},
 		},
 	}
 }
@@ -570,6 +572,7 @@ func (l *settingsLoader) validate() {
 	l.headers()
 	l.secrets()
 	l.authz()
+	l.reference()
 }
 
 // unhealthy checks the states that make the process unhealthy.
@@ -612,7 +615,8 @@ func (l *settingsLoader) listeners() {
 	if len(all) == 0 {
 		l.problem("grpc.address", "at least one address is needed")
 	}
-	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address})
+	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address},
+		listener{"reference.metrics.address", l.settings.Reference.Metrics.Address})
 	for i, a := range all {
 		isGRPC := a.path == "grpc.address"
 		if a.address == "" && !isGRPC {

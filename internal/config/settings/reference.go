@@ -1,0 +1,46 @@
+package settings
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/slidegate/slidegate/internal/config/strict"
+)
+
+// tagName matches the name of a tag. It is also the name of a label for Prometheus, with _ for
+// each other character.
+var tagName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+// reference checks the settings of metrics of envoyproxy/ratelimit.
+func (l *settingsLoader) reference() {
+	r := &l.settings.Reference
+	if r.Statsd.Address != "" {
+		if message := Address(r.Statsd.Address).check(false); message != "" {
+			l.problem("reference.statsd.address", "%s", message)
+		}
+	}
+	if !strings.HasPrefix(r.Metrics.Path, "/") {
+		l.problem("reference.metrics.path", "%s does not begin with /", strict.Quote(r.Metrics.Path))
+	}
+	seen := make(map[string]bool)
+	for _, tag := range r.Tags {
+		name, value, _ := strings.Cut(tag, "=")
+		switch {
+		case value == "" || !tagName.MatchString(name):
+			l.problem("reference.tags", "%s is not a tag: write name=value, with letters, digits and _.- in the name", strict.Quote(tag))
+		case seen[name]:
+			l.problem("reference.tags", "%s is listed twice", strict.Quote(name))
+		}
+		seen[name] = true
+	}
+}
+
+// TagMap returns the values of Tags by their names.
+func (r Reference) TagMap() map[string]string {
+	tags := make(map[string]string, len(r.Tags))
+	for _, tag := range r.Tags {
+		name, value, _ := strings.Cut(tag, "=")
+		tags[name] = value
+	}
+	return tags
+}

@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/zap"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/slidegate/slidegate/internal/compat/stats"
+	"github.com/slidegate/slidegate/internal/config/files"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/config/strict"
+	"github.com/slidegate/slidegate/internal/policy"
+)
+
+// reference is the metrics of envoyproxy/ratelimit. The zero value counts nothing.
+type reference struct {
+	stats  *stats.Stats  // nil: off
+	server *http.Server  // nil: no listener
+	sender *stats.Sender // nil: no statsd server
+}
+
+// maxMapping bounds a file of mappings, in bytes.
+const maxMapping = 1 << 20
+
+// CheckMapping reports what is wrong with the file of reference.metrics.mapper_file. The error is
+// a [strict.Problem].
+func CheckMapping(s settings.Settings) error {
+	_, err := openMapping(s.Reference)
+	return err
+}
+
+// openMapping returns the mappings of the settings, or nil if there is no listener for them.
+func openMapping(s settings.Reference) (*stats.Mapping, error) {
+	if s.Metrics.Address == "" {
+		return nil, nil
+	}
+	file := s.Metrics.MapperFile
+	if file == "" {
+		return stats.BuiltIn(s.TagMap(), s.Metrics.Milliseconds)
+	}
+	data, err := files.Read(file, maxMapping)
+	var m *stats.Mapping
+	if err == nil {
+		m, err = stats.NewMapping(string(data), s.TagMap())
+	}
+	if err != nil {
+		return nil, strict.Problems{{Path: "reference.metrics.mapper_file", Message: fmt.Sprintf("%s: %s", strict.Quoteless(file), err)}}
+	}
+	return m, nil
+}
+
+// openReference returns the metrics that the settings ask for.
+func openReference(s settings.Settings, log *zap.Logger) (reference, error) {
+	var r reference
+	statsd, scraped := s.Reference.Statsd, s.Reference.Metrics
+	if statsd.Address == "" && scraped.Address == "" {
+		return r, nil
+	}
+	mapping, err := openMapping(s.Reference)
+	if err != nil {
+		return r, err
+	}
+	r.stats = stats.New(stats.Options{
+		MaxNames: s.Metrics.MaxDetailSeries,
+		Memory:   s.Store.Type == settings.StoreRedis && s.Store.LocalKeys > 0 && s.Reference.LocalCache,
+		Mapping:  mapping,
+		Times:    statsd.Address != "",
+	})
+	if mapping != nil {
+		r.server = newHTTP(r.stats.Handler(scraped.Path, log), log)
+	}
+	if statsd.Address != "" {
+		r.sender = stats.NewSender(r.stats, stats.SenderOptions{
+			Network: statsd.Protocol, Address: statsd.Address, Interval: statsd.Interval, Tags: s.Reference.TagMap(), Log: log,
+		})
+	}
+	return r, nil
+}
+
+// hits returns the meters of hits, or nil.
+func (r reference) hits() policy.HitMeters {
+	if r.stats == nil {
+		return nil
+	}
+	return r.stats
+}
+
+// methods returns the methods that are counted, by their full names.
+func (r reference) methods() map[string]*stats.Method {
+	if r.stats == nil {
+		return nil
+	}
+	return map[string]*stats.Method{
+		rlsv3.RateLimitService_ShouldRateLimit_FullMethodName: r.stats.Method(stats.ShouldRateLimit),
+		healthv1.Health_Check_FullMethodName:                  r.stats.Method(stats.HealthCheck),
+	}
+}
+
+// measure adds what the store measures.
+func (r reference) measure(s *store) {
+	if r.stats != nil && s.measure != nil {
+		s.measure(r.stats)
+	}
+}
+
+// parts returns the parts that run until the process stops.
+func (r reference) parts() []part {
+	if r.sender == nil {
+		return nil
+	}
+	return []part{r.sender.Run}
+}
