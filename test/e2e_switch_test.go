@@ -68,12 +68,12 @@ func TestSwitchForwardAndBack(t *testing.T) {
 	s.settle()
 	s.stop()
 
-	if n := s.stat("cluster.upstream.ratelimit.error"); n != 0 || len(s.failed) > 0 {
-		t.Errorf("Envoy got no decision for %d requests, and these answers are wrong: %v", n, s.failed)
+	if len(s.failed) > 0 {
+		t.Errorf("%d requests failed: %v", len(s.failed), s.failed)
 	}
 	for key, n := range s.allowed {
 		if n != 2*switchedLimit {
-			t.Errorf("%s: %d requests passed, want %d: a limit of each service", key, n, 2*switchedLimit)
+			t.Errorf("%s: %d requests passed, want %d, the limit of each service once", key, n, 2*switchedLimit)
 		}
 	}
 	for _, name := range []string{"error", "failure_mode_allowed"} {
@@ -81,7 +81,6 @@ func TestSwitchForwardAndBack(t *testing.T) {
 			t.Errorf("Envoy's counter %s: %d, want 0", name, n)
 		}
 	}
-	t.Logf("%d requests", s.calls)
 }
 
 // checkPortable fails the test if rules are not for both services.
@@ -111,7 +110,6 @@ type switched struct {
 
 	mu      sync.Mutex
 	keys    []string
-	calls   int
 	allowed map[string]int    // by key
 	denied  map[string]uint64 // by key: denied in a row
 	failed  []string
@@ -133,7 +131,7 @@ func startSwitched(t *testing.T, first *servers.ReferenceServer) *switched {
 	maps.Copy(changes, map[string]string{
 		"failure_mode_deny: false": "failure_mode_deny: true",
 		// Kubernetes removes the endpoint before the pod gets its SIGTERM.
-		"    type: STRICT_DNS\n    connect_timeout: 0.25s\n":              "    type: EDS\n    connect_timeout: 10s\n    ignore_health_on_host_removal: true\n",
+		"    type: STRICT_DNS\n    connect_timeout: 0.25s\n":           "    type: EDS\n    connect_timeout: 10s\n    ignore_health_on_host_removal: true\n",
 		"    load_assignment:\n      cluster_name: rls\n" + assignment: fmt.Sprintf("    eds_cluster_config: {eds_config: {resource_api_version: V3, path_config_source: {path: %q}}}\n", s.endpoints),
 	})
 	s.envoy = edge.Envoy(t, edge.EnvoyOptions{Config: edgeConfig, Upstream: s.app.addr, Replace: changes})
@@ -165,7 +163,6 @@ func (s *switched) key(call int) string {
 func (s *switched) count(key string, got answer, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls++
 	switch {
 	case err != nil:
 		s.failed = append(s.failed, err.Error())
@@ -233,7 +230,7 @@ func (s *switched) wait(what string, ok func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.failed) > 0 {
-		s.t.Fatalf("waiting for %s, a request failed: %v\n%s", what, s.failed, s.envoy.Output())
+		s.t.Fatalf("waiting for %s, requests failed: %q", what, s.failed)
 	}
 }
 
