@@ -55,8 +55,8 @@ func TestCommandsOfADropIn(t *testing.T) {
 		{line: "serve", env: "SLIDEGATE_RULES_PATH=", code: 1, out: "rules.path: a drop-in for envoyproxy/ratelimit does not serve the built-in example"},
 		{line: "validate", env: "SLIDEGATE_TIERS_SOURCE=file", code: 1, out: "tiers.path: a drop-in for envoyproxy/ratelimit does not serve the built-in example"},
 		{line: "serve", env: "SLIDEGATE_COMPAT=envoy", code: 1, out: `environment: SLIDEGATE_COMPAT: "envoy" is not one of envoyproxy`},
-		{line: "serve", env: "SLIDEGATE_COMPAT=", code: 1, out: "environment: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, REDIS_URL: rls does not read variables of envoyproxy/ratelimit"},
-		{line: "validate", env: "SLIDEGATE_COMPAT=", code: 1, out: "environment: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, REDIS_URL: rls does not read variables of envoyproxy/ratelimit"},
+		{line: "serve", env: "SLIDEGATE_COMPAT=", code: 1, out: "environment: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, REDIS_URL, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE: rls does not read variables of envoyproxy/ratelimit"},
+		{line: "validate", env: "SLIDEGATE_COMPAT=", code: 1, out: "environment: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, REDIS_URL, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE: rls does not read variables of envoyproxy/ratelimit"},
 		{line: "validate " + dir, env: "SLIDEGATE_COMPAT=", out: dir + ": valid\n"},
 		{line: "env", env: "SLIDEGATE_COMPAT=", out: "rules.path = " + dir},
 	} {

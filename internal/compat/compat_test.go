@@ -58,6 +58,30 @@ func TestMistaken(t *testing.T) {
 	}
 }
 
+// TestMistakenServer has the variables of servers without RUNTIME_ROOT and REDIS_URL. None of them
+// may get the built-in example.
+func TestMistakenServer(t *testing.T) {
+	for _, environ := range [][]string{
+		{"CONFIG_GRPC_XDS_SERVER_URL=xds:18000"},
+		{"REDIS_SOCKET_TYPE=tcp", "LOG_LEVEL=debug"},
+		{"RUNTIME_WATCH_ROOT=false"},
+		{"MEMCACHE_HOST_PORT=memcached:11211"},
+		{"USE_STATSD="},
+	} {
+		if Mistaken(environ) == nil {
+			t.Errorf("%q: no problem", environ)
+		}
+	}
+}
+
+// TestSecretAtAnotherPlace has URLs with a password in variables that expect another text.
+func TestSecretAtAnotherPlace(t *testing.T) {
+	const url = "redis://user:tr0ub4dor&3@h:1"
+	for _, name := range []string{"REDIS_SOCKET_TYPE", "REDIS_TYPE", "BACKEND_TYPE", "REDIS_POOL_SIZE", "REDIS_TLS", "REDIS_TIMEOUT", "NEAR_LIMIT_RATIO", "LOG_LEVEL", "HOST", "STATSD_HOST"} {
+		checkReading(t, "tr0ub4dor", in(t, name+"="+url, "USE_STATSD=true")...)
+	}
+}
+
 // TestOwnSettingsWin sets SLIDEGATE_ variables besides those of the reference. They count, and
 // they cure variables that would be refused.
 func TestOwnSettingsWin(t *testing.T) {

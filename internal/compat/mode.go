@@ -35,7 +35,11 @@ func Mode(argv0 string, environ []string) (dropIn bool, problem *strict.Problem)
 }
 
 // telling are variables that show that a process was meant to be the reference.
-var telling = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "CONFIG_TYPE", "REDIS_URL", "BACKEND_TYPE"}
+var telling = []string{
+	"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "CONFIG_TYPE", "REDIS_URL", "BACKEND_TYPE",
+	"RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT", "RUNTIME_IGNOREDOTFILES", "CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_SERVER_URL",
+	"REDIS_SOCKET_TYPE", "REDIS_TYPE", "MEMCACHE_HOST_PORT", "USE_STATSD", "LIMIT_RESPONSE_HEADERS_ENABLED",
+}
 
 // Mistaken returns what is wrong if a process that is no drop-in has no rules of its own, but
 // variables of the reference. It would serve the built-in example. The problem is nil if the

@@ -70,6 +70,19 @@ type Reading struct {
 	// Problems has one problem for each variable that is refused. [settings.Load] can find
 	// more: see [Reading.Complete].
 	Problems strict.Problems
+
+	hidden hidden
+}
+
+// hidden has the values that are not shown, as messages quote them.
+type hidden []string
+
+// hide returns a message without these values.
+func (h hidden) hide(message string) string {
+	for _, text := range h {
+		message = strings.ReplaceAll(message, text, strict.Hidden)
+	}
+	return message
 }
 
 // Read reads the environment, as [os.Environ] returns it. own has what counts more than the
@@ -89,7 +102,7 @@ func Read(environ []string, own Own) *Reading {
 	r.headers()
 	r.metrics()
 	r.traces()
-	out := &Reading{Always: r.all, Given: r.given, Problems: r.problems}
+	out := &Reading{Always: r.all, Given: r.given, Problems: r.problems, hidden: r.hidden}
 	for _, v := range r.values {
 		switch {
 		case v.row.State != "":
@@ -126,6 +139,7 @@ func (r *Reading) Complete(problems strict.Problems) {
 		if p.File == "" && follows[p.Path] {
 			continue
 		}
+		p.Message = r.hidden.hide(p.Message)
 		if row := r.row(p.Path); p.File == environment && row != nil && row.State != StateRefused {
 			row.State, row.Why = StateRefused, p.Message
 		}
@@ -195,6 +209,7 @@ type reader struct {
 	all      []Value
 	given    []settings.Given
 	problems strict.Problems
+	hidden   hidden
 }
 
 // value is a variable with its value, or with its default.
@@ -226,6 +241,9 @@ func (r *reader) parse(v *variable, environ []string) {
 		return
 	}
 	out.row.Set, out.row.Value = true, show(v, given)
+	if out.row.Value != given {
+		r.hidden = append(r.hidden, strict.Quote(given))
+	}
 	switch {
 	case strings.HasSuffix(v.name, "PORT") && service.MatchString(given):
 		r.ignore(v.name, "Kubernetes sets it for a service; it counts as not set")
@@ -432,7 +450,7 @@ func (r *reader) refuse(name, format string, args ...any) {
 	if v.bad {
 		return
 	}
-	message := fmt.Sprintf(format, args...)
+	message := r.hidden.hide(fmt.Sprintf(format, args...))
 	v.bad, v.row.State, v.row.Why = true, StateRefused, message
 	r.problems = append(r.problems, strict.Problem{File: environment, Path: name, Message: message})
 }

@@ -38,6 +38,10 @@ func (r *reader) set(path, text string) {
 
 // address gives a setting host:port of two variables, because of others.
 func (r *reader) address(path, host, port string, others ...string) {
+	if r.by[host].row.Value == strict.Hidden && r.origin(path) == "" {
+		r.refuse(host, "expected a host name or an IP address")
+		return
+	}
 	n := r.by[port].number
 	if (n < 0 || n > math.MaxUint16) && r.origin(path) == "" {
 		r.refuse(port, "%d is not a port: the highest is %d", n, math.MaxUint16)

@@ -54,6 +54,8 @@ type Options struct {
 	TiersKnown bool
 	// UsageReports is [policy.Rules.ReportUsage].
 	UsageReports bool
+	// LastWildcard makes * a character in values that do not end with one.
+	LastWildcard bool
 	// MaxLogSlots is how many slots the log of a limit may need. Zero: any number.
 	MaxLogSlots int
 	// Headers are the names of the headers of the style reference.

@@ -28,6 +28,8 @@ func (l *settingsLoader) reference() {
 		switch {
 		case value == "" || !tagName.MatchString(name):
 			l.problem("reference.tags", "%s is not a tag: write name=value, with letters, digits and _.- in the name", strict.Quote(tag))
+		case r.Metrics.Address != "" && (name == "le" || name == "quantile"):
+			l.problem("reference.tags", "%s is the name of a label that Prometheus uses itself: choose another name", strict.Quote(name))
 		case seen[name]:
 			l.problem("reference.tags", "%s is listed twice", strict.Quote(name))
 		}
