@@ -41,7 +41,7 @@ func TestMode(t *testing.T) {
 			t.Errorf("%s with %q: got %v and %q, want %v and %q", tt.argv0, tt.value, got, text, tt.want, tt.problem)
 		}
 	}
-	if _, err := settings.Load("", []string{"SLIDEGATE_COMPAT=envoyproxy"}); err != nil {
+	if _, _, err := settings.Load("", []string{"SLIDEGATE_COMPAT=envoyproxy"}); err != nil {
 		t.Errorf("SLIDEGATE_COMPAT is an unknown variable: %v", err)
 	}
 }

@@ -17,9 +17,9 @@ import (
 // read reads variables of the reference and of rls, as the command does. The problems are those
 // of both.
 func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
-	own, origins, _ := settings.LoadOrigins("", environ)
+	own, origins, _ := settings.Load("", environ)
 	r := Read(environ, Own{Settings: own, Origins: origins})
-	s, err := settings.Load("", environ, r.Given...)
+	s, _, err := settings.Load("", environ, r.Given...)
 	if more := strict.Problems(nil); errors.As(err, &more) {
 		r.Complete(more)
 	}

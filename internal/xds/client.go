@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"math"
 	"net"
 	"strings"
@@ -24,7 +23,6 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/config/watch"
 )
 
@@ -226,9 +224,4 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("slidegate"),
 	)
-}
-
-// String names the server and the node.
-func (c *Client) String() string {
-	return fmt.Sprintf("%s, node %s", c.opts.Settings.Address, strict.Quote(c.opts.Settings.NodeID))
 }

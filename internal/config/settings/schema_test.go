@@ -39,7 +39,7 @@ func TestSettingsAgainstSchema(t *testing.T) {
 }
 
 func loadSettingsFile(_ *testing.T, file string) error {
-	_, err := Load(file, nil)
+	_, _, err := Load(file, nil)
 	return err
 }
 

@@ -101,7 +101,7 @@ func TestLabelHeader(t *testing.T) {
 // TestTiersFromFilesAndEnvironment takes secrets as a deployment gives them.
 func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	secret := configtest.Write(t, "secret", "0123456789abcdef\n")
-	got, err := Load("", []string{
+	got, _, err := Load("", []string{
 		"SLIDEGATE_TIERS_SOURCE=http",
 		"SLIDEGATE_TIERS_HTTP_URL=https://host/path",
 		"SLIDEGATE_TIERS_HTTP_TOKEN_FILE=" + secret,
@@ -123,7 +123,7 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	want.Authz.Credentials = []Credential{{Kind: CredentialQuery, Name: "key"}, {Kind: CredentialBearer}}
 	want.Authz.SubjectHeader = "x-who"
 	configtest.Diff(t, want, got, "settings")
-	_, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
+	_, _, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
 	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key: set the key that it replaced\n"; configtest.ProblemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
