@@ -78,7 +78,7 @@ func TestOwnSettingsWin(t *testing.T) {
 		{"a log level", in(t, "LOG_LEVEL=loud", "SLIDEGATE_LOG_LEVEL=debug"), func(s *settings.Settings) any { return s.Log.Level }, "debug"},
 		{"tiers", in(t, "SLIDEGATE_TIERS_PATH=/t.yaml"), func(s *settings.Settings) any { return s.Tiers.Source }, "file"},
 		{"statsd instead of DogStatsD", in(t, "USE_DOG_STATSD=true", "USE_STATSD=false", "SLIDEGATE_REFERENCE_STATSD_ADDRESS=h:1"), func(s *settings.Settings) any { return s.Reference.Statsd.Address }, "h:1"},
-		{"client certificates for Envoy Gateway", in(t, "GRPC_SERVER_TLS_CA_CERT=/x", "SLIDEGATE_STORE_ON_ERROR=local"), func(s *settings.Settings) any { return s.Store.OnError }, "local"},
+		{"client certificates for Envoy Gateway", in(t, "GRPC_SERVER_TLS_CA_CERT=/x", "SLIDEGATE_STORE_ON_ERROR=report"), func(s *settings.Settings) any { return s.Store.OnError }, "report"},
 	} {
 		_, s, problems := read(tt.environ...)
 		if got := tt.check(&s); got != tt.want || len(problems) > 0 {
@@ -105,7 +105,7 @@ func TestADropInIsLikeTheReference(t *testing.T) {
 		"level": s.Log.Level, "timeout": s.Store.Timeout.String(), "statsd": s.Reference.Statsd.Address, "prometheus": s.Reference.Metrics.Address, "secrets": strings.Join(s.Secrets.Entries, ","),
 	}
 	want := map[string]any{
-		"tiers": "none", "styles": 0, "store": "redis", "on_error": "report", "answers": true, "usage": true,
+		"tiers": "none", "styles": 0, "store": "redis", "on_error": "local", "answers": true, "usage": true,
 		"pages": "reference", "all_files": true, "dots": false, "age": "24h0m0s", "admin": settings.Address("0.0.0.0:6070"),
 		"level": "warn", "timeout": "10s", "statsd": "", "prometheus": settings.Address(""), "secrets": "api_key,authorization,x-api-key",
 	}

@@ -91,7 +91,9 @@ func (r *reader) noStore() {
 	r.noEffect("rls starts without Redis and connects when it answers", "REDIS_STARTUP_INITIAL_INTERVAL", "REDIS_STARTUP_MAX_INTERVAL", "REDIS_STARTUP_MAX_ELAPSED_TIME")
 	r.noEffect("rls handles READONLY by itself", "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR")
 	r.noEffect("logs expire by themselves", "EXPIRATION_JITTER_MAX_SECONDS")
-	r.noEffect("store.local_keys says how many denials rls remembers", "LOCAL_CACHE_SIZE_IN_BYTES")
+	// rls always remembers denials. Without a cache the reference does not have the series, and its
+	// usual mapper would add them to over_limit.
+	r.giveTruth("reference.local_cache", r.by["LOCAL_CACHE_SIZE_IN_BYTES"].number > 0, "LOCAL_CACHE_SIZE_IN_BYTES")
 	r.noEffect("a denied request never costs anything", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT")
 }
 

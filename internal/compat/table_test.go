@@ -211,7 +211,7 @@ var rowTests = []rowTest{
 	{"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "", "", "WAIT", noEffect + "one Redis for all limits", "", ""},
 	{"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "", "", "1", noEffect + "one Redis for all limits", "x", notWhole},
 	{"EXPIRATION_JITTER_MAX_SECONDS", "", "", "0", noEffect + "logs expire by themselves", "x", notWhole},
-	{"LOCAL_CACHE_SIZE_IN_BYTES", "", "", "1000000", noEffect + "store.local_keys says how many denials rls remembers", "1M", notWhole},
+	{"LOCAL_CACHE_SIZE_IN_BYTES", "", "reference.local_cache = false", "1000000", "reference.local_cache = true", "1M", notWhole},
 	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "0.5", "metrics.near_limit_ratio = 0.5", "50%", notNumber},
 	{"NEAR_LIMIT_RATIO", "", "metrics.near_limit_ratio = 0.8", "1e-1", "metrics.near_limit_ratio = 0.1", "1.5", "is not a share"},
 	{"CACHE_KEY_PREFIX", "", "", "eg:rl:", "store.redis.key_prefix = eg:rl:", "a{b", "printable ASCII"},

@@ -21,8 +21,6 @@ func (r *reader) always() {
 	r.set("admin.pages", settings.PagesReference)
 	r.set("reference.answers", "true")
 	r.set("reference.usage_reports", "true")
-	// Without its store, a call of the reference fails, and Envoy decides.
-	r.set("store.on_error", "report")
 	// If the operator names a file of tiers, its tiers count.
 	if r.origin("tiers.path") == "" {
 		r.set("tiers.source", settings.TiersNone)

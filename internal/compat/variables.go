@@ -135,7 +135,7 @@ var redisVariables = []variable{
 	{name: "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", def: "WAIT", doc: "no effect"},
 	{name: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", kind: number, def: "1", doc: "no effect"},
 	{name: "EXPIRATION_JITTER_MAX_SECONDS", kind: number, def: "300", doc: "no effect"},
-	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", doc: "no effect: rls remembers denials, `store.local_keys` says how many"},
+	{name: "LOCAL_CACHE_SIZE_IN_BYTES", kind: number, def: "0", sets: sets("reference.local_cache"), doc: "`true` above 0. rls always remembers denials: `store.local_keys` says how many"},
 	{name: "NEAR_LIMIT_RATIO", kind: share, def: "0.8", sets: sets("metrics.near_limit_ratio")},
 	{name: "CACHE_KEY_PREFIX", sets: sets("store.redis.key_prefix"), doc: "empty: `slidegate:`"},
 	{name: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", kind: truth, def: "false", doc: "`false` has no effect: a denied request never costs anything"},

@@ -227,7 +227,7 @@ func (p *process) makeServers() {
 		p.probes.rules = p.remote.text
 	}
 	p.http = newHTTP(httpHandler(limits, authorization, p.probes, int64(s.GRPC.MaxMessageBytes), transport.calls,
-		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}), p.log)
+		admin.Guard{Setting: "http.hosts", Hosts: s.HTTP.Hosts, Log: p.rareLog}, s.Reference.Answers), p.log)
 	guard := admin.Guard{Setting: "admin.hosts", Hosts: s.Admin.Hosts, Log: p.rareLog}
 	if s.Admin.Pages == settings.PagesReference {
 		p.admin = newReferencePages(p.generations.rules, guard, p.log)

@@ -20,8 +20,9 @@ import (
 
 // httpHandler returns the handler of the HTTP port. The guard checks the Host of requests
 // that can charge a limit, such as /authz. It accepts any Host for probes, and below /authz/,
-// where Envoy's http_service calls with the Host of its client and no limit is charged.
-func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard) http.Handler {
+// where Envoy's http_service calls with the Host of its client and no limit is charged. With
+// anyHost it also accepts any Host at /json, but from no browser.
+func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, probes *probes, maxBytes int64, c calls, guard admin.Guard, anyHost bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", admin.Index("Slidegate: HTTP port", []admin.Entry{
 		{Path: "/healthcheck", Text: "200 while this process answers, with the state of its store", Link: true},
@@ -37,7 +38,9 @@ func httpHandler(limits *ratelimit.Service, authorization *extauthz.Service, pro
 	open := authorization.HTTPHandler(guard.CheckOrigin(mux))
 	guarded := guard.CheckHost(open)
 	return c.recoverHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
+		// A browser sends Origin with every method that can have a body.
+		json := anyHost && r.URL.Path == "/json" && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == ""
+		if json || r.URL.Path == "/healthcheck" || r.URL.Path == "/readyz" || strings.HasPrefix(r.URL.Path, "/authz/") {
 			open.ServeHTTP(w, r)
 		} else {
 			guarded.ServeHTTP(w, r)

@@ -301,3 +301,27 @@ func TestUnknownDomainIsNamed(t *testing.T) {
 		}
 	})
 }
+
+// TestHostsOfReference asks /json by the name of a service, as clients of envoyproxy/ratelimit
+// do. A page that a browser shows under that name is refused.
+func TestHostsOfReference(t *testing.T) {
+	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"api_key","value":"k"}]}]}`
+	for _, reference := range []bool{false, true} {
+		s := testSettings(t)
+		s.Reference.Answers = reference
+		r := start(t, s)
+		for header, taken := range map[string]bool{
+			"":                                  reference,
+			"Origin: http://ratelimit:8080\r\n": false,
+			"Sec-Fetch-Site: same-origin\r\n":   false,
+		} {
+			status, text := raw(t, r.HTTP, fmt.Sprintf("POST /json HTTP/1.1\r\nHost: ratelimit:8080\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", header, len(body), body))
+			if (status == http.StatusOK) != taken || !taken && status != http.StatusMisdirectedRequest {
+				t.Errorf("reference=%v %q: %d %s", reference, header, status, text)
+			}
+		}
+		if status, _ := raw(t, r.HTTP, "GET / HTTP/1.1\r\nHost: ratelimit:8080\r\nConnection: close\r\n\r\n"); status != http.StatusMisdirectedRequest {
+			t.Errorf("reference=%v: GET / is %d, want 421", reference, status)
+		}
+	}
+}

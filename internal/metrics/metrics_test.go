@@ -34,6 +34,7 @@ func all(t *testing.T) *prometheus.Registry {
 	Local(registry, func() LocalStats { return LocalStats{} })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{LastAnswer: time.Unix(1, 0)} }, func() uint64 { return 0 })
 	NewTransport(registry)
+	XDS(registry, func() bool { return true })
 	comparisons := m.Comparisons(registry)
 	comparisons.Compared("", "", compare.OK, compare.Skipped)
 	comparisons.Differed("", "", compare.Other)

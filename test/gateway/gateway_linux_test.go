@@ -170,10 +170,11 @@ spec:
 	// Envoy reports after it has answered. 21 - 3 * 10 is less than 0.
 	for _, remaining := range []int{11, 1, 0} {
 		s.pod.wait(func() error {
-			if got, err := s.pod.remaining("alice"); err != nil || got != remaining {
-				return fmt.Errorf("remaining: got %d, %v; want %d", got, err, remaining)
+			got, err := s.pod.remaining("alice")
+			if err == nil && got != remaining {
+				err = fmt.Errorf("remaining: got %d, want %d", got, remaining)
 			}
-			return nil
+			return err
 		})
 		if remaining > 0 {
 			s.want(alice, ok)
@@ -200,8 +201,11 @@ func TestSelectors(t *testing.T) {
 		{"all addresses", `sourceCIDR: {value: 0.0.0.0/0, type: Exact}, methods: [{value: POST}]`, "", []request{post}, request{}},
 		{"each address", `sourceCIDR: {value: 127.0.0.0/8, type: Distinct}, methods: [{value: POST}]`, "", []request{post}, request{}},
 		{"other addresses", `sourceCIDR: {value: 10.0.0.0/8, invert: true}, methods: [{value: POST}]`, "", []request{post}, request{}},
-		{"several", `headers: [{name: x-user-id, type: Distinct}], methods: [{value: POST}], path: {value: /p}`, "",
-			[]request{{http.MethodPost, "/p", "alice"}}, request{http.MethodGet, "/p", "alice"}},
+		{
+			"several", `headers: [{name: x-user-id, type: Distinct}], methods: [{value: POST}], path: {value: /p}`, "",
+			[]request{{http.MethodPost, "/p", "alice"}},
+			request{http.MethodGet, "/p", "alice"},
+		},
 		{"shared", `headers: [{name: x-user-id, type: Distinct}]`, ", shared: true", []request{alice}, request{}},
 	} {
 		// The names of the descriptors have the number of the rule. So each case has its own log.
@@ -254,7 +258,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("without Envoy Gateway: got %q, want %q", got, before)
 		}
 		s.policy(perUser(n))
-		s.controlPlane.start()
+		s.start()
 		s.first(alice, n)
 		s.want(alice, denied)
 	}
@@ -286,7 +290,7 @@ func TestRotation(t *testing.T) {
 	// The next Envoy Gateway and its Envoy accept only the new authority.
 	s.stop()
 	s.policy(perUser(4))
-	s.controlPlane.start()
+	s.start()
 	s.first(alice, 4)
 	s.want(alice, denied)
 }

@@ -61,14 +61,14 @@ func enter() int {
 			fmt.Println("gateway:", err)
 			return 1
 		}
-		defer os.RemoveAll(filepath.Dir(service))
+		defer remove(filepath.Dir(service))
 	}
 	root, err := os.MkdirTemp("", "gateway")
 	if err != nil {
 		fmt.Println("gateway:", err)
 		return 1
 	}
-	defer os.Remove(root)
+	defer remove(root)
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), envInside+"="+root, envService+"="+service)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -87,6 +87,9 @@ func enter() int {
 	}
 	return 0
 }
+
+// remove removes a temporary folder. If that fails, it is left.
+func remove(dir string) { _ = os.RemoveAll(dir) }
 
 // node makes the root folder and the network of the node.
 func node() error {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -173,10 +174,8 @@ func (p *pod) readOnly() string {
 // each name is a link into a folder ..data, which is a link that a rename replaces.
 func mountCertificates(t *testing.T, certs string, files map[string][]byte) {
 	t.Helper()
-	version, err := os.MkdirTemp(certs, "..version-")
-	if err == nil {
-		err = os.Chmod(version, 0o755)
-	}
+	version := filepath.Join(certs, "..version-"+rand.Text())
+	err := os.Mkdir(version, 0o755)
 	for name, data := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(version, name), data, 0o644))
 	}
