@@ -26,7 +26,7 @@ func (l *settingsLoader) reference() {
 	if r.Metrics.Address == "" {
 		l.refuse("reference.metrics", []string{"path", "mapper_file", "milliseconds"}, "there is no listener: reference.metrics.address is not set")
 		if r.Statsd.Address == "" {
-			l.refuse("reference", []string{"local_cache", "tags"}, "there are no such metrics: neither reference.metrics.address nor reference.statsd.address is set")
+			l.refuse("reference", []string{"tags"}, "there are no such metrics: neither reference.metrics.address nor reference.statsd.address is set")
 		}
 	}
 	if !strings.HasPrefix(r.Metrics.Path, "/") {
