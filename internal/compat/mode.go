@@ -34,15 +34,15 @@ func Mode(argv0 string, environ []string) (dropIn bool, problem *strict.Problem)
 	return dropIn, problem
 }
 
-// telling are variables that show that a process was meant to be the reference.
-var telling = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "CONFIG_TYPE", "REDIS_URL", "BACKEND_TYPE"}
+// signs are variables that only a deployment of the reference sets.
+var signs = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "CONFIG_TYPE", "REDIS_URL", "BACKEND_TYPE"}
 
 // Mistaken returns what is wrong if a process that is no drop-in has no rules of its own, but
 // variables of the reference. It would serve the built-in example. The problem is nil if the
 // environment has none of these variables.
 func Mistaken(environ []string) *strict.Problem {
 	var found []string
-	for _, name := range telling {
+	for _, name := range signs {
 		if _, ok := lookup(environ, name); ok {
 			found = append(found, name)
 		}

@@ -107,7 +107,7 @@ func (r *reader) health() {
 	} {
 		switch {
 		case !r.truth(state.name):
-			r.note(state.name, "/healthcheck does not say it")
+			r.note(state.name, "/healthcheck does not depend on it")
 		case state.text == "store" && r.inMemory():
 			r.noEffect(memoryStore, state.name)
 		default:

@@ -35,7 +35,7 @@ func TestPostgresTLS(t *testing.T) {
 		if got := p.TLSMode(); got != c.mode {
 			t.Errorf("%s %+v: mode %q, want %q", c.url, c.tls, got, c.mode)
 		}
-		got, err := p.TLSConfig()
+		got, err := p.TLSConfig("tiers.postgres.tls")
 		if err != nil {
 			t.Errorf("%s: %v", c.url, err)
 			continue
@@ -51,7 +51,7 @@ func TestPostgresTLS(t *testing.T) {
 			t.Errorf("%s %+v: got name %q, verified %v", c.url, c.tls, got.ServerName, !got.InsecureSkipVerify)
 		}
 	}
-	_, err := TiersPostgres{TLS: PostgresTLS{TLS: TLS{CAFile: key}}}.TLSConfig()
+	_, err := TiersPostgres{TLS: PostgresTLS{TLS: TLS{CAFile: key}}}.TLSConfig("tiers.postgres.tls")
 	if want := "tiers.postgres.tls.ca_file: " + key + ": holds no certificate in PEM"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
