@@ -146,8 +146,8 @@ func (c *Call) answerQuestions() {
 	}
 }
 
-// keepAsked makes the rules know which rules were asked with a cost of 0 under the rules
-// before them.
+// keepAsked copies from the rules before which rules were asked with a cost of 0. A rule that is
+// asked for the first time meanwhile learns it again at its next question.
 func (rs *Rules) keepAsked(before *Rules) {
 	if before == nil {
 		return

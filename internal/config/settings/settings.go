@@ -265,7 +265,7 @@ type ReferenceMetrics struct {
 type Statsd struct {
 	Address  string        `yaml:"address" doc:"the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off"`
 	Protocol string        `yaml:"protocol" oneof:"tcp udp" doc:"tcp or udp"`
-	Interval time.Duration `yaml:"interval" range:"10ms 1h" doc:"how often rls sends them"`
+	Interval time.Duration `yaml:"interval" range:"1ms 1h" doc:"how often rls sends them"`
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -375,10 +375,18 @@ const (
 // [EnvConfig], [EnvCompat], and the variables that Kubernetes sets in every pod of a namespace with a
 // service named slidegate.
 //
-// given are values that lie between the defaults and the file.
-func Load(path string, environ []string, given ...Given) (Settings, error) {
-	loaded, _, err := LoadOrigins(path, environ, given...)
-	return loaded, err
+// given are values that lie between the defaults and the file. The origins say where the settings
+// come from, even on error.
+func Load(path string, environ []string, given ...Given) (Settings, Origins, error) {
+	r := new(strict.Report)
+	var data []byte
+	if path != "" {
+		var err error
+		if data, err = files.Read(path, maxSettingsFile); err != nil {
+			r.Addf(path, 0, "", "%s", err)
+		}
+	}
+	return parse(r, path, data, environ, given)
 }
 
 // A Given is the value of a setting that comes from neither the settings file nor a variable of
@@ -392,9 +400,13 @@ type Given struct {
 
 // Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
-func Parse(name string, data []byte, environ []string, given ...Given) (Settings, error) {
-	parsed, _, err := ParseOrigins(name, data, environ, given...)
-	return parsed, err
+func Parse(name string, data []byte, environ []string, given ...Given) (Settings, Origins, error) {
+	r := new(strict.Report)
+	if len(data) > maxSettingsFile {
+		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
+		data = nil
+	}
+	return parse(r, name, data, environ, given)
 }
 
 func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, Origins, error) {
