@@ -117,7 +117,7 @@ func (v validateCmd) Run(c *cli) error {
 		return invalid(err, ruleErr, sourceErr, dirErr, mappingErr, loadErr)
 	}
 	summarize(os.Stdout, coloursOf(os.Stdout), &result)
-	if v.Portable {
+	if v.Portable && result.Server == "" {
 		fmt.Fprintf(os.Stdout, "\nportable: envoyproxy/ratelimit reads these rules the same\n")
 	}
 	return nil

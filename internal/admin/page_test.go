@@ -86,7 +86,7 @@ func TestRulesPage(t *testing.T) {
 # from /etc/<script>alert(1)</script>.yaml
 # from /etc/b.yaml
 # rules.shadow_mode: every rule is only observed
-# BROKEN: the files have changed since and were refused:
+# BROKEN: a newer configuration was refused:
 #   /etc/b.yaml:7: name: "<img src=x onerror=alert(1)>"
 #   /etc/b.yaml:8: domain: twice
 edge|"</style><script>alert(1)</script>"  name=a  free: 100 per 1m  pro: 500 per 1s and 5 per 1m

@@ -18,7 +18,7 @@ type Active struct {
 	Files []string `json:"files"`
 	// Notes are settings that change the meaning of every rule.
 	Notes []string `json:"notes,omitempty"`
-	// Refused has the errors in files that have changed since. Empty means none.
+	// Refused has the errors of a newer configuration, from files or a server. Empty means none.
 	Refused string `json:"refused,omitempty"`
 	Rules   []Rule `json:"rules"`
 }
@@ -57,7 +57,7 @@ func (a Active) write(w io.Writer) {
 		fmt.Fprintf(w, "# %s\n", n)
 	}
 	if a.Refused != "" {
-		fmt.Fprintf(w, "# BROKEN: the files have changed since and were refused:\n#   %s\n", strings.ReplaceAll(a.Refused, "\n", "\n#   "))
+		fmt.Fprintf(w, "# BROKEN: a newer configuration was refused:\n#   %s\n", strings.ReplaceAll(a.Refused, "\n", "\n#   "))
 	}
 	for _, r := range a.Rules {
 		fmt.Fprintln(w, r)

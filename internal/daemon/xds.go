@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -63,6 +65,9 @@ func (v *remote) close() error {
 	return nil
 }
 
+// stillWaiting is how often the log says that there are no first rules yet. Tests replace it.
+var stillWaiting = 10 * time.Second
+
 // first returns the first generation: that of the server's first rules with rules.xds.wait, and
 // one without rules otherwise. It returns nil if ctx ends.
 func (v *remote) first(ctx context.Context) *config.Generation {
@@ -72,11 +77,18 @@ func (v *remote) first(ctx context.Context) *config.Generation {
 	}
 	v.log.Info("waiting for the first rules of the management server: the ports stay closed until then (rules.xds.wait)",
 		zap.String("address", string(x.Address)), zap.String("node", x.NodeID))
-	select {
-	case g := <-v.early:
-		return g
-	case <-ctx.Done():
-		return nil
+	long := time.NewTicker(stillWaiting)
+	defer long.Stop()
+	for {
+		select {
+		case g := <-v.early:
+			return g
+		case <-ctx.Done():
+			return nil
+		case <-long.C:
+			v.log.Warn("still waiting for the first rules of the management server: the ports stay closed",
+				zap.String("rules", v.text()), zap.String("node", x.NodeID))
+		}
 	}
 }
 
@@ -162,5 +174,6 @@ func (v *remote) text() string {
 	if s.Reason == "" {
 		s.Reason = "not tried yet"
 	}
-	return fmt.Sprintf("%s, not connected to %s: %s", text, v.settings.Rules.XDS.Address, strict.Quoteless(s.Reason))
+	reason := strconv.Quote(s.Reason) // the client has bounded it
+	return fmt.Sprintf("%s, not connected to %s: %s", text, v.settings.Rules.XDS.Address, reason[1:len(reason)-1])
 }

@@ -107,7 +107,7 @@ func (l *settingsLoader) headers() {
 		case slices.Contains(notForUs, lower):
 			l.problem(paths[i], "the header %s has another meaning: write another name", lower)
 		case same >= 0:
-			l.problem(paths[i], "%s is also %s: names of headers have no case", strict.Quote(name), paths[same])
+			l.problem(paths[i], "%s is also %s: upper and lower case are the same in the name of a header", strict.Quote(name), paths[same])
 		}
 	}
 }
