@@ -147,7 +147,7 @@ func TestExamples(t *testing.T) {
 			kind, s.Tiers.Path = "tiers", put("tiers.yaml", example)
 			_, err = config.Load(s)
 		default:
-			_, err = settings.Load(put("settings.yaml", example), nil)
+			_, _, err = settings.Load(put("settings.yaml", example), nil)
 		}
 		if err != nil {
 			t.Errorf("%s\n%s", m[1], err)

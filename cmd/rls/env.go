@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/slidegate/slidegate/internal/compat"
-	"github.com/slidegate/slidegate/internal/config/settings"
 	"github.com/slidegate/slidegate/internal/config/strict"
 )
 
@@ -46,9 +45,7 @@ var errRefused = errors.New("the environment is refused")
 func (e envCmd) Run(c *cli) error {
 	environ := os.Environ()
 	_, problem := compat.Mode(os.Args[0], environ)
-	_, reading, found := loadDropIn(environ, func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
-		return settings.LoadOrigins(c.Config, environ, given...)
-	})
+	_, reading, found := loadDropIn(environ, c.loadSettings)
 	if problem != nil {
 		found = append(strict.Problems{*problem}, found...)
 	}

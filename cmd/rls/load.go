@@ -16,14 +16,15 @@ type loaded struct {
 	Reading *compat.Reading
 }
 
-// loader is [settings.LoadOrigins] for one settings file.
+// loader is [settings.Load] for one settings file.
 type loader func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error)
 
 // load returns the settings of a command, from --config and the environment.
-func (c *cli) load() (loaded, error) {
-	return load(func(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
-		return settings.LoadOrigins(c.Config, environ, given...)
-	})
+func (c *cli) load() (loaded, error) { return load(c.loadSettings) }
+
+// loadSettings is the loader of --config.
+func (c *cli) loadSettings(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
+	return settings.Load(c.Config, environ, given...)
 }
 
 // load reads settings from the environment and a file. A drop-in for envoyproxy/ratelimit also

@@ -86,9 +86,9 @@ func New(o Options) (*Comparer, error) {
 	}
 	conn, err := grpc.NewClient("dns:///"+o.Address,
 		grpc.WithTransportCredentials(secure),
-		grpc.WithNoProxy(),              // the other service is as near as Redis
+		grpc.WithNoProxy(),              // the other service is in the same network
 		grpc.WithDisableRetry(),         // a second attempt could be charged twice there
-		grpc.WithDisableServiceConfig(), // the name server has no say in this
+		grpc.WithDisableServiceConfig(), // DNS must not change how rls calls
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(adapter.NewCodec()), grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestMode(t *testing.T) {
 			t.Errorf("%s with %q: got %v and %q, want %v and %q", tt.argv0, tt.value, got, text, tt.want, tt.problem)
 		}
 	}
-	if _, err := settings.Load("", []string{"SLIDEGATE_COMPAT=envoyproxy"}); err != nil {
+	if _, _, err := settings.Load("", []string{"SLIDEGATE_COMPAT=envoyproxy"}); err != nil {
 		t.Errorf("SLIDEGATE_COMPAT is an unknown variable: %v", err)
 	}
 }
@@ -50,7 +50,7 @@ func TestMistaken(t *testing.T) {
 	if p := Mistaken([]string{"PATH=/bin", "GRPC_PORT=tcp://10.0.0.1:8081", "HOST=a"}); p != nil {
 		t.Errorf("got %v, want no problem", p)
 	}
-	for _, name := range telling {
+	for _, name := range signs {
 		p := Mistaken([]string{"PATH=/bin", name + "=secret"})
 		if p == nil || p.Path != name || !strings.Contains(p.Message, "/bin/ratelimit") || !strings.Contains(p.Message, "SLIDEGATE_COMPAT=envoyproxy") || strings.Contains(p.String(), "secret") {
 			t.Errorf("%s: got %v", name, p)

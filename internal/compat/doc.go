@@ -15,9 +15,9 @@
 //
 // # How values are read
 //
-// Values are read as the reference reads them (kelseyhightower/envconfig): truths by
+// Values are read as the reference reads them (kelseyhightower/envconfig): true and false by
 // [strconv.ParseBool], numbers with any prefix of Go, times by [time.ParseDuration], lists with
-// commas, pairs as k:v,k:v. There are two differences, both in favour of a start. A variable
+// commas, pairs as k:v,k:v. In two cases rls starts where the reference ends. A variable
 // that is set but empty counts as not set if the reference would end because of it. So does a
 // port with a value such as tcp://10.0.0.1:8125: Kubernetes sets such variables for services.
 //

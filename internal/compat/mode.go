@@ -34,8 +34,8 @@ func Mode(argv0 string, environ []string) (dropIn bool, problem *strict.Problem)
 	return dropIn, problem
 }
 
-// telling are variables that show that a process was meant to be the reference.
-var telling = []string{
+// signs are variables that only a deployment of the reference sets.
+var signs = []string{
 	"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "CONFIG_TYPE", "REDIS_URL", "BACKEND_TYPE",
 	"RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT", "RUNTIME_IGNOREDOTFILES", "CONFIG_GRPC_XDS_NODE_ID", "CONFIG_GRPC_XDS_SERVER_URL",
 	"REDIS_SOCKET_TYPE", "REDIS_TYPE", "MEMCACHE_HOST_PORT", "USE_STATSD", "LIMIT_RESPONSE_HEADERS_ENABLED",
@@ -46,7 +46,7 @@ var telling = []string{
 // environment has none of these variables.
 func Mistaken(environ []string) *strict.Problem {
 	var found []string
-	for _, name := range telling {
+	for _, name := range signs {
 		if _, ok := lookup(environ, name); ok {
 			found = append(found, name)
 		}

@@ -9,6 +9,9 @@ import (
 	"github.com/slidegate/slidegate/internal/config/configtest"
 )
 
+// kinds are the words of the page for kinds of variables.
+var kinds = [...]string{text: "text", truth: "true or false", number: "number", share: "number", period: "time", pairs: "pairs k:v,k:v"}
+
 // TestVariablesPage compares the tables of docs/dropin.md with the code.
 func TestVariablesPage(t *testing.T) {
 	const (
@@ -32,7 +35,7 @@ func TestVariablesPage(t *testing.T) {
 			if v.def != "" {
 				def = "`" + v.def + "`"
 			}
-			fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", v.name, v.kind, def, becomes+v.doc)
+			fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", v.name, kinds[v.kind], def, becomes+v.doc)
 		}
 	}
 	out.WriteString("\n")

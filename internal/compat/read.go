@@ -192,7 +192,7 @@ func (r *Row) Became() string {
 // String returns the setting with its value, and what overrides it.
 func (v Value) String() string {
 	if v.By != "" {
-		return v.Setting + ": " + v.By + " says it"
+		return v.Setting + ": set by " + v.By
 	}
 	text := v.Text
 	if text == "" {

@@ -17,9 +17,9 @@ import (
 // read reads variables of the reference and of rls, as the command does. The problems are those
 // of both.
 func read(environ ...string) (*Reading, settings.Settings, strict.Problems) {
-	own, origins, _ := settings.LoadOrigins("", environ)
+	own, origins, _ := settings.Load("", environ)
 	r := Read(environ, Own{Settings: own, Origins: origins})
-	s, err := settings.Load("", environ, r.Given...)
+	s, _, err := settings.Load("", environ, r.Given...)
 	if more := strict.Problems(nil); errors.As(err, &more) {
 		r.Complete(more)
 	}
@@ -250,6 +250,11 @@ var rowTests = []rowTest{
 	{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", prometheus, "reference.metrics.milliseconds = false", "true", "reference.metrics.milliseconds = true", "on", notTrue},
 	{"USE_DOG_STATSD", "", "", "false", "no DogStatsD", "true", "rls does not send DogStatsD"},
 	{"USE_DOG_STATSD_MOGRIFIERS", "", "", "a,b", noEffect + "rls does not send DogStatsD", "", ""},
+	{"STATSD_PORT", statsd + " SLIDEGATE_REFERENCE_STATSD_ADDRESS=", "", "9125", noEffect + "SLIDEGATE_REFERENCE_STATSD_ADDRESS says that there is no statsd", "", ""},
+	{"PROMETHEUS_PATH", prometheus + " SLIDEGATE_REFERENCE_METRICS_ADDRESS=", "", "/m", noEffect + "SLIDEGATE_REFERENCE_METRICS_ADDRESS says that there is no listener", "", ""},
+	{"EXTRA_TAGS", "", "", "a:1", noEffect + "the metrics of envoyproxy/ratelimit go nowhere", "", ""},
+	{"EXTRA_TAGS", " SLIDEGATE_REFERENCE_STATSD_ADDRESS=statsd:8125", "", "a:1", "reference.tags = a=1", "", ""},
+	{"EXTRA_TAGS", prometheus, "", "a:1", "reference.tags = a=1", "", ""},
 	{"EXTRA_TAGS", statsd, "", "b:2,a:1", "reference.tags = a=1,b=2", "a:b:c", "expected name:value"},
 	{"DISABLE_STATS", "", "", "true", "the metrics of envoyproxy/ratelimit are off", "on", notTrue},
 	{"DISABLE_STATS", "", "", "false", "the metrics are not off", "", ""},

@@ -111,7 +111,7 @@ func (r *reader) health() {
 	} {
 		switch {
 		case !r.truth(state.name):
-			r.note(state.name, "/healthcheck does not say it")
+			r.note(state.name, "/healthcheck does not depend on it")
 		case state.text == "store" && r.inMemory():
 			r.noEffect(memoryStore, state.name)
 		default:
@@ -373,12 +373,18 @@ func (r *reader) metrics() {
 	r.note(off, "the metrics are not off")
 	r.dogStatsd(dog)
 
+	own := &r.own.Settings.Reference
+	noStatsd := r.origin("reference.statsd.address") != "" && own.Statsd.Address == ""
+	noListener := r.origin("reference.metrics.address") != "" && own.Metrics.Address == ""
+	switch {
+	case noStatsd:
+		r.noEffect(r.origin("reference.statsd.address")+" says that there is no statsd", append(toStatsd, statsd)...)
 	// The default of USE_STATSD is true. Without a server the reference tries one for ever.
-	if r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)) {
+	case r.truth(statsd) && (r.isSet(statsd) || r.isSet(host)):
 		r.address("reference.statsd.address", host, port, statsd)
 		r.give("reference.statsd.protocol", r.text(protocol), protocol)
 		r.give("reference.statsd.interval", r.by[interval].period.String(), interval)
-	} else {
+	default:
 		r.note(statsd, "no statsd")
 		why := "USE_STATSD is false"
 		if r.truth(statsd) {
@@ -386,7 +392,10 @@ func (r *reader) metrics() {
 		}
 		r.noEffect(why, toStatsd...)
 	}
-	if r.truth(prometheus) {
+	switch {
+	case noListener:
+		r.noEffect(r.origin("reference.metrics.address")+" says that there is no listener", append(toPrometheus, prometheus)...)
+	case r.truth(prometheus):
 		r.give("reference.metrics.address", r.text("PROMETHEUS_ADDR"), prometheus, "PROMETHEUS_ADDR")
 		r.giveText("reference.metrics.path", "PROMETHEUS_PATH")
 		r.giveText("reference.metrics.mapper_file", "PROMETHEUS_MAPPER_YAML")
@@ -394,9 +403,24 @@ func (r *reader) metrics() {
 		if r.truth(statsd) {
 			r.note(prometheus, "envoyproxy/ratelimit does not start with it unless USE_STATSD is false")
 		}
-	} else {
+	default:
 		r.note(prometheus, "no listener for Prometheus")
 		r.noEffect("USE_PROMETHEUS is not true", toPrometheus...)
+	}
+	r.tags()
+}
+
+// tags reads the tags of all metrics, unless there are no metrics.
+func (r *reader) tags() {
+	const tags = "EXTRA_TAGS"
+	own := &r.own.Settings.Reference
+	gone := func(path, own string) bool {
+		given := slices.ContainsFunc(r.given, func(g settings.Given) bool { return g.Path == path })
+		return !given && own == ""
+	}
+	if gone("reference.statsd.address", own.Statsd.Address) && gone("reference.metrics.address", string(own.Metrics.Address)) {
+		r.noEffect("the metrics of envoyproxy/ratelimit go nowhere", tags)
+		return
 	}
 	if all := r.by[tags].pairs; len(all) > 0 {
 		text := joinPairs(all)

@@ -12,10 +12,6 @@ const (
 	pairs       // k:v,k:v
 )
 
-func (k kind) String() string {
-	return [...]string{"text", "true or false", "number", "number", "time", "pairs k:v,k:v"}[k]
-}
-
 // variable is what this package knows of a variable of the reference.
 type variable struct {
 	name string

@@ -101,7 +101,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"key: 0123456789abcdef", "key: short"},
 			{"realm: r", "realm: 'r\"'"},
 		}, func(_ *testing.T, text string) error {
-			_, err := settings.Parse("settings.yaml", []byte(text), nil)
+			_, _, err := settings.Parse("settings.yaml", []byte(text), nil)
 			return err
 		}},
 	} {

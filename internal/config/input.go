@@ -108,12 +108,12 @@ func kindOfFile(data []byte) int {
 	return rulesFile
 }
 
-// LoadSettings is [settings.LoadOrigins] for the settings file of the input.
+// LoadSettings is [settings.Load] for the settings file of the input.
 func (in *Input) LoadSettings(environ []string, given ...settings.Given) (settings.Settings, settings.Origins, error) {
 	if in.Settings != files.Stdin {
-		return settings.LoadOrigins(in.Settings, environ, given...)
+		return settings.Load(in.Settings, environ, given...)
 	}
-	return settings.ParseOrigins(files.Stdin, in.stdin, environ, given...)
+	return settings.Parse(files.Stdin, in.stdin, environ, given...)
 }
 
 // Load is [Load] for the files of the input. It checks a tiers file alone without rules,

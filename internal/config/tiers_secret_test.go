@@ -123,8 +123,8 @@ func TestNoSecretOfTheSettingsIsRepeated(t *testing.T) {
 				text += strings.Repeat("  ", i) + p + ":\n"
 			}
 			text += strings.Repeat("  ", len(parts)-1) + parts[len(parts)-1] + ": " + value + "\n"
-			_, fileErr := settings.Parse("settings.yaml", []byte(text), nil)
-			_, envErr := settings.Parse("", nil, []string{variable + "=" + value})
+			_, _, fileErr := settings.Parse("settings.yaml", []byte(text), nil)
+			_, _, envErr := settings.Parse("", nil, []string{variable + "=" + value})
 			if err := errors.Join(fileErr, envErr); err != nil && strings.Contains(err.Error(), "lanted") {
 				t.Errorf("%s: %q is repeated:\n%s", path, form, err)
 			}

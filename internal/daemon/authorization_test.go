@@ -13,7 +13,7 @@ import (
 func TestChoicesOfAuthz(t *testing.T) {
 	var addresses []extauthz.AddressFrom
 	for _, address := range []string{settings.AddressPeer, settings.AddressExternal, settings.AddressForwardedFor} {
-		s, err := settings.Parse("", nil, []string{
+		s, _, err := settings.Parse("", nil, []string{
 			"SLIDEGATE_AUTHZ_ADDRESS=" + address,
 			"SLIDEGATE_AUTHZ_CREDENTIALS=header:a,bearer,basic,apikey,query:b,cookie:c",
 		})

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"crypto/tls"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,12 +28,10 @@ func openComparer(s settings.Compare, secrets *tier.Secrets, m *metrics.Metrics,
 		Secrets: secrets, Meters: m.Comparisons(registry), Log: log,
 	}
 	if s.TLS.Enabled {
-		const setting = "compare.tls"
-		files, err := watch.NewReread(setting, s.TLS.Files(), func() (*tls.Config, error) { return s.TLS.Config(setting) }, log)
-		if err != nil {
+		var err error
+		if o.TLS, err = watch.TLS("compare.tls", s.TLS.Files(), s.TLS.Config, log); err != nil {
 			return nil, err
 		}
-		o.TLS = files.Get
 	}
 	c, err := compare.New(o)
 	if err != nil {

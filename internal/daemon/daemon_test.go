@@ -70,7 +70,7 @@ func onRedis(t testing.TB, s *settings.Settings, address string) {
 // redisURL returns the parsed URL of the store's Redis.
 func redisURL(t testing.TB, text string) settings.RedisURL {
 	t.Helper()
-	s, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
+	s, _, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
 	if err != nil {
 		t.Fatal(err)
 	}

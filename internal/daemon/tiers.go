@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -219,7 +218,7 @@ func openPostgresSource(t settings.Tiers, log, sampledLog *zap.Logger) (tier.Sou
 		Overrides: rules.ReadOverrides,
 		Log:       sampledLog,
 	}
-	if o.TLS, err = rereadTLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
+	if o.TLS, err = watch.TLS("tiers.postgres.tls", p.TLS.Files(), p.TLSConfig, log); err != nil {
 		return nil, err
 	}
 	return pgsource.New(o)
@@ -240,22 +239,10 @@ func openHTTPSource(t settings.Tiers, log *zap.Logger) (tier.Source, error) {
 		Timeout:   t.Timeout,
 		Overrides: rules.ReadOverrides,
 	}
-	const at = "tiers.http.tls"
-	o.TLS, err = rereadTLS(at, h.TLS.Files(), func() (*tls.Config, error) { return h.TLS.Config(at) }, log)
-	if err != nil {
+	if o.TLS, err = watch.TLS("tiers.http.tls", h.TLS.Files(), h.TLS.Config, log); err != nil {
 		return nil, err
 	}
 	return httpsource.New(o)
-}
-
-// rereadTLS returns a function that returns the TLS configuration for a new connection. It
-// reads the files of the setting again when they change.
-func rereadTLS(setting string, files []string, read func() (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
-	c, err := watch.NewReread(setting, files, read, log)
-	if err != nil {
-		return nil, err
-	}
-	return c.Get, nil
 }
 
 // directory looks up subjects of the tiers file for the admin port.

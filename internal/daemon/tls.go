@@ -19,14 +19,13 @@ func serverTLS(s settings.GRPC, log *zap.Logger) (*tls.Config, error) {
 	if !s.TLS.On() {
 		return nil, nil
 	}
-	const setting = "grpc.tls"
-	files, err := watch.NewReread(setting, s.TLS.Files(), func() (*tls.Config, error) { return s.TLS.Config(setting) }, log)
+	now, err := watch.TLS("grpc.tls", s.TLS.Files(), s.TLS.Config, log)
 	if err != nil {
 		return nil, err
 	}
 	// The clone keeps the parts that do not depend on the files, for readers of c.
-	c := files.Get().Clone()
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.Get(), nil }
+	c := now().Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return now(), nil }
 	return c, nil
 }
 

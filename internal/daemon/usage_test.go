@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
@@ -27,6 +28,7 @@ func TestUsageReports(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			onEachTransport(t, func(t *testing.T, s settings.Settings) {
 				on(t, &s)
+				s.Store.Timeout = 10 * time.Second // no report may be lost on a busy machine
 				for _, reference := range []bool{true, false} {
 					s.Reference.UsageReports = reference
 					t.Run(fmt.Sprintf("reference=%t", reference), func(t *testing.T) { testUsageReports(t, s) })

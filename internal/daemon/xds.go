@@ -31,7 +31,7 @@ type remote struct {
 
 	missing *config.Generation      // until the server has sent rules
 	early   chan *config.Generation // the first generation, with rules.xds.wait
-	got     bool                    // early has had it; for the client alone
+	got     bool                    // early got its generation; only the goroutine of the client uses got
 	refused atomic.Int64            // responses before early
 	serving chan struct{}           // closed when generations is set
 

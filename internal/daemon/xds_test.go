@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"go.uber.org/zap"
@@ -77,11 +77,6 @@ func (r *testRun) wantLimits(domain, key string, want int) {
 	if got := r.limitOf(domain, key); got != want {
 		r.t.Errorf("%s, %s: limit %d, want %d", domain, key, got, want)
 	}
-}
-
-func (r *testRun) waitLimit(domain, key string, want int) {
-	r.t.Helper()
-	waitFor(r.t, fmt.Sprintf("limit %d of %s", want, domain), func() bool { return r.limitOf(domain, key) == want })
 }
 
 // TestRulesOfAManagementServer: the first rules, a domain that is gone, no rules, rules that
@@ -369,8 +364,8 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	calls := 0
 	go func() {
 		defer close(failed)
-		in := &rlsv3.RateLimitRequest{Domain: "a", Descriptors: []*commonv3.RateLimitDescriptor{{
-			Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}, HitsAddend: wrapperspb.UInt64(0),
+		in := &rlsv3.RateLimitRequest{Domain: "a", Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{{
+			Entries: []*ratelimitcommonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}, HitsAddend: wrapperspb.UInt64(0),
 		}}}
 		for ctx.Err() == nil {
 			out, err := client.ShouldRateLimit(t.Context(), in)

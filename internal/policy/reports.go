@@ -51,7 +51,7 @@ func (c *Call) learn(rule *Rule) {
 		return
 	}
 	if log := c.decider.opts.Learned; log != nil {
-		log.Info("the rule was asked with a cost of 0: from now on its costs are usage reports, which are recorded even if they are denied; charge: allowed in the rule prevents that",
+		log.Warn("the rule was asked with a cost of 0: from now on its costs are usage reports, which are recorded even if they are denied; charge: allowed in the rule prevents that",
 			zap.Stringer("rule", rule), zap.String("name", rule.Name))
 	}
 }
@@ -94,6 +94,9 @@ func (c *Call) recordReports(ctx context.Context, wait bool, store window.Store)
 	decisions := make([]window.Decision, len(c.part))
 	decided, err := store.Take(ctx, wait, c.part, decisions)
 	if err != nil {
+		if log := c.decider.opts.Log; log != nil {
+			log.Warn("a usage report was not recorded: the store failed; the limit has more room than it should", zap.Error(err))
+		}
 		return true
 	}
 	if !decided {
@@ -146,8 +149,8 @@ func (c *Call) answerQuestions() {
 	}
 }
 
-// keepAsked makes the rules know which rules were asked with a cost of 0 under the rules
-// before them.
+// keepAsked copies from the rules before which rules were asked with a cost of 0. A rule that is
+// asked for the first time meanwhile learns it again at its next question.
 func (rs *Rules) keepAsked(before *Rules) {
 	if before == nil {
 		return

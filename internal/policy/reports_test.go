@@ -124,7 +124,7 @@ func TestUsageReports(t *testing.T) {
 		{"of several descriptors, only the one that overflows is recorded", reference, []Rule{l10, two}, []ask{
 			{costing([]uint64{20, 2}, "a=x", "b=x"), "OVER over:0 ok:2 by a in 1h0m0s"},
 			{costing([]uint64{0, 1}, "a=x", "b=x"), "OVER over:0 ok:2 by a in 1h0m0s"},
-			// The rule a was asked with 0, so its costs are recorded, whichever rule denies.
+			// The rule a was asked with 0, so its costs are recorded, also if b denies.
 			{costing([]uint64{3, 3}, "a=y", "b=x"), "OVER ok:7 over:0 by b in 1h0m0s"},
 			{spend("a=y", 0), "OK ok:7 by a"},
 		}},

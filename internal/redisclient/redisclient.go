@@ -69,9 +69,7 @@ func New(o Options) (redis.UniversalClient, error) {
 	}
 	d := &dialer{timeout: o.DialTimeout}
 	if at.TLS {
-		section := o.Section + ".tls"
-		d.tls, err = watch.NewReread(section, o.TLS.Files(), func() (*tls.Config, error) { return o.TLS.Config(section) }, o.Log)
-		if err != nil {
+		if d.tls, err = watch.TLS(o.Section+".tls", o.TLS.Files(), o.TLS.Config, o.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -217,7 +215,7 @@ func (l *login) onConnect(ctx context.Context, conn *redis.Conn) error {
 // A dialer makes connections for the library.
 type dialer struct {
 	timeout time.Duration
-	tls     *watch.Reread[*tls.Config] // nil: no TLS
+	tls     func() *tls.Config // nil: no TLS
 }
 
 // keepAlive detects in some 45 s that the peer of a connection that only listens (to a
@@ -252,7 +250,7 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 
 // handshake makes a TLS connection with what the files hold now.
 func (d *dialer) handshake(ctx context.Context, conn net.Conn, address string) (net.Conn, error) {
-	c := d.tls.Get()
+	c := d.tls()
 	if c.ServerName == "" {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {

@@ -90,7 +90,7 @@ func TestPrint(t *testing.T) {
 
 func redisURL(t *testing.T, text string) settings.RedisURL {
 	t.Helper()
-	s, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
+	s, _, err := settings.Load("", []string{"SLIDEGATE_STORE_REDIS_URL=" + text})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"math"
 	"net"
 	"strconv"
@@ -25,7 +24,6 @@ import (
 
 	"github.com/slidegate/slidegate/internal/config/rules"
 	"github.com/slidegate/slidegate/internal/config/settings"
-	"github.com/slidegate/slidegate/internal/config/strict"
 	"github.com/slidegate/slidegate/internal/config/watch"
 )
 
@@ -44,7 +42,7 @@ type Options struct {
 	Log      *zap.Logger
 }
 
-// State is how a Client stands with its server.
+// State is the state of the connection of a Client to its server.
 type State struct {
 	Connected bool
 	// Reason says why there is no connection. It is empty before the first attempt.
@@ -60,7 +58,7 @@ type Client struct {
 	opts    Options
 	node    *corev3.Node
 	headers metadata.MD
-	tls     *watch.Reread[*tls.Config] // nil: plain text
+	tls     func() *tls.Config // nil: plain text
 	pings   keepalive.ClientParameters
 
 	mu    sync.Mutex
@@ -85,15 +83,14 @@ func New(o Options) (*Client, error) {
 	}
 	if t := o.Settings.TLS; t.Enabled {
 		var err error
-		c.tls, err = watch.NewReread(section+".tls", t.Files(), func() (*tls.Config, error) { return t.Config(section + ".tls") }, o.Log)
-		if err != nil {
+		if c.tls, err = watch.TLS(section+".tls", t.Files(), t.Config, o.Log); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// State returns how the client stands with its server.
+// State returns the state of the connection.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,8 +207,8 @@ func (c *Client) connect(ctx context.Context) (responded bool, err error) {
 
 const (
 	dialTimeout = 10 * time.Second
-	// A connection whose other end is gone without a word ends after tcpIdle + tcpProbes *
-	// tcpInterval.
+	// If the server disappears without closing the connection, the connection ends after tcpIdle +
+	// tcpProbes * tcpInterval.
 	tcpIdle     = 30 * time.Second
 	tcpInterval = 10 * time.Second
 	tcpProbes   = 3
@@ -224,7 +221,7 @@ const (
 func (c *Client) dial() (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
 	if c.tls != nil {
-		secure = credentials.NewTLS(c.tls.Get())
+		secure = credentials.NewTLS(c.tls())
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: tcpIdle, Interval: tcpInterval, Count: tcpProbes}}
 	network, address, target := "tcp", string(c.opts.Settings.Address), string(c.opts.Settings.Address)
@@ -243,9 +240,4 @@ func (c *Client) dial() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("slidegate"),
 	)
-}
-
-// String names the server and the node.
-func (c *Client) String() string {
-	return fmt.Sprintf("%s, node %s", c.opts.Settings.Address, strict.Quote(c.opts.Settings.NodeID))
 }

@@ -118,20 +118,34 @@ func TestBadResources(t *testing.T) {
 	}{
 		{"no domain", &ratelimitv3.RateLimitConfig{Name: "r"}, "xds r: a domain needs a name"},
 		{"no key", &ratelimitv3.RateLimitConfig{Name: "r", Domain: "a", Descriptors: []*d{{RateLimit: ok}}}, "xds r: descriptors[0]: a descriptor key cannot be empty"},
-		{"no unit", &ratelimitv3.RateLimitConfig{Name: "r", Domain: "a", Descriptors: []*d{{Key: "k", Value: "v", Descriptors: []*d{{Key: "l", RateLimit: &l{RequestsPerUnit: 1}}}}}},
-			`xds r: descriptors[k=v].descriptors[l]: unknown unit "UNKNOWN", expected one of second, minute, hour, day, week, month, year`},
-		{"an unknown unit", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: 99, RequestsPerUnit: 1}}}},
-			`xds a: descriptors[k]: unknown unit "99", expected one of second, minute, hour, day, week, month, year`},
-		{"a unit beside unlimited", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: ratelimitv3.RateLimitUnit_DAY, Unlimited: true}}}},
-			"xds a: descriptors[k]: unit beside unlimited: give one of the two"},
-		{"a descriptor twice", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: ok}, {Key: "k", RateLimit: ok}}},
-			"xds a: descriptors[k]: a second descriptor like the one before it: put both into one"},
-		{"replaces itself", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: 1, Name: "n", Replaces: []*ratelimitv3.RateLimitReplace{{Name: "n"}}}}}},
-			"xds a: descriptors[k]: a rule cannot replace itself"},
-		{"too much metadata", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: ok, Metadata: large}}},
-			"xds a: descriptors[k]: more than 1000 values or 16 KiB: it is in every answer"},
-		{"an API key", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "api_key", Value: "s3cret", RateLimit: &l{}}}},
-			`xds a: descriptors[api_key=***]: unknown unit "UNKNOWN", expected one of second, minute, hour, day, week, month, year`},
+		{
+			"no unit", &ratelimitv3.RateLimitConfig{Name: "r", Domain: "a", Descriptors: []*d{{Key: "k", Value: "v", Descriptors: []*d{{Key: "l", RateLimit: &l{RequestsPerUnit: 1}}}}}},
+			`xds r: descriptors[k=v].descriptors[l]: unknown unit "UNKNOWN", expected one of second, minute, hour, day, week, month, year`,
+		},
+		{
+			"an unknown unit", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: 99, RequestsPerUnit: 1}}}},
+			`xds a: descriptors[k]: unknown unit "99", expected one of second, minute, hour, day, week, month, year`,
+		},
+		{
+			"a unit beside unlimited", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: ratelimitv3.RateLimitUnit_DAY, Unlimited: true}}}},
+			"xds a: descriptors[k]: unit beside unlimited: give one of the two",
+		},
+		{
+			"a descriptor twice", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: ok}, {Key: "k", RateLimit: ok}}},
+			"xds a: descriptors[k]: a second descriptor like the one before it: put both into one",
+		},
+		{
+			"replaces itself", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: &l{Unit: 1, Name: "n", Replaces: []*ratelimitv3.RateLimitReplace{{Name: "n"}}}}}},
+			"xds a: descriptors[k]: a rule cannot replace itself",
+		},
+		{
+			"too much metadata", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "k", RateLimit: ok, Metadata: large}}},
+			"xds a: descriptors[k]: more than 1000 values or 16 KiB: it is in every answer",
+		},
+		{
+			"an API key", &ratelimitv3.RateLimitConfig{Domain: "a", Descriptors: []*d{{Key: "api_key", Value: "s3cret", RateLimit: &l{}}}},
+			`xds a: descriptors[api_key=***]: unknown unit "UNKNOWN", expected one of second, minute, hour, day, week, month, year`,
+		},
 	} {
 		_, err := loadSent(t, response(t, "1", tt.give).Resources)
 		if err == nil || err.Error() != tt.want {

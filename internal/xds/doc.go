@@ -7,8 +7,8 @@
 //   - A resource is one message RateLimitConfig: the rules of one domain.
 //   - A response has all resources. A domain that is not in it is gone ("state of the world").
 //   - The client accepts a response (ACK) or refuses it with a reason (NACK).
-//   - A version is what the server calls a response. It means nothing here: a server may count
-//     from 1 again.
+//   - A version is what the server calls a response. The client does not compare versions: a
+//     server may count from 1 again.
 //
 // # Life of a Client
 //
@@ -25,9 +25,9 @@
 //     rules.xds.max_backoff, and begin anew after a stream that had a response. Each connection
 //     resolves the name of the server and uses the files of certificates as they are then.
 //
-// A server that is gone without a word is noticed by probes of TCP within about a minute. A
-// server that is frozen is noticed by pings of HTTP/2 after about five minutes: grpc-go servers
-// disconnect clients that ping more often.
+// If the server disappears without closing the connection, probes of TCP find that out within
+// about a minute. If the server is frozen, pings of HTTP/2 find that out after about five minutes:
+// grpc-go servers disconnect clients that ping more often.
 //
 // # Bounds
 //

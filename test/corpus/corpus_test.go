@@ -174,7 +174,7 @@ func (s *runningService) load(name string) (*config.Generation, settings.Setting
 			t.Fatal(err)
 		}
 	}
-	loaded, err := settings.Load(settingsPath, nil)
+	loaded, _, err := settings.Load(settingsPath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ type counter struct {
 	value atomic.Uint64
 	from  func() uint64 // reads the value; nil: value has it
 
-	// sent is what the statsd server has been told. Only the Sender uses it.
+	// sent is the value that the statsd server has received. Only the Sender uses it.
 	sent uint64
 	// series is where Prometheus sees the counter. Only the collector uses it, under its lock.
 	series *series

@@ -114,7 +114,7 @@ func (s *Sender) flush(ctx context.Context, timeout time.Duration) {
 	if !s.counters() || !s.gauges() || !s.times() || !s.write(len(s.lines)) {
 		return
 	}
-	// A UDP socket tells at the next write that no server listens.
+	// A UDP socket reports only at the next write that no server listens.
 	if s.good++; s.away && s.good >= 2 {
 		s.away = false
 		s.options.Log.Info("the statsd server is reached again", zap.String("address", s.options.Address))

@@ -196,7 +196,7 @@ func TestPostgresTLSRequire(t *testing.T) {
 	p.TLS.AnyName = true
 	for mode, chain := range map[string]bool{TLSRequire: false, TLSVerifyFull: true} {
 		p.TLS.Mode = mode
-		c, err := p.TLSConfig()
+		c, err := p.TLSConfig("tiers.postgres.tls")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,40 +11,38 @@ import (
 
 // compare checks compare.
 func (l *settingsLoader) compare() {
-	s, d := &l.settings.Compare, Default().Compare
+	s := &l.settings.Compare
 	l.clientTLS("compare.tls", s.TLS)
 	if s.Address == "" {
-		for _, other := range []struct {
-			path  string
-			given bool
-		}{
-			{"compare.share", s.Share != d.Share},
-			{"compare.timeout", s.Timeout != d.Timeout},
-			{"compare.max_in_flight", s.MaxInFlight != d.MaxInFlight},
-			{"compare.tls.enabled", s.TLS.Enabled},
-		} {
-			if other.given {
-				l.problem(other.path, "nothing is compared: compare.address is not set")
-			}
-		}
+		l.refuse("compare", []string{"share", "timeout", "max_in_flight", "tls.enabled"}, "nothing is compared: compare.address is not set")
 		return
 	}
-	if message := Address(s.Address).check(false); message != "" {
-		l.problem("compare.address", "%s", message)
+	if !l.remote("compare.address", Address(s.Address), false) {
 		return
 	}
 	host, port, _ := net.SplitHostPort(s.Address)
 	switch {
 	case host == "":
 		l.problem("compare.address", "%s has no host: expected host:port", strict.Quote(s.Address))
-	case port == "0":
-		l.problem("compare.address", "%s: the port cannot be 0", strict.Quote(s.Address))
 	case slices.ContainsFunc(l.settings.GRPC.Address, func(own Address) bool { return isOwn(own, host, port) }):
 		l.problem("compare.address", "%s is an address of grpc.address: rls would compare with itself", strict.Quote(s.Address))
 	}
 	if s.Share == 0 {
 		l.problem("compare.share", "a share of 0%% compares nothing: set a larger one, or remove compare.address")
 	}
+}
+
+// remote checks the address of another service. socket: it may be a unix socket. It reports
+// whether the address is valid.
+func (l *settingsLoader) remote(path string, a Address, socket bool) bool {
+	message := a.check(socket)
+	if message == "" && strings.HasSuffix(string(a), ":0") {
+		message = strict.Quote(string(a)) + ": the port cannot be 0"
+	}
+	if message != "" {
+		l.problem(path, "%s", message)
+	}
+	return message == ""
 }
 
 // isOwn reports whether host:port leads to a listener of this process, as far as the texts

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -461,13 +462,15 @@ func (l *settingsLoader) clientTLS(path string, t ClientTLS) {
 	}
 }
 
-// refuse reports settings of a section that have a value.
+// refuse reports settings of a section that do not have their default.
 func (l *settingsLoader) refuse(section string, names []string, format string, args ...any) {
-	for _, name := range names {
-		if path := section + "." + name; !l.values[path].IsZero() {
+	d := Default()
+	eachSetting(reflect.ValueOf(&d).Elem(), "", func(path string, _ reflect.StructField, v reflect.Value) {
+		name, ok := strings.CutPrefix(path, section+".")
+		if ok && slices.Contains(names, name) && !reflect.DeepEqual(l.values[path].Interface(), v.Interface()) {
 			l.problem(path, format, args...)
 		}
-	}
+	})
 }
 
 // noTLS refuses the settings of a section about TLS if connections have no TLS.

@@ -183,7 +183,7 @@ func TestTLSConfig(t *testing.T) {
 func TestRedisFromFilesAndEnvironment(t *testing.T) {
 	cert, key := pems(t)
 	password := configtest.Write(t, "password", "hush\n")
-	got, err := Load("", []string{
+	got, _, err := Load("", []string{
 		"SLIDEGATE_STORE_REDIS_URL=rediss-sentinel://h1,h2/main",
 		"SLIDEGATE_STORE_REDIS_USERNAME=rls",
 		"SLIDEGATE_STORE_REDIS_PASSWORD_FILE=" + password,
@@ -214,7 +214,7 @@ func TestRedisFromFilesAndEnvironment(t *testing.T) {
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Load("", []string{
+	_, _, err = Load("", []string{
 		"SLIDEGATE_STORE_REDIS_URL=rediss://h",
 		"SLIDEGATE_STORE_REDIS_TLS_CERT_FILE=" + cert,
 		"SLIDEGATE_STORE_REDIS_TLS_KEY_FILE=" + key,

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/slidegate/slidegate/internal/config/strict"
@@ -11,12 +12,21 @@ import (
 // each other character.
 var tagName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
+// labelsOfPrometheus are the labels of the buckets of a histogram and of the values of a summary.
+var labelsOfPrometheus = []string{"le", "quantile"}
+
 // reference checks the settings of metrics of envoyproxy/ratelimit.
 func (l *settingsLoader) reference() {
 	r := &l.settings.Reference
 	if r.Statsd.Address != "" {
-		if message := Address(r.Statsd.Address).check(false); message != "" {
-			l.problem("reference.statsd.address", "%s", message)
+		l.remote("reference.statsd.address", Address(r.Statsd.Address), false)
+	} else {
+		l.refuse("reference.statsd", []string{"protocol", "interval"}, "nothing is sent: reference.statsd.address is not set")
+	}
+	if r.Metrics.Address == "" {
+		l.refuse("reference.metrics", []string{"path", "mapper_file", "milliseconds"}, "there is no listener: reference.metrics.address is not set")
+		if r.Statsd.Address == "" {
+			l.refuse("reference", []string{"tags"}, "there are no such metrics: neither reference.metrics.address nor reference.statsd.address is set")
 		}
 	}
 	if !strings.HasPrefix(r.Metrics.Path, "/") {
@@ -32,6 +42,8 @@ func (l *settingsLoader) reference() {
 			l.problem("reference.tags", "%s is the name of a label that Prometheus uses itself: choose another name", strict.Quote(name))
 		case seen[name]:
 			l.problem("reference.tags", "%s is listed twice", strict.Quote(name))
+		case r.Metrics.Address != "" && slices.Contains(labelsOfPrometheus, name):
+			l.problem("reference.tags", "%s is a label that Prometheus itself uses: choose another name", name)
 		}
 		seen[name] = true
 	}

@@ -245,7 +245,7 @@ type Compare struct {
 
 // Reference says where Slidegate behaves as envoyproxy/ratelimit, besides the rules.
 type Reference struct {
-	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: its names of limits, resets and statuses, no more headers, bodies and metadata; /json with every method. In rules only a final * is a wildcard"`
+	Answers      bool             `yaml:"answers" doc:"answers have the form of envoyproxy/ratelimit: names of limits only from the rules, its resets and statuses, no further headers, bodies and metadata, and /json with every method"`
 	UsageReports bool             `yaml:"usage_reports" doc:"rules without charge count as in envoyproxy/ratelimit: a cost above 1 that does not fit while something remains is recorded and denied, and a question of 0 passes while the limit is not exceeded"`
 	LocalCache   bool             `yaml:"local_cache" doc:"count denials that rls repeats from memory (store.local_keys) as over_limit_with_local_cache, besides over_limit"`
 	Tags         []string         `yaml:"tags" doc:"tags of every metric of reference.statsd, and labels of reference.metrics: name=value, several separated by commas"`
@@ -265,7 +265,7 @@ type ReferenceMetrics struct {
 type Statsd struct {
 	Address  string        `yaml:"address" doc:"the statsd server that gets the metrics of envoyproxy/ratelimit: host:port; empty: off"`
 	Protocol string        `yaml:"protocol" oneof:"tcp udp" doc:"tcp or udp"`
-	Interval time.Duration `yaml:"interval" range:"10ms 1h" doc:"how often rls sends them"`
+	Interval time.Duration `yaml:"interval" range:"1ms 1h" doc:"how often rls sends them"`
 }
 
 // Default returns the settings without a file and without variables: memory store and
@@ -375,10 +375,18 @@ const (
 // [EnvConfig], [EnvCompat], and the variables that Kubernetes sets in every pod of a namespace with a
 // service named slidegate.
 //
-// given are values that lie between the defaults and the file.
-func Load(path string, environ []string, given ...Given) (Settings, error) {
-	loaded, _, err := LoadOrigins(path, environ, given...)
-	return loaded, err
+// given are values that lie between the defaults and the file. The origins say where the settings
+// come from, even on error.
+func Load(path string, environ []string, given ...Given) (Settings, Origins, error) {
+	r := new(strict.Report)
+	var data []byte
+	if path != "" {
+		var err error
+		if data, err = files.Read(path, maxSettingsFile); err != nil {
+			r.Addf(path, 0, "", "%s", err)
+		}
+	}
+	return parse(r, path, data, environ, given)
 }
 
 // A Given is the value of a setting that comes from neither the settings file nor a variable of
@@ -392,9 +400,13 @@ type Given struct {
 
 // Parse is [Load] for the content of a settings file. Problems call the
 // file by its name. An empty name: there is no file.
-func Parse(name string, data []byte, environ []string, given ...Given) (Settings, error) {
-	parsed, _, err := ParseOrigins(name, data, environ, given...)
-	return parsed, err
+func Parse(name string, data []byte, environ []string, given ...Given) (Settings, Origins, error) {
+	r := new(strict.Report)
+	if len(data) > maxSettingsFile {
+		r.Addf(name, 0, "", "%s", files.TooLarge(maxSettingsFile))
+		data = nil
+	}
+	return parse(r, name, data, environ, given)
 }
 
 func parse(r *strict.Report, file string, data []byte, environ []string, given []Given) (Settings, Origins, error) {

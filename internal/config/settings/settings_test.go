@@ -26,7 +26,7 @@ func fullExample(t testing.TB) []byte {
 }
 
 func TestFullExampleEqualsDefault(t *testing.T) {
-	got, err := Load("settings.full.yaml", nil)
+	got, _, err := Load("settings.full.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestDefaultsReadBack(t *testing.T) {
 	for _, s := range configtest.Describe(Default()) {
 		environ = append(environ, s.Env+"="+s.Default)
 	}
-	got, err := Load("", environ)
+	got, _, err := Load("", environ)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestDefaultsReadBack(t *testing.T) {
 
 func TestLoadSettingsPrecedence(t *testing.T) {
 	file := configtest.Write(t, "settings.yaml", "store:\n  type: redis\n  timeout: 10ms\ngrpc:\n  address: [':1', ':2']\nheaders:\n  styles: draft03, x-ratelimit\n")
-	got, err := Load(file, []string{
+	got, _, err := Load(file, []string{
 		"PATH=/bin",
 		"SLIDEGATE_CONFIG=" + file,
 		"SLIDEGATE_STORE_TIMEOUT=5ms",
@@ -129,7 +129,7 @@ func TestLoadSettingsPrecedence(t *testing.T) {
 
 func TestLoadSettingsTellsAllProblemsOfFileAndEnvironment(t *testing.T) {
 	file := configtest.Write(t, "settings.yaml", "stor: {}\nstore:\n  timeout: 1h\n  type: disk\nlog:\n  level: loud\n")
-	_, err := Load(file, []string{
+	_, _, err := Load(file, []string{
 		"SLIDEGATE_STORE_TIMOUT=1s",
 		"SLIDEGATE_STORE_TYPE=tape",
 		"SLIDEGATE_DRAIN_DELAY=15",
@@ -157,7 +157,7 @@ environment: SLIDEGATE_SECRETS_KEY: the secret has fewer than 16 bytes
 // TestKubernetesServiceVariablesAreNoProblem has what Kubernetes puts into every
 // pod beside a service named slidegate, or slidegate-grpc.
 func TestKubernetesServiceVariablesAreNoProblem(t *testing.T) {
-	got, err := Load("", []string{
+	got, _, err := Load("", []string{
 		"SLIDEGATE_SERVICE_HOST=10.0.0.11",
 		"SLIDEGATE_SERVICE_PORT=8081",
 		"SLIDEGATE_SERVICE_PORT_GRPC=8081",
@@ -177,12 +177,12 @@ func TestKubernetesServiceVariablesAreNoProblem(t *testing.T) {
 
 func TestLoadSettingsWithoutTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nowhere.yaml")
-	_, err := Load(file, nil)
+	_, _, err := Load(file, nil)
 	if got, want := configtest.ProblemsOf(t, err), file+": no such file or directory\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	dir := t.TempDir()
-	_, err = Load(dir, nil)
+	_, _, err = Load(dir, nil)
 	if got, want := configtest.ProblemsOf(t, err), dir+": is a directory\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -190,7 +190,7 @@ func TestLoadSettingsWithoutTheFile(t *testing.T) {
 
 func TestSecretKeyFile(t *testing.T) {
 	file := configtest.Write(t, "key", "0123456789abcdef\n")
-	got, err := Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + file})
+	got, _, err := Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func FuzzSettings(f *testing.F) {
 		if strings.Contains(strings.ToLower(string(data)+variable), "_file") {
 			return // would read other files; TestSecretKeyFile and others have these
 		}
-		s, err := Parse("fuzz.yaml", data, []string{variable})
+		s, _, err := Parse("fuzz.yaml", data, []string{variable})
 		if err != nil {
 			configtest.CheckProblems(t, err)
 			return

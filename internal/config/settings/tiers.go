@@ -110,15 +110,14 @@ func (p TiersPostgres) TLSMode() string {
 	return TLSVerifyFull
 }
 
-// TLSConfig reads the files, and returns nil if there is no TLS. Without
-// tls.server_name the client has to set the name of the host. Errors name the setting and
-// the file.
-func (p TiersPostgres) TLSConfig() (*tls.Config, error) {
+// TLSConfig is [TLS.Config] for the mode. It returns nil if there is no TLS. Without
+// tls.server_name the client has to set the name of the host.
+func (p TiersPostgres) TLSConfig(setting string) (*tls.Config, error) {
 	mode := p.TLSMode()
 	if mode == TLSDisable {
 		return nil, nil
 	}
-	c, err := p.TLS.Config("tiers.postgres.tls")
+	c, err := p.TLS.Config(setting)
 	if err != nil {
 		return nil, err
 	}

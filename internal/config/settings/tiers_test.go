@@ -35,7 +35,7 @@ func TestPostgresTLS(t *testing.T) {
 		if got := p.TLSMode(); got != c.mode {
 			t.Errorf("%s %+v: mode %q, want %q", c.url, c.tls, got, c.mode)
 		}
-		got, err := p.TLSConfig()
+		got, err := p.TLSConfig("tiers.postgres.tls")
 		if err != nil {
 			t.Errorf("%s: %v", c.url, err)
 			continue
@@ -51,7 +51,7 @@ func TestPostgresTLS(t *testing.T) {
 			t.Errorf("%s %+v: got name %q, verified %v", c.url, c.tls, got.ServerName, !got.InsecureSkipVerify)
 		}
 	}
-	_, err := TiersPostgres{TLS: PostgresTLS{TLS: TLS{CAFile: key}}}.TLSConfig()
+	_, err := TiersPostgres{TLS: PostgresTLS{TLS: TLS{CAFile: key}}}.TLSConfig("tiers.postgres.tls")
 	if want := "tiers.postgres.tls.ca_file: " + key + ": holds no certificate in PEM"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -101,7 +101,7 @@ func TestLabelHeader(t *testing.T) {
 // TestTiersFromFilesAndEnvironment takes secrets as a deployment gives them.
 func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	secret := configtest.Write(t, "secret", "0123456789abcdef\n")
-	got, err := Load("", []string{
+	got, _, err := Load("", []string{
 		"SLIDEGATE_TIERS_SOURCE=http",
 		"SLIDEGATE_TIERS_HTTP_URL=https://host/path",
 		"SLIDEGATE_TIERS_HTTP_TOKEN_FILE=" + secret,
@@ -123,7 +123,7 @@ func TestTiersFromFilesAndEnvironment(t *testing.T) {
 	want.Authz.Credentials = []Credential{{Kind: CredentialQuery, Name: "key"}, {Kind: CredentialBearer}}
 	want.Authz.SubjectHeader = "x-who"
 	configtest.Diff(t, want, got, "settings")
-	_, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
+	_, _, err = Load("", []string{"SLIDEGATE_SECRETS_KEY_FILE=" + secret, "SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE=" + secret})
 	if want := "environment: SLIDEGATE_SECRETS_PREVIOUS_KEY_FILE: is the same as secrets.key: set the key that it replaced\n"; configtest.ProblemsOf(t, err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

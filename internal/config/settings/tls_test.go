@@ -29,7 +29,7 @@ func TestServerTLS(t *testing.T) {
 		{ServerTLS{CertFile: cert, KeyFile: key, ClientCAFile: key}, 0, "grpc.tls.client_ca_file: " + key + ": holds no certificate in PEM"},
 		{ServerTLS{CertFile: cert, KeyFile: key, ClientCAFile: nowhere}, 0, "grpc.tls.client_ca_file: " + nowhere + ": no such file or directory"},
 	} {
-		settings, loadErr := Load("", []string{
+		settings, _, loadErr := Load("", []string{
 			"SLIDEGATE_GRPC_TLS_CERT_FILE=" + c.tls.CertFile,
 			"SLIDEGATE_GRPC_TLS_KEY_FILE=" + c.tls.KeyFile,
 			"SLIDEGATE_GRPC_TLS_CLIENT_CA_FILE=" + c.tls.ClientCAFile,
@@ -58,7 +58,7 @@ func TestServerTLS(t *testing.T) {
 
 // TestTransportAndKeepalive reads the settings of connections from the environment.
 func TestTransportAndKeepalive(t *testing.T) {
-	got, err := Load("", []string{
+	got, _, err := Load("", []string{
 		"SLIDEGATE_GRPC_TRANSPORT=unary",
 		"SLIDEGATE_GRPC_KEEPALIVE_TIME=1m",
 		"SLIDEGATE_GRPC_KEEPALIVE_TIMEOUT=5s",

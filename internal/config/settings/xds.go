@@ -21,9 +21,7 @@ func (l *settingsLoader) rulesSource() {
 		}
 	}
 	if x.Address != "" {
-		if message := x.Address.check(true); message != "" {
-			l.problem(path+".address", "%s", message)
-		}
+		l.remote(path+".address", x.Address, true)
 	}
 	if x.NodeID == "" {
 		l.problem(path+".node_id", "a node needs an id: servers choose the rules by it")

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"crypto/tls"
 	"fmt"
 	"os"
 	"slices"
@@ -68,6 +69,16 @@ func (r *Reread[T]) look() []os.FileInfo {
 		infos[i], _ = os.Stat(f)
 	}
 	return infos
+}
+
+// TLS returns a function that returns the TLS configuration for a new connection. read makes it
+// from the files of a section of the settings; see [Reread].
+func TLS(section string, files []string, read func(section string) (*tls.Config, error), log *zap.Logger) (func() *tls.Config, error) {
+	r, err := NewReread(section, files, func() (*tls.Config, error) { return read(section) }, log)
+	if err != nil {
+		return nil, err
+	}
+	return r.Get, nil
 }
 
 // Secret returns a function that returns a secret of the settings. If file is set, the
