@@ -72,8 +72,9 @@ type Comparer struct {
 	ctx     context.Context //nolint:containedctx // ends with Close, and with it all calls
 	cancel  context.CancelFunc
 	close   func() error
-	slots   chan struct{} // one for each call that waits for an answer
-	held    atomic.Int64  // bytes of requests that wait
+	now     func() time.Time // time.Now, but in tests
+	slots   chan struct{}    // one for each call that waits for an answer
+	held    atomic.Int64     // bytes of requests that wait
 	denials denials
 	logs    logs
 }
@@ -94,7 +95,7 @@ func New(o Options) (*Comparer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Comparer{o: o, conn: conn, slots: make(chan struct{}, o.MaxInFlight), logs: newLogs(o.Log)}
+	c := &Comparer{o: o, conn: conn, slots: make(chan struct{}, o.MaxInFlight), logs: newLogs(o.Log), now: time.Now}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ctx = metadata.AppendToOutgoingContext(c.ctx, Mark, "1")
 	c.close = sync.OnceValue(func() error {
@@ -138,13 +139,13 @@ func (c *Comparer) Compare(encoded string, req *policy.Request, v *policy.Verdic
 	select {
 	case c.slots <- struct{}{}:
 		if c.held.Add(size) <= maxHeld {
-			go c.ask(newQuestion(strings.Clone(encoded), req, v))
+			go c.ask(newQuestion(c.now(), strings.Clone(encoded), req, v))
 			return
 		}
 		c.release(size)
 	default:
 	}
-	q := newQuestion("", req, v)
+	q := newQuestion(c.now(), "", req, v)
 	domain, rule := q.rule(new(answer))
 	c.o.Meters.Compared(domain, rule, q.ours, Skipped)
 }
@@ -163,7 +164,7 @@ func (c *Comparer) ask(q *question) {
 	if c.ctx.Err() != nil {
 		return // closed
 	}
-	now := time.Now()
+	now := c.now()
 	domain, rule := q.rule(&a)
 	c.o.Meters.Compared(domain, rule, q.ours, theirs)
 	switch {

@@ -42,9 +42,9 @@ type limit struct {
 	retryAfter time.Duration
 }
 
-// newQuestion returns a question. v is nil if there was no decision.
-func newQuestion(encoded string, req *policy.Request, v *policy.Verdict) *question {
-	q := &question{encoded: encoded, at: time.Now(), ours: Failed, decisive: -1, descriptors: make([]described, len(req.Descriptors))}
+// newQuestion returns a question of the time at. v is nil if there was no decision.
+func newQuestion(at time.Time, encoded string, req *policy.Request, v *policy.Verdict) *question {
+	q := &question{encoded: encoded, at: at, ours: Failed, decisive: -1, descriptors: make([]described, len(req.Descriptors))}
 	for i := range req.Descriptors {
 		q.descriptors[i].hash = hashOf(req.Domain, req.Descriptors[i].Entries)
 	}
