@@ -15,6 +15,11 @@ ENVOY          := 1.40.0
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
 # Envoy Gateway, for make test-gateway.
 GATEWAY        := v1.9.1
+# The node of make k8s-test: Kubernetes and its DNS server.
+KUBERNETES     := 1.36.3
+COREDNS        := v1.15.0
+HELM           := v3.22.0
+KUSTOMIZE      := v5.8.2
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -38,7 +43,7 @@ FUZZTIME ?= 30s
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
 
 .PHONY: build
 build: ## build bin/rls, and bin/ratelimit, the same in place of envoyproxy/ratelimit
@@ -108,6 +113,25 @@ test-gateway: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls a
 	@.ci/install ip=iproute2 redis-server=redis-server
 	SLIDEGATE_TEST_GATEWAY='$(TOOLS)/gateway-$(GATEWAY)' SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' \
 	  SLIDEGATE_TEST_RLS=$${SLIDEGATE_TEST_RLS:-$(CURDIR)/bin/rls} go test -count=1 -v ./test/gateway
+
+# NODE starts a Kubernetes node for one command, with every image that it has.
+NODE = go run ./test/kubernetes/node -programs '$(TOOLS)/kubernetes-$(KUBERNETES)' \
+  -envoy $(TOOLS)/envoy-$(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy
+NODE_NEEDS = $(TOOLS)/kubernetes-$(KUBERNETES)/debian envoy node-packages
+.PHONY: node-packages
+node-packages:
+	@.ci/install ip=iproute2 iptables=iptables conntrack=conntrack redis-server=redis-server openssl=openssl
+
+# Not part of make test: it needs root and Debian, and the first run builds Kubernetes for some minutes.
+.PHONY: k8s-test
+k8s-test: RUN ?= .
+k8s-test: $(NODE_NEEDS) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
+	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
+	  $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+
+.PHONY: k8s-node
+k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian
+	@$(NODE) bash
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
@@ -214,6 +238,18 @@ $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway:
 	module=$$(go mod download -json github.com/envoyproxy/gateway@$(GATEWAY) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'); \
 	  cd "$$module/internal/infrastructure/kubernetes/ratelimit"; cp statsd_conf.yaml testdata/deployments/default.yaml $(@D)
 	mv $(@D)/new/envoy-gateway $@
+
+# Takes about seven minutes once.
+$(TOOLS)/kubernetes-$(KUBERNETES)/debian:
+	.ci/kubernetes '$(TOOLS)/kubernetes-$(KUBERNETES)' $(KUBERNETES) $(COREDNS)
+
+$(TOOLS)/bin/helm-$(HELM):
+	GOBIN=$(TOOLS)/bin go install helm.sh/helm/v3/cmd/helm@$(HELM)
+	mv $(TOOLS)/bin/helm $@
+
+$(TOOLS)/bin/kustomize-$(KUSTOMIZE):
+	GOBIN=$(TOOLS)/bin go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE)
+	mv $(TOOLS)/bin/kustomize $@
 
 $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
