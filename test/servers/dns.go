@@ -29,6 +29,7 @@ type DNSServer struct {
 	names    map[string][]netip.Addr // with a dot at the end
 	codes    map[dnsmessage.Type]dnsmessage.RCode
 	isSilent bool
+	answers  int
 	overTCP  int
 }
 
@@ -84,6 +85,14 @@ func (s *DNSServer) Silence(isSilent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isSilent = isSilent
+}
+
+// Answers returns the number of answers so far. A lookup asks twice, for addresses of IPv4 and of
+// IPv6.
+func (s *DNSServer) Answers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answers
 }
 
 // OverTCP returns the number of answers over TCP so far.
@@ -147,6 +156,7 @@ func (s *DNSServer) answer(question []byte, most int) []byte {
 	if s.isSilent {
 		return nil
 	}
+	s.answers++
 	q := in.Questions[0]
 	addresses, known := s.names[q.Name.String()]
 	out := dnsmessage.Message{
