@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -35,6 +36,8 @@ type Options struct {
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
+	// Resolver looks up store.peers. Nil: a resolver with the configuration of the system.
+	Resolver *net.Resolver
 	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
 	Ready func(Running)
@@ -79,7 +82,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		return nil
 	}
 	// 3. Open the listeners, the store and the source of tiers.
-	if err := p.openAll(ctx, o.Version); err != nil {
+	if err := p.openAll(ctx, o); err != nil {
 		return err
 	}
 	// 4. Make the decider, the services and their servers.
@@ -161,19 +164,22 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 }
 
 // openAll opens the listeners, the store and the source of tiers. open closes them.
-func (p *process) openAll(ctx context.Context, version string) (err error) {
+func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	s := p.settings
 	if p.listeners, err = openListeners(s); err != nil {
 		return err
 	}
 	p.open.add(p.listeners.close)
 	p.registry = prometheus.NewRegistry()
-	p.metrics = metrics.New(p.registry, metrics.Options{Version: version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	p.remote.register(p.registry)
 	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
 	}
 	p.open.add(p.store.close)
+	if p.store.setReplicas != nil {
+		p.store.followPeers(ctx, s.Store, o.Resolver, p.registry, p.log)
+	}
 	p.reference.measure(p.store)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
@@ -214,7 +220,7 @@ func (p *process) makeServers() {
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
 		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
-		connected: p.store.connected, plain: s.Reference.Answers,
+		connected: p.store.connected, peers: p.store.peers, plain: s.Reference.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
 	transport.mark = p.compare.mark()
