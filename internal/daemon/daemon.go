@@ -47,6 +47,7 @@ type Options struct {
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // host:port; empty: the port is off
+	Metrics     string   // of metrics.address: host:port; empty: the port is off
 	Reference   string   // of reference.metrics: host:port; empty: the port is off
 	Rules       *policy.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
@@ -91,7 +92,8 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
 	// 6. Report that the process serves.
 	running := Running{
-		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin), Reference: address(p.listeners.reference),
+		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
+		Metrics: address(p.listeners.metrics), Reference: address(p.listeners.reference),
 		Rules: p.generation.Rules, StoreMissing: p.store.missing,
 	}
 	if o.Ready != nil {
@@ -253,6 +255,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	}
 	addHTTP(&g, p.listeners.http, p.http)
 	addHTTP(&g, p.listeners.admin, p.admin)
+	addHTTP(&g, p.listeners.metrics, newHTTP(metricsHandler(p.registry), p.log))
 	addHTTP(&g, p.listeners.reference, p.reference.server)
 	drains := func(inner context.Context) error {
 		select {
@@ -276,7 +279,7 @@ func (p *process) logStart(version string, r Running) {
 	s := p.settings
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
-		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
+		zap.String("http", r.HTTP), zap.String("admin", r.Admin), zap.String("metrics", r.Metrics))
 	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
 		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}

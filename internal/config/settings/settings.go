@@ -207,10 +207,11 @@ type Metadata struct {
 	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
 }
 
-// Metrics bounds the metrics.
+// Metrics bounds the metrics, and says where Prometheus reads them besides the admin port.
 type Metrics struct {
-	MaxDetailSeries int   `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
-	NearLimitRatio  Ratio `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
+	Address         Address `yaml:"address" doc:"an address with /metrics and no other page, for Prometheus: host:port; empty: off. The admin port has /metrics too"`
+	MaxDetailSeries int     `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
+	NearLimitRatio  Ratio   `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
@@ -632,7 +633,7 @@ func (l *settingsLoader) listeners() {
 		l.problem("grpc.address", "at least one address is needed")
 	}
 	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address},
-		listener{"reference.metrics.address", l.settings.Reference.Metrics.Address})
+		listener{"metrics.address", l.settings.Metrics.Address}, listener{"reference.metrics.address", l.settings.Reference.Metrics.Address})
 	for i, a := range all {
 		isGRPC := a.path == "grpc.address"
 		if a.address == "" && !isGRPC {
