@@ -13,7 +13,7 @@ const kubernetesPage = "docs/kubernetes.md"
 // TestKubernetesEnvoy compares the Envoy of deploy/kubernetes/try with envoy/ratelimit.yaml.
 // Kustomize reads no file outside of its folder, so there are two.
 func TestKubernetesEnvoy(t *testing.T) {
-	const path = "deploy/kubernetes/try/envoy.yaml"
+	const path = "deploy/kubernetes/try/envoy/envoy.yaml"
 	want := strings.ReplaceAll(read(t, "envoy/ratelimit.yaml"), "address: rls, port_value: 8081", "address: slidegate, port_value: 8081")
 	if read(t, path) == want {
 		return
