@@ -202,7 +202,7 @@ func librariesOf(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	magic := make([]byte, 4)
 	if _, err := io.ReadFull(f, magic); err != nil || string(magic) != "\x7fELF" {
 		return nil, nil //nolint:nilerr // a short file is data
