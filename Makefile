@@ -20,6 +20,19 @@ KUBERNETES     := 1.36.3
 COREDNS        := v1.15.0
 HELM           := v3.22.0
 KUSTOMIZE      := v5.8.2
+# The schemas of make k8s-validate: the Python package kubernetes-validate for Kubernetes itself, and for custom
+# resources the Go modules of their projects, each with the files that have the definitions.
+KUBERNETES_VALIDATE := 1.37.0
+define CRDS
+github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd/*s.yaml
+github.com/cert-manager/cert-manager@v1.21.2 deploy/crds/*.yaml
+github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/standard-*.yaml
+github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/generated/*.yaml
+istio.io/api@v1.31.1 kubernetes/customresourcedefinitions.gen.yaml
+github.com/projectcontour/contour@v1.33.8 examples/contour/01-crds.yaml
+github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/kgateway-crds/templates/*.yaml
+endef
+export CRDS
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -132,6 +145,13 @@ k8s-test: $(NODE_NEEDS) ## run the manifests and the chart on a real Kubernetes 
 .PHONY: k8s-node
 k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian
 	@$(NODE) bash
+
+# SCHEMAS has a name that changes with each version.
+SCHEMAS := $(TOOLS)/schemas-$(shell sha256sum <<<'$(KUBERNETES_VALIDATE) $(CRDS)' | cut -c-12)
+.PHONY: k8s-validate
+k8s-validate: $(TOOLS)/bin/helm-$(HELM) $(TOOLS)/bin/kustomize-$(KUSTOMIZE) $(SCHEMAS) ## render the manifests and the charts, and check each object: schemas from Kubernetes 1.29 on, policies
+	SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' SLIDEGATE_TEST_KUSTOMIZE='$(TOOLS)/bin/kustomize-$(KUSTOMIZE)' SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' \
+	  go test -count=1 ./test/manifests
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
@@ -250,6 +270,9 @@ $(TOOLS)/bin/helm-$(HELM):
 $(TOOLS)/bin/kustomize-$(KUSTOMIZE):
 	GOBIN=$(TOOLS)/bin go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE)
 	mv $(TOOLS)/bin/kustomize $@
+
+$(SCHEMAS):
+	.ci/schemas '$@' $(KUBERNETES_VALIDATE) <<<"$$CRDS"
 
 $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
