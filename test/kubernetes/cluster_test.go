@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 type namespace struct {
 	t    *testing.T
 	name string
+	// forwarded has the URL of the admin port of each pod that a test has asked.
+	forwarded map[string]string
 }
 
 // newNamespace makes a namespace for the time of the test. If the test fails, it prints its pods.
