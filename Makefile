@@ -153,6 +153,11 @@ k8s-validate: $(TOOLS)/bin/helm-$(HELM) $(TOOLS)/bin/kustomize-$(KUSTOMIZE) $(SC
 	SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' SLIDEGATE_TEST_KUSTOMIZE='$(TOOLS)/bin/kustomize-$(KUSTOMIZE)' SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' \
 	  go test -count=1 ./test/manifests
 
+# Not part of CI: the first run compiles Istio for some minutes.
+.PHONY: istio-validate
+istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the code of istiod and of the API server
+	SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' go test -C test/istio -count=1 -v ./... 2>&1 | grep -vE '^[0-9T:.Z-]+\s(warn|info)\s'
+
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
 	$< run ./...
