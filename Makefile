@@ -138,9 +138,9 @@ node-packages:
 # Not part of make test: it needs root and Debian, and the first run builds Kubernetes for some minutes.
 .PHONY: k8s-test
 k8s-test: RUN ?= .
-k8s-test: $(NODE_NEEDS) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
+k8s-test: $(NODE_NEEDS) $(TOOLS)/bin/helm-$(HELM) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
-	  $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+	  SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
 
 .PHONY: k8s-node
 k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian
