@@ -20,7 +20,7 @@ func TestWorkflows(t *testing.T) {
 		pinned  = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 		own     = regexp.MustCompile(`^\./\.github/workflows/[\w-]+\.yml$`)
 		targets = regexp.MustCompile(`(?m)run: make ([a-z0-9-]+)|target: \[(.*)\]`)
-		make    = read(t, "Makefile")
+		rules   = read(t, "Makefile")
 		count   = map[string]int{}
 	)
 	for _, file := range files {
@@ -35,7 +35,7 @@ func TestWorkflows(t *testing.T) {
 		}
 		for _, m := range targets.FindAllStringSubmatch(string(data), -1) {
 			for target := range strings.SplitSeq(m[1]+m[2], ", ") {
-				if count["targets"]++; !strings.Contains(make, "\n"+target+":") {
+				if count["targets"]++; !strings.Contains(rules, "\n"+target+":") {
 					t.Errorf("%s runs make %s, which the Makefile does not have", file, target)
 				}
 			}
