@@ -124,7 +124,7 @@ func TestIstiodRefuses(t *testing.T) {
 		{" failure_mode_deny: false\n", " failure_mode_denny: false\n", "failure_mode_denny"},
 		{"timeout: 0.05s", "timeout: fast", "fast"},
 		{"envoy_grpc:", "envoy_rpc:", "envoy_rpc"},
-		{"domain: edge", "domain: [edge]", "domain"},
+		{"domain: edge", "domain: [edge]", "cannot unmarshal array"},
 		{"ratelimit.v3.RateLimit", "ratelimit.v3.RateLimits", "RateLimits"},
 		{"{header_name: x-api-key, descriptor_key", "{header: x-api-key, descriptor_key", "header"},
 		{"- remote_address", "- remote_adress", "remote_adress"},

@@ -3,11 +3,18 @@ package manifests
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/slidegate/slidegate/internal/config"
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/policy"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
 )
 
 // integrations is where the snippets for other control planes are.
@@ -171,10 +178,6 @@ func domainsOf(value any) []string {
 // TestRules proves that the rules beside each snippet are valid, and have a limit for every descriptor that the snippet
 // sends.
 func TestRules(t *testing.T) {
-	rls := filepath.Join(t.TempDir(), "rls")
-	if out, err := exec.Command("go", "build", "-o", rls, root+"/cmd/rls").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	files, err := filepath.Glob(integrations + "/*/rules.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -184,20 +187,16 @@ func TestRules(t *testing.T) {
 		dir := filepath.Dir(rules)
 		name := filepath.Base(dir)
 		t.Run(name, func(t *testing.T) {
-			if out, err := exec.Command(rls, "validate", rules).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			descriptors, domain := snippets(t, dir, name == "kgateway")
+			found, domain := snippets(t, dir, name == "kgateway")
 			if domain == "" {
-				domain = "custom" // of Gloo, which lets nobody choose
+				domain = "custom" // Gloo has no other
 			}
-			if len(descriptors) != sent[name] {
-				t.Errorf("the snippets send %q, want %d descriptors", descriptors, sent[name])
+			if len(found) != sent[name] {
+				t.Errorf("the snippets send %q, want %d descriptors", found, sent[name])
 			}
-			for _, d := range descriptors {
-				out, err := exec.Command(rls, "explain", "--rules", rules, "--domain", domain, "--descriptor", d).CombinedOutput()
-				if err != nil || !strings.Contains(string(out), "has room, ") {
-					t.Errorf("%s: no limit: %v\n%s", d, err, out)
+			for _, d := range found {
+				if lines := explain(t, rules, domain, d); !strings.Contains(lines, "has room, ") {
+					t.Errorf("%s: no limit:\n%s", d, lines)
 				}
 			}
 		})
@@ -208,8 +207,47 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// explain returns what rls explain prints about a descriptor.
+func explain(t *testing.T, rules, domain, descriptor string) string {
+	t.Helper()
+	entries, err := descriptors.Parse(descriptor)
+	if err != nil {
+		t.Fatalf("%s: %v", descriptor, err)
+	}
+	generation, err := load(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	defer func() { _ = store.Close() }() // the store is only for this answer
+	decider := policy.NewDecider(generation.Rules, policy.Options{Store: store, Meters: uncounted{}, Log: zap.NewNop()})
+	answer, err := decider.Explain(t.Context(), policy.Request{Domain: domain, Descriptors: []policy.Descriptor{{Entries: entries, Cost: 1}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(answer.Lines, "\n")
+}
+
+// load reads files of rules and of tiers as rls validate does.
+func load(paths ...string) (*config.Generation, error) {
+	in, err := config.NewInput(paths, nil)
+	if err != nil {
+		return nil, err
+	}
+	return in.Load(settings.Default())
+}
+
+// uncounted implements policy.Meters and counts nothing.
+type uncounted struct{}
+
+func (uncounted) Meter(string, string) policy.Meter { return uncounted{} }
+func (uncounted) UnknownDomain()                    {}
+func (uncounted) Count(policy.Outcome)              {}
+func (uncounted) Near(uint64)                       {}
+func (uncounted) Detail([]byte, policy.Outcome)     {}
+
 // snippets returns the descriptors that the files of a directory send, and their domain.
-func snippets(t *testing.T, dir string, oneOnly bool) (descriptors []string, domain string) {
+func snippets(t *testing.T, dir string, oneOnly bool) (sent []string, domain string) {
 	t.Helper()
 	files, err := filepath.Glob(dir + "/*.yaml")
 	if err != nil {
@@ -225,8 +263,8 @@ func snippets(t *testing.T, dir string, oneOnly bool) (descriptors []string, dom
 			continue // rules or values
 		}
 		for _, o := range objects {
-			descriptors = append(descriptors, descriptorsOf(t, o.value, oneOnly)...)
-			descriptors = append(descriptors, oneHop(o.value)...)
+			sent = append(sent, descriptorsOf(t, o.value, oneOnly)...)
+			sent = append(sent, oneHop(o.value)...)
 			for _, d := range domainsOf(o.value) {
 				if domain != "" && domain != d {
 					t.Errorf("%s: the domain is %s, and %s elsewhere", file, d, domain)
@@ -235,6 +273,6 @@ func snippets(t *testing.T, dir string, oneOnly bool) (descriptors []string, dom
 			}
 		}
 	}
-	slices.Sort(descriptors)
-	return slices.Compact(descriptors), domain
+	slices.Sort(sent)
+	return slices.Compact(sent), domain
 }

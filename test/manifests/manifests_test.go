@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -33,8 +34,43 @@ func TestManifests(t *testing.T) {
 					t.Errorf("%s: %s", o, problem)
 				}
 			}
+			if err := checkConfig(t, objects); err != nil {
+				t.Errorf("the files of the ConfigMaps: %v", err)
+			}
 		})
 	}
+}
+
+// checkConfig checks rules and tiers in ConfigMaps, as rls validate does.
+func checkConfig(t *testing.T, objects []*object) error {
+	t.Helper()
+	dir := t.TempDir()
+	var paths []string
+	for _, o := range objects {
+		var files struct {
+			Data map[string]string `json:"data"`
+		}
+		if o.Kind != "ConfigMap" || !strings.Contains(o.Metadata.Name, "slidegate") {
+			continue
+		}
+		if err := json.Unmarshal(o.text, &files); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range files.Data {
+			if name != "envoy.yaml" && filepath.Ext(name) == ".yaml" {
+				path := filepath.Join(dir, o.Metadata.Name+"-"+name)
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				paths = append(paths, path)
+			}
+		}
+	}
+	if paths == nil {
+		return nil
+	}
+	_, err := load(paths...)
+	return err
 }
 
 // misfits returns how an object differs from its schemas. Versions of Kubernetes with the same problem are one line.

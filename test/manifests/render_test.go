@@ -201,8 +201,26 @@ func (b *toolbox) build(t *testing.T, dir string) []byte {
 	return out
 }
 
-// components returns a rendering for each component: with the kustomization above it, if there is one. A component
-// without must be part of another kustomization.
+// base returns the kustomization that a component is for: the one in the nearest directory above, or beside such a
+// directory as an example. It returns "" if the component is part of that already, or if there is none.
+func (f tree) base(component string) string {
+	for d := filepath.Dir(component); d != "deploy" && d != "."; d = filepath.Dir(d) {
+		for _, dir := range sorted(f.kustomizations) {
+			k := f.kustomizations[dir]
+			if k.Kind == "Component" || dir != d && filepath.Dir(dir) != d {
+				continue
+			}
+			if slices.ContainsFunc(k.Components, func(c string) bool { return filepath.Join(dir, c) == component }) {
+				return ""
+			}
+			return dir
+		}
+	}
+	return ""
+}
+
+// components returns a rendering for each component with its base. A component without must be part of another
+// kustomization.
 func (b *toolbox) components(t *testing.T, found tree) []rendering {
 	t.Helper()
 	used := make(map[string]bool)
@@ -216,16 +234,10 @@ func (b *toolbox) components(t *testing.T, found tree) []rendering {
 		if found.kustomizations[dir].Kind != "Component" {
 			continue
 		}
-		above := ""
-		for d := filepath.Dir(dir); d != "."; d = filepath.Dir(d) {
-			if k, ok := found.kustomizations[d]; ok && k.Kind != "Component" {
-				above = d
-				break
-			}
-		}
+		base := found.base(dir)
 		switch {
-		case above != "":
-			out = append(out, rendering{dir + " with " + above, func(t *testing.T) []byte { return b.component(t, above, dir) }})
+		case base != "":
+			out = append(out, rendering{dir + " with " + base, func(t *testing.T) []byte { return b.component(t, base, dir) }})
 		case !used[dir]:
 			t.Errorf("%s is a component that no kustomization uses: add an example that does", dir)
 		}
