@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -35,6 +36,8 @@ type Options struct {
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
+	// Resolver looks up store.peers. Nil: a resolver with the configuration of the system.
+	Resolver *net.Resolver
 	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
 	Ready func(Running)
@@ -44,6 +47,7 @@ type Options struct {
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // host:port; empty: the port is off
+	Metrics     string   // of metrics.address: host:port; empty: the port is off
 	Reference   string   // of reference.metrics: host:port; empty: the port is off
 	Rules       *policy.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
@@ -78,7 +82,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		return nil
 	}
 	// 3. Open the listeners, the store and the source of tiers.
-	if err := p.openAll(ctx, o.Version); err != nil {
+	if err := p.openAll(ctx, o); err != nil {
 		return err
 	}
 	// 4. Make the decider, the services and their servers.
@@ -88,7 +92,8 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
 	// 6. Report that the process serves.
 	running := Running{
-		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin), Reference: address(p.listeners.reference),
+		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
+		Metrics: address(p.listeners.metrics), Reference: address(p.listeners.reference),
 		Rules: p.generation.Rules, StoreMissing: p.store.missing,
 	}
 	if o.Ready != nil {
@@ -159,19 +164,22 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 }
 
 // openAll opens the listeners, the store and the source of tiers. open closes them.
-func (p *process) openAll(ctx context.Context, version string) (err error) {
+func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	s := p.settings
 	if p.listeners, err = openListeners(s); err != nil {
 		return err
 	}
 	p.open.add(p.listeners.close)
 	p.registry = prometheus.NewRegistry()
-	p.metrics = metrics.New(p.registry, metrics.Options{Version: version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	p.remote.register(p.registry)
 	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
 	}
 	p.open.add(p.store.close)
+	if p.store.setReplicas != nil {
+		p.store.followPeers(ctx, s.Store, o.Resolver, p.registry, p.log)
+	}
 	p.reference.measure(p.store)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
@@ -212,7 +220,7 @@ func (p *process) makeServers() {
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
 		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
-		connected: p.store.connected, plain: s.Reference.Answers,
+		connected: p.store.connected, peers: p.store.peers, plain: s.Reference.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
 	transport.mark = p.compare.mark()
@@ -247,6 +255,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	}
 	addHTTP(&g, p.listeners.http, p.http)
 	addHTTP(&g, p.listeners.admin, p.admin)
+	addHTTP(&g, p.listeners.metrics, newHTTP(metricsHandler(p.registry), p.log))
 	addHTTP(&g, p.listeners.reference, p.reference.server)
 	drains := func(inner context.Context) error {
 		select {
@@ -270,7 +279,7 @@ func (p *process) logStart(version string, r Running) {
 	s := p.settings
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
-		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
+		zap.String("http", r.HTTP), zap.String("admin", r.Admin), zap.String("metrics", r.Metrics))
 	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
 		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}
