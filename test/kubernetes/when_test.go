@@ -79,7 +79,7 @@ func newShared(t *testing.T, patches ...string) (n *namespace, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	envoy, err := os.ReadFile("../../deploy/kubernetes/try/envoy.yaml")
+	envoy, err := os.ReadFile("../../deploy/kubernetes/try/envoy/envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,9 @@ func writeImages(dir string, o options) error {
 	}
 	if o.envoy != "" {
 		images = append(images, image{
-			names: []string{"docker.io/envoyproxy/envoy:v1.40.0"}, files: map[string]string{"/usr/local/bin/envoy": o.envoy},
+			names: []string{"docker.io/envoyproxy/envoy:v1.40.0"},
+			// The original is an Ubuntu: it has a shell for hooks.
+			files:   map[string]string{"/usr/local/bin/envoy": o.envoy, "/usr/bin/bash": "bash"},
 			command: []string{"envoy", "-c", "/etc/envoy/envoy.yaml"},
 		})
 	}
