@@ -13,7 +13,7 @@ VALE           := v3.21.0
 ENVOY          := 1.40.0
 # envoyproxy/ratelimit, which has no tags.
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
-# Envoy Gateway, for make test-gateway.
+# Envoy Gateway, for make eg-test and eg-standalone-test.
 GATEWAY        := v1.9.1
 # The node of make k8s-test: Kubernetes and its DNS server.
 KUBERNETES     := 1.36.3
@@ -121,12 +121,14 @@ test-redises: test-servers envoy ## run the tests of the Redis store, and of shu
 	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
 
 # Not part of make test: it needs root, and the first run builds Envoy Gateway for some minutes.
-.PHONY: test-gateway
-test-gateway: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls as the rate-limit service of a real Envoy Gateway; needs root and Linux
+.PHONY: eg-standalone-test
+eg-standalone-test: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls as the rate-limit service of a real Envoy Gateway; needs root and Linux
 	@.ci/install ip=iproute2 redis-server=redis-server
 	SLIDEGATE_TEST_GATEWAY='$(TOOLS)/gateway-$(GATEWAY)' SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' \
 	  SLIDEGATE_TEST_RLS=$${SLIDEGATE_TEST_RLS:-$(CURDIR)/bin/rls} go test -count=1 -v ./test/gateway
 
+# Beside the gateway, egctl and the chart, as its releases have them.
+EG = $(TOOLS)/gateway-$(GATEWAY)
 # NODE starts a Kubernetes node for one command, with every image that it has.
 NODE = go run ./test/kubernetes/node -programs '$(TOOLS)/kubernetes-$(KUBERNETES)' \
   -envoy $(TOOLS)/envoy-$(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy
@@ -138,9 +140,16 @@ node-packages:
 # Not part of make test: it needs root and Debian, and the first run builds Kubernetes for some minutes.
 .PHONY: k8s-test
 k8s-test: RUN ?= .
-k8s-test: $(NODE_NEEDS) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
+k8s-test: $(NODE_NEEDS) $(TOOLS)/bin/helm-$(HELM) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
-	  $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+	  SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+
+.PHONY: eg-test
+eg-test: RUN ?= .
+eg-test: $(NODE_NEEDS) $(EG)/envoy-gateway $(EG)/egctl $(EG)/gateway-helm.tgz $(REFERENCE_BIN) ## run Envoy Gateway from its own chart on a real Kubernetes node, with rls in the place of envoyproxy/ratelimit, and back; needs root and Debian
+	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
+	  SLIDEGATE_TEST_GATEWAY='$(EG)' SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) -gateway '$(EG)/envoy-gateway' -reference '$(REFERENCE_BIN)' \
+	  bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '^TestEnvoyGateway$$/$(RUN)'"
 
 .PHONY: k8s-node
 k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian
@@ -263,6 +272,20 @@ $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway:
 	module=$$(go mod download -json github.com/envoyproxy/gateway@$(GATEWAY) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'); \
 	  cd "$$module/internal/infrastructure/kubernetes/ratelimit"; cp statsd_conf.yaml testdata/deployments/default.yaml $(@D)
 	mv $(@D)/new/envoy-gateway $@
+
+# The command line of Envoy Gateway takes more than a minute to build.
+$(EG)/egctl:
+	CGO_ENABLED=0 GOBIN=$(EG)/new nice -n 10 go install github.com/envoyproxy/gateway/cmd/egctl@$(GATEWAY)
+	mv $(EG)/new/egctl $@
+
+# The chart as a release of Envoy Gateway makes it: with its version, and with the values from the
+# template.
+$(EG)/gateway-helm.tgz: $(TOOLS)/bin/helm-$(HELM)
+	@mkdir -p $(EG); dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; \
+	  module=$$(go mod download -json github.com/envoyproxy/gateway@$(GATEWAY) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'); \
+	  cp -r --no-preserve=mode "$$module/charts/gateway-helm" $$dir; cd $$dir/gateway-helm; \
+	  sed -e 's|$${GatewayImage}|docker.io/envoyproxy/gateway:$(GATEWAY)|' -e 's|$${GatewayImagePullPolicy}|IfNotPresent|' values.tmpl.yaml >values.yaml; \
+	  $< package --version $(GATEWAY) --app-version $(GATEWAY) --destination $$dir . >/dev/null; mv $$dir/gateway-helm-$(GATEWAY).tgz $@
 
 # Takes about seven minutes once.
 $(TOOLS)/kubernetes-$(KUBERNETES)/debian:

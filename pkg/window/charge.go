@@ -2,6 +2,7 @@ package window
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 )
@@ -102,11 +103,14 @@ func ceilMicros(d time.Duration) int64 {
 	return (max(d, 0) + time.Microsecond - 1).Microseconds()
 }
 
+// mostSlots is how many slots fit into one slice, which matters if an int has 32 bits.
+const mostSlots = (math.MaxInt - atRing) / slotBytes
+
 // most returns the most slots that a log needs under the check's limit and precision.
 // That is one for each hit, or one for each multiple of the precision in a window. Debt,
 // earlier checks and reservations can make more.
 func (v *View) most(c *Check) int {
-	most := min(c.Limit.Hits, maxUsed)
+	most := min(c.Limit.Hits, maxUsed, mostSlots)
 	if p := ceilMicros(c.Precision); p > 1 {
 		most = min(most, uint64(v.win/p)+2)
 	}

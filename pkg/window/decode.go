@@ -123,14 +123,14 @@ func checkRing(b []byte) error {
 		return notLog("%d bytes are too short for a ring's header of %d", len(b), atRing)
 	}
 	var (
-		head     = int(binary.BigEndian.Uint32(b[atHead:]))
-		count    = int(binary.BigEndian.Uint32(b[atCount:]))
-		capacity = int(binary.BigEndian.Uint32(b[atCap:]))
-		skip     = int(b[atSkip])
-		copies   = int(b[atCopies])
+		head     = int64(binary.BigEndian.Uint32(b[atHead:]))
+		count    = int64(binary.BigEndian.Uint32(b[atCount:]))
+		capacity = int64(binary.BigEndian.Uint32(b[atCap:]))
+		skip     = int64(b[atSkip])
+		copies   = int64(b[atCopies])
 	)
 	switch {
-	case len(b) != atRing+capacity*slotBytes:
+	case int64(len(b)) != atRing+capacity*slotBytes:
 		return notLog("%d bytes, want %d for a ring of %d slots", len(b), atRing+capacity*slotBytes, capacity)
 	case head >= capacity:
 		return notLog("head %d is outside a ring of %d slots", head, capacity)

@@ -72,6 +72,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"long ring", ring, func(b []byte) []byte { return append(b, 0) }, "for a ring of 45 slots"},
 		{"head", ring, func(b []byte) []byte { b[30] = 49; return b }, "head 49 is outside"},
 		{"count", ring, func(b []byte) []byte { b[34] = 50; return b }, "50 slots are more than a ring of 45"},
+		// An int of 32 bits would hold them as numbers below zero.
+		{"large head", ring, func(b []byte) []byte { b[27] = 0x80; return b }, "head 2147483"},
+		{"large count", ring, func(b []byte) []byte { b[31] = 0x80; return b }, "2147483687 slots are more"},
 		{"copies", ring, func(b []byte) []byte { b[40] = 11; return b }, "11 copies are more"},
 		{"skip", ring, func(b []byte) []byte { b[39] = 10; return b }, "all 10 copies are used up"},
 		{"copies of nothing", ring, func(b []byte) []byte { b[34] = 9; return b }, "10 copies of 9 slots"},

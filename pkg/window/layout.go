@@ -169,13 +169,14 @@ func (f *frame) readRing(b []byte) bool {
 	if len(b) < atRing {
 		return false
 	}
-	f.head = int(binary.BigEndian.Uint32(b[atHead:]))
-	f.total = int(binary.BigEndian.Uint32(b[atCount:])) + 1
-	f.capacity = int(binary.BigEndian.Uint32(b[atCap:]))
+	// Not int, which has 32 bits on some machines: these numbers may be anything.
+	head, count, capacity := binary.BigEndian.Uint32(b[atHead:]), binary.BigEndian.Uint32(b[atCount:]), binary.BigEndian.Uint32(b[atCap:])
+	if int64(len(b)) != atRing+int64(capacity)*slotBytes || head >= capacity || count > capacity {
+		return false
+	}
+	f.head, f.total, f.capacity = int(head), int(count)+1, int(capacity)
 	f.skip, f.copies = b[atSkip], b[atCopies]
-	return len(b) == atRing+f.capacity*slotBytes &&
-		f.head < f.capacity && f.total <= f.capacity+1 &&
-		f.skip < f.copies && f.copies <= maxCopies && int(f.copies-f.skip) < f.total
+	return f.skip < f.copies && f.copies <= maxCopies && int(f.copies-f.skip) < f.total
 }
 
 // setClock sets the clock, in microseconds.

@@ -195,6 +195,12 @@ type load struct {
 // newLoad sends requests to a URL, one every 20 ms from each of n callers, until stop.
 func newLoad(t *testing.T, n int, url string, headers ...string) *load {
 	t.Helper()
+	return newLoadBy(t, n, url, func(status int, _ http.Header) string { return fmt.Sprint(status) }, headers...)
+}
+
+// newLoadBy is newLoad with other names for the answers.
+func newLoadBy(t *testing.T, n int, url string, name func(int, http.Header) string, headers ...string) *load {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel, counts: make(map[string]int)}
 	t.Cleanup(func() { l.stop() })
@@ -203,11 +209,11 @@ func newLoad(t *testing.T, n int, url string, headers ...string) *load {
 			pace := time.NewTicker(20 * time.Millisecond)
 			defer pace.Stop()
 			for ctx.Err() == nil {
-				status, _, err := get(ctx, url, headers...)
+				status, answer, err := get(ctx, url, headers...)
 				if ctx.Err() != nil {
 					return
 				}
-				key := fmt.Sprint(status)
+				key := name(status, answer)
 				if err != nil {
 					key = err.Error()
 				}

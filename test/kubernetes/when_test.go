@@ -79,7 +79,7 @@ func newShared(t *testing.T, patches ...string) (n *namespace, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	envoy, err := os.ReadFile("../../deploy/kubernetes/try/envoy.yaml")
+	envoy, err := os.ReadFile("../../deploy/kubernetes/try/envoy/envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,8 +292,17 @@ func checkKilled(t *testing.T, what string, answers []answer) {
 	figure(t, "%s: %v", what, o)
 }
 
-// kill sends SIGKILL to a program in a pod. The processes of the pods are in this namespace of processes.
+// kill sends SIGKILL to a program in a pod.
 func (n *namespace) kill(pod, program string) {
+	n.t.Helper()
+	if err := syscall.Kill(n.process(pod, program), syscall.SIGKILL); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// process returns the id of the process of a program in a pod. The processes of the pods are in this
+// namespace of processes.
+func (n *namespace) process(pod, program string) int {
 	n.t.Helper()
 	uid := n.kubectl("get", "pod", pod, "--output", "jsonpath={.metadata.uid}")
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -307,15 +316,13 @@ func (n *namespace) kill(pod, program string) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err == nil {
-			err = syscall.Kill(pid, syscall.SIGKILL)
-		}
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		return
+		return pid
 	}
 	n.t.Fatalf("no process %s of the pod %s", program, pod)
+	return 0
 }
 
 // TestWhenTheNodeIsDrained drains the only node. The budget lets one pod go, and it has no place to

@@ -177,12 +177,12 @@ func badSnapshot(format string, args ...any) error {
 
 // next reads n bytes into b, and replaces what b held. n may be wrong, so next allocates
 // only for bytes that it has read.
-func (l *loader) next(b []byte, n int) ([]byte, error) {
+func (l *loader) next(b []byte, n uint32) ([]byte, error) {
 	const piece = 1 << 16
 	b = b[:0]
-	for len(b) < n {
+	for uint64(len(b)) < uint64(n) {
 		from := len(b)
-		b = append(b, make([]byte, min(n-from, piece))...)
+		b = append(b, make([]byte, min(uint64(n)-uint64(from), piece))...)
 		if _, err := io.ReadFull(l.in, b[from:]); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return b, badSnapshot("it is torn: it ends before its end")
 		} else if err != nil {
@@ -218,7 +218,7 @@ func (l *loader) readHeader() error {
 	case !strings.HasPrefix(snapshotMagic, string(begin)):
 		return badSnapshot("it is no snapshot but something else")
 	}
-	b, err := l.next(l.packed, len(snapshotMagic)+1)
+	b, err := l.next(l.packed, uint32(len(snapshotMagic)+1))
 	l.packed = b
 	switch {
 	case err != nil:
@@ -273,10 +273,10 @@ func (l *loader) readLog() (bool, error) {
 	if err := (window.Limit{Hits: uint64(limit), Window: length}).Valid(); err != nil {
 		return false, badSnapshot("%w", err)
 	}
-	if l.key, err = l.next(l.key, int(keyBytes)); err != nil {
+	if l.key, err = l.next(l.key, keyBytes); err != nil {
 		return false, err
 	}
-	if l.packed, err = l.next(l.packed, int(packedBytes)); err != nil {
+	if l.packed, err = l.next(l.packed, packedBytes); err != nil {
 		return false, err
 	}
 	if err := l.judge(length); err != nil {
