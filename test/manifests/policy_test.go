@@ -87,20 +87,20 @@ func podOf(t *testing.T, o *object) *pod {
 		} `json:"spec"`
 	}
 	var into any = &holder
+	alone := new(pod)
 	group, _, _ := strings.Cut(o.APIVersion, "/")
-	switch {
-	case o.Kind == "Pod":
-		into = new(pod)
-	case group != "apps" && group != "batch":
+	if o.Kind == "Pod" {
+		into = alone
+	} else if group != "apps" && group != "batch" {
 		return nil
 	}
 	if err := json.Unmarshal(o.text, into); err != nil {
 		t.Fatalf("%s: %v", o, err)
 	}
-	switch {
-	case o.Kind == "Pod":
-		return into.(*pod)
-	case o.Kind == "CronJob":
+	switch o.Kind {
+	case "Pod":
+		return alone
+	case "CronJob":
 		return holder.Spec.JobTemplate.Spec.Template
 	default:
 		return holder.Spec.Template
