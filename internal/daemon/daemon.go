@@ -29,7 +29,8 @@ import (
 
 // Options of [Run] that are not settings.
 type Options struct {
-	Version string
+	// Version and Commit say what runs: a label each of the metric build_info.
+	Version, Commit string
 	// Log is required.
 	Log *zap.Logger
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
@@ -78,7 +79,7 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		return nil
 	}
 	// 3. Open the listeners, the store and the source of tiers.
-	if err := p.openAll(ctx, o.Version); err != nil {
+	if err := p.openAll(ctx, o); err != nil {
 		return err
 	}
 	// 4. Make the decider, the services and their servers.
@@ -159,14 +160,14 @@ func (p *process) readFiles(ctx context.Context) (err error) {
 }
 
 // openAll opens the listeners, the store and the source of tiers. open closes them.
-func (p *process) openAll(ctx context.Context, version string) (err error) {
+func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	s := p.settings
 	if p.listeners, err = openListeners(s); err != nil {
 		return err
 	}
 	p.open.add(p.listeners.close)
 	p.registry = prometheus.NewRegistry()
-	p.metrics = metrics.New(p.registry, metrics.Options{Version: version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, Commit: o.Commit, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	p.remote.register(p.registry)
 	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err
