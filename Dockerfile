@@ -15,7 +15,7 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 
 COPY . .
-# What `rls version` and the metric of the build say. The build context has no .git, so that whoever builds says it:
+# What `rls version` and the metric of the build say. The build context has no .git, so the caller says it:
 #   docker build --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) --build-arg DATE=$(git log -1 --format=%cI) .
 ARG VERSION=dev
 ARG REVISION=unknown

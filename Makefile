@@ -39,9 +39,12 @@ export REDISES
 # What the end-to-end tests compare with.
 REFERENCE_BIN := $(TOOLS)/ratelimit-$(REFERENCE)/ratelimit
 
-# Tags are v0.1.0, versions are 0.1.0. The go command records commit and date in the binary.
+# Tags are v0.1.0, versions are 0.1.0.
 VERSION := $(shell (git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null || echo dev) | sed 's/^v//')
-LDFLAGS := -s -w -X main.version=$(VERSION)
+COMMIT  := $(shell git describe --match '' --always --abbrev=40 --dirty 2>/dev/null)
+# Of the commit, so that equal sources give equal binaries.
+DATE    := $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 # How long each fuzz target runs. They run one after the other.
 FUZZTIME ?= 30s
 

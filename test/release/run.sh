@@ -109,7 +109,7 @@ check_binaries() {
 	section "Binaries"
 	tar -xzf "$dist/slidegate_${version}_linux_$arch.tar.gz" -C "$work"
 	equal "the binary of this machine says version, commit and date" "$("$work/rls" version | head -3)" \
-		"slidegate $version"$'\n'"commit $commit$dirty"$'\n'"date $(TZ=UTC0 git -C "$repo" log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)"
+		"slidegate $version"$'\n'"commit $commit"$'\n'"date $(TZ=UTC0 git -C "$repo" log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)"
 	local other emulator
 	for other in arm64:qemu-aarch64-static armv7:qemu-arm-static; do
 		emulator=${other#*:} other=${other%%:*}
@@ -151,7 +151,7 @@ check_man_and_completions() {
 	equal "bash completes a command" "$(bash --norc -c '
 		[ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
 		declare -F _get_comp_words_by_ref >/dev/null || _get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; }
-		. "$1"; COMP_WORDS=(rls tiers l) COMP_CWORD=2 COMP_LINE="rls tiers l" COMP_POINT=11 COMP_TYPE=9 __start_rls; echo ${COMPREPLY[*]}' - "$work/completions/rls.bash")" lookup
+		. "$1"; COMP_WORDS=(rls tiers l) COMP_CWORD=2 COMP_LINE="rls tiers l" COMP_POINT=11 COMP_TYPE=9; __start_rls 2>/dev/null; echo ${COMPREPLY[*]}' - "$work/completions/rls.bash")" lookup
 	for shell in zsh fish; do
 		if ! have "$shell"; then skip "$shell is not installed"; fi
 	done
@@ -208,7 +208,7 @@ install_deb() {
 	run "dpkg removes it" dpkg --root="$2" --log=/dev/null --remove slidegate
 	equal "removing keeps the settings" "$([ -f "$2/etc/slidegate/slidegate.yaml" ] && [ -d "$2/var/lib/private/slidegate" ] && [ ! -e "$2/usr/bin/rls" ] && echo yes)" yes
 	run "dpkg purges it" dpkg --root="$2" --log=/dev/null --purge slidegate
-	equal "purging leaves neither settings nor state" "$(find "$2/etc" "$2/var/lib/private" -path '*slidegate*')" ""
+	equal "purging leaves neither settings nor state" "$(cd "$2" && find . -path '*/slidegate*' -not -path './var/lib/dpkg/*')" ""
 }
 
 check_unit() {
@@ -278,8 +278,8 @@ main() {
 	trap 'exit 143' TERM HUP
 	unset "${!SLIDEGATE_@}"
 	arch=$(go env GOHOSTARCH)
-	dirty=
-	[ -z "$(git status --porcelain)" ] || dirty=-dirty
+	# Without a remote goreleaser knows neither commit nor date. This adds one for these commands only.
+	[ -n "$(git remote)" ] || export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url GIT_CONFIG_VALUE_0=https://github.com/slidegate/slidegate
 	make_release
 	platforms=(linux_amd64 linux_arm64 linux_armv7 darwin_amd64 darwin_arm64 windows_amd64 windows_arm64)
 	[ "$mode" != quick ] || platforms=("linux_$arch")
