@@ -161,7 +161,7 @@ SCHEMAS := $(TOOLS)/schemas-$(shell sha256sum <<<'$(KUBERNETES_VALIDATE) $(CRDS)
 .PHONY: k8s-validate
 k8s-validate: $(TOOLS)/bin/helm-$(HELM) $(TOOLS)/bin/kustomize-$(KUSTOMIZE) $(SCHEMAS) ## render the manifests and the charts, and check each object: schemas from Kubernetes 1.29 on, policies
 	SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' SLIDEGATE_TEST_KUSTOMIZE='$(TOOLS)/bin/kustomize-$(KUSTOMIZE)' SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' \
-	  go test -count=1 ./test/manifests
+	  go test -count=1 ./test/manifests ./test/helm
 
 # Not part of CI: the first run compiles Istio for some minutes.
 .PHONY: istio-validate
