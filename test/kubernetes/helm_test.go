@@ -11,10 +11,7 @@ import (
 	"testing"
 )
 
-const (
-	envHelm = "SLIDEGATE_TEST_HELM"
-	charts  = "../../deploy/helm"
-)
+const charts = "../../deploy/helm"
 
 // helmRules denies the 21st request of a key.
 const helmRules = `
