@@ -9,16 +9,18 @@ import (
 	"testing"
 )
 
-// TestPage types the commands of docs/kubernetes.md, section by section, in a copy of the folder
-// deploy. Those of Envoy Gateway need its own images: TestEnvoyGateway installs it.
+// TestPage types the commands of docs/kubernetes.md, section by section, in a copy of the folders
+// that they name. Those of Envoy Gateway need its own images: TestEnvoyGateway installs it.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS("../../deploy")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"deploy", "envoy"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS("../../"+name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", "rls"), "../../cmd/rls").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -41,6 +43,8 @@ func TestPage(t *testing.T) {
 	}
 	const start = "kubectl create namespace slidegate; kubectl apply -n slidegate -k deploy/kubernetes/try\n" +
 		"kubectl wait -n slidegate --for=condition=Available deployment --all --timeout=3m\n"
+	// Each pod gets requests, so that there is something to see.
+	const ask = "kubectl port-forward -n slidegate service/envoy 10000 >/dev/null & sleep 5\nfor i in $(seq 30); do curl -s localhost:10000/; done\n"
 	const counts = "    100 200\n      1 429\n"
 	for _, tc := range []struct{ section, before, after, want string }{
 		{section: "# Kubernetes", want: counts},
@@ -48,7 +52,7 @@ func TestPage(t *testing.T) {
 		{section: "## Redis"},
 		{section: "## Sidecar", want: counts},
 		{section: "## Helm", after: loop(string(page)), want: counts},
-		{section: "## What do I watch?", before: start, want: "nodes decide"},
+		{section: "## What do I watch?", before: start + ask, want: "nodes decide"},
 		{section: "## How do I change rules, upgrade and go back?", before: start},
 	} {
 		t.Run(strings.Trim(tc.section, "# ?"), func(t *testing.T) {
