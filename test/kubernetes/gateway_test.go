@@ -21,10 +21,9 @@ import (
 )
 
 const (
-	// envGateway names the folder of egctl and of the chart of Envoy Gateway, and envHelm helm. The
-	// tests of Envoy Gateway run only with both.
+	// envGateway names the folder of egctl and of the chart of Envoy Gateway. Its tests run only with
+	// it and with envHelm.
 	envGateway = "SLIDEGATE_TEST_GATEWAY"
-	envHelm    = "SLIDEGATE_TEST_HELM"
 
 	gatewayFiles   = "../../deploy/integrations/envoy-gateway/"
 	referenceImage = "docker.io/envoyproxy/ratelimit:reference"
@@ -65,8 +64,8 @@ type envoyGateway struct {
 // run runs a test of the installation. If it fails, it prints the pods of Envoy Gateway.
 func (g envoyGateway) run(t *testing.T, name string, test func(envoyGateway)) {
 	t.Run(name, func(t *testing.T) {
-		g.namespace = &namespace{t, g.namespace.name}
-		g.routes = &namespace{t, g.routes.name}
+		g.namespace = &namespace{t: t, name: g.namespace.name}
+		g.routes = &namespace{t: t, name: g.routes.name}
 		t.Cleanup(func() {
 			if t.Failed() {
 				g.describe()
@@ -85,7 +84,7 @@ func installGateway(t *testing.T) envoyGateway {
 		t.Skip("Envoy Gateway is not on this node; make eg-test runs it")
 	}
 	started := time.Now()
-	g := envoyGateway{namespace: &namespace{t, "envoy-gateway-system"}, routes: &namespace{t, "default"}}
+	g := envoyGateway{namespace: &namespace{t: t, name: "envoy-gateway-system"}, routes: &namespace{t: t, name: "default"}}
 	installed := false
 	t.Cleanup(func() {
 		if !installed {
@@ -93,7 +92,7 @@ func installGateway(t *testing.T) envoyGateway {
 		}
 	})
 	g.routes.kubectl("create", "namespace", "redis-system")
-	(&namespace{t, "redis-system"}).apply(gatewayRedis)
+	(&namespace{t: t, name: "redis-system"}).apply(gatewayRedis)
 	g.routes.apply(application)
 	g.helm("install", "eg", gatewayChart(), "--create-namespace", "--timeout", patience.String(),
 		"--values", gatewayFiles+"redis-values.yaml", "--values", "testdata/envoy-gateway.yaml",
