@@ -10,10 +10,11 @@ TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
 VALE           := v3.21.0
+ACTIONLINT     := v1.7.12
 ENVOY          := 1.40.0
 # envoyproxy/ratelimit, which has no tags.
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
-# Envoy Gateway, for make test-gateway.
+# Envoy Gateway, for make eg-test and eg-standalone-test.
 GATEWAY        := v1.9.1
 # The node of make k8s-test: Kubernetes and its DNS server.
 KUBERNETES     := 1.36.3
@@ -23,6 +24,19 @@ KUSTOMIZE      := v5.8.2
 # For make release-check, and for the release itself.
 GORELEASER     := v2.15.0
 CYCLONEDX      := v1.7.0
+# The schemas of make k8s-validate: the Python package kubernetes-validate for Kubernetes itself, and for custom
+# resources the Go modules of their projects, each with the files that have the definitions.
+KUBERNETES_VALIDATE := 1.37.0
+define CRDS
+github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd/*s.yaml
+github.com/cert-manager/cert-manager@v1.21.2 deploy/crds/*.yaml
+github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/standard-*.yaml
+github.com/envoyproxy/gateway@$(GATEWAY) charts/gateway-crds-helm/templates/generated/*.yaml
+istio.io/api@v1.31.1 kubernetes/customresourcedefinitions.gen.yaml
+github.com/projectcontour/contour@v1.33.8 examples/contour/01-crds.yaml
+github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/kgateway-crds/templates/*.yaml
+endef
+export CRDS
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -115,12 +129,14 @@ test-redises: test-servers envoy ## run the tests of the Redis store, and of shu
 	done <<<"$$REDISES"; echo "tested: $${tested[*]:-none}; failed: $${failed[*]:-none}; skipped: $${skipped[*]:-none}"; [ $${#failed[@]} = 0 ]
 
 # Not part of make test: it needs root, and the first run builds Envoy Gateway for some minutes.
-.PHONY: test-gateway
-test-gateway: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls as the rate-limit service of a real Envoy Gateway; needs root and Linux
+.PHONY: eg-standalone-test
+eg-standalone-test: build envoy $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway ## run rls as the rate-limit service of a real Envoy Gateway; needs root and Linux
 	@.ci/install ip=iproute2 redis-server=redis-server
 	SLIDEGATE_TEST_GATEWAY='$(TOOLS)/gateway-$(GATEWAY)' SLIDEGATE_TEST_ENVOY='$(TOOLS)/envoy-$(ENVOY)/bin/envoy' \
 	  SLIDEGATE_TEST_RLS=$${SLIDEGATE_TEST_RLS:-$(CURDIR)/bin/rls} go test -count=1 -v ./test/gateway
 
+# Beside the gateway, egctl and the chart, as its releases have them.
+EG = $(TOOLS)/gateway-$(GATEWAY)
 # NODE starts a Kubernetes node for one command, with every image that it has.
 NODE = go run ./test/kubernetes/node -programs '$(TOOLS)/kubernetes-$(KUBERNETES)' \
   -envoy $(TOOLS)/envoy-$(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy
@@ -132,13 +148,32 @@ node-packages:
 # Not part of make test: it needs root and Debian, and the first run builds Kubernetes for some minutes.
 .PHONY: k8s-test
 k8s-test: RUN ?= .
-k8s-test: $(NODE_NEEDS) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
+k8s-test: $(NODE_NEEDS) $(TOOLS)/bin/helm-$(HELM) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
-	  $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+	  SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+
+.PHONY: eg-test
+eg-test: RUN ?= .
+eg-test: $(NODE_NEEDS) $(EG)/envoy-gateway $(EG)/egctl $(EG)/gateway-helm.tgz $(REFERENCE_BIN) ## run Envoy Gateway from its own chart on a real Kubernetes node, with rls in the place of envoyproxy/ratelimit, and back; needs root and Debian
+	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
+	  SLIDEGATE_TEST_GATEWAY='$(EG)' SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) -gateway '$(EG)/envoy-gateway' -reference '$(REFERENCE_BIN)' \
+	  bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '^TestEnvoyGateway$$/$(RUN)'"
 
 .PHONY: k8s-node
 k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian
 	@$(NODE) bash
+
+# SCHEMAS has a name that changes with each version.
+SCHEMAS := $(TOOLS)/schemas-$(shell sha256sum <<<'$(KUBERNETES_VALIDATE) $(CRDS)' | cut -c-12)
+.PHONY: k8s-validate
+k8s-validate: $(TOOLS)/bin/helm-$(HELM) $(TOOLS)/bin/kustomize-$(KUSTOMIZE) $(SCHEMAS) ## render the manifests and the charts, and check each object: schemas from Kubernetes 1.29 on, policies
+	SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' SLIDEGATE_TEST_KUSTOMIZE='$(TOOLS)/bin/kustomize-$(KUSTOMIZE)' SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' \
+	  go test -count=1 ./test/manifests ./test/helm
+
+# Not part of CI: the first run compiles Istio for some minutes.
+.PHONY: istio-validate
+istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the code of istiod and of the API server
+	SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' go test -C test/istio -count=1 -v ./... 2>&1 | grep -vE '^[0-9T:.Z-]+\s(warn|info)\s'
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
@@ -148,6 +183,7 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, modu
 	@$(MAKE) --no-print-directory vet-platforms
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
+	@$(MAKE) --no-print-directory actionlint
 	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
 
@@ -162,8 +198,13 @@ vet-platforms: ## check that all code compiles for 32 bits, and rls for the othe
 .PHONY: prose
 prose: LEVEL ?= error
 prose: $(TOOLS)/bin/vale-$(VALE) ## check the English of comments, messages and pages: words and long lines; LEVEL=suggestion adds long sentences
-	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml Makefile Dockerfile \
+	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml .github Makefile Dockerfile \
 	  | grep -v /testdata/ | grep -vEf .vale/unclean | xargs $< --minAlertLevel=$(LEVEL) --output=line
+
+# The shell in them is short. With shellcheck in the PATH the result would depend on the machine.
+.PHONY: actionlint
+actionlint: $(TOOLS)/bin/actionlint-$(ACTIONLINT) ## check the workflows of GitHub
+	$< -shellcheck= -pyflakes= .github/workflows/*.yml
 
 .PHONY: fmt
 fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
@@ -265,6 +306,20 @@ $(TOOLS)/gateway-$(GATEWAY)/envoy-gateway:
 	  cd "$$module/internal/infrastructure/kubernetes/ratelimit"; cp statsd_conf.yaml testdata/deployments/default.yaml $(@D)
 	mv $(@D)/new/envoy-gateway $@
 
+# The command line of Envoy Gateway takes more than a minute to build.
+$(EG)/egctl:
+	CGO_ENABLED=0 GOBIN=$(EG)/new nice -n 10 go install github.com/envoyproxy/gateway/cmd/egctl@$(GATEWAY)
+	mv $(EG)/new/egctl $@
+
+# The chart as a release of Envoy Gateway makes it: with its version, and with the values from the
+# template.
+$(EG)/gateway-helm.tgz: $(TOOLS)/bin/helm-$(HELM)
+	@mkdir -p $(EG); dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; \
+	  module=$$(go mod download -json github.com/envoyproxy/gateway@$(GATEWAY) | sed -nE 's/.*"Dir": "(.*)".*/\1/p'); \
+	  cp -r --no-preserve=mode "$$module/charts/gateway-helm" $$dir; cd $$dir/gateway-helm; \
+	  sed -e 's|$${GatewayImage}|docker.io/envoyproxy/gateway:$(GATEWAY)|' -e 's|$${GatewayImagePullPolicy}|IfNotPresent|' values.tmpl.yaml >values.yaml; \
+	  $< package --version $(GATEWAY) --app-version $(GATEWAY) --destination $$dir . >/dev/null; mv $$dir/gateway-helm-$(GATEWAY).tgz $@
+
 # Takes about seven minutes once.
 $(TOOLS)/kubernetes-$(KUBERNETES)/debian:
 	.ci/kubernetes '$(TOOLS)/kubernetes-$(KUBERNETES)' $(KUBERNETES) $(COREDNS)
@@ -277,6 +332,9 @@ $(TOOLS)/bin/kustomize-$(KUSTOMIZE):
 	GOBIN=$(TOOLS)/bin go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE)
 	mv $(TOOLS)/bin/kustomize $@
 
+$(SCHEMAS):
+	.ci/schemas '$@' $(KUBERNETES_VALIDATE) <<<"$$CRDS"
+
 $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
 	mv $(TOOLS)/bin/golangci-lint $@
@@ -288,6 +346,10 @@ $(RELEASE_TOOLS)/cyclonedx-gomod:
 $(TOOLS)/bin/govulncheck-$(GOVULNCHECK):
 	GOBIN=$(TOOLS)/bin go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 	mv $(TOOLS)/bin/govulncheck $@
+
+$(TOOLS)/bin/actionlint-$(ACTIONLINT):
+	GOBIN=$(TOOLS)/bin go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+	mv $(TOOLS)/bin/actionlint $@
 
 # Vale needs a C compiler, as the race detector does.
 $(TOOLS)/bin/vale-$(VALE):

@@ -428,8 +428,31 @@ func TestCommands(t *testing.T) {
 	if got := run(t, probe, "", "healthcheck"); got.code != 0 || got.stderr != "" {
 		t.Errorf("rls healthcheck of a running one: got exit code %d and %q, want 0", got.code, got.stderr)
 	}
+	testAsk(t, probe)
 	rls.Kill()
 	if got := run(t, probe, "", "healthcheck"); got.code != 1 || !strings.Contains(got.stderr, rls.GRPC()) {
 		t.Errorf("rls healthcheck of one that is gone: got exit code %d and %q, want 1 and its address", got.code, got.stderr)
+	}
+}
+
+// testAsk runs the command ask against an rls with the rules perKey.
+func testAsk(t *testing.T, probe edge.RLSOptions) {
+	t.Helper()
+	for _, tt := range []struct {
+		args string
+		code int
+		want string // in what it prints
+	}{
+		{"--domain edge --descriptor api_key=asked", 0, "OK  per-key: "},
+		{"--domain edge --descriptor api_key=asked --until-denied 1000", 0, "OVER_LIMIT  per-key: 0 of "},
+		{"--domain edge --descriptor unknown=x --until-denied 2", 1, "denied none of 2 requests"},
+		{"--domain edge --descriptor unknown=x", 0, "OK  no limit"},
+		{"--domain edge --descriptor x", 2, "--descriptor"},
+		{"--domain edge --descriptor a=b --address 127.0.0.1:1", 1, "127.0.0.1:1"},
+	} {
+		got := run(t, probe, "", append([]string{"ask"}, strings.Fields(tt.args)...)...)
+		if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, tt.want) {
+			t.Errorf("rls ask %s: got exit code %d, %q and %q, want %d and %q", tt.args, got.code, got.stdout, got.stderr, tt.code, tt.want)
+		}
 	}
 }

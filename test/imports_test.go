@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"internal/config/settings"},
 	{"internal/compare"},
 	{"internal/answer", "internal/adapter", "internal/compat/pages"},
-	{"internal/policy", "internal/local", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
+	{"internal/policy", "internal/local", "internal/peers", "internal/tier/pgsource", "internal/tier/redissource", "internal/tier/httpsource"},
 	{"internal/tier", "internal/config/files", "pkg/window/memstore", "pkg/window/redisstore"},
 	{"pkg/descriptors", "pkg/window", "internal/unary", "internal/wire", "internal/reuse", "internal/config/strict"},
 }

@@ -120,13 +120,7 @@ func (h healthcheckCmd) Run(c *cli) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	target := string(address)
-	if !address.IsSocket() {
-		// With passthrough grpc-go dials the address within the deadline. Its own resolver
-		// would ask DNS first, and a container without network would wait for that.
-		target = "passthrough:///" + string(address)
-	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(secure))
+	conn, err := dial(address, secure)
 	if err != nil {
 		return fmt.Errorf("healthcheck: %s: %w", address, err)
 	}
@@ -144,6 +138,17 @@ func (h healthcheckCmd) Run(c *cli) error {
 		return fmt.Errorf("healthcheck: %s answers %s", address, out.GetStatus())
 	}
 	return nil
+}
+
+// dial returns a connection, which grpc-go makes at the first call.
+func dial(address settings.Address, secure credentials.TransportCredentials) (*grpc.ClientConn, error) {
+	target := string(address)
+	if !address.IsSocket() {
+		// With passthrough grpc-go dials the address within the deadline. Its own resolver
+		// would ask DNS first, and a container without network would wait for that.
+		target = "passthrough:///" + target
+	}
+	return grpc.NewClient(target, grpc.WithTransportCredentials(secure))
 }
 
 // forClients says what the service's own certificate needs so that the service accepts it from

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -36,6 +37,8 @@ type Options struct {
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
 	// files trigger reloads.
 	Reload <-chan struct{}
+	// Resolver looks up store.peers. Nil: a resolver with the configuration of the system.
+	Resolver *net.Resolver
 	// Run calls Ready once, when every listener is open and before it serves. Ready may be
 	// nil.
 	Ready func(Running)
@@ -45,6 +48,7 @@ type Options struct {
 type Running struct {
 	GRPC        []string // host:port or unix:///path, as bound
 	HTTP, Admin string   // host:port; empty: the port is off
+	Metrics     string   // of metrics.address: host:port; empty: the port is off
 	Reference   string   // of reference.metrics: host:port; empty: the port is off
 	Rules       *policy.Rules
 	// StoreMissing tells the operator what to do about a store that does not answer. It is
@@ -89,7 +93,8 @@ func Run(ctx context.Context, s settings.Settings, o Options) (err error) {
 		func(ctx context.Context) error { return forward(ctx, o.Reload, watcher.Trigger) })
 	// 6. Report that the process serves.
 	running := Running{
-		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin), Reference: address(p.listeners.reference),
+		GRPC: p.listeners.addresses(), HTTP: address(p.listeners.http), Admin: address(p.listeners.admin),
+		Metrics: address(p.listeners.metrics), Reference: address(p.listeners.reference),
 		Rules: p.generation.Rules, StoreMissing: p.store.missing,
 	}
 	if o.Ready != nil {
@@ -173,6 +178,9 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.open.add(p.store.close)
+	if p.store.setReplicas != nil {
+		p.store.followPeers(ctx, s.Store, o.Resolver, p.registry, p.log)
+	}
 	p.reference.measure(p.store)
 	active := func() *policy.Rules { return p.decider.Rules() }
 	if p.subjects, err = openSubjects(s, p.generation.Secrets, active, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
@@ -213,7 +221,7 @@ func (p *process) makeServers() {
 	p.probes = &probes{
 		store: s.Store.Type, ready: s.HTTP.Ready, state: p.store.state, tiers: p.subjects.text,
 		unhealthy: s.HTTP.Unhealthy, domains: func() int { return len(p.decider.Rules().Domains()) },
-		connected: p.store.connected, plain: s.Reference.Answers,
+		connected: p.store.connected, peers: p.store.peers, plain: s.Reference.Answers,
 	}
 	transport := newTransport(s.GRPC, p.tls, calls{p.metrics, p.log, p.reference.methods()}, p.registry)
 	transport.mark = p.compare.mark()
@@ -248,6 +256,7 @@ func (p *process) group(ctx context.Context, further ...part) *run.Group {
 	}
 	addHTTP(&g, p.listeners.http, p.http)
 	addHTTP(&g, p.listeners.admin, p.admin)
+	addHTTP(&g, p.listeners.metrics, newHTTP(metricsHandler(p.registry), p.log))
 	addHTTP(&g, p.listeners.reference, p.reference.server)
 	drains := func(inner context.Context) error {
 		select {
@@ -271,7 +280,7 @@ func (p *process) logStart(version string, r Running) {
 	s := p.settings
 	p.log.Info("starting", zap.String("version", version), zap.String("store", s.Store.Type), zap.String("tiers", s.Tiers.Source),
 		zap.Strings("grpc", r.GRPC), zap.String("transport", s.GRPC.Transport), zap.Bool("tls", s.GRPC.TLS.On()),
-		zap.String("http", r.HTTP), zap.String("admin", r.Admin))
+		zap.String("http", r.HTTP), zap.String("admin", r.Admin), zap.String("metrics", r.Metrics))
 	if address := s.Reference.Statsd.Address; address != "" || r.Reference != "" {
 		p.log.Info("metrics of envoyproxy/ratelimit", zap.String("prometheus", r.Reference), zap.String("statsd", address))
 	}

@@ -89,9 +89,9 @@ func onEachTransport(t *testing.T, test func(*testing.T, settings.Settings)) {
 	}
 }
 
-func start(t *testing.T, s settings.Settings) *testRun {
+func start(t *testing.T, s settings.Settings, change ...func(*Options)) *testRun {
 	t.Helper()
-	r := startWaiting(t, s)
+	r := startWaiting(t, s, change...)
 	select {
 	case r.Running = <-r.ready:
 	case err := <-r.done:
@@ -107,18 +107,21 @@ func start(t *testing.T, s settings.Settings) *testRun {
 	return r
 }
 
-// startWaiting starts Run, and does not wait until it serves. The caller stops it.
-func startWaiting(t *testing.T, s settings.Settings) *testRun {
+// startWaiting starts Run with changed options, and does not wait until it serves. The caller
+// stops it.
+func startWaiting(t *testing.T, s settings.Settings, change ...func(*Options)) *testRun {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &testRun{t: t, stop: cancel, logs: logs, reload: make(chan struct{}), ready: make(chan Running, 1), done: make(chan error, 1)}
-	go func() {
-		r.done <- Run(ctx, s, Options{
-			Version: "test", Log: zap.New(core), Reload: r.reload,
-			Ready: func(running Running) { r.ready <- running },
-		})
-	}()
+	o := Options{
+		Version: "test", Log: zap.New(core), Reload: r.reload,
+		Ready: func(running Running) { r.ready <- running },
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	go func() { r.done <- Run(ctx, s, o) }()
 	return r
 }
 

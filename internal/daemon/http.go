@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -87,6 +89,14 @@ func newHTTP(h http.Handler, log *zap.Logger) *http.Server {
 		MaxHeaderBytes:    maxHTTPHeader,
 		ErrorLog:          zap.NewStdLog(log),
 	}
+}
+
+// metricsHandler serves /metrics alone, for metrics.address. A network may reach that port, so it
+// has nothing that changes the process or shows a customer. It only reads, so it accepts any Host.
+func metricsHandler(registry prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
 }
 
 // newReferencePages returns the server of the admin port with the pages of envoyproxy/ratelimit.

@@ -133,8 +133,8 @@ func checkStale(path string) error {
 
 // listeners holds all open listeners. Those that are off are nil.
 type listeners struct {
-	grpc                   []net.Listener
-	http, admin, reference net.Listener
+	grpc                            []net.Listener
+	http, admin, metrics, reference net.Listener
 }
 
 func openListeners(s settings.Settings) (ls listeners, err error) {
@@ -160,6 +160,11 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 			return ls, err
 		}
 	}
+	if s.Metrics.Address != "" {
+		if ls.metrics, err = listen("metrics.address", s.Metrics.Address, 0); err != nil {
+			return ls, err
+		}
+	}
 	if a := s.Reference.Metrics.Address; a != "" {
 		if ls.reference, err = listen("reference.metrics.address", a, 0); err != nil {
 			return ls, err
@@ -170,7 +175,7 @@ func openListeners(s settings.Settings) (ls listeners, err error) {
 
 // close closes the listeners. Servers close theirs too, and a second Close is harmless.
 func (ls listeners) close() error {
-	for _, l := range append(ls.grpc, ls.http, ls.admin, ls.reference) {
+	for _, l := range append(ls.grpc, ls.http, ls.admin, ls.metrics, ls.reference) {
 		if l != nil {
 			_ = l.Close() // its server may have closed it
 		}

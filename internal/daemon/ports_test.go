@@ -325,3 +325,27 @@ func TestHostsOfReference(t *testing.T) {
 		}
 	}
 }
+
+// TestMetricsPort asks metrics.address: it has the metrics under any Host, and nothing else of the
+// admin port, because a network may reach it.
+func TestMetricsPort(t *testing.T) {
+	s := testSettings(t)
+	s.Metrics.Address = "127.0.0.1:0"
+	r := start(t, s)
+	ask := func(method, path string) (int, string) {
+		return raw(t, r.Metrics, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: slidegate.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", method, path))
+	}
+	if status, body := ask("GET", "/metrics"); status != http.StatusOK || !strings.Contains(body, "slidegate_build_info") {
+		t.Errorf("GET /metrics: got %d and %.200q, want 200 and the metrics", status, body)
+	}
+	if status, _ := ask("POST", "/metrics"); status != http.StatusMethodNotAllowed {
+		t.Errorf("POST /metrics: got %d, want 405", status)
+	}
+	for _, path := range []string{"/", "/rlconfig", "/stats", "/debug/pprof/", "/v1/tiers/lookup", "/v1/tiers/invalidate", "/json", "/healthcheck"} {
+		for _, method := range []string{"GET", "POST"} {
+			if status, _ := ask(method, path); status != http.StatusNotFound {
+				t.Errorf("%s %s: got %d, want 404", method, path, status)
+			}
+		}
+	}
+}

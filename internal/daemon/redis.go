@@ -61,7 +61,7 @@ func (r *redisStore) asStore(registry prometheus.Registerer) *store {
 	metrics.Pool(registry, r.poolStats)
 	metrics.Local(registry, r.localStats)
 	s := &store{
-		decides: r.local, local: r.shares, state: r.state,
+		decides: r.local, local: r.shares, state: r.state, setReplicas: r.shares.SetReplicas,
 		parts: []part{r.reach, r.watch}, measure: r.measure,
 		close: func() error {
 			if err := r.Close(); err != nil {

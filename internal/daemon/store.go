@@ -26,7 +26,11 @@ type store struct {
 	// connected reports whether there is a connection to a server of the store. Nil: nothing
 	// needs to know.
 	connected func() bool
-	parts     []part // run until the process stops
+	// setReplicas changes the number of instances that share the limits. Nil with the memory
+	// store.
+	setReplicas func(int)
+	peers       func() string // describes store.peers; nil: it is not set
+	parts       []part        // run until the process stops
 	// measure adds what is known of connections and memory. Nil with the memory store.
 	measure func(*stats.Stats)
 	close   func() error

@@ -16,6 +16,7 @@ import (
 // ShareOptions change how [Shares] decide. The zero value is usable.
 type ShareOptions struct {
 	// Replicas is the number of processes that share the limits. Zero or less means one.
+	// SetReplicas changes it.
 	Replicas int
 	// Keys is the largest number of logs whose last known use is kept. Zero or less means
 	// DefaultKeys.
@@ -32,7 +33,7 @@ type ShareOptions struct {
 // Shares decides by this process's share of each limit while the shared store cannot
 // decide. Create it with [NewShares]. Its methods are safe for concurrent use.
 type Shares struct {
-	replicas uint64
+	replicas atomic.Uint64
 	clock    func() time.Duration
 	store    *memstore.Store
 	known    *otter.Cache[window.LogID, *used]
@@ -114,7 +115,8 @@ func (u *used) last() (hits uint64, until time.Duration) {
 
 // NewShares returns Shares that know of no use.
 func NewShares(o ShareOptions) (*Shares, error) {
-	s := &Shares{replicas: uint64(max(o.Replicas, 1)), span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
+	s := &Shares{span: int64(max(o.Timeout, minSpan)), clock: o.Memory.Clock}
+	s.SetReplicas(o.Replicas)
 	if s.clock == nil {
 		s.clock = monotonic()
 		o.Memory.Clock = s.clock
@@ -137,6 +139,14 @@ func NewShares(o ShareOptions) (*Shares, error) {
 	}
 	return s, nil
 }
+
+// SetReplicas changes the number of processes that share the limits, from the next call on. Zero
+// or less means one. What this process has admitted still counts, so a larger share has room
+// only for the difference.
+func (s *Shares) SetReplicas(n int) { s.replicas.Store(uint64(max(n, 1))) }
+
+// Replicas returns the number of processes that share the limits.
+func (s *Shares) Replicas() int { return int(s.replicas.Load()) }
 
 // Close waits until all debts are charged or given up, for about a second at most. Then it
 // ends the goroutine that sweeps the logs. The Settler must still be open.
@@ -238,7 +248,8 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 	if limit == 0 || limit == window.MaxHits {
 		return part{hits: limit, later: limit, share: limit}
 	}
-	share := max(limit/s.replicas, 1)
+	replicas := s.replicas.Load()
+	share := max(limit/replicas, 1)
 	p := part{hits: share, later: share, share: share}
 	if c.Cost <= limit {
 		// Otherwise a cost above the share would never have room, although the rule
@@ -249,7 +260,7 @@ func (s *Shares) part(c *window.Check, now time.Duration) part {
 		hits, until := u.last()
 		if left := until - now; left > 0 {
 			rest := limit - min(hits, limit)
-			p.hits = min(share, (rest+s.replicas-1)/s.replicas)
+			p.hits = min(share, (rest+replicas-1)/replicas)
 			p.left = left
 			return p
 		}

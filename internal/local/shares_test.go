@@ -288,6 +288,119 @@ func TestSharesAddUp(t *testing.T) {
 	})
 }
 
+// TestSharesFollowTheNumber changes the number of processes while the shared store is away. A
+// process never admits twice what it has admitted already.
+func TestSharesFollowTheNumber(t *testing.T) {
+	type step struct {
+		at       time.Duration
+		replicas int
+		allowed  int // of 20 calls
+	}
+	for _, tt := range []struct {
+		name  string
+		used  uint64 // what the shared store has said, at 0
+		steps []step
+	}{
+		{"fewer processes", 0, []step{{0, 4, 3}, {second, 2, 3}, {2 * second, 1, 6}, {3 * second, 1, 0}}},
+		{"more processes", 0, []step{{0, 1, 12}, {second, 4, 0}, {9 * second, 1, 0}, {win, 4, 3}}},
+		{"more, then as before", 0, []step{{0, 2, 6}, {second, 4, 0}, {2 * second, 2, 0}, {win, 2, 6}}},
+		{"fewer in the middle of a window", 0, []step{{0, 4, 3}, {5 * second, 2, 3}, {win, 2, 3}, {15 * second, 2, 3}}},
+		{"of what remained, with fewer", 4, []step{{0, 2, 4}, {second, 1, 4}, {2 * second, 1, 0}}},
+		{"of what remained, with more", 4, []step{{0, 2, 4}, {second, 8, 0}, {2 * second, 2, 0}}},
+		{"zero means one", 0, []step{{0, 0, 12}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := new(clock)
+			s := newShares(t, 1, c)
+			check := ask("a", 12, 1)
+			if tt.used > 0 {
+				s.Learn(&check, &window.Decision{Allowed: true, Remaining: 12 - tt.used, ResetAfter: win})
+			}
+			for _, step := range tt.steps {
+				c.now = step.at
+				s.SetReplicas(step.replicas)
+				if got := s.Replicas(); got != max(step.replicas, 1) {
+					t.Errorf("Replicas: %d, want %d", got, max(step.replicas, 1))
+				}
+				allowed := 0
+				for range 20 {
+					var d [1]window.Decision
+					if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
+						t.Fatal(err)
+					}
+					if d[0].Allowed {
+						allowed++
+					}
+				}
+				if allowed != step.allowed {
+					t.Errorf("at %v, one of %d: %d calls passed, want %d", step.at, step.replicas, allowed, step.allowed)
+				}
+			}
+		})
+	}
+}
+
+// TestSharesWithAnyNumber changes the number at any time. In no window does a process admit more
+// than its share by the smallest number of that window, and a denial's wait is enough if the
+// number stays.
+func TestSharesWithAnyNumber(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const win = 10 * time.Second
+		type event struct {
+			at       time.Duration
+			replicas int
+			hit      bool
+		}
+		c := new(clock)
+		s, err := local.NewShares(local.ShareOptions{Memory: memstore.Options{Clock: c.read, SweepInterval: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		limit := rapid.Uint64Range(1, 40).Draw(t, "limit")
+		check := window.Check{Key: "k", Limit: window.Limit{Hits: limit, Window: win}, Cost: 1}
+		replicas := 1
+		var events []event
+		for range rapid.IntRange(1, 80).Draw(t, "calls") {
+			c.now += rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 2 * time.Second}).Draw(t, "pause")
+			if rapid.IntRange(0, 4).Draw(t, "change") == 0 {
+				replicas = rapid.IntRange(1, 6).Draw(t, "replicas")
+				s.SetReplicas(replicas)
+			}
+			var d [1]window.Decision
+			if _, err := s.Take(t.Context(), window.MayWait, []window.Check{check}, d[:]); err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, event{c.now, replicas, d[0].Allowed})
+			hits, fewest := uint64(0), replicas
+			for _, e := range events {
+				if e.at > c.now-win {
+					fewest = min(fewest, e.replicas)
+					if e.hit {
+						hits++
+					}
+				}
+			}
+			if share := max(limit/uint64(fewest), 1); hits > share {
+				t.Fatalf("at %v: admitted %d in one window, want at most the share %d of one of %d", c.now, hits, share, fewest)
+			}
+			if !d[0].Allowed {
+				now := c.now
+				c.now += d[0].RetryAfter
+				zero, room := check, [1]window.Decision{}
+				zero.Cost = 0
+				if _, err := s.Take(t.Context(), window.MayWait, []window.Check{zero}, room[:]); err != nil {
+					t.Fatal(err)
+				}
+				if d[0].RetryAfter <= 0 || room[0].Remaining == 0 {
+					t.Fatalf("after a wait of %v: got %+v, want room", d[0].RetryAfter, room[0])
+				}
+				c.now = now
+			}
+		}
+	})
+}
+
 // TestLearnARefund proves that a refund lowers the known use at once, also right after a
 // charge.
 func TestLearnARefund(t *testing.T) {

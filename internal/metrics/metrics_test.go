@@ -32,6 +32,7 @@ func all(t *testing.T) *prometheus.Registry {
 	})
 	Pool(registry, func() PoolStats { return PoolStats{} })
 	Local(registry, func() LocalStats { return LocalStats{} })
+	Replicas(registry, func() ReplicaStats { return ReplicaStats{} })
 	Tiers(registry, func() tier.CacheStats { return tier.CacheStats{LastAnswer: time.Unix(1, 0)} }, func() uint64 { return 0 })
 	NewTransport(registry)
 	XDS(registry, func() bool { return true })
@@ -442,6 +443,7 @@ func TestPoolAndLocal(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	Pool(registry, func() PoolStats { return PoolStats{1, 2, 3, 4, 5, 6} })
 	Local(registry, func() LocalStats { return LocalStats{7, 8, 9, 10, 11, 12, 13} })
+	Replicas(registry, func() ReplicaStats { return ReplicaStats{14, 15} })
 	want := `
 # HELP slidegate_abandoned_hits_total Hits that the local share admitted after a late call, and that Redis could not be charged for.
 # TYPE slidegate_abandoned_hits_total counter
@@ -464,6 +466,12 @@ slidegate_settled_found_hits_total 12
 # HELP slidegate_settled_hits_total Hits that the local share admitted after a late call, and that Redis was charged for afterwards.
 # TYPE slidegate_settled_hits_total counter
 slidegate_settled_hits_total 11
+# HELP slidegate_store_peers_errors_total Lookups of store.peers without an answer. The last known number of instances stays.
+# TYPE slidegate_store_peers_errors_total counter
+slidegate_store_peers_errors_total 15
+# HELP slidegate_store_replicas Instances that share the limits, by store.replicas or store.peers. While Redis is away, local gives each this share of a limit.
+# TYPE slidegate_store_replicas gauge
+slidegate_store_replicas 14
 # HELP slidegate_store_pool_connections Connections to Redis.
 # TYPE slidegate_store_pool_connections gauge
 slidegate_store_pool_connections 5

@@ -151,6 +151,21 @@ func Local(registry prometheus.Registerer, stats func() LocalStats) {
 	})
 }
 
+// ReplicaStats describes the instances that share the limits.
+type ReplicaStats struct {
+	Instances int    // their number
+	Errors    uint64 // lookups of store.peers without an answer
+}
+
+// Replicas registers the metrics of the instances that share the limits. stats is called at each
+// scrape.
+func Replicas(registry prometheus.Registerer, stats func() ReplicaStats) {
+	values(registry, stats, []value[ReplicaStats]{
+		{"slidegate_store_replicas", "Instances that share the limits, by store.replicas or store.peers. While Redis is away, local gives each this share of a limit.", prometheus.GaugeValue, func(s ReplicaStats) float64 { return float64(s.Instances) }},
+		{"slidegate_store_peers_errors_total", "Lookups of store.peers without an answer. The last known number of instances stays.", prometheus.CounterValue, func(s ReplicaStats) float64 { return float64(s.Errors) }},
+	})
+}
+
 // value is a metric without labels that is read from statistics.
 type value[S any] struct {
 	name, help string

@@ -108,6 +108,7 @@ func gatewayRoutes() map[string][]string {
 		"envoy-gateway-system/eg/http": {
 			"httproute/default/http-ratelimit/rule/0/match/0/ratelimit_example_com",
 			"httproute/default/http-ratelimit/rule/1/match/0/ratelimit_example_com",
+			"httproute/default/any-host/rule/0/match/0/*",
 		},
 		"default/policy": {"default/policy/rule/0"},
 	}
@@ -171,12 +172,16 @@ func asYAML(configs []*ratelimitv3.RateLimitConfig) string {
 }
 
 // TestShapeOfEnvoyGateway: rules over xDS decide as the same rules in a file, for requests with
-// every kind of match, costs and reports.
+// every kind of match, costs and reports. None of its rules is worth a warning: the operator of
+// Envoy Gateway does not write them.
 func TestShapeOfEnvoyGateway(t *testing.T) {
 	configs := gatewayConfigs()
 	sent, err := loadSent(t, response(t, "1", configs...).Resources)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(sent.Warnings) > 0 {
+		t.Errorf("got warnings: %v", sent.Warnings)
 	}
 	file, err := loadFile(t, asYAML(configs))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -111,7 +112,7 @@ func newControlPlane(t *testing.T, redis string) *controlPlane {
 	}
 	envoy, err := exec.LookPath(edge.EnvoyProgram())
 	if err != nil {
-		process.Missing(t, "envoy", "make test-gateway gets it")
+		process.Missing(t, "envoy", "make eg-standalone-test gets it")
 	}
 	// Envoy Gateway would download it to here.
 	bin := e.path("data", "envoy-versions", envoyVersion, "bin")
@@ -245,6 +246,7 @@ spec:
 // A request is what a client asks for. The zero value is GET / without headers.
 type request struct {
 	method, path, user string
+	from               string // the client's address; empty: any
 }
 
 // get asks the application through Envoy, and returns the status and the headers.
@@ -257,7 +259,12 @@ func (e *controlPlane) get(q request) (int, http.Header, error) {
 	if q.user != "" {
 		r.Header.Set("X-User-Id", q.user)
 	}
-	resp, err := e.client.Do(r)
+	client := e.client
+	if q.from != "" {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(q.from)}}
+		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}, Timeout: process.Timeout}
+	}
+	resp, err := client.Do(r)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -2,7 +2,7 @@
 // Gateway API resources from a folder and starts Envoy itself. rls runs as `ratelimit`, with the
 // environment that Envoy Gateway gives its rate-limit service in Kubernetes.
 //
-// `make test-gateway` gets the programs and runs the tests. Without the variable
+// `make eg-standalone-test` gets the programs and runs the tests. Without the variable
 // SLIDEGATE_TEST_GATEWAY the tests do not run: they need root and Linux, and building Envoy Gateway
 // takes minutes.
 //

@@ -146,14 +146,21 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestUsage proves that a limit on what requests have used denies once it is used up.
-func TestUsage(t *testing.T) {
-	cost := func(of string) string {
-		return fmt.Sprintf("%s: {from: Metadata, metadata: {namespace: usage, key: %[1]s}}", of)
+// costs returns the rule with costs: a name of a metadata entry for the request, the response, or both.
+// Envoy Gateway v1.9.1 ends with a panic if a cost is a number and its resources come from files. So
+// the costs come from metadata, which a script sets.
+func costs(rule string, of ...string) string {
+	var all []string
+	for _, name := range of {
+		all = append(all, fmt.Sprintf("%s: {from: Metadata, metadata: {namespace: usage, key: %[1]s}}", name))
 	}
-	s := start(t, strings.Replace(perUser(21), "limit:", "cost: {"+cost("request")+", "+cost("response")+"}, limit:", 1))
-	// Envoy Gateway v1.9.1 ends with a panic if a cost is a number and its resources come from files.
-	s.write("resources/usage.yaml", `apiVersion: gateway.envoyproxy.io/v1alpha1
+	return strings.Replace(rule, "limit:", "cost: {"+strings.Join(all, ", ")+"}, limit:", 1)
+}
+
+// setCosts makes each request cost request, and its answer response.
+func (s stack) setCosts(request, response int) {
+	s.t.Helper()
+	s.write("resources/usage.yaml", fmt.Sprintf(`apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyExtensionPolicy
 metadata: {name: usage, namespace: default}
 spec:
@@ -162,10 +169,38 @@ spec:
   - type: Inline
     inline: |
       function envoy_on_request(request)
-        request:streamInfo():dynamicMetadata():set("usage", "request", 0)
-        request:streamInfo():dynamicMetadata():set("usage", "response", 10)
+        request:streamInfo():dynamicMetadata():set("usage", "request", %d)
+        request:streamInfo():dynamicMetadata():set("usage", "response", %d)
       end
-`)
+`, request, response))
+}
+
+// TestCost proves that a request costs what the policy says, and that a denied one costs nothing.
+func TestCost(t *testing.T) {
+	s := start(t, costs(perUser(7), "request"))
+	s.setCosts(3, 0)
+	var q request
+	n := 0
+	s.wait(func() error {
+		n++
+		q = request{user: fmt.Sprint("user-", n)} // until Envoy has the script, a request costs 1
+		_, headers, err := s.get(q)
+		if got := headers.Get("X-Ratelimit-Remaining"); err == nil && got != "4" {
+			err = fmt.Errorf("got %q remaining, want 4", got)
+		}
+		return err
+	})
+	s.want(q, ok, denied)
+	code, headers, err := s.get(q)
+	if got := headers.Get("X-Ratelimit-Remaining"); err != nil || code != denied || got != "1" {
+		t.Errorf("got %d and %q remaining, %v; want %d and 1", code, got, err, denied)
+	}
+}
+
+// TestUsage proves that a limit on what requests have used denies once it is used up.
+func TestUsage(t *testing.T) {
+	s := start(t, costs(perUser(21), "request", "response"))
+	s.setCosts(0, 10)
 	s.first(alice, 21)
 	// Envoy reports after it has answered. 21 - 3 * 10 is less than 0.
 	for _, remaining := range []int{11, 1, 0} {
@@ -199,12 +234,13 @@ func TestSelectors(t *testing.T) {
 		{"path", `path: {type: PathPrefix, value: /a}`, "", []request{{path: "/a"}, {path: "/a/b"}}, request{path: "/ab"}},
 		{"query", `queryParams: [{name: q, type: Exact, value: x}]`, "", []request{{path: "/?q=x"}, {path: "/?a=b&q=x"}}, request{path: "/?q=y"}},
 		{"all addresses", `sourceCIDR: {value: 0.0.0.0/0, type: Exact}, methods: [{value: POST}]`, "", []request{post}, request{}},
-		{"each address", `sourceCIDR: {value: 127.0.0.0/8, type: Distinct}, methods: [{value: POST}]`, "", []request{post}, request{}},
+		{"a range", `sourceCIDR: {value: 127.0.1.0/24}`, "", []request{{from: "127.0.1.1"}, {from: "127.0.1.2"}}, request{}},
+		{"each address", `sourceCIDR: {value: 127.0.1.0/24, type: Distinct}`, "", []request{{from: "127.0.1.1"}}, request{}},
 		{"other addresses", `sourceCIDR: {value: 10.0.0.0/8, invert: true}, methods: [{value: POST}]`, "", []request{post}, request{}},
 		{
 			"several", `headers: [{name: x-user-id, type: Distinct}], methods: [{value: POST}], path: {value: /p}`, "",
-			[]request{{http.MethodPost, "/p", "alice"}},
-			request{http.MethodGet, "/p", "alice"},
+			[]request{{method: http.MethodPost, path: "/p", user: "alice"}},
+			request{path: "/p", user: "alice"},
 		},
 		{"shared", `headers: [{name: x-user-id, type: Distinct}]`, ", shared: true", []request{alice}, request{}},
 	} {
@@ -221,6 +257,10 @@ func TestSelectors(t *testing.T) {
 		}
 		for range n + 1 {
 			s.want(c.free, ok)
+		}
+		if c.name == "each address" {
+			s.want(request{from: "127.0.1.2"}, slices.Repeat([]int{ok}, n)...)
+			s.want(request{from: "127.0.1.2"}, denied)
 		}
 		if t.Failed() {
 			t.Fatalf("%s: %q", c.name, s.pod.rules())

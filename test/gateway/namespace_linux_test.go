@@ -35,7 +35,7 @@ const (
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(envPrograms) == "":
-		fmt.Println("gateway: the tests with Envoy Gateway do not run here; run make test-gateway")
+		fmt.Println("gateway: the tests with Envoy Gateway do not run here; run make eg-standalone-test")
 	case os.Getenv(envInside) == "":
 		os.Exit(enter())
 	default:

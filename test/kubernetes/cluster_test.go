@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 type namespace struct {
 	t    *testing.T
 	name string
+	// forwarded has the URL of the admin port of each pod that a test has asked.
+	forwarded map[string]string
 }
 
 // newNamespace makes a namespace for the time of the test. If the test fails, it prints its pods.
@@ -193,6 +195,12 @@ type load struct {
 // newLoad sends requests to a URL, one every 20 ms from each of n callers, until stop.
 func newLoad(t *testing.T, n int, url string, headers ...string) *load {
 	t.Helper()
+	return newLoadBy(t, n, url, func(status int, _ http.Header) string { return fmt.Sprint(status) }, headers...)
+}
+
+// newLoadBy is newLoad with other names for the answers.
+func newLoadBy(t *testing.T, n int, url string, name func(int, http.Header) string, headers ...string) *load {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel, counts: make(map[string]int)}
 	t.Cleanup(func() { l.stop() })
@@ -201,11 +209,11 @@ func newLoad(t *testing.T, n int, url string, headers ...string) *load {
 			pace := time.NewTicker(20 * time.Millisecond)
 			defer pace.Stop()
 			for ctx.Err() == nil {
-				status, _, err := get(ctx, url, headers...)
+				status, answer, err := get(ctx, url, headers...)
 				if ctx.Err() != nil {
 					return
 				}
-				key := fmt.Sprint(status)
+				key := name(status, answer)
 				if err != nil {
 					key = err.Error()
 				}

@@ -118,6 +118,25 @@ func (a *Authority) RenewClient(names ...string) error {
 	})
 }
 
+// Issue signs a certificate with DNS names, for servers and clients, and returns it and its key.
+func (a *Authority) Issue(names ...string) (cert, key []byte, err error) {
+	const certFile, keyFile = "issued.pem", "issued-key.pem"
+	err = a.sign(certFile, keyFile, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: names[0]},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    names,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err = os.ReadFile(a.file(certFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err = os.ReadFile(a.file(keyFile))
+	return cert, key, err
+}
+
 // sign writes a certificate and its key.
 func (a *Authority) sign(certFile, keyFile string, leaf *x509.Certificate) error {
 	leaf.KeyUsage = x509.KeyUsageDigitalSignature

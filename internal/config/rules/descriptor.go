@@ -135,7 +135,8 @@ func (r *rulesReader) node(e *descriptorEntry) (descriptors.Node, bool) {
 	if r.suspect(key) {
 		r.decoder.Warning(e.Key.Spot, "if its values are API keys, add %s to secrets.entries: without that, rls keeps them in plain text and finds no subject for them", strict.Quote(key))
 	}
-	if strings.Contains(key, descriptors.Wildcard) {
+	// Envoy Gateway ends the key of a route for every host with *.
+	if strings.Contains(key, descriptors.Wildcard) && !r.noFile {
 		r.decoder.Warning(e.Key.Spot, "* is a wildcard in values only: this is a key with that character")
 	}
 	secret := r.Identity.Secrets.Is(key)

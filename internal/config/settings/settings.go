@@ -155,13 +155,15 @@ var StoreErrors = []string{
 
 // Store says where logs are kept.
 type Store struct {
-	Type      string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
-	Timeout   time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
-	OnError   string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
-	Replicas  int           `yaml:"replicas" range:"1 100_000" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit"`
-	LocalKeys int           `yaml:"local_keys" range:"0 100_000_000" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
-	Memory    Memory        `yaml:"memory"`
-	Redis     RedisStore    `yaml:"redis"`
+	Type          string        `yaml:"type" oneof:"memory redis" doc:"where logs are kept: memory (in this process) or redis (shared by all instances)"`
+	Timeout       time.Duration `yaml:"timeout" range:"1ms 10s" doc:"time limit of one decision, including the connection; keep it below Envoy's timeout (20ms)"`
+	OnError       string        `yaml:"on_error" doc:"a request that the store cannot decide in time, unless its rule has on_store_error: local (the instance's share decides; memory store: report), allow, deny, report (Envoy's failure_mode_deny decides)"`
+	Replicas      int           `yaml:"replicas" range:"1 100_000" doc:"redis store: how many instances share the limits; while Redis is away, local gives each instance this share of a limit. With store.peers: the least number"`
+	Peers         string        `yaml:"peers" doc:"redis store: a DNS name with one address for each instance, such as a headless Service of Kubernetes; rls counts them. Empty: store.replicas is the number"`
+	PeersInterval time.Duration `yaml:"peers_interval" range:"1s 1h" doc:"how often rls counts the addresses of store.peers"`
+	LocalKeys     int           `yaml:"local_keys" range:"0 100_000_000" doc:"redis store: most logs whose last answer is remembered, so that rls answers a denial that still holds without Redis; 0: no memory of answers"`
+	Memory        Memory        `yaml:"memory"`
+	Redis         RedisStore    `yaml:"redis"`
 }
 
 // Memory is the memory store.
@@ -205,10 +207,11 @@ type Metadata struct {
 	Request bool `yaml:"request" doc:"put the request (domain, descriptors, addend) into the dynamic metadata of its answer, without API keys"`
 }
 
-// Metrics bounds the metrics.
+// Metrics bounds the metrics, and says where Prometheus reads them besides the admin port.
 type Metrics struct {
-	MaxDetailSeries int   `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
-	NearLimitRatio  Ratio `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
+	Address         Address `yaml:"address" doc:"an address with /metrics and no other page, for Prometheus: host:port; empty: off. The admin port has /metrics too"`
+	MaxDetailSeries int     `yaml:"max_detail_series" range:"0 1_000_000" doc:"most series for values of descriptors (detailed_metric, value_to_metric); values beyond share one series named other. Also the most names with such values in reference.metrics and reference.statsd"`
+	NearLimitRatio  Ratio   `yaml:"near_limit_ratio" doc:"hits that have room above this share of a limit count as near the limit"`
 }
 
 // Secrets says which descriptor entries hold API keys and how they are digested.
@@ -294,12 +297,13 @@ func Default() Settings {
 		Tiers:  defaultTiers(),
 		Reload: Reload{Interval: 5 * time.Second},
 		Store: Store{
-			Type:      StoreMemory,
-			Timeout:   15 * time.Millisecond,
-			OnError:   policy.StoreErrorLocal.String(),
-			Replicas:  1,
-			LocalKeys: 100_000,
-			Memory:    Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
+			Type:          StoreMemory,
+			Timeout:       15 * time.Millisecond,
+			OnError:       policy.StoreErrorLocal.String(),
+			Replicas:      1,
+			PeersInterval: 5 * time.Second,
+			LocalKeys:     100_000,
+			Memory:        Memory{MaxKeys: 1_000_000, MaxBytes: 256 << 20},
 			Redis: RedisStore{
 				Redis:       localRedis("slidegate:"),
 				MaxLogSlots: 20_000,
@@ -579,6 +583,7 @@ func (l *settingsLoader) validate() {
 	l.tiers()
 	l.oneOf("store.on_error", s.Store.OnError, StoreErrors)
 	l.redisConnection("store.redis", &s.Store.Redis.Redis)
+	l.peers()
 	l.rulesSource()
 	l.compare()
 	l.headers()
@@ -628,7 +633,7 @@ func (l *settingsLoader) listeners() {
 		l.problem("grpc.address", "at least one address is needed")
 	}
 	all = append(all, listener{"http.address", l.settings.HTTP.Address}, listener{"admin.address", l.settings.Admin.Address},
-		listener{"reference.metrics.address", l.settings.Reference.Metrics.Address})
+		listener{"metrics.address", l.settings.Metrics.Address}, listener{"reference.metrics.address", l.settings.Reference.Metrics.Address})
 	for i, a := range all {
 		isGRPC := a.path == "grpc.address"
 		if a.address == "" && !isGRPC {
@@ -663,6 +668,24 @@ func (l *settingsLoader) hosts(path string, names []string) {
 			l.problem(path, "%s is listed twice", strict.Quote(name))
 		}
 		names[i] = host
+	}
+}
+
+// peers checks the name whose addresses are the instances.
+func (l *settingsLoader) peers() {
+	s := &l.settings.Store
+	name := s.Peers
+	if name == "" {
+		return
+	}
+	_, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	switch {
+	case err == nil:
+		l.problem("store.peers", "%s is one address: write a DNS name that has the address of every instance", strict.Quote(name))
+	case !hostName.MatchString(strings.ToLower(strings.TrimSuffix(name, "."))):
+		l.problem("store.peers", "%s is not a DNS name: write it without scheme, port and path, for example slidegate-peers.default.svc.cluster.local", strict.Quote(name))
+	case s.Type == StoreMemory:
+		l.problem("store.peers", "store.type is %s: each instance has limits of its own; share them with store.type: %s", StoreMemory, StoreRedis)
 	}
 }
 

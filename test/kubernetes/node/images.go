@@ -68,7 +68,9 @@ func writeImages(dir string, o options) error {
 	}
 	if o.envoy != "" {
 		images = append(images, image{
-			names: []string{"docker.io/envoyproxy/envoy:v1.40.0"}, files: map[string]string{"/usr/local/bin/envoy": o.envoy},
+			names: []string{"docker.io/envoyproxy/envoy:v1.40.0"},
+			// The original is an Ubuntu: it has a shell for hooks.
+			files:   map[string]string{"/usr/local/bin/envoy": o.envoy, "/usr/bin/bash": "bash"},
 			command: []string{"envoy", "-c", "/etc/envoy/envoy.yaml"},
 		})
 	}
@@ -202,7 +204,7 @@ func librariesOf(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	magic := make([]byte, 4)
 	if _, err := io.ReadFull(f, magic); err != nil || string(magic) != "\x7fELF" {
 		return nil, nil //nolint:nilerr // a short file is data

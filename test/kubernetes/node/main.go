@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	_ "embed"
 )
 
 //go:embed node.sh
@@ -99,16 +98,12 @@ func (n *node) start(images, cgroup string, command []string) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("starting the namespaces needs root and Linux: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case err = <-ended:
-	case s := <-stop:
+	go func() {
+		<-stop
 		// As it is the first process, the kernel ends all others with it.
 		_ = cmd.Process.Kill()
-		<-ended
-		return 1, fmt.Errorf("stopped by %v", s)
-	}
+	}()
+	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return cmp.Or(exit.ExitCode(), 1), nil
 	}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+	"github.com/slidegate/slidegate/internal/ratelimit"
+	"github.com/slidegate/slidegate/pkg/descriptors"
+)
+
+type askCmd struct {
+	Address, CAFile    string
+	Domain, Descriptor string
+	Hits               uint32
+	UntilDenied        int
+	Timeout            time.Duration
+}
+
+func ask(c *cli) *cobra.Command {
+	var a askCmd
+	cmd := leaf("ask", "Send a request to the running service as Envoy does, which charges it, and print the answer.", func() error { return a.Run(c) })
+	f := cmd.Flags()
+	f.StringVar(&a.Domain, "domain", "", "the `NAME` of the request's domain")
+	f.StringVar(&a.Descriptor, "descriptor", "", "the descriptor, such as 'route=search,api_key=k1' (`ENTRIES`)")
+	f.Uint32Var(&a.Hits, "hits", 1, "cost of the request")
+	f.IntVar(&a.UntilDenied, "until-denied", 0, "send it up to `N` times, until it is denied; exit 1 if it never is")
+	f.StringVar(&a.Address, "address", "", "the `HOST:PORT` of a service on another machine, instead of the service of these settings")
+	f.StringVar(&a.CAFile, "ca-file", "", "with --address and grpc.tls: the `FILE` of the CA certificates to trust, instead of those of the system")
+	f.DurationVar(&a.Timeout, "timeout", time.Second, "how long to wait for an answer")
+	for _, flag := range []string{"domain", "descriptor"} {
+		if err := cmd.MarkFlagRequired(flag); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+	return cmd
+}
+
+// Run prints a line for each answer. A denial is an answer, not a failure.
+func (a askCmd) Run(c *cli) error {
+	s, err := c.load()
+	if err != nil {
+		return err
+	}
+	entries, err := descriptors.Parse(a.Descriptor)
+	if err != nil {
+		return usage("--descriptor: %w", err)
+	}
+	if a.UntilDenied < 0 {
+		return usage("--until-denied: expected a number above 0")
+	}
+	address, secure, err := a.way(s.GRPC)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	conn, err := dial(address, secure)
+	if err != nil {
+		return fmt.Errorf("ask: %s: %w", address, err)
+	}
+	defer conn.Close()
+	for range max(a.UntilDenied, 1) {
+		denied, err := a.once(conn, entries)
+		if err != nil {
+			return fmt.Errorf("ask: %s: %w", address, err)
+		}
+		if denied {
+			return nil
+		}
+	}
+	if a.UntilDenied > 0 {
+		return fmt.Errorf("ask: %s denied none of %d requests", address, a.UntilDenied)
+	}
+	return nil
+}
+
+// once sends the request once and prints the answer.
+func (a askCmd) once(conn *grpc.ClientConn, entries descriptors.Descriptor) (denied bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.Timeout)
+	defer cancel()
+	denied, limit, err := ratelimit.Ask(ctx, conn, a.Domain, entries, a.Hits)
+	if err != nil {
+		return false, err
+	}
+	code := "OK"
+	if denied {
+		code = "OVER_LIMIT"
+	}
+	fmt.Printf("%s  %s\n", code, limit)
+	return denied, nil
+}
+
+// way returns the address and the credentials for calling the service.
+func (a askCmd) way(s settings.GRPC) (settings.Address, credentials.TransportCredentials, error) {
+	if a.Address == "" {
+		return way(s)
+	}
+	address := settings.Address(a.Address)
+	if !s.TLS.On() {
+		return address, insecure.NewCredentials(), nil
+	}
+	host, _, err := net.SplitHostPort(a.Address)
+	if err != nil {
+		return "", nil, usage("--address: %w", err)
+	}
+	own, err := s.TLS.Config("grpc.tls")
+	if err != nil {
+		return "", nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, Certificates: own.Certificates}
+	if a.CAFile != "" {
+		pem, err := os.ReadFile(a.CAFile)
+		if err != nil {
+			return "", nil, usage("--ca-file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return "", nil, usage("--ca-file: %s has no certificate", a.CAFile)
+		}
+	}
+	return address, credentials.NewTLS(config), nil
+}

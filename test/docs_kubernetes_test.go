@@ -1,0 +1,68 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const kubernetesPage = "docs/kubernetes.md"
+
+// TestKubernetesEnvoy compares the Envoy of deploy/kubernetes/try with envoy/ratelimit.yaml.
+// Kustomize reads no file outside of its folder, so there are two.
+func TestKubernetesEnvoy(t *testing.T) {
+	const path = "deploy/kubernetes/try/envoy/envoy.yaml"
+	want := strings.ReplaceAll(read(t, "envoy/ratelimit.yaml"), "address: rls, port_value: 8081", "address: slidegate, port_value: 8081")
+	if read(t, path) == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s differs from envoy/ratelimit.yaml; run: go test ./test -run TestKubernetesEnvoy -update", path)
+	}
+	if err := os.WriteFile(filepath.Join("..", path), []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKubernetesCommands checks that what the commands of docs/kubernetes.md name is there: folders and
+// files of the project, and targets of make.
+func TestKubernetesCommands(t *testing.T) {
+	makefile := read(t, "Makefile")
+	commands := 0
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(read(t, kubernetesPage), -1) {
+		commands += strings.Count(block[1], "\n")
+		for _, path := range regexp.MustCompile(`\b(?:deploy|envoy|docs|test)/[A-Za-z0-9_./-]+`).FindAllString(block[1], -1) {
+			if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+				t.Errorf("%s: a command names %s: %v", kubernetesPage, path, err)
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)^make ([a-z0-9-]+)`).FindAllStringSubmatch(block[1], -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s: make %s: the Makefile has no such target", kubernetesPage, m[1])
+			}
+		}
+	}
+	if commands < 20 {
+		t.Errorf("%s has %d lines of commands", kubernetesPage, commands)
+	}
+}
+
+// TestKubernetesFigures checks that each row of "What happens when" names a test.
+func TestKubernetesFigures(t *testing.T) {
+	const header = "| event | what callers got | test |\n|---|---|---|\n"
+	_, table, ok := strings.Cut(read(t, kubernetesPage), header)
+	if !ok {
+		t.Fatalf("%s has no table of events", kubernetesPage)
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	have := tests(t)
+	for _, row := range rows {
+		namesTests(t, kubernetesPage, row, have)
+	}
+	if len(rows) < 8 {
+		t.Errorf("%s has %d events", kubernetesPage, len(rows))
+	}
+}

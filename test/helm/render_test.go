@@ -1,0 +1,214 @@
+package helm
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/slidegate/slidegate/internal/config/settings"
+)
+
+const (
+	envHelm = "SLIDEGATE_TEST_HELM"
+
+	root    = "../.."
+	chart   = root + "/deploy/helm/slidegate"
+	library = root + "/deploy/helm/slidegate-sidecar"
+	// application is a chart that uses the library.
+	application = root + "/test/kubernetes/testdata/application"
+	// version is the oldest Kubernetes that both charts support.
+	version = "1.30.0"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv(envHelm) == "" {
+		fmt.Println("helm: tests that render a chart do not run here; run make k8s-validate")
+		if err := flag.Set("test.skip", "^TestRender"); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// helm runs helm and returns what it prints, or its message as an error.
+func helm(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	program, err := filepath.Abs(os.Getenv(envHelm))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, errors.New(strings.TrimSpace(stderr.String()))
+	}
+	return out, nil
+}
+
+// render renders a chart with values, given as YAML.
+func render(t *testing.T, chart, values string) ([]byte, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return helm(t, "template", "slidegate", chart, "--namespace", "limits", "--kube-version", version, "--values", file)
+}
+
+// An object is one of Kubernetes.
+type object struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Data     map[string]string
+	Spec     struct {
+		Template struct {
+			Metadata struct{ Annotations map[string]string }
+			Spec     map[string]any
+		}
+	}
+}
+
+// objects renders a chart and returns its objects by kind and name: Deployment/slidegate.
+func objects(t *testing.T, chart, values string) map[string]object {
+	t.Helper()
+	out, err := render(t, chart, values)
+	if err != nil {
+		t.Fatalf("with the values\n%s\n%v", values, err)
+	}
+	all := make(map[string]object)
+	for d := yaml.NewDecoder(bytes.NewReader(out)); ; {
+		var o object
+		if err := d.Decode(&o); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind != "" {
+			all[o.Kind+"/"+o.Metadata.Name] = o
+		}
+	}
+}
+
+// withLibrary returns a copy of the chart of the application with the library in it.
+func withLibrary(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for from, to := range map[string]string{application: "", library: "charts/slidegate-sidecar"} {
+		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestRenderLint lints the charts with their own values and with those in ci.
+func TestRenderLint(t *testing.T) {
+	files, err := filepath.Glob(chart + "/ci/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got no values in ci: %v", err)
+	}
+	for _, file := range files {
+		if _, err := helm(t, "lint", "--strict", "--kube-version", version, "--values", file, chart); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	for _, dir := range []string{chart, library, withLibrary(t)} {
+		if _, err := helm(t, "lint", "--strict", "--kube-version", version, dir); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// TestRenderSettings reads the settings that the chart writes as rls does.
+func TestRenderSettings(t *testing.T) {
+	read := func(values string) settings.Settings {
+		t.Helper()
+		text := objects(t, chart, values)["ConfigMap/slidegate-settings"].Data["settings.yaml"]
+		s, _, err := settings.Parse("settings.yaml", []byte(text), nil)
+		for _, problem := range strings.Split(fmt.Sprint(err), "\n") {
+			// The certificates and passwords are only in the pod.
+			if err != nil && !strings.HasSuffix(problem, "no such file or directory") {
+				t.Errorf("with the values\n%s\nrls refuses the settings\n%s\n%s", values, text, problem)
+			}
+		}
+		return s
+	}
+	for _, file := range []string{"redis", "everything", "memory", "drop-in"} {
+		values, err := os.ReadFile(filepath.Join(chart, "ci", file+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(string(values))
+	}
+	if s := read("{}"); s.Store.Type != settings.StoreMemory || s.Drain.NotServing {
+		t.Errorf("without values: got store %s and drain.not_serving %t, want memory and false, because there is only one pod", s.Store.Type, s.Drain.NotServing)
+	}
+	if s := read("redis: {enabled: true}"); s.Store.Type != settings.StoreRedis || s.Store.Replicas != 3 || !s.Drain.NotServing {
+		t.Errorf("with Redis: got store %s, replicas %d, drain.not_serving %t, want redis, 3 and true", s.Store.Type, s.Store.Replicas, s.Drain.NotServing)
+	}
+	// Helm reads numbers as floating point.
+	if s := read("settings: {store: {memory: {max_bytes: 1234567890}}}"); s.Store.Memory.MaxBytes != 1234567890 {
+		t.Errorf("a large number: got store.memory.max_bytes %d, want 1234567890", s.Store.Memory.MaxBytes)
+	}
+}
+
+// TestRenderChecksum shows what replaces the pods: changed settings. Changed rules and tiers do not,
+// because rls reads them again.
+func TestRenderChecksum(t *testing.T) {
+	pods := func(values string) string {
+		t.Helper()
+		out, err := yaml.Marshal(objects(t, chart, values)["Deployment/slidegate"].Spec.Template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	before := pods("{}")
+	for values, want := range map[string]bool{
+		"rules: {files: {edge.yaml: 'domain: edge'}}": false,
+		"tiers: {file: 'tiers: [gold]'}":              false,
+		"settings: {log: {level: debug}}":             true,
+		"drain: {delaySeconds: 21}":                   true,
+		"rules: {shadowMode: true}":                   true,
+	} {
+		if got := pods(values) != before; got != want {
+			t.Errorf("%s: pods replaced: got %t, want %t", values, got, want)
+		}
+	}
+}
+
+// TestRenderSidecar compares the configuration of Envoy in the library with envoy/sidecar-uds.yaml.
+func TestRenderSidecar(t *testing.T) {
+	dir := withLibrary(t)
+	want, err := os.ReadFile(root + "/envoy/sidecar-uds.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects(t, dir, "{}")
+	if got := all["ConfigMap/slidegate-slidegate-envoy"].Data["envoy.yaml"]; strings.TrimSpace(got) != strings.TrimSpace(string(want)) {
+		t.Errorf("templates/_envoy.tpl is not envoy/sidecar-uds.yaml:\n%s", got)
+	}
+	with := strings.NewReplacer("port_value: 10000", "port_value: 15006", "port_value: 8000", "port_value: 9000").Replace(string(want))
+	all = objects(t, dir, "slidegate-sidecar: {envoy: {port: 15006}, application: {port: 9000}}")
+	if got := all["ConfigMap/slidegate-slidegate-envoy"].Data["envoy.yaml"]; strings.TrimSpace(got) != strings.TrimSpace(with) {
+		t.Errorf("with other ports: got\n%s", got)
+	}
+	all = objects(t, dir, "slidegate-sidecar: {envoy: {config: 'node: {id: own}'}}")
+	if got := all["ConfigMap/slidegate-slidegate-envoy"].Data["envoy.yaml"]; strings.TrimSpace(got) != "node: {id: own}" {
+		t.Errorf("with an own configuration: got %q", got)
+	}
+}
