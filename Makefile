@@ -10,6 +10,7 @@ TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
 VALE           := v3.21.0
+ACTIONLINT     := v1.7.12
 ENVOY          := 1.40.0
 # envoyproxy/ratelimit, which has no tags.
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
@@ -174,6 +175,7 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, modu
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
+	@$(MAKE) --no-print-directory actionlint
 	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
 
@@ -181,8 +183,13 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, modu
 .PHONY: prose
 prose: LEVEL ?= error
 prose: $(TOOLS)/bin/vale-$(VALE) ## check the English of comments, messages and pages: words and long lines; LEVEL=suggestion adds long sentences
-	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml Makefile Dockerfile \
+	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml .github Makefile Dockerfile \
 	  | grep -v /testdata/ | grep -vEf .vale/unclean | xargs $< --minAlertLevel=$(LEVEL) --output=line
+
+# The shell in them is short. With shellcheck in the PATH the result would depend on the machine.
+.PHONY: actionlint
+actionlint: $(TOOLS)/bin/actionlint-$(ACTIONLINT) ## check the workflows of GitHub
+	$< -shellcheck= -pyflakes= .github/workflows/*.yml
 
 .PHONY: fmt
 fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
@@ -309,6 +316,10 @@ $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 $(TOOLS)/bin/govulncheck-$(GOVULNCHECK):
 	GOBIN=$(TOOLS)/bin go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 	mv $(TOOLS)/bin/govulncheck $@
+
+$(TOOLS)/bin/actionlint-$(ACTIONLINT):
+	GOBIN=$(TOOLS)/bin go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+	mv $(TOOLS)/bin/actionlint $@
 
 # Vale needs a C compiler, as the race detector does.
 $(TOOLS)/bin/vale-$(VALE):
