@@ -67,7 +67,7 @@ func dangling(t *testing.T, objects []*object, values string) []string {
 	for _, m := range makers {
 		for _, name := range m.pod.names() {
 			given, isMap := strings.CutPrefix(name, "ConfigMap/")
-			if !have[name] && !(isMap && strings.Contains(values, ": "+given)) {
+			if !have[name] && (!isMap || !strings.Contains(values, ": "+given)) {
 				out = append(out, fmt.Sprintf("%s needs %s", m, name))
 			}
 		}
