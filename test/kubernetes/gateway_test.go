@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// envGateway names the folder of egctl and of the chart of Envoy Gateway. Its tests run only with
-	// it and with envHelm.
+	// envGateway names the folder of egctl and of the chart of Envoy Gateway, and envHelm helm. The
+	// tests of Envoy Gateway run only with both.
 	envGateway = "SLIDEGATE_TEST_GATEWAY"
+	envHelm    = "SLIDEGATE_TEST_HELM"
 
 	gatewayFiles   = "../../deploy/integrations/envoy-gateway/"
 	referenceImage = "docker.io/envoyproxy/ratelimit:reference"
@@ -64,7 +65,7 @@ type envoyGateway struct {
 // run runs a test of the installation. If it fails, it prints the pods of Envoy Gateway.
 func (g envoyGateway) run(t *testing.T, name string, test func(envoyGateway)) {
 	t.Run(name, func(t *testing.T) {
-		g.namespace = &namespace{t: t, name: g.name}
+		g.namespace = &namespace{t: t, name: g.namespace.name}
 		g.routes = &namespace{t: t, name: g.routes.name}
 		t.Cleanup(func() {
 			if t.Failed() {

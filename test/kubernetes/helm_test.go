@@ -11,11 +11,7 @@ import (
 	"testing"
 )
 
-const (
-	// envHelm names the program helm.
-	envHelm = "SLIDEGATE_TEST_HELM"
-	charts  = "../../deploy/helm"
-)
+const charts = "../../deploy/helm"
 
 // helmRules denies the 21st request of a key.
 const helmRules = `

@@ -41,7 +41,7 @@ func TestSidecar(t *testing.T) {
 		if got := n.ask(n.address(pod), 130, free); got["200"] != 100 || got["429"] != 30 {
 			t.Errorf("pod %s: 130 requests of one key got %v, want 100 of 200 and 30 of 429", pod, got)
 		}
-		n.checkContainers(pod)
+		n.checkSidecars(pod)
 	}
 	if got := n.ask("http://app."+n.name, 20, free); got["429"] != 20 {
 		t.Errorf("the Service answered %v after the limit of both pods, want 20 of 429", got)
@@ -116,8 +116,8 @@ func (n *namespace) containers(pod string) map[string]container {
 	return all
 }
 
-// checkContainers reads from the kernel what the containers of a pod may do.
-func (n *namespace) checkContainers(pod string) {
+// checkSidecars reads from the kernel what the containers of a pod may do.
+func (n *namespace) checkSidecars(pod string) {
 	n.t.Helper()
 	t, all := n.t, n.containers(pod)
 	for name, want := range map[string]string{"rls": "65532:65532", "envoy": "101:65532", "app": "65532:65532"} {
@@ -239,34 +239,12 @@ func TestSidecarHook(t *testing.T) {
 	}
 }
 
-const redisWithPassword = `
-apiVersion: v1
-kind: Secret
-metadata: {name: slidegate-redis}
-stringData: {url: "redis://redis:6379/0", password: from-a-secret}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: redis, labels: {app: redis}}
-spec:
-  containers:
-  - name: redis
-    image: docker.io/library/redis:7
-    command: [redis-server, --requirepass, from-a-secret, --save, ""]
-    readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
----
-apiVersion: v1
-kind: Service
-metadata: {name: redis}
-spec: {selector: {app: redis}, ports: [{port: 6379}]}
-`
-
 // TestSidecarRedis has one limit for all pods, with the credentials of a Secret. The subjects are in a
 // Secret too.
 func TestSidecarRedis(t *testing.T) {
 	n := newNamespace(t)
-	n.apply(redisWithPassword)
-	n.kubectl("wait", "--for=condition=Ready", "pod/redis", "--timeout="+patience.String())
+	n.kustomize(sidecarFolder + "/../redis")
+	n.rollout("statefulset/redis")
 	n.overlay(`components: [SIDECAR/redis]
 patches: [{target: {kind: ConfigMap, name: slidegate-tiers}, patch: '{"$patch": "delete", "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "slidegate-tiers"}}'}]
 secretGenerator:
@@ -282,6 +260,14 @@ secretGenerator:
 	}
 	if total["200"] != 100 || total["429"] != 30 {
 		t.Errorf("130 requests to two pods got %v, want 100 of 200 and 30 of 429", total)
+	}
+	for _, pod := range n.pods(applicationPod) {
+		n.eventually(func() error {
+			if got := n.value(pod, "slidegate_store_replicas"); got != 2 {
+				return fmt.Errorf("pod %s counts %d instances, want 2", pod, got)
+			}
+			return nil
+		})
 	}
 }
 
@@ -312,7 +298,7 @@ func TestSidecarRestart(t *testing.T) {
 			}
 			for kind, counts := range map[string]map[string]int{"new": fresh.stop(), "kept": kept.stop()} {
 				failed, all := failures(counts)
-				t.Logf("%s: %d of %d requests on %s connections failed: %v", tc.name, failed, all, kind, counts)
+				t.Logf("figure: rolling restart, %s: %d of %d requests on %s connections failed: %v", tc.name, failed, all, kind, counts)
 				if tc.overlay == "" && failed > 0 {
 					t.Errorf("%d requests failed, want 0", failed)
 				}
@@ -467,12 +453,12 @@ func TestSidecarKilled(t *testing.T) {
 		}
 		n.back(pod, i, direct, start)
 		counts, text := direct.since(start)
-		t.Logf("kill %d, the pod: %s", i, text)
+		t.Logf("figure: kill %d, the pod: %s", i, text)
 		if counts["failed"] > 0 || counts["limited"] == 0 {
 			t.Errorf("got %v, want no failed request, and the limit again", counts)
 		}
 		_, text = service.since(start)
-		t.Logf("kill %d, the Service: %s", i, text)
+		t.Logf("figure: kill %d, the Service: %s", i, text)
 	}
 }
 
@@ -486,7 +472,7 @@ func (n *namespace) back(pod string, restarts int, w *watch, start time.Time) {
 		return nil
 	})
 	back := time.Now()
-	n.t.Logf("rls was back after %.1f s", back.Sub(start).Seconds())
+	n.t.Logf("figure: rls was back after %.1f s", back.Sub(start).Seconds())
 	n.rollout("deployment/app")
 	n.eventually(func() error {
 		if counts, text := w.since(back); counts["limited"] < 20 {
@@ -533,15 +519,15 @@ patches:
 	}
 	start := time.Now()
 	busy()
-	t.Logf("rls was killed after %.1f s", start.Sub(began).Seconds())
+	t.Logf("rls was killed by the kernel after %.1f s", start.Sub(began).Seconds())
 	n.back(pod, 1, direct, start)
 	counts, text := direct.since(start)
-	t.Logf("the pod: %s", text)
+	t.Logf("figure: out of memory, the pod: %s", text)
 	if counts["failed"] > 0 || counts["open"] == 0 {
 		t.Errorf("got %v, want no failed request, and some that Envoy let pass", counts)
 	}
 	_, text = service.since(start)
-	t.Logf("the Service: %s", text)
+	t.Logf("figure: out of memory, the Service: %s", text)
 	for name, c := range n.containers(pod) {
 		if name == "rls" && c.reason != "OOMKilled" {
 			t.Errorf("rls ended because of %q, want OOMKilled", c.reason)
@@ -593,7 +579,7 @@ func TestSidecarOrder(t *testing.T) {
 	for _, name := range order {
 		starts = append(starts, started(t, all[name].pid))
 	}
-	t.Logf("%s started %v after rls, %s %v", order[1], starts[1]-starts[0], order[2], starts[2]-starts[0])
+	t.Logf("figure: %s started %v after rls, %s %v", order[1], starts[1]-starts[0], order[2], starts[2]-starts[0])
 	if !slices.IsSorted(starts) {
 		t.Errorf("the starts of %v are %v, want this order", order, starts)
 	}
@@ -612,7 +598,7 @@ func TestSidecarOrder(t *testing.T) {
 	for _, name := range order {
 		ends = append(ends, gone[name])
 	}
-	t.Logf("after the deletion of the pod %v ended at %v", order, ends)
+	t.Logf("figure: after the deletion of the pod %v ended at %v", order, ends)
 	if len(gone) < len(order) || !slices.IsSorted(ends) {
 		t.Errorf("the ends of %v are %v, want this order", order, ends)
 	}
@@ -672,7 +658,7 @@ func TestSidecarSlowStart(t *testing.T) {
 	})
 	time.Sleep(10 * time.Second)
 	c := n.containers(fresh)
-	t.Logf("10 s after the start of rls, Envoy: %+v", c["envoy"])
+	t.Logf("figure: 10 s after the start of rls, Envoy: %+v", c["envoy"])
 	if c["envoy"].pid != 0 || c["app"].pid != 0 || c["rls"].ready {
 		t.Errorf("got %+v, want rls alone, not ready", c)
 	}
@@ -680,7 +666,7 @@ func TestSidecarSlowStart(t *testing.T) {
 		t.Errorf("the pod answered %d, want no answer", status)
 	}
 	failed, count := failures(l.stop())
-	t.Logf("%d of %d requests failed", failed, count)
+	t.Logf("figure: %d of %d requests failed", failed, count)
 	if failed > 0 {
 		t.Errorf("%d requests failed, want 0", failed)
 	}
@@ -720,7 +706,7 @@ func TestSidecarRules(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("change %d counts after %.1f s", i+1, time.Since(start).Seconds())
+		t.Logf("figure: change %d of the rules counts after %.1f s", i+1, time.Since(start).Seconds())
 	}
 	if got := n.ask(url, 10, free); got["200"] != 7 || got["429"] != 3 {
 		t.Errorf("10 requests got %v, want 7 of 200 and 3 of 429", got)
@@ -735,7 +721,7 @@ func TestSidecarRules(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("with an annotation of the pod, the broken rules were refused after %.1f s", time.Since(start).Seconds())
+	t.Logf("figure: with an annotation of the pod, the broken rules were refused after %.1f s", time.Since(start).Seconds())
 	refusal := log()
 	refusal = refusal[strings.LastIndex(refusal[:strings.LastIndex(refusal, "configuration refused")], "\n")+1:]
 	t.Logf("the log: %s", refusal)
@@ -749,7 +735,7 @@ func TestSidecarRules(t *testing.T) {
 		t.Errorf("with broken rules, rls is %+v, want it ready and never restarted", c)
 	}
 	failed, count := failures(l.stop())
-	t.Logf("%d of %d requests failed", failed, count)
+	t.Logf("figure: %d of %d requests failed", failed, count)
 	if failed > 0 {
 		t.Errorf("%d requests failed, want 0", failed)
 	}
@@ -782,5 +768,5 @@ func (n *namespace) checkNewPod(old string, mend func()) {
 	mend()
 	start := time.Now()
 	n.rollout("deployment/app")
-	n.t.Logf("the new pod was ready %.1f s after the rules were mended", time.Since(start).Seconds())
+	n.t.Logf("figure: the new pod was ready %.1f s after the rules were mended", time.Since(start).Seconds())
 }

@@ -34,7 +34,7 @@ type options struct {
 type image struct {
 	names      []string
 	files      map[string]string // the path in the image to the file on this machine
-	dirs       []string          // folders that anyone may write to
+	dirs       []string          // folders that every user may write to
 	user       string
 	entrypoint []string
 	command    []string
