@@ -565,8 +565,9 @@ func TestWhenTheClockChanges(t *testing.T) {
 		t.Skip("there is no C compiler")
 	}
 	dir := t.TempDir()
+	// The user of Redis reads the folder.
 	for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // the user of Redis reads it
+		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -574,7 +575,7 @@ func TestWhenTheClockChanges(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	setClock := func(offset time.Duration) {
-		f, err := os.OpenFile(filepath.Join(dir, "offset"), os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // the user of Redis reads it
+		f, err := os.OpenFile(filepath.Join(dir, "offset"), os.O_CREATE|os.O_WRONLY, 0o644)
 		if err == nil {
 			_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(int64(offset.Seconds()))))
 		}
