@@ -13,7 +13,11 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-const charts = "../../deploy/helm"
+const (
+	// envHelm names the program helm.
+	envHelm = "SLIDEGATE_TEST_HELM"
+	charts  = "../../deploy/helm"
+)
 
 // helmRules denies the 21st request of a key.
 const helmRules = `
