@@ -21,10 +21,9 @@ import (
 )
 
 const (
-	// envGateway names the folder of egctl and of the chart of Envoy Gateway, and envHelm helm. The
-	// tests of Envoy Gateway run only with both.
+	// envGateway names the folder of egctl and of the chart of Envoy Gateway. Its tests run only with
+	// it and with envHelm.
 	envGateway = "SLIDEGATE_TEST_GATEWAY"
-	envHelm    = "SLIDEGATE_TEST_HELM"
 
 	gatewayFiles   = "../../deploy/integrations/envoy-gateway/"
 	referenceImage = "docker.io/envoyproxy/ratelimit:reference"

@@ -11,7 +11,11 @@ import (
 	"testing"
 )
 
-const charts = "../../deploy/helm"
+const (
+	// envHelm names the program helm.
+	envHelm = "SLIDEGATE_TEST_HELM"
+	charts  = "../../deploy/helm"
+)
 
 // helmRules denies the 21st request of a key.
 const helmRules = `
