@@ -41,7 +41,7 @@ func TestSidecar(t *testing.T) {
 		if got := n.ask(n.address(pod), 130, free); got["200"] != 100 || got["429"] != 30 {
 			t.Errorf("pod %s: 130 requests of one key got %v, want 100 of 200 and 30 of 429", pod, got)
 		}
-		n.checkContainers(pod)
+		n.checkSidecars(pod)
 	}
 	if got := n.ask("http://app."+n.name, 20, free); got["429"] != 20 {
 		t.Errorf("the Service answered %v after the limit of both pods, want 20 of 429", got)
@@ -116,8 +116,8 @@ func (n *namespace) containers(pod string) map[string]container {
 	return all
 }
 
-// checkContainers reads from the kernel what the containers of a pod may do.
-func (n *namespace) checkContainers(pod string) {
+// checkSidecars reads from the kernel what the containers of a pod may do.
+func (n *namespace) checkSidecars(pod string) {
 	n.t.Helper()
 	t, all := n.t, n.containers(pod)
 	for name, want := range map[string]string{"rls": "65532:65532", "envoy": "101:65532", "app": "65532:65532"} {
