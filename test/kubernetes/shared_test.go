@@ -410,7 +410,7 @@ func (n *namespace) call(a *servers.Authority, ip string, certificates ...tls.Ce
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // everything was read
+	defer conn.Close()
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return "", err
