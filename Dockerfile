@@ -15,13 +15,19 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 
 COPY . .
-# What `rls version` and the metric of the build say.
+# What `rls version` and the metric of the build say. The build context has no .git, so the caller says it:
+#   docker build --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) --build-arg DATE=$(git log -1 --format=%cI) .
 ARG VERSION=dev
+ARG REVISION=unknown
+ARG DATE=unknown
 # Static (CGO off), so that it runs on an image without libc; -trimpath and no symbol table, so that the same sources give the same
 # bytes wherever they are built.
 ENV CGO_ENABLED=0
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/rls ./test/upstream
+    go build -trimpath -ldflags "-s -w -X main.version=${VERSION} -X main.commit=${REVISION} -X main.date=${DATE}" -o /out/ ./cmd/rls ./test/upstream
+# One binary under two names, in one layer: a second copy would double the image. Under /bin/ratelimit rls reads the environment of
+# envoyproxy/ratelimit. Manifests for that image name this command.
+RUN mkdir -p /image/bin && mv /out/rls /image/rls && ln -s /rls /image/bin/ratelimit
 
 
 FROM gcr.io/distroless/static-debian12:nonroot AS upstream
@@ -41,9 +47,7 @@ LABEL org.opencontainers.image.title="Slidegate" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /out/rls /rls
-# Under this name rls reads the environment of envoyproxy/ratelimit. Manifests for that image name this command.
-COPY --from=build /out/rls /bin/ratelimit
+COPY --from=build /image/ /
 # By number: Kubernetes cannot tell from a name that it is not root.
 USER 65532:65532
 # gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless it is told otherwise.

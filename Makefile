@@ -10,6 +10,7 @@ TOOLS          := $(CURDIR)/.tools
 GOLANGCI       := v2.15.0
 GOVULNCHECK    := v1.1.4
 VALE           := v3.21.0
+ACTIONLINT     := v1.7.12
 ENVOY          := 1.40.0
 # envoyproxy/ratelimit, which has no tags.
 REFERENCE      := v1.4.1-0.20260122083618-3fb702589d36
@@ -33,6 +34,9 @@ github.com/projectcontour/contour@v1.33.8 examples/contour/01-crds.yaml
 github.com/kgateway-dev/kgateway/v2@v2.2.0 install/helm/kgateway-crds/templates/*.yaml
 endef
 export CRDS
+# For make release-check, and for the release itself.
+GORELEASER     := v2.15.0
+CYCLONEDX      := v1.7.0
 # Older Envoys, for make test-envoys.
 ENVOYS         := 1.36.4 1.38.3 1.40.0
 # Servers for make test-redises: a name, and where .ci/redis gets it. From Debian it gets the
@@ -49,8 +53,12 @@ export REDISES
 # What the end-to-end tests compare with.
 REFERENCE_BIN := $(TOOLS)/ratelimit-$(REFERENCE)/ratelimit
 
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+# Tags are v0.1.0, versions are 0.1.0.
+VERSION := $(shell (git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null || echo dev) | sed 's/^v//')
+COMMIT  := $(shell git describe --match '' --always --abbrev=40 --dirty 2>/dev/null)
+# Of the commit, so that equal sources give equal binaries.
+DATE    := $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 # How long each fuzz target runs. They run one after the other.
 FUZZTIME ?= 30s
 
@@ -160,7 +168,7 @@ SCHEMAS := $(TOOLS)/schemas-$(shell sha256sum <<<'$(KUBERNETES_VALIDATE) $(CRDS)
 .PHONY: k8s-validate
 k8s-validate: $(TOOLS)/bin/helm-$(HELM) $(TOOLS)/bin/kustomize-$(KUSTOMIZE) $(SCHEMAS) ## render the manifests and the charts, and check each object: schemas from Kubernetes 1.29 on, policies
 	SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' SLIDEGATE_TEST_KUSTOMIZE='$(TOOLS)/bin/kustomize-$(KUSTOMIZE)' SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' \
-	  go test -count=1 ./test/manifests
+	  go test -count=1 ./test/manifests ./test/helm
 
 # Not part of CI: the first run compiles Istio for some minutes.
 .PHONY: istio-validate
@@ -172,17 +180,31 @@ lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, modu
 	$< run ./...
 	cd test/transport && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
+	@$(MAKE) --no-print-directory vet-platforms
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
+	@$(MAKE) --no-print-directory actionlint
 	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
+
+# Machines with 32 bits, and the systems that only releases are built for. Tests need Linux.
+.PHONY: vet-platforms
+vet-platforms: ## check that all code compiles for 32 bits, and rls for the other systems of a release
+	CGO_ENABLED=0 GOARCH=arm go vet ./...
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go vet ./cmd/rls
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go vet ./cmd/rls
 
 # .vale has the rules. The files that .vale/unclean matches are left out until they are rewritten.
 .PHONY: prose
 prose: LEVEL ?= error
 prose: $(TOOLS)/bin/vale-$(VALE) ## check the English of comments, messages and pages: words and long lines; LEVEL=suggestion adds long sentences
-	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml Makefile Dockerfile \
+	@git ls-files -- '*.go' '*.md' '*.yaml' '*.lua' '*.html' '*.sql' '*.sh' .ci .golangci.yml .github Makefile Dockerfile \
 	  | grep -v /testdata/ | grep -vEf .vale/unclean | xargs $< --minAlertLevel=$(LEVEL) --output=line
+
+# The shell in them is short. With shellcheck in the PATH the result would depend on the machine.
+.PHONY: actionlint
+actionlint: $(TOOLS)/bin/actionlint-$(ACTIONLINT) ## check the workflows of GitHub
+	$< -shellcheck= -pyflakes= .github/workflows/*.yml
 
 .PHONY: fmt
 fmt: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## format the code
@@ -235,6 +257,17 @@ soak: build ## call rls for an hour over connections that come and go in every w
 .PHONY: compose-test
 compose-test: ## run the unchanged docker-compose.yaml with a real engine; needs root and Debian
 	test/compose/run.sh
+
+# Where the release workflow finds its tools, too.
+RELEASE_TOOLS := $(TOOLS)/release-$(GORELEASER)-$(CYCLONEDX)
+.PHONY: release-tools
+release-tools: $(RELEASE_TOOLS)/cyclonedx-gomod ## build the tools of a release and print their folder
+	@echo '$(RELEASE_TOOLS)'
+
+.PHONY: release-check
+release-check: $(RELEASE_TOOLS)/cyclonedx-gomod ## make a release of this tree without publishing it, and check everything in it; RELEASE_CHECK=quick for this machine's platform only
+	@.ci/install mandoc=mandoc rpm=rpm zsh=zsh fish=fish jq=jq curl=curl
+	PATH='$(RELEASE_TOOLS)':$$PATH test/release/run.sh
 
 .PHONY: clean
 clean: ## remove what was built, but not .tools
@@ -306,9 +339,17 @@ $(TOOLS)/bin/golangci-lint-$(GOLANGCI):
 	GOBIN=$(TOOLS)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI)
 	mv $(TOOLS)/bin/golangci-lint $@
 
+# Takes about four minutes once.
+$(RELEASE_TOOLS)/cyclonedx-gomod:
+	.ci/release-tools '$(@D)' $(GORELEASER) $(CYCLONEDX)
+
 $(TOOLS)/bin/govulncheck-$(GOVULNCHECK):
 	GOBIN=$(TOOLS)/bin go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 	mv $(TOOLS)/bin/govulncheck $@
+
+$(TOOLS)/bin/actionlint-$(ACTIONLINT):
+	GOBIN=$(TOOLS)/bin go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+	mv $(TOOLS)/bin/actionlint $@
 
 # Vale needs a C compiler, as the race detector does.
 $(TOOLS)/bin/vale-$(VALE):

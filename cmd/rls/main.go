@@ -13,9 +13,6 @@ import (
 	"github.com/slidegate/slidegate/internal/compat"
 )
 
-// version is set when the binary is linked.
-var version = "dev"
-
 // Exit codes.
 const (
 	exitFailure = 1 // the command failed, or the configuration is not valid
@@ -82,7 +79,7 @@ func root() *cobra.Command {
 		Use:           "rls",
 		Short:         "Exact sliding-window rate limits for Envoy, by subscription tier.",
 		Long:          "Exact sliding-window rate limits for Envoy, by subscription tier.\n\nWithout a command, rls serves.",
-		Version:       version,
+		Version:       this.Version,
 		RunE:          begin(func([]string) error { return serveCmd{}.Run(c) }),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -90,7 +87,7 @@ func root() *cobra.Command {
 	root.SetVersionTemplate("slidegate {{.Version}}\n")
 	root.PersistentFlags().StringVar(&c.Config, "config", os.Getenv("SLIDEGATE_CONFIG"),
 		"settings `FILE`; every setting is also an environment variable, see docs/configure.md")
-	root.AddCommand(serve(c), validate(c), explain(c), digestOf(c), inspect(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf())
+	root.AddCommand(serve(c), validate(c), explain(c), digestOf(c), inspect(c), tiers(c), healthcheck(c), ask(c), env(c), versionOf(), manOf())
 	root.SetHelpCommand(helpOf(root))
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -116,13 +113,6 @@ func begin(do func(args []string) error) func(*cobra.Command, []string) error {
 // leaf returns a command without arguments.
 func leaf(use, short string, do func() error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: begin(func([]string) error { return do() })}
-}
-
-func versionOf() *cobra.Command {
-	return leaf("version", "Print the version.", func() error {
-		fmt.Println("slidegate", version)
-		return nil
-	})
 }
 
 // helpOf returns a help command that fails for an unknown command, which cobra's does not.

@@ -80,7 +80,7 @@ func (serveCmd) Run(c *cli) error {
 		}
 	}()
 
-	o := daemon.Options{Version: version, Log: log, Reload: reload}
+	o := daemon.Options{Version: this.Version, Commit: this.Commit, Log: log, Reload: reload}
 	if s.Log.Format == logConsole && l.Reading == nil {
 		o.Ready = func(r daemon.Running) { welcome(os.Stderr, coloursOf(os.Stderr), s, r) }
 	}
@@ -131,7 +131,7 @@ func referenceLevel(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) {
 
 // welcome writes what runs, and what to type next, for a person at a terminal.
 func welcome(w io.Writer, paint colours, s settings.Settings, r daemon.Running) {
-	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), version)
+	fmt.Fprintf(w, "\n%s %s\n\n", paint.bold("slidegate"), this.Version)
 	secured := "plain text"
 	switch {
 	case s.GRPC.TLS.UnixSockets:

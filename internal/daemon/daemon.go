@@ -30,7 +30,8 @@ import (
 
 // Options of [Run] that are not settings.
 type Options struct {
-	Version string
+	// Version and Commit say what runs: a label each of the metric build_info.
+	Version, Commit string
 	// Log is required.
 	Log *zap.Logger
 	// Reload triggers a reload with each value that arrives. If it is nil, only changes of
@@ -171,7 +172,7 @@ func (p *process) openAll(ctx context.Context, o Options) (err error) {
 	}
 	p.open.add(p.listeners.close)
 	p.registry = prometheus.NewRegistry()
-	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, MaxDetailSeries: s.Metrics.MaxDetailSeries})
+	p.metrics = metrics.New(p.registry, metrics.Options{Version: o.Version, Commit: o.Commit, MaxDetailSeries: s.Metrics.MaxDetailSeries})
 	p.remote.register(p.registry)
 	if p.store, err = openStore(ctx, s, p.metrics, p.registry, p.log, p.sampledLog); err != nil {
 		return err

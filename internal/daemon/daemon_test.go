@@ -226,7 +226,7 @@ func testServesTheBuiltInExample(t *testing.T, s settings.Settings) {
 		{r.Admin + "/rlconfig", "edge|api_key  name=per-key"},
 		{r.Admin + "/debug/pprof/", "goroutine"},
 		{r.Admin + "/metrics", `slidegate_decisions_total{domain="edge",outcome="denied",rule="per-key"} 1`},
-		{r.Admin + "/metrics", `slidegate_build_info{go=`},
+		{r.Admin + "/metrics", `slidegate_build_info{commit=`},
 		{r.Admin + "/metrics", "slidegate_store_seconds_count 101"},
 		{r.Admin + "/metrics", `slidegate_rpc_seconds_count{code="OK",method="/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"} 101`},
 		{r.Admin + "/metrics", "slidegate_config_broken 0"},

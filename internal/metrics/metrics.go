@@ -15,8 +15,8 @@ import (
 
 // Options of [New].
 type Options struct {
-	// Version labels build_info.
-	Version string
+	// Version and Commit label build_info.
+	Version, Commit string
 	// MaxDetailSeries bounds the series for values of descriptors. With zero all values
 	// share one series.
 	MaxDetailSeries int
@@ -109,8 +109,8 @@ func New(registry prometheus.Registerer, o Options) *Metrics {
 	})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "slidegate_build_info",
-		Help:        "Always 1. The labels have the versions of Slidegate and Go.",
-		ConstLabels: prometheus.Labels{"version": o.Version, "go": runtime.Version()},
+		Help:        "Always 1. The labels have the version and the commit of Slidegate, and the version of Go.",
+		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "go": runtime.Version()},
 	})
 	build.Set(1)
 	for _, result := range []string{"loaded", "refused"} {

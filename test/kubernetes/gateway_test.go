@@ -22,7 +22,7 @@ import (
 
 const (
 	// envGateway names the folder of egctl and of the chart of Envoy Gateway. Its tests run only with
-	// it.
+	// it and with envHelm.
 	envGateway = "SLIDEGATE_TEST_GATEWAY"
 
 	gatewayFiles   = "../../deploy/integrations/envoy-gateway/"

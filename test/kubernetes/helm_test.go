@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	// envHelm names the program helm.
 	envHelm = "SLIDEGATE_TEST_HELM"
 	charts  = "../../deploy/helm"
 )

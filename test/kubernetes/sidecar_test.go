@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	sidecarExample = "../../deploy/kubernetes/sidecar/example"
+	sidecarFolder  = "../../deploy/kubernetes/sidecar"
+	sidecarExample = sidecarFolder + "/example"
 	applicationPod = "app.kubernetes.io/name=app"
 	// free has a limit of 100 a minute in each pod, pro one that no test reaches.
 	free = "x-api-key: demo-free"
@@ -40,7 +41,7 @@ func TestSidecar(t *testing.T) {
 		if got := n.ask(n.address(pod), 130, free); got["200"] != 100 || got["429"] != 30 {
 			t.Errorf("pod %s: 130 requests of one key got %v, want 100 of 200 and 30 of 429", pod, got)
 		}
-		n.checkSidecarRights(pod)
+		n.checkContainers(pod)
 	}
 	if got := n.ask("http://app."+n.name, 20, free); got["429"] != 20 {
 		t.Errorf("the Service answered %v after the limit of both pods, want 20 of 429", got)
@@ -115,8 +116,8 @@ func (n *namespace) containers(pod string) map[string]container {
 	return all
 }
 
-// checkSidecarRights reads from the kernel what the containers of a pod may do.
-func (n *namespace) checkSidecarRights(pod string) {
+// checkContainers reads from the kernel what the containers of a pod may do.
+func (n *namespace) checkContainers(pod string) {
 	n.t.Helper()
 	t, all := n.t, n.containers(pod)
 	for name, want := range map[string]string{"rls": "65532:65532", "envoy": "101:65532", "app": "65532:65532"} {
@@ -195,26 +196,100 @@ func mountOptions(t *testing.T, pid int, path string) string {
 // overlay applies the example with more lines in its kustomization.
 func (n *namespace) overlay(lines string) {
 	n.t.Helper()
-	dir := n.t.TempDir()
-	base, err := filepath.Abs(sidecarExample)
+	n.kustomize(kustomization(n.t, "resources: [SIDECAR/example]\n"+lines))
+}
+
+// kustomization makes a folder with a kustomization. SIDECAR stands for the folder of the sidecar.
+func kustomization(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	base, err := filepath.Abs(sidecarFolder)
 	if err == nil {
 		// Kustomize refuses absolute paths.
 		base, err = filepath.Rel(dir, base)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: ["+base+"]\n"+lines), 0o644)
+		err = os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(strings.ReplaceAll(text, "SIDECAR", base)), 0o644)
 	}
 	if err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
-	n.kustomize(dir)
+	return dir
+}
+
+// TestSidecarHook gives the component an application that has hooks: they are never lost.
+func TestSidecarHook(t *testing.T) {
+	n := newNamespace(t)
+	build := func(labels string) (string, error) {
+		dir := kustomization(t, "resources: [app.yaml]\ncomponents: [SIDECAR/component]\n")
+		app := `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: app, labels: {slidegate-sidecar: "true"` + labels + `}}, spec: {
+			template: {spec: {containers: [{name: app, lifecycle: {preStop: {exec: {command: [/wait]}}}}]}}}}`
+		if err := os.WriteFile(filepath.Join(dir, "app.yaml"), []byte(app), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := n.command(t.Context(), "kustomize", dir).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := build(""); err == nil || !strings.Contains(out, "testing value /spec/template/spec/containers/0/lifecycle failed") {
+		t.Errorf("got %v and %s, want the error that the component explains", err, out)
+	}
+	out, err := build(", slidegate-pre-stop: own")
+	if err != nil || strings.Contains(out, "sleep:") || !strings.Contains(out, "- /wait") || !strings.Contains(out, "name: rls") {
+		t.Errorf("got %v and %s, want the sidecars, and the hook as it was", err, out)
+	}
+}
+
+const redisWithPassword = `
+apiVersion: v1
+kind: Secret
+metadata: {name: slidegate-redis}
+stringData: {url: "redis://redis:6379/0", password: from-a-secret}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: redis, labels: {app: redis}}
+spec:
+  containers:
+  - name: redis
+    image: docker.io/library/redis:7
+    command: [redis-server, --requirepass, from-a-secret, --save, ""]
+    readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: redis}
+spec: {selector: {app: redis}, ports: [{port: 6379}]}
+`
+
+// TestSidecarRedis has one limit for all pods, with the credentials of a Secret. The subjects are in a
+// Secret too.
+func TestSidecarRedis(t *testing.T) {
+	n := newNamespace(t)
+	n.apply(redisWithPassword)
+	n.kubectl("wait", "--for=condition=Ready", "pod/redis", "--timeout="+patience.String())
+	n.overlay(`components: [SIDECAR/redis]
+patches: [{target: {kind: ConfigMap, name: slidegate-tiers}, patch: '{"$patch": "delete", "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "slidegate-tiers"}}'}]
+secretGenerator:
+- name: slidegate-tiers
+  literals: ["tiers.yaml={tiers: [free, pro], default: free, subjects: [{id: a, keys: [{plain: demo-free}]}]}"]
+`)
+	n.rollout("deployment/app")
+	total := make(map[string]int)
+	for _, pod := range n.pods(applicationPod) {
+		for status, count := range n.ask(n.address(pod), 65, free) {
+			total[status] += count
+		}
+	}
+	if total["200"] != 100 || total["429"] != 30 {
+		t.Errorf("130 requests to two pods got %v, want 100 of 200 and 30 of 429", total)
+	}
 }
 
 // TestSidecarRestart replaces all pods under load. Nothing fails, and the log says what would without
 // the hooks.
 func TestSidecarRestart(t *testing.T) {
 	remove := func(path string) string {
-		return "patches:\n- target: {kind: Deployment}\n  patch: '[{op: remove, path: /spec/template/spec/" + path + "}]'\n"
+		return `patches: [{target: {kind: Deployment}, patch: '[{"op": "remove", "path": "/spec/template/spec/` + path + `"}]'}]` + "\n"
 	}
 	for _, tc := range []struct{ name, overlay string }{
 		{"as shipped", ""},
@@ -421,8 +496,8 @@ func (n *namespace) back(pod string, restarts int, w *watch, start time.Time) {
 	})
 }
 
-// TestSidecarOutOfMemory makes rls use more memory than its limit, by taking its bounds away. The
-// kernel kills it alone.
+// TestSidecarOutOfMemory takes the bounds of rls away and invents keys, until it uses more memory than
+// its limit. The kernel kills it alone.
 func TestSidecarOutOfMemory(t *testing.T) {
 	n := newNamespace(t)
 	n.overlay(`replicas: [{name: app, count: 1}]
@@ -437,23 +512,28 @@ patches:
         spec:
           initContainers:
           - name: rls
-            env: [{name: GOGC, value: "off"}, {name: GOMEMLIMIT, value: "off"}]
-            resources: {requests: {memory: 32Mi}, limits: {memory: 64Mi}}
+            env:
+            - {name: GOGC, value: "off"}
+            - {name: GOMEMLIMIT, value: "off"}
+            - {name: SLIDEGATE_TIERS_UNKNOWN_KEY, value: each}
+            - {name: SLIDEGATE_STORE_MEMORY_MAX_BYTES, value: "0", valueFrom: null}
+            resources: {requests: {memory: 32Mi}, limits: {memory: 40Mi}}
 `)
 	n.rollout("deployment/app")
 	pod := n.pods(applicationPod)[0]
 	url := n.address(pod)
 	n.ask(url, 101, free)
 	direct, service := newWatch(t, url), newWatch(t, "http://app."+n.name)
-	busy := newBusy(t, url)
-	n.eventually(func() error {
-		if c := n.containers(pod)["rls"]; c.reason != "OOMKilled" {
-			return fmt.Errorf("rls has not been killed; last end: %q", c.reason)
+	busy, began, pid := newBusy(t, url), time.Now(), n.containers(pod)["rls"].pid
+	for syscall.Kill(pid, 0) == nil {
+		if time.Since(began) > 3*patience {
+			t.Fatal("rls has not been killed")
 		}
-		return nil
-	})
+		time.Sleep(5 * time.Millisecond)
+	}
+	start := time.Now()
 	busy()
-	start := direct.seenFirst("open").Add(-10 * time.Millisecond)
+	t.Logf("rls was killed after %.1f s", start.Sub(began).Seconds())
 	n.back(pod, 1, direct, start)
 	counts, text := direct.since(start)
 	t.Logf("the pod: %s", text)
@@ -463,32 +543,24 @@ patches:
 	_, text = service.since(start)
 	t.Logf("the Service: %s", text)
 	for name, c := range n.containers(pod) {
+		if name == "rls" && c.reason != "OOMKilled" {
+			t.Errorf("rls ended because of %q, want OOMKilled", c.reason)
+		}
 		if name != "rls" && c.restarts > 0 {
 			t.Errorf("%s was restarted %d times, want never", name, c.restarts)
 		}
 	}
 }
 
-// seenFirst returns the time of the first such answer.
-func (w *watch) seenFirst(what string) time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.seen {
-		if s.what == what {
-			return s.at
-		}
-	}
-	return time.Now()
-}
-
-// newBusy sends requests as fast as it can until the returned function is called.
+// newBusy sends requests as fast as it can, each with a key of its own, until the returned function is
+// called.
 func newBusy(t *testing.T, url string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	stop = func() { cancel(); done.Wait() }
 	t.Cleanup(stop)
-	for range 8 {
+	for caller := range 8 {
 		done.Go(func() {
 			client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
 			defer client.CloseIdleConnections()
@@ -497,7 +569,8 @@ func newBusy(t *testing.T, url string) (stop func()) {
 				if err != nil {
 					panic(err)
 				}
-				req.Header.Set("x-api-key", fmt.Sprint("demo-unknown-", i))
+				req.Header.Set("x-api-key", fmt.Sprintf("unknown-%d-%d", caller, i))
+				req.Header.Set("x-forwarded-for", fmt.Sprintf("10.%d.%d.%d", caller, i>>8&255, i&255))
 				if res, err := client.Do(req); err == nil {
 					_, _ = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
@@ -626,7 +699,6 @@ func TestSidecarRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := string(data)
-	seven := strings.Replace(good, "requests_per_unit: 100}", "requests_per_unit: 7}", 1)
 	change := func(rules string) time.Time {
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{"rules.yaml": rules}})
 		if err != nil {
@@ -638,19 +710,23 @@ func TestSidecarRules(t *testing.T) {
 	log := func() string { return n.kubectl("logs", pod, "--container", "rls") }
 	l := newLoad(t, 2, url, pro)
 
-	start := change(seven)
-	n.eventually(func() error {
-		if !strings.Contains(log(), `"rules reloaded"`) {
-			return fmt.Errorf("the log has no new rules")
-		}
-		return nil
-	})
-	t.Logf("the change counts after %.1f s", time.Since(start).Seconds())
+	// A pod that has just started is looked at more often.
+	time.Sleep(30 * time.Second)
+	for i, limit := range []int{8, 7} {
+		start := change(strings.Replace(good, "requests_per_unit: 100}", fmt.Sprintf("requests_per_unit: %d}", limit), 1))
+		n.eventually(func() error {
+			if got := strings.Count(log(), `"rules reloaded"`); got <= i {
+				return fmt.Errorf("the log has %d new rules", got)
+			}
+			return nil
+		})
+		t.Logf("change %d counts after %.1f s", i+1, time.Since(start).Seconds())
+	}
 	if got := n.ask(url, 10, free); got["200"] != 7 || got["429"] != 3 {
 		t.Errorf("10 requests got %v, want 7 of 200 and 3 of 429", got)
 	}
 
-	start = change(strings.Replace(good, "unit: minute", "unit: minuet", 1))
+	start := change(strings.Replace(good, "unit: minute", "unit: minuet", 1))
 	// An annotation lets the kubelet look at the pod now.
 	n.kubectl("annotate", "pod", pod, "changed=rules")
 	n.eventually(func() error {
@@ -677,4 +753,34 @@ func TestSidecarRules(t *testing.T) {
 	if failed > 0 {
 		t.Errorf("%d requests failed, want 0", failed)
 	}
+
+	n.checkNewPod(pod, func() { change(good) })
+}
+
+// checkNewPod adds a pod while the rules are broken. Its Envoy does not start before the rules are
+// mended.
+func (n *namespace) checkNewPod(old string, mend func()) {
+	n.t.Helper()
+	n.kubectl("scale", "deployment/app", "--replicas=2")
+	n.eventually(func() error {
+		for _, pod := range n.pods(applicationPod) {
+			if pod == old {
+				continue
+			}
+			c := n.containers(pod)
+			if c["rls"].waiting != "CrashLoopBackOff" {
+				return fmt.Errorf("rls is %+v", c["rls"])
+			}
+			if c["envoy"].pid != 0 {
+				n.t.Errorf("Envoy runs beside an rls without rules")
+			}
+			n.t.Logf("a new pod with broken rules: %+v; its log: %s", c["rls"], n.kubectl("logs", pod, "--container", "rls", "--tail", "2"))
+			return nil
+		}
+		return fmt.Errorf("no new pod")
+	})
+	mend()
+	start := time.Now()
+	n.rollout("deployment/app")
+	n.t.Logf("the new pod was ready %.1f s after the rules were mended", time.Since(start).Seconds())
 }

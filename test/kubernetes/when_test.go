@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -225,6 +227,40 @@ func TestWhenRulesChange(t *testing.T) {
 		}
 		figure(t, "%s: it counted on the first pod after %.1f s, on the last after %.1f s; %v", how, first.Seconds(), last.Seconds(), o)
 	}
+}
+
+// TestWhenEnvoyIsFirst sends requests while there is no pod of rls yet.
+func TestWhenEnvoyIsFirst(t *testing.T) {
+	n, url := newShared(t)
+	n.kubectl("scale", "deployment/slidegate", "--replicas=0")
+	n.kubectl("wait", "pods", "--selector", whenPods, "--for=delete", "--timeout="+patience.String())
+	tr := newTraffic(t, 2, url, whenKey)
+	tr.during(3 * time.Second)
+	n.kubectl("scale", "deployment/slidegate", "--replicas=3")
+	started := time.Now()
+	var ready, decided time.Duration
+	n.eventually(func() error {
+		if n.kubectl("get", "deployment", "slidegate", "--output", "jsonpath={.status.readyReplicas}") == "" {
+			return errors.New("no pod of rls is ready")
+		}
+		ready = time.Since(started)
+		return nil
+	})
+	n.rollout("deployment/slidegate")
+	tr.during(2 * whenWindow)
+	answers := tr.stop()
+	i := slices.IndexFunc(answers, func(a answer) bool { return !a.undecided() })
+	if i < 0 {
+		t.Fatal("no request was decided")
+	}
+	decided = answers[i].received.Sub(started)
+	o := outcomeOf(answers, whenWindow)
+	if o.failed > 0 || o.most > whenLimit {
+		t.Errorf("got %v; want no failure", o)
+	}
+	end := answers[len(answers)-1].sent.Add(-whenWindow)
+	outcomeOf(answers[slices.IndexFunc(answers, func(a answer) bool { return a.sent.After(end) }):], whenWindow).never(t)
+	figure(t, "Envoy first: the first pod of rls was ready %.1f s after its creation, the first request was decided after %.1f s; %v", ready.Seconds(), decided.Seconds(), o)
 }
 
 // TestWhenPodsAreReplaced changes the image.

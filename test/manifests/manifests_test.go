@@ -34,6 +34,11 @@ func TestManifests(t *testing.T) {
 					t.Errorf("%s: %s", o, problem)
 				}
 			}
+			if r.whole {
+				for _, problem := range dangling(t, objects, r.values) {
+					t.Error(problem)
+				}
+			}
 			if err := checkConfig(t, objects); err != nil {
 				t.Errorf("the files of the ConfigMaps: %v", err)
 			}

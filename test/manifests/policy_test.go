@@ -18,15 +18,16 @@ type (
 		Spec podSpec `json:"spec"`
 	}
 	podSpec struct {
-		AutomountToken  *bool       `json:"automountServiceAccountToken"`
-		HostNetwork     bool        `json:"hostNetwork"`
-		HostPID         bool        `json:"hostPID"`
-		HostIPC         bool        `json:"hostIPC"`
-		RestartPolicy   string      `json:"restartPolicy"`
-		SecurityContext security    `json:"securityContext"`
-		Containers      []container `json:"containers"`
-		InitContainers  []container `json:"initContainers"`
-		Volumes         []volume    `json:"volumes"`
+		AutomountToken     *bool       `json:"automountServiceAccountToken"`
+		ServiceAccountName string      `json:"serviceAccountName"`
+		HostNetwork        bool        `json:"hostNetwork"`
+		HostPID            bool        `json:"hostPID"`
+		HostIPC            bool        `json:"hostIPC"`
+		RestartPolicy      string      `json:"restartPolicy"`
+		SecurityContext    security    `json:"securityContext"`
+		Containers         []container `json:"containers"`
+		InitContainers     []container `json:"initContainers"`
+		Volumes            []volume    `json:"volumes"`
 	}
 	security struct {
 		RunAsNonRoot             *bool  `json:"runAsNonRoot"`
@@ -55,6 +56,11 @@ type (
 			Name     string `json:"name"`
 			HostPort int    `json:"hostPort"`
 		} `json:"ports"`
+		Env []struct {
+			ValueFrom struct {
+				ConfigMapKeyRef *reference `json:"configMapKeyRef"`
+			} `json:"valueFrom"`
+		} `json:"env"`
 		LivenessProbe  any `json:"livenessProbe"`
 		ReadinessProbe any `json:"readinessProbe"`
 		VolumeMounts   []struct {
@@ -64,12 +70,16 @@ type (
 			SubPathExpr string `json:"subPathExpr"`
 		} `json:"volumeMounts"`
 	}
+	reference struct {
+		Name     string `json:"name"`
+		Optional bool   `json:"optional"`
+	}
 	volume struct {
-		Name      string `json:"name"`
-		ConfigMap any    `json:"configMap"`
-		Secret    any    `json:"secret"`
-		Projected any    `json:"projected"`
-		HostPath  any    `json:"hostPath"`
+		Name      string     `json:"name"`
+		ConfigMap *reference `json:"configMap"`
+		Secret    any        `json:"secret"`
+		Projected any        `json:"projected"`
+		HostPath  any        `json:"hostPath"`
 	}
 )
 
@@ -87,20 +97,20 @@ func podOf(t *testing.T, o *object) *pod {
 		} `json:"spec"`
 	}
 	var into any = &holder
+	alone := new(pod)
 	group, _, _ := strings.Cut(o.APIVersion, "/")
-	switch {
-	case o.Kind == "Pod":
-		into = new(pod)
-	case group != "apps" && group != "batch":
+	if o.Kind == "Pod" {
+		into = alone
+	} else if group != "apps" && group != "batch" {
 		return nil
 	}
 	if err := json.Unmarshal(o.text, into); err != nil {
 		t.Fatalf("%s: %v", o, err)
 	}
-	switch {
-	case o.Kind == "Pod":
-		return into.(*pod)
-	case o.Kind == "CronJob":
+	switch o.Kind {
+	case "Pod":
+		return alone
+	case "CronJob":
 		return holder.Spec.JobTemplate.Spec.Template
 	default:
 		return holder.Spec.Template

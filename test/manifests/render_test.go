@@ -65,6 +65,10 @@ func output(t *testing.T, program string, args ...string) ([]byte, error) {
 type rendering struct {
 	name   string
 	render func(t *testing.T) []byte
+	// whole says that the set has all objects that it refers to, but for Secrets.
+	whole bool
+	// values are those of a chart. They may name ConfigMaps that the operator has.
+	values string
 }
 
 // A kustomization is what rendering needs of a kustomization.yaml.
@@ -160,7 +164,7 @@ func renderings(t *testing.T, b *toolbox) []rendering {
 	var out []rendering
 	for _, dir := range sorted(found.kustomizations) {
 		if found.kustomizations[dir].Kind != "Component" {
-			out = append(out, rendering{dir, func(t *testing.T) []byte { return b.build(t, filepath.Join(root, dir)) }})
+			out = append(out, rendering{dir, func(t *testing.T) []byte { return b.build(t, filepath.Join(root, dir)) }, true, ""})
 		}
 	}
 	out = append(out, b.components(t, found)...)
@@ -176,7 +180,7 @@ func renderings(t *testing.T, b *toolbox) []rendering {
 		}
 		// Files of rules, settings and values are no objects; other tests read them.
 		if _, err := parse(text); !errors.Is(err, errNoObject) {
-			out = append(out, rendering{name, func(*testing.T) []byte { return text }})
+			out = append(out, rendering{name, func(*testing.T) []byte { return text }, false, ""})
 		}
 	}
 	return out
@@ -237,7 +241,7 @@ func (b *toolbox) components(t *testing.T, found tree) []rendering {
 		base := found.base(dir)
 		switch {
 		case base != "":
-			out = append(out, rendering{dir + " with " + base, func(t *testing.T) []byte { return b.component(t, base, dir) }})
+			out = append(out, rendering{dir + " with " + base, func(t *testing.T) []byte { return b.component(t, base, dir) }, true, ""})
 		case !used[dir]:
 			t.Errorf("%s is a component that no kustomization uses: add an example that does", dir)
 		}
@@ -278,9 +282,15 @@ func (b *toolbox) chart(t *testing.T, dir string, c chart) []rendering {
 	}
 	var out []rendering
 	for _, file := range append([]string{""}, values...) {
+		var text []byte
+		if file != "" {
+			if text, err = os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for _, version := range []string{b.schemas.versions[0], b.schemas.versions[len(b.schemas.versions)-1]} {
 			name := fmt.Sprintf("%s %s %s", dir, filepath.Base(file), version)
-			out = append(out, rendering{name, func(t *testing.T) []byte { return b.template(t, dir, c, version, file) }})
+			out = append(out, rendering{name, func(t *testing.T) []byte { return b.template(t, dir, c, version, file) }, true, string(text)})
 		}
 	}
 	return out

@@ -68,6 +68,26 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ .Values.tls.existingSecret | default (printf "%s-tls" (include "slidegate.fullname" .)) }}
 {{- end }}
 
+{{/* The name that a client's certificate must have; empty: any. */}}
+{{- define "slidegate.clientSAN" -}}
+{{- if .Values.tls.clientSAN }}{{ .Values.tls.clientSAN }}
+{{- else if and .Values.tls.clientCertificates .Values.tls.certificate.issuerRef.name }}{{ include "slidegate.fullname" . }}-client
+{{- end }}
+{{- end }}
+
+{{/* The Secret with which helm test calls the service. */}}
+{{- define "slidegate.testSecret" -}}
+{{- if .Values.helmTest.clientSecret }}{{ .Values.helmTest.clientSecret }}
+{{- else if and .Values.tls.clientCertificates .Values.tls.certificate.issuerRef.name }}{{ include "slidegate.fullname" . }}-client-tls
+{{- else }}{{ include "slidegate.tlsSecret" . }}
+{{- end }}
+{{- end }}
+
+{{/* "yes" if the probes use a unix socket, because there is no HTTP port. */}}
+{{- define "slidegate.socket" -}}
+{{- if and .Values.tls.enabled .Values.tls.clientCertificates }}yes{{ end }}
+{{- end }}
+
 {{/* Not empty if the rules come from files. */}}
 {{- define "slidegate.ruleFiles" -}}
 {{- if ne (dig "rules" "source" "files" .Values.settings) "xds" }}yes{{ end }}

@@ -80,6 +80,10 @@ topologySpreadConstraints:
 - name: tls
   secret: {secretName: {{ include "slidegate.tlsSecret" . }}, defaultMode: 0440}
 {{- end }}
+{{- if include "slidegate.socket" . }}
+- name: socket
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+{{- end }}
 {{- with .Values.secrets }}
 {{- if .existingSecret }}
 - name: secrets
@@ -113,4 +117,39 @@ topologySpreadConstraints:
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- define "slidegate.probes" -}}
+{{- $socket := include "slidegate.socket" . -}}
+# rls is ready within a second. It does not wait for Redis.
+startupProbe:
+  {{- if $socket }}
+  exec: {command: [/rls, healthcheck]}
+  {{- else }}
+  httpGet: {path: /healthcheck, port: http}
+  {{- end }}
+  periodSeconds: 1
+  timeoutSeconds: 5
+  failureThreshold: 60
+# It succeeds as long as rls can answer, so that an outage of Redis restarts nothing.
+livenessProbe:
+  {{- if $socket }}
+  exec: {command: [/rls, healthcheck]}
+  {{- else }}
+  httpGet: {path: /healthcheck, port: http}
+  {{- end }}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+# It fails while rls stops. It does not look at Redis either: without ready pods Envoy would let every
+# request pass.
+readinessProbe:
+  {{- if $socket }}
+  exec: {command: [/rls, healthcheck]}
+  {{- else }}
+  httpGet: {path: /readyz, port: http}
+  {{- end }}
+  periodSeconds: 5
+  timeoutSeconds: 3
+  failureThreshold: 2
 {{- end }}

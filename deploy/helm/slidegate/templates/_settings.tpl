@@ -6,25 +6,37 @@
 {{- define "slidegate.ownSettings" -}}
 {{- $redis := eq (include "slidegate.store" .) "redis" -}}
 grpc:
+  {{- if include "slidegate.socket" . }}
+  # The socket is for the probes.
+  address: [":8081", "unix:///run/rls/grpc.sock"]
+  {{- else }}
   address: [":8081"]
+  {{- end }}
   {{- if .Values.tls.enabled }}
+  # A certificate is checked when a connection opens. So connections must end from time to time, or a
+  # client whose certificate has expired would stay.
+  max_connection_age: 30m
   tls:
     cert_file: /etc/slidegate/tls/tls.crt
     key_file: /etc/slidegate/tls/tls.key
     {{- if .Values.tls.clientCertificates }}
     client_ca_file: /etc/slidegate/tls/ca.crt
     {{- end }}
-    {{- with .Values.tls.clientSAN }}
+    {{- with include "slidegate.clientSAN" . }}
     client_san: {{ . | quote }}
     {{- end }}
   {{- end }}
 http:
-  address: ":8080"
+  # With client certificates there is no HTTP port: its /json would spend quotas without one.
+  address: {{ eq (include "slidegate.socket" .) "yes" | ternary "" ":8080" | quote }}
 admin:
-  address: {{ .Values.monitoring.enabled | ternary ":6070" "127.0.0.1:6070" | quote }}
-  {{- if and .Values.monitoring.enabled .Values.dropIn.enabled }}
-  pages: all
-  {{- end }}
+  address: 127.0.0.1:6070
+{{- if .Values.monitoring.enabled }}
+metrics:
+  # A port with /metrics and no other page. The admin port stays on loopback: its pages show rules and
+  # customers, take profiles, and can change what rls remembers.
+  address: ":9102"
+{{- end }}
 {{- if include "slidegate.ruleFiles" . }}
 rules:
   path: /etc/slidegate/rules
@@ -46,9 +58,10 @@ secrets:
 store:
   type: {{ include "slidegate.store" . }}
   {{- if $redis }}
-  # While Redis is away, each pod admits this share of a limit. The largest number of pods: then all
-  # together never admit more than the limit.
-  replicas: {{ .Values.autoscaling.enabled | ternary (int .Values.autoscaling.maxReplicas) (include "slidegate.replicas" . | int) }}
+  # While Redis is away, each pod admits its share of a limit. rls counts the pods by the addresses of
+  # the Service, and takes this number for the least.
+  peers: {{ include "slidegate.fullname" . }}
+  replicas: {{ .Values.autoscaling.enabled | ternary (int .Values.autoscaling.minReplicas) (include "slidegate.replicas" . | int) }}
   {{- include "slidegate.redisSettings" . | nindent 2 }}
   {{- else }}
   memory:

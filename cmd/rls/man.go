@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// manOf returns the command that packagers call. It is hidden: for readers there are --help and
+// the finished page.
+func manOf() *cobra.Command {
+	cmd := leaf("man", "Print the manual page rls(1).", nil)
+	cmd.Hidden = true
+	cmd.RunE = begin(func([]string) error { return writeMan(os.Stdout, cmd.Root(), this) })
+	return cmd
+}
+
+// writeMan writes the manual page of all commands. Equal builds write equal pages.
+func writeMan(w io.Writer, root *cobra.Command, b build) error {
+	day, _, _ := strings.Cut(b.Date, "T")
+	if b.Date == unknown {
+		day = "" // man shows its own placeholder
+	}
+	m := manPage{w: w}
+	m.linef(`.TH RLS 1 "%s" "slidegate %s" "User Commands"`, day, roff(b.Version))
+	m.linef(".SH NAME\nrls \\- %s", roff(lower(strings.TrimSuffix(root.Short, "."))))
+	m.linef(".SH SYNOPSIS\n.B rls\n[\\fIflags\\fR] [\\fIcommand\\fR]")
+	m.linef(".SH DESCRIPTION")
+	m.text(root.Long)
+	m.flags("OPTIONS", root.PersistentFlags())
+	m.linef(".SH COMMANDS")
+	m.commands(root)
+	m.linef(".SH ENVIRONMENT\nEvery setting is a variable too: the setting\n.B rules.path\nis\n.BR SLIDEGATE_RULES_PATH .")
+	m.linef("If\n.B NO_COLOR\nis set,\n.B rls\nwrites no colours.")
+	m.linef(".SH EXIT STATUS\n.TP\n.B 0\nThe command succeeded.\n.TP\n.B %d\nThe command failed, or the configuration is not valid.\n.TP\n.B %d\nThe command line or standard input is wrong.", exitFailure, exitUsage)
+	m.linef(".SH FILES\n.TP\n.I /etc/slidegate/slidegate.yaml\nThe settings of the service, if a package installed it.")
+	m.linef(".SH SEE ALSO\nhttps://github.com/slidegate/slidegate/tree/main/docs")
+	return m.err
+}
+
+// A manPage writes roff and keeps the first error.
+type manPage struct {
+	w   io.Writer
+	err error
+}
+
+func (m *manPage) linef(format string, args ...any) {
+	if m.err == nil {
+		_, m.err = fmt.Fprintf(m.w, format+"\n", args...)
+	}
+}
+
+// text writes paragraphs, and lines that begin with white space as they are.
+func (m *manPage) text(s string) {
+	for i, paragraph := range strings.Split(strings.TrimSpace(s), "\n\n") {
+		if i > 0 {
+			m.linef(".PP")
+		}
+		as := strings.HasPrefix(paragraph, " ")
+		if as {
+			m.linef(".nf")
+		}
+		for line := range strings.Lines(paragraph) {
+			m.linef("%s", roff(strings.TrimRight(line, "\n")))
+		}
+		if as {
+			m.linef(".fi")
+		}
+	}
+}
+
+// commands writes the commands below a command, and those below them.
+func (m *manPage) commands(parent *cobra.Command) {
+	for _, cmd := range parent.Commands() {
+		if !cmd.IsAvailableCommand() && cmd.Name() != "help" {
+			continue
+		}
+		if cmd.HasSubCommands() {
+			m.commands(cmd)
+			continue
+		}
+		m.linef(".SS %s", roff(cmd.UseLine()))
+		text := cmd.Long
+		if text == "" {
+			text = cmd.Short
+		}
+		m.text(text)
+		m.flags("", cmd.NonInheritedFlags())
+	}
+}
+
+// flags writes a list of flags, below a heading if there is one.
+func (m *manPage) flags(heading string, flags *pflag.FlagSet) {
+	if heading != "" {
+		m.linef(".SH %s", heading)
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		name, usage := pflag.UnquoteUsage(f)
+		m.linef(".TP\n\\fB%s\\fR \\fI%s\\fR\n%s", roff("--"+f.Name), roff(name), roff(usage))
+		// The default of --config is what this environment says.
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.Name != "config" {
+			m.linef("(default %s)", roff(f.DefValue))
+		}
+	})
+}
+
+// roff escapes text. A point or an apostrophe at the beginning of a line would be a command.
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, "\t", "    ").Replace(s)
+	if strings.HasPrefix(s, ".") {
+		s = `\&` + s
+	}
+	return s
+}
+
+func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }

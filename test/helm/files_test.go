@@ -1,0 +1,176 @@
+package helm
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+)
+
+var update = flag.Bool("update", false, "write the tables of values into the pages")
+
+// TestFiles compares the files of the chart with those of deploy/kubernetes/shared, so that both have
+// the same rules, tiers and alerts.
+func TestFiles(t *testing.T) {
+	const shared = root + "/deploy/kubernetes/shared/"
+	for file, original := range map[string]string{"rules.yaml": "rules/rules.yaml", "tiers.yaml": "tiers/tiers.yaml"} {
+		if got, want := read(t, chart+"/files/"+file), read(t, shared+original); got != want {
+			t.Errorf("files/%s differs from %s:\n%s", file, original, cmp.Diff(want, got))
+		}
+	}
+	var got any
+	var want struct{ Spec any }
+	parse(t, chart+"/files/alerts.yaml", &got)
+	parse(t, shared+"components/monitoring/prometheusrule.yaml", &want)
+	if diff := cmp.Diff(want.Spec, got); diff != "" {
+		t.Errorf("files/alerts.yaml differs from the spec of components/monitoring/prometheusrule.yaml:\n%s", diff)
+	}
+}
+
+// TestValuesPage holds the table in each README.md to values.yaml.
+func TestValuesPage(t *testing.T) {
+	const (
+		begin = "<!-- values: written by `go test ./test/helm -run TestValuesPage -update` -->\n"
+		end   = "<!-- end of values -->"
+	)
+	for _, dir := range []string{chart, library} {
+		page := filepath.Join(dir, "README.md")
+		text := read(t, page)
+		before, rest, ok := strings.Cut(text, begin)
+		_, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no place for the values", page)
+		}
+		want := before + begin + "\n| value | default | meaning |\n|---|---|---|\n" + strings.Join(table(t, dir), "") + "\n" + end + after
+		if text == want {
+			continue
+		}
+		if !*update {
+			t.Errorf("%s does not say what values.yaml does; run: go test ./test/helm -run TestValuesPage -update", page)
+		} else if err := os.WriteFile(page, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestValuesSchema compares the keys of values.yaml with those of values.schema.json.
+func TestValuesSchema(t *testing.T) {
+	for _, dir := range []string{chart, library} {
+		var s schema
+		if err := json.Unmarshal([]byte(read(t, dir+"/values.schema.json")), &s); err != nil {
+			t.Fatal(err)
+		}
+		got := s.paths("")
+		// Helm adds global to the values of a dependency.
+		got = slices.DeleteFunc(got, func(path string) bool { return path == "global" })
+		var want []string
+		for _, v := range values(t, dir) {
+			want = append(want, v.path)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		// The lists in requests and limits are those of Kubernetes.
+		got = slices.DeleteFunc(got, func(path string) bool { return strings.Contains(path, "resources.") })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: values.schema.json (+) has not the values of values.yaml (-):\n%s", dir, diff)
+		}
+	}
+}
+
+// A schema is what TestValuesSchema reads of one.
+type schema struct {
+	Type                 any
+	AdditionalProperties any
+	Properties           map[string]schema
+}
+
+// paths returns the paths of the values that have no named values below them.
+func (s schema) paths(prefix string) (paths []string) {
+	if len(s.Properties) == 0 {
+		return []string{prefix}
+	}
+	for name, below := range s.Properties {
+		paths = append(paths, below.paths(strings.TrimPrefix(prefix+"."+name, "."))...)
+	}
+	if strings.HasSuffix(prefix, "resources") {
+		return []string{prefix}
+	}
+	return paths
+}
+
+// A value is one of values.yaml that has a comment for the table.
+type value struct {
+	path, standard, comment string
+}
+
+// values returns the values of a chart. Every value without named values below it must have a comment.
+func values(t *testing.T, dir string) []value {
+	t.Helper()
+	var document yaml.Node
+	parse(t, dir+"/values.yaml", &document)
+	var all []value
+	var walk func(prefix string, n *yaml.Node)
+	walk = func(prefix string, n *yaml.Node) {
+		for i := 0; i < len(n.Content); i += 2 {
+			key, below := n.Content[i], n.Content[i+1]
+			path := strings.TrimPrefix(prefix+"."+key.Value, ".")
+			_, comment, ok := strings.Cut(key.HeadComment, "# -- ")
+			switch {
+			case ok:
+				all = append(all, value{path, standard(t, below), strings.ReplaceAll(comment, "\n# ", " ")})
+			case below.Kind == yaml.MappingNode && len(below.Content) > 0:
+				walk(path, below)
+			default:
+				t.Errorf("%s/values.yaml: %s has no comment that begins with \"# -- \"", dir, path)
+			}
+		}
+	}
+	walk("", document.Content[0])
+	return all
+}
+
+// standard returns a default as JSON.
+func standard(t *testing.T, n *yaml.Node) string {
+	t.Helper()
+	var v any
+	if err := n.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func table(t *testing.T, dir string) (lines []string) {
+	t.Helper()
+	for _, v := range values(t, dir) {
+		lines = append(lines, fmt.Sprintf("| `%s` | `%s` | %s |\n", v.path, v.standard, strings.ReplaceAll(v.comment, "|", `\|`)))
+	}
+	return lines
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func parse(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := yaml.NewDecoder(bytes.NewReader([]byte(read(t, path)))).Decode(into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}

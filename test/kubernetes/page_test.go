@@ -1,0 +1,92 @@
+package kubernetes
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestPage types the commands of docs/kubernetes.md, section by section, in a copy of the folders
+// that they name. Those of Envoy Gateway need its own images: TestEnvoyGateway installs it.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"deploy", "envoy"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS("../../"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", "rls"), "../../cmd/rls").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Symlink(os.Getenv(envHelm), filepath.Join(dir, "bin", "helm")); err != nil {
+		t.Fatal(err)
+	}
+	mine := regexp.MustCompile("(?s)```yaml\n# my/slidegate/kustomization.yaml.*?```").FindString(string(page))
+	rules, err := os.ReadFile("../../deploy/kubernetes/shared/rules/rules.yaml")
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, "my", "slidegate"), 0o755)
+	}
+	for name, text := range map[string]string{"kustomization.yaml": strings.Trim(mine, "`yaml"), "rules.yaml": string(rules)} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "my", "slidegate", name), []byte(text), 0o600)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const start = "kubectl create namespace slidegate; kubectl apply -n slidegate -k deploy/kubernetes/try\n" +
+		"kubectl wait -n slidegate --for=condition=Available deployment --all --timeout=3m\n"
+	// Each pod gets requests, so that there is something to see.
+	const ask = "kubectl port-forward -n slidegate service/envoy 10000 >/dev/null & sleep 5\nfor i in $(seq 30); do curl -s localhost:10000/; done\n"
+	const counts = "    100 200\n      1 429\n"
+	for _, tc := range []struct{ section, before, after, want string }{
+		{section: "# Kubernetes", want: counts},
+		{section: "## Shared service"},
+		{section: "## Redis"},
+		{section: "## Sidecar", want: counts},
+		{section: "## Helm", after: loop(string(page)), want: counts},
+		{section: "## What do I watch?", before: start + ask, want: "nodes decide"},
+		{section: "## How do I change rules, upgrade and go back?", before: start},
+	} {
+		t.Run(strings.Trim(tc.section, "# ?"), func(t *testing.T) {
+			script := tc.before + commands(string(page), tc.section) + tc.after
+			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+script)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s\n%s", script, out)
+			if err != nil || !strings.Contains(string(out), tc.want) {
+				t.Errorf("%v; want %q", err, tc.want)
+			}
+			for _, name := range []string{"slidegate", "app", "limits"} {
+				if out, err := exec.Command("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=180s").CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+		})
+	}
+}
+
+// commands returns the commands of a section. A forwarded port needs a terminal of its own, so here
+// it goes to the background.
+func commands(page, section string) string {
+	_, text, _ := strings.Cut(page, section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	var all strings.Builder
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		all.WriteString(block[1])
+	}
+	script := regexp.MustCompile(`(?m)^(kubectl port-forward .*)$`).ReplaceAllString(all.String(), "$1 >/dev/null & sleep 5")
+	return strings.ReplaceAll(script, "rls:VERSION", "rls:next")
+}
+
+// loop returns the line that asks until a request is denied.
+func loop(page string) string {
+	return regexp.MustCompile(`(?m)^for i in .*$`).FindString(page) + "\n"
+}
