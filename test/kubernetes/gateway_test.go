@@ -64,7 +64,7 @@ type envoyGateway struct {
 // run runs a test of the installation. If it fails, it prints the pods of Envoy Gateway.
 func (g envoyGateway) run(t *testing.T, name string, test func(envoyGateway)) {
 	t.Run(name, func(t *testing.T) {
-		g.namespace = &namespace{t: t, name: g.namespace.name}
+		g.namespace = &namespace{t: t, name: g.name}
 		g.routes = &namespace{t: t, name: g.routes.name}
 		t.Cleanup(func() {
 			if t.Failed() {
