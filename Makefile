@@ -157,7 +157,7 @@ eg-test: RUN ?= .
 eg-test: $(NODE_NEEDS) $(EG)/envoy-gateway $(EG)/egctl $(EG)/gateway-helm.tgz $(REFERENCE_BIN) ## run Envoy Gateway from its own chart on a real Kubernetes node, with rls in the place of envoyproxy/ratelimit, and back; needs root and Debian
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
 	  SLIDEGATE_TEST_GATEWAY='$(EG)' SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) -gateway '$(EG)/envoy-gateway' -reference '$(REFERENCE_BIN)' \
-	  bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '^TestEnvoyGateway$$/$(RUN)'"
+	  bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '^TestEnvoyGateway$$/($(RUN))'"
 
 .PHONY: k8s-node
 k8s-node: $(NODE_NEEDS) ## start a Kubernetes node with a shell on it; the end of the shell takes it down. Needs root and Debian
