@@ -37,7 +37,7 @@ func ask(c *cli) *cobra.Command {
 	f.IntVar(&a.UntilDenied, "until-denied", 0, "send it up to `N` times, until it is denied; exit 1 if it never is")
 	f.StringVar(&a.Address, "address", "", "the `HOST:PORT` of a service on another machine, instead of the service of these settings")
 	f.StringVar(&a.CAFile, "ca-file", "", "with --address and grpc.tls: the `FILE` of the CA certificates to trust, instead of those of the system")
-	f.DurationVar(&a.Timeout, "timeout", time.Second, "how long to wait for an answer")
+	f.DurationVar(&a.Timeout, "timeout", time.Second, "how long to wait for an answer, and for a service that cannot be reached yet")
 	for _, flag := range []string{"domain", "descriptor"} {
 		if err := cmd.MarkFlagRequired(flag); err != nil {
 			panic(err) // the flag is defined above

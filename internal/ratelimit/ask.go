@@ -11,9 +11,10 @@ import (
 	"github.com/slidegate/slidegate/pkg/descriptors"
 )
 
-// Ask sends one request with one descriptor to a running service, as Envoy does. It charges hits. It
-// returns whether the service denies the request, and what it says of the descriptor's limit. The
-// error says that the service did not decide.
+// Ask sends one request with one descriptor to a running service, as Envoy does. It charges hits. If
+// the service cannot be reached, Ask tries again until ctx ends. It returns whether the service denies
+// the request, and what it says of the descriptor's limit. The error says that the service did not
+// decide.
 func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, entries descriptors.Descriptor, hits uint32) (denied bool, limit string, err error) {
 	d := new(ratelimitcommonv3.RateLimitDescriptor)
 	for _, e := range entries {
@@ -21,7 +22,7 @@ func Ask(ctx context.Context, conn grpc.ClientConnInterface, domain string, entr
 	}
 	answer, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{
 		Domain: domain, Descriptors: []*ratelimitcommonv3.RateLimitDescriptor{d}, HitsAddend: hits,
-	})
+	}, grpc.WaitForReady(true))
 	if err != nil {
 		return false, "", err
 	}

@@ -127,7 +127,7 @@ func TestIstiodRefuses(t *testing.T) {
 		{"domain: edge", "domain: [edge]", "cannot unmarshal array"},
 		{"ratelimit.v3.RateLimit", "ratelimit.v3.RateLimits", "RateLimits"},
 		{"{header_name: x-api-key, descriptor_key", "{header: x-api-key, descriptor_key", "header"},
-		{"- remote_address", "- remote_adress", "remote_adress"},
+		{"- remote_address", "- remote_addr", "remote_addr"},
 		{"applyTo: VIRTUAL_HOST", "applyTo: VHOST", "VHOST"},
 	} {
 		bad := strings.Replace(gateway, tt.old, tt.mistake, 1)

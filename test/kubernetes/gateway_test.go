@@ -22,7 +22,7 @@ import (
 
 const (
 	// envGateway names the folder of egctl and of the chart of Envoy Gateway. Its tests run only with
-	// it.
+	// it and with envHelm.
 	envGateway = "SLIDEGATE_TEST_GATEWAY"
 
 	gatewayFiles   = "../../deploy/integrations/envoy-gateway/"
@@ -64,7 +64,7 @@ type envoyGateway struct {
 // run runs a test of the installation. If it fails, it prints the pods of Envoy Gateway.
 func (g envoyGateway) run(t *testing.T, name string, test func(envoyGateway)) {
 	t.Run(name, func(t *testing.T) {
-		g.namespace = &namespace{t: t, name: g.namespace.name}
+		g.namespace = &namespace{t: t, name: g.name}
 		g.routes = &namespace{t: t, name: g.routes.name}
 		t.Cleanup(func() {
 			if t.Failed() {

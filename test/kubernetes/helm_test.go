@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/slidegate/slidegate/test/servers"
 )
 
 const (
@@ -264,6 +266,22 @@ func TestHelmRedis(t *testing.T) {
 	n.eventually(passed)
 	if after := n.pods(selector); strings.Join(before, " ") != strings.Join(after, " ") {
 		t.Errorf("changed rules replaced the pods %v by %v", before, after)
+	}
+}
+
+// TestHelmTLS installs the chart with certificates. helm test calls the service with that of a client.
+func TestHelmTLS(t *testing.T) {
+	n := newNamespace(t)
+	a := servers.NewAuthority(t)
+	n.issue(a, party{"slidegate-tls", "slidegate." + n.name + ".svc"})
+	n.issue(a, client)
+	n.helm("install", "slidegate", filepath.Join(charts, "slidegate"), "--wait", "--timeout", "5m", "--values", n.values(helmRules),
+		"--set", "tls.enabled=true,tls.existingSecret=slidegate-tls,tls.clientSAN=slidegate-client,helmTest.clientSecret=slidegate-client-tls")
+	n.wantHelmTest("slidegate")
+	pod := n.pods("app.kubernetes.io/component=ratelimit")[0]
+	address := n.kubectl("get", "pod", pod, "--output", "jsonpath={.status.podIP}")
+	if _, _, err := get(t.Context(), "http://"+address+":8080/healthcheck"); err == nil {
+		t.Error("the HTTP port is open, where every pod could spend quotas")
 	}
 }
 

@@ -99,7 +99,7 @@ func TestShared(t *testing.T) {
 			t.Errorf("the pod %s has decided nothing", pod)
 		}
 		shares = append(shares, fmt.Sprint(decided))
-		n.checkRights(pod)
+		n.checkServer(pod)
 	}
 	t.Logf("figure: shared: %d of %d requests admitted; decisions of the pods: %s", o.admitted, len(answers), strings.Join(shares, ", "))
 }
@@ -122,8 +122,8 @@ func (n *namespace) value(pod, name string) int {
 	return sum
 }
 
-// checkRights looks at the process of rls and at its ports.
-func (n *namespace) checkRights(pod string) {
+// checkServer looks at the process of rls and at its ports.
+func (n *namespace) checkServer(pod string) {
 	n.t.Helper()
 	proc := fmt.Sprintf("/proc/%d/", n.process(pod, "/rls"))
 	status, err := os.ReadFile(proc + "status")

@@ -82,7 +82,7 @@ each when the one before it has started, and then the application. It stops them
 {{- define "slidegate-sidecar.env" -}}
 {{- $v := index .Values "slidegate-sidecar" -}}
 - {name: SLIDEGATE_GRPC_ADDRESS, value: "unix:///run/rls/grpc.sock"}
-# Envoy has the group of rls, and no one else has the volume.
+# Envoy has the group of rls, and no other container has the volume.
 - {name: SLIDEGATE_GRPC_SOCKET_MODE, value: "0660"}
 # No HTTP port: in a pod it would be open to the cluster, where every client could spend the limits of
 # others. The probes use the socket. The admin port (6070) is for kubectl port-forward only.
