@@ -150,7 +150,7 @@ node-packages:
 k8s-test: RUN ?= .
 k8s-test: $(NODE_NEEDS) $(TOOLS)/bin/helm-$(HELM) ## run the manifests and the chart on a real Kubernetes node; RUN=TestName for some. Needs root and Debian
 	@dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; go test -c -o $$dir/kubernetes.test ./test/kubernetes; \
-	  SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 30m -test.run '$(RUN)'"
+	  SLIDEGATE_TEST_HELM='$(TOOLS)/bin/helm-$(HELM)' $(NODE) bash -c "cd test/kubernetes && $$dir/kubernetes.test -test.v -test.timeout 90m -test.run '$(RUN)'"
 
 .PHONY: eg-test
 eg-test: RUN ?= .
