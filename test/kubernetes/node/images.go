@@ -5,6 +5,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -41,12 +42,12 @@ type image struct {
 }
 
 // writeImages makes the images, an archive for each in dir.
-func writeImages(dir string, o options) error {
+func writeImages(ctx context.Context, dir string, o options) error {
 	built := filepath.Join(dir, "programs")
 	if err := os.MkdirAll(built, 0o755); err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=0.0.0-node", "-o", built,
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=0.0.0-node", "-o", built,
 		module+"/cmd/rls", module+"/test/upstream", module+"/test/kubernetes/node/pause")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	_ "embed"
 	"errors"
 	"flag"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -22,10 +24,6 @@ import (
 var script string
 
 func main() {
-	log := func(err error) int {
-		fmt.Fprintln(os.Stderr, "node:", err)
-		return 1
-	}
 	programs := flag.String("programs", "", "folder of the programs that .ci/kubernetes makes")
 	envoy := flag.String("envoy", "", "Envoy's binary; empty: no image of Envoy")
 	gateway := flag.String("gateway", "", "the binary of Envoy Gateway; empty: no image of it")
@@ -36,14 +34,14 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	dir, err := os.MkdirTemp("", "node")
+	// The parent's death ends the node, and that is told of the thread that starts it.
+	runtime.LockOSThread()
+	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	n := node{programs: *programs, logs: *keep}
+	code, err := n.run(ctx, options{envoy: *envoy, gateway: *gateway, reference: *reference}, flag.Args())
 	if err != nil {
-		os.Exit(log(err))
-	}
-	n := node{dir: dir, programs: *programs, logs: *keep}
-	code, err := n.run(options{envoy: *envoy, gateway: *gateway, reference: *reference}, flag.Args())
-	if err != nil {
-		code = cmp.Or(code, log(err))
+		fmt.Fprintln(os.Stderr, "node:", err)
+		code = cmp.Or(code, 1)
 	}
 	os.Exit(code)
 }
@@ -54,56 +52,58 @@ type node struct {
 }
 
 // run starts the node, runs the command on it, and takes it down. It returns the exit code of the
-// command, and an error if the host could not be prepared or restored.
-func (n *node) run(o options, command []string) (code int, err error) {
+// command, and an error if the host could not be prepared or restored. When ctx ends, it takes the
+// node down.
+func (n *node) run(ctx context.Context, o options, command []string) (code int, err error) {
 	started := time.Now()
 	if n.programs, err = filepath.Abs(n.programs); err != nil {
 		return 0, err
 	}
+	if n.dir, err = os.MkdirTemp("", "node"); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, n.remove()) }()
 	images := filepath.Join(n.dir, "images")
-	if err := writeImages(images, o); err != nil {
-		return 0, errors.Join(err, os.RemoveAll(n.dir))
+	if err := writeImages(ctx, images, o); err != nil {
+		return 0, err
 	}
 	restore, err := saveSettings()
 	if err != nil {
-		return 0, errors.Join(err, os.RemoveAll(n.dir))
+		return 0, err
 	}
+	defer func() { err = errors.Join(err, restore()) }()
 	cgroup := "/" + filepath.Base(n.dir)
-	err = makeCgroups(cgroup)
-	if err == nil {
-		fmt.Fprintf(os.Stderr, "node: images made in %.1f s\n", time.Since(started).Seconds())
-		code, err = n.start(images, cgroup, command)
+	defer func() { err = errors.Join(err, removeCgroups(cgroup)) }()
+	if err := makeCgroups(cgroup); err != nil {
+		return 0, err
 	}
-	err = errors.Join(err, restore(), removeCgroups(cgroup), n.remove())
+	fmt.Fprintf(os.Stderr, "node: images made in %.1f s\n", time.Since(started).Seconds())
+	code, err = n.start(ctx, images, cgroup, command)
 	fmt.Fprintf(os.Stderr, "node: %.1f s in all\n", time.Since(started).Seconds())
 	return code, err
 }
 
-// start runs node.sh as the first process of new namespaces, until the command has ended or this
-// program is told to stop.
-func (n *node) start(images, cgroup string, command []string) (int, error) {
+// start runs node.sh as the first process of new namespaces, until the command or ctx has ended.
+func (n *node) start(ctx context.Context, images, cgroup string, command []string) (int, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.Command("bash", append([]string{"-c", script, "node.sh"}, command...)...)
+	// When ctx ends, bash is killed. As it is the first process, the kernel ends all others with it.
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", script, "node.sh"}, command...)...)
 	cmd.Env = append(os.Environ(), "NODE_DIR="+n.dir, "NODE_PROGRAMS="+n.programs, "NODE_IMAGES="+images, "NODE_CGROUP="+cgroup, "NODE_WD="+wd)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Pdeathsig:  syscall.SIGKILL,
 	}
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(stop)
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("starting the namespaces needs root and Linux: %w", err)
 	}
-	go func() {
-		<-stop
-		// As it is the first process, the kernel ends all others with it.
-		_ = cmd.Process.Kill()
-	}()
 	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return 1, errors.New("stopped by a signal")
+	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return cmp.Or(exit.ExitCode(), 1), nil
 	}
@@ -118,31 +118,6 @@ func (n *node) remove() error {
 		}
 	}
 	return os.RemoveAll(n.dir)
-}
-
-// kernelSettings are what the kubelet and kube-proxy change, beyond their namespaces.
-var kernelSettings = []string{
-	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
-	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
-}
-
-// saveSettings returns a function that restores the kernel settings as they are now.
-func saveSettings() (restore func() error, err error) {
-	saved := make(map[string][]byte)
-	for _, name := range kernelSettings {
-		path := filepath.Join("/proc/sys", name)
-		if saved[path], err = os.ReadFile(path); err != nil {
-			return nil, err
-		}
-	}
-	return func() (err error) {
-		for path, value := range saved {
-			if now, _ := os.ReadFile(path); string(now) != string(value) {
-				err = errors.Join(err, os.WriteFile(path, value, 0o644))
-			}
-		}
-		return err
-	}, nil
 }
 
 const cgroups = "/sys/fs/cgroup"
