@@ -75,7 +75,8 @@ type object struct {
 	Metadata struct{ Name string }
 	Data     map[string]string
 	Spec     struct {
-		Template struct {
+		PublishNotReadyAddresses bool `yaml:"publishNotReadyAddresses"`
+		Template                 struct {
 			Metadata struct{ Annotations map[string]string }
 			Spec     map[string]any
 		}
@@ -163,6 +164,32 @@ func TestRenderSettings(t *testing.T) {
 	// Helm reads numbers as floating point.
 	if s := read("settings: {store: {memory: {max_bytes: 1234567890}}}"); s.Store.Memory.MaxBytes != 1234567890 {
 		t.Errorf("a large number: got store.memory.max_bytes %d, want 1234567890", s.Store.Memory.MaxBytes)
+	}
+}
+
+// TestRenderPeers proves that the Service by which the pods count each other has the pods that are not
+// ready too: they may still admit requests.
+func TestRenderPeers(t *testing.T) {
+	for _, values := range []string{"redis: {enabled: true}", "{redis: {enabled: true}, fullnameOverride: limits}"} {
+		all := objects(t, chart, values)
+		var text string
+		for name, o := range all {
+			if strings.HasSuffix(name, "-settings") {
+				text = o.Data["settings.yaml"]
+			}
+		}
+		s, _, err := settings.Parse("settings.yaml", []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		service, ok := all["Service/"+s.Store.Peers]
+		if !ok || !service.Spec.PublishNotReadyAddresses {
+			t.Errorf("with the values %s, store.peers is %q: got a Service: %t, with pods that are not ready: %t; want both",
+				values, s.Store.Peers, ok, service.Spec.PublishNotReadyAddresses)
+		}
+	}
+	if _, ok := objects(t, chart, "{}")["Service/slidegate-peers"]; ok {
+		t.Error("the memory store has a Service slidegate-peers, which rls does not ask")
 	}
 }
 
