@@ -176,23 +176,16 @@ istio-validate: $(SCHEMAS) ## check the snippets of deploy/integrations by the c
 	SLIDEGATE_TEST_SCHEMAS='$(SCHEMAS)' go test -C test/istio -count=1 -v ./... 2>&1 | grep -vE '^[0-9T:.Z-]+\s(warn|info)\s'
 
 .PHONY: lint
-lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, module drift, plain English, known vulnerabilities
+lint: $(TOOLS)/bin/golangci-lint-$(GOLANGCI) ## check format, vet, linters, 32 bits, module drift, workflows, plain English, known vulnerabilities
 	$< run ./...
 	cd test/transport && $< run ./...
 	@out=$$($< fmt --diff); if [ -n "$$out" ]; then echo "$$out"; echo "lint: not formatted; run make fmt"; exit 1; fi
-	@$(MAKE) --no-print-directory vet-platforms
+	CGO_ENABLED=0 GOARCH=arm go build -o /dev/null ./cmd/rls
 	go mod tidy -diff
 	go mod -C test/transport tidy -diff
 	@$(MAKE) --no-print-directory actionlint
 	@$(MAKE) --no-print-directory prose
 	@$(MAKE) --no-print-directory vulncheck
-
-# Machines with 32 bits, and the systems that only releases are built for. Tests need Linux.
-.PHONY: vet-platforms
-vet-platforms: ## check that all code compiles for 32 bits, and rls for the other systems of a release
-	CGO_ENABLED=0 GOARCH=arm go vet ./...
-	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go vet ./cmd/rls
-	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go vet ./cmd/rls
 
 # .vale has the rules. The files that .vale/unclean matches are left out until they are rewritten.
 .PHONY: prose
@@ -268,6 +261,16 @@ release-tools: $(RELEASE_TOOLS)/cyclonedx-gomod ## build the tools of a release 
 release-check: $(RELEASE_TOOLS)/cyclonedx-gomod ## make a release of this tree without publishing it, and check everything in it; RELEASE_CHECK=quick for this machine's platform only
 	@.ci/install mandoc=mandoc rpm=rpm zsh=zsh fish=fish jq=jq curl=curl
 	PATH='$(RELEASE_TOOLS)':$$PATH test/release/run.sh
+	@[ "$$RELEASE_CHECK" = quick ] || $(MAKE) --no-print-directory vet-platforms
+
+# Too long for make lint: each platform compiles everything again. -trimpath is that of the release, so that its
+# packages are not compiled twice. Tests need Linux.
+.PHONY: vet-platforms
+vet-platforms: export CGO_ENABLED = 0
+vet-platforms: ## check all code for 32 bits, and rls for the other systems of a release; part of make release-check
+	GOARCH=arm go vet -trimpath ./...
+	GOOS=darwin GOARCH=arm64 go vet -trimpath ./cmd/rls
+	GOOS=windows GOARCH=amd64 go vet -trimpath ./cmd/rls
 
 .PHONY: clean
 clean: ## remove what was built, but not .tools
