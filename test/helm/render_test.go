@@ -116,24 +116,6 @@ func withLibrary(t *testing.T) string {
 	return dir
 }
 
-// TestRenderLint lints the charts with their own values and with those in ci.
-func TestRenderLint(t *testing.T) {
-	files, err := filepath.Glob(chart + "/ci/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("got no values in ci: %v", err)
-	}
-	for _, file := range files {
-		if _, err := helm(t, "lint", "--strict", "--kube-version", version, "--values", file, chart); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-	}
-	for _, dir := range []string{chart, library, withLibrary(t)} {
-		if _, err := helm(t, "lint", "--strict", "--kube-version", version, dir); err != nil {
-			t.Errorf("%s: %v", dir, err)
-		}
-	}
-}
-
 // TestRenderSettings reads the settings that the chart writes as rls does.
 func TestRenderSettings(t *testing.T) {
 	read := func(values string) settings.Settings {
