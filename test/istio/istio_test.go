@@ -193,7 +193,7 @@ func TestAPIServer(t *testing.T) {
 }
 
 // custom returns the custom resources of a file: not those of Kubernetes itself, and not those of Gloo, whose definitions
-// are not to be had.
+// could not be downloaded.
 func custom(t *testing.T, text string) []string {
 	t.Helper()
 	var out []string
