@@ -273,7 +273,7 @@ data:
 {{- fail "slidegate-sidecar: tiers.file and tiers.existingConfigMap both give the tiers: set only one of them" }}
 {{- end }}
 {{- if contains "@" $v.redis.url }}
-{{- fail "slidegate-sidecar: redis.url has a user or a password, which anyone who can read the release would see: put it into a Secret and name it in redis.existingSecret" }}
+{{- fail "slidegate-sidecar: redis.url has a user or a password, and every person that can read the release would see it: put it into a Secret and name it in redis.existingSecret" }}
 {{- end }}
 {{- if eq (int $v.envoy.port) (int $v.application.port) }}
 {{- fail (printf "slidegate-sidecar: Envoy and the application share the addresses of the pod, and both have port %d: change application.port or envoy.port" (int $v.envoy.port)) }}

@@ -69,7 +69,7 @@
 {{- fail "redis.enabled makes a Redis without TLS: remove redis.tls.existingSecret" }}
 {{- end }}
 {{- if contains "@" $r.url }}
-{{- fail "redis.url has a user or a password, which anyone who can read the release would see: put it into a Secret and name it in redis.existingSecret" }}
+{{- fail "redis.url has a user or a password, and every person that can read the release would see it: put it into a Secret and name it in redis.existingSecret" }}
 {{- end }}
 {{- if and $r.existingSecret (not $r.url) (not $r.secretKeys.url) }}
 {{- fail "redis.existingSecret has no URL without redis.secretKeys.url: set it, or set redis.url" }}
