@@ -261,7 +261,7 @@ release-tools: $(RELEASE_TOOLS)/cyclonedx-gomod ## build the tools of a release 
 release-check: $(RELEASE_TOOLS)/cyclonedx-gomod ## make a release of this tree without publishing it, and check everything in it; RELEASE_CHECK=quick for this machine's platform only
 	@.ci/install mandoc=mandoc rpm=rpm zsh=zsh fish=fish jq=jq curl=curl
 	PATH='$(RELEASE_TOOLS)':$$PATH test/release/run.sh
-	@[ "$$RELEASE_CHECK" = quick ] || $(MAKE) --no-print-directory vet-platforms
+	@[ "$${RELEASE_CHECK:-}" = quick ] || $(MAKE) --no-print-directory vet-platforms
 
 # Too long for make lint: each platform compiles everything again. -trimpath is that of the release, so that its
 # packages are not compiled twice. Tests need Linux.
