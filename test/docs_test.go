@@ -311,10 +311,10 @@ func TestThreats(t *testing.T) {
 }
 
 // TestDependencies compares docs/dependencies.md with go.mod, and with the further
-// dependencies of test/transport.
+// dependencies of test/transport and test/istio.
 func TestDependencies(t *testing.T) {
 	var required []string
-	for _, file := range []string{"go.mod", "test/transport/go.mod"} {
+	for _, file := range []string{"go.mod", "test/transport/go.mod", "test/istio/go.mod"} {
 		text := read(t, file)
 		for _, m := range regexp.MustCompile(`(?m)^(?:require )?\t?([a-z][^\s]+) v[^\s]+$`).FindAllStringSubmatch(text, -1) {
 			required = append(required, m[1])
