@@ -94,7 +94,7 @@ func TestPeersWithoutAnswer(t *testing.T) {
 }
 
 // TestReplicasWithoutPeers: the metric has the number of the setting, and the health page does
-// not speak of it.
+// not mention it.
 func TestReplicasWithoutPeers(t *testing.T) {
 	s := testSettings(t)
 	onRedis(t, &s, servers.Redis(t))

@@ -744,8 +744,8 @@ func TestSidecarRules(t *testing.T) {
 }
 
 // checkNewPod adds a pod while the rules are broken. Its Envoy does not start before the rules are
-// mended.
-func (n *namespace) checkNewPod(old string, mend func()) {
+// repaired.
+func (n *namespace) checkNewPod(old string, repair func()) {
 	n.t.Helper()
 	n.kubectl("scale", "deployment/app", "--replicas=2")
 	n.eventually(func() error {
@@ -765,8 +765,8 @@ func (n *namespace) checkNewPod(old string, mend func()) {
 		}
 		return fmt.Errorf("no new pod")
 	})
-	mend()
+	repair()
 	start := time.Now()
 	n.rollout("deployment/app")
-	n.t.Logf("figure: the new pod was ready %.1f s after the rules were mended", time.Since(start).Seconds())
+	n.t.Logf("figure: the new pod was ready %.1f s after the rules were repaired", time.Since(start).Seconds())
 }
