@@ -76,7 +76,12 @@ func restoreSettings(file *os.File) error {
 		return fmt.Errorf("%s: %w: the kernel settings stay as Kubernetes has set them", savedSettings, err)
 	}
 	var errs error
-	for name, value := range values {
+	// Only these names: the file is in a folder that every user can write to.
+	for _, name := range kernelSettings {
+		value, ok := values[name]
+		if !ok {
+			continue
+		}
 		path := filepath.Join("/proc/sys", name)
 		if now, err := os.ReadFile(path); err != nil || string(now) != value {
 			errs = errors.Join(errs, err, os.WriteFile(path, []byte(value), 0o644))
