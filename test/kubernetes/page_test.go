@@ -47,7 +47,7 @@ func TestPage(t *testing.T) {
 	const start = "kubectl create namespace slidegate; kubectl apply -n slidegate -k deploy/kubernetes/try\n" +
 		"kubectl wait -n slidegate --for=condition=Available deployment --all --timeout=3m\n"
 	// Each pod gets requests, so that there is something to see.
-	const ask = "kubectl port-forward -n slidegate service/envoy 10000 >/dev/null & sleep 5\nfor i in $(seq 30); do curl -s localhost:10000/; done\n"
+	const ask = "kubectl port-forward -n slidegate service/envoy 10000\nfor i in $(seq 30); do curl -s localhost:10000/; done\n"
 	const counts = "    100 200\n      1 429\n"
 	for _, tc := range []struct{ section, before, after, want string }{
 		{section: "# Kubernetes", want: counts},
@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 		{section: "## How do I change rules, upgrade and go back?", before: start},
 	} {
 		t.Run(strings.Trim(tc.section, "# ?"), func(t *testing.T) {
-			script := tc.before + commands(string(page), tc.section) + tc.after
+			script := background(tc.before + commands(string(page), tc.section) + tc.after)
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+script)
 			// rls refuses variables that it does not know.
 			cmd.Dir, cmd.Env = dir, append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLIDEGATE_") }),
@@ -78,8 +78,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// commands returns the commands of a section. A forwarded port needs a terminal of its own, so here
-// it goes to the background.
+// commands returns the commands of a section.
 func commands(page, section string) string {
 	_, text, _ := strings.Cut(page, section+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
@@ -87,8 +86,14 @@ func commands(page, section string) string {
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		all.WriteString(block[1])
 	}
-	script := regexp.MustCompile(`(?m)^(kubectl port-forward .*)$`).ReplaceAllString(all.String(), "$1 >/dev/null & sleep 5")
-	return strings.ReplaceAll(script, "rls:VERSION", "rls:next")
+	return strings.ReplaceAll(all.String(), "rls:VERSION", "rls:next")
+}
+
+// background returns a script whose forwarded ports are in the background, because on the page each has
+// a terminal of its own. The script goes on when the last port of the line is open.
+func background(script string) string {
+	const open = `timeout 60 bash -c 'until (exec 3<>/dev/tcp/127.0.0.1/$2) 2>/dev/null; do sleep 0.1; done'`
+	return regexp.MustCompile(`(?m)^(kubectl port-forward .* (\d+))$`).ReplaceAllString(script, "$1 >/dev/null &\n"+open)
 }
 
 // loop returns the line that asks until a request is denied.
