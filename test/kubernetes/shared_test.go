@@ -24,7 +24,8 @@ import (
 
 const sharedDir = "../../deploy/kubernetes/"
 
-// write writes a kustomization and its other files into a folder of its own, and returns the folder.
+// writeOverlay writes a kustomization and its other files into a folder of its own, and returns the
+// folder.
 // DEPLOY stands for deploy/kubernetes.
 func writeOverlay(t *testing.T, files map[string]string) string {
 	t.Helper()

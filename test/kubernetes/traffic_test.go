@@ -36,7 +36,7 @@ func (a answer) admitted() bool {
 	return a.err == nil && a.status == http.StatusOK && !a.undecided()
 }
 
-// Traffic is a load that keeps every answer.
+// A traffic is a load that keeps every answer.
 type traffic struct {
 	t       *testing.T
 	cancel  context.CancelFunc

@@ -13,7 +13,7 @@ import (
 // settingsSchema is the schema of settings files, made from the types.
 const settingsSchema = "../../../docs/settings.schema.json"
 
-// TestSchema compares the schema in docs with that of the types.
+// TestSettingsSchema compares the schema in docs with that of the types.
 func TestSettingsSchema(t *testing.T) {
 	configtest.CompareSchema(t, settingsSchema, makeSettingsSchema())
 }
