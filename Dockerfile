@@ -47,7 +47,9 @@ LABEL org.opencontainers.image.title="Slidegate" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /image/ /
+COPY --from=build /image/rls /rls
+# The link lies in a folder: COPY follows a link that it is told to copy. /bin/ is a link itself in newer Debians.
+COPY --from=build /image/bin/ /bin/
 # By number: Kubernetes cannot tell from a name that it is not root.
 USER 65532:65532
 # gRPC for Envoy, and HTTP for people. The admin port listens on loopback unless it is told otherwise.

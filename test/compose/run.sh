@@ -196,7 +196,10 @@ check_file() {
 	equal "no image is taken as latest" "$(compose --profile customers config --images | grep -cE '(^[^:]+|:latest)$')" 0
 	run "the images build" compose build
 	local image=slidegate/rls:$RLS_VERSION
-	equal "rls is built with the version of the build argument" "$("$docker" run --rm --network none "$image" version 2>&1)" "slidegate $RLS_VERSION"
+	equal "rls is built with the version of the build argument" "$("$docker" run --rm --network none "$image" version 2>&1 | sed -n 1p)" "slidegate $RLS_VERSION"
+	equal "it has a second name, that of envoyproxy/ratelimit" \
+		"$("$docker" run --rm --network none --entrypoint /bin/ratelimit "$image" version 2>&1 | sed -n 1p)" "slidegate $RLS_VERSION"
+	matches "the image has at most 40 MB" "$(inspect "$image" '{{.Size}}')" '[0-9]{1,7}|[123][0-9]{7}|40000000'
 	equal "its image has title, version, user, entrypoint and health check" \
 		"$(inspect "$image" '{{index .Config.Labels "org.opencontainers.image.title"}} {{index .Config.Labels "org.opencontainers.image.version"}} {{.Config.User}} {{.Config.Entrypoint}} {{.Config.Healthcheck.Test}}')" \
 		"Slidegate $RLS_VERSION 65532:65532 [/rls] [CMD /rls healthcheck]"
