@@ -60,7 +60,7 @@ store:
   {{- if $redis }}
   # While Redis is away, each pod admits its share of a limit. rls counts the pods by the addresses of
   # the Service, and takes this number for the least.
-  peers: {{ include "slidegate.fullname" . }}
+  peers: {{ include "slidegate.fullname" . }}-peers
   replicas: {{ .Values.autoscaling.enabled | ternary (int .Values.autoscaling.minReplicas) (include "slidegate.replicas" . | int) }}
   {{- include "slidegate.redisSettings" . | nindent 2 }}
   {{- else }}
