@@ -266,6 +266,6 @@ func TestRenderNoPublicKeys(t *testing.T) {
 		t.Errorf("rls does not read them: %s", pod)
 	}
 	if all := objects(t, dir, "slidegate-sidecar: {env: {SLIDEGATE_TIERS_SOURCE: none}}"); all["ConfigMap/slidegate-slidegate-tiers"].Data != nil {
-		t.Error("there is a tiers file, but tiers.source is none")
+		t.Error("with tiers.source none: got a tiers file")
 	}
 }
