@@ -59,6 +59,12 @@ func (a askCmd) Run(c *cli) error {
 	if a.UntilDenied < 0 {
 		return usage("--until-denied: expected a number above 0")
 	}
+	if a.Timeout <= 0 {
+		return usage("--timeout: expected a duration above 0")
+	}
+	if a.CAFile != "" && (a.Address == "" || !s.GRPC.TLS.On()) {
+		return usage("--ca-file: it counts only with --address and the settings of grpc.tls; otherwise the server would not be checked")
+	}
 	address, secure, err := a.way(s.GRPC)
 	if err != nil {
 		return fmt.Errorf("ask: %w", err)

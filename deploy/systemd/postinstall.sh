@@ -3,11 +3,12 @@
 # rules. A new version restarts it, if it runs.
 set -e
 [ -d /run/systemd/system ] || exit 0
-systemctl daemon-reload
+# A package stays installed if systemd refuses: journalctl says why.
+systemctl daemon-reload || true
 # Debian says "configure OLD-VERSION", and rpm how many versions are installed.
 case "$1" in
 configure) upgrade=$2 ;;
 2) upgrade=yes ;;
 *) upgrade= ;;
 esac
-[ -z "$upgrade" ] || systemctl try-restart rls.service
+[ -z "$upgrade" ] || systemctl try-restart rls.service || true

@@ -5,4 +5,4 @@ if [ "$1" = purge ]; then
   rm -rf /var/lib/private/slidegate /var/lib/slidegate
 fi
 [ -d /run/systemd/system ] || exit 0
-systemctl daemon-reload
+systemctl daemon-reload || true

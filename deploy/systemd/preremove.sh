@@ -3,5 +3,5 @@
 set -e
 [ -d /run/systemd/system ] || exit 0
 case "$1" in
-remove | 0) systemctl disable --now rls.service ;;
+remove | 0) systemctl disable --now rls.service || true ;;
 esac

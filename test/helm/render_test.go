@@ -221,3 +221,60 @@ func TestRenderSidecar(t *testing.T) {
 		t.Errorf("with an own configuration: got %q", got)
 	}
 }
+
+// TestRenderStrings gives strings that YAML reads as something else without quotes. Each must arrive in
+// the objects as it is.
+func TestRenderStrings(t *testing.T) {
+	const text = "  # a first line with spaces\r\ndomain: a # \u2028\n\n{{ .Release.Name }}: 'x'\n"
+	values := map[string]any{
+		"nameOverride":      "on",
+		"priorityClassName": "1e3",
+		"redis":             map[string]any{"existingSecret": "123", "secretKeys": map[string]any{"url": "0x1f", "username": "true", "password": "1.0"}},
+		"rules":             map[string]any{"files": map[string]any{"a.yaml": text}},
+		"tiers":             map[string]any{"file": text},
+		"autoscaling":       map[string]any{"enabled": true, "maxReplicas": 1_000_000},
+		"serviceAccount":    map[string]any{"name": "456"},
+	}
+	out, err := yaml.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Helm and kubectl refuse a document that this parser refuses.
+	all := objects(t, chart, string(out))
+	for name, key := range map[string]string{"ConfigMap/slidegate-on-rules": "a.yaml", "ConfigMap/slidegate-on-tiers": "tiers.yaml"} {
+		if got := all[name].Data[key]; got != text {
+			t.Errorf("%s: got %q, want %q", name, got, text)
+		}
+	}
+	pod := fmt.Sprint(all["Deployment/slidegate-on"].Spec.Template.Spec)
+	for _, want := range []string{"name:123", "key:0x1f", "key:true", "key:1.0", "secretName:123", "priorityClassName:1e3", "serviceAccountName:456"} {
+		if !strings.Contains(pod, want) {
+			t.Errorf("the pod has no %q:\n%s", want, pod)
+		}
+	}
+	rendered, err := render(t, chart, string(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`app.kubernetes.io/name: "on"`, `key: "0x1f"`, `name: "123"`, `priorityClassName: "1e3"`, `serviceAccountName: "456"`, "maxReplicas: 1000000"} {
+		if !bytes.Contains(rendered, []byte(want)) {
+			t.Errorf("not rendered: %s", want)
+		}
+	}
+}
+
+// TestRenderNoPublicKeys gives a sidecar no tiers. The API keys of rls's built-in example are public, so
+// they must not have a tier.
+func TestRenderNoPublicKeys(t *testing.T) {
+	dir := withLibrary(t)
+	all := objects(t, dir, "{}")
+	if got := all["ConfigMap/slidegate-slidegate-tiers"].Data["tiers.yaml"]; !strings.Contains(got, "subjects: []") {
+		t.Errorf("the tiers of the sidecar: got %q, want no subjects", got)
+	}
+	if pod := fmt.Sprint(all["Deployment/slidegate"].Spec.Template.Spec); !strings.Contains(pod, "name:SLIDEGATE_TIERS_PATH value:/etc/slidegate/tiers/tiers.yaml") {
+		t.Errorf("rls does not read them: %s", pod)
+	}
+	if all := objects(t, dir, "slidegate-sidecar: {env: {SLIDEGATE_TIERS_SOURCE: none}}"); all["ConfigMap/slidegate-slidegate-tiers"].Data != nil {
+		t.Error("with tiers.source none: got a tiers file")
+	}
+}

@@ -284,7 +284,7 @@ func tlsOverlay(t *testing.T) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
 	for name, path := range map[string]string{
-		"envoy.yaml": "try/envoy.yaml", "cluster": "shared/components/tls/envoy-cluster.yaml",
+		"envoy.yaml": "try/envoy/envoy.yaml", "cluster": "shared/components/tls/envoy-cluster.yaml",
 		"envoy-certificate.yaml": "shared/components/tls/envoy-certificate.yaml",
 		"envoy-authority.yaml":   "shared/components/tls/envoy-authority.yaml",
 	} {

@@ -18,7 +18,7 @@ var kernelSettings = []string{
 }
 
 // savedSettings is the file with the settings from before the first of the nodes that run. Each node
-// holds a shared lock on it.
+// holds a shared lock on it. Every user can write in /tmp, so a file of another user is refused.
 const savedSettings = "/tmp/slidegate-node-settings"
 
 // saveSettings returns a function that restores the kernel settings as they were before the first
@@ -27,6 +27,9 @@ func saveSettings() (restore func() error, err error) {
 	file, err := os.OpenFile(savedSettings, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
+	}
+	if err := isOurs(file); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	fd := int(file.Fd())
 	// With no other node, the file is empty, or a node was killed and has left it.
@@ -48,6 +51,20 @@ func saveSettings() (restore func() error, err error) {
 		}
 		return errors.Join(err, file.Close())
 	}, nil
+}
+
+// isOurs returns an error if another user could have written the file: root would write what it says
+// into the kernel.
+func isOurs(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || int(stat.Uid) != os.Geteuid() || stat.Nlink != 1 {
+		return fmt.Errorf("%s: it is not a file of this program: remove it", file.Name())
+	}
+	return nil
 }
 
 // writeSettings writes the present settings to the file, unless it has some.
@@ -76,7 +93,7 @@ func restoreSettings(file *os.File) error {
 		return fmt.Errorf("%s: %w: the kernel settings stay as Kubernetes has set them", savedSettings, err)
 	}
 	var errs error
-	// Only these names: the file is in a folder that every user can write to.
+	// Only these names, whatever the file has.
 	for _, name := range kernelSettings {
 		value, ok := values[name]
 		if !ok {

@@ -12,7 +12,7 @@ README.md has an example.
 */}}
 
 {{- define "slidegate-sidecar.name" -}}
-{{ .Release.Name | trunc 46 | trimSuffix "-" }}-slidegate
+{{ .Release.Name | trunc 46 | trimAll "-." }}-slidegate
 {{- end }}
 
 {{- define "slidegate-sidecar.port" -}}
@@ -25,7 +25,7 @@ README.md has an example.
 
 {{- define "slidegate-sidecar.labels" -}}
 app.kubernetes.io/name: slidegate
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: ratelimit
 app.kubernetes.io/part-of: slidegate
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -96,7 +96,7 @@ each when the one before it has started, and then the application. It stops them
 {{- end }}
 {{- with $v.secrets.existingSecret }}
 - name: SLIDEGATE_SECRETS_KEY
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $v.secrets.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: {{ $v.secrets.key | quote }}}}
 {{- end }}
 # When rls is told to stop, Envoy has ended already: there is nothing to wait for.
 - {name: SLIDEGATE_DRAIN_DELAY, value: 0s}
@@ -128,17 +128,19 @@ each when the one before it has started, and then the application. It stops them
 - {name: SLIDEGATE_STORE_REDIS_URL, value: {{ $redis.url | quote }}}
 {{- else }}
 - name: SLIDEGATE_STORE_REDIS_URL
-  valueFrom: {secretKeyRef: {name: {{ $redis.existingSecret }}, key: {{ $redis.secretKeys.url }}}}
+  valueFrom: {secretKeyRef: {name: {{ $redis.existingSecret | quote }}, key: {{ $redis.secretKeys.url | quote }}}}
 {{- end }}
 {{- if and $redis.existingSecret $redis.secretKeys.username }}
 - name: SLIDEGATE_STORE_REDIS_USERNAME
-  valueFrom: {secretKeyRef: {name: {{ $redis.existingSecret }}, key: {{ $redis.secretKeys.username }}, optional: true}}
+  valueFrom: {secretKeyRef: {name: {{ $redis.existingSecret | quote }}, key: {{ $redis.secretKeys.username | quote }}, optional: true}}
 {{- end }}
 {{- if and $redis.existingSecret $redis.secretKeys.password }}
 # A file: rls reads it for each new connection, so the password can change without a restart.
 - {name: SLIDEGATE_STORE_REDIS_PASSWORD_FILE, value: /etc/slidegate/redis/password}
 {{- end }}
-- {name: SLIDEGATE_STORE_REPLICAS, value: {{ $redis.replicas | quote }}}
+{{- with $redis.replicas }}
+- {name: SLIDEGATE_STORE_REPLICAS, value: {{ int . | quote }}}
+{{- end }}
 {{- end }}
 
 {{- define "slidegate-sidecar.envoy" -}}
@@ -189,9 +191,18 @@ requests to it. */}}
 preStop: {sleep: {seconds: {{ (index .Values "slidegate-sidecar").preStopSeconds }}}}
 {{- end }}
 
+{{/* Not empty if the tiers come from a file, or the names of tiers do. */}}
 {{- define "slidegate-sidecar.hasTiers" -}}
 {{- $v := index .Values "slidegate-sidecar" -}}
-{{- if or $v.tiers.file $v.tiers.existingConfigMap }}yes{{ end }}
+{{- $source := dig "SLIDEGATE_TIERS_SOURCE" "file" ($v.env | default dict) | toString }}
+{{- if or (eq $source "file") $v.tiers.file $v.tiers.existingConfigMap }}yes{{ end }}
+{{- end }}
+
+{{/* The tiers of rls's built-in example, without its subjects: their API keys are public. */}}
+{{- define "slidegate-sidecar.noSubjects" -}}
+tiers: [free, starter, pro]
+default: free
+subjects: []
 {{- end }}
 
 {{- define "slidegate-sidecar.volumes" -}}
@@ -202,16 +213,16 @@ preStop: {sleep: {seconds: {{ (index .Values "slidegate-sidecar").preStopSeconds
 - name: slidegate-envoy
   configMap: {name: {{ $name }}-envoy}
 - name: slidegate-rules
-  configMap: {name: {{ $v.rules.existingConfigMap | default (printf "%s-rules" $name) }}}
+  configMap: {name: {{ $v.rules.existingConfigMap | default (printf "%s-rules" $name) | quote }}}
 {{- if include "slidegate-sidecar.hasTiers" . }}
 - name: slidegate-tiers
-  configMap: {name: {{ $v.tiers.existingConfigMap | default (printf "%s-tiers" $name) }}}
+  configMap: {name: {{ $v.tiers.existingConfigMap | default (printf "%s-tiers" $name) | quote }}}
 {{- end }}
 {{- if and $v.redis.existingSecret $v.redis.secretKeys.password }}
 - name: slidegate-redis
   secret:
-    secretName: {{ $v.redis.existingSecret }}
-    items: [{key: {{ $v.redis.secretKeys.password }}, path: password}]
+    secretName: {{ $v.redis.existingSecret | quote }}
+    items: [{key: {{ $v.redis.secretKeys.password | quote }}, path: password}]
 {{- end }}
 {{- end }}
 
@@ -233,8 +244,7 @@ metadata:
   name: {{ $name }}-envoy
   labels: {{- include "slidegate-sidecar.labels" . | nindent 4 }}
 data:
-  envoy.yaml: |
-    {{- include "slidegate-sidecar.config" . | nindent 4 }}
+  {{- dict "envoy.yaml" (include "slidegate-sidecar.config" .) | toYaml | nindent 2 }}
 {{- if $v.rules.files }}
 ---
 apiVersion: v1
@@ -243,12 +253,9 @@ metadata:
   name: {{ $name }}-rules
   labels: {{- include "slidegate-sidecar.labels" . | nindent 4 }}
 data:
-  {{- range $file, $text := $v.rules.files }}
-  {{ $file }}: |
-    {{- $text | nindent 4 }}
-  {{- end }}
+  {{- toYaml $v.rules.files | nindent 2 }}
 {{- end }}
-{{- if $v.tiers.file }}
+{{- if and (include "slidegate-sidecar.hasTiers" .) (not $v.tiers.existingConfigMap) }}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -256,8 +263,7 @@ metadata:
   name: {{ $name }}-tiers
   labels: {{- include "slidegate-sidecar.labels" . | nindent 4 }}
 data:
-  tiers.yaml: |
-    {{- $v.tiers.file | nindent 4 }}
+  {{- dict "tiers.yaml" ($v.tiers.file | default (include "slidegate-sidecar.noSubjects" .)) | toYaml | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -274,6 +280,23 @@ data:
 {{- end }}
 {{- if contains "@" $v.redis.url }}
 {{- fail "slidegate-sidecar: redis.url has a user or a password, and every person that can read the release would see it: put it into a Secret and name it in redis.existingSecret" }}
+{{- end }}
+{{- if and (or $v.redis.url $v.redis.existingSecret) (kindIs "invalid" $v.redis.replicas) (not (dig "SLIDEGATE_STORE_PEERS" "" ($v.env | default dict))) }}
+{{- fail "slidegate-sidecar: the pods share Redis, but while it is away each would admit a whole limit: set redis.replicas to the number of pods, or env.SLIDEGATE_STORE_PEERS to a headless Service that has them all" }}
+{{- end }}
+{{- $owned := list "SLIDEGATE_GRPC_ADDRESS" "SLIDEGATE_GRPC_SOCKET_MODE" "SLIDEGATE_HTTP_ADDRESS" "SLIDEGATE_RULES_PATH"
+  "SLIDEGATE_RULES_SHADOW_MODE" "SLIDEGATE_TIERS_PATH" "SLIDEGATE_SECRETS_KEY_FILE" "SLIDEGATE_STORE_TYPE" "SLIDEGATE_STORE_REDIS_URL"
+  "SLIDEGATE_STORE_REDIS_PASSWORD_FILE" "SLIDEGATE_STORE_REPLICAS" }}
+{{- range $name, $value := $v.env }}
+{{- if and $value (regexMatch "_(PASSWORD|TOKEN|SECRETS_KEY|SECRETS_PREVIOUS_KEY)$" $name) }}
+{{- fail (printf "slidegate-sidecar: env.%s is a secret, which anyone who can read the release would see: put it into a Secret, and name it in redis.existingSecret or secrets.existingSecret" $name) }}
+{{- end }}
+{{- if regexMatch "://[^/?#]*:[^/?#]*@" (toString $value) }}
+{{- fail (printf "slidegate-sidecar: env.%s has a password, which anyone who can read the release would see" $name) }}
+{{- end }}
+{{- if has $name $owned }}
+{{- fail (printf "slidegate-sidecar: env.%s is decided by another value of the chart: remove it" $name) }}
+{{- end }}
 {{- end }}
 {{- if eq (int $v.envoy.port) (int $v.application.port) }}
 {{- fail (printf "slidegate-sidecar: Envoy and the application share the addresses of the pod, and both have port %d: change application.port or envoy.port" (int $v.envoy.port)) }}

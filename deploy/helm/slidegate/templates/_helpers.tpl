@@ -1,23 +1,23 @@
 {{- define "slidegate.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimAll "-" }}
 {{- end }}
 
 {{/* The name of the resources. 48 characters leave room for -redis and the hashes of pods. */}}
 {{- define "slidegate.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 48 | trimAll "-" }}
 {{- else if contains (include "slidegate.name" .) .Release.Name }}
-{{- .Release.Name | trunc 48 | trimSuffix "-" }}
+{{- .Release.Name | trunc 48 | trimAll "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name (include "slidegate.name" .) | trunc 48 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name (include "slidegate.name" .) | trunc 48 | trimAll "-" }}
 {{- end }}
 {{- end }}
 
 {{/* What pods are selected by. It must not change in an upgrade. Call it with (list . "ratelimit"). */}}
 {{- define "slidegate.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "slidegate.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "slidegate.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
@@ -68,10 +68,11 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ .Values.tls.existingSecret | default (printf "%s-tls" (include "slidegate.fullname" .)) }}
 {{- end }}
 
-{{/* The name that a client's certificate must have; empty: any. */}}
+{{/* The name that a client's certificate must have; empty: any. With a ClusterIssuer, a release of this
+name in another namespace must not have the same. */}}
 {{- define "slidegate.clientSAN" -}}
 {{- if .Values.tls.clientSAN }}{{ .Values.tls.clientSAN }}
-{{- else if and .Values.tls.clientCertificates .Values.tls.certificate.issuerRef.name }}{{ include "slidegate.fullname" . }}-client
+{{- else if and .Values.tls.clientCertificates .Values.tls.certificate.issuerRef.name }}{{ include "slidegate.fullname" . }}-client.{{ .Release.Namespace }}
 {{- end }}
 {{- end }}
 

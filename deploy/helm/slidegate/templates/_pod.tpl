@@ -22,11 +22,11 @@ topologySpreadConstraints:
 {{- with .Values.redis }}
 {{- if and .existingSecret (not .url) }}
 - name: SLIDEGATE_STORE_REDIS_URL
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .secretKeys.url }}}}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .secretKeys.url | quote }}}}
 {{- end }}
 {{- if and .existingSecret .secretKeys.username }}
 - name: SLIDEGATE_STORE_REDIS_USERNAME
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .secretKeys.username }}, optional: true}}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .secretKeys.username | quote }}, optional: true}}
 {{- end }}
 {{- end }}
 {{- if dig "limits" "memory" "" .Values.resources }}
@@ -66,19 +66,19 @@ topologySpreadConstraints:
   # One folder from two ConfigMaps.
   projected:
     sources:
-    - configMap: {name: {{ include "slidegate.rulesConfigMap" . }}}
+    - configMap: {name: {{ include "slidegate.rulesConfigMap" . | quote }}}
     - configMap: {name: {{ include "slidegate.fullname" . }}-helm-test}
   {{- else }}
-  configMap: {name: {{ include "slidegate.rulesConfigMap" . }}}
+  configMap: {name: {{ include "slidegate.rulesConfigMap" . | quote }}}
   {{- end }}
 {{- end }}
 {{- if include "slidegate.tierFile" . }}
 - name: tiers
-  configMap: {name: {{ include "slidegate.tiersConfigMap" . }}}
+  configMap: {name: {{ include "slidegate.tiersConfigMap" . | quote }}}
 {{- end }}
 {{- if .Values.tls.enabled }}
 - name: tls
-  secret: {secretName: {{ include "slidegate.tlsSecret" . }}, defaultMode: 0440}
+  secret: {secretName: {{ include "slidegate.tlsSecret" . | quote }}, defaultMode: 0440}
 {{- end }}
 {{- if include "slidegate.socket" . }}
 - name: socket
@@ -88,31 +88,31 @@ topologySpreadConstraints:
 {{- if .existingSecret }}
 - name: secrets
   secret:
-    secretName: {{ .existingSecret }}
+    secretName: {{ .existingSecret | quote }}
     defaultMode: 0440
     items:
-    - {key: {{ .key }}, path: key}
+    - {key: {{ .key | quote }}, path: key}
     {{- if .previousKey }}
-    - {key: {{ .previousKey }}, path: previous-key}
+    - {key: {{ .previousKey | quote }}, path: previous-key}
     {{- end }}
 {{- end }}
 {{- end }}
 {{- if include "slidegate.redisPasswords" . }}
 - name: redis
   secret:
-    secretName: {{ .Values.redis.existingSecret }}
+    secretName: {{ .Values.redis.existingSecret | quote }}
     defaultMode: 0440
     items:
     {{- with .Values.redis.secretKeys.password }}
-    - {key: {{ . }}, path: password}
+    - {key: {{ . | quote }}, path: password}
     {{- end }}
     {{- with .Values.redis.secretKeys.sentinelPassword }}
-    - {key: {{ . }}, path: sentinel-password}
+    - {key: {{ . | quote }}, path: sentinel-password}
     {{- end }}
 {{- end }}
 {{- with .Values.redis.tls.existingSecret }}
 - name: redis-tls
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

@@ -5,6 +5,8 @@
 {{- include "slidegate.validateScale" . -}}
 {{- include "slidegate.validateRedis" . -}}
 {{- include "slidegate.validateSettings" . -}}
+{{- include "slidegate.validateSecrets" . -}}
+{{- include "slidegate.validateName" . -}}
 
 {{- if and $v.tls.enabled (not $v.tls.existingSecret) (not $v.tls.certificate.issuerRef.name) }}
 {{- fail "tls.enabled needs a certificate: set tls.existingSecret to a Secret with tls.crt, tls.key and ca.crt, or tls.certificate.issuerRef.name to an issuer of cert-manager" }}
@@ -93,11 +95,51 @@
 {{- range $path, $value := $owned }}
 {{- $node := $.Values.settings }}
 {{- $found := true }}
+{{- $above := "settings" }}
 {{- range splitList "." $path }}
-{{- if and $found (kindIs "map" $node) (hasKey $node .) }}{{ $node = index $node . }}{{ else }}{{ $found = false }}{{ end }}
+{{- if and $found (not (kindIs "map" $node)) }}
+{{- fail (printf "%s has no settings in it, and would remove those of the chart: remove it, or write settings below it" $above) }}
+{{- end }}
+{{- $above = printf "%s.%s" $above . }}
+{{- if and $found (hasKey $node .) }}{{ $node = index $node . }}{{ else }}{{ $found = false }}{{ end }}
 {{- end }}
 {{- if $found }}
 {{- fail (printf "settings.%s is decided by another value of the chart: use %s" $path $value) }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Values are in the release, in ConfigMaps and in the Deployment, where more people can read them than
+Secrets. */}}
+{{- define "slidegate.validateSecrets" -}}
+{{- $tiers := dig "tiers" dict .Values.settings | default dict }}
+{{- range $source, $names := dict "redis" (list "password" "sentinel_password") "postgres" (list "password") "http" (list "token") }}
+{{- $settings := dig $source dict $tiers | default dict }}
+{{- range $names }}
+{{- if and (hasKey $settings .) (index $settings .) }}
+{{- fail (printf "settings.tiers.%s.%s would be in a ConfigMap: write %s_file, and mount a Secret with extraVolumes" $source . .) }}
+{{- end }}
+{{- end }}
+{{- if regexMatch "://[^/?#]*:[^/?#]*@" (dig "url" "" $settings | toString) }}
+{{- fail (printf "settings.tiers.%s.url has a user or a password, which would be in a ConfigMap: write password_file, and mount a Secret with extraVolumes" $source) }}
+{{- end }}
+{{- end }}
+{{- range $name, $value := .Values.dropIn.env }}
+{{- if and $value (hasSuffix "_AUTH" $name) }}
+{{- fail (printf "dropIn.env.%s is a password, which anyone who can read the release would see: put it into a Secret and name it in redis.existingSecret" $name) }}
+{{- end }}
+{{- if contains "@" (toString $value) }}
+{{- fail (printf "dropIn.env.%s has a user or a password, which anyone who can read the release would see: put it into a Secret and name it in redis.existingSecret" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "slidegate.validateName" -}}
+{{- $name := include "slidegate.fullname" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "the resources would have the name %s, but the name of a Service begins with a letter and has no dot: set fullnameOverride" $name) }}
+{{- end }}
+{{- if not (kindIs "string" (printf "name: %s" $name | fromYaml).name) }}
+{{- fail (printf "the resources would have the name %s, which means something else than a name in YAML: set another fullnameOverride" $name) }}
 {{- end }}
 {{- end }}
