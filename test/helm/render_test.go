@@ -212,3 +212,29 @@ func TestRenderSidecar(t *testing.T) {
 		t.Errorf("with an own configuration: got %q", got)
 	}
 }
+
+// TestRenderSidecarTiers wants no demo keys in the tiers of an application.
+func TestRenderSidecarTiers(t *testing.T) {
+	dir := withLibrary(t)
+	for _, tt := range []struct{ values, want string }{
+		{"{}", "SLIDEGATE_TIERS_SOURCE=none"},
+		{"slidegate-sidecar: {tiers: {file: 'tiers: [a]'}}", "SLIDEGATE_TIERS_PATH=/etc/slidegate/tiers/tiers.yaml"},
+		{"slidegate-sidecar: {env: {SLIDEGATE_TIERS_SOURCE: header}}", "SLIDEGATE_TIERS_SOURCE=header"},
+	} {
+		var got []string
+		for _, o := range objects(t, dir, tt.values) {
+			if o.Kind != "Deployment" {
+				continue
+			}
+			rls := o.Spec.Template.Spec["initContainers"].([]any)[0].(map[string]any)
+			for _, v := range rls["env"].([]any) {
+				if v := v.(map[string]any); strings.HasPrefix(v["name"].(string), "SLIDEGATE_TIERS") {
+					got = append(got, fmt.Sprintf("%v=%v", v["name"], v["value"]))
+				}
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("with %s: got %q, want %s", tt.values, got, tt.want)
+		}
+	}
+}

@@ -93,6 +93,9 @@ each when the one before it has started, and then the application. It stops them
 {{- end }}
 {{- if include "slidegate-sidecar.hasTiers" . }}
 - {name: SLIDEGATE_TIERS_PATH, value: /etc/slidegate/tiers/tiers.yaml}
+{{- else if not (or (hasKey $v.env "SLIDEGATE_TIERS_SOURCE") (hasKey $v.env "SLIDEGATE_TIERS_PATH")) }}
+# The built-in tiers have demo keys, which anyone can read.
+- {name: SLIDEGATE_TIERS_SOURCE, value: none}
 {{- end }}
 {{- with $v.secrets.existingSecret }}
 - name: SLIDEGATE_SECRETS_KEY
