@@ -158,7 +158,7 @@ descriptor 2
   rule later: 5 per 1m, only observed
     log   {b1}:edge|f*=b%2A:b1
     while the store cannot decide: report
-    cost  6, more than there ever is; Retry-After is the window
+    cost  6, more than the limit: it is denied however long the caller waits
 descriptor 3
   f=b1 does not fit f=a*
   f=b1 matches the wildcard f=b*
