@@ -50,7 +50,11 @@ var (
 		window.Decision{Allowed: true, Remaining: 0, UnitAfter: 1500 * time.Millisecond, ResetAfter: time.Minute})
 	denied = status("per-key", 100, time.Minute,
 		window.Decision{RetryAfter: 12300 * time.Millisecond, UnitAfter: 12300 * time.Millisecond, ResetAfter: time.Minute})
-	never = status("per-key", 100, time.Minute, window.Decision{Never: true, Remaining: 7})
+	never = func() policy.LimitStatus {
+		s := status("per-key", 100, time.Minute, window.Decision{Never: true, Remaining: 7})
+		s.Cost = 101
+		return s
+	}()
 	daily = status("daily", 9500, 24*time.Hour, window.Decision{Allowed: true, Remaining: 9000, ResetAfter: time.Hour})
 	quick = status("quick", 5, 250*time.Millisecond, window.Decision{Allowed: true, Remaining: 4, ResetAfter: time.Millisecond})
 )
@@ -95,7 +99,18 @@ func TestAppend(t *testing.T) {
 			{"ratelimit", `"per-key";r=0;t=13`},
 			{"retry-after", "13"},
 		}},
-		{"a cost that never fits waits a window", nil, verdict(never), []Header{{"retry-after", "60"}}},
+		{"a cost above the limit has no wait", nil, verdict(never), nil},
+		{"nor a reset", []string{StyleRateLimit, StyleDraft03, StyleXRateLimit}, verdict(never), []Header{
+			{"ratelimit-policy", `"per-key";q=100;w=60`},
+			{"ratelimit", `"per-key";r=7`},
+			{"ratelimit-limit", "100, 100;w=60"},
+			{"ratelimit-remaining", "7"},
+			{"x-ratelimit-limit", "100"},
+			{"x-ratelimit-remaining", "7"},
+		}},
+		{"nor one in Unix time", []string{StyleXRateLimitEpoch}, verdict(never), []Header{
+			{"x-ratelimit-limit", "100"}, {"x-ratelimit-remaining", "7"},
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -486,13 +501,18 @@ func TestBlindDenial(t *testing.T) {
 
 func TestProblem(t *testing.T) {
 	tests := []struct {
-		name   string
-		v      *policy.Verdict
-		detail string
-		retry  float64
+		name string
+		v    *policy.Verdict
+		want map[string]any // besides what all have
 	}{
-		{"denied", verdict(denied), "No room under rule per-key: 100 hits in any 1m; try again in 13 s.", 13},
-		{"never", verdict(never), "This request asks for more than there ever is under rule per-key: 100 hits in any 1m.", 60},
+		{"denied", verdict(denied), map[string]any{
+			"type": quotaExceeded, "title": "Too Many Requests", "retry_after": 13.0,
+			"detail": "No room under rule per-key: 100 hits in any 1m; try again in 13 s.",
+		}},
+		{"a cost above the limit", verdict(never), map[string]any{
+			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 101.0,
+			"detail": "This request costs 101, more than is ever free under rule per-key: 100 hits in any 1m.",
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -500,12 +520,12 @@ func TestProblem(t *testing.T) {
 			if err := json.Unmarshal(AppendDenial(nil, tt.v), &got); err != nil {
 				t.Fatalf("the body is not JSON: %v", err)
 			}
-			want := map[string]any{
-				"type": quotaExceeded, "title": "Too Many Requests", "status": 429.0, "detail": tt.detail,
-				"rule": "per-key", "limit": 100.0, "window": 60.0, "retry_after": tt.retry,
-				"violated-policies": []any{"per-key"},
+			for name, value := range map[string]any{
+				"status": 429.0, "rule": "per-key", "limit": 100.0, "window": 60.0, "violated-policies": []any{"per-key"},
+			} {
+				tt.want[name] = value
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("problem (-want +got):\n%s", diff)
 			}
 		})

@@ -17,6 +17,10 @@ const (
 	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
+// costAboveLimit is the problem type of a request that no wait helps: its cost is above the
+// limit. No type is registered for that.
+const costAboveLimit = "https://github.com/slidegate/slidegate/blob/main/docs/clients.md#cost-above-limit"
+
 // The content types of denials.
 const (
 	ContentTypeProblem = "application/problem+json"
@@ -33,6 +37,7 @@ const (
 // The titles of the problems, as JSON. A rule can have its own.
 const (
 	titleDenied = `"Too Many Requests"`
+	titleNever  = `"The Cost Is Above The Limit"`
 	titleBlind  = `"The Limit Cannot Be Checked"`
 )
 
@@ -73,29 +78,58 @@ func hasBody(s *policy.LimitStatus) bool {
 // appendProblem appends a problem document (RFC 9457). Only the title needs escapes: every
 // other string is a constant, a number or a name that policy.ValidName accepts.
 func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
-	problem, blind := quotaExceeded, s.Blind
-	if blind {
-		problem = reducedCapacity
-	}
 	dst = append(dst, `{"type":"`...)
-	dst = append(dst, problem...)
-	dst = append(dst, `","title":`...)
-	if blind {
+	switch {
+	case s.Blind:
+		dst = append(dst, reducedCapacity...)
+		dst = append(dst, `","title":`...)
 		dst = append(dst, titleBlind...)
-	} else {
-		dst = appendTitle(dst, s.Rule.Denial.StatusText)
+	case s.Decision.Never:
+		dst = append(dst, costAboveLimit...)
+		dst = append(dst, `","title":`...)
+		dst = appendTitle(dst, s.Rule.Denial.StatusText, titleNever)
+	default:
+		dst = append(dst, quotaExceeded...)
+		dst = append(dst, `","title":`...)
+		dst = appendTitle(dst, s.Rule.Denial.StatusText, titleDenied)
 	}
 	dst = append(dst, `,"status":429,"detail":"`...)
+	dst = appendDetail(dst, s)
+	dst = append(dst, `","rule":"`...)
+	dst = append(dst, s.Rule.Name...)
+	dst = append(dst, `","limit":`...)
+	dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
+	dst = append(dst, `,"window":`...)
+	dst = strconv.AppendFloat(dst, s.Limit.Window.Seconds(), 'f', -1, 64)
+	if s.Decision.Never {
+		dst = append(dst, `,"cost":`...)
+		dst = strconv.AppendUint(dst, s.Cost, 10)
+	} else {
+		dst = append(dst, `,"retry_after":`...)
+		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
+	}
+	if !s.Blind {
+		dst = append(dst, `,"violated-policies":["`...)
+		dst = append(dst, s.Limit.Policy...)
+		dst = append(dst, `"]`...)
+	}
+	return append(dst, '}')
+}
+
+// appendDetail appends the sentence about the denial that a person reads.
+func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 	switch {
-	case blind:
+	case s.Blind:
 		dst = append(dst, "Rule "...)
 	case s.Decision.Never:
-		dst = append(dst, "This request asks for more than there ever is under rule "...)
+		dst = append(dst, "This request costs "...)
+		dst = strconv.AppendUint(dst, s.Cost, 10)
+		dst = append(dst, ", more than is ever free under rule "...)
 	default:
 		dst = append(dst, "No room under rule "...)
 	}
 	dst = append(dst, s.Rule.Name...)
-	if blind {
+	if s.Blind {
 		dst = append(dst, " cannot be checked now"...)
 	} else {
 		dst = append(dst, ": "...)
@@ -108,29 +142,16 @@ func appendProblem(dst []byte, s *policy.LimitStatus) []byte {
 		dst = strconv.AppendInt(dst, RetryAfter(s), 10)
 		dst = append(dst, " s"...)
 	}
-	dst = append(dst, `.","rule":"`...)
-	dst = append(dst, s.Rule.Name...)
-	dst = append(dst, `","limit":`...)
-	dst = strconv.AppendUint(dst, s.Limit.Hits, 10)
-	dst = append(dst, `,"window":`...)
-	dst = strconv.AppendFloat(dst, s.Limit.Window.Seconds(), 'f', -1, 64)
-	dst = append(dst, `,"retry_after":`...)
-	dst = strconv.AppendInt(dst, RetryAfter(s), 10)
-	if !blind {
-		dst = append(dst, `,"violated-policies":["`...)
-		dst = append(dst, s.Limit.Policy...)
-		dst = append(dst, `"]`...)
-	}
-	return append(dst, '}')
+	return append(dst, '.')
 }
 
-// appendTitle appends the title of a problem as a JSON string.
-func appendTitle(dst []byte, own string) []byte {
+// appendTitle appends the title of a problem as a JSON string: the rule's own, if it has one.
+func appendTitle(dst []byte, own, title string) []byte {
 	if own != "" && len(own) <= maxStatusText {
 		// Marshal replaces bytes that are not UTF-8.
-		if title, err := json.Marshal(own); err == nil {
-			return append(dst, title...)
+		if text, err := json.Marshal(own); err == nil {
+			return append(dst, text...)
 		}
 	}
-	return append(dst, titleDenied...)
+	return append(dst, title...)
 }

@@ -26,8 +26,13 @@
 // policy.LimitStatus.ReferenceReset.
 //
 // Retry-After (RFC 9110 §10.2.3) always has the true wait, in whole seconds, rounded up,
-// at least 1. Every denial has it, in every style. The draft gives it precedence over the
-// reset. [Renderer.Quiet] leaves it out where envoyproxy/ratelimit would.
+// at least 1. Every denial has it, in every style, but for a cost above the limit. The draft
+// gives it precedence over the reset. [Renderer.Quiet] leaves it out where
+// envoyproxy/ratelimit would.
+//
+// A cost above the limit is denied however long the caller waits. So its answer has neither
+// Retry-After nor a reset. Only the style reference has one, the window, as
+// envoyproxy/ratelimit has.
 //
 // Styles can be combined, and a service can have no style. A domain can have its own.
 //
@@ -39,7 +44,8 @@
 // The body is a problem document (RFC 9457), or the text of the rule that denied, as
 // text/plain unless the rule names another type. If the store could not decide and the
 // rule denies then, it is not known whether the limit was exceeded. The body is then
-// always a problem document of another type, and Retry-After is the only field.
+// always a problem document of another type, and Retry-After is the only field. A cost above
+// the limit has a type of its own too, and the member cost in place of retry_after.
 //
 // # Metadata
 //

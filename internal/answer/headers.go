@@ -112,8 +112,8 @@ func (r *Renderer) Append(dst []Header, v *policy.Verdict, now func() time.Time)
 	}
 	if v.Decisive >= 0 {
 		text = all.own(text, v, f, now)
-		if !v.Allowed && (!r.quiet || f.own()) {
-			text = strconv.AppendInt(text, RetryAfter(&v.Limits[v.Decisive]), 10)
+		if s := &v.Limits[v.Decisive]; Retryable(v) && (!r.quiet || f.own()) {
+			text = strconv.AppendInt(text, RetryAfter(s), 10)
 			all.end("retry-after", text)
 		}
 	}
@@ -129,11 +129,11 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 	if s.Blind {
 		return text
 	}
-	reset := Seconds(s.Reset())
+	never := s.Decision.Never
 	if styles.rateLimit {
 		text = appendPolicies(text, v)
 		f.end("ratelimit-policy", text)
-		text = appendRateLimit(text, s, reset)
+		text = appendRateLimit(text, s)
 		f.end("ratelimit", text)
 	}
 	if styles.draft03 {
@@ -141,20 +141,25 @@ func (f *fields) own(text []byte, v *policy.Verdict, styles families, now func()
 		f.end("ratelimit-limit", text)
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("ratelimit-remaining", text)
-		text = strconv.AppendInt(text, reset, 10)
-		f.end("ratelimit-reset", text)
+		if !never {
+			text = strconv.AppendInt(text, Seconds(s.Reset()), 10)
+			f.end("ratelimit-reset", text)
+		}
 	}
 	if styles.x {
-		if styles.epoch {
-			// The first whole second after the wait.
-			reset = ceilUnix(now().Add(s.Reset()))
-		}
 		text = strconv.AppendUint(text, s.Limit.Hits, 10)
 		f.end("x-ratelimit-limit", text)
 		text = strconv.AppendUint(text, s.Decision.Remaining, 10)
 		f.end("x-ratelimit-remaining", text)
-		text = strconv.AppendInt(text, reset, 10)
-		f.end("x-ratelimit-reset", text)
+		if !never {
+			reset := Seconds(s.Reset())
+			if styles.epoch {
+				// The first whole second after the wait.
+				reset = ceilUnix(now().Add(s.Reset()))
+			}
+			text = strconv.AppendInt(text, reset, 10)
+			f.end("x-ratelimit-reset", text)
+		}
 	}
 	return text
 }
@@ -219,6 +224,12 @@ func (f *fields) appendTo(dst []Header, text string) []Header {
 	return dst
 }
 
+// Retryable reports whether v is a denial that ends if the caller waits. A cost above the
+// limit is denied for ever.
+func Retryable(v *policy.Verdict) bool {
+	return !v.Allowed && !v.Limits[v.Decisive].Decision.Never
+}
+
 // RetryAfter returns Retry-After for the limit that denied: whole seconds, at least 1.
 // Unlike a reset it may exceed the window.
 func RetryAfter(s *policy.LimitStatus) int64 { return max(1, Seconds(s.Wait())) }
@@ -232,13 +243,17 @@ func Seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// appendRateLimit writes "name";r=remaining;t=reset.
-func appendRateLimit(b []byte, s *policy.LimitStatus, reset int64) []byte {
+// appendRateLimit writes "name";r=remaining;t=reset. t is optional, so appendRateLimit leaves
+// it out if the cost is above the limit.
+func appendRateLimit(b []byte, s *policy.LimitStatus) []byte {
 	b = appendName(b, s.Limit.Policy)
 	b = append(b, ";r="...)
 	b = strconv.AppendUint(b, s.Decision.Remaining, 10)
+	if s.Decision.Never {
+		return b
+	}
 	b = append(b, ";t="...)
-	return strconv.AppendInt(b, reset, 10)
+	return strconv.AppendInt(b, Seconds(s.Reset()), 10)
 }
 
 // appendPolicies writes "name";q=limit;w=window for each limit of v that could deny.

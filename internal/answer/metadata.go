@@ -29,7 +29,7 @@ func AppendVerdict(b []byte, v *policy.Verdict, echo func([]byte) []byte) []byte
 	}
 	if s != nil {
 		b = wire.AppendNumberEntry(b, "remaining", float64(s.Decision.Remaining))
-		if !v.Allowed {
+		if Retryable(v) {
 			b = wire.AppendNumberEntry(b, "retry_after", float64(RetryAfter(s)))
 		}
 		b = wire.AppendTextEntry(b, "rule", s.Rule.Name)

@@ -9,7 +9,7 @@
 //
 // # Series of rules
 //
-// A series of a rule begins with its first outcome. With all eleven outcomes, 100,000 rules
+// A series of a rule begins with its first outcome. With all twelve outcomes, 100,000 rules
 // would have a million series, nearly all of them zero. The series ends when a new
 // generation does not have the rule. If a later generation has the rule again, the series
 // begins at zero, like a counter after a restart.

@@ -110,6 +110,7 @@ func TestDecisions(t *testing.T) {
 decisions_total{domain="edge",outcome="allowed",rule="per-key"} 1
 decisions_total{domain="edge",outcome="denied",rule="per-key"} 2
 decisions_total{domain="edge",outcome="error",rule="per-key"} 1
+decisions_total{domain="edge",outcome="never",rule="per-key"} 1
 decisions_total{domain="edge",outcome="no_rule",rule=""} 1
 decisions_total{domain="edge",outcome="no_rule",rule="per-key"} 1
 decisions_total{domain="edge",outcome="not_charged",rule="per-key"} 1

@@ -390,7 +390,7 @@ func TestVerdict(t *testing.T) {
 			false,
 			[]int{0, 1},
 			1,
-			counts{"edge/per-address denied": 1, "edge/per-key denied": 1},
+			counts{"edge/per-address denied": 1, "edge/per-key never": 1},
 		},
 		{
 			"of two windows of one rule the denying one is its status",
@@ -523,7 +523,7 @@ func TestReset(t *testing.T) {
 		{"something remains", window.Decision{Allowed: true, Remaining: 1, ResetAfter: 40 * time.Second}, 40 * time.Second, 40 * time.Second},
 		{"nothing remains", window.Decision{Allowed: true, UnitAfter: 3 * time.Second, ResetAfter: time.Minute}, 3 * time.Second, 3 * time.Second},
 		{"denied", window.Decision{RetryAfter: 5 * time.Second, UnitAfter: time.Second, ResetAfter: time.Minute}, 5 * time.Second, 5 * time.Second},
-		{"never", window.Decision{Never: true, Remaining: 10}, time.Minute, time.Minute},
+		{"never", window.Decision{Never: true, Remaining: 10}, 0, 0},
 		{"something remains, for longer than a window", window.Decision{Allowed: true, Remaining: 1, ResetAfter: more}, more, time.Minute},
 		{"nothing remains, for longer than a window", window.Decision{Allowed: true, UnitAfter: more, ResetAfter: more}, more, time.Minute},
 		{"denied for longer than a window", window.Decision{RetryAfter: more, UnitAfter: more, ResetAfter: more}, more, time.Minute},

@@ -134,7 +134,7 @@ func (e *Explanation) explainLimit(s *LimitStatus, log window.LogID, inRedis fun
 	e.addf("    while the store cannot decide: %s", s.Rule.storeError)
 	switch d := &s.Decision; {
 	case d.Never:
-		e.addf("    cost  %d, more than there ever is; Retry-After is the window", s.Cost)
+		e.addf("    cost  %d, more than the limit: it is denied however long the caller waits", s.Cost)
 	case d.Allowed:
 		e.addf("    cost  %d, has room, %d remain", s.Cost, d.Remaining)
 	default:

@@ -9,6 +9,8 @@ const (
 	OutcomeAllowed Outcome = iota
 	// OutcomeDenied: the rule had no room.
 	OutcomeDenied
+	// OutcomeNever: the cost is above the limit, so the rule never has room for it.
+	OutcomeNever
 	// OutcomeNotCharged: the rule had room, but another rule denied the request.
 	OutcomeNotCharged
 	// OutcomeError: the store could not decide.
@@ -32,6 +34,7 @@ const (
 // Outcomes lists all outcomes by number with their metric label.
 var Outcomes = [...]string{
 	OutcomeAllowed:       "allowed",
+	OutcomeNever:         "never",
 	OutcomeDenied:        "denied",
 	OutcomeNotCharged:    "not_charged",
 	OutcomeError:         "error",

@@ -56,7 +56,11 @@ func say(v *Verdict) string {
 	if v.Decisive >= 0 {
 		fmt.Fprintf(&b, " by %s", v.Limits[v.Decisive].Rule.Name)
 		if !v.Allowed {
-			fmt.Fprintf(&b, " in %v", v.Limits[v.Decisive].Reset())
+			if s := &v.Limits[v.Decisive]; s.Decision.Never {
+				b.WriteString(", never")
+			} else {
+				fmt.Fprintf(&b, " in %v", s.Reset())
+			}
 		}
 	}
 	if v.Shadowed >= 0 {
@@ -158,7 +162,7 @@ func TestModes(t *testing.T) {
 		}, nil},
 		{"a usage report is recorded over the limit", nil, []Rule{with(b, always)}, []ask{
 			{0, costs(request("b=x"), 1), "OK ok:1 by b"},
-			{1 * time.Second, costs(request("b=x"), 5), "OVER over:0 by b in 1m0s"}, // above the limit: never
+			{1 * time.Second, costs(request("b=x"), 5), "OVER over:0 by b, never"}, // above the limit: never
 			{2 * time.Second, costs(request("b=x"), 0), "OVER over:0 by b in 59s"},
 			{61 * time.Second, costs(request("b=x"), 0), "OK ok:2 by b"},
 		}, nil},
@@ -171,7 +175,7 @@ func TestModes(t *testing.T) {
 		}, counts{"edge/b allowed": 2, "edge/b denied": 1, "edge/b refunded": 2}},
 		{"a rule's factor", nil, []Rule{with(c, func(r *Rule) { r.Factor = 2 })}, []ask{
 			{0, request("c=x"), "OK ok:1 by c"},
-			{0, costs(request("c=x"), math.MaxUint64), "OVER over:1 by c in 1m0s"},
+			{0, costs(request("c=x"), math.MaxUint64), "OVER over:1 by c, never"},
 			{0, costs(request("c=x"), 0), "OK ok:1 by c"},
 			{0, refund(request("c=x")), "OK ok:3"},
 		}, nil},

@@ -93,16 +93,16 @@ func TestUsageReports(t *testing.T) {
 		}},
 		{"asked with 1, reported with 20, as the reference", reference, []Rule{l10}, []ask{
 			{spend("a=x", 1), "OK ok:9 by a"},
-			{spend("a=x", 20), "OVER over:0 by a in 1h0m0s"},
+			{spend("a=x", 20), "OVER over:0 by a, never"},
 			{spend("a=x", 1), "OVER over:0 by a in 1h0m0s"},
 			// Nothing remains, so this is free.
-			{spend("a=x", 20), "OVER over:0 by a in 1h0m0s"},
+			{spend("a=x", 20), "OVER over:0 by a, never"},
 			{refund("a=x", 20), "OK ok:9"},
 			// The refund was of those 20 hits. One hit is left.
 		}},
 		{"the same natively: a cost that does not fit is free", nil, []Rule{l10}, []ask{
 			{spend("a=x", 1), "OK ok:9 by a"},
-			{spend("a=x", 20), "OVER over:9 by a in 1h0m0s"},
+			{spend("a=x", 20), "OVER over:9 by a, never"},
 			{spend("a=x", 1), "OK ok:8 by a"},
 		}},
 		{"a denied cost of 1 is free, whatever the factor", reference, []Rule{l2, with(two, func(r *Rule) { r.Factor = 3 })}, []ask{
@@ -110,37 +110,37 @@ func TestUsageReports(t *testing.T) {
 			{spend("a=x", 1), "OK ok:0 by a"},
 			{spend("a=x", 1), "OVER over:0 by a in 1h0m0s"},
 			{refund("a=x", 1), "OK ok:1"},
-			{spend("b=x", 1), "OVER over:2 by b in 1h0m0s"},
-			{spend("b=x", 2), "OVER over:0 by b in 1h0m0s"},
+			{spend("b=x", 1), "OVER over:2 by b, never"},
+			{spend("b=x", 2), "OVER over:0 by b, never"},
 		}},
 		{"charge: allowed", reference, []Rule{with(l10, allowed)}, []ask{
 			{spend("a=x", 0), "OK ok:10 by a"},
 			{spend("a=x", 8), "OK ok:2 by a"},
-			{spend("a=x", 20), "OVER over:2 by a in 1h0m0s"},
+			{spend("a=x", 20), "OVER over:2 by a, never"},
 			{spend("a=x", 3), "OVER over:2 by a in 1h0m0s"},
 			{spend("a=x", 2), "OK ok:0 by a"},
 			{spend("a=x", 0), "OVER over:0 by a in 1h0m0s"},
 		}},
 		{"of several descriptors, only the one that overflows is recorded", reference, []Rule{l10, two}, []ask{
-			{costing([]uint64{20, 2}, "a=x", "b=x"), "OVER over:0 ok:2 by a in 1h0m0s"},
+			{costing([]uint64{20, 2}, "a=x", "b=x"), "OVER over:0 ok:2 by a, never"},
 			{costing([]uint64{0, 1}, "a=x", "b=x"), "OVER over:0 ok:2 by a in 1h0m0s"},
 			// The rule a was asked with 0, so its costs are recorded, also if b denies.
-			{costing([]uint64{3, 3}, "a=y", "b=x"), "OVER ok:7 over:0 by b in 1h0m0s"},
+			{costing([]uint64{3, 3}, "a=y", "b=x"), "OVER ok:7 over:0 by b, never"},
 			{spend("a=y", 0), "OK ok:7 by a"},
 		}},
 		{"of several limits of a rule, too", reference, []Rule{rule("a", Terms{Limits: append(per(5, time.Second).Limits, per(100, hour).Limits...)}, anyOf("a"))}, []ask{
-			{spend("a=x", 20), "OVER over:0 by a in 1s"},
+			{spend("a=x", 20), "OVER over:0 by a, never"},
 			{spend("a=x", 1), "OVER over:0 by a in 1s"},
 		}},
 		{"a limit of 0", reference, []Rule{rule("a", per(0, hour), anyOf("a"))}, []ask{
-			{spend("a=x", 1), "OVER over:0 by a in 1h0m0s"},
-			{spend("a=x", 5), "OVER over:0 by a in 1h0m0s"},
+			{spend("a=x", 1), "OVER over:0 by a, never"},
+			{spend("a=x", 5), "OVER over:0 by a, never"},
 			{spend("a=x", 0), "OK ok:0 by a"},
-			{spend("a=x", 1), "OVER over:0 by a in 1h0m0s"},
+			{spend("a=x", 1), "OVER over:0 by a, never"},
 			{spend("a=x", 0), "OVER over:0 by a in 1h0m0s"},
 		}},
 		{"the largest limits and costs", reference, []Rule{rule("a", per(math.MaxUint32-1, hour), anyOf("a")), rule("b", per(math.MaxUint32, hour), anyOf("b"))}, []ask{
-			{spend("a=x", math.MaxUint64), "OVER over:0 by a in 1h0m0s"},
+			{spend("a=x", math.MaxUint64), "OVER over:0 by a, never"},
 			{spend("a=x", 0), "OVER over:0 by a in 1h0m0s"},
 			{spend("b=x", 0), "OK ok:4294967295 by b"},
 			{spend("b=x", math.MaxUint64), "OK ok:4294967295 by b"},
@@ -179,7 +179,7 @@ func TestUsageReports(t *testing.T) {
 		}},
 		{"a refund of 0 is no question", nil, []Rule{l2}, []ask{
 			{refund("a=x", 0), "OK ok:2"},
-			{spend("a=x", 3), "OVER over:2 by a in 1h0m0s"},
+			{spend("a=x", 3), "OVER over:2 by a, never"},
 			{spend("a=x", 2), "OK ok:0 by a"},
 		}},
 		{"a log that is named twice", reference, []Rule{l2}, []ask{
@@ -190,7 +190,7 @@ func TestUsageReports(t *testing.T) {
 			{costing([]uint64{0, 0}, "a=x", "a=x"), "OVER over:0 over:0 by a in 1h0m0s"},
 		}},
 		{"a log that is named twice, before anything was asked", reference, []Rule{l10}, []ask{
-			{costing([]uint64{6, 6}, "a=x", "a=x"), "OVER over:0 over:0 by a in 1h0m0s"},
+			{costing([]uint64{6, 6}, "a=x", "a=x"), "OVER over:0 over:0 by a, never"},
 			{refund("a=x", 3), "OK ok:1"},
 		}},
 	} {
@@ -241,10 +241,10 @@ func TestLearnedOnce(t *testing.T) {
 	expect(spend("a=x", 0), "OK ok:2 by a")
 	expect(spend("a=y", 0), "OK ok:2 by a")
 	d.Swap(generation(none))
-	expect(spend("a=x", 3), "OVER over:0 by a in 1m0s")
-	expect(spend("b=x", 3), "OVER over:2 by b in 1m0s") // it has not learned
+	expect(spend("a=x", 3), "OVER over:0 by a, never")
+	expect(spend("b=x", 3), "OVER over:2 by b, never") // it has not learned
 	d.Swap(generation(func(r *Rule) { r.AllowedOnly = true }))
-	expect(spend("a=y", 3), "OVER over:2 by a in 1m0s")
+	expect(spend("a=y", 3), "OVER over:2 by a, never")
 	expect(spend("a=y", 0), "OK ok:2 by a")
 	if logs.Len() != 1 || logs.All()[0].ContextMap()["rule"] != "edge|a" || !strings.Contains(logs.All()[0].Message, "charge: allowed") {
 		t.Errorf("logged %v", logs.All())
@@ -267,7 +267,7 @@ func TestReportsWithoutStore(t *testing.T) {
 		req  *Request
 		want string
 	}{
-		{spend("local=x", 3), "OVER over:0 by local in 1m0s"},
+		{spend("local=x", 3), "OVER over:0 by local, never"},
 		{spend("local=x", 1), "OVER over:0 by local in 1m0s"},
 		{spend("local=y", 2), "OK ok:0 by local"},
 		{spend("local=y", 0), "OK ok:0 by local"},
@@ -275,7 +275,7 @@ func TestReportsWithoutStore(t *testing.T) {
 		{spend("allow=x", 0), "OK none"},
 		{spend("deny=x", 3), "OVER over:0 by deny in 1s"},
 		{spend("deny=x", 0), "OVER over:0 by deny in 1s"},
-		{costing([]uint64{3, 0}, "local=z", "allow=x"), "OVER over:0 none by local in 1m0s"},
+		{costing([]uint64{3, 0}, "local=z", "allow=x"), "OVER over:0 none by local, never"},
 	} {
 		v := decide(t, d, ask.req)
 		if got := say(&v); got != ask.want {

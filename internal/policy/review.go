@@ -107,14 +107,20 @@ func (rs *Rules) Review() Review {
 func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 	review := RuleReview{ID: r.id, Name: r.Name, Path: strings.TrimPrefix(r.label, r.Domain+"|"), Traits: r.Traits()}
 	review.Unreachable, review.Notes = levels.judge(r)
+	add := func(tierName string, t *Terms) {
+		review.Terms = append(review.Terms, reviewTerms(tierName, t, r.Always))
+		if note := tooCostly(r.Factor, tierName, t); note != "" {
+			review.Notes = append(review.Notes, note)
+		}
+	}
 	if !r.Terms.empty() {
-		review.Terms = append(review.Terms, reviewTerms("", &r.Terms, r.Always))
+		add("", &r.Terms)
 	}
 	if len(r.ByTier) > 0 {
 		var others []string
 		for _, t := range rs.tiers.Tiers() {
 			if terms, ok := r.ByTier[t]; ok {
-				review.Terms = append(review.Terms, reviewTerms(t, &terms, r.Always))
+				add(t, &terms)
 			} else {
 				others = append(others, t)
 			}
@@ -124,6 +130,26 @@ func (rs *Rules) reviewRule(r *Rule, levels siblings) RuleReview {
 		}
 	}
 	return review
+}
+
+// tooCostly says that the cost of one request is above a limit of the terms, so that each is
+// denied. It returns an empty text if it is not, or if the terms only observe.
+func tooCostly(cost uint64, tierName string, t *Terms) string {
+	if t.Unlimited || t.Observe == 1 {
+		return ""
+	}
+	for i := range t.Limits {
+		l := &t.Limits[i]
+		if cost <= 1 || cost <= l.Hits {
+			continue
+		}
+		who := ""
+		if tierName != "" {
+			who = " of tier " + tierName
+		}
+		return fmt.Sprintf("a request costs %d, above the limit of %d per %s%s: each is denied, however long its caller waits", cost, l.Hits, FormatWindow(l.Window), who)
+	}
+	return ""
 }
 
 func reviewTerms(tierName string, t *Terms, always bool) TermsReview {

@@ -46,6 +46,11 @@ func TestReview(t *testing.T) {
 		with(rule("later", limits(perSecond(2)), anyOf("la")), func(r *Rule) { r.OnStoreError, r.StoreErrorRetry = StoreErrorDeny, 5*time.Second }),
 		rule("week", limits(window.Limit{Hits: 5, Window: 7 * 24 * time.Hour}), anyOf("w")),
 		with(rule("traits", limits(perSecond(2)), anyOf("t")), func(r *Rule) { r.Quota, r.Factor, r.Replaces, r.OnStoreError = true, 3, []string{"a"}, StoreErrorAllow }),
+		with(rule("costly", limits(perSecond(10), perMinute(20)), anyOf("ex")), func(r *Rule) {
+			r.Factor = 11
+			r.ByTier = map[string]Terms{"starter": limits(perSecond(11))}
+		}),
+		with(rule("watched", Terms{Limits: limits(perSecond(10)).Limits, Observe: 1}, anyOf("ob")), func(r *Rule) { r.Factor = 11 }),
 		Rule{Name: "tiers", Path: []descriptors.Node{anyOf("api_key")}, Terms: limits(perMinute(1_000_000)), ByTier: map[string]Terms{"starter": {Unlimited: true, Observe: 0.5}}},
 	)
 	review := d.Rules().Review()
@@ -55,13 +60,16 @@ func TestReview(t *testing.T) {
 		got[r.Name] = r
 	}
 	for name, want := range map[string][]string{ // unreachable, then notes
-		"a": {""},
-		"b": {"f=img/* comes before f=img/*.png and matches all of its values"},
-		"c": {"", "f=img/* comes before f=*.png and matches the values that fit both", "f=img/*.png comes before f=*.png and matches the values that fit both"},
-		"d": {"", "f=*.png comes before f=css/* and matches the values that fit both"},
-		"f": {"f=* matches every value before f"},
-		"g": {"f=img/* comes before f=img/*.png and matches all of its values"},
-		"h": {""},
+		"a":       {""},
+		"b":       {"f=img/* comes before f=img/*.png and matches all of its values"},
+		"c":       {"", "f=img/* comes before f=*.png and matches the values that fit both", "f=img/*.png comes before f=*.png and matches the values that fit both"},
+		"d":       {"", "f=*.png comes before f=css/* and matches the values that fit both"},
+		"f":       {"f=* matches every value before f"},
+		"g":       {"f=img/* comes before f=img/*.png and matches all of its values"},
+		"h":       {""},
+		"traits":  {"", "a request costs 3, above the limit of 2 per 1s: each is denied, however long its caller waits"},
+		"costly":  {"", "a request costs 11, above the limit of 10 per 1s: each is denied, however long its caller waits", "the rule's own limit applies to free"},
+		"watched": {""},
 	} {
 		if diff := cmp.Diff(want, append([]string{got[name].Unreachable}, got[name].Notes...)); diff != "" {
 			t.Errorf("rule %s: (-want +got)\n%s", name, diff)
@@ -158,7 +166,7 @@ descriptor 2
   rule later: 5 per 1m, only observed
     log   {b1}:edge|f*=b%2A:b1
     while the store cannot decide: report
-    cost  6, more than there ever is; Retry-After is the window
+    cost  6, more than the limit: it is denied however long the caller waits
 descriptor 3
   f=b1 does not fit f=a*
   f=b1 matches the wildcard f=b*

@@ -46,15 +46,12 @@ func (s *LimitStatus) MayDeny() bool {
 
 // Wait returns the wait until this cost has room, if it was denied; the wait until one
 // more unit can be spent, if nothing remains; else the wait until the window is empty.
-// A cost that can never have room gets the length of the window: asking again sooner is
-// certainly in vain. Retry-After tells it. It may be longer than the window, by what
-// times are rounded up and by what is reserved ahead.
+// It is zero for a cost above the limit, because no wait helps. Retry-After tells it. It may
+// be longer than the window, by what times are rounded up and by what is reserved ahead.
 func (s *LimitStatus) Wait() time.Duration {
 	switch d := &s.Decision; {
-	case d.Never:
-		return s.Limit.Window
 	case !d.Allowed:
-		return d.RetryAfter
+		return d.RetryAfter // zero if Never
 	case d.Remaining == 0:
 		return d.UnitAfter
 	default:
@@ -69,7 +66,7 @@ func (s *LimitStatus) Reset() time.Duration { return min(s.Wait(), s.Limit.Windo
 // ReferenceReset returns the reset as clients of envoyproxy/ratelimit understand it. If the
 // limit had no room, it is the wait until this cost has room. Otherwise it is the wait until
 // the oldest hit expires, so that it falls from call to call. It never exceeds the window,
-// and is the whole window if there are no hits.
+// and is the whole window if there are no hits, or if the cost is above the limit.
 func (s *LimitStatus) ReferenceReset() time.Duration {
 	wait := s.Decision.UnitAfter
 	if !s.Decision.Allowed {
@@ -275,6 +272,8 @@ func (s *LimitStatus) outcome(allowed bool) Outcome {
 		return OutcomeShadowDenied
 	case !s.Decision.Allowed && allowed:
 		return OutcomePassedOver
+	case s.Decision.Never:
+		return OutcomeNever
 	case !s.Decision.Allowed:
 		return OutcomeDenied
 	case !allowed && s.Mode != window.Always:

@@ -72,7 +72,7 @@ func asMessage(t testing.TB, v *policy.Verdict, fields []answer.Header, asked *r
 		if s.Subject != "" {
 			m["subject"] = s.Subject
 		}
-		if !v.Allowed {
+		if !v.Allowed && !s.Decision.Never {
 			m["retry_after"] = float64(answer.RetryAfter(s))
 		}
 	}
