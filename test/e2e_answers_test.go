@@ -33,6 +33,7 @@ type problem struct {
 	Limit      int      `json:"limit"`
 	Window     float64  `json:"window"`
 	RetryAfter int      `json:"retry_after"`
+	Cost       uint64   `json:"cost"`
 	Violated   []string `json:"violated-policies"`
 }
 

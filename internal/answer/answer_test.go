@@ -513,6 +513,10 @@ func TestProblem(t *testing.T) {
 			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 101.0,
 			"detail": "This request costs 101, more than is ever free under rule per-key: 100 hits in any 1m.",
 		}},
+		{"a limit of 0", verdict(status("per-key", 0, time.Minute, window.Decision{Never: true})), map[string]any{
+			"type": costAboveLimit, "title": "The Cost Is Above The Limit", "cost": 1.0, "limit": 0.0,
+			"detail": "No request passes under rule per-key: 0 hits in any 1m.",
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -523,7 +527,9 @@ func TestProblem(t *testing.T) {
 			for name, value := range map[string]any{
 				"status": 429.0, "rule": "per-key", "limit": 100.0, "window": 60.0, "violated-policies": []any{"per-key"},
 			} {
-				tt.want[name] = value
+				if _, own := tt.want[name]; !own {
+					tt.want[name] = value
+				}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("problem (-want +got):\n%s", diff)

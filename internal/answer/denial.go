@@ -121,6 +121,8 @@ func appendDetail(dst []byte, s *policy.LimitStatus) []byte {
 	switch {
 	case s.Blind:
 		dst = append(dst, "Rule "...)
+	case s.Decision.Never && s.Limit.Hits == 0:
+		dst = append(dst, "No request passes under rule "...)
 	case s.Decision.Never:
 		dst = append(dst, "This request costs "...)
 		dst = strconv.AppendUint(dst, s.Cost, 10)
