@@ -61,3 +61,13 @@ func Overlap(a, b string) bool {
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&
 		(strings.HasSuffix(p.suffix, q.suffix) || strings.HasSuffix(q.suffix, p.suffix))
 }
+
+// Fits reports whether a value fits a pattern, in which each "*" stands for any number of
+// bytes.
+func Fits(pattern, value string) bool {
+	if !strings.Contains(pattern, Wildcard) {
+		return pattern == value
+	}
+	p := compile(pattern)
+	return p.match(value)
+}

@@ -13,22 +13,43 @@ import (
 var ErrNotLog = errors.New("window: not a log")
 
 // Contents are what the bytes of a log say, for an operator, or for a store that loads
-// logs. Times count from the zero of the store's clock: 1970 for Redis.
+// logs. Times count from the zero of the store's clock: 1970.
 type Contents struct {
+	// Policy says which of the fields below have a meaning.
+	Policy Policy
+	// Clock is the time of the last write. The log is never seen from an earlier time.
+	Clock time.Duration
+	// Bytes is the length of the log.
+	Bytes int
+
+	// Of [TokenBucket]: what was in the bucket at Clock. Tokens is below zero with debt.
+	// Fraction is of one token more, in parts of 1/window in microseconds. Full is when the
+	// bucket is full, rounded up to seconds after Clock.
+	Tokens   int64
+	Fraction uint64
+	Full     time.Duration
+
+	// Of [Fixed] and [Calendar]: Current are the hits of the period that ends at End. Of
+	// [SlidingCounter]: Current are the hits of the clock's window in which Clock is, and
+	// Previous those of the window before.
+	Current, Previous uint32
+	End               time.Duration
+
+	// Holds are those of [InFlight], in the order of their ends. Some may have expired by now.
+	Holds []Hold
+
+	// The other fields are of [Sliding].
+
 	Ring bool
 	// Unit is the unit of times: a microsecond, or a millisecond for windows
 	// above six days.
 	Unit time.Duration
-	// Clock is the time of the last write. The log is never seen from an earlier time.
-	Clock time.Duration
 	// ExpirySecond is the second at which Redis drops the key; zero elsewhere.
 	ExpirySecond uint64
 	// Base is the running sum just before the oldest entry, modulo 2^32.
 	Base uint32
 	// Capacity is the number of entries that there is room for.
 	Capacity int
-	// Bytes is the length of the log.
-	Bytes int
 	// Entries are oldest first. Some may have expired: the bytes do not tell the
 	// window.
 	Entries []Entry
@@ -45,6 +66,9 @@ type Entry struct {
 // [ErrNotLog] and says what is wrong. It does not panic, whatever the bytes are, and does
 // not keep b. An empty b is an error, although it stands for an empty log elsewhere.
 func Decode(b []byte) (Contents, error) {
+	if len(b) > 0 && b[0]&0xf0 == kindPolicy {
+		return decodeValue(b)
+	}
 	if err := checkHeader(b); err != nil {
 		return Contents{}, err
 	}
@@ -75,6 +99,70 @@ func Decode(b []byte) (Contents, error) {
 		Base:         f.base,
 		Capacity:     capacity,
 		Bytes:        len(b),
+		Entries:      entries,
+	}, nil
+}
+
+// decodeCut is Decode for the first bytes of a ring that has more of them. The running sum of
+// a slot counts the slots before it. So slots that are missing add their cost to the next
+// slot that is there.
+func decodeCut(b []byte) (Contents, error) {
+	if len(b) < atRing || b[0]&kindRing == 0 {
+		return Contents{}, notLog("%d bytes are too short for a ring's header of %d", len(b), atRing)
+	}
+	// A ring with room for what is there, to check the rest of the header.
+	var (
+		head     = int64(binary.BigEndian.Uint32(b[atHead:]))
+		count    = int64(binary.BigEndian.Uint32(b[atCount:]))
+		capacity = int64(binary.BigEndian.Uint32(b[atCap:]))
+		skip     = int64(b[atSkip])
+		copies   = int64(b[atCopies])
+		there    = int64(len(b)-atRing) / slotBytes
+		clock    = binary.BigEndian.Uint64(b[atClock:])
+	)
+	switch {
+	case b[0]&^(kindRing|kindCoarse) != kindSmall:
+		return Contents{}, notLog("kind 0x%02x is unknown to this version", b[0])
+	case clock > maxClock:
+		return Contents{}, notLog("clock %d is above %d", clock, uint64(maxClock))
+	case capacity <= there || head >= capacity || count > capacity || copies > maxCopies || skip >= copies || copies-skip > count:
+		return Contents{}, notLog("the header contradicts itself")
+	}
+	unit := int64(1)
+	if b[0]&kindCoarse != 0 {
+		unit = coarse
+	}
+	f := frame{unit: unit, base: binary.BigEndian.Uint32(b[atBase:])}
+	f.setClock(int64(clock))
+
+	// Where the slots are that are there, oldest first: copies, the circle from its head, its
+	// beginning, and the newest.
+	var slots []int
+	for i := range copies - skip {
+		slots = append(slots, atCopy+int(skip+i)*slotBytes)
+	}
+	circle := func(from, to int64) {
+		for i := from; i < min(to, there); i++ {
+			slots = append(slots, atRing+int(i)*slotBytes)
+		}
+	}
+	first := head + copies - skip // the copies are of the first slots
+	circle(first, min(head+count, capacity))
+	circle(max(first-capacity, 0), head+count-capacity)
+	slots = append(slots, atNewest)
+
+	entries, err := entriesAt(b, &f, slots)
+	if err != nil {
+		return Contents{}, err
+	}
+	return Contents{
+		Ring:         true,
+		Unit:         time.Duration(unit) * time.Microsecond,
+		Clock:        time.Duration(clock) * time.Microsecond,
+		ExpirySecond: expirySecond(b),
+		Base:         f.base,
+		Capacity:     int(capacity) + 1,
+		Bytes:        int(atRing + capacity*slotBytes),
 		Entries:      entries,
 	}, nil
 }
@@ -159,14 +247,22 @@ func checkCopies(b []byte, f *frame) error {
 
 // readEntries returns what the slots say, oldest first.
 func readEntries(b []byte, f *frame) ([]Entry, error) {
+	slots := make([]int, f.total)
+	for i := range slots {
+		slots[i] = f.slot(i)
+	}
+	return entriesAt(b, f, slots)
+}
+
+// entriesAt returns what the slots at these places in b say.
+func entriesAt(b []byte, f *frame, slots []int) ([]Entry, error) {
 	var (
-		entries = make([]Entry, 0, f.total)
+		entries = make([]Entry, 0, len(slots))
 		unit    = time.Duration(f.unit) * time.Microsecond
 		sum     = f.base
 		used    uint64
 	)
-	for i := range f.total {
-		at := f.slot(i)
+	for i, at := range slots {
 		e := Entry{
 			At:   time.Duration(timeAt(b, at, f.ref)) * unit,
 			Cost: sumAt(b, at) - sum,
@@ -186,10 +282,13 @@ func readEntries(b []byte, f *frame) ([]Entry, error) {
 	return entries, nil
 }
 
-// Used returns the cost of all entries, expired or not. It does not exceed
-// 2^32-1.
+// Used returns the cost of all that the log says, expired or not. Of a [TokenBucket] it is
+// only the debt, because the burst is not in the log.
 func (c Contents) Used() uint64 {
-	var used uint64
+	used := uint64(c.Current) + uint64(c.Previous) + uint64(max(-c.Tokens, 0))
+	for _, h := range c.Holds {
+		used += uint64(h.Cost)
+	}
 	for _, e := range c.Entries {
 		used += uint64(e.Cost)
 	}
@@ -200,6 +299,10 @@ func (c Contents) Used() uint64 {
 // to the log's clock.
 func (c Contents) String() string {
 	var b strings.Builder
+	if c.Policy != Sliding {
+		c.writeValue(&b)
+		return b.String()
+	}
 	kind := "small log"
 	if c.Ring {
 		kind = "ring"

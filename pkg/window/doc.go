@@ -78,6 +78,21 @@
 // Decisions describe the log after the call. What remains, and the waits, count what
 // the call has recorded.
 //
+// # Policies
+//
+// The contract above is that of [Sliding]. A limit may name another [Policy]; points 2 to 4
+// and 6 to 12 hold for each, and the modes mean the same. What it admits is written at its
+// name. A log of another policy is a short value, and [State] is the arithmetic of a log of
+// any policy.
+//
+//   - The clock of every store counts from 1970, because windows of the clock and periods of
+//     a calendar begin at fixed times.
+//   - A group with a [Check.Period] that contradicts the store's clock is refused with
+//     [ErrPeriod] and charges nothing: [Period.Covers].
+//   - A token bucket keeps its tokens if the limit changes, and never more than the new burst.
+//     Its debt is at most what comes back in [MaxWindow].
+//   - A period that has begun never ends earlier because a calendar's anchor changes.
+//
 // # The log
 //
 // [View] is the arithmetic of one log on its packed bytes. [Decode] reads a log for

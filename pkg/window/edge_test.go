@@ -197,7 +197,7 @@ func TestMemory(t *testing.T) {
 		win := 10 * time.Minute
 		var p time.Duration
 		if tt.precision {
-			p = Precision(Limit{tt.limit, win})
+			p = Precision(Limit{Hits: tt.limit, Window: win})
 		}
 		log, _ := fill(t, tt.limit, win, p)
 		if len(log) > tt.most {

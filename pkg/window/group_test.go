@@ -242,7 +242,7 @@ func TestPrecision(t *testing.T) {
 		{20_000, MinWindow + time.Microsecond, 2 * time.Microsecond}, // rounded up to whole microseconds
 		{20_000, 3*MinWindow - time.Microsecond, 3 * time.Microsecond},
 	} {
-		if got := Precision(Limit{tt.hits, tt.win}); got != tt.want {
+		if got := Precision(Limit{Hits: tt.hits, Window: tt.win}); got != tt.want {
 			t.Errorf("%d hits in %v: got %v, want %v", tt.hits, tt.win, got, tt.want)
 		}
 	}

@@ -10,9 +10,17 @@ func Unit(win time.Duration) time.Duration {
 
 // LogSlots returns the most slots that the log of a check holds, without debt. It is one
 // for each hit, but no more than its precision tells apart. It is zero for a check that
-// needs no log, such as a limit of [MaxHits].
+// needs no log, such as a limit of [MaxHits], and for policies whose logs have no slots:
+// all but [Sliding] and [InFlight], where a slot is a hold.
 func LogSlots(c *Check) int {
 	if _, ok := WithoutLog(c); ok {
+		return 0
+	}
+	switch c.Limit.Policy {
+	case Sliding:
+	case InFlight:
+		return int(c.Limit.Hits)
+	default:
 		return 0
 	}
 	v := View{win: c.Limit.Window.Microseconds()}
@@ -27,6 +35,13 @@ func LogBytes(c *Check) int {
 		return 0
 	}
 	most := LogSlots(c)
+	switch c.Limit.Policy {
+	case Sliding:
+	case InFlight:
+		return atHolds + most*holdBytes
+	default:
+		return valueBytes(c.Limit.Policy)
+	}
 	if most <= maxSmall {
 		return atSmall + most*slotBytes
 	}

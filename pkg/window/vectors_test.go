@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -20,15 +21,26 @@ import (
 var update = flag.Bool("update", false, "write testdata/vectors.jsonl.gz and docs/window.md anew; only commit what you understand")
 
 // vectorsFile holds histories with every answer and the bytes after every write, for
-// other implementations of the log: one JSON object a line, gzipped.
+// other implementations of the policies: one JSON object a line, gzipped.
 const vectorsFile = "testdata/vectors.jsonl.gz"
 
 // A vector is one history on one log, which is empty at first. All times are
 // microseconds.
 type vector struct {
 	Name   string       `json:"name"`
+	Policy string       `json:"policy,omitempty"` // sliding if missing
 	Window int64        `json:"window"`
 	Steps  []vectorStep `json:"steps"`
+}
+
+// policy returns the policy of the history.
+func (v *vector) policy() Policy {
+	for p, name := range policyNames {
+		if name == v.Policy {
+			return Policy(p)
+		}
+	}
+	return Sliding
 }
 
 type vectorStep struct {
@@ -38,6 +50,14 @@ type vectorStep struct {
 	Limit     uint64 `json:"l"`
 	Precision int64  `json:"p,omitempty"`
 	Ahead     int64  `json:"a,omitempty"` // by how much later than now a charge is recorded
+	Rate      uint32 `json:"q,omitempty"` // of a token bucket
+	// Start, end and next of a calendar, in seconds.
+	Period *[3]int64 `json:"s,omitempty"`
+	// In flight: the stream, and the hold if it is not the window. The mode "end" is
+	// State.End: Deny is for how long, and the outcome is 1 if the stream held something.
+	Stream StreamID `json:"i,omitempty"`
+	Hold   int64    `json:"h,omitempty"`
+	Deny   int64    `json:"d,omitempty"`
 
 	Outcome   int    `json:"o"` // 0 denied, 1 allowed, 2 never
 	Remaining uint64 `json:"n"`
@@ -45,8 +65,9 @@ type vectorStep struct {
 	Unit      int64  `json:"u,omitempty"`
 	Reset     int64  `json:"e,omitempty"`
 	// Log is what the log's bytes are if they have changed: themselves in
-	// hexadecimal up to vectorBytes, a digest above. Bytes 13 to 17, the expiry
-	// that only Redis writes, are zero.
+	// hexadecimal up to vectorBytes, a digest above. What only Redis writes is zero: bytes
+	// 13 to 17 of a sliding window's log, the mark and the expiry, and byte 8 of the others.
+	// "none": the log was removed.
 	Log string `json:"b,omitempty"`
 }
 
@@ -69,7 +90,11 @@ func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, befor
 	s := vectorStep{
 		Clock: clock, Cost: c.Cost, Limit: c.Limit.Hits, Precision: c.Precision.Microseconds(), Ahead: ahead.Microseconds(),
 		Remaining: d.Remaining, Retry: d.RetryAfter.Microseconds(), Unit: d.UnitAfter.Microseconds(), Reset: d.ResetAfter.Microseconds(),
-		Log: vectorLog(before, after),
+		Rate: c.Limit.Rate,
+		Log:  vectorLog(before, after),
+	}
+	if p := c.Period; p != (Period{}) {
+		s.Period = &[3]int64{p.Start, p.End, p.Next}
 	}
 	if c.Mode != Enforce {
 		s.Mode = c.Mode.String()
@@ -84,9 +109,9 @@ func newVectorStep(clock int64, c *Check, ahead time.Duration, d Decision, befor
 }
 
 // check returns what a step asks.
-func (s vectorStep) check(win int64) *Check {
+func (s vectorStep) check(p Policy, win int64) *Check {
 	c := &Check{
-		Limit:     Limit{Hits: s.Limit, Window: time.Duration(win) * time.Microsecond},
+		Limit:     Limit{Hits: s.Limit, Window: time.Duration(win) * time.Microsecond, Policy: p, Rate: s.Rate},
 		Cost:      s.Cost,
 		Precision: time.Duration(s.Precision) * time.Microsecond,
 	}
@@ -94,6 +119,12 @@ func (s vectorStep) check(win int64) *Check {
 		if modeNames[m] == s.Mode {
 			c.Mode = Mode(m)
 		}
+	}
+	if s.Period != nil {
+		c.Period = Period{s.Period[0], s.Period[1], s.Period[2]}
+	}
+	if c.Stream = s.Stream; s.Hold > 0 {
+		c.Limit.Window = time.Duration(s.Hold) * time.Microsecond
 	}
 	return c
 }
@@ -109,7 +140,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > 400_000 {
+	if info, err := f.Stat(); err != nil || info.Size() > 580_000 {
 		t.Errorf("%s: %v, or larger than it should be", vectorsFile, err)
 	}
 	z, err := gzip.NewReader(bufio.NewReader(f))
@@ -124,9 +155,28 @@ func TestVectors(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		replay(t, &v, met)
+		switch v.policy() {
+		case Sliding:
+			replay(t, &v, met)
+		case InFlight:
+			replayHolds(t, &v, met)
+		default:
+			replayPolicy(t, &v, met)
+		}
 	}
 	t.Logf("%v", met)
+	for _, what := range []string{"enforce", "always", "refund", "denied", "never", "held", "held nothing", "tombstone", "clock back", "expired"} {
+		if what = "in_flight " + what; met[what] == 0 {
+			t.Errorf("no vector has %q", what)
+		}
+	}
+	for _, p := range counting {
+		for _, what := range []string{"enforce", "any", "observe", "always", "refund", "denied", "never", "debt", "clock back"} {
+			if what = p.String() + " " + what; met[what] == 0 {
+				t.Errorf("no vector has %q", what)
+			}
+		}
+	}
 	for _, what := range []string{
 		"small", "ring", "grown", "shrunk", "small again", "moved", "clock back", "denied", "never", "merged",
 		"ms", "precision", "enforce", "any", "observe", "always", "refund", "debt", "sum wraps", "time wraps", "ahead",
@@ -143,11 +193,11 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 	var log []byte
 	for i, s := range v.Steps {
 		before := append([]byte(nil), log...)
-		c := s.check(v.Window)
+		c := s.check(Sliding, v.Window)
 		var d Decision
 		ahead := time.Duration(s.Ahead) * time.Microsecond
 		log = takeAhead(log, s.Clock, c, ahead, &d)
-		if got := newVectorStep(s.Clock, c, ahead, d, before, log); got != s {
+		if got := newVectorStep(s.Clock, c, ahead, d, before, log); !reflect.DeepEqual(got, s) {
 			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
 		}
 		met["steps"]++
@@ -165,6 +215,138 @@ func replay(t *testing.T, v *vector, met map[string]int) {
 			}
 		}
 	}
+}
+
+// replayPolicy is replay for the other policies.
+func replayPolicy(t *testing.T, v *vector, met map[string]int) {
+	t.Helper()
+	var log []byte
+	for i, s := range v.Steps {
+		before := bytes.Clone(log)
+		c := s.check(v.policy(), v.Window)
+		var d Decision
+		log = takeState(log, s.Clock, c, &d)
+		if got := newVectorStep(s.Clock, c, 0, d, before, log); !reflect.DeepEqual(got, s) {
+			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
+		}
+		for what, yes := range map[string]bool{
+			c.Mode.String(): s.Log != "", "steps": true, "denied": s.Outcome == 0, "never": s.Outcome == 2,
+			"clock back": i > 0 && s.Clock < v.Steps[i-1].Clock,
+			"debt":       s.Log != "" && c.Mode == Always && s.Outcome == 0,
+		} {
+			if yes {
+				met[v.Policy+" "+what]++
+			}
+		}
+	}
+}
+
+// modeEnd is the mode of a step that ends a stream.
+const modeEnd = "end"
+
+// newHoldStep makes a step of a log in flight, and returns the log afterwards.
+func newHoldStep(log []byte, s vectorStep, win int64) (vectorStep, []byte) {
+	var (
+		before = bytes.Clone(log)
+		c      = s.check(InFlight, win)
+		d      Decision
+		state  State
+	)
+	if s.Mode != modeEnd {
+		log = takeState(log, s.Clock, c, &d)
+		made := newVectorStep(s.Clock, c, 0, d, before, log)
+		made.Stream, made.Hold = s.Stream, s.Hold
+		made.Log = holdLog(before, log)
+		return made, log
+	}
+	state.Look(log, s.Clock, c)
+	s.Outcome = 0
+	if state.End(time.Duration(s.Deny) * time.Microsecond) {
+		s.Outcome = 1
+	}
+	log = state.Log()
+	s.Log = holdLog(before, log)
+	return s, log
+}
+
+// noLog stands for a log that was removed, because nothing is held.
+const noLog = "none"
+
+func holdLog(before, after []byte) string {
+	if len(after) == 0 && len(before) > 0 {
+		return noLog
+	}
+	return vectorLog(before, after)
+}
+
+// replayHolds is replay for logs in flight.
+func replayHolds(t *testing.T, v *vector, met map[string]int) {
+	t.Helper()
+	var log []byte
+	for i, s := range v.Steps {
+		before := bytes.Clone(log)
+		var got vectorStep
+		if got, log = newHoldStep(log, s, v.Window); !reflect.DeepEqual(got, s) {
+			t.Fatalf("%s, step %d: got\n%+v, want\n%+v", v.Name, i, got, s)
+		}
+		ends := s.Mode == modeEnd
+		was, _ := Decode(before)
+		for what, yes := range map[string]bool{
+			s.check(InFlight, v.Window).Mode.String(): !ends && s.Log != "", "steps": true,
+			"denied": !ends && s.Outcome == 0, "never": s.Outcome == 2,
+			"held": ends && s.Outcome == 1, "held nothing": ends && s.Outcome == 0,
+			"tombstone":  ends && s.Outcome == 0 && s.Log != "" && s.Deny > 0,
+			"clock back": i > 0 && s.Clock < v.Steps[i-1].Clock && s.Log != "",
+			"expired":    s.Log != "" && len(was.Holds) > 0 && was.Holds[0].Ends.Microseconds() <= s.Clock,
+		} {
+			if yes {
+				met["in_flight "+what]++
+			}
+		}
+	}
+}
+
+// holdHistory makes a history of a log in flight: few streams, which charge, give back, end
+// before and after their charges, and expire.
+func holdHistory(r *rand.Rand, steps int) vector {
+	v := vector{Name: "holds", Policy: InFlight.String(), Window: []int64{1e6, 10e6, 300e6}[r.IntN(3)]}
+	var (
+		log     []byte
+		clock   = r.Int64N(3e15)
+		limits  = []uint64{1, 2, 3, 5, 20, 100}
+		usual   = limits[r.IntN(len(limits))]
+		streams = 1 + r.Int64N(int64(2*usual))
+		first   = r.Uint64N(1<<63) + 1
+	)
+	for range steps {
+		switch r.IntN(10) {
+		case 0:
+			clock = max(clock-r.Int64N(v.Window), 0)
+		case 1:
+			clock += v.Window + r.Int64N(3) - 1
+		default:
+			clock += []int64{0, 1, 999, r.Int64N(v.Window), r.Int64N(v.Window / 20)}[r.IntN(5)]
+		}
+		s := vectorStep{Clock: clock, Stream: StreamID(first + r.Uint64N(uint64(streams))), Limit: usual}
+		if r.IntN(3) == 0 {
+			s.Mode, s.Deny = modeEnd, []int64{0, 0, 1, 1000, 2e6, r.Int64N(v.Window)}[r.IntN(6)]
+		} else {
+			s.Mode = []string{"", "", "", "any", "observe", "always", "refund"}[r.IntN(7)]
+			s.Cost = []uint64{0, 1, 1, 1, 2, usual, usual + 1}[r.IntN(7)]
+			if r.IntN(4) == 0 {
+				s.Limit = limits[r.IntN(len(limits))]
+			}
+			if r.IntN(4) == 0 {
+				s.Hold = []int64{1e6, 1_000_001, 5e6, 86_400e6}[r.IntN(4)]
+			}
+			if r.IntN(50) == 0 {
+				s.Mode, s.Cost = "always", []uint64{1 << 24, 1 << 32, 1<<24 - 1}[r.IntN(3)]
+			}
+		}
+		s, log = newHoldStep(log, s, v.Window)
+		v.Steps = append(v.Steps, s)
+	}
+	return v
 }
 
 // meetWrite counts what a write was.
@@ -229,6 +411,25 @@ func writeVectors(t *testing.T) {
 			if err := enc.Encode(v); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+	for _, p := range counting {
+		for made := 0; made < 1500; {
+			h := newPolicyHistory(r, p)
+			v := vector{Name: p.String(), Policy: p.String(), Window: h.win}
+			comparePolicy(t, h, 60, func(clock int64, c *Check, d Decision, before, after []byte) {
+				v.Steps = append(v.Steps, newVectorStep(clock, c, 0, d, before, after))
+			})
+			made += len(v.Steps)
+			if err := enc.Encode(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	own := rand.New(rand.NewPCG(5, 20)) // the other vectors stay as they are
+	for range 30 {
+		if err := enc.Encode(holdHistory(own, 60)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := z.Close(); err != nil {

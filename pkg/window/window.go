@@ -25,11 +25,20 @@ const (
 // contract. [Validate] lists the cases. Nothing was charged.
 var ErrBadCheck = errors.New("window: bad check")
 
-// A Limit is a number of hits per window. The zero value is not valid, because its
-// window has no length. A limit of zero hits denies everything.
+// A Limit is a number of hits, counted by a [Policy]. The zero value is not valid, because
+// its window has no length. A limit of zero hits denies everything.
 type Limit struct {
-	Hits   uint64
-	Window time.Duration // a whole number of microseconds
+	// Hits is the most that may be spent: in a window, in a period, at once (the burst of a
+	// [TokenBucket]), or at the same time ([InFlight]).
+	Hits uint64
+	// Window is a whole number of microseconds. Of a [TokenBucket] it is the time in which
+	// Rate hits come back; of [Calendar] the usual length of a period, which names the log;
+	// of [InFlight] the time after which a hold ends that is not given back.
+	Window time.Duration
+	Policy Policy
+	// Rate is the number of hits that come back to a [TokenBucket] in each Window. It is
+	// zero for every other policy.
+	Rate uint32
 }
 
 // Valid reports what is wrong with l, or nil.
@@ -44,13 +53,15 @@ func (l Limit) Valid() error {
 	case l.Hits > MaxHits:
 		return fmt.Errorf("limit %d is above %d", l.Hits, uint64(MaxHits))
 	}
-	return nil
+	return l.validPolicy()
 }
 
-// A LogID names one log: a key and the length of its window.
+// A LogID names one log: a key, its policy and the length of its window. A log of
+// [InFlight] has no window, so another hold time keeps the log.
 type LogID struct {
 	Key    string
 	Window time.Duration
+	Policy Policy
 }
 
 // A Check asks one log for a cost under a limit.
@@ -72,8 +83,13 @@ type Check struct {
 	Precision time.Duration
 	// Lease allows a store in front of a shared store to reserve more than the cost of
 	// one request. The shared store ignores it when it decides, but may then set
-	// [Decision.Unsettled].
+	// [Decision.Unsettled]. It is zero for every policy but [Sliding].
 	Lease Lease
+	// Period says when periods begin and end. It is zero for every policy but [Calendar].
+	Period Period
+	// Stream names the stream that holds the cost of a check with [InFlight]. It is zero for
+	// every other policy.
+	Stream StreamID
 }
 
 const (
@@ -107,7 +123,12 @@ type Reservation struct {
 }
 
 // Log returns the log that c names.
-func (c Check) Log() LogID { return LogID{c.Key, c.Limit.Window} }
+func (c Check) Log() LogID {
+	if c.Limit.Policy == InFlight {
+		return LogID{Key: c.Key, Policy: InFlight}
+	}
+	return LogID{c.Key, c.Limit.Window, c.Limit.Policy}
+}
 
 // A Decision answers one check. Whether anything was charged depends on the
 // whole group and the modes of its checks: see [GroupAllowed] and [Mode.Charged].
@@ -180,7 +201,8 @@ type Store interface {
 // Validate returns an error that wraps [ErrBadCheck] if the arguments of [Store.Take]
 // break the contract. The cases are: decisions of another length than checks, an empty
 // key, a limit that is not [Limit.Valid], an unknown mode, a precision outside 0 to the
-// window, and two modes for one log that exclude each other. Stores call it before they
+// window, a precision, lease, period or stream that does not belong to the policy or is
+// missing, two different streams, and two modes for one log that exclude each other. Stores call it before they
 // change anything.
 func Validate(checks []Check, decisions []Decision) error {
 	if len(checks) != len(decisions) {
@@ -196,6 +218,9 @@ func Validate(checks []Check, decisions []Decision) error {
 		if err := checks[i].validTerms(); err != nil {
 			return fmt.Errorf("%w: check %d: %w", ErrBadCheck, i, err)
 		}
+	}
+	if i, j, mixed := mixesStreams(checks); mixed {
+		return fmt.Errorf("%w: checks %d and %d have the streams %d and %d; a group has one stream at most", ErrBadCheck, i, j, checks[i].Stream, checks[j].Stream)
 	}
 	if i, j, mixed := mixesModes(checks); mixed {
 		return fmt.Errorf("%w: checks %d and %d name one log with modes %v and %v", ErrBadCheck, i, j, checks[i].Mode, checks[j].Mode)
@@ -213,12 +238,14 @@ func (c *Check) validTerms() error {
 	case c.Precision > c.Limit.Window:
 		return fmt.Errorf("precision %v is longer than the window %v", c.Precision, c.Limit.Window)
 	}
-	return nil
+	return c.validPolicy()
 }
 
 // Fold makes a group name each log at most once per mode. Checks with the same log and
 // mode become one check, and all of them get its decision. It has their summed cost,
-// which saturates, the smallest of their limits and the finest of their precisions.
+// which saturates, the smallest of their limits and rates, the longest of their holds, the
+// finest of their precisions, and the period of the first of them. A rate beside [MaxHits]
+// does not count.
 //
 // Usually no log is named twice with one mode. Fold then returns checks itself and nil,
 // and allocates nothing. Otherwise it returns the folded checks and, for each original
@@ -239,7 +266,15 @@ func Fold(checks []Check) (folded []Check, answer []int) {
 		} else {
 			f := &folded[j]
 			f.Cost = AddSaturating(f.Cost, c.Cost)
+			// What is unlimited has no rate: with the limit of the other it need not be valid.
+			switch {
+			case f.Limit.Hits == MaxHits:
+				f.Limit.Rate = c.Limit.Rate
+			case c.Limit.Hits != MaxHits:
+				f.Limit.Rate = min(f.Limit.Rate, c.Limit.Rate)
+			}
 			f.Limit.Hits = min(f.Limit.Hits, c.Limit.Hits)
+			f.Limit.Window = max(f.Limit.Window, c.Limit.Window) // differs only in flight
 			f.Precision = min(f.Precision, c.Precision)
 		}
 		answer[i] = j
@@ -280,7 +315,24 @@ func namesTwice(checks []Check) bool {
 	return false
 }
 
-func sameLog(a, b *Check) bool { return a.Limit.Window == b.Limit.Window && a.Key == b.Key }
+func sameLog(a, b *Check) bool {
+	return a.Limit.Policy == b.Limit.Policy && (a.Limit.Window == b.Limit.Window || a.Limit.Policy == InFlight) && a.Key == b.Key
+}
+
+// mixesStreams finds two checks of different streams.
+func mixesStreams(checks []Check) (i, j int, mixed bool) {
+	first := -1
+	for i := range checks {
+		switch {
+		case checks[i].Stream == 0:
+		case first < 0:
+			first = i
+		case checks[i].Stream != checks[first].Stream:
+			return first, i, true
+		}
+	}
+	return 0, 0, false
+}
 
 // mixesModes finds two checks of one log whose modes exclude each other. Otherwise the
 // order in which they are judged would decide whether both are charged.

@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestContract(t *testing.T) {
-	windowtest.Run(t, windowtest.Options{Steps: 30_000, ShortWindows: true}, func(t *testing.T) windowtest.Harness {
+	open := func(t *testing.T) windowtest.Harness {
 		var now atomic.Int64
 		s := memstore.New(memstore.Options{
 			Clock: func() time.Duration { return time.Duration(now.Load()) },
@@ -23,5 +23,8 @@ func TestContract(t *testing.T) {
 		})
 		t.Cleanup(func() { s.Close() })
 		return windowtest.Harness{Store: s, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
-	})
+	}
+	o := windowtest.Options{Steps: 30_000, ShortWindows: true}
+	windowtest.RunPolicies(t, o, open)
+	windowtest.Run(t, o, open)
 }

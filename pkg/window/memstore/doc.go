@@ -28,6 +28,10 @@
 // Windows above six days keep times in milliseconds, rounded up: point 12 of the
 // contract. The others are exact to the microsecond.
 //
+// The other policies keep a short value instead: see [window.State]. The store treats it as it
+// does a log. The bytes of a token bucket do not have its rate, so eviction estimates what the
+// bucket uses: see [window.Weigh].
+//
 // # Concurrency
 //
 // Logs are spread over shards by a hash of their id. Each shard has a mutex. A group
@@ -36,7 +40,8 @@
 //
 // # Time and memory
 //
-// Time is the monotonic clock of the process. Setting the system's clock has no effect. A
+// Time is the time of day when the store was made, plus the monotonic time since. Setting the
+// system's clock has no effect on a running store. A
 // sweeper goroutine visits one shard after the other and drops the logs that have expired
 // entirely. So a log outlives its last charge by its window and little more than
 // [Options.SweepInterval]. The sweeper holds a lock for about 250 logs at a time.
@@ -86,10 +91,25 @@
 // limiting since, the hand finds it within the next round, which further calls and the
 // sweeper make.
 //
+// # Requests in flight
+//
+// The store is a [window.Ender]. For each stream that holds something, or has ended, it has one
+// more log, which counts in the bounds and is saved. A stream that may hold something is never
+// dropped before its last hold expires. One that has ended is dropped early if room is short:
+// a check that arrives after the end of its stream may then hold until it expires.
+//
+// # Seeing and removing logs
+//
+// The store is a [window.Keeper]. [Store.Read] locks one shard for one log at a time.
+// [Store.Remove] locks the shards of all logs with one hash tag, in the order of their index,
+// as a group does. [Store.List] goes through a shard in the order of the reversed hashes of
+// its logs, about 256 logs under one lock. That order does not change when buckets split or
+// merge, so a list misses no log.
+//
 // # Snapshots
 //
 // [Store.Save] writes the logs and [Load] reads them. The process saves after the last
-// charge, and loads before the first. Load continues with the saved clock plus the time
-// of day that has passed. It checks what it reads: a checksum over all bytes,
+// charge, and loads before the first. Load makes what it reads as old as the
+// time of day says. It checks what it reads: a checksum over all bytes,
 // [window.Decode] on every log, and bounds on every number.
 package memstore

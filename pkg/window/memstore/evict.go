@@ -84,7 +84,7 @@ func (a *checkState) need(c *window.Check) need {
 	if !grows(c) {
 		return need{}
 	}
-	growth := int64(a.view.Growth(c))
+	growth := int64(a.state.Growth(c))
 	if a.log == nil {
 		return need{1, logBytes + int64(len(c.Key)) + growth}
 	}
@@ -93,8 +93,9 @@ func (a *checkState) need(c *window.Check) need {
 
 // makeRoom makes room for all checks of a group that are to be charged. If it cannot, the
 // error wraps ErrFull. The caller holds the locks of the shards.
-func (s *Store) makeRoom(checks []window.Check, group []checkState, touched uint64, now int64) error {
-	var most need
+func (s *Store) makeRoom(checks []window.Check, group []checkState, flight *streamState, touched uint64, now int64) error {
+	streams := flight.need(checks, group)
+	most := streams
 	for i := range checks {
 		if a := &group[i]; a.shard != nil && a.charged {
 			most.add(a.most(&checks[i]))
@@ -106,6 +107,9 @@ func (s *Store) makeRoom(checks []window.Check, group []checkState, touched uint
 			continue
 		}
 		var n need
+		if sh == flight.shard {
+			n = streams
+		}
 		for j := range checks {
 			if a := &group[j]; a.shard == sh && a.charged {
 				m := a.need(&checks[j])
@@ -261,20 +265,19 @@ type candidate struct {
 
 // judge fills c in with a log at the time now, in microseconds, and returns its state.
 func (c *candidate) judge(l *log, now int64) state {
-	var v window.View
-	v.Look(l.packed, now, l.window)
-	*c = candidate{log: l, used: v.Used(), limit: uint64(l.limit)}
+	if l.ofStream() {
+		return c.weighStream(l, now)
+	}
+	*c = candidate{log: l, limit: uint64(l.limit)}
+	c.used, c.last = window.Weigh(l.packed, now, l.id(), c.limit)
 	switch {
-	case v.Idle():
+	case c.used == 0:
 		c.limit = 1 // any limit will do: the used share is zero
 		c.last = math.MinInt64
 		return expired
 	case c.used >= c.limit:
 		return limiting
 	}
-	var d window.Decision
-	v.Answer(&window.Check{Limit: window.Limit{Hits: c.limit}}, true, &d)
-	c.last = now + (d.ResetAfter - l.window).Microseconds()
 	return free
 }
 

@@ -18,13 +18,14 @@ import (
 // Numbers are big-endian.
 //
 //	magic     19  "slidegate-memstore\n"
-//	version    1  1
+//	version    1  2
 //	clock      8  the store's clock when Save began, microseconds
 //	wall       8  the time of day then, microseconds since 1970
 //	logs          each:
 //	  key      4  its length, at least 1
 //	  packed   4  its length
-//	  window   8  microseconds
+//	  policy   1
+//	  window   7  microseconds
 //	  limit    4  of the last check that could deny; 2^32-1 if there was none
 //	  key
 //	  packed      package window's bytes
@@ -32,18 +33,21 @@ import (
 //	count      8  of logs
 //	clock      8  the store's clock when Save ended
 //	checksum   4  CRC-32C of everything before
+//
+// In version 1 the policy is always 0, and the clock counts from the start of a process. A
+// snapshot is read with the clock moved forward to the time of day at which it was saved, and
+// with it the times of all logs that are not bound to the windows of the clock.
 const (
 	snapshotMagic   = "slidegate-memstore\n"
-	snapshotVersion = 1
+	snapshotVersion = 2
+	firstVersion    = 1 // the oldest that Load reads
 
 	logHeaderBytes = 4 + 4 + 8 + 4
 	trailerBytes   = 8 + 8 + 4
 
-	// maxSnapshotClock is the largest valid clock, in microseconds: 71 years. A log's
-	// clock cannot go beyond 142 years.
-	maxSnapshotClock = 1 << 51
-	// maxSnapshotWall is the same for the time of day: the year 2255.
-	maxSnapshotWall = 1 << 53
+	// maxSnapshotClock is the largest valid clock, and the largest time of day, in
+	// microseconds: the year 2112. A log's clock cannot go beyond it.
+	maxSnapshotClock = 1 << 52
 )
 
 // ErrBadSnapshot is wrapped by the errors of [Load] about the bytes. They are not a
@@ -95,17 +99,17 @@ func (sh *shard) appendTo(b []byte, now int64) ([]byte, int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var (
-		v     window.View
+		c     candidate
 		count int
 	)
 	for i := range sh.buckets {
 		for l := *sh.bucket(i); l != nil; l = l.next {
-			if v.Look(l.packed, now, l.window); v.Idle() {
+			if c.judge(l, now) == expired {
 				continue
 			}
 			b = binary.BigEndian.AppendUint32(b, uint32(len(l.key)))
 			b = binary.BigEndian.AppendUint32(b, uint32(len(l.packed)))
-			b = binary.BigEndian.AppendUint64(b, uint64(l.window.Microseconds()))
+			b = binary.BigEndian.AppendUint64(b, uint64(l.name>>policyBits)<<policyBits|uint64(l.id().Window.Microseconds()))
 			b = binary.BigEndian.AppendUint32(b, l.limit)
 			b = append(b, l.key...)
 			b = append(b, l.packed...)
@@ -130,12 +134,12 @@ type Loaded struct {
 // the store is nil. Load does not panic, whatever the bytes are, and takes about as much
 // memory as it reads.
 //
-// The store's clock continues from the saved clock, plus the time of day that has passed
-// since the save. If the time of day was set back, nothing is added. So setting the time
-// of day back between save and load makes limits hold longer, by as much. Setting it
-// forward lets logs expire early. Later changes of the time of day have no effect. If
-// [Options.Clock] is set, it measures the time after the call. Where it starts does not
-// matter.
+// The store's clock is the time of day. What was saved is as old as the time of day says. If
+// the time of day was set back, nothing is older than it was, and the store's clock begins
+// where the saved one ended. So setting the time of day back between save and load makes
+// limits hold longer, by as much. Setting it forward lets logs expire early. Later changes of
+// the time of day have no effect. If [Options.Clock] is set, it measures the time after the
+// call. Where it starts does not matter.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) { return load(r, o, time.Now()) }
 
 func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {
@@ -143,7 +147,7 @@ func load(r io.Reader, o Options, wall time.Time) (*Store, Loaded, error) {
 	l := loader{
 		in:    bufio.NewReaderSize(r, 1<<16),
 		store: s,
-		wall:  min(max(wall.UnixMicro(), 0), maxSnapshotWall),
+		wall:  min(max(wall.UnixMicro(), 0), maxSnapshotClock),
 	}
 	if err := l.read(); err != nil {
 		return nil, Loaded{}, err
@@ -167,6 +171,7 @@ type loader struct {
 		begin, wall, end int64 // microseconds
 	}
 	newest int64 // clock of any log
+	behind int64 // by how much the saved clock was behind the time of day, whole milliseconds
 	key    []byte
 	packed []byte
 }
@@ -223,28 +228,26 @@ func (l *loader) readHeader() error {
 	switch {
 	case err != nil:
 		return err
-	case b[len(snapshotMagic)] != snapshotVersion:
-		return badSnapshot("its version is %d, and this program reads %d only", b[len(snapshotMagic)], snapshotVersion)
+	case b[len(snapshotMagic)] < firstVersion || b[len(snapshotMagic)] > snapshotVersion:
+		return badSnapshot("its version is %d, and this program reads %d to %d only", b[len(snapshotMagic)], firstVersion, snapshotVersion)
 	}
 	if b, err = l.next(b, 16); err != nil {
 		return err
 	}
 	begin, wall := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
-	if begin > maxSnapshotClock || wall > maxSnapshotWall {
+	if begin > maxSnapshotClock || wall > maxSnapshotClock {
 		return badSnapshot("its clock of %d us or its time of day of %d us cannot be", begin, wall)
 	}
 	l.saved.begin, l.saved.wall = int64(begin), int64(wall)
 	l.saved.end = l.saved.begin // until the trailer says more
+	l.behind = max(l.saved.wall-l.saved.begin, 0) / 1000 * 1000
 	return nil
 }
 
 // now returns the clock of the store that is loaded.
 func (l *loader) now() time.Duration {
-	// After so long nothing counts. A longer time would only bring the clock nearer to
-	// its end.
-	const most = 2 * window.MaxWindow
 	passed := l.wall - l.saved.wall - (l.saved.end - l.saved.begin)
-	return time.Duration(l.saved.end+min(max(passed, 0), most.Microseconds())) * time.Microsecond
+	return time.Duration(l.saved.end+l.behind+max(passed, 0)) * time.Microsecond
 }
 
 // readLog reads a log. It returns false at the end of the logs.
@@ -263,15 +266,25 @@ func (l *loader) readLog() (bool, error) {
 	}
 	var (
 		packedBytes = binary.BigEndian.Uint32(b)
-		micros      = binary.BigEndian.Uint64(b[4:])
+		word        = binary.BigEndian.Uint64(b[4:])
 		limit       = binary.BigEndian.Uint32(b[12:])
+		micros      = word & (1<<policyBits - 1)
+		id          = window.LogID{Policy: window.Policy(word >> policyBits)}
 	)
-	if micros > uint64(window.MaxWindow.Microseconds()) {
+	switch {
+	case id.Policy > streams:
+		return false, badSnapshot("it has a log of the policy %d, which this program does not know", id.Policy)
+	case micros > uint64(window.MaxWindow.Microseconds()):
 		return false, badSnapshot("a window of %d us cannot be", micros)
-	}
-	length := time.Duration(micros) * time.Microsecond
-	if err := (window.Limit{Hits: uint64(limit), Window: length}).Valid(); err != nil {
-		return false, badSnapshot("%w", err)
+	case id.Policy >= window.InFlight:
+		if micros != 0 {
+			return false, badSnapshot("a log of requests in flight has a window of %d us", micros)
+		}
+	default:
+		id.Window = time.Duration(micros) * time.Microsecond
+		if err := (window.Limit{Hits: uint64(limit), Window: id.Window}).Valid(); err != nil {
+			return false, badSnapshot("%w", err)
+		}
 	}
 	if l.key, err = l.next(l.key, keyBytes); err != nil {
 		return false, err
@@ -279,26 +292,40 @@ func (l *loader) readLog() (bool, error) {
 	if l.packed, err = l.next(l.packed, packedBytes); err != nil {
 		return false, err
 	}
-	if err := l.judge(length); err != nil {
+	id.Key = string(l.key)
+	if err := l.judge(id); err != nil {
 		return false, err
 	}
-	return true, l.take(window.LogID{Key: string(l.key), Window: length}, limit)
+	return true, l.take(id, limit)
 }
 
-// judge returns an error that says what is wrong with the bytes of a log.
-func (l *loader) judge(length time.Duration) error {
+// judge returns an error that says what is wrong with the bytes of a log, and moves its times.
+func (l *loader) judge(id window.LogID) error {
+	behind := time.Duration(l.behind) * time.Microsecond
+	if id.Policy == streams {
+		s, ok := readStream(l.packed)
+		if !ok || s.until > maxSnapshotClock/1000 {
+			return badSnapshot("what it says of a stream cannot be")
+		}
+		putHead(l.packed, uint64(l.packed[0]), s.until+behind.Milliseconds())
+		return nil
+	}
 	contents, err := window.Decode(l.packed)
-	if err != nil {
+	switch {
+	case err != nil:
 		return badSnapshot("%w", err)
+	case contents.Policy != id.Policy:
+		return badSnapshot("a log of %v cannot be one of %v", contents.Policy, id.Policy)
+	case !id.Holds(l.packed) && id.Policy == window.Sliding:
+		return badSnapshot("a log in units of %v cannot be of a window of %v", contents.Unit, id.Window)
+	case !id.Holds(l.packed):
+		return badSnapshot("a log of %v cannot be of a window of %v", id.Policy, id.Window)
 	}
-	var v window.View
-	if v.Look(l.packed, 0, length); v.Foreign() {
-		return badSnapshot("a log in units of %v cannot be of a window of %v", contents.Unit, length)
-	}
-	if n := len(contents.Entries); n > 0 && contents.Entries[n-1].At > contents.Clock+length+contents.Unit {
+	if n := len(contents.Entries); n > 0 && contents.Entries[n-1].At > contents.Clock+id.Window+contents.Unit {
 		return badSnapshot("an entry of a log is later than can be")
 	}
 	l.newest = max(l.newest, contents.Clock.Microseconds())
+	window.Move(l.packed, behind)
 	return nil
 }
 
@@ -309,8 +336,8 @@ func (l *loader) take(id window.LogID, limit uint32) error {
 	if sh.find(id, hash) != nil {
 		return badSnapshot("a log is there twice")
 	}
-	var v window.View
-	if v.Look(l.packed, l.now().Microseconds(), id.Window); v.Idle() {
+	var c candidate
+	if c.judge(&log{key: id.Key, name: nameOf(id), packed: l.packed, limit: limit}, l.now().Microseconds()) == expired {
 		l.loaded.Expired++
 		return nil
 	}

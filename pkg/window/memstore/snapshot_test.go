@@ -84,6 +84,43 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestSnapshotPolicies saves logs of every policy. A store that was loaded some time later
+// answers as one that was not interrupted.
+func TestSnapshotPolicies(t *testing.T) {
+	for _, later := range []time.Duration{0, time.Second, 7 * time.Second, 85 * time.Second} {
+		s, now := testStore(t)
+		*now = time.Duration(wall.UnixNano())
+		start := wall.Unix() - 30
+		var checks []window.Check
+		for p := window.Sliding; p <= window.InFlight; p++ {
+			c := check("k", 5, 2)
+			c.Limit.Policy, c.Limit.Window = p, time.Minute
+			switch p {
+			case window.TokenBucket:
+				c.Limit.Rate = 7
+			case window.Calendar:
+				c.Period = window.Period{Start: start, End: start + 60, Next: start + 120}
+			case window.InFlight:
+				c.Stream = 77
+			default:
+			}
+			take(t, s, c)
+			c.Stream *= 2 // another one
+			checks = append(checks, c)
+		}
+		loaded, _, counts := loadAt(t, saved(t, s), wall.Add(later), 0)
+		*now += later
+		if counts.Logs != loaded.Len() || later == 0 && counts.Logs != len(checks)+1 { // the stream has a log too
+			t.Errorf("%v later: loaded %+v, and %d are there", later, counts, loaded.Len())
+		}
+		for _, c := range checks {
+			if diff := cmp.Diff(take(t, s, c), take(t, loaded, c)); diff != "" {
+				t.Errorf("%v, %v later: (-not interrupted +loaded)\n%s", c.Limit.Policy, later, diff)
+			}
+		}
+	}
+}
+
 // TestSnapshotTime proves how time goes on.
 func TestSnapshotTime(t *testing.T) {
 	for _, tt := range []struct {
@@ -326,7 +363,7 @@ func TestForeignSnapshots(t *testing.T) {
 		want string // in the error; empty: it is good
 	}{
 		{"good", craft(1, 1000, day, []record{good}, 1, 2000), ""},
-		{"newer", craft(2, 1000, day, nil, 0, 1000), "its version is 2, and this program reads 1 only"},
+		{"newer", craft(3, 1000, day, nil, 0, 1000), "its version is 3, and this program reads 1 to 2 only"},
 		{"version zero", craft(0, 1000, day, nil, 0, 1000), "version"},
 		{"something else", []byte("REDIS0011" + strings.Repeat("x", 100)), "something else"},
 		{"something else, shorter than a header", []byte("hello"), "no snapshot but something else"},
@@ -338,7 +375,7 @@ func TestForeignSnapshots(t *testing.T) {
 		{"clock", craft(1, 1<<60, day, nil, 0, 1<<60), "cannot be"},
 		{"time of day", craft(1, 1000, 1<<60, nil, 0, 1000), "cannot be"},
 		{"ends before it begins", craft(1, 1000, day, nil, 0, 999), "ends at 999"},
-		{"ends too late", craft(1, 1000, day, nil, 0, 1<<52), "ends at"},
+		{"ends too late", craft(1, 1000, day, nil, 0, 1<<53), "ends at"},
 		{"a log of the far future", craft(1, 1000, day, with(func(r *record) { r.packed = logAt(1<<50, win) }), 1, 2000), "a log is as of"},
 		{"no log", craft(1, 1000, day, with(func(r *record) { r.packed = []byte("log") }), 1, 2000), "not a log"},
 		{"no bytes", craft(1, 1000, day, with(func(r *record) { r.packed = nil }), 1, 2000), "not a log"},
@@ -346,7 +383,9 @@ func TestForeignSnapshots(t *testing.T) {
 		{"a log without entries", craft(1, 1000, day, with(func(r *record) { r.packed = empty }), 1, 2000), ""},
 		{"another unit", craft(1, 1000, day, with(func(r *record) { r.packed = logAt(1000, 7*24*time.Hour) }), 1, 2000), "in units of 1ms cannot be of a window of 10s"},
 		{"a window too short", craft(1, 1000, day, with(func(r *record) { r.micros = 1 }), 1, 2000), "shorter"},
-		{"a window too long", craft(1, 1000, day, with(func(r *record) { r.micros = 1 << 62 }), 1, 2000), "cannot be"},
+		{"another policy than its bytes", craft(2, 1000, day, with(func(r *record) { r.micros |= uint64(window.Fixed) << policyBits }), 1, 2000), "cannot be one of fixed"},
+		{"an unknown policy", craft(2, 1000, day, with(func(r *record) { r.micros |= 99 << policyBits }), 1, 2000), "policy 99"},
+		{"a window too long", craft(1, 1000, day, with(func(r *record) { r.micros = 1 << 55 }), 1, 2000), "cannot be"},
 	} {
 		err := loads(t, tt.file)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -425,7 +464,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		for i := range s.shards {
 			for l := range s.shards[i].all() {
-				c := window.Check{Key: l.key, Limit: window.Limit{Hits: uint64(l.limit), Window: l.window}, Cost: 1, Mode: window.Observe}
+				c := window.Check{Key: l.key, Limit: window.Limit{Hits: uint64(l.limit), Window: l.id().Window}, Cost: 1, Mode: window.Observe}
 				take(t, s, c)
 			}
 		}

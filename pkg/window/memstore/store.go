@@ -38,9 +38,11 @@ var ErrFull = errors.New("memstore: full, and all logs are limiting now: raise m
 
 // Options change what a store does. The zero value is usable.
 type Options struct {
-	// Clock returns the time since some fixed instant. The store cuts off fractions of a
-	// microsecond, and takes a negative time for zero. It calls Clock under locks, so Clock
-	// must not call the store. Nil means the monotonic clock of the process.
+	// Clock returns the time since 1970-01-01 UTC, which the windows of [window.Fixed] and the
+	// periods of [window.Calendar] follow. The store cuts off fractions of a microsecond, and
+	// takes a negative time for zero. It calls Clock under locks, so Clock must not call the
+	// store. Nil means the time of day when the store was made, plus the monotonic time
+	// since. So setting the system's clock has no effect on a running store.
 	Clock func() time.Duration
 	// SweepInterval is the time in which every shard is swept once. Zero means
 	// DefaultSweepInterval. If it is negative, there is no sweeper, and expired logs stay
@@ -87,7 +89,8 @@ func newStore(o Options) *Store {
 	}
 	if s.clock == nil {
 		start := time.Now()
-		s.clock = func() time.Duration { return time.Since(start) }
+		since1970 := time.Duration(start.UnixNano())
+		s.clock = func() time.Duration { return since1970 + time.Since(start) }
 	}
 	keys, size := int64(o.MaxKeys), o.MaxBytes
 	for s.bits > 0 && (keys > 0 && keys>>s.bits < minShardKeys || size > 0 && size>>s.bits < minShardBytes) {
@@ -184,7 +187,7 @@ func (s *Store) Take(ctx context.Context, _ bool, checks []window.Check, decisio
 
 // take decides checks that keep the contract.
 func (s *Store) take(checks []window.Check, decisions []window.Decision) error {
-	if len(checks) == 1 {
+	if len(checks) == 1 && checks[0].Stream == 0 {
 		return s.takeOne(&checks[0], &decisions[0])
 	}
 	folded, answer := window.Fold(checks)
@@ -214,6 +217,9 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 	defer a.shard.mu.Unlock()
 
 	now := s.clock().Microseconds()
+	if c.Limit.Policy == window.Calendar && !c.Period.Covers(now, 0) {
+		return errPeriod
+	}
 	a.look(c, now)
 	var verdict window.Verdict
 	a.judge(c, &verdict)
@@ -226,7 +232,7 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 		}
 		a.record(c, now)
 	}
-	a.view.Answer(c, a.room, d)
+	a.state.Answer(c, a.room, d)
 	return nil
 }
 
@@ -234,25 +240,20 @@ func (s *Store) takeOne(c *window.Check, d *window.Decision) error {
 func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) error {
 	var inline [inlineChecks]checkState
 	group := inline[:]
-	if len(checks) > inlineChecks {
-		group = make([]checkState, len(checks))
+	states := len(checks)
+	if hasStream(checks) {
+		states++ // the last has the log of the stream, which makeRoom does not drop
 	}
-	group = group[:len(checks)]
+	if states > inlineChecks {
+		group = make([]checkState, states)
+	}
+	group = group[:states]
 
-	var (
-		verdict       window.Verdict
-		touched       uint64 // a bit for every shard
-		unconditional bool
-	)
-	for i := range checks {
-		c := &checks[i]
-		if answer, ok := window.WithoutLog(c); ok {
-			decisions[i] = answer
-			verdict.Add(c.Mode, answer.Allowed)
-			continue
-		}
-		touched |= 1 << s.place(&group[i], c)
-		unconditional = unconditional || c.Mode.Unconditional()
+	var verdict window.Verdict
+	touched, unconditional, calendar := s.placeGroup(checks, group, decisions, &verdict)
+	var flight streamState
+	if states > len(checks) {
+		touched |= s.placeStream(&flight, checks, group)
 	}
 	s.lock(touched)
 	defer s.unlock(touched)
@@ -260,6 +261,12 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 	// The clock is read under the locks, so it is not before what another group has just
 	// recorded.
 	now := s.clock().Microseconds()
+	if calendar && !covered(checks, group, now) {
+		return errPeriod
+	}
+	if flight.shard != nil {
+		group[len(checks)].log = flight.look(checks, group, now)
+	}
 	if unconditional {
 		// These checks are recorded before the verdict is known, and cannot be taken
 		// back. So room is made for all checks.
@@ -269,7 +276,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 				a.charged = true
 			}
 		}
-		if err := s.makeRoom(checks, group, touched, now); err != nil {
+		if err := s.makeRoom(checks, group, &flight, touched, now); err != nil {
 			return err
 		}
 		recordFirst(window.Refund, checks, group, now, &verdict)
@@ -286,7 +293,7 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 		group[i].charged = checks[i].Mode.Charged(allowed, group[i].room)
 	}
 	if !unconditional {
-		if err := s.makeRoom(checks, group, touched, now); err != nil {
+		if err := s.makeRoom(checks, group, &flight, touched, now); err != nil {
 			return err
 		}
 	}
@@ -294,6 +301,9 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 		if c, a := &checks[i], &group[i]; a.shard != nil && a.charged && !c.Mode.Unconditional() {
 			a.record(c, now)
 		}
+	}
+	if flight.shard != nil {
+		flight.record(checks, group, now)
 	}
 	for i := range checks {
 		c, a := &checks[i], &group[i]
@@ -303,9 +313,40 @@ func (s *Store) takeGroup(checks []window.Check, decisions []window.Decision) er
 		if unconditional {
 			a.look(c, now) // another check of the group may have written to the log
 		}
-		a.view.Answer(c, a.room, &decisions[i])
+		a.state.Answer(c, a.room, &decisions[i])
 	}
 	return nil
+}
+
+// placeGroup finds the shards of the logs of checks, and answers the checks that need no log.
+// touched has a bit for every shard. unconditional and calendar say whether a check with a log
+// has such a mode or that policy.
+func (s *Store) placeGroup(checks []window.Check, group []checkState, decisions []window.Decision, verdict *window.Verdict) (touched uint64, unconditional, calendar bool) {
+	for i := range checks {
+		c := &checks[i]
+		if answer, ok := window.WithoutLog(c); ok {
+			decisions[i] = answer
+			verdict.Add(c.Mode, answer.Allowed)
+			continue
+		}
+		touched |= 1 << s.place(&group[i], c)
+		unconditional = unconditional || c.Mode.Unconditional()
+		calendar = calendar || c.Limit.Policy == window.Calendar
+	}
+	return touched, unconditional, calendar
+}
+
+// errPeriod is the error of a group with a period that contradicts the store's clock.
+var errPeriod = fmt.Errorf("memstore: %w", window.ErrPeriod)
+
+// covered reports whether the periods of all checks are of use at the time now.
+func covered(checks []window.Check, group []checkState, now int64) bool {
+	for i := range checks {
+		if c := &checks[i]; c.Limit.Policy == window.Calendar && group[i].shard != nil && !c.Period.Covers(now, 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // recordFirst judges and records the checks of a mode that is recorded whatever the group
@@ -327,7 +368,8 @@ type checkState struct {
 	hash    uint32
 	room    bool
 	charged bool
-	view    window.View
+	ended   int64 // until when the stream of the check is denied, in milliseconds; or 0
+	state   window.State
 }
 
 // place finds the shard of a check's log and returns its index.
@@ -343,12 +385,15 @@ func (a *checkState) look(c *window.Check, now int64) {
 	if a.log = a.shard.find(c.Log(), a.hash); a.log != nil {
 		packed = a.log.packed
 	}
-	a.view.Look(packed, now, c.Limit.Window)
+	a.state.Look(packed, now, c)
+	if a.ended > 0 {
+		a.state.Ended(a.ended)
+	}
 }
 
 // judge finds out whether the check has room, and adds that to the group's verdict.
 func (a *checkState) judge(c *window.Check, group *window.Verdict) {
-	a.room = c.Mode == window.Refund || a.view.Room(c.Limit.Hits, c.Cost)
+	a.room = a.state.Room(c)
 	group.Add(c.Mode, a.room)
 	if a.log != nil && denies(c.Mode) && a.log.limit != uint32(c.Limit.Hits) {
 		a.log.limit = uint32(c.Limit.Hits)
@@ -366,11 +411,11 @@ func (a *checkState) record(c *window.Check, now int64) {
 	case c.Cost == 0:
 		return
 	case c.Mode == window.Refund:
-		a.view.Refund(c)
+		a.state.Refund(c)
 	default:
-		a.view.Charge(c)
+		a.state.Charge(c)
 	}
-	packed := a.view.Log()
+	packed := a.state.Log()
 	if a.log != nil {
 		a.shard.keep(a.log, packed)
 		return
@@ -390,10 +435,10 @@ func (a *checkState) record(c *window.Check, now int64) {
 // shardOf returns the index of the shard that holds a log, and the log's hash
 // within it.
 func (s *Store) shardOf(id window.LogID) (uint, uint32) {
-	// Windows of one key are spread too. The multiplier is 2^64 divided by the
+	// Windows and policies of one key are spread too. The multiplier is 2^64 divided by the
 	// golden ratio, which moves any difference into the high bits used below.
 	const golden = 0x9e3779b97f4a7c15
-	h := maphash.String(s.seed, id.Key) + uint64(id.Window)*golden
+	h := maphash.String(s.seed, id.Key) + uint64(nameOf(id))*golden
 	return uint(h >> (64 - s.bits)), uint32(h >> (32 - maxShardBits))
 }
 

@@ -13,10 +13,23 @@ import (
 type log struct {
 	next   *log // in its bucket
 	key    string
-	window time.Duration
+	name   name
 	packed []byte
 	limit  uint32 // of the last check that could deny, or noLimit
 	hash   uint32
+}
+
+// A name is what tells logs with one key apart: the policy in the first byte, and the window
+// in nanoseconds, which needs seven bytes at most.
+type name uint64
+
+const policyBits = 56 // where a name has the policy
+
+func nameOf(id window.LogID) name { return name(id.Policy)<<policyBits | name(id.Window) }
+
+// id returns the id of a log.
+func (l *log) id() window.LogID {
+	return window.LogID{Key: l.key, Window: time.Duration(l.name & (1<<policyBits - 1)), Policy: window.Policy(l.name >> policyBits)}
 }
 
 // noLimit is the limit of a log that only checks which never deny have named. A check with
@@ -68,8 +81,9 @@ func (t *table) at(hash uint32) **log {
 
 // find returns a log, or nil if there is none.
 func (t *table) find(id window.LogID, hash uint32) *log {
+	n := nameOf(id)
 	for l := *t.at(hash); l != nil; l = l.next {
-		if l.hash == hash && l.window == id.Window && l.key == id.Key {
+		if l.hash == hash && l.name == n && l.key == id.Key {
 			return l
 		}
 	}
@@ -80,10 +94,10 @@ func (t *table) find(id window.LogID, hash uint32) *log {
 func (t *table) insert(id window.LogID, hash uint32) *log {
 	first := t.at(hash)
 	l := &log{
-		next:   *first,
-		key:    strings.Clone(id.Key), // it may be part of a much longer message
-		window: id.Window,
-		hash:   hash,
+		next: *first,
+		key:  strings.Clone(id.Key), // it may be part of a much longer message
+		name: nameOf(id),
+		hash: hash,
 	}
 	*first = l
 	t.logs++

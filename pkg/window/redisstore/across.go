@@ -29,19 +29,42 @@ func reserved(key string, c *window.Check, d *window.Decision, clock int64) wind
 type piece struct {
 	check    *window.Check
 	decision *window.Decision
-	held     window.Reservation
+	held     window.Reservation // Cost is what was charged; the other fields are those of a sliding log
+	ends     int64              // when the period of the charge ends, by the server's clock in microseconds; 0: there is none
+	ended    uint32             // of the message
 	err      error
+}
+
+// charged notes what the allowed check of a piece has charged at a server's clock. made says
+// that its stream holds the cost since now.
+func (p *piece) charged(key string, clock int64, made bool) {
+	reset := clock + p.decision.ResetAfter.Microseconds()
+	switch p.check.Limit.Policy {
+	case window.Sliding:
+		p.held = reserved(key, p.check, p.decision, clock)
+		return
+	case window.Fixed, window.Calendar:
+		p.ends = reset
+	case window.SlidingCounter:
+		p.ends = reset - p.check.Limit.Window.Microseconds() // it counts in the next window too
+	case window.InFlight:
+		if !made {
+			return // an earlier request of the stream holds it
+		}
+	default:
+	}
+	p.held = window.Reservation{Log: key, Window: p.check.Limit.Window, Cost: p.check.Cost}
 }
 
 // takeAcross decides a request whose logs are on several slots. It charges every check by
 // itself, in all slots at once. If a check denies the request, it takes back the charges.
-func (s *Store) takeAcross(ctx context.Context, deadline int64, checks []window.Check, decisions []window.Decision) error {
+func (s *Store) takeAcross(ctx context.Context, deadline int64, ended uint32, checks []window.Check, decisions []window.Decision) error {
 	if deadline == 0 {
-		return s.takePieces(ctx, checks, decisions)
+		return s.takePieces(ctx, ended, checks, decisions)
 	}
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(deadline-now()))
 	defer cancel()
-	err := s.takePieces(bounded, checks, decisions)
+	err := s.takePieces(bounded, ended, checks, decisions)
 	if ClassOf(err) == ClassGone && ctx.Err() == nil {
 		err = &Error{Class: ClassTimeout, Err: context.DeadlineExceeded} // the caller has not left
 	}
@@ -49,7 +72,7 @@ func (s *Store) takeAcross(ctx context.Context, deadline int64, checks []window.
 }
 
 // takePieces is takeAcross until ctx is done.
-func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions []window.Decision) error {
+func (s *Store) takePieces(ctx context.Context, ended uint32, checks []window.Check, decisions []window.Decision) error {
 	folded, answer := window.Fold(checks)
 	to := decisions
 	if answer != nil {
@@ -76,7 +99,7 @@ func (s *Store) takePieces(ctx context.Context, checks []window.Check, decisions
 		case window.Always:
 			round = 1
 		}
-		rounds[round] = append(rounds[round], &piece{check: c, decision: &to[i]})
+		rounds[round] = append(rounds[round], &piece{check: c, decision: &to[i], ended: ended})
 	}
 	for _, pieces := range rounds {
 		if err := s.askable(ctx, pieces); err != nil {
@@ -163,6 +186,7 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 		}
 	}
 	s.limit(ctx, m)
+	m.ended = p.ended
 	m.pack(s.opts.Prefix, group)
 	m.route()
 	n, err := s.nodeFor(ctx, m.keys[0], m.deadline)
@@ -176,12 +200,15 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 		return
 	}
 	defer m.free()
+	if s.opts.Answered != nil {
+		s.opts.Answered(ctx, m.batch)
+	}
 	if err := m.answer(s.opts.Foreign); err != nil {
 		p.err = &Error{Class: ClassReply, Err: err}
 		return
 	}
 	if !denied && !p.check.Mode.Unconditional() && p.decision.Allowed && p.check.Cost > 0 {
-		p.held = reserved(key, p.check, p.decision, m.clock)
+		p.charged(key, m.clock, m.logChecks[0].made)
 	}
 }
 
@@ -189,7 +216,13 @@ func (s *Store) askOne(ctx context.Context, p *piece, denied bool) {
 func (s *Store) giveBack(pieces []*piece) {
 	for _, p := range pieces {
 		if p.held.Cost > 0 {
-			s.background(func() { _, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) }) // counted there
+			s.background(func() {
+				if p.check.Limit.Policy == window.Sliding {
+					_, _, _ = s.takeBackOf(context.Background(), p.held, p.held.Cost) // counted there
+				} else {
+					_, _ = s.restore(context.Background(), p) // counted there
+				}
+			})
 		}
 	}
 }
@@ -197,12 +230,7 @@ func (s *Store) giveBack(pieces []*piece) {
 // settle takes back the charges of pieces, and updates their decisions. It waits for that as
 // long as the caller does.
 func (s *Store) settle(ctx context.Context, pieces []*piece) {
-	type settled struct {
-		piece *piece
-		taken uint64
-		reset time.Duration
-	}
-	done := make(chan settled, len(pieces))
+	done := make(chan func(), len(pieces)) // each updates a decision
 	waiting := 0
 	for _, p := range pieces {
 		if p.held.Cost == 0 {
@@ -210,31 +238,81 @@ func (s *Store) settle(ctx context.Context, pieces []*piece) {
 		}
 		waiting++
 		p.decision.Unsettled = true // until it is known to be taken back
-		s.background(func() {
-			taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.Cost)
-			if err != nil {
-				taken = 0
-			}
-			done <- settled{p, taken, reset}
-		})
+		s.background(func() { done <- s.settleOne(p) })
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	for range waiting {
 		select {
-		case r := <-done:
-			if d := r.piece.decision; r.taken > 0 {
-				d.Remaining += r.taken
-				// UnitAfter told when the oldest hit expires, which is this charge if the
-				// log is empty now. Otherwise it is right, or a hit of the meantime is the
-				// oldest and it is too short by that time.
-				d.UnitAfter, d.ResetAfter = min(d.UnitAfter, r.reset), r.reset
-				d.Unsettled = r.taken < r.piece.held.Cost
-			}
+		case update := <-done:
+			update()
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// settleOne takes back the charge of a piece, and returns the function that updates its
+// decision.
+func (s *Store) settleOne(p *piece) (update func()) {
+	d := p.decision
+	if p.check.Limit.Policy != window.Sliding {
+		now, err := s.restore(context.Background(), p)
+		if err != nil {
+			return func() {}
+		}
+		return func() {
+			d.Remaining, d.UnitAfter, d.ResetAfter, d.Unsettled = now.Remaining, now.UnitAfter, now.ResetAfter, false
+		}
+	}
+	taken, reset, err := s.takeBackOf(context.Background(), p.held, p.held.Cost)
+	if err != nil || taken == 0 {
+		return func() {}
+	}
+	return func() {
+		d.Remaining += taken
+		// UnitAfter told when the oldest hit expires, which is this charge if the
+		// log is empty now. Otherwise it is right, or a hit of the meantime is the
+		// oldest and it is too short by that time.
+		d.UnitAfter, d.ResetAfter = min(d.UnitAfter, reset), reset
+		d.Unsettled = taken < p.held.Cost
+	}
+}
+
+// restore gives back the charge of a piece, whose policy is not the sliding log: at most once,
+// and only if the period in which it was charged still counts. It returns how the log is then.
+func (s *Store) restore(ctx context.Context, p *piece) (left window.Decision, err error) {
+	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
+	defer cancel()
+	defer func() {
+		if err == nil {
+			s.counts.takenBack.Add(p.held.Cost)
+		} else {
+			s.counts.notTakenBack.Add(p.held.Cost)
+		}
+	}()
+	refund := *p.check
+	refund.Mode = window.Refund
+	m := newMessage()
+	m.addCheck(&refund, &left)
+	m.flags, m.restores = modeRestores, p.ends
+	m.pack(s.opts.Prefix, groupEnds)
+	n := s.single
+	if n == nil {
+		m.route()
+		if n, err = s.nodeFor(ctx, p.held.Log, now()+int64(takeBackTimeout)); err != nil {
+			m.free()
+			return left, err
+		}
+	}
+	if err := n.ask(ctx, m); err != nil {
+		return left, err
+	}
+	defer m.free()
+	if err := m.answer(s.opts.Foreign); err != nil {
+		return left, &Error{Class: ClassReply, Err: err}
+	}
+	return left, nil
 }
 
 // takeBackOf takes back up to cost of a reservation, at most once. It returns how much it

@@ -37,6 +37,7 @@ const (
 	ClassAuth        Class = "auth"        // NOAUTH, WRONGPASS: wrong or missing credentials
 	ClassClients     Class = "maxclients"  // the server has its maximum of clients
 	ClassBusy        Class = "busy"        // BUSY: it runs another client's script
+	ClassPeriod      Class = "period"      // the periods of a calendar contradict the server's clock
 	ClassReply       Class = "reply"       // the reply is not what the script answers
 	ClassOther       Class = "other"
 )
@@ -45,7 +46,7 @@ const (
 var Classes = []Class{
 	ClassTimeout, ClassLate, ClassGone, ClassConnect, ClassClosed, ClassOpen, ClassReadOnly, ClassLoading,
 	ClassMasterDown, ClassClusterDown, ClassMoved, ClassMemory, ClassReplicas, ClassDisk, ClassPermission,
-	ClassAuth, ClassClients, ClassBusy, ClassReply, ClassOther,
+	ClassAuth, ClassClients, ClassBusy, ClassPeriod, ClassReply, ClassOther,
 }
 
 // An Error says why a store could not decide. Its text holds no key.
@@ -145,7 +146,7 @@ func (c Class) ofTheNode() bool {
 	switch c {
 	case ClassMemory, ClassReplicas, ClassDisk: // it still answers denials
 		return false
-	case ClassLate, ClassGone, ClassMoved, ClassReply:
+	case ClassLate, ClassGone, ClassMoved, ClassPeriod, ClassReply:
 		return false
 	}
 	return true

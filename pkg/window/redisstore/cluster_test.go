@@ -231,3 +231,48 @@ func TestOneShardDown(t *testing.T) {
 	eventually(t, "the keys to be decided again", func() bool { return ask(0) == nil })
 	down.Resume()
 }
+
+// TestPoliciesAcrossSlots proves that what a request on several servers has charged is taken
+// back from logs of every policy if one of its limits denies, and that the answers say so.
+func TestPoliciesAcrossSlots(t *testing.T) {
+	c := startCluster(t)
+	s := redisstore.New(newClusterClient(t, c), redisstore.Options{Timeout: patient})
+	t.Cleanup(func() { _ = s.Close() })
+	keys := onSlotsOf(c)
+	now := time.Now().Unix()
+	for _, p := range []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter} {
+		t.Run(p.String(), func(t *testing.T) {
+			counts := window.Check{Key: keys[0], Limit: window.Limit{Hits: 10, Window: 100 * 24 * time.Hour, Policy: p}, Cost: 2}
+			switch p {
+			case window.TokenBucket:
+				counts.Limit.Rate = 10
+			case window.Calendar:
+				counts.Period = window.Period{Start: now - 1000, End: now + 100_000, Next: now + 200_000}
+			}
+			other := check(keys[1], 4, 1)
+			other.Key += p.String()
+			other.Limit.Window = time.Hour
+			remain := func(what string, got []window.Decision, allowed bool, want ...uint64) {
+				t.Helper()
+				if windowtest.Allowed(got) != allowed || got[0].Remaining != want[0] || got[1].Remaining != want[1] {
+					t.Errorf("%s: got %+v, want allowed %t and %d to remain", what, got, allowed, want)
+				}
+			}
+			remain("allowed", take(t, s, counts, other), true, 8, 3)
+			denied := other
+			denied.Cost = 4
+			settled := take(t, s, counts, denied)
+			remain("the other denies", settled, false, 8, 3)
+			if settled[0].Unsettled {
+				t.Errorf("the charge is back, but the answer is %+v", settled[0])
+			}
+			counts.Cost = 9
+			remain("it denies", take(t, s, counts, other), false, 8, 3)
+			counts.Cost, other.Cost = 8, 3
+			remain("all", take(t, s, counts, other), true, 0, 0)
+		})
+	}
+	if got := s.Stats().NotTakenBack; got != 0 {
+		t.Errorf("%d hits could not be taken back, want none", got)
+	}
+}

@@ -44,7 +44,7 @@ func setClock(t testing.TB, c *redis.Client, key string, now time.Duration) {
 func TestContract(t *testing.T) {
 	client := newClient(t, servers.Redis(t))
 	n := 0 // every harness has its own keys and clock on the one server
-	windowtest.Run(t, windowtest.Options{Steps: 15_000}, func(t *testing.T) windowtest.Harness {
+	open := func(t *testing.T) windowtest.Harness {
 		n++
 		clockKey := fmt.Sprintf("clock%d", n)
 		return windowtest.Harness{
@@ -52,5 +52,7 @@ func TestContract(t *testing.T) {
 			SetNow: func(now time.Duration) { setClock(t, client, clockKey, now) },
 			Epoch:  epoch,
 		}
-	})
+	}
+	windowtest.RunPolicies(t, windowtest.Options{Steps: 15_000}, open)
+	windowtest.Run(t, windowtest.Options{Steps: 15_000}, open)
 }

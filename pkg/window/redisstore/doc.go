@@ -11,6 +11,9 @@
 //
 //	<prefix><key>:<window in microseconds>
 //
+// For the other policies, a letter stands before the window: b for a token bucket, f for fixed,
+// c for a calendar and w for a sliding counter. Requests in flight end in :h alone.
+//
 // where prefix is [Options.Prefix] and key is the check's, byte by byte. So a hash tag in
 // the check's key keeps its meaning, as long as the prefix has no braces. The windows of
 // one key differ only after the last colon, so no two logs share a name. The store probes
@@ -93,7 +96,7 @@
 // [DoubtOf] returns when the server may have charged a failed call, by the server's clock:
 // after the call was made and not after its deadline. A caller that has admitted the
 // request anyway waits until the deadline has passed. It then looks for an entry of that
-// time in the log ([Store.Read]), and charges the cost if there is no such entry. A call
+// time in the log ([Store.Bytes]), and charges the cost if there is no such entry. A call
 // across slots has no such times.
 //
 // # Servers that fail
@@ -123,10 +126,39 @@
 // While a slot moves, the keys of a request may be on two servers. The store then decides
 // the request in the same way.
 //
+// # Requests in flight
+//
+// A log of [window.InFlight] is the string <prefix><key>:h. What is known of a stream is the
+// string <prefix>{<16 hex digits>}:s: the logs in which it may hold something, or that it has
+// ended. The script reads and writes both in one call, and [Store.End] is one call of
+// streams.lua. So on a single server the user needs access to keys that are not named in the
+// call.
+//
+// On a cluster a stream and its logs are on several servers. The store first notes the logs of
+// the stream, and then decides: two round trips. An end first marks the stream, and then ends it
+// in each noted log. If an end comes between the two steps of a request, the log has a
+// tombstone, which denies the request.
+//
 // # Reservations
 //
 // [Store.Reserve] charges ahead of time, and [Store.Return] gives back what was not used.
-// [Store.Watch] reports refunds by all processes.
+// [Store.Watch] reports refunds and removals by all processes.
+//
+// # Seeing and removing logs
+//
+// The store is a [window.Keeper]. [Store.Read] and [Store.Remove] call keeper.lua, which
+// reads the logs of one slot and the server's clock at one instant. [Store.List] uses SCAN.
+// They are for people, not for requests: a round trip may take a second, and failures do not
+// open a breaker. A removal has a deadline, as a request has, and is never sent again.
+//
+// The script publishes each removed key on [Options.Refunds]: first with a mark that says it
+// was removed, then alone, as after a refund. A process that knows the mark drops what it has
+// reserved in the log. A process of an older version takes it for a refund. If the user may
+// not publish, the logs are removed, and the error wraps [window.ErrNotTold].
+//
+// A call that reaches the server just after the removal decides with the new log, and a lease
+// of another process is spent until its message arrives. A charge that is being taken back or
+// settled at that moment may still change the new log, by the cost of that request.
 //
 // # The client
 //

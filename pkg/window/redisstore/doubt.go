@@ -13,8 +13,8 @@ import (
 // Never is later than any instant of a server's clock.
 const Never = math.MaxInt64
 
-// maxRead is the most bytes of a log that Read returns: Redis does nothing else meanwhile.
-const maxRead = 128 << 10
+// maxBytes is the most bytes of a log that Bytes returns: Redis does nothing else meanwhile.
+const maxBytes = 128 << 10
 
 // A Doubt says when a call that has failed may have been charged: after Since and not
 // after Until. Both are instants of the server's clock in microseconds. Since is Never if
@@ -58,9 +58,10 @@ func DoubtOf(err error) (d Doubt, known bool) {
 	return *e.doubt, true
 }
 
-// Read returns the bytes of a log, up to 128 kB of them: [window.Decode] reads them. They
-// are empty if there is no log. All errors have a [Class].
-func (s *Store) Read(ctx context.Context, id window.LogID) ([]byte, error) {
+// Bytes returns the bytes of a log, up to 128 kB of them: [window.Decode] reads them. They
+// are empty if there is no log. All errors have a [Class]. It is for requests: it takes no
+// longer than the store's timeout, and its failures open the breaker.
+func (s *Store) Bytes(ctx context.Context, id window.LogID) ([]byte, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	begun := now()
@@ -79,7 +80,7 @@ func (s *Store) Read(ctx context.Context, id window.LogID) ([]byte, error) {
 	if err != nil {
 		return nil, n.refused()
 	}
-	cmd := redis.NewStringCmd(ctx, "getrange", key, 0, maxRead-1)
+	cmd := redis.NewStringCmd(ctx, "getrange", key, 0, maxBytes-1)
 	err = s.client.Process(ctx, cmd)
 	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		failed := n.failed(ctx, err)

@@ -92,6 +92,9 @@ func withTime(t testing.TB, text, expression string) script {
 func NewWithClock(t testing.TB, client Client, o Options, clockKey string) *Store {
 	t.Helper()
 	s := New(client, o)
-	s.script = withClock(t, fmt.Sprintf("redis.call('GET', '%s')", clockKey))
+	clock := fmt.Sprintf("redis.call('GET', '%s')", clockKey)
+	s.script = withClock(t, clock)
+	s.keeper = withTime(t, keeperScript, clock)
+	s.ends = withTime(t, streamsScript, clock)
 	return s
 }

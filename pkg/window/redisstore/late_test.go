@@ -162,7 +162,7 @@ func TestVectorsAmongLate(t *testing.T) {
 	lates, histories := 0, 0
 	readVectors(t, func(v *vector) {
 		histories++
-		if histories%4 != 0 { // each takes long
+		if histories%4 != 0 || v.Policy == window.InFlight.String() { // each takes long, and ends have no deadline
 			return
 		}
 		var logs [2]string // as the vectors tell them
@@ -181,7 +181,7 @@ func TestVectorsAmongLate(t *testing.T) {
 				for range rnd.IntN(3) {
 					q := request{deadline: 1 + rnd.Int64N(s.Clock-1)}
 					for range 1 + rnd.IntN(3) {
-						c := s.check(keys[rnd.IntN(2)], v.Window)
+						c := s.check(keys[rnd.IntN(2)], v)
 						c.Mode = window.Mode(rnd.IntN(5))
 						c.Cost = uint64(1 + rnd.IntN(5))
 						q.asks = append(q.asks, ask{Check: c, flags: asks})
@@ -195,7 +195,7 @@ func TestVectorsAmongLate(t *testing.T) {
 			for _, key := range keys {
 				addLate()
 				at = append(at, n)
-				q := request{asks: []ask{{Check: s.check(key, v.Window), ahead: s.ahead(), flags: flags}}}
+				q := request{asks: []ask{{Check: s.check(key, v), ahead: s.ahead(), flags: flags}}}
 				q.deadline = []int64{0, s.Clock, s.Clock + 1}[rnd.IntN(3)]
 				requests = append(requests, q)
 				n++
@@ -218,7 +218,7 @@ func TestVectorsAmongLate(t *testing.T) {
 				if s.Log != "" {
 					logs[j] = s.Log
 				}
-				value, _ := r.client.Get(t.Context(), string(appendKey(nil, "", s.check(key, v.Window).Log()))).Bytes()
+				value, _ := r.client.Get(t.Context(), string(appendKey(nil, "", s.check(key, v).Log()))).Bytes()
 				if log := told(value); log != logs[j] {
 					t.Fatalf("%s %s, step %d: the log\ngot  %s\nwant %s", v.Name, key, i, log, logs[j])
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,11 +18,14 @@ import (
 const (
 	instantBytes = 7
 	checkBytes   = 1 + 1 + 2 + 6 + 6 + 4 + 5 + 4 + 4
+	atStep       = 1 + 1 + 2 + 6
 	answerBytes  = 1 + 4 + 7 + 7 + 7
 
 	// Flags of a check, on its mode.
 	modeReserves = 8  // its charge may be taken back
 	modeAsks     = 16 // asks whether the answer may count hits that are taken back
+	modeDated    = 32 // the group has calendars: on its first check
+	modeRestores = 64 // a refund in one period alone
 
 	// Flags of a group, on its last check.
 	groupEnds    = 1
@@ -53,6 +57,8 @@ type message struct {
 	patient   bool   // the deadline is the store's timeout, not an earlier one
 	charges   bool   // it charges something if it is allowed
 	ahead     uint32 // microseconds
+	ended     uint32 // on a cluster: for how many milliseconds more its stream is denied
+	restores  int64  // with modeRestores: when the period of the charge ends, in microseconds
 	flags     byte   // added to the mode of every check
 
 	// The result. The sender writes it before it sends to done.
@@ -60,6 +66,7 @@ type message struct {
 	clock int64  // the server's clock when it decided, in microseconds
 	err   error
 	again bool // it was sent a second time, because the first call did nothing
+	batch int  // how many messages the call of the script had
 	state atomic.Int32
 	done  chan struct{}
 }
@@ -76,6 +83,7 @@ const (
 type logCheck struct {
 	check *window.Check
 	to    *window.Decision
+	made  bool // in flight: the stream holds the cost since now
 }
 
 // A same says that the decision at to equals the one at from: their checks were folded.
@@ -91,8 +99,8 @@ func (m *message) free() {
 	clear(m.same)
 	clear(m.keys)
 	m.logChecks, m.same, m.keys, m.checks = m.logChecks[:0], m.same[:0], m.keys[:0], m.checks[:0]
-	m.slot, m.deadline, m.patient, m.charges, m.ahead, m.flags = 0, 0, false, false, 0, 0
-	m.reply, m.clock, m.err, m.again = "", 0, nil, false
+	m.slot, m.deadline, m.patient, m.charges, m.ahead, m.restores, m.flags = 0, 0, false, false, 0, 0, 0
+	m.reply, m.clock, m.err, m.again, m.batch, m.ended = "", 0, nil, false, 0, 0
 	m.state.Store(queued)
 	messages.Put(m)
 }
@@ -185,16 +193,26 @@ func (m *message) addCheck(c *window.Check, d *window.Decision) (group byte) {
 // pack writes the keys and the checks in the script's format.
 func (m *message) pack(prefix string, group byte) {
 	m.checks = m.checks[:0]
+	dated := false
 	for i := range m.logChecks {
 		c := m.logChecks[i].check
 		m.scratch = appendKey(m.scratch[:0], prefix, c.Log())
 		m.keys = append(m.keys, string(m.scratch))
 		m.charges = m.charges || c.Cost > 0
+		dated = dated || c.Limit.Policy == window.Calendar && m.flags&modeRestores == 0
 		flags := byte(0)
 		if i == len(m.logChecks)-1 {
 			flags = group
 		}
 		m.checks = appendCheck(m.checks, c, flags, m.flags, m.ahead)
+		if c.Limit.Policy == window.InFlight {
+			binary.BigEndian.PutUint32(m.checks[len(m.checks)-4:], m.ended)
+		} else if m.flags&modeRestores != 0 && c.Limit.Policy != window.TokenBucket {
+			putRestores(m.checks[len(m.checks)-checkBytes:], m.restores)
+		}
+	}
+	if dated {
+		m.checks[0] |= modeDated
 	}
 }
 
@@ -210,9 +228,21 @@ func (m *message) answer(foreign func(win time.Duration)) error {
 		if removed {
 			foreign(m.logChecks[i].check.Limit.Window)
 		}
+		if l := &m.logChecks[i]; l.check.Limit.Policy == window.InFlight {
+			l.answerHold()
+		}
 	}
 	m.fill()
 	return nil
+}
+
+// answerHold completes the answer to a check in flight.
+func (l *logCheck) answerHold() {
+	if l.to.Allowed {
+		l.made, l.to.RetryAfter = l.to.RetryAfter > 0, 0
+	}
+	// Streams usually end before their holds expire.
+	l.to.Unsettled = !l.to.Never && (!l.to.Allowed || l.to.Remaining == 0)
 }
 
 // fill copies decisions to the checks that were folded.
@@ -222,50 +252,127 @@ func (m *message) fill() {
 	}
 }
 
-// unjudged reports whether the script has neither judged nor charged the message. If putOff
-// is true, too many full rings had to move for it, and some of them have moved now.
-// Otherwise it came too late.
-func (m *message) unjudged(reply string) (unjudged, putOff bool) {
+// Why the script has neither judged nor charged a message.
+type skipped byte
+
+const (
+	wasJudged      skipped = iota
+	cameLate               // it came after its deadline
+	wasPutOff              // too many full rings had to move for it; some of them have moved now
+	ofOtherPeriods         // the periods of a calendar contradict the server's clock
+)
+
+// skippedFor returns why the script has skipped the message, from its reply.
+func skippedFor(reply string) skipped {
 	if len(reply) < answerBytes || reply[0] != outcomeUnjudged {
-		return false, false
+		return wasJudged
 	}
-	return true, bigEndian(reply[1:5]) > 0
+	switch bigEndian(reply[1:5]) {
+	case 1:
+		return wasPutOff
+	case 2:
+		return ofOtherPeriods
+	default:
+		return cameLate
+	}
 }
 
 // KeyName returns the name in Redis of a log, as [Options.Prefix] begins it.
 func KeyName(prefix string, id window.LogID) string { return string(appendKey(nil, prefix, id)) }
+
+// policyLetters are what the last part of a log's name begins with. The name of a sliding log
+// has no letter.
+var policyLetters = [...]string{
+	window.Sliding: "", window.TokenBucket: "b", window.Fixed: "f", window.Calendar: "c",
+	window.SlidingCounter: "w", window.InFlight: "h",
+}
 
 // appendKey appends the name of a log's key.
 func appendKey(b []byte, prefix string, id window.LogID) []byte {
 	b = append(b, prefix...)
 	b = append(b, id.Key...)
 	b = append(b, ':')
+	b = append(b, policyLetters[id.Policy]...)
+	if id.Policy == window.InFlight {
+		return b // another hold time keeps the log
+	}
 	return strconv.AppendInt(b, id.Window.Microseconds(), 10)
+}
+
+// ParseKeyName is the reverse of [KeyName] with an empty prefix. It returns false if name is
+// not the name of a log.
+func ParseKeyName(name string) (id window.LogID, ok bool) {
+	i := strings.LastIndexByte(name, ':')
+	if i < 1 {
+		return window.LogID{}, false
+	}
+	id.Key = name[:i]
+	text := name[i+1:]
+	for p, letter := range policyLetters {
+		if digits, found := strings.CutPrefix(text, letter); found && letter != "" {
+			id.Policy, text = window.Policy(p), digits
+		}
+	}
+	if id.Policy == window.InFlight {
+		return id, text == ""
+	}
+	if text == "" || text[0] < '0' || text[0] > '9' {
+		return window.LogID{}, false
+	}
+	micros, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || micros <= 0 || micros > maxMicros {
+		return window.LogID{}, false
+	}
+	id.Window = time.Duration(micros) * time.Microsecond
+	return id, true
 }
 
 // appendCheck appends a check as take.lua reads it.
 func appendCheck(b []byte, c *window.Check, group, flags byte, ahead uint32) []byte {
+	unit, step, most, ahead := uint16(c.Limit.Policy)+1, uint64(0), uint32(0), ahead
+	switch p := &c.Period; c.Limit.Policy {
+	case window.Sliding:
+		unit, step, most = slidingFields(c)
+	case window.TokenBucket:
+		most = c.Limit.Rate
+	case window.Calendar:
+		step, most, ahead = uint64(p.End), uint32(p.End-p.Start), uint32(p.Next-p.End)
+	case window.InFlight:
+		step, most = uint64(c.Stream)>>16, uint32(c.Stream&0xffff)
+	}
+	b = append(b, byte(c.Mode)|flags, group)
+	b = binary.BigEndian.AppendUint16(b, unit)
+	b = appendUint48(b, uint64(c.Limit.Window.Microseconds()))
+	b = appendUint48(b, step)
+	b = binary.BigEndian.AppendUint32(b, uint32(c.Limit.Hits))
+	// No log holds more than 2^32-1 hits, and no bucket more than that and a debt of as many.
+	// So all higher costs have the same answer.
+	cost := min(c.Cost, 1<<33)
+	b = append(b, byte(cost>>32))
+	b = binary.BigEndian.AppendUint32(b, uint32(cost))
+	b = binary.BigEndian.AppendUint32(b, most)
+	return binary.BigEndian.AppendUint32(b, ahead)
+}
+
+// putRestores makes a packed refund one of the period that ends at an instant alone: in the
+// fields step and ahead.
+func putRestores(check []byte, ends int64) {
+	appendUint48(check[:atStep], uint64(ends))
+	binary.BigEndian.PutUint32(check[checkBytes-4:], uint32(ends>>48))
+}
+
+// slidingFields returns the fields of a check that only the sliding log has.
+func slidingFields(c *window.Check) (unit uint16, step uint64, slots uint32) {
 	var (
 		win       = c.Limit.Window.Microseconds()
-		unit      = window.Unit(c.Limit.Window).Microseconds()
+		micros    = window.Unit(c.Limit.Window).Microseconds()
 		precision = (c.Precision + time.Microsecond - 1).Microseconds() // rounded up
 		most      = min(c.Limit.Hits, math.MaxUint32)
 	)
-	step := max((precision+unit-1)/unit, 1) * unit
 	if precision > 1 {
 		most = min(most, uint64(win/precision)+2)
 	}
-	b = append(b, byte(c.Mode)|flags, group)
-	b = binary.BigEndian.AppendUint16(b, uint16(unit))
-	b = appendUint48(b, uint64(win))
-	b = appendUint48(b, uint64(step))
-	b = binary.BigEndian.AppendUint32(b, uint32(c.Limit.Hits))
-	// No log holds more than 2^32-1 hits, so all higher costs have the same answer.
-	cost := min(c.Cost, math.MaxUint32+1)
-	b = append(b, byte(cost>>32))
-	b = binary.BigEndian.AppendUint32(b, uint32(cost))
-	b = binary.BigEndian.AppendUint32(b, uint32(most))
-	return binary.BigEndian.AppendUint32(b, ahead)
+	return uint16(micros), uint64(max((precision+micros-1)/micros, 1) * micros), uint32(most)
 }
 
 // appendUint48 appends six bytes.

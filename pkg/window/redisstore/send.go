@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/slidegate/slidegate/pkg/window"
 )
 
 // A part is the content of one call of the script: messages whose logs are on one slot.
@@ -186,17 +188,20 @@ func (n *node) deliver(p *part, reply any, sentAt, received int64, again []part)
 	at.learn(told, sentAt, received)
 	var unjudged []*message
 	for _, m := range p.messages {
+		m.batch = len(p.messages)
 		own := text[:len(m.keys)*answerBytes]
 		text = text[len(own):]
-		switch skipped, putOff := m.unjudged(own); {
-		case !skipped:
+		switch why := skippedFor(own); {
+		case why == wasJudged:
 			if m.charges && own[0] == outcomeAllowed {
 				n.writesAgain()
 			}
 			m.finish(own, told, nil)
-		case putOff && (received < m.deadline || m.deadline == 0):
+		case why == ofOtherPeriods:
+			m.finish("", 0, &Error{Class: ClassPeriod, Err: window.ErrPeriod})
+		case why == wasPutOff && (received < m.deadline || m.deadline == 0):
 			unjudged = append(unjudged, m)
-		case !putOff && !m.again && received < m.deadline:
+		case why == cameLate && !m.again && received < m.deadline:
 			m.again = true
 			unjudged = append(unjudged, m)
 		default:
@@ -327,7 +332,7 @@ func (n *node) command(ctx context.Context, p *part) *once {
 			soonest = m.deadline
 		}
 	}
-	args := make([]any, 3, 6+keys)
+	args := make([]any, 3, 7+keys)
 	args[0], args[1], args[2] = "evalsha", s.script.sha, keys
 	if p.text {
 		args[0], args[1] = "eval", s.script.text
@@ -346,7 +351,10 @@ func (n *node) command(ctx context.Context, p *part) *once {
 	}
 	text := string(packed)
 	args = append(args, text[:checks], text[checks:])
-	if s.opts.Refunds != "" {
+	switch {
+	case s.streams != "":
+		args = append(args, s.opts.Refunds, s.streams)
+	case s.opts.Refunds != "":
 		args = append(args, s.opts.Refunds)
 	}
 	return newOnce(ctx, args)

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by SHA-1; nothing is secured by it
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,12 +13,6 @@ import (
 
 	"github.com/slidegate/slidegate/pkg/window"
 )
-
-//go:embed take.lua
-var takeScript string
-
-//go:embed takeback.lua
-var takeBackScript string
 
 // A Client sends one command and waits for its reply. All clients of go-redis implement
 // it: *redis.Client, *redis.ClusterClient, redis.UniversalClient. The package comment says
@@ -74,6 +67,10 @@ type Options struct {
 	// for the first time, and when it has changed; see [Store.Connected]. If it could not
 	// be read, policy is empty and err says why.
 	Policy func(node, policy string, err error)
+	// Answered, if not nil, is called for each call of the script that has answered a Take, with
+	// the context of the Take and the number of requests that shared the call. Take calls it. For
+	// one Take on several slots of a cluster it may run several times at once.
+	Answered func(ctx context.Context, requests int)
 	// Foreign, if not nil, is called for every value under a key of the store that was
 	// removed because it is not a log of the window. Take calls it, from several
 	// goroutines at once, so it should be quick. It does not get the key, which may
@@ -101,6 +98,9 @@ type Store struct {
 	opts     Options
 	script   script
 	takeBack script
+	keeper   script
+	ends     script
+	streams  string // what the names begin with under which take.lua keeps the logs of streams; empty on a cluster
 	topology topology
 	nodes    sync.Map // on a cluster: *redis.Client -> *node
 	keeping  sync.Once
@@ -145,7 +145,7 @@ func New(client Client, o Options) *Store {
 	if o.Deaf == nil {
 		o.Deaf = func(error) {}
 	}
-	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), connected: make(chan struct{}, 1)}
+	s := &Store{client: client, opts: o, script: newScript(takeScript), takeBack: newScript(takeBackScript), keeper: newScript(keeperScript), ends: newScript(streamsScript), connected: make(chan struct{}, 1)}
 	s.counts.init()
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	if c, ok := client.(cluster); ok {
@@ -155,6 +155,7 @@ func New(client Client, o Options) *Store {
 			o.Name = addressOf(client)
 		}
 		s.single = s.newNode(client, o.Name)
+		s.streams = o.Prefix + streamBegins
 	}
 	return s
 }
@@ -273,9 +274,14 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	if s.cluster == nil {
 		return s.count(s.single.inDoubt(s.decide(ctx, s.single, m), begun, deadline))
 	}
+	if err := s.noteStream(ctx, m); err != nil {
+		m.free()
+		return s.count(err)
+	}
+	ended := m.ended
 	if !m.route() {
 		m.free()
-		return s.count(s.takeAcross(ctx, deadline, checks, decisions))
+		return s.count(s.takeAcross(ctx, deadline, ended, checks, decisions))
 	}
 	n, err := s.nodeFor(ctx, m.keys[0], deadline)
 	if err != nil {
@@ -286,7 +292,7 @@ func (s *Store) take(ctx context.Context, checks []window.Check, decisions []win
 	err = s.decide(ctx, n, m)
 	if several && ClassOf(err) == ClassMoved {
 		// The slot is moving: some of the logs are here, some on the other server.
-		err = s.takeAcross(ctx, deadline, checks, decisions)
+		err = s.takeAcross(ctx, deadline, ended, checks, decisions)
 	} else {
 		err = n.inDoubt(err, begun, deadline)
 	}
@@ -299,6 +305,9 @@ func (s *Store) decide(ctx context.Context, n *node, m *message) error {
 		return err
 	}
 	defer m.free()
+	if s.opts.Answered != nil {
+		s.opts.Answered(ctx, m.batch)
+	}
 	if err := m.answer(s.opts.Foreign); err != nil {
 		return &Error{Class: ClassReply, Err: err}
 	}

@@ -19,7 +19,7 @@
 --             step    that times are rounded up to a multiple of, in microseconds:
 --                     whole units, at least one
 --             limit   at most 2^32-1
---             cost    at most 2^32: no log holds more
+--             cost    at most 2^33: no value holds more
 --             most    the most slots that the log needs
 --             ahead   in microseconds: the charge is recorded at now + ahead, and will
 --                     be spent until then
@@ -28,6 +28,8 @@
 --           charged.
 -- ARGV[3]   the channel on which to publish the key of each log that a refund gave
 --           hits back to; empty or missing: none
+-- ARGV[4]   what the names begin with under which holds.lua keeps in which logs a stream
+--           holds something; empty or missing: it does not
 -- The checks of a group that are recorded whatever the group decides come first,
 -- refunds before always. Several groups may follow each other. The script decides
 -- them in order, as if each had come alone.
@@ -38,7 +40,8 @@
 --              nothing remains, and the answer may count hits that are taken back
 --   remaining  hits. For a group that was not judged: 0 if it came after its deadline,
 --              1 if it was put off because too many full rings must move for it
---   retry      microseconds until the cost has room
+--   retry      microseconds until the cost has room. If a check in flight has room: 1 if its
+--              stream holds the cost since now, 0 if it held it already
 --   unit       microseconds until one unit more has room: until the oldest slot
 --              expires, or, if nothing remains, until one unit has room
 --   reset      microseconds until the log is empty
@@ -132,22 +135,6 @@ local function search(key, bytes, unit, total, start, before, edge, cost)
   return high, t, low_sum
 end
 
--- run reads consecutive slots of a ring's circle, the first at head, as two strings: up
--- to the end of the circle, and from its start. They are too short if the value is
--- shorter than its header says. It does not join them, because Lua
--- reads every byte of each string that it makes.
-local function run(key, head, capacity, slots)
-  local straight = math.min(slots, capacity - head)
-  if slots <= 0 then
-    return '', ''
-  end
-  local text = redis.call('GETRANGE', key, string.format('%d', 131 + 9 * head), string.format('%d', 130 + 9 * (head + straight)))
-  if slots > straight then
-    return text, redis.call('GETRANGE', key, '131', string.format('%d', 130 + 9 * (slots - straight)))
-  end
-  return text, ''
-end
-
 local keys, args = KEYS, ARGV[1]
 local call, pack, read = redis.call, struct.pack, struct.unpack
 local n = #keys
@@ -187,7 +174,24 @@ n = #keys
 -- after the 256 kB is put off: it charges nothing, but moves the rings that fit. The
 -- sender asks again at once. Calls of up to four checks move all their rings.
 local moved, most_moved = 0, 262144
-local put_off_reply
+
+-- The functions of the other policies, made when the first check needs them: no other call
+-- pays for them. First the arithmetic of buckets and counters. Then a table of functions for
+-- checks in flight:
+--   look    takes the bytes and the fields of a check. Returns what is used, the mark of the
+--           value times 2^32, and a state; nil if the value is foreign
+--   charge  takes the key, the state, a cost and the mark to write. Records the cost, and
+--           changes the state
+--   refund  likewise gives a cost back
+--   rest    takes the state and the limit. Returns the hits that remain (below zero with
+--           debt), and the waits until one more remains and until nothing is used
+--   wait    takes the state, the limit and a cost that has no room and is above 1. Returns
+--           the wait until it has
+-- A state also says: room, whether the check has room, whatever is used (nil: what is used
+-- decides); made, whether the check holds something since now.
+local muldiv, max_debt, fills, weigh, falls
+local run -- of rings that are written
+local holds
 
 -- A single check is judged, charged and answered in one pass. A group of several checks
 -- takes two passes: forwards to judge, then backwards to settle, which is to charge and
@@ -206,9 +210,9 @@ local fulls, planned, too_many, put_off, scouting, scouted
 while i <= n do
   local mode, group, unit, window, step, limit, cost, most, ahead = read('>BBI2I6I6I4I5I4I4', args, 33 * i - 25)
   local key = keys[i]
-  local reserves, asks
+  local reserves, asks, dated, restores
   if mode > 4 then
-    mode, reserves, asks = mode % 8, mode % 16 >= 8, mode >= 16
+    mode, reserves, asks, dated, restores = mode % 8, mode % 16 >= 8, mode % 32 >= 16, mode % 64 >= 32, mode >= 64
   end
   if i == from and not settling then
     denied, any, any_room = false, false, false
@@ -221,19 +225,54 @@ while i <= n do
         scouting = group == 0 and mode >= 3 and n > 4
       end
     end
+    if dated then
+      -- The group has calendars. If the periods of one contradict the clock, nothing of
+      -- the group may be charged.
+      local j, last_of_group = i, 0
+      while last_of_group == 0 do
+        local j_unit, j_ends, j_length, j_next
+        last_of_group, j_unit, j_ends, j_length, j_next = read('>BI2xxxxxxI6xxxxxxxxxI4I4', args, 33 * j - 24)
+        if j_unit == 4 and (clock >= (j_ends + j_next) * 1000000 or clock < (j_ends - j_length - 60) * 1000000) then
+          put_off = 2
+        end
+        j = j + 1
+      end
+    end
   end
 
   -- Read the log, unless judging has read it: a small log and one byte more, or a ring's
   -- header. A value that is not a log is called torn.
   local view = several and seen[i]
-  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', '135')
+  local bytes = view and view[1] or redis.pcall('GETRANGE', key, '0', unit == 6 and '340013' or '135')
   local size, torn = #bytes, false
   local ring, full, expiry, now = false, false, 0, clock
   local total, live = 0, 0      -- number of slots; index of the first that counts, from 0
   local used, before = 0, 0     -- cost of the slots that count; running sum just before them
   local first, newest = 0, 0    -- times in units of the first slot that counts and of the last
+  -- Of a policy that keeps a few numbers instead of a log:
+  --   major, minor  of a bucket its tokens and the fraction of one, of a counter what is used
+  --                 in the current window and in the previous one, of a period its end and
+  --                 the end of the one that a charge begins
+  --   idle          the key lives at least until then; 0 if there is none
+  --   full_after    microseconds until a bucket is full, once that is known
+  local counts, major, minor, idle = unit > 1 and unit < 6, 0, 0, 0
+  local full_after
+  local policy, state           -- of a check in flight
+  if unit == 6 then
+    if not holds then
+      -- include holds.lua
+    end
+    policy = holds
+  elseif counts and unit ~= 3 and unit ~= 4 and not (unit == 2 and fills or unit == 5 and falls) then
+    -- include waits.lua
+  end
   if view then
-    bytes, ring, expiry, now, total, live, used, before, first, newest = unpack(view)
+    bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle = unpack(view, 1, 14)
+  elseif counts and type(bytes) == 'string' then
+    -- include look.lua
+  elseif policy and type(bytes) == 'string' then
+    used, expiry, state = policy.look(bytes, unit, window, limit, step, most, ahead, restores, key)
+    torn = not used
   elseif size >= 18 then
     -- The header: total is the number of slots. The oldest slots begin at at in bytes;
     -- copied is how many follow there: all of a small log, or the copies of a ring.
@@ -304,6 +343,9 @@ while i <= n do
     room = rooms[i]
   elseif not torn then
     room = mode == 4 or used < limit and cost <= limit - used
+    if state and state.room ~= nil and mode ~= 4 then
+      room = state.room
+    end
     if mode == 0 then
       denied = denied or not room
     elseif mode == 1 then
@@ -323,17 +365,17 @@ while i <= n do
       end
       if scouting then
         if group > 0 and too_many then
-          last, settling, put_off = i, true, true
+          last, settling, put_off = i, true, 1
         end
       elseif mode < 3 then
         if group > 0 then
           last, settling = i, true -- all are judged
-          if fulls and not scouted and not denied and (any_room or not any) then
-            put_off = too_many
+          if fulls and not scouted and not put_off and not denied and (any_room or not any) then
+            put_off = too_many and 1
             moved = put_off and moved or planned
           end
         else
-          seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest}
+          seen[i] = {bytes, ring, expiry, now, total, live, used, before, first, newest, state, major, minor, idle}
         end
       end
     end
@@ -352,21 +394,49 @@ while i <= n do
   elseif settling then
     -- It was recorded when it was judged.
   elseif mode == 3 then
-    charge = math.min(cost, 4294967295 - used)
+    charge = (policy or counts) and cost or math.min(cost, 4294967295 - used)
   elseif cost > 0 and used > 0 then
     refund = true
-    used = math.max(used - cost, 0)
-    if used == 0 then
-      total = live
+    if policy or counts then
+      -- It is written below.
+    elseif used <= cost then
+      used, total = 0, live
     else
       local last
+      used = used - cost
       last, newest = search(key, bytes, unit, total, live, before, nil, used)
       torn = not last
       total = not torn and last + 1
     end
   end
 
-  if (charge > 0 or refund or grows) and not torn then
+  local writes, mark = (charge > 0 or refund or grows) and not torn, 0
+  if writes then
+    -- The first byte of the expiry marks a charge that may be taken back: the second of
+    -- the charge, modulo 255, plus 1. The next charge removes a mark that is over.
+    if expiry >= 2 ^ 32 then
+      mark, expiry = math.floor(expiry / 2 ^ 32), expiry % 2 ^ 32
+    end
+    if reserves or mark > 0 then
+      local second = math.floor(clock / 1000000) % 255
+      if reserves and charge > 0 then
+        mark = second + 1
+      elseif (second + 1 - mark) % 255 > 1 then
+        mark = 0
+      end
+    end
+  end
+  if writes and counts then
+    -- include record.lua
+    expiry = mark * 2 ^ 32
+  elseif writes and policy then
+    if refund then
+      policy.refund(key, state, cost, mark)
+    else
+      policy.charge(key, state, charge, mark)
+    end
+    expiry = mark * 2 ^ 32
+  elseif writes then
     -- Write the log without its expired slots. need is its number of slots afterwards,
     -- kept how many of them it has now.
     local kept = total - live
@@ -392,29 +462,32 @@ while i <= n do
     -- if the clock was set back. A quarter of the window more saves a new expiry with
     -- each charge.
     local life
-    local mark = 0
-    if expiry >= 2 ^ 32 then
-      mark, expiry = math.floor(expiry / 2 ^ 32), expiry % 2 ^ 32
-    end
     local ends = newest * unit + window
     if ends > expiry * 1000000 and need > 0 then
       expiry = math.ceil(ends / 1000000) + math.ceil(window / 4000000)
       life = math.max(math.ceil((expiry * 1000000 - clock) / 1000), 1) -- an expiry in the past: bytes that only look like a log
     end
-    -- The first byte of the expiry marks a charge that may be taken back: the second of
-    -- the charge, modulo 255, plus 1. The next charge removes a mark that is over.
-    if reserves or mark > 0 then
-      local second = math.floor(clock / 1000000) % 255
-      if reserves and charge > 0 then
-        mark = second + 1
-      elseif (second + 1 - mark) % 255 > 1 then
-        mark = 0
-      end
-      expiry = expiry + mark * 2 ^ 32
-    end
+    expiry = expiry + mark * 2 ^ 32
 
     local kind = unit == 1 and 144 or 146
     local whole -- the bytes, unless they are written in place
+    if ring and not run then
+      -- run reads consecutive slots of a ring's circle, the first at head, as two strings: up
+      -- to the end of the circle, and from its start. They are too short if the value is
+      -- shorter than its header says. It does not join them, because Lua
+      -- reads every byte of each string that it makes.
+      function run(key, head, capacity, slots)
+        local straight = math.min(slots, capacity - head)
+        if slots <= 0 then
+          return '', ''
+        end
+        local text = redis.call('GETRANGE', key, string.format('%d', 131 + 9 * head), string.format('%d', 130 + 9 * (head + straight)))
+        if slots > straight then
+          return text, redis.call('GETRANGE', key, '131', string.format('%d', 130 + 9 * (slots - straight)))
+        end
+        return text, ''
+      end
+    end
     if not ring and need <= 13 and need > 0 then
       -- A small log that stays one.
       local older = string.sub(bytes, 19 + 9 * live, 9 + 9 * (live + need))
@@ -433,7 +506,7 @@ while i <= n do
       end
 
       if ring and need - 1 > capacity and moved >= most_moved and n > 4 and group > 0 and i == from then
-        put_off = true -- the one check of its group
+        put_off = 1 -- the one check of its group
       elseif not moves then
         -- A ring that stays in place. Write the header, with new copies if they are used
         -- up, and the slot that moves from the header into the circle.
@@ -496,22 +569,29 @@ while i <= n do
         call('SET', key, whole, 'KEEPTTL')
       end
     end
-    if refund and not torn and ARGV[3] and ARGV[3] ~= '' then
-      redis.pcall('PUBLISH', ARGV[3], key) -- without the permission, publish nothing
-    end
+  end
+  if refund and writes and not torn and ARGV[3] and ARGV[3] ~= '' then
+    redis.pcall('PUBLISH', ARGV[3], key) -- without the permission, publish nothing
   end
 
   if settling and put_off and not torn then
-    put_off_reply = put_off_reply or pack('>BI4I7I7I7', 3, 1, 0, 0, 0)
-    replies[places and places[i] or i] = put_off_reply
+    local reply = pack('>BI4I7I7I7', 3, put_off, 0, 0, 0)
+    if not replies then
+      return reply .. pack('>I7', clock)
+    end
+    replies[places and places[i] or i] = reply
   elseif settling and not torn then
     -- Answer as the log is now. Waits count from the server's clock. If that was set back,
     -- they include the time to catch up.
     local outcome, remaining, retry, unit_after, reset = 1, limit - used, 0, 0, 0
-    if used > 0 then
+    if counts then
+      -- include rest.lua
+    elseif policy then
+      remaining, unit_after, reset = policy.rest(state, limit)
+    elseif used > 0 then
       reset = newest * unit + window - clock
     end
-    if used > 0 and limit > 0 then
+    if used > 0 and limit > 0 and not policy and not counts then
       local t = first -- each slot holds a unit at least
       if remaining < 0 then
         local slot
@@ -524,13 +604,20 @@ while i <= n do
       outcome = 0
       if cost > limit or limit == 0 then
         outcome = 2
-      elseif cost <= 1 then
+      elseif cost <= 1 and not (state and state.room == false) then
         retry = unit_after
+      elseif policy then
+        retry = policy.wait(state, limit, cost)
+      elseif counts then
+        -- rest.lua has set it.
       elseif cost > remaining and not torn then
         local slot, t = search(key, bytes, unit, total, live, before, nil, cost - remaining)
         torn = not slot
         retry = not torn and math.max(t * unit + window - clock, 0)
       end
+    end
+    if room and state and state.made then
+      retry = 1
     end
     if asks and outcome ~= 2 and (not room or remaining <= 0) and expiry >= 2 ^ 32 and (math.floor(clock / 1000000) + 1 - math.floor(expiry / 2 ^ 32)) % 255 <= 1 then
       outcome = outcome + 8

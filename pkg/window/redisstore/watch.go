@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,14 +19,24 @@ type subscriber interface {
 // errNoRefunds says that a store cannot listen for refunds.
 var errNoRefunds = errors.New("redisstore: no channel for refunds, or a client that cannot subscribe")
 
-// Watch listens on [Options.Refunds] until ctx ends, and then returns nil. It calls forget
-// for every log that a refund of any process gave hits back to. It calls forgetAll after
-// each connection, because it may have missed refunds before. A caller that caches denials
-// must delete those of such logs. Watch calls both from one goroutine.
+// Heard has the functions that [Store.Watch] calls, all from one goroutine. None may be nil.
+type Heard struct {
+	// Refunded is called for every log that a refund of any process gave hits back to. A
+	// caller that caches denials must delete those of such logs.
+	Refunded func(window.LogID)
+	// Removed is called for every log that [Store.Remove] of any process has removed, and
+	// Refunded after it. What the caller has reserved in the log before is gone too. So the
+	// caller must neither spend it nor give it back.
+	Removed func(window.LogID)
+	// Missed is called after each connection, because messages may have been missed before.
+	Missed func()
+}
+
+// Watch listens on [Options.Refunds] until ctx ends, and then returns nil.
 //
 // If the store has no channel, or its client cannot subscribe, Watch returns an error at
-// once. A lost connection shows within seconds; refunds in that time are missed.
-func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll func()) error {
+// once. A lost connection shows within seconds; messages in that time are missed.
+func (s *Store) Watch(ctx context.Context, h Heard) error {
 	client, ok := s.client.(subscriber)
 	if !ok || s.opts.Refunds == "" {
 		return errNoRefunds
@@ -35,16 +44,15 @@ func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll 
 	pause := s.opts.ProbeInterval
 	for ctx.Err() == nil {
 		heard := false
-		err := s.listen(ctx, client.Subscribe(ctx, s.opts.Refunds), forget, func() {
+		err := s.listen(ctx, client.Subscribe(ctx, s.opts.Refunds), h, func() {
 			if !heard {
 				heard, pause = true, s.opts.ProbeInterval
 				s.opts.Deaf(nil)
 			}
-			forgetAll()
 		})
 		if ctx.Err() == nil {
 			s.opts.Deaf(err)
-			forgetAll()
+			h.Missed()
 		}
 		wait, cancel := context.WithTimeout(ctx, pause)
 		<-wait.Done()
@@ -54,8 +62,9 @@ func (s *Store) Watch(ctx context.Context, forget func(window.LogID), forgetAll 
 	return nil
 }
 
-// listen listens until the connection fails, and returns why.
-func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(window.LogID), forgetAll func()) error {
+// listen listens until the connection fails, and returns why. It calls subscribed when it
+// can hear messages.
+func (s *Store) listen(ctx context.Context, sub *redis.PubSub, h Heard, subscribed func()) error {
 	defer func() { _ = sub.Close() }() // its failure is known already
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	pinged := false // since the last message
@@ -72,12 +81,24 @@ func (s *Store) listen(ctx context.Context, sub *redis.PubSub, forget func(windo
 		}
 		switch m := message.(type) {
 		case *redis.Subscription:
-			forgetAll()
+			subscribed()
+			h.Missed()
 		case *redis.Message:
-			if id, ok := s.logOf(m.Payload); ok {
-				forget(id)
-			}
+			s.hear(m.Payload, h)
 		}
+	}
+}
+
+// hear takes a message: the name of a log, alone or with the mark of a removal.
+func (s *Store) hear(message string, h Heard) {
+	key, removed := strings.CutSuffix(message, resetMark)
+	id, ok := s.logOf(key)
+	switch {
+	case !ok:
+	case removed:
+		h.Removed(id)
+	default:
+		h.Refunded(id)
 	}
 }
 
@@ -88,13 +109,8 @@ const watchTimeout = 5 * time.Second
 // logOf parses the name of a log's key.
 func (s *Store) logOf(key string) (window.LogID, bool) {
 	key, ok := strings.CutPrefix(key, s.opts.Prefix)
-	i := strings.LastIndexByte(key, ':')
-	if !ok || i < 1 {
+	if !ok {
 		return window.LogID{}, false
 	}
-	micros, err := strconv.ParseInt(key[i+1:], 10, 64)
-	if err != nil || micros <= 0 || micros > maxMicros {
-		return window.LogID{}, false
-	}
-	return window.LogID{Key: key[:i], Window: time.Duration(micros) * time.Microsecond}, true
+	return ParseKeyName(key)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/slidegate/slidegate/test/servers"
 )
 
-// TestWatch proves that refunds of another process are told, and that everything
+// TestWatch proves that refunds and removals of another process are told, and that everything
 // may have been missed after a connection was lost.
 func TestWatch(t *testing.T) {
 	server := servers.StartRedis(t)
@@ -22,11 +22,15 @@ func TestWatch(t *testing.T) {
 	other := redisstore.New(newClient(t, server.Addr()), o)
 	defer other.Close()
 
-	told, all := make(chan window.LogID, 10), make(chan struct{}, 100)
+	told, removed, all := make(chan window.LogID, 10), make(chan window.LogID, 10), make(chan struct{}, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- s.Watch(ctx, func(id window.LogID) { told <- id }, func() { all <- struct{}{} })
+		ended <- s.Watch(ctx, redisstore.Heard{
+			Refunded: func(id window.LogID) { told <- id },
+			Removed:  func(id window.LogID) { removed <- id },
+			Missed:   func() { all <- struct{}{} },
+		})
 	}()
 	<-all // it listens
 
@@ -37,6 +41,23 @@ func TestWatch(t *testing.T) {
 	want := window.LogID{Key: "a{b}:c", Window: win}
 	if diff := cmp.Diff(want, <-told); diff != "" {
 		t.Errorf("told of a log (-want +got)\n%s", diff)
+	}
+	// A removal is told twice: first as what it is, then as a refund for older versions.
+	for range 2 { // the second time the log is not there
+		if _, err := other.Remove(t.Context(), []window.LogID{want}); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, <-told); diff != "" {
+			t.Errorf("told of a removal, as older versions are (-want +got)\n%s", diff)
+		}
+		select {
+		case id := <-removed:
+			if id != want {
+				t.Errorf("told of the removal of %v, want %v", id, want)
+			}
+		default:
+			t.Error("the removal was not told before the refund")
+		}
 	}
 	if _, err := server.Do("PUBLISH", "p:refunds", "not a key"); err != nil {
 		t.Error(err)
@@ -65,7 +86,7 @@ func TestWatch(t *testing.T) {
 	}
 
 	silent := redisstore.New(newClient(t, server.Addr()), redisstore.Options{})
-	if err := silent.Watch(t.Context(), nil, nil); err == nil {
+	if err := silent.Watch(t.Context(), redisstore.Heard{}); err == nil {
 		t.Error("Watch without a channel: got no error")
 	}
 }

@@ -183,6 +183,23 @@ func (r *rig) take(clock int64, c *window.Check, ahead time.Duration) seen {
 	return s
 }
 
+// drop ends a stream in a log. The decision is allowed if the stream held something.
+func (r *rig) drop(clock int64, c *window.Check, deny time.Duration) seen {
+	r.t.Helper()
+	ends := withTime(r.t, streamsScript, "ARGV[#ARGV]")
+	key := string(appendKey(nil, "", c.Log()))
+	stream := string(binary.BigEndian.AppendUint64(nil, uint64(c.Stream)))
+	held, err := r.client.Eval(r.t.Context(), ends.text, []string{key}, "drop", stream, deny.Microseconds(), clock).Int()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s := seen{decision: window.Decision{Allowed: held == 1}, ttl: r.client.PTTL(r.t.Context(), key).Val()}
+	if log, err := r.client.Get(r.t.Context(), key).Bytes(); err == nil {
+		s.log = log
+	}
+	return s
+}
+
 // logs returns the bytes of all keys that begin with a prefix, by what follows.
 func (r *rig) logs(prefix string) map[string]string {
 	r.t.Helper()

@@ -24,6 +24,17 @@
 //   - Concurrent callers record a history. No interval of a window's length may hold
 //     more than the limit, and the charges and refunds must add up.
 //
+// [RunPolicies] is the suite of the policies that count without a log of hits. It has step
+// tables, random histories that mix all policies in one call, and an oracle for each policy in
+// exact fractions. Without the oracle, it proves each promise with true times: what any
+// interval or period admits, every wait for every cost, and groups that are charged as a whole.
+// TestWorstOfCounter tries every history of a sliding counter with few steps. The worst that
+// it admits in an interval of one window is twice the limit, less one.
+//
+// [RunKeeper] is the suite of [window.Keeper]: random reads and removals of logs of every
+// policy against the same oracles, lists while logs come and go, and removals among concurrent
+// callers.
+//
 // The first three parts run a second time, with every call made without wait first. In the
 // others every second call is made that way. So a store decides the same with and without
 // wait, and a call that is not decided leaves no trace.

@@ -1,6 +1,7 @@
 package windowtest
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -13,9 +14,24 @@ import (
 type oracle struct {
 	epoch time.Duration // added to every time, see Harness
 	logs  map[window.LogID]*ledger
+	books map[window.LogID]book // of every policy but Sliding
 }
 
-// A ledger is what has happened to one log.
+// A book is what has happened to one log. Clocks are the store's, as given: the book holds
+// them at its last write.
+type book interface {
+	// hasRoom reports whether the cost of a check has room. The limit is neither zero nor
+	// unlimited.
+	hasRoom(clock time.Duration, c window.Check) bool
+	// charge records a cost, as far as the log can hold it.
+	charge(clock time.Duration, c window.Check)
+	// refund gives a cost back, as far as there is something to give back.
+	refund(clock time.Duration, c window.Check)
+	// answer answers a check as of after the call. The limit is not unlimited.
+	answer(clock time.Duration, c window.Check, room bool) window.Decision
+}
+
+// A ledger is the book of a sliding log.
 type ledger struct {
 	win   time.Duration
 	wrote time.Duration // time of the last charge or refund of something
@@ -28,7 +44,29 @@ type spent struct {
 }
 
 func newOracle(epoch time.Duration) *oracle {
-	return &oracle{epoch: epoch, logs: make(map[window.LogID]*ledger)}
+	return &oracle{epoch: epoch, logs: make(map[window.LogID]*ledger), books: make(map[window.LogID]book)}
+}
+
+// book returns a log's book, new if need be.
+func (o *oracle) book(id window.LogID) book {
+	if id.Policy == window.Sliding {
+		return o.ledger(id)
+	}
+	b := o.books[id]
+	if b == nil {
+		switch id.Policy {
+		case window.TokenBucket:
+			b = &bucket{}
+		case window.Fixed, window.Calendar:
+			b = &periods{}
+		case window.SlidingCounter:
+			b = &counter{}
+		default:
+			panic(fmt.Sprintf("windowtest: no oracle for %v", id.Policy))
+		}
+		o.books[id] = b
+	}
+	return b
 }
 
 // ledger returns a log's ledger, new if need be.
@@ -41,8 +79,17 @@ func (o *oracle) ledger(id window.LogID) *ledger {
 	return l
 }
 
-// take decides one group at the time clock.
+// take decides one group at the time clock, of which every check is within its period.
 func (o *oracle) take(clock time.Duration, checks []window.Check) []window.Decision {
+	decisions, err := o.decide(clock, checks)
+	if err != nil {
+		panic(err)
+	}
+	return decisions
+}
+
+// decide decides one group at the time clock. The error is nil or [window.ErrPeriod].
+func (o *oracle) decide(clock time.Duration, checks []window.Check) ([]window.Decision, error) {
 	clock += o.epoch
 	var (
 		asks = make([]window.Check, len(checks)) // with all of the same log and mode
@@ -51,23 +98,29 @@ func (o *oracle) take(clock time.Duration, checks []window.Check) []window.Decis
 	for i, c := range checks {
 		asks[i] = together(checks, c)
 	}
+	for _, c := range asks {
+		if c.Limit.Policy == window.Calendar && !withoutLog(c) {
+			if _, ok := o.book(c.Log()).(*periods).chosen(clock, c); !ok {
+				return nil, window.ErrPeriod
+			}
+		}
+	}
 
 	// Refunds, in the order of the group.
 	for i, c := range asks {
 		if c.Mode == window.Refund {
 			room[i] = true
 			if isFirst(checks, i) && c.Limit.Hits != window.MaxHits {
-				o.ledger(c.Log()).refund(clock, c.Cost)
+				o.book(c.Log()).refund(clock, c)
 			}
 		}
 	}
 	// What is always charged: judged, then charged, one after the other.
 	for i, c := range asks {
 		if c.Mode == window.Always && isFirst(checks, i) {
-			l := o.ledger(c.Log())
-			has := l.hasRoom(clock, c)
+			has := o.hasRoom(clock, c)
 			if c.Limit.Hits != window.MaxHits {
-				l.charge(clock, c)
+				o.book(c.Log()).charge(clock, c)
 			}
 			for j := range checks {
 				if sameAsk(checks[i], checks[j]) {
@@ -79,7 +132,7 @@ func (o *oracle) take(clock time.Duration, checks []window.Check) []window.Decis
 	// The others are judged together.
 	for i, c := range asks {
 		if c.Mode != window.Refund && c.Mode != window.Always {
-			room[i] = o.ledger(c.Log()).hasRoom(clock, c)
+			room[i] = o.hasRoom(clock, c)
 		}
 	}
 	allowed := verdict(asks, room)
@@ -88,15 +141,37 @@ func (o *oracle) take(clock time.Duration, checks []window.Check) []window.Decis
 			continue
 		}
 		if isFirst(checks, i) {
-			o.ledger(c.Log()).charge(clock, c)
+			o.book(c.Log()).charge(clock, c)
 		}
 	}
 
 	decisions := make([]window.Decision, len(checks))
 	for i, c := range asks {
-		decisions[i] = o.ledger(c.Log()).answer(clock, c, room[i])
+		switch {
+		case c.Limit.Hits == window.MaxHits:
+			decisions[i] = window.Decision{Allowed: true, Remaining: window.MaxHits}
+		case withoutLog(c):
+			decisions[i] = window.Decision{Never: true}
+		default:
+			decisions[i] = o.book(c.Log()).answer(clock, c, room[i])
+		}
 	}
-	return decisions
+	return decisions, nil
+}
+
+// withoutLog reports whether the answer to a check does not depend on its log.
+func withoutLog(c window.Check) bool {
+	return c.Limit.Hits == window.MaxHits || c.Limit.Hits == 0 && c.Mode != window.Always && c.Mode != window.Refund
+}
+
+func (o *oracle) hasRoom(clock time.Duration, c window.Check) bool {
+	switch c.Limit.Hits {
+	case window.MaxHits:
+		return true // unlimited
+	case 0:
+		return false
+	}
+	return o.book(c.Log()).hasRoom(clock, c)
 }
 
 // sameAsk reports whether two checks of a group are decided as one.
@@ -113,21 +188,34 @@ func isFirst(checks []window.Check, i int) bool {
 }
 
 // together returns c with the cost, the limit and the precision of all checks
-// that are decided as one with it.
+// that are decided as one with it, and with the period of the first of them.
 func together(checks []window.Check, c window.Check) window.Check {
 	c.Cost = 0
+	first, hold := true, c.Limit.Window
 	for _, other := range checks {
 		if !sameAsk(c, other) {
 			continue
+		}
+		if first {
+			c.Period, first = other.Period, false
 		}
 		if other.Cost > math.MaxUint64-c.Cost {
 			c.Cost = math.MaxUint64
 		} else {
 			c.Cost += other.Cost
 		}
-		c.Limit.Hits = min(c.Limit.Hits, other.Limit.Hits)
 		c.Precision = min(c.Precision, other.Precision)
+		hold = max(hold, other.Limit.Window) // differs only in flight
+		if other.Limit.Hits == window.MaxHits {
+			continue
+		}
+		if c.Limit.Hits == window.MaxHits {
+			c.Limit = other.Limit
+		}
+		c.Limit.Hits = min(c.Limit.Hits, other.Limit.Hits)
+		c.Limit.Rate = min(c.Limit.Rate, other.Limit.Rate)
 	}
+	c.Limit.Window = hold
 	return c
 }
 
@@ -166,12 +254,6 @@ func (l *ledger) used(clock time.Duration) uint64 {
 func fits(used, cost, limit uint64) bool { return used < limit && cost <= limit-used }
 
 func (l *ledger) hasRoom(clock time.Duration, c window.Check) bool {
-	switch c.Limit.Hits {
-	case window.MaxHits:
-		return true // unlimited
-	case 0:
-		return false
-	}
 	return fits(l.used(clock), c.Cost, c.Limit.Hits)
 }
 
@@ -212,8 +294,8 @@ func (l *ledger) step(precision time.Duration) time.Duration {
 }
 
 // refund takes the cost back from the newest entries, as far as there are any.
-func (l *ledger) refund(clock time.Duration, cost uint64) {
-	now := l.now(clock)
+func (l *ledger) refund(clock time.Duration, c window.Check) {
+	now, cost := l.now(clock), c.Cost
 	for i := len(l.spent) - 1; i >= 0; i-- {
 		e := &l.spent[i]
 		if back := min(cost, e.cost); back > 0 && now < e.at+l.win {
@@ -235,13 +317,6 @@ func (l *ledger) refund(clock time.Duration, cost uint64) {
 // answer answers a check as of after the call.
 func (l *ledger) answer(clock time.Duration, c window.Check, room bool) window.Decision {
 	limit := c.Limit.Hits
-	switch {
-	case limit == window.MaxHits:
-		return window.Decision{Allowed: true, Remaining: window.MaxHits}
-	case limit == 0 && c.Mode != window.Always && c.Mode != window.Refund:
-		return window.Decision{Never: true}
-	}
-
 	d := window.Decision{Allowed: room}
 	if used := l.used(clock); used < limit {
 		d.Remaining = limit - used

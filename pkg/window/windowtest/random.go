@@ -1,6 +1,7 @@
 package windowtest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -57,18 +58,14 @@ type call struct {
 // A tally counts what has happened in histories.
 type tally struct {
 	calls, allowed int
-	roomy, full    [window.Refund + 1]int // checks of each mode with and without room
+	refused        int                         // calls outside their period
+	roomy, full    [window.Refund + 1]int      // checks of each mode with and without room
+	room           [window.InFlight + 1][2]int // checks of each policy without and with room
 }
 
 // runRandom compares every decision of random histories with the oracle's.
 func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps int) {
-	seed := rand.Uint64()
-	if s := os.Getenv(seedVariable); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-	}
+	seed := seedOf(t)
 	var met tally
 	for met.calls < steps && !t.Failed() {
 		// Each history has a seed of its own, so that one can be repeated alone.
@@ -84,11 +81,26 @@ func runRandom(t *testing.T, open func(*testing.T) Harness, g generator, steps i
 	if t.Failed() {
 		return
 	}
-	t.Logf("%d calls, %d groups allowed; checks by mode with room %v, without %v", met.calls, met.allowed, met.roomy, met.full)
+	t.Logf("%d calls, %d groups allowed, %d outside their period; checks by mode with room %v, without %v; by policy %v",
+		met.calls, met.allowed, met.refused, met.roomy, met.full, met.room)
 	const enough = 20 // histories
 	if met.calls >= enough*g.steps {
 		met.judge(t)
 	}
+}
+
+// seedOf returns the seed of the first history.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	s := os.Getenv(seedVariable)
+	if s == "" {
+		return rand.Uint64()
+	}
+	seed, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", seedVariable, err)
+	}
+	return seed
 }
 
 // judge fails the test if the generator proves little: if nearly all groups are denied or
@@ -119,14 +131,20 @@ func runHistory(t *testing.T, h *Harness, g generator, seed uint64, met *tally) 
 	}
 	for _, c := range past.calls {
 		met.calls++
+		if c.want == nil {
+			met.refused++
+			continue
+		}
 		if window.GroupAllowed(c.checks, c.want) {
 			met.allowed++
 		}
 		for i, ch := range c.checks {
 			if c.want[i].Allowed {
 				met.roomy[ch.Mode]++
+				met.room[ch.Limit.Policy][1]++
 			} else {
 				met.full[ch.Mode]++
+				met.room[ch.Limit.Policy][0]++
 			}
 		}
 	}
@@ -139,10 +157,15 @@ func (p *history) step(t *testing.T, h *Harness, r *rand.Rand, c caller) bool {
 	at, checks := c.next(r, p)
 	p.now = min(max(at, 0), lastClock-h.Epoch).Truncate(micro)
 	h.SetNow(p.now)
-	got := take(t, h.Store, checks)
-	p.last = p.oracle.take(p.now, checks)
+	got, err := attempt(t, h.Store, checks)
+	var wantErr error
+	p.last, wantErr = p.oracle.decide(p.now, checks)
 	p.calls = append(p.calls, call{p.now, checks, p.last})
-	if !slices.Equal(p.last, got) {
+	if !errors.Is(err, wantErr) {
+		t.Errorf("%v\nthe last call: got error %v, want one that wraps %v", p, err, wantErr)
+		return false
+	}
+	if err == nil && !slices.Equal(p.last, got) {
 		t.Errorf("%v\nthe last decision differs: (-want +got)\n%s", p, cmp.Diff(p.last, got))
 		return false
 	}
@@ -157,10 +180,22 @@ func (p *history) String() string {
 		fmt.Fprintf(&b, "%v:", c.at)
 		for i, ch := range c.checks {
 			verb := "no room"
-			if c.want[i].Allowed {
+			switch {
+			case c.want == nil:
+				verb = "outside its period"
+			case c.want[i].Allowed:
 				verb = "room"
 			}
 			fmt.Fprintf(&b, "  %v %q/%v cost %d of %d", ch.Mode, ch.Key, ch.Limit.Window, ch.Cost, ch.Limit.Hits)
+			if ch.Limit.Policy != window.Sliding {
+				fmt.Fprintf(&b, " %v", ch.Limit.Policy)
+			}
+			if ch.Limit.Rate != 0 {
+				fmt.Fprintf(&b, " rate %d", ch.Limit.Rate)
+			}
+			if ch.Period != (window.Period{}) {
+				fmt.Fprintf(&b, " period %v", ch.Period)
+			}
 			if ch.Precision != 0 {
 				fmt.Fprintf(&b, " precision %v", ch.Precision)
 			}

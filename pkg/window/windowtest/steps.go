@@ -409,12 +409,20 @@ func runTable(t *testing.T, h Harness, origin time.Duration, steps []step) {
 // a store has to fill in every field.
 func take(t *testing.T, s window.Store, checks []window.Check) []window.Decision {
 	t.Helper()
+	got, err := attempt(t, s, checks)
+	if err != nil {
+		t.Fatalf("Take(%+v): got error %v", checks, err)
+	}
+	return got
+}
+
+// attempt is take for a call that may be refused.
+func attempt(t *testing.T, s window.Store, checks []window.Check) ([]window.Decision, error) {
+	t.Helper()
 	got := make([]window.Decision, len(checks))
 	for i := range got {
 		got[i] = window.Decision{Allowed: true, Never: true, Remaining: 99, RetryAfter: 99, UnitAfter: 99, ResetAfter: 99}
 	}
-	if _, err := s.Take(t.Context(), window.MayWait, checks, got); err != nil {
-		t.Fatalf("Take(%+v): got error %v", checks, err)
-	}
-	return got
+	_, err := s.Take(t.Context(), window.MayWait, checks, got)
+	return got, err
 }

@@ -48,7 +48,7 @@ func (p *backPair) take(c window.Check, ahead time.Duration) {
 	p.log = TakeAhead(p.log, p.clock.Microseconds(), &c, ahead, &got)
 	switch {
 	case c.Mode == window.Refund:
-		l.refund(p.clock, c.Cost)
+		l.refund(p.clock, c)
 	case !room && c.Mode != window.Always:
 	case ahead == 0:
 		l.charge(p.clock, c)

@@ -1,6 +1,7 @@
 package windowtest
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"testing"
@@ -17,13 +18,30 @@ const stepsVariable = "WINDOWTEST_STEPS"
 
 // Options size a run. The zero value is usable.
 type Options struct {
-	// Steps is the number of calls that each of the two random generators makes.
+	// Steps is the number of calls that each of the random generators makes.
 	// Zero means DefaultSteps. The environment variable WINDOWTEST_STEPS, if it is
 	// set, is used instead.
 	Steps int
 	// ShortWindows says that the store drops nothing by real time. Random histories then
 	// have windows of less than ten seconds too.
 	ShortWindows bool
+	// RealClock is for stores whose clock cannot be set. [RunInFlight] then leaves out what
+	// depends on times.
+	RealClock bool
+}
+
+// steps returns the number of calls that each random generator makes.
+func (o Options) steps(t *testing.T) int {
+	t.Helper()
+	s := os.Getenv(stepsVariable)
+	if s == "" {
+		return cmp.Or(o.Steps, DefaultSteps)
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", stepsVariable, err)
+	}
+	return n
 }
 
 // A Harness is a fresh, empty store with a clock that the test sets.
@@ -55,19 +73,11 @@ func (h *Harness) aligned(step, lead time.Duration) time.Duration {
 	return at - h.Epoch
 }
 
-// Run runs the whole suite as subtests of t. open makes a harness for each of
+// Run runs the suite of [window.Sliding] as subtests of t. open makes a harness for each of
 // them, and for long random runs several.
 func Run(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Helper()
-	if o.Steps == 0 {
-		o.Steps = DefaultSteps
-	}
-	if s := os.Getenv(stepsVariable); s != "" {
-		var err error
-		if o.Steps, err = strconv.Atoi(s); err != nil {
-			t.Fatalf("%s: %v", stepsVariable, err)
-		}
-	}
+	o.Steps = o.steps(t)
 	runTables(t, o, open)
 	t.Run("NoWait", func(t *testing.T) { runTables(t, o, unwaitedFirst(1, open)) })
 	open = unwaitedFirst(2, open)
@@ -93,4 +103,25 @@ func runTables(t *testing.T, o Options, open func(t *testing.T) Harness) {
 	t.Run("Large", func(t *testing.T) { runLarge(t, open(t)) })
 	t.Run("Precision", func(t *testing.T) { runPrecision(t, open(t)) })
 	t.Run("Entries", func(t *testing.T) { runEntries(t, open(t)) })
+}
+
+// RunPolicies runs the suite of the policies that count hits without a log of them, as
+// subtests of t: [window.TokenBucket], [window.Fixed], [window.Calendar] and
+// [window.SlidingCounter]. The random
+// histories mix them with [window.Sliding].
+func RunPolicies(t *testing.T, o Options, open func(t *testing.T) Harness) {
+	t.Helper()
+	o.Steps = o.steps(t)
+	open = unwaitedFirst(2, open)
+	rounds := min(max(o.Steps/50, 100), 5000)
+	t.Run("PolicySteps", func(t *testing.T) { runPolicySteps(t, open) })
+	t.Run("BadPolicies", func(t *testing.T) { runBadPolicies(t, open(t)) })
+	t.Run("PeriodBounds", func(t *testing.T) { runPeriodBounds(t, open(t)) })
+	t.Run("BucketPromise", func(t *testing.T) { runBucketPromise(t, open(t), o.ShortWindows, rounds) })
+	t.Run("PeriodPromise", func(t *testing.T) { runPeriodPromise(t, open(t), rounds) })
+	t.Run("CounterPromise", func(t *testing.T) { runCounterPromise(t, open(t), rounds) })
+	t.Run("Waits", func(t *testing.T) { runWaits(t, open(t), o.ShortWindows, rounds) })
+	t.Run("RandomPolicies", func(t *testing.T) { runRandom(t, open, policies(o.ShortWindows), o.Steps) })
+	t.Run("ConcurrentPolicies", func(t *testing.T) { runPolicyPhases(t, open(t)) })
+	t.Run("ConcurrentPolicyGroups", func(t *testing.T) { runPolicyGroups(t, open(t)) })
 }

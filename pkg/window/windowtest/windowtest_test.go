@@ -30,8 +30,9 @@ func (s *oracleStore) Take(ctx context.Context, wait bool, checks []window.Check
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	copy(decisions, s.oracle.take(s.clock.Truncate(time.Microsecond), checks))
-	return true, nil
+	answers, err := s.oracle.decide(s.clock.Truncate(time.Microsecond), checks)
+	copy(decisions, answers)
+	return true, err
 }
 
 func (s *oracleStore) Close() error { return nil }
@@ -46,5 +47,9 @@ func TestOracle(t *testing.T) {
 	Run(t, Options{Steps: 2000, ShortWindows: true}, func(*testing.T) Harness {
 		s := &oracleStore{oracle: newOracle(0)}
 		return Harness{Store: s, SetNow: s.setNow}
+	})
+	RunPolicies(t, Options{Steps: 2000, ShortWindows: true}, func(*testing.T) Harness {
+		s := &oracleStore{oracle: newOracle(1_750_000_000 * second)}
+		return Harness{Store: s, SetNow: s.setNow, Epoch: s.oracle.epoch}
 	})
 }

@@ -1,0 +1,174 @@
+package window
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// tokensZero is what stands for a bucket without tokens and without debt.
+const tokensZero = 1 << 32
+
+const (
+	atTokens   = atPolicy
+	atFraction = 14
+	atLife     = 20
+)
+
+// readBucket reads the tokens as of the last write. It returns false if the bytes are not a
+// token bucket of the window.
+func (s *State) readBucket() bool {
+	b := s.view.log
+	if len(b) != bucketBytes {
+		return false
+	}
+	tokens := binary.BigEndian.Uint64(b[atTokens-3:]) & (1<<40 - 1)
+	s.fraction = binary.BigEndian.Uint64(b[atFraction-2:]) & (1<<48 - 1)
+	if tokens == 0 || tokens >= 2*tokensZero || s.fraction >= uint64(s.view.win) {
+		return false
+	}
+	s.tokens = int64(tokens) - tokensZero
+	return true
+}
+
+// fill adds the tokens that have come back since the last write, at the rate of the check.
+// The bucket never has more than the check's burst, and never more debt than [maxDebt]. A
+// missing bucket is full.
+func (s *State) fill(c *Check, there bool) {
+	burst := int64(c.Limit.Hits)
+	if !there || s.tokens >= burst {
+		s.tokens, s.fraction = burst, 0
+		return
+	}
+	if s.tokens < 0 {
+		// Before the tokens come back: the waits that an earlier answer promised stay true.
+		if least := -maxDebt(c.Limit); s.tokens < least {
+			s.tokens, s.fraction = least, 0
+		}
+	}
+	win := uint64(s.view.win)
+	hi, lo := bits.Mul64(uint64(s.view.now-s.view.clock), uint64(c.Limit.Rate))
+	lo, carry := bits.Add64(lo, s.fraction, 0)
+	if hi += carry; hi >= win {
+		s.tokens, s.fraction = burst, 0
+		return
+	}
+	whole, rest := bits.Div64(hi, lo, win)
+	if whole >= uint64(burst-s.tokens) {
+		s.tokens, s.fraction = burst, 0
+		return
+	}
+	s.tokens += int64(whole)
+	s.fraction = rest
+}
+
+// maxDebt returns the most tokens that a bucket owes: as many as come back in [MaxWindow],
+// and at most 2^32-1. So no wait is longer than twice MaxWindow.
+func maxDebt(l Limit) int64 {
+	most, _ := mulDiv(uint64(MaxWindow), uint64(l.Rate), uint64(l.Window))
+	return int64(min(most, math.MaxUint32))
+}
+
+func (s *State) chargeBucket(c *Check) {
+	cost := c.Cost
+	if s.tokens < 0 || cost > uint64(s.tokens) {
+		cost = min(cost, uint64(s.tokens+maxDebt(c.Limit)))
+	}
+	if cost == 0 {
+		return
+	}
+	s.tokens -= int64(cost)
+	s.writeBucket(c)
+}
+
+func (s *State) refundBucket(c *Check) {
+	missing := uint64(int64(c.Limit.Hits) - s.tokens)
+	give := min(c.Cost, missing)
+	if give == 0 {
+		return
+	}
+	s.tokens += int64(give)
+	if give == missing {
+		s.fraction = 0
+	}
+	s.writeBucket(c)
+}
+
+func (s *State) writeBucket(c *Check) {
+	full := s.until(int64(c.Limit.Hits), c.Limit)
+	s.putBucket((full + 1e6 - 1) / 1e6)
+}
+
+// putBucket writes the value. life is the number of seconds until the bucket is full.
+func (s *State) putBucket(life int64) {
+	b := s.writeHeader(bucketBytes)
+	tokens := uint64(s.tokens + tokensZero)
+	b[atTokens] = byte(tokens >> 32)
+	binary.BigEndian.PutUint32(b[atTokens+1:], uint32(tokens))
+	binary.BigEndian.PutUint16(b[atFraction:], uint16(s.fraction>>32))
+	binary.BigEndian.PutUint32(b[atFraction+2:], uint32(s.fraction))
+	binary.BigEndian.PutUint32(b[atLife:], uint32(life))
+}
+
+// until returns how many microseconds after now the bucket has so many tokens, at most the
+// burst.
+func (s *State) until(tokens int64, l Limit) int64 {
+	if tokens <= s.tokens {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(tokens-s.tokens), uint64(s.view.win))
+	lo, borrow := bits.Sub64(lo, s.fraction, 0)
+	lo, carry := bits.Add64(lo, uint64(l.Rate)-1, 0) // rounds up
+	if hi += carry - borrow; hi >= uint64(l.Rate) {
+		return 2 * MaxWindow.Microseconds() // only for a limit that is not valid
+	}
+	wait, _ := bits.Div64(hi, lo, uint64(l.Rate))
+	return int64(min(wait, uint64(2*MaxWindow.Microseconds())))
+}
+
+func (s *State) answerBucket(c *Check, d *Decision) {
+	burst, has := int64(c.Limit.Hits), max(s.tokens, 0)
+	d.Remaining = uint64(has)
+	if s.tokens == burst {
+		return
+	}
+	d.ResetAfter = s.afterUntil(burst, c.Limit)
+	if burst > 0 {
+		d.UnitAfter = s.afterUntil(has+1, c.Limit)
+	}
+	switch need := max(c.Cost, 1); {
+	case d.Allowed || d.Never:
+	case need == 1:
+		d.RetryAfter = d.UnitAfter
+	default:
+		d.RetryAfter = s.afterUntil(int64(need), c.Limit)
+	}
+}
+
+// afterUntil returns the wait until the bucket has so many tokens, from the clock as given.
+func (s *State) afterUntil(tokens int64, l Limit) time.Duration {
+	if tokens <= s.tokens {
+		return 0
+	}
+	return s.after(s.view.now + s.until(tokens, l))
+}
+
+// weighBucket is [Weigh] for what was read from a bucket.
+func (s *State) weighBucket(limit uint64) uint64 {
+	life := int64(binary.BigEndian.Uint32(s.view.log[atLife:])) * 1e6
+	left := s.view.clock + life - s.view.now
+	switch missing := int64(limit) - s.tokens; {
+	case left <= 0:
+		return 0
+	case limit == MaxHits || missing <= 0:
+		return 1 // the burst is not known
+	default:
+		// The bucket fills evenly, and is full when its life is over or before.
+		used, rest := mulDiv(uint64(missing), uint64(left), uint64(life))
+		if rest > 0 {
+			used++
+		}
+		return used
+	}
+}

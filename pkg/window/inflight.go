@@ -1,0 +1,397 @@
+package window
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// # The holds of a log
+//
+// A log of [InFlight] is one string of bytes, the same in the memory of a process and in
+// Redis. Numbers are big-endian. It is a header and holds:
+//
+//	0  kind     1   0xA5
+//	1  clock    7   the log's clock: the time of its last write, microseconds
+//	8  mark     1   of a charge that may be taken back; Redis alone uses it
+//	9  sum      4   all costs of the holds, those of expired ones too
+//	13 holds    17 each
+//
+// A hold is:
+//
+//	stream   8   never zero
+//	ends     6   milliseconds since the clock's zero, rounded up; it counts until then
+//	cost     3   zero: the stream has ended, and is denied until then (a tombstone)
+//
+// The holds are in the order of their ends, and later ones behind earlier ones with the same
+// end. So the expired holds are the first ones, and every write drops them. No stream has two
+// holds. A log without holds is removed. All bytes are read and written at once, so their
+// number is bounded: [maxHolds].
+const (
+	atHoldMark = 8
+	atHoldSum  = atPolicy
+	atHolds    = 13
+
+	holdBytes  = 17
+	atHoldEnds = 8  // in a hold
+	atHoldCost = 14 // in a hold
+
+	// maxHoldCost is the largest cost of one hold. Only [Always] can ask for more.
+	maxHoldCost = 1<<24 - 1
+	// maxHolds is the most holds of a log, tombstones included. A limit has at most
+	// MaxInFlight holds, so only [Always] and tombstones can reach it.
+	maxHolds = 2 * MaxInFlight
+	// maxHoldEnds bounds the end of a hold, in milliseconds.
+	maxHoldEnds = maxClock/coarse + int64(MaxWindow/time.Millisecond) + 1
+)
+
+// lookHolds is [State.Look] for a log of [InFlight], as the stream of the check sees it. The
+// stream zero holds nothing and has not ended.
+func (s *State) lookHolds(log []byte, clock int64, c *Check) {
+	v := &s.view
+	v.frame = frame{}
+	v.log = log
+	v.real = min(max(clock, 0), maxClock)
+	v.now = v.real
+	v.win = c.Limit.Window.Microseconds()
+	v.live, v.used, v.foreign = 0, 0, false
+	s.stream, s.own, s.ended = c.Stream, -1, 0
+	if len(log) == 0 || !s.readHeader() || !s.readHolds() {
+		v.log, v.foreign = nil, len(log) > 0
+		v.frame = frame{}
+		return
+	}
+	v.now = max(v.now, v.clock)
+	s.countHolds()
+	if s.own = s.find(v.live, v.total); s.own >= 0 && holdCost(log, s.own) == 0 {
+		s.ended = holdEnds(log, s.own)
+	}
+}
+
+// find returns the hold of the stream from hold from up to, but not, hold to, or -1.
+func (s *State) find(from, to int) int {
+	for i := from; i < to && s.stream != 0; i++ {
+		if binary.BigEndian.Uint64(s.view.log[atHolds+i*holdBytes:]) == uint64(s.stream) {
+			return i
+		}
+	}
+	return -1
+}
+
+// countHolds finds the first hold that has not expired, and what is held from there on.
+func (s *State) countHolds() {
+	v := &s.view
+	log := v.log
+	sum := uint64(binary.BigEndian.Uint32(log[atHoldSum:]))
+	for v.live < v.total && holdEnds(log, v.live)*coarse <= v.now {
+		sum -= min(holdCost(log, v.live), sum)
+		v.live++
+	}
+	if v.live < v.total {
+		v.used = sum
+	}
+}
+
+// readHolds reads what follows the header. It returns false if the bytes are not a log of
+// holds. It checks only the length and the last hold; decodeHolds checks all.
+func (s *State) readHolds() bool {
+	v := &s.view
+	if len(v.log) < atHolds || (len(v.log)-atHolds)%holdBytes != 0 {
+		return false
+	}
+	v.total = (len(v.log) - atHolds) / holdBytes
+	return v.total <= maxHolds && (v.total == 0 || holdEnds(v.log, v.total-1) <= maxHoldEnds)
+}
+
+// holdEnds returns when the i-th hold ends, in milliseconds.
+func holdEnds(b []byte, i int) int64 {
+	return int64(binary.BigEndian.Uint64(b[atHolds+i*holdBytes+atHoldEnds-2:]) & (1<<48 - 1))
+}
+
+// holdCost returns the cost of the i-th hold.
+func holdCost(b []byte, i int) uint64 {
+	return uint64(binary.BigEndian.Uint32(b[atHolds+i*holdBytes+atHoldCost-1:]) & maxHoldCost)
+}
+
+// Ended tells s that the stream of the check has ended, by what the store knows besides the
+// log, and that it is denied until a time in milliseconds, which has not come yet. Call it
+// after [State.Look].
+func (s *State) Ended(until int64) { s.ended = max(s.ended, until) }
+
+// Holds reports whether the stream of the check holds a cost in the log.
+func (s *State) Holds() bool { return s.own >= 0 && holdCost(s.view.log, s.own) > 0 }
+
+// roomHolds is [State.Room] for a log of holds. A stream that holds a cost already has room,
+// and a stream that has ended has none.
+func (s *State) roomHolds(limit, cost uint64) bool {
+	v := &s.view
+	switch {
+	case s.ended > 0:
+		return false
+	case s.Holds():
+		return true
+	}
+	return v.used < limit && cost <= limit-v.used
+}
+
+// chargeHold is [State.Charge] for a log of holds. It records nothing if the stream holds a
+// cost already, or has ended.
+func (s *State) chargeHold(c *Check) {
+	v := &s.view
+	cost := min(c.Cost, maxHoldCost, maxUsed-v.used)
+	if cost == 0 || s.ended > 0 || s.Holds() || s.stream == 0 || v.total-v.live >= maxHolds {
+		return
+	}
+	s.putHold((v.now+v.win+coarse-1)/coarse, cost)
+}
+
+// refundHold is [State.Refund] for a log of holds. Only the stream's own hold becomes smaller.
+func (s *State) refundHold(c *Check) {
+	v := &s.view
+	if !s.Holds() || c.Cost == 0 {
+		return
+	}
+	cost := holdCost(v.log, s.own)
+	give := min(c.Cost, cost)
+	if give == cost {
+		s.cutHold()
+		return
+	}
+	at := atHolds + s.own*holdBytes + atHoldCost
+	putCost(v.log[at:], cost-give)
+	v.used -= give
+	s.writeHolds()
+}
+
+// End removes the hold of the check's stream from the log, and reports whether there was one.
+// If the stream held nothing and deny is above zero, the log has a tombstone for so long.
+// A tombstone that is there already stays as it is. If the hold has expired, it is dropped, so
+// that it does not come back if the clock is set back.
+func (s *State) End(deny time.Duration) (held bool) {
+	v := &s.view
+	switch {
+	case s.Holds():
+		s.cutHold()
+		return true
+	case s.ended == 0 && deny > 0 && s.stream != 0 && v.total-v.live < maxHolds:
+		s.putHold((v.now+deny.Microseconds()+coarse-1)/coarse, 0)
+	case s.find(0, v.live) >= 0:
+		s.writeHolds()
+	}
+	return false
+}
+
+// putHold adds a hold of the stream.
+func (s *State) putHold(ends int64, cost uint64) {
+	v := &s.view
+	at := v.total
+	for at > v.live && holdEnds(v.log, at-1) > ends {
+		at--
+	}
+	s.dropHolds(1)
+	at -= v.live
+	v.live = 0
+	from := atHolds + at*holdBytes
+	v.log = v.log[:len(v.log)+holdBytes]
+	copy(v.log[from+holdBytes:], v.log[from:])
+	b := v.log[from:]
+	binary.BigEndian.PutUint64(b, uint64(s.stream))
+	binary.BigEndian.PutUint16(b[atHoldEnds:], uint16(ends>>32))
+	binary.BigEndian.PutUint32(b[atHoldEnds+2:], uint32(ends))
+	putCost(b[atHoldCost:], cost)
+	s.own = at
+	if cost == 0 {
+		s.ended = ends
+	}
+	v.used += cost
+	v.total = (len(v.log) - atHolds) / holdBytes
+	s.writeHolds()
+}
+
+// cutHold removes the hold of the stream.
+func (s *State) cutHold() {
+	v := &s.view
+	v.used -= holdCost(v.log, s.own)
+	from := atHolds + s.own*holdBytes
+	v.log = append(v.log[:from], v.log[from+holdBytes:]...)
+	v.total--
+	s.own = -1
+	s.writeHolds()
+}
+
+func putCost(b []byte, cost uint64) {
+	b[0] = byte(cost >> 16)
+	binary.BigEndian.PutUint16(b[1:], uint16(cost))
+}
+
+// dropHolds makes room for more holds. If the bytes have to move, the expired holds stay
+// behind. It leaves view.live as it was.
+func (s *State) dropHolds(more int) {
+	v := &s.view
+	kept := v.total - v.live
+	if atHolds+(kept+more)*holdBytes <= cap(v.log) {
+		v.log = append(v.log[:atHolds], v.log[atHolds+v.live*holdBytes:]...)
+		return
+	}
+	moved := make([]byte, atHolds, roomFor(kept+more))
+	if v.log != nil {
+		moved = append(moved, v.log[atHolds+v.live*holdBytes:]...)
+	}
+	v.log = moved
+}
+
+// roomFor returns the capacity of a new log for so many holds and a quarter more.
+func roomFor(holds int) int {
+	const class = 16 // the allocator rounds up to this at least
+	return (atHolds + (holds+holds/4)*holdBytes + class - 1) / class * class
+}
+
+// writeHolds drops the expired holds, writes the header, and updates s. Without holds there is
+// no log. It moves the bytes if three quarters of them are unused, so one burst does not hold
+// memory for ever.
+func (s *State) writeHolds() {
+	v := &s.view
+	if v.live > 0 {
+		v.log = append(v.log[:atHolds], v.log[atHolds+v.live*holdBytes:]...)
+		v.total -= v.live
+		if s.own >= 0 {
+			s.own -= v.live
+		}
+		v.live = 0
+	}
+	if v.total == 0 {
+		v.log = nil
+		return
+	}
+	if cap(v.log) > 4*roomFor(v.total) {
+		v.log = append(make([]byte, 0, roomFor(v.total)), v.log...)
+	}
+	v.clock = v.now
+	binary.BigEndian.PutUint64(v.log, (kindPolicy+uint64(InFlight))<<56|uint64(v.now))
+	v.log[atHoldMark] = 0
+	binary.BigEndian.PutUint32(v.log[atHoldSum:], uint32(v.used))
+}
+
+// growthHold is [State.Growth] for a log of holds.
+func (s *State) growthHold(c *Check) int {
+	v := &s.view
+	kept := v.total - v.live
+	if c.Cost == 0 || s.ended > 0 || s.Holds() || kept >= maxHolds || atHolds+(kept+1)*holdBytes <= cap(v.log) {
+		return 0
+	}
+	return roomFor(kept+1) - cap(v.log)
+}
+
+// answerHolds is [State.Answer] for a log of holds. Streams usually end before their holds
+// expire, so the waits are the longest possible ones, and the decision is unsettled.
+func (s *State) answerHolds(c *Check, d *Decision) {
+	v := &s.view
+	limit := c.Limit.Hits
+	d.Remaining = limit - min(v.used, limit)
+	d.Unsettled = !d.Never && (!d.Allowed || d.Remaining == 0)
+	if limit > 0 && v.used > 0 {
+		// Remaining grows when less is used than now, and than the limit.
+		d.UnitAfter = s.untilHolds(min(v.used, limit) - 1)
+		d.ResetAfter = s.untilHolds(0)
+	} else if v.used > 0 {
+		d.ResetAfter = s.untilHolds(0)
+	}
+	if !d.Allowed && !d.Never {
+		if level := limit - max(c.Cost, 1); v.used > level {
+			d.RetryAfter = s.untilHolds(level)
+		}
+		if s.ended > 0 {
+			d.RetryAfter = max(d.RetryAfter, time.Duration(s.ended*coarse-v.real)*time.Microsecond)
+		}
+	}
+}
+
+// untilHolds returns the wait until no more than a level is used, if no stream ends before its
+// hold does. More than that is used now.
+func (s *State) untilHolds(level uint64) time.Duration {
+	v := &s.view
+	used, i := v.used, v.live
+	for ; i < v.total-1; i++ {
+		if used -= min(holdCost(v.log, i), used); used <= level {
+			break
+		}
+	}
+	return time.Duration(holdEnds(v.log, i)*coarse-v.real) * time.Microsecond
+}
+
+// A Hold is what one stream holds in a log of [InFlight].
+type Hold struct {
+	Stream StreamID
+	// Ends is when the hold ends by itself. It counts from the zero of the store's clock.
+	Ends time.Duration
+	// Cost is zero if the stream has ended: it is denied until Ends.
+	Cost uint32
+}
+
+// decodeHolds reads a log of holds and checks all of it.
+func decodeHolds(b []byte) (Contents, error) {
+	s := State{policy: InFlight}
+	s.view.log = b
+	if !s.readHeader() || !s.readHolds() {
+		return Contents{}, notLog("%d bytes are not a log of holds", len(b))
+	}
+	var (
+		holds = make([]Hold, s.view.total)
+		seen  = make(map[StreamID]bool, len(holds))
+		sum   uint64
+	)
+	for i := range holds {
+		if holdEnds(b, i) > maxHoldEnds {
+			return Contents{}, notLog("hold %d ends too late", i)
+		}
+		h := Hold{
+			Stream: StreamID(binary.BigEndian.Uint64(b[atHolds+i*holdBytes:])),
+			Ends:   time.Duration(holdEnds(b, i)) * time.Millisecond,
+			Cost:   uint32(holdCost(b, i)),
+		}
+		switch {
+		case h.Stream == 0:
+			return Contents{}, notLog("hold %d is of no stream", i)
+		case seen[h.Stream]:
+			return Contents{}, notLog("hold %d is the second of its stream", i)
+		case i > 0 && h.Ends < holds[i-1].Ends:
+			return Contents{}, notLog("hold %d ends before the one before", i)
+		}
+		seen[h.Stream] = true
+		sum += uint64(h.Cost)
+		holds[i] = h
+	}
+	if said := binary.BigEndian.Uint32(b[atHoldSum:]); sum != uint64(said) {
+		return Contents{}, notLog("the costs of the holds are %d, and the header says %d", sum, said)
+	}
+	return Contents{Policy: InFlight, Clock: micros(s.view.clock), Bytes: len(b), Holds: holds}, nil
+}
+
+// writeContents writes the holds of contents. It is the reverse of decodeHolds.
+func (s *State) writeContents(c *Contents) {
+	v := &s.view
+	for _, h := range c.Holds {
+		s.stream = h.Stream
+		s.putHold(h.Ends.Milliseconds(), uint64(h.Cost))
+	}
+	if v.log != nil {
+		s.writeHolds()
+	}
+}
+
+// writeHolds describes holds for an operator, one a line.
+func (c *Contents) writeHolds(b *strings.Builder) {
+	var sum uint64
+	for _, h := range c.Holds {
+		sum += uint64(h.Cost)
+	}
+	fmt.Fprintf(b, "holds    %d, cost %d\n", len(c.Holds), sum)
+	for _, h := range c.Holds {
+		what := fmt.Sprintf("holds %d", h.Cost)
+		if h.Cost == 0 {
+			what = "has ended, and is denied"
+		}
+		fmt.Fprintf(b, "  %016x %s until %s\n", uint64(h.Stream), what, relative(h.Ends-c.Clock))
+	}
+}

@@ -1,0 +1,110 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+)
+
+// A Keeper lets an operator see and remove logs. It charges nothing and decides nothing.
+// Every store implements it. Implementations are safe for concurrent use.
+type Keeper interface {
+	// Read returns the logs with these ids, in their order. A log that is not there has no
+	// entries. Read blocks no longer than ctx allows. If some logs cannot be read, Read
+	// returns the others with an error.
+	Read(ctx context.Context, ids []LogID) ([]Reading, error)
+	// List returns ids of logs that match m. cursor is empty for the first call, and next
+	// is the cursor of the following call; it is empty after the last one. One call does a
+	// bounded amount of work, so it may return no ids although more follow. A log that
+	// exists during all calls is listed at least once. A log in which nothing counts any
+	// more may be listed too. If the store cannot continue from cursor, the error wraps
+	// [ErrCursor].
+	List(ctx context.Context, m Match, cursor string) (ids []LogID, next string, err error)
+	// Remove removes logs and returns what was in them, in the order of ids. It removes
+	// the logs with one hash tag at once, up to [MaxChecks] of them: no request is decided
+	// between them. A log that is named twice is empty the second time. Remove tells every
+	// process that shares the store to forget what it remembers of the logs, also of
+	// logs that are not there. What streams hold in a removed log of [InFlight] does not count
+	// any more, although they may go on: an end of theirs changes nothing there. If some logs cannot be removed, Remove returns the removed
+	// ones with an error. If all are removed but the other processes cannot be told, the
+	// error wraps [ErrNotTold]. After any other error, a log that was not returned may have
+	// been removed too.
+	Remove(ctx context.Context, ids []LogID) ([]Reading, error)
+}
+
+// MaxRead is the most bytes of one log that a [Keeper] reads: a log of 116,000 slots. Redis
+// does nothing else meanwhile.
+const MaxRead = 1 << 20
+
+var (
+	// ErrCursor is wrapped by the error of [Keeper.List] for a cursor that is not one of
+	// the store's, or that the store cannot continue from any more. Begin a new list.
+	ErrCursor = errors.New("window: the list cannot continue from this cursor; begin a new list")
+	// ErrNotTold is wrapped by the error of [Keeper.Remove] if the logs are removed, but the
+	// other processes were not told. Until they ask the store again, they may deny from
+	// memory.
+	ErrNotTold = errors.New("window: the logs are removed, but other instances were not told and may deny from memory for some seconds")
+)
+
+// A Match chooses logs by their keys. The zero value matches every log.
+type Match struct {
+	// Tag is the text between the braces at the beginning of a key, as
+	// descriptors.AppendKey escapes it. Empty: any. With a tag, one server of a cluster is
+	// asked.
+	Tag string
+	// Contains is a text that the key must contain, escaped. Empty: any.
+	Contains string
+}
+
+// Matches reports whether m chooses a log by its key.
+func (m Match) Matches(key string) bool {
+	if m.Tag != "" {
+		rest, ok := strings.CutPrefix(key, "{"+m.Tag)
+		if !ok || !strings.HasPrefix(rest, "}") {
+			return false
+		}
+	}
+	return strings.Contains(key, m.Contains)
+}
+
+// HashTag returns the part of a key that chooses its slot in a Redis Cluster: the text
+// between the first brace and the next closing brace. It is the whole key if the key has no
+// such text.
+func HashTag(key string) string {
+	if i := strings.IndexByte(key, '{'); i >= 0 {
+		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
+			return key[i+1 : i+1+j]
+		}
+	}
+	return key
+}
+
+// A Reading is a log at one instant.
+type Reading struct {
+	ID LogID
+	// Now is the store's clock when the log was read, counted as [Contents.Clock] is.
+	Now time.Duration
+	// Contents are zero if the log was not there.
+	Contents Contents
+	// Cut says that the log is larger than [MaxRead]. Some entries are then merged into
+	// the next later one that was read. So hits count too long, and never too short.
+	Cut bool
+}
+
+// NewReading returns what the bytes of a log say. If the log has more than [MaxRead] bytes,
+// b has the first MaxRead of them. Bytes that are not a log of the window make an empty
+// log, as they do for a store. NewReading does not keep b.
+func NewReading(id LogID, now time.Duration, b []byte) Reading {
+	r := Reading{ID: id, Now: now}
+	c, err := Decode(b)
+	if err != nil && len(b) >= MaxRead {
+		c, err = decodeCut(b)
+		r.Cut = err == nil
+	}
+	if err != nil || c.Policy != id.Policy || c.Policy == Sliding && c.Unit != Unit(id.Window) || c.Policy != Sliding && !id.Holds(b) {
+		return Reading{ID: id, Now: now}
+	}
+	r.Contents = c
+	return r
+}

@@ -1,0 +1,23 @@
+package memstore_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/memstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+)
+
+func TestInFlight(t *testing.T) {
+	windowtest.RunInFlight(t, windowtest.Options{Steps: 60_000}, func(t *testing.T) windowtest.InFlightHarness {
+		var now atomic.Int64
+		s := memstore.New(memstore.Options{
+			Clock:         func() time.Duration { return time.Duration(now.Load()) },
+			SweepInterval: -1, // the clock is set back at will
+		})
+		t.Cleanup(func() { s.Close() })
+		return windowtest.InFlightHarness{Stores: []window.Store{s}, SetNow: func(d time.Duration) { now.Store(int64(d)) }}
+	})
+}

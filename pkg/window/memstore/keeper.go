@@ -1,0 +1,200 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+var _ window.Keeper = (*Store)(nil)
+
+const (
+	// listPiece is the effort of a list under one lock: about 256 logs.
+	listPiece = 256 * (logEffort + bucketEffort)
+	// listPieces is the most pieces of one call of List.
+	listPieces = 128
+	// listIDs is how many ids end a call of List.
+	listIDs = 1000
+)
+
+// Read implements [window.Keeper]. It locks one shard at a time, while it copies the bytes of
+// one log. The only error is that of ctx.
+func (s *Store) Read(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	readings := make([]window.Reading, 0, len(ids))
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return readings, fmt.Errorf("memstore: %w", err)
+		}
+		i, hash := s.shardOf(id)
+		sh := &s.shards[i]
+		var packed []byte
+		sh.mu.Lock()
+		if l := sh.find(id, hash); l != nil {
+			packed = append(packed, l.packed[:min(len(l.packed), window.MaxRead)]...)
+		}
+		now := s.readingClock()
+		sh.mu.Unlock()
+		readings = append(readings, window.NewReading(id, now, packed))
+	}
+	return readings, nil
+}
+
+// Now returns the store's clock: the time since 1970-01-01 UTC. It is safe for concurrent use.
+func (s *Store) Now() time.Duration { return s.readingClock() }
+
+// readingClock returns the store's clock, as logs have it.
+func (s *Store) readingClock() time.Duration {
+	return time.Duration(s.clockMicros()) * time.Microsecond
+}
+
+// Remove implements [window.Keeper]. It holds the locks of the shards of all logs with one
+// hash tag while it removes them. The only error is that of ctx.
+func (s *Store) Remove(ctx context.Context, ids []window.LogID) ([]window.Reading, error) {
+	readings := make([]window.Reading, len(ids))
+	removed := make([]bool, len(ids))
+	tags := make(map[string][]int, 1)
+	var order []string
+	for i, id := range ids {
+		tag := window.HashTag(id.Key)
+		if tags[tag] == nil {
+			order = append(order, tag)
+		}
+		tags[tag] = append(tags[tag], i)
+	}
+	for _, tag := range order {
+		if err := ctx.Err(); err != nil {
+			return thoseRemoved(readings, removed), fmt.Errorf("memstore: %w", err)
+		}
+		s.removeTogether(ids, tags[tag], readings)
+		for _, i := range tags[tag] {
+			removed[i] = true
+		}
+	}
+	return readings, nil
+}
+
+func thoseRemoved(readings []window.Reading, removed []bool) []window.Reading {
+	var those []window.Reading
+	for i := range readings {
+		if removed[i] {
+			those = append(those, readings[i])
+		}
+	}
+	return those
+}
+
+// removeTogether removes the logs with these indexes in ids at once.
+func (s *Store) removeTogether(ids []window.LogID, indexes []int, readings []window.Reading) {
+	var touched uint64
+	for _, i := range indexes {
+		shard, _ := s.shardOf(ids[i])
+		touched |= 1 << shard
+	}
+	packed := make([][]byte, len(indexes))
+	s.lock(touched)
+	now := s.readingClock()
+	for n, i := range indexes {
+		shard, hash := s.shardOf(ids[i])
+		sh := &s.shards[shard]
+		if l := sh.find(ids[i], hash); l != nil {
+			packed[n] = l.packed
+			sh.remove(l)
+		}
+	}
+	s.unlock(touched)
+	for n, i := range indexes {
+		readings[i] = window.NewReading(ids[i], now, packed[n])
+	}
+}
+
+// List implements [window.Keeper]. It holds the lock of a shard for about 256 logs at a time.
+// One call looks at up to 32,768 logs.
+func (s *Store) List(ctx context.Context, m window.Match, cursor string) (ids []window.LogID, next string, err error) {
+	at, err := s.parseCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	for range listPieces {
+		if err := ctx.Err(); err != nil {
+			return nil, "", fmt.Errorf("memstore: %w", err)
+		}
+		sh := &s.shards[at.shard]
+		sh.mu.Lock()
+		var done bool
+		ids, at.place, done = sh.list(ids, m, at.place, listPiece)
+		sh.mu.Unlock()
+		if done {
+			if at.shard, at.place = at.shard+1, 0; at.shard == len(s.shards) {
+				return ids, "", nil
+			}
+		}
+		if len(ids) >= listIDs {
+			break
+		}
+		runtime.Gosched() // lets a goroutine that waits for the lock have it
+	}
+	return ids, at.String(), nil
+}
+
+// A place is where a list has come to: a shard, and the place in it.
+type place struct {
+	shard int
+	place uint32 // reversed hash of the next log
+}
+
+func (p place) String() string {
+	return strconv.FormatUint(uint64(p.shard)<<32|uint64(p.place), 16)
+}
+
+func (s *Store) parseCursor(cursor string) (place, error) {
+	if cursor == "" {
+		return place{}, nil
+	}
+	n, err := strconv.ParseUint(cursor, 16, 64)
+	p := place{shard: int(n >> 32), place: uint32(n)}
+	if err != nil || p.shard >= len(s.shards) {
+		return place{}, fmt.Errorf("memstore: %w", window.ErrCursor)
+	}
+	return p, nil
+}
+
+// list appends the ids of matching logs from a place on, until the effort is spent. It
+// returns the next place, or done after the last log.
+//
+// The order is that of the reversed hashes. A bucket holds all logs whose hashes end in the
+// same bits, so reversed they are neighbours. When buckets split or merge, the order stays.
+// So a log is listed once, however the table changes between two calls.
+func (t *table) list(ids []window.LogID, m window.Match, from uint32, effort int) (_ []window.LogID, next uint32, done bool) {
+	for effort > 0 {
+		hash := bits.Reverse32(from)
+		effort -= bucketEffort
+		for l := *t.at(hash); l != nil; l = l.next {
+			effort -= logEffort
+			if bits.Reverse32(l.hash) >= from && !l.ofStream() && m.Matches(l.key) {
+				ids = append(ids, l.id())
+			}
+		}
+		// The bucket ends where another one of its width begins.
+		width := 32 - t.bitsOf(hash)
+		if from = (from>>width + 1) << width; from == 0 {
+			return ids, 0, true
+		}
+	}
+	return ids, from, false
+}
+
+// bitsOf returns how many of its last bits a hash has in common with all hashes of its
+// bucket.
+func (t *table) bitsOf(hash uint32) int {
+	width := bits.Len32(t.mask)
+	// A bucket that has not been split yet has one bit less.
+	if half := t.mask>>1 + 1; int(hash&t.mask|half) >= t.buckets {
+		width--
+	}
+	return width
+}

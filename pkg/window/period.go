@@ -1,0 +1,97 @@
+package window
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+const (
+	atUsed = atPolicy
+	atEnd  = 13
+)
+
+// PeriodSlack is how far the clocks of a caller and a store may differ: see
+// [Period.Covers].
+const PeriodSlack = time.Minute
+
+// Covers reports whether p is of use for a store whose clock is so many microseconds after
+// 1970: the clock is before p.Next, and not more than [PeriodSlack] and slack before
+// p.Start. Otherwise the store refuses the check with [ErrPeriod].
+func (p Period) Covers(clock int64, slack time.Duration) bool {
+	return clock < p.Next*1e6 && p.Start*1e6-clock <= (PeriodSlack+slack).Microseconds()
+}
+
+// chosen returns when the period ends that has begun at the time clock. Both are in
+// microseconds.
+func (p Period) chosen(clock int64) int64 {
+	switch {
+	case clock < p.Start*1e6:
+		return p.Start * 1e6
+	case clock < p.End*1e6:
+		return p.End * 1e6
+	default:
+		return p.Next * 1e6
+	}
+}
+
+// readPeriod reads what is used and when that ends. It returns false if the bytes are not
+// a value of the policy, or if the period would end later than longest after the clock.
+func (s *State) readPeriod(longest int64) bool {
+	b := s.view.log
+	if len(b) != periodBytes {
+		return false
+	}
+	s.view.used = uint64(binary.BigEndian.Uint32(b[atUsed:]))
+	s.end = int64(binary.BigEndian.Uint64(b[atEnd-1:]) & (1<<56 - 1))
+	return s.end > s.view.clock && s.end-s.view.clock <= longest
+}
+
+// choosePeriod begins a new period, which ends at next, if that of the log is over.
+func (s *State) choosePeriod(next int64, there bool) {
+	s.next = next
+	if !there || s.end <= s.view.now {
+		s.end, s.view.used = next, 0
+	}
+}
+
+func (s *State) chargePeriod(c *Check) {
+	cost := min(c.Cost, maxUsed-s.view.used)
+	if cost == 0 {
+		return
+	}
+	s.view.used += cost
+	s.writePeriod()
+}
+
+func (s *State) refundPeriod(c *Check) {
+	give := min(c.Cost, s.view.used)
+	if give == 0 {
+		return
+	}
+	s.view.used -= give
+	s.writePeriod()
+}
+
+// writePeriod writes the value. A period only ever becomes longer, so a changed anchor
+// never opens a second one early.
+func (s *State) writePeriod() {
+	s.end = max(s.end, s.next)
+	b := s.writeHeader(periodBytes)
+	binary.BigEndian.PutUint32(b[atUsed:], uint32(s.view.used))
+	b[atEnd] = byte(s.end >> 48)
+	binary.BigEndian.PutUint16(b[atEnd+1:], uint16(s.end>>32))
+	binary.BigEndian.PutUint32(b[atEnd+3:], uint32(s.end))
+}
+
+func (s *State) answerPeriod(c *Check, d *Decision) {
+	limit := c.Limit.Hits
+	d.Remaining = limit - min(s.view.used, limit)
+	if s.view.used == 0 {
+		return
+	}
+	d.ResetAfter = s.after(s.end)
+	d.RetryAfter = d.ResetAfter
+	if limit > 0 {
+		d.UnitAfter = d.ResetAfter
+	}
+}

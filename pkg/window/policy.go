@@ -1,0 +1,138 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A Policy says how a limit counts. The zero value is [Sliding]. docs/policies.md compares
+// them.
+type Policy uint8
+
+const (
+	// Sliding is the exact sliding-window log: no interval of the window's length admits
+	// more than the limit.
+	Sliding Policy = iota
+	// TokenBucket admits bursts of [Limit.Hits], and [Limit.Rate] hits in each window in the
+	// long run: no interval of length t admits more than Hits + Rate * t / Window.
+	TokenBucket
+	// Fixed counts in windows of the clock, which begin at whole multiples of the window
+	// since 1970-01-01 UTC. No such window admits more than the limit, but two of them
+	// together can admit twice the limit within any short time.
+	Fixed
+	// Calendar counts in periods of a calendar: [Check.Period] says when they begin and end.
+	// No period admits more than the limit.
+	Calendar
+	// SlidingCounter estimates a sliding window from two windows of the clock: the hits of
+	// the current one, and those of the previous one times the share of it that the sliding
+	// window still covers.
+	SlidingCounter
+	// InFlight counts what streams hold now. [Ender.End] gives it back.
+	InFlight
+)
+
+var policyNames = [...]string{
+	Sliding: "sliding", TokenBucket: "token_bucket", Fixed: "fixed", Calendar: "calendar",
+	SlidingCounter: "sliding_counter", InFlight: "in_flight",
+}
+
+// String returns the policy's name, as rules files write it.
+func (p Policy) String() string {
+	if int(p) < len(policyNames) {
+		return policyNames[p]
+	}
+	return fmt.Sprintf("Policy(%d)", uint8(p))
+}
+
+// MaxInFlight is the largest limit of [InFlight]. A store reads and writes all holds of a
+// log with each check.
+const MaxInFlight = 10_000
+
+// MinHold is the shortest [Limit.Window] of [InFlight].
+const MinHold = time.Second
+
+// A Period says when the periods of a calendar begin and end, in seconds since 1970-01-01
+// UTC. The store's clock chooses one of them. The zero value is no period.
+type Period struct {
+	// Start and End are those of the period in which the caller's clock is, and Next is the
+	// end of the following period: Start < End < Next. No period is longer than [MaxWindow].
+	Start, End, Next int64
+}
+
+// A StreamID is the digest of what names a stream. Zero names no stream.
+type StreamID uint64
+
+// ErrPeriod is wrapped by the error of a [Store.Take] whose [Check.Period] contradicts the
+// store's clock. Nothing was charged.
+var ErrPeriod = errors.New("window: the store's clock is outside the given periods; synchronise the clocks of this machine and the store")
+
+// An Ender hears of the ends of streams. Every store implements it. Implementations are safe
+// for concurrent use.
+type Ender interface {
+	// End gives back all that a stream holds in logs of [InFlight], and reports whether it
+	// held something. Later checks of the stream are denied for so long, because a check may
+	// arrive after the end of its stream; a deny of zero or less denies none. While they are
+	// denied, a second End of the stream changes nothing. An End of the stream zero is an
+	// error that wraps [ErrBadCheck]. End blocks no longer than ctx allows. After an error it
+	// may be called again: it may have given back all, some or nothing.
+	End(ctx context.Context, stream StreamID, deny time.Duration) (held bool, err error)
+}
+
+// validPolicy reports what is wrong with the policy of l and what belongs to it, or nil.
+func (l Limit) validPolicy() error {
+	switch {
+	case l.Policy > InFlight:
+		return fmt.Errorf("%v is not a policy", l.Policy)
+	case l.Policy != TokenBucket && l.Rate != 0:
+		return fmt.Errorf("a limit with the policy %v has no rate, got %d", l.Policy, l.Rate)
+	case l.Policy == TokenBucket && l.Rate == 0:
+		return errors.New("a token bucket needs a rate above zero")
+	case l.Policy == TokenBucket && l.Hits != MaxHits && l.fillTime() > MaxWindow:
+		return fmt.Errorf("a token bucket of %d hits at %d each %v takes longer than %v to fill", l.Hits, l.Rate, l.Window, MaxWindow)
+	case l.Policy == InFlight && l.Window < MinHold:
+		return fmt.Errorf("a hold of %v is shorter than %v", l.Window, MinHold)
+	case l.Policy == InFlight && l.Hits > MaxInFlight && l.Hits != MaxHits:
+		return fmt.Errorf("a limit of %d in flight is above %d", l.Hits, MaxInFlight)
+	}
+	return nil
+}
+
+// fillTime returns how long an empty token bucket takes to fill, rounded down to
+// nanoseconds, or the longest duration if it takes longer.
+func (l Limit) fillTime() time.Duration {
+	hi, lo := bits.Mul64(l.Hits, uint64(l.Window))
+	if hi >= uint64(l.Rate) {
+		return math.MaxInt64
+	}
+	fill, _ := bits.Div64(hi, lo, uint64(l.Rate))
+	return time.Duration(min(fill, math.MaxInt64))
+}
+
+// maxPeriod is the length of the longest period, in seconds.
+const maxPeriod = int64(MaxWindow / time.Second)
+
+// validPolicy reports what c has too much or too little for its policy, or nil.
+func (c *Check) validPolicy() error {
+	p := c.Limit.Policy
+	switch {
+	case p != Sliding && c.Precision != 0:
+		return fmt.Errorf("a check with the policy %v has no precision, got %v", p, c.Precision)
+	case p != Sliding && c.Lease != Lease{}:
+		return fmt.Errorf("a check with the policy %v has no lease", p)
+	case (p == Calendar) != (c.Period != Period{}):
+		return fmt.Errorf("a check with the policy %v and the period %v: only a calendar has a period, and needs one", p, c.Period)
+	case p == Calendar && (c.Period.Start >= c.Period.End || c.Period.End >= c.Period.Next || c.Period.Start < 0):
+		return fmt.Errorf("the period %v does not begin before it ends", c.Period)
+	case c.Period.Start > maxClock/1_000_000:
+		return fmt.Errorf("the period %v begins later than a store's clock can be", c.Period)
+	case c.Period.End-c.Period.Start > maxPeriod || c.Period.Next-c.Period.End > maxPeriod:
+		return fmt.Errorf("the period %v or the next one is longer than %v", c.Period, MaxWindow)
+	case (p == InFlight) != (c.Stream != 0):
+		return fmt.Errorf("a check with the policy %v and the stream %d: only a check in flight has a stream, and needs one", p, c.Stream)
+	}
+	return nil
+}

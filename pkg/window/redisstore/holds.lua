@@ -1,0 +1,266 @@
+-- holds.lua counts what streams hold now, for the policy in flight. take.lua runs it when it
+-- meets the first such check, and streams.lua always. It translates inflight.go of package
+-- window, whose comments give the reasons. The same test vectors hold for both, byte by byte.
+--
+-- The format of a log is '>BI7BI4' (kind 165, clock, mark, sum of all costs) and '>c8I6I3' for
+-- each hold (stream, end in milliseconds, cost), in the order of their ends. A cost of 0 says
+-- that the stream has ended. A log without holds is removed.
+--
+-- What is known of a stream is a value of its own, if ARGV[4] of take.lua has the beginning of
+-- its name: '>BI7' (kind 166, or 167 after the end of the stream; until when, in milliseconds)
+-- and '>I4c0' for the name of each log in which the stream may hold something.
+--
+-- It uses clock, call, pack and read of the script that includes it. The i-th hold of a log,
+-- counted from 1, begins at byte 17 * i - 3.
+
+holds = {}
+
+local find, sub = string.find, string.sub
+local most_holds, most_logs = 20000, 192
+local latest = 2 ^ 52 / 1000 + 400 * 86400 * 1000 + 1 -- the latest possible end
+
+-- own returns the number of a stream's hold, from the given hold on, or nil.
+local function own(bytes, stream, from)
+  local at = find(bytes, stream, 17 * from - 3, true)
+  while at and at % 17 ~= 14 do
+    at = find(bytes, stream, at + 1, true)
+  end
+  return at and (at + 3) / 17
+end
+
+-- log reads a log as a stream sees it. It returns nil if the value is not a log of holds.
+function holds.log(bytes, stream)
+  local s = {bytes = bytes, stream = stream, now = clock, total = 0, expired = 0, used = 0, cost = 0, ended = 0}
+  if bytes == '' then
+    return s
+  end
+  local kind, held, mark, sum
+  s.total = (#bytes - 13) / 17
+  if #bytes < 13 or (#bytes - 13) % 17 ~= 0 or s.total > most_holds then
+    return nil
+  end
+  kind, held, mark, sum = read('>BI7BI4', bytes)
+  if kind ~= 165 or held > 2 ^ 52 or s.total > 0 and read('>I6', bytes, #bytes - 8) > latest then
+    return nil
+  end
+  if held > clock then
+    s.now = held
+  end
+  while s.expired < s.total do
+    local ends, cost = read('>I6I3', bytes, 17 * s.expired + 22)
+    if ends * 1000 > s.now then
+      s.used = sum
+      break
+    end
+    s.expired, sum = s.expired + 1, math.max(sum - cost, 0)
+  end
+  s.own = own(bytes, stream, s.expired + 1)
+  if s.own then
+    local ends
+    ends, s.cost = read('>I6I3', bytes, 17 * s.own + 5)
+    if s.cost == 0 then
+      s.ended = ends
+    end
+  end
+  return s
+end
+
+-- write writes the given holds, from a list of strings. life is how long the last one counts.
+local function write(key, s, parts)
+  local kept = table.concat(parts)
+  s.total, s.expired = #kept / 17, 0
+  if kept == '' then
+    s.bytes = ''
+    call('UNLINK', key)
+    return
+  end
+  s.bytes = pack('>BI7BI4', 165, s.now, 0, s.used) .. kept
+  local life = read('>I6', kept, #kept - 8) - math.floor(clock / 1000)
+  call('SET', key, s.bytes, 'PX', math.max(life, 0) + 1000)
+end
+
+-- put adds a hold of the stream.
+local function put(key, s, ends, cost)
+  local place = s.total
+  while place > s.expired and read('>I6', s.bytes, 17 * place + 5) > ends do
+    place = place - 1
+  end
+  s.used, s.cost = s.used + cost, cost
+  write(key, s, {sub(s.bytes, 17 * s.expired + 14, 17 * place + 13), pack('>c8I6I3', s.stream, ends, cost), sub(s.bytes, 17 * place + 14)})
+end
+
+-- cut removes the hold of the stream, or replaces it by a smaller one.
+local function cut(key, s, left)
+  s.used = s.used - s.cost + left
+  local smaller = left > 0 and sub(s.bytes, 17 * s.own - 3, 17 * s.own + 10) .. pack('>I3', left) or ''
+  write(key, s, {sub(s.bytes, 17 * s.expired + 14, 17 * s.own - 4), smaller, sub(s.bytes, 17 * s.own + 14)})
+  s.cost = left
+end
+
+-- finish ends a stream in a log, and returns whether it held something. If it did not, the log
+-- denies the stream for so many microseconds, unless that is 0. They count from the time of the
+-- log, which is ahead if the clock was set back.
+function holds.finish(key, s, deny)
+  local held = s.cost > 0
+  if held then
+    cut(key, s, 0)
+  elseif deny > 0 and s.ended == 0 and s.total - s.expired < most_holds then
+    put(key, s, math.ceil((s.now + deny) / 1000), 0)
+  elseif (own(s.bytes, s.stream, 1) or math.huge) <= s.expired then
+    write(key, s, {sub(s.bytes, 17 * s.expired + 14)}) -- it must not come back with the clock
+  end
+  return held
+end
+
+-- known reads the value of a stream. It returns its kind, until when it matters in
+-- milliseconds, and the names of its logs; nothing of a value that is something else.
+function holds.known(key)
+  local bytes = redis.pcall('GETRANGE', key, '0', '1048575')
+  if type(bytes) == 'table' or #bytes < 8 then
+    return 0, 0, {}
+  end
+  local kind, till = read('>BI7', bytes)
+  local names, at = {}, 9
+  while at <= #bytes do
+    local length = #bytes - at >= 3 and read('>I4', bytes, at) or #bytes
+    if at + 3 + length > #bytes then
+      return 0, 0, {}
+    end
+    names[#names + 1] = sub(bytes, at + 4, at + 3 + length)
+    at = at + 4 + length
+  end
+  if kind ~= 166 and kind ~= 167 or till > latest then
+    return 0, 0, {}
+  end
+  return kind, till, names
+end
+
+-- stream returns what is known of a stream: the name of its value, until when it is denied in
+-- milliseconds or 0, until when its last hold may count, and the names of its logs. The checks
+-- of one call share it.
+local streams = {}
+function holds.stream(key)
+  local known = streams[key]
+  if not known then
+    local kind, till, names = holds.known(key)
+    known = {key = key, ended = 0, till = 0, names = names}
+    if till * 1000 > clock then
+      known.till = till
+      known.ended = kind == 167 and till or 0
+    elseif kind == 167 then
+      known.names = {}
+    end
+    streams[key] = known
+  end
+  return known
+end
+
+-- has returns whether a stream may hold something in a log.
+local function has(known, name)
+  for i = 1, #known.names do
+    if known.names[i] == name then
+      return true
+    end
+  end
+  return false
+end
+
+-- full returns whether a stream holds something in too many logs to do so in another one.
+function holds.full(known, name)
+  return known.till > 0 and #known.names >= most_logs and not has(known, name)
+end
+
+-- remember writes that a stream may hold something in a log until then, in milliseconds. With
+-- the kind 167 and no name, it writes that the stream has ended and is denied until then.
+function holds.remember(known, name, till, kind)
+  if name and not has(known, name) then
+    known.names[#known.names + 1] = name
+  elseif name and till <= known.till then
+    return
+  end
+  known.till = kind and till or math.max(known.till, till)
+  local parts = {pack('>BI7', kind or 166, known.till)}
+  for i = 1, #known.names do
+    parts[i + 1] = pack('>I4', #known.names[i]) .. known.names[i]
+  end
+  call('SET', known.key, table.concat(parts), 'PX', math.max(known.till - math.floor(clock / 1000), 0) + 1000)
+end
+
+-- look: see take.lua. The stream is the six bytes of step and the last two of most. ahead is
+-- for how many milliseconds more the stream is denied, if the caller knows that it has ended.
+function holds.look(bytes, unit, window, limit, step, most, ahead, restores, key)
+  local s = holds.log(bytes, pack('>I6I2', step, most % 65536))
+  if not s then
+    return nil
+  end
+  s.window = window
+  if ahead > 0 then
+    s.ended = math.max(s.ended, math.ceil(clock / 1000) + ahead)
+  end
+  if ARGV[4] and ARGV[4] ~= '' then
+    local high = math.floor(step / 2 ^ 24)
+    s.known = holds.stream(string.format('%s%06x%06x%04x}:s', ARGV[4], high, step % 2 ^ 24, most % 65536))
+    s.ended = math.max(s.ended, s.known.ended)
+    if holds.full(s.known, key) then
+      s.ended = math.max(s.ended, s.known.till)
+    end
+  end
+  if s.ended > 0 then
+    s.room = false
+  elseif s.cost > 0 then
+    s.room = true
+  end
+  return s.used, 0, s
+end
+
+-- charge lets the stream hold a cost, unless it holds one already or has ended.
+function holds.charge(key, s, cost)
+  cost = math.min(cost, 16777215)
+  cost = math.min(cost, 4294967295 - s.used)
+  if cost <= 0 or s.ended > 0 or s.cost > 0 or s.total - s.expired >= most_holds then
+    return
+  end
+  local ends = math.ceil((s.now + s.window) / 1000)
+  put(key, s, ends, cost)
+  s.made = true
+  if s.known then
+    holds.remember(s.known, key, ends)
+  end
+end
+
+-- refund makes the stream's own hold smaller.
+function holds.refund(key, s, cost)
+  if s.cost > 0 then
+    cut(key, s, math.max(s.cost - cost, 0))
+  end
+end
+
+-- falls returns the microseconds until no more than a level is used, if holds only expire.
+local function falls(s, level)
+  local used, i = s.used, s.expired
+  local ends, cost
+  repeat
+    i = i + 1
+    ends, cost = read('>I6I3', s.bytes, 17 * i + 5)
+    used = used - cost
+  until used <= level or i >= s.total
+  return ends * 1000 - clock
+end
+
+function holds.rest(s, limit)
+  if s.used == 0 then
+    return limit, 0, 0
+  end
+  local last = s.total
+  while last > 1 and read('>I3', s.bytes, 17 * last + 11) == 0 do
+    last = last - 1
+  end
+  local reset = read('>I6', s.bytes, 17 * last + 5) * 1000 - clock
+  return limit - s.used, limit > 0 and falls(s, math.min(s.used, limit) - 1) or 0, reset
+end
+
+function holds.wait(s, limit, cost)
+  local level = limit - math.max(cost, 1)
+  local wait = s.used > level and falls(s, level) or 0
+  return math.max(wait, s.ended * 1000 - clock, 0)
+end

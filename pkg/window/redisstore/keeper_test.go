@@ -1,0 +1,345 @@
+package redisstore_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+	"github.com/slidegate/slidegate/pkg/window/redisstore"
+	"github.com/slidegate/slidegate/pkg/window/windowtest"
+	"github.com/slidegate/slidegate/test/servers"
+)
+
+func TestKeeper(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	n := 0 // every harness has its own keys and clock on the one server
+	windowtest.RunKeeper(t, func(t *testing.T) windowtest.Harness {
+		n++
+		clockKey := fmt.Sprintf("clock%d", n)
+		s := redisstore.NewWithClock(t, client, redisstore.Options{Prefix: fmt.Sprintf("*test[%d]:", n)}, clockKey)
+		t.Cleanup(func() { s.Close() })
+		return windowtest.Harness{
+			Store:  s,
+			SetNow: func(now time.Duration) { setClock(t, client, clockKey, now) },
+			Epoch:  epoch,
+		}
+	})
+}
+
+// listAll returns the ids of all logs that match, in the order of their keys.
+func listAll(t *testing.T, s *redisstore.Store, m window.Match) []window.LogID {
+	t.Helper()
+	var all []window.LogID
+	for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
+		ids, next, err := s.List(t.Context(), m, cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, cursor = append(all, ids...), next
+	}
+	slices.SortFunc(all, func(a, b window.LogID) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.Compact(all)
+}
+
+// used returns what the logs of readings hold.
+func used(readings []window.Reading) (hits []uint64) {
+	for _, r := range readings {
+		hits = append(hits, r.Contents.Used())
+	}
+	return hits
+}
+
+// TestKeeperOnACluster reads, lists and removes logs on all servers of a cluster, also while
+// a slot moves, and while a server is away.
+func TestKeeperOnACluster(t *testing.T) {
+	c := startCluster(t)
+	client := newClusterClient(t, c)
+	n := 0
+	windowtest.RunKeeperInRealTime(t, func(t *testing.T) windowtest.Harness {
+		n++
+		s := redisstore.New(client, redisstore.Options{Prefix: fmt.Sprintf("test%d:", n), Timeout: patient})
+		t.Cleanup(func() { s.Close() })
+		began := time.Duration(time.Now().Add(-time.Hour).Unix()) * time.Second // the suite sets the clock to an hour
+		return windowtest.Harness{Store: s, SetNow: func(time.Duration) {}, Epoch: began}
+	})
+
+	s := redisstore.New(client, redisstore.Options{Prefix: "own:", Timeout: patient, Refunds: "own:refunds"})
+	t.Cleanup(func() { s.Close() })
+	var ids []window.LogID
+	var want []uint64
+	for i, key := range onSlotsOf(c) {
+		for j := range 5 {
+			charge := check(fmt.Sprintf("{%s}:r%d", key, j), 100, uint64(10*i+j+1))
+			take(t, s, charge)
+			ids, want = append(ids, charge.Log()), append(want, charge.Cost)
+		}
+	}
+	t.Run("Slots", func(t *testing.T) {
+		got, err := s.Read(t.Context(), ids)
+		if err != nil || !slices.Equal(used(got), want) {
+			t.Errorf("Read: got %v, %v, want %v", used(got), err, want)
+		}
+		for i := range got {
+			if got[i].ID != ids[i] || got[i].Now <= 0 || time.Since(time.UnixMicro(got[i].Now.Microseconds())).Abs() > time.Minute {
+				t.Errorf("got %v at %v, want %v", got[i].ID, got[i].Now, ids[i])
+			}
+		}
+		if got, err = s.Remove(t.Context(), ids[:7]); err != nil || !slices.Equal(used(got), want[:7]) {
+			t.Errorf("Remove: got %v, %v, want %v", used(got), err, want[:7])
+		}
+		if left := listAll(t, s, window.Match{}); len(left) != len(ids)-7 {
+			t.Errorf("after 7 of %d logs were removed, %d are listed", len(ids), len(left))
+		}
+		if _, _, err := s.List(t.Context(), window.Match{}, "127.0.0.1:1/0"); !errors.Is(err, window.ErrCursor) {
+			t.Errorf("a cursor of an unknown server: got %v, want ErrCursor", err)
+		}
+	})
+
+	t.Run("MovingSlot", func(t *testing.T) {
+		const tag = "{moves}"
+		slot := c.Slot(tag)
+		from := c.MasterOfSlot(slot)
+		to := c.Masters()[0]
+		if to.Addr() == from.Addr() {
+			to = c.Masters()[1]
+		}
+		var moving []window.LogID
+		charge := func() {
+			moving = nil
+			for i := range 4 {
+				charge := check(fmt.Sprint(tag, ":r", i), 100, 3)
+				take(t, s, charge)
+				moving = append(moving, charge.Log())
+			}
+		}
+		charge()
+		c.BeginMigration(slot, from, to)
+		c.MigrateKeys(slot, from, to, 2) // two are here, two there
+		for _, f := range []func() ([]window.Reading, error){
+			func() ([]window.Reading, error) { return s.Read(t.Context(), moving) },
+			func() ([]window.Reading, error) { return s.Remove(t.Context(), moving) },
+		} {
+			if got, err := f(); err != nil || !slices.Equal(used(got), []uint64{3, 3, 3, 3}) {
+				t.Errorf("while the slot moves: got %v, %v", used(got), err)
+			}
+		}
+		charge()
+		c.MigrateKeys(slot, from, to, 1)
+		if got := listAll(t, s, window.Match{Tag: "moves"}); !slices.Equal(got, moving) {
+			t.Errorf("while the slot moves: listed %v, want %v", got, moving)
+		}
+		c.FinishMigration(slot, from, to)
+		if got, err := s.Read(t.Context(), moving); err != nil || !slices.Equal(used(got), []uint64{3, 3, 3, 3}) {
+			t.Errorf("after the slot has moved: got %v, %v", used(got), err)
+		}
+		if got := listAll(t, s, window.Match{Tag: "moves"}); !slices.Equal(got, moving) {
+			t.Errorf("after the slot has moved: listed %v, want %v", got, moving)
+		}
+	})
+
+	t.Run("OneServerDown", func(t *testing.T) {
+		down := c.MasterOf("own:" + ids[len(ids)-1].Key)
+		down.Stop()
+		got, err := s.Read(t.Context(), ids)
+		if err == nil || len(got) != 10 {
+			t.Errorf("Read: got %d logs and the error %v, want those of the other two servers and an error", len(got), err)
+		}
+	})
+}
+
+// TestKeeperOnSentinel removes logs from the master of a set, and from the next one after a
+// failover.
+func TestKeeperOnSentinel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a set of Sentinels takes long to start")
+	}
+	set := servers.StartSentinel(t, servers.SentinelOptions{})
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: set.MasterName(), SentinelAddrs: set.Sentinels(), MaxRetries: -1, ContextTimeoutEnabled: true,
+	})
+	t.Cleanup(func() { client.Close() })
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient})
+	t.Cleanup(func() { s.Close() })
+	for round := range 2 {
+		charge := check(fmt.Sprintf("{a}:r%d", round), 10, 4)
+		eventually(t, "the master to decide", func() bool {
+			_, err := s.Take(t.Context(), window.MayWait, []window.Check{charge}, make([]window.Decision, 1))
+			return err == nil
+		})
+		if got := listAll(t, s, window.Match{Tag: "a"}); !slices.Contains(got, charge.Log()) {
+			t.Errorf("round %d: listed %v, want also %v", round, got, charge.Log())
+		}
+		got, err := s.Remove(t.Context(), []window.LogID{charge.Log()})
+		if err != nil || len(got) != 1 || got[0].Contents.Used() < 4 {
+			t.Errorf("round %d: removed %+v, %v", round, got, err)
+		}
+		if round == 0 {
+			set.Failover()
+		}
+	}
+}
+
+// TestKeeperReadsAnyValue reads and removes a log of a megabyte and more, and values that are
+// not logs. Probes are not listed.
+func TestKeeperReadsAnyValue(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:", Timeout: patient})
+	t.Cleanup(func() { s.Close() })
+	set := func(id window.LogID, value string) {
+		t.Helper()
+		if err := client.Set(t.Context(), redisstore.KeyName("p:", id), value, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const slots = 200_000
+	large := window.LogID{Key: "{large}:r", Window: win}
+	var log []byte
+	for i := range int64(slots) {
+		log = windowtest.Take(log, 1+i, &window.Check{Limit: window.Limit{Hits: slots, Window: win}, Cost: 1}, new(window.Decision))
+	}
+	set(large, string(log))
+	text := window.LogID{Key: "{text}:r", Window: win}
+	set(text, "text")
+	list := window.LogID{Key: "{list}:r", Window: win}
+	if err := client.LPush(t.Context(), redisstore.KeyName("p:", list), "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"p:probe:1000000", "p:{a}probe:1000000", "p:no window", "p:{a}:r:0", "q:{a}:r:1000000", "p::1000000"} {
+		if err := client.Set(t.Context(), other, "x", time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := []window.LogID{large, list, text}
+	if got := listAll(t, s, window.Match{}); !slices.Equal(got, ids) {
+		t.Errorf("listed %v, want %v", got, ids)
+	}
+	for _, f := range []func() ([]window.Reading, error){
+		func() ([]window.Reading, error) { return s.Read(t.Context(), ids) },
+		func() ([]window.Reading, error) { return s.Remove(t.Context(), ids) },
+	} {
+		got, err := f()
+		if err != nil || !slices.Equal(used(got), []uint64{slots, 0, 0}) || !got[0].Cut || got[1].Cut {
+			t.Errorf("got %v, %v, cut %t", used(got), err, got[0].Cut)
+		}
+	}
+	if got := listAll(t, s, window.Match{}); len(got) != 0 {
+		t.Errorf("after the removal: listed %v", got)
+	}
+}
+
+// TestRemoveWithoutPermissionToPublish removes logs for a user who may not publish. The logs
+// are removed, and the error says that other instances were not told.
+func TestRemoveWithoutPermissionToPublish(t *testing.T) {
+	server := servers.StartRedis(t)
+	if _, err := server.Do("ACL", "SETUSER", "mute", "on", ">pw", "~*", "resetchannels", "&other", "+@all"); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "mute", Password: "pw", MaxRetries: -1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	s := redisstore.New(client, redisstore.Options{Refunds: "refunds"})
+	t.Cleanup(func() { s.Close() })
+	charge := check("{a}:r", 10, 4)
+	take(t, s, charge)
+	got, err := s.Remove(t.Context(), []window.LogID{charge.Log()})
+	if !errors.Is(err, window.ErrNotTold) || !slices.Equal(used(got), []uint64{4}) {
+		t.Errorf("got %v, %v, want the log and ErrNotTold", used(got), err)
+	}
+	if d := take(t, s, charge); d[0].Remaining != 6 {
+		t.Errorf("after the removal: got %+v", d)
+	}
+}
+
+// TestLateRemovalDoesNothing lets a call wait in the socket of a frozen server until its
+// deadline has passed. Hits of after that stay, and the breaker does not open.
+func TestLateRemovalDoesNothing(t *testing.T) {
+	server := servers.StartRedis(t)
+	s := redisstore.New(newClient(t, server.Addr()), redisstore.Options{Timeout: 10 * time.Millisecond, Failures: 1})
+	t.Cleanup(func() { s.Close() })
+	charge := check("{a}:r", 10, 4)
+	eventually(t, "a charge", func() bool {
+		d := make([]window.Decision, 1)
+		_, err := s.Take(t.Context(), window.MayWait, []window.Check{charge}, d)
+		return err == nil && d[0].Allowed
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	server.Pause()
+	got, err := s.Remove(ctx, []window.LogID{charge.Log()})
+	server.Resume()
+	if redisstore.ClassOf(err) != redisstore.ClassTimeout || len(got) != 0 {
+		t.Errorf("Remove: got %v, %v, want a timeout", got, err)
+	}
+	for _, n := range s.Stats().Nodes {
+		if n.Open {
+			t.Error("the breaker is open")
+		}
+	}
+	read, err := s.Read(t.Context(), []window.LogID{charge.Log()})
+	if err != nil || used(read)[0] < 4 {
+		t.Errorf("after the late call: got %v, %v, want the hits", used(read), err)
+	}
+}
+
+// TestKeeperWithoutItsScript flushes the scripts. The next call sends the text.
+func TestKeeperWithoutItsScript(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{Prefix: "p:"})
+	t.Cleanup(func() { s.Close() })
+	charge := check("{a}:r", 10, 4)
+	for range 2 {
+		take(t, s, charge)
+		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Remove(t.Context(), []window.LogID{charge.Log()}); err != nil || !slices.Equal(used(got), []uint64{4}) {
+			t.Errorf("got %v, %v", used(got), err)
+		}
+	}
+}
+
+// TestKeeperOfPolicies proves that the values of every policy are read and removed.
+func TestKeeperOfPolicies(t *testing.T) {
+	client := newClient(t, servers.Redis(t))
+	s := redisstore.New(client, redisstore.Options{Prefix: "test:", Timeout: patient})
+	t.Cleanup(func() { s.Close() })
+	now := time.Now().Unix()
+	for p := window.Sliding; p <= window.SlidingCounter; p++ {
+		t.Run(p.String(), func(t *testing.T) {
+			c := check("k", 100, 7)
+			c.Limit.Policy = p
+			switch p {
+			case window.TokenBucket:
+				c.Limit.Rate = 1 // an hour for each token
+				c.Limit.Window = time.Hour
+			case window.Calendar:
+				c.Period = window.Period{Start: now - 1800, End: now + 1800, Next: now + 5400}
+			}
+			take(t, s, c)
+			ids := []window.LogID{c.Log()}
+			if got := listAll(t, s, window.Match{}); !slices.Equal(got, ids) {
+				t.Errorf("List: got %v, want %v", got, ids)
+			}
+			read, err := s.Read(t.Context(), ids)
+			if err != nil || len(read) != 1 || read[0].ID != ids[0] || read[0].Used(c.Limit) != 7 {
+				t.Fatalf("Read: got %+v, %v, want 7 hits of %v", read, err, ids[0])
+			}
+			removed, err := s.Remove(t.Context(), ids)
+			if err != nil || len(removed) != 1 || removed[0].Used(c.Limit) != 7 {
+				t.Errorf("Remove: got %+v, %v, want the 7 hits that were there", removed, err)
+			}
+			if n := client.Exists(t.Context(), redisstore.KeyName("test:", ids[0])).Val(); n != 0 {
+				t.Error("the key is still there")
+			}
+			if left, err := s.Remove(t.Context(), ids); err != nil || left[0].Used(c.Limit) != 0 {
+				t.Errorf("a second Remove: got %+v, %v, want nothing used", left, err)
+			}
+		})
+	}
+}

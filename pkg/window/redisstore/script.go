@@ -1,0 +1,53 @@
+package redisstore
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+)
+
+var (
+	//go:embed take.lua
+	takeText string
+	//go:embed look.lua
+	lookText string
+	//go:embed record.lua
+	recordText string
+	//go:embed rest.lua
+	restText string
+	//go:embed waits.lua
+	waitsText string
+
+	//go:embed holds.lua
+	holdsText string
+	//go:embed streams.lua
+	streamsText string
+
+	//go:embed takeback.lua
+	takeBackScript string
+)
+
+// takeScript is take.lua, with the files that it includes.
+var takeScript = include(takeText, map[string]string{
+	"holds.lua":  holdsText,
+	"look.lua":   lookText,
+	"record.lua": recordText,
+	"rest.lua":   restText,
+	"waits.lua":  waitsText,
+})
+
+// streamsScript is streams.lua, with the file that it includes.
+var streamsScript = include(streamsText, map[string]string{"holds.lua": holdsText})
+
+// include replaces each line "-- include NAME" of a script by the file of that name. Every
+// file must be included once; otherwise it panics, because the program was built wrong.
+func include(text string, files map[string]string) string {
+	for name, file := range files {
+		line := "-- include " + name + "\n"
+		if strings.Count(text, line) != 1 {
+			panic(fmt.Sprintf("the script has %d lines %q, want 1", strings.Count(text, line), line))
+		}
+		text = strings.Replace(text, line, file, 1)
+	}
+	return text
+}

@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+var _ window.Ender = (*Store)(nil)
+
+// What is known of a stream is the value <prefix>{<16 hex digits>}:s.
+const (
+	streamBegins = "{"
+	streamEnds   = "}:s"
+)
+
+// noteSlack is how much longer than its holds a stream is noted on a cluster, because the
+// clocks of two servers differ.
+const noteSlack = time.Minute
+
+// streamName returns the name of what is known of a stream.
+func (s *Store) streamName(id window.StreamID) string {
+	return fmt.Sprintf("%s%s%016x%s", s.opts.Prefix, streamBegins, uint64(id), streamEnds)
+}
+
+// End implements [window.Ender] with one call to Redis. On a cluster it takes one call for the
+// stream, and then one for each log in which it may hold something, all at once. End returns
+// before the deadline of ctx, and after [Options.Timeout] at the latest. An end has no effect
+// twice, so the caller may repeat it after an error.
+func (s *Store) End(ctx context.Context, id window.StreamID, deny time.Duration) (held bool, err error) {
+	if id == 0 {
+		return false, fmt.Errorf("redisstore: %w: an end of no stream", window.ErrBadCheck)
+	}
+	deny = max(min(deny, window.MaxWindow), 0)
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if s.cluster == nil {
+		ended, err := runFor[int64](ctx, s, s.single, s.streamName(id), "end", id, deny)
+		return ended > 0, s.count(err)
+	}
+	held, err = s.endAcross(ctx, id, deny)
+	return held, s.count(err)
+}
+
+// endAcross is End on a cluster.
+func (s *Store) endAcross(ctx context.Context, id window.StreamID, deny time.Duration) (held bool, err error) {
+	name := s.streamName(id)
+	n, err := s.nodeFor(ctx, name, 0)
+	if err != nil {
+		return false, err
+	}
+	logs, err := runFor[[]any](ctx, s, n, name, "forget", id, deny)
+	if err != nil {
+		return false, err
+	}
+	var (
+		mu  sync.Mutex
+		all sync.WaitGroup
+	)
+	for _, log := range logs {
+		key, _ := log.(string)
+		all.Go(func() {
+			was, dropErr := s.drop(ctx, key, id, deny)
+			mu.Lock()
+			defer mu.Unlock()
+			held = held || was
+			err = errors.Join(err, dropErr)
+		})
+	}
+	all.Wait()
+	if err == nil && deny <= 0 && len(logs) > 0 {
+		cmd := redis.NewCmd(ctx, "unlink", name)
+		if unlinkErr := s.client.Process(ctx, cmd); unlinkErr != nil {
+			err = n.failed(ctx, unlinkErr)
+		}
+	}
+	return held, err
+}
+
+// drop ends a stream in one log.
+func (s *Store) drop(ctx context.Context, key string, id window.StreamID, deny time.Duration) (held bool, err error) {
+	n, err := s.nodeFor(ctx, key, 0)
+	if err != nil {
+		return false, err
+	}
+	ended, err := runFor[int64](ctx, s, n, key, "drop", id, deny)
+	return ended > 0, err
+}
+
+// note records, on a cluster, that a stream may soon hold something in logs. It returns for how
+// many milliseconds the stream is denied; zero if it is not.
+func (s *Store) note(ctx context.Context, id window.StreamID, hold time.Duration, logs []string) (denied uint32, err error) {
+	name := s.streamName(id)
+	n, err := s.nodeFor(ctx, name, 0)
+	if err != nil {
+		return 0, err
+	}
+	millis, err := runFor[int64](ctx, s, n, name, "note", id, hold+noteSlack, logs...)
+	return uint32(max(millis, 0)), err
+}
+
+// noteStream notes, on a cluster, the logs in which a message lets its stream hold something. If
+// the stream has ended, the message is changed so that the script denies it.
+func (s *Store) noteStream(ctx context.Context, m *message) error {
+	var (
+		stream window.StreamID
+		hold   time.Duration
+		logs   []string
+	)
+	for i := range m.logChecks {
+		c := m.logChecks[i].check
+		if c.Stream == 0 {
+			continue
+		}
+		stream, hold = c.Stream, max(hold, c.Limit.Window)
+		if c.Cost > 0 && c.Mode != window.Refund {
+			logs = append(logs, m.keys[i])
+		}
+	}
+	if stream == 0 {
+		return nil
+	}
+	if m.deadline != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.deadline-now()))
+		defer cancel()
+	}
+	denied, err := s.note(ctx, stream, hold, logs)
+	if err != nil || denied == 0 {
+		return err
+	}
+	m.ended = denied
+	for i := range m.logChecks {
+		if m.logChecks[i].check.Stream != 0 {
+			binary.BigEndian.PutUint32(m.checks[(i+1)*checkBytes-4:], denied)
+		}
+	}
+	return nil
+}
+
+// runFor calls streams.lua for one key of a server, unless the server's breaker is open.
+func runFor[T any](ctx context.Context, s *Store, n *node, key, verb string, id window.StreamID, d time.Duration, more ...string) (result T, err error) {
+	if n.open.Load() {
+		return result, n.refused()
+	}
+	done, err := n.breaker.Allow()
+	if err != nil {
+		return result, n.refused()
+	}
+	defer func() {
+		if c := ClassOf(err); c != "" && c.ofTheNode() {
+			done(err)
+		} else {
+			done(nil)
+		}
+	}()
+	stream := binary.BigEndian.AppendUint64(nil, uint64(id))
+	args := []any{"evalsha", s.ends.sha, 1, key, verb, string(stream), strconv.FormatInt(d.Microseconds(), 10)}
+	for _, m := range more {
+		args = append(args, m)
+	}
+	cmd := newOnce(ctx, args)
+	err = s.client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args[0], args[1] = "eval", s.ends.text
+		cmd = newOnce(ctx, args)
+		err = s.client.Process(ctx, cmd)
+	}
+	if err != nil {
+		return result, n.failed(ctx, err)
+	}
+	result, ok := cmd.Val().(T)
+	if !ok {
+		return result, &Error{Class: ClassReply, Err: fmt.Errorf("reply is %T, want %T", cmd.Val(), result)}
+	}
+	return result, nil
+}

@@ -1,0 +1,84 @@
+-- streams.lua ends streams, and remembers in which logs they hold something.
+--
+-- ARGV[1] says what to do, and ARGV[2] is the stream, eight bytes:
+--
+--   'end'     KEYS[1] is the value of the stream. Ends the stream there and in all of its
+--             logs. Only for a single server, because the logs are not in KEYS. Returns 1 if
+--             the stream held something, otherwise 0
+--   'forget'  KEYS[1] is the value of the stream. Ends the stream there. Returns the names of
+--             its logs, also after an earlier end, which may not have dropped all of them
+--   'drop'    KEYS are logs on one slot. Ends the stream there: a log in which it holds
+--             nothing denies it. Returns 1 if the stream held something, otherwise 0
+--   'note'    KEYS[1] is the value of the stream. ARGV[3] is how long it may hold something
+--             from now, in microseconds, and ARGV[4] and so on are the names of the logs.
+--             Returns for how many milliseconds the stream is denied, because it has ended or
+--             has too many logs; 0 if it is not
+--
+-- For the first three, ARGV[3] is how long later checks of the stream are denied, in
+-- microseconds; 0 if they are not.
+--
+-- On a cluster, a stream and its logs are on several slots. A check is noted first, and then
+-- charged. An end forgets first, and then drops. So if an end comes between the two steps of a
+-- check, it drops the log that was noted, and the log denies the check.
+
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+local call, pack, read = redis.call, struct.pack, struct.unpack
+local holds
+
+-- include holds.lua
+
+local verb, stream, micros = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local till = math.ceil((clock + micros) / 1000)
+
+-- drop ends the stream in a log, and returns whether it held something there.
+local function drop(key, deny)
+  local bytes = redis.pcall('GETRANGE', key, '0', '340013')
+  local s = type(bytes) == 'string' and holds.log(bytes, stream)
+  return s and holds.finish(key, s, deny)
+end
+
+if verb == 'drop' then
+  local held = 0
+  for i = 1, #KEYS do
+    if drop(KEYS[i], micros) then
+      held = 1
+    end
+  end
+  return held
+end
+
+local known = holds.stream(KEYS[1])
+if verb == 'note' then
+  if known.ended > 0 then
+    return known.ended - math.floor(clock / 1000)
+  end
+  for i = 4, #ARGV do
+    if holds.full(known, ARGV[i]) then
+      return known.till - math.floor(clock / 1000)
+    end
+    holds.remember(known, ARGV[i], till)
+  end
+  return 0
+end
+
+-- The stream ends. A second end changes nothing.
+local names, held = known.names, 0
+if verb == 'forget' then
+  if known.ended == 0 and micros > 0 then
+    holds.remember(known, nil, till, 167)
+  end
+  return names
+elseif known.ended > 0 then
+  return 0
+elseif micros > 0 then
+  call('SET', KEYS[1], pack('>BI7', 167, till), 'PX', math.ceil(micros / 1000) + 1000)
+else
+  call('UNLINK', KEYS[1])
+end
+for i = 1, #names do
+  if drop(names[i], 0) then
+    held = 1
+  end
+end
+return held

@@ -1,0 +1,65 @@
+-- waits.lua has the arithmetic of token buckets and sliding counters. take.lua runs it when it
+-- meets the first such check.
+
+-- muldiv returns floor(a * b / d) and the remainder. It is exact for whole numbers below
+-- 2^45, whose product is too large for a number of Lua.
+function muldiv(a, b, d)
+  local quotient, rest = 0, a * b
+  if rest < 2 ^ 52 then
+    return (rest - rest % d) / d, rest % d
+  end
+  -- The product in chunks of 7 bits of a, the highest first.
+  rest = 0
+  for shift = 42, 0, -7 do
+    local chunk = math.floor(a / 2 ^ shift) % 128
+    local part = rest * 128 + chunk * b
+    local times = math.floor(part / d)
+    rest = part - times * d
+    if rest < 0 then -- part / d was rounded up to a whole number
+      times, rest = times - 1, rest + d
+    end
+    quotient = quotient * 128 + times
+  end
+  return quotient, rest
+end
+
+if unit == 2 then
+  -- max_debt returns the most tokens that a bucket owes: as many as come back in the 400 days
+  -- that are the longest window.
+  function max_debt(rate, window)
+    return math.min(muldiv(400 * 86400 * 1000000, rate, window), 4294967295)
+  end
+
+  -- fills returns the microseconds until a bucket that lacks so many tokens has them, of
+  -- which it has a fraction already.
+  function fills(lacks, fraction, window, rate)
+    if lacks <= 0 then
+      return 0
+    end
+    local wait = lacks * window
+    if wait < 2 ^ 52 then
+      wait = wait - fraction
+      return (wait + -wait % rate) / rate
+    end
+    local rest
+    wait, rest = muldiv(lacks, window, rate)
+    local have = math.floor(fraction / rate)
+    wait, rest = wait - have, rest - (fraction - have * rate)
+    return rest > 0 and wait + 1 or wait
+  end
+else
+  -- weigh returns what a counter's previous window still counts.
+  function weigh(previous, left, window)
+    local weighted, rest = muldiv(previous, left, window)
+    return rest > 0 and weighted + 1 or weighted
+  end
+
+  -- falls returns the microseconds until a counter, of which more is used now, is not above
+  -- a number. left is the rest of the current window.
+  function falls(most, current, previous, left, window)
+    if current <= most then
+      return left - muldiv(most - current, window, previous)
+    end
+    return left + window - muldiv(most, window, current)
+  end
+end

@@ -1,0 +1,347 @@
+package window
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"time"
+)
+
+// # The packed values of the other policies
+//
+// Every policy but [Sliding] keeps one short value for each log, the same in the memory of a
+// process and in Redis. Numbers are big-endian. All values begin alike:
+//
+//	0  kind   1   0xa0 + the number of the policy
+//	1  clock  7   the time of the last write, microseconds
+//	8  mark   1   of a charge that may be taken back; Redis alone uses it
+//
+// A [TokenBucket] goes on with:
+//
+//	 9  tokens   5   whole tokens + 2^32, so that debt is a number too
+//	14  fraction 6   of a token, in parts of 1/window in microseconds
+//	20  life     4   seconds, rounded up, from the clock until the bucket is full
+//
+// [Fixed] and [Calendar] go on with:
+//
+//	 9  used  4   hits of the period
+//	13  end   7   when the period ends, microseconds
+//
+// A [SlidingCounter] goes on with:
+//
+//	 9  current  4   hits of the clock's window in which clock is
+//	13  previous 4   hits of the one before
+//
+// A missing value is a full bucket, or nothing used.
+const (
+	kindPolicy = 0xa0 // + the policy's number
+	atPolicy   = 9    // what follows depends on the policy
+
+	bucketBytes  = 24
+	periodBytes  = 20
+	counterBytes = 17
+)
+
+// A State is a log of any policy, as one check sees it at one instant. For [Sliding] it is
+// a [View]. [State.Look] must fill it in before any other method is called. It refers to
+// the log's bytes, so it is valid until other code writes them. A State is not safe for
+// concurrent use.
+type State struct {
+	// Of Sliding it has all. The other policies use its bytes, its clocks, its window,
+	// what is used and whether the bytes are foreign.
+	view   View
+	policy Policy
+
+	tokens   int64  // of a bucket: whole tokens, below zero with debt
+	fraction uint64 // of a bucket: what there is of one token more, in 1/window
+
+	end  int64 // of a period: when it ends, in microseconds
+	next int64 // of a period: the same, for one that begins with this check
+
+	current, previous uint64 // of a counter
+
+	// In flight:
+	stream StreamID // of the check
+	own    int      // the hold of the stream, or -1
+	ended  int64    // until when the stream is denied because it has ended, in milliseconds; or 0
+}
+
+// Look fills s in with the log of a check at the time clock. clock is in microseconds since
+// 1970, and at least 0. A nil log is missing. Look writes nothing and does not allocate.
+//
+// Look does not panic, whatever the bytes are. If they are not a log of the policy and the
+// window, s shows a missing log and [State.Foreign] returns true. For [Calendar], call
+// [Period.Covers] before.
+func (s *State) Look(log []byte, clock int64, c *Check) {
+	s.policy = c.Limit.Policy
+	if s.policy == Sliding {
+		s.view.Look(log, clock, c.Limit.Window)
+		return
+	}
+	s.lookOther(log, clock, c)
+}
+
+func (s *State) lookOther(log []byte, clock int64, c *Check) {
+	if s.policy == InFlight {
+		s.lookHolds(log, clock, c)
+		return
+	}
+	v := &s.view
+	v.log = log
+	v.real = min(max(clock, 0), maxClock)
+	v.now = v.real
+	v.win = c.Limit.Window.Microseconds()
+	v.used, v.foreign = 0, false
+	there := len(log) > 0 && s.readHeader() && s.readValue()
+	if there {
+		// A clock that is set back does not bring back what is over.
+		v.now = max(v.now, v.clock)
+	} else {
+		v.foreign = len(log) > 0
+		v.log = nil
+	}
+	switch s.policy {
+	case TokenBucket:
+		s.fill(c, there)
+	case Fixed:
+		s.choosePeriod((v.now/v.win+1)*v.win, there)
+	case Calendar:
+		// By the clock as given. If the log's clock is ahead, the period of the log is open,
+		// and ends no earlier than it says.
+		s.choosePeriod(c.Period.chosen(v.real), there)
+	case SlidingCounter:
+		s.turn(there)
+	default:
+	}
+}
+
+// readHeader reads what the values of all policies begin with. It returns false if the
+// bytes are not a value of the policy.
+func (s *State) readHeader() bool {
+	v := &s.view
+	if len(v.log) < atPolicy || v.log[0] != kindPolicy+byte(s.policy) {
+		return false
+	}
+	clock := int64(binary.BigEndian.Uint64(v.log) & (1<<56 - 1)) // the kind is above the clock
+	if clock > maxClock {
+		return false
+	}
+	v.clock = clock
+	return true
+}
+
+// readValue reads what follows the header. It returns false if the bytes are not a value of
+// the policy and the window.
+func (s *State) readValue() bool {
+	switch s.policy {
+	case TokenBucket:
+		return s.readBucket()
+	case Fixed:
+		return s.readPeriod(s.view.win)
+	case Calendar:
+		return s.readPeriod(MaxWindow.Microseconds())
+	case SlidingCounter:
+		return s.readCounter()
+	case InFlight:
+		return s.readHolds()
+	default:
+		return false
+	}
+}
+
+// writeHeader makes room for a value of a length, if there is none yet, and writes the kind
+// and the clock. The mark stays.
+func (s *State) writeHeader(length int) []byte {
+	v := &s.view
+	if len(v.log) != length {
+		v.log = make([]byte, length)
+	}
+	v.clock = v.now
+	binary.BigEndian.PutUint64(v.log, uint64(kindPolicy+byte(s.policy))<<56|uint64(v.now))
+	return v.log
+}
+
+// Room reports whether the cost of the check fits now. Cost 0 needs the room of 1. A
+// [Refund] always has room.
+func (s *State) Room(c *Check) bool {
+	if c.Mode == Refund {
+		return true
+	}
+	switch s.policy {
+	case Sliding:
+		return s.view.Room(c.Limit.Hits, c.Cost)
+	case TokenBucket:
+		return s.tokens > 0 && c.Cost <= uint64(s.tokens)
+	case InFlight:
+		return s.roomHolds(c.Limit.Hits, c.Cost)
+	default:
+		return s.view.Room(c.Limit.Hits, c.Cost)
+	}
+}
+
+// Charge records the check's cost, whether or not it has room, and updates s. It does not
+// record what a log of the policy cannot hold. Cost 0 records nothing. Charge changes the
+// log's bytes in place, or moves them: [State.Log] returns them.
+func (s *State) Charge(c *Check) {
+	switch s.policy {
+	case Sliding:
+		s.view.Charge(c)
+	case TokenBucket:
+		s.chargeBucket(c)
+	case Fixed, Calendar:
+		s.chargePeriod(c)
+	case SlidingCounter:
+		s.chargeCounter(c)
+	case InFlight:
+		s.chargeHold(c)
+	default:
+	}
+}
+
+// Refund gives the check's cost back, and never more than is used. If there is nothing to
+// give back, it writes nothing.
+func (s *State) Refund(c *Check) {
+	switch s.policy {
+	case Sliding:
+		s.view.Refund(c)
+	case TokenBucket:
+		s.refundBucket(c)
+	case Fixed, Calendar:
+		s.refundPeriod(c)
+	case SlidingCounter:
+		s.refundCounter(c)
+	case InFlight:
+		s.refundHold(c)
+	default:
+	}
+}
+
+// Answer fills in every field of d but Unsettled, which it sets to false, except in flight. It
+// describes the log as it is now, so call it after [State.Charge] or [State.Refund]. room is the result
+// of [State.Room] before the charge.
+func (s *State) Answer(c *Check, room bool, d *Decision) {
+	if s.policy == Sliding {
+		s.view.Answer(c, room, d)
+		return
+	}
+	s.answerOther(c, room, d)
+}
+
+func (s *State) answerOther(c *Check, room bool, d *Decision) {
+	*d = Decision{Allowed: room, Never: !room && max(c.Cost, 1) > c.Limit.Hits}
+	switch s.policy {
+	case TokenBucket:
+		s.answerBucket(c, d)
+	case Fixed, Calendar:
+		s.answerPeriod(c, d)
+	case SlidingCounter:
+		s.answerCounter(c, d)
+	case InFlight:
+		s.answerHolds(c, d)
+	default:
+	}
+	if room || d.Never {
+		d.RetryAfter = 0
+	}
+}
+
+// Growth returns by how many bytes the capacity of the log grows if [State.Charge] charges
+// the check now: see [View.Growth].
+func (s *State) Growth(c *Check) int {
+	switch s.policy {
+	case Sliding:
+		return s.view.Growth(c)
+	case InFlight:
+		return s.growthHold(c)
+	default:
+		if c.Cost == 0 || s.view.log != nil {
+			return 0
+		}
+		return valueBytes(s.policy)
+	}
+}
+
+// valueBytes returns the length of the value of a policy, if all its values have one.
+func valueBytes(p Policy) int {
+	switch p {
+	case TokenBucket:
+		return bucketBytes
+	case Fixed, Calendar:
+		return periodBytes
+	case SlidingCounter:
+		return counterBytes
+	default:
+		return 0
+	}
+}
+
+// Log returns the log's bytes. [State.Charge] and [State.Refund] may have moved them. Log
+// returns nil if the log is missing and nothing was recorded.
+func (s *State) Log() []byte { return s.view.log }
+
+// Foreign reports whether the bytes given to [State.Look] are not a log of the check. A
+// charge then starts a new log and does not change those bytes.
+func (s *State) Foreign() bool { return s.view.foreign }
+
+// after returns the wait until the time at, in microseconds. It counts from the clock as
+// given. So after the clock was set back, it includes the time to catch up.
+func (s *State) after(at int64) time.Duration {
+	return time.Duration(max(at-s.view.real, 0)) * time.Microsecond
+}
+
+// mulDiv returns a*b/d rounded down, and the rest. If the result does not fit, it returns
+// the largest number. d is above zero.
+func mulDiv(a, b, d uint64) (quotient, rest uint64) {
+	hi, lo := bits.Mul64(a, b)
+	if hi >= d {
+		return 1<<64 - 1, 0
+	}
+	return bits.Div64(hi, lo, d)
+}
+
+// read reads the bytes of a log of any policy but [Sliding]. It returns false if they are
+// not a log with that id.
+func (s *State) read(log []byte, id LogID) bool {
+	s.policy = id.Policy
+	s.view.log = log
+	s.view.win = id.Window.Microseconds()
+	return len(log) > 0 && s.readHeader() && s.readValue()
+}
+
+// Holds reports whether the bytes look like a log with this id, as [State.Look] sees it.
+func (id LogID) Holds(log []byte) bool {
+	var s State
+	if id.Policy == Sliding {
+		s.view.Look(log, 0, id.Window)
+		return len(log) > 0 && !s.view.foreign
+	}
+	return s.read(log, id)
+}
+
+// Weigh returns what a log uses of a limit at the time clock, without a check: never less
+// than it uses, and zero if nothing counts any more and the store may drop the log. last is
+// the time of its last charge. Times are in microseconds. The bytes of a log do not have
+// the rate of a token bucket, so what it uses is estimated from the time until it is full.
+func Weigh(log []byte, clock int64, id LogID, limit uint64) (used uint64, last int64) {
+	var s State
+	v := &s.view
+	if id.Policy == Sliding {
+		v.Look(log, clock, id.Window)
+		return v.used, v.newest * v.unit
+	}
+	if !s.read(log, id) {
+		return 0, 0
+	}
+	v.now = max(clock, v.clock)
+	switch s.policy {
+	case TokenBucket:
+		v.used = s.weighBucket(limit)
+	case Fixed, Calendar:
+		s.choosePeriod(0, true)
+	case SlidingCounter:
+		s.turn(true)
+	case InFlight:
+		s.countHolds()
+	default:
+	}
+	return v.used, v.clock
+}

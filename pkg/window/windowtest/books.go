@@ -1,0 +1,309 @@
+package windowtest
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// The books of the policies that keep no log of hits. They count in exact fractions and
+// take every wait from its definition: the first instant at which the thing is true.
+
+// A bucket is the book of a token bucket.
+type bucket struct {
+	wrote time.Duration
+	level *big.Rat // tokens at wrote; nil: nothing was recorded, so the bucket is full
+}
+
+// whole returns a number of hits as a fraction.
+func whole(hits uint64) *big.Rat {
+	return new(big.Rat).SetFrac(new(big.Int).SetUint64(hits), big.NewInt(1))
+}
+
+// refilled returns what comes back in a time.
+func refilled(l window.Limit, in time.Duration) *big.Rat {
+	hits := new(big.Int).Mul(big.NewInt(in.Microseconds()), big.NewInt(int64(l.Rate)))
+	return new(big.Rat).SetFrac(hits, big.NewInt(l.Window.Microseconds()))
+}
+
+// floor returns the largest whole number up to r.
+func floor(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) } // Euclid's, for a positive divisor
+
+// ceil returns the smallest whole number from r on.
+func ceil(r *big.Rat) *big.Int {
+	return new(big.Int).Neg(floor(new(big.Rat).Neg(r)))
+}
+
+// mostDebt is as much as a store can keep, and as comes back in the longest window.
+func mostDebt(l window.Limit) *big.Int {
+	debt := big.NewInt(math.MaxUint32)
+	if back := floor(refilled(l, window.MaxWindow)); back.Cmp(debt) < 0 {
+		return back
+	}
+	return debt
+}
+
+// at returns the tokens at a time, for the limit of the question.
+func (b *bucket) at(clock time.Duration, l window.Limit) *big.Rat {
+	burst := whole(l.Hits)
+	if b.level == nil {
+		return burst
+	}
+	level := b.level
+	if lowest := new(big.Rat).SetInt(new(big.Int).Neg(mostDebt(l))); level.Cmp(lowest) < 0 {
+		level = lowest // recorded at a faster rate
+	}
+	level = new(big.Rat).Add(level, refilled(l, max(clock-b.wrote, 0)))
+	if level.Cmp(burst) > 0 {
+		return burst
+	}
+	return level
+}
+
+func (b *bucket) set(clock time.Duration, level *big.Rat) {
+	b.wrote, b.level = max(clock, b.wrote), level
+}
+
+// holds reports whether there are that many tokens at a time.
+func (b *bucket) holds(clock time.Duration, l window.Limit, tokens uint64) bool {
+	return b.at(clock, l).Cmp(whole(tokens)) >= 0
+}
+
+func (b *bucket) hasRoom(clock time.Duration, c window.Check) bool {
+	return b.holds(clock, c.Limit, max(c.Cost, 1))
+}
+
+// charge takes tokens, up to the largest debt.
+func (b *bucket) charge(clock time.Duration, c window.Check) {
+	level := b.at(clock, c.Limit)
+	cost := new(big.Int).SetUint64(c.Cost)
+	if most := new(big.Int).Add(floor(level), mostDebt(c.Limit)); cost.Cmp(most) > 0 {
+		cost = most
+	}
+	if cost.Sign() > 0 {
+		b.set(clock, new(big.Rat).Sub(level, new(big.Rat).SetInt(cost)))
+	}
+}
+
+func (b *bucket) refund(clock time.Duration, c window.Check) {
+	level, burst := b.at(clock, c.Limit), whole(c.Limit.Hits)
+	if c.Cost == 0 || level.Cmp(burst) >= 0 {
+		return
+	}
+	level = new(big.Rat).Add(level, whole(c.Cost))
+	if level.Cmp(burst) > 0 {
+		level = burst
+	}
+	b.set(clock, level)
+}
+
+func (b *bucket) answer(clock time.Duration, c window.Check, room bool) window.Decision {
+	d := window.Decision{Allowed: room, Never: !room && (c.Limit.Hits == 0 || c.Cost > c.Limit.Hits)}
+	if tokens := floor(b.at(clock, c.Limit)); tokens.Sign() > 0 {
+		d.Remaining = tokens.Uint64()
+	}
+	if !room && !d.Never {
+		d.RetryAfter = b.wait(clock, c.Limit, max(c.Cost, 1))
+	}
+	if d.Remaining < c.Limit.Hits {
+		d.UnitAfter = b.wait(clock, c.Limit, d.Remaining+1)
+	}
+	d.ResetAfter = b.wait(clock, c.Limit, c.Limit.Hits)
+	return d
+}
+
+// wait returns the time until there are that many tokens, of which the bucket can hold all.
+func (b *bucket) wait(clock time.Duration, l window.Limit, tokens uint64) time.Duration {
+	if b.holds(clock, l, tokens) {
+		return 0
+	}
+	missing := new(big.Rat).Sub(whole(tokens), b.at(clock, l))
+	parts := missing.Mul(missing, new(big.Rat).SetFrac64(l.Window.Microseconds(), int64(l.Rate)))
+	wait := max(b.wrote-clock, 0) + time.Duration(ceil(parts).Int64())*time.Microsecond
+	if !b.holds(clock+wait, l, tokens) || b.holds(clock+wait-time.Microsecond, l, tokens) {
+		panic(fmt.Sprintf("windowtest: %d tokens are not there first after %v", tokens, wait))
+	}
+	return wait
+}
+
+// periods are the book of a fixed window, or of the periods of a calendar.
+type periods struct {
+	wrote time.Duration
+	end   time.Duration // of the period of the last write
+	used  uint64        // in it
+}
+
+// early is how long before the start of its first period a check may arrive.
+const early = time.Minute
+
+// chosen returns the end of the period in which a check is, or false if its bounds do not
+// fit the clock.
+func (p *periods) chosen(clock time.Duration, c window.Check) (time.Duration, bool) {
+	if c.Limit.Policy == window.Fixed {
+		start := clock / c.Limit.Window * c.Limit.Window
+		return start + c.Limit.Window, true
+	}
+	start := time.Duration(c.Period.Start) * time.Second
+	if clock < start-early {
+		return 0, false
+	}
+	for _, bound := range []int64{c.Period.Start, c.Period.End, c.Period.Next} {
+		if end := time.Duration(bound) * time.Second; clock < end {
+			return end, true
+		}
+	}
+	return 0, false
+}
+
+// counts is what counts at a time.
+func (p *periods) counts(clock time.Duration) uint64 {
+	if max(clock, p.wrote) < p.end {
+		return p.used
+	}
+	return 0
+}
+
+func (p *periods) hasRoom(clock time.Duration, c window.Check) bool {
+	return fits(p.counts(clock), c.Cost, c.Limit.Hits)
+}
+
+// write records what was used, in the period that ends last: a period that is open stays
+// open.
+func (p *periods) write(clock time.Duration, c window.Check, used uint64) {
+	end, ok := p.chosen(clock, c)
+	if !ok {
+		panic("windowtest: a write outside the given periods")
+	}
+	p.used, p.end, p.wrote = used, max(p.end, end), max(clock, p.wrote)
+}
+
+func (p *periods) charge(clock time.Duration, c window.Check) {
+	used := p.counts(clock)
+	if cost := min(c.Cost, math.MaxUint32-used); cost > 0 {
+		p.write(clock, c, used+cost)
+	}
+}
+
+func (p *periods) refund(clock time.Duration, c window.Check) {
+	used := p.counts(clock)
+	if cost := min(c.Cost, used); cost > 0 {
+		p.write(clock, c, used-cost)
+	}
+}
+
+func (p *periods) answer(clock time.Duration, c window.Check, room bool) window.Decision {
+	used, limit := p.counts(clock), c.Limit.Hits
+	d := window.Decision{Allowed: room, Never: !room && (limit == 0 || c.Cost > limit)}
+	if used < limit {
+		d.Remaining = limit - used
+	}
+	if used == 0 {
+		return d
+	}
+	left := p.end - clock
+	d.ResetAfter = left
+	if limit > 0 {
+		d.UnitAfter = left
+	}
+	if !room && !d.Never {
+		d.RetryAfter = left
+	}
+	return d
+}
+
+// A counter is the book of a sliding counter: the hits in each window of the clock.
+type counter struct {
+	wrote time.Duration
+	hits  map[time.Duration]uint64 // by the start of the window
+}
+
+// share is what the hits of the window of the clock before now still count for, rounded up.
+func share(previous uint64, covered, window time.Duration) uint64 {
+	hits := new(big.Int).Mul(new(big.Int).SetUint64(previous), big.NewInt(covered.Microseconds()))
+	return ceil(new(big.Rat).SetFrac(hits, big.NewInt(window.Microseconds()))).Uint64()
+}
+
+// counts is what counts at a time.
+func (n *counter) counts(clock, window time.Duration) uint64 {
+	now := max(clock, n.wrote)
+	start := now - now%window
+	used := n.hits[start]
+	if previous := n.hits[start-window]; previous > 0 {
+		used += share(previous, start+window-now, window)
+	}
+	return used
+}
+
+func (n *counter) hasRoom(clock time.Duration, c window.Check) bool {
+	return fits(n.counts(clock, c.Limit.Window), c.Cost, c.Limit.Hits)
+}
+
+// add changes the hits of a window of the clock.
+func (n *counter) add(clock time.Duration, start time.Duration, hits uint64) {
+	if n.hits == nil {
+		n.hits = make(map[time.Duration]uint64)
+	}
+	n.hits[start] = hits
+	n.wrote = max(clock, n.wrote)
+}
+
+func (n *counter) charge(clock time.Duration, c window.Check) {
+	now := max(clock, n.wrote)
+	start := now - now%c.Limit.Window
+	if cost := min(c.Cost, math.MaxUint32-n.hits[start]); cost > 0 {
+		n.add(clock, start, n.hits[start]+cost)
+	}
+}
+
+func (n *counter) refund(clock time.Duration, c window.Check) {
+	now, cost := max(clock, n.wrote), c.Cost
+	start := now - now%c.Limit.Window
+	for _, from := range []time.Duration{start, start - c.Limit.Window} {
+		if back := min(cost, n.hits[from]); back > 0 {
+			cost -= back
+			n.add(clock, from, n.hits[from]-back)
+		}
+	}
+}
+
+func (n *counter) answer(clock time.Duration, c window.Check, room bool) window.Decision {
+	w, limit := c.Limit.Window, c.Limit.Hits
+	used := n.counts(clock, w)
+	d := window.Decision{Allowed: room, Never: !room && (limit == 0 || c.Cost > limit)}
+	if used < limit {
+		d.Remaining = limit - used
+	}
+	if used == 0 {
+		return d
+	}
+	if !room && !d.Never {
+		d.RetryAfter = n.wait(clock, w, limit-max(c.Cost, 1))
+	}
+	if limit > 0 {
+		d.UnitAfter = n.wait(clock, w, min(used, limit)-1)
+	}
+	d.ResetAfter = n.wait(clock, w, 0)
+	return d
+}
+
+// wait returns the time until no more than so many hits count. Without charges ever fewer
+// count, so bisecting finds the first such instant.
+func (n *counter) wait(clock, window time.Duration, hits uint64) time.Duration {
+	low := max(n.wrote-clock, 0) // before it nothing changes
+	if n.counts(clock+low, window) <= hits {
+		return 0
+	}
+	high := low + 2*window // by then nothing counts
+	for high-low > time.Microsecond {
+		middle := (low + (high-low)/2).Truncate(time.Microsecond)
+		if n.counts(clock+middle, window) <= hits {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}

@@ -1,0 +1,382 @@
+package windowtest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// RunKeeper runs the suite of [window.Keeper] as subtests of t. The stores that open makes
+// must also be keepers.
+func RunKeeper(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	t.Run("Random", func(t *testing.T) { runKeeperRandom(t, open(t)) })
+	t.Run("Large", func(t *testing.T) { runKeeperLarge(t, open(t)) })
+	t.Run("Policies", func(t *testing.T) { runKeeperPolicies(t, open(t)) })
+	t.Run("HoldsExpire", func(t *testing.T) { runKeeperHolds(t, open(t)) })
+	RunKeeperInRealTime(t, open)
+}
+
+// RunKeeperInRealTime runs the part of [RunKeeper] that needs no clock: [Harness.SetNow] may
+// do nothing. It takes less than the shortest window of ten seconds.
+func RunKeeperInRealTime(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	t.Run("List", func(t *testing.T) { runList(t, open(t)) })
+	t.Run("ListMeanwhile", func(t *testing.T) { runListMeanwhile(t, open(t)) })
+	t.Run("RemoveMeanwhile", func(t *testing.T) { runRemoveMeanwhile(t, open(t)) })
+	t.Run("Arguments", func(t *testing.T) { runKeeperArguments(t, open(t)) })
+	t.Run("RemoveInFlight", func(t *testing.T) { runRemoveInFlight(t, open(t)) })
+}
+
+func (h *Harness) keeper(t *testing.T) window.Keeper {
+	t.Helper()
+	k, ok := h.Store.(window.Keeper)
+	if !ok {
+		t.Fatalf("%T is no window.Keeper", h.Store)
+	}
+	return k
+}
+
+// runKeeperRandom makes random calls, reads and removals. The oracle knows what is in every
+// log.
+func runKeeperRandom(t *testing.T, h Harness) {
+	const steps = 3000
+	var (
+		seed = rand.Uint64()
+		r    = rand.New(rand.NewPCG(seed, 0))
+		o    = newOracle(h.Epoch)
+		k    = h.keeper(t)
+		now  = time.Hour
+		ids  []window.LogID
+	)
+	t.Logf("seed %d", seed)
+	for _, tag := range []string{"id.a", "id.b"} {
+		for i := range 4 {
+			for _, w := range []time.Duration{win, 3 * win, 10 * 24 * time.Hour} {
+				ids = append(ids, window.LogID{Key: fmt.Sprintf("{%s}:rule%d", tag, i), Window: w})
+			}
+		}
+	}
+	some := func() []window.LogID {
+		n := 1 + r.IntN(5)
+		var those []window.LogID
+		for _, i := range r.Perm(len(ids))[:n] {
+			those = append(those, ids[i])
+		}
+		return those
+	}
+	for step := range steps {
+		now += time.Duration(r.IntN(5)) * win / 20
+		h.SetNow(now)
+		switch r.IntN(10) {
+		case 0, 1:
+			those := some()
+			got, err := k.Read(t.Context(), those)
+			o.compare(t, fmt.Sprintf("step %d: Read", step), now, those, got, err)
+		case 2:
+			those := some()
+			got, err := k.Remove(t.Context(), those)
+			o.compare(t, fmt.Sprintf("step %d: Remove", step), now, those, got, err)
+			for _, id := range those {
+				delete(o.logs, id)
+			}
+			empty, err := k.Read(t.Context(), those)
+			o.compare(t, fmt.Sprintf("step %d: Read of what was removed", step), now, those, empty, err)
+		default:
+			id := ids[r.IntN(len(ids))]
+			c := askIn(id.Window, id.Key, uint64(5+r.IntN(40)), uint64(1+r.IntN(4)))
+			c.Mode = []window.Mode{window.Enforce, window.Enforce, window.Always, window.Refund}[r.IntN(4)]
+			got, want := take(t, h.Store, one(c)), o.take(now, one(c))
+			if d := diff.Diff(want, got); d != "" {
+				t.Fatalf("step %d: %+v at %v (-want +got)\n%s", step, c, now, d)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// compare compares readings with what the oracle knows at the time clock.
+func (o *oracle) compare(t *testing.T, what string, clock time.Duration, ids []window.LogID, got []window.Reading, err error) {
+	t.Helper()
+	if err != nil || len(got) != len(ids) {
+		t.Fatalf("%s: got %d readings and the error %v, want %d", what, len(got), err, len(ids))
+	}
+	clock += o.epoch
+	for i, id := range ids {
+		l := o.logs[id]
+		if l == nil {
+			l = &ledger{win: id.Window}
+		}
+		if got[i].ID != id || got[i].Now != clock || got[i].Cut {
+			t.Errorf("%s: got log %v at %v, cut %t, want %v at %v", what, got[i].ID, got[i].Now, got[i].Cut, id, clock)
+		}
+		var want []window.Entry
+		for _, e := range l.spent {
+			if l.now(clock) >= e.at+l.win || e.cost == 0 {
+				continue
+			}
+			if n := len(want); n > 0 && want[n-1].At == e.at {
+				want[n-1].Cost += uint32(e.cost)
+			} else {
+				want = append(want, window.Entry{At: e.at, Cost: uint32(e.cost)})
+			}
+		}
+		if d := diff.Diff(want, counting(got[i])); d != "" {
+			t.Errorf("%s of %v at %v (-want +got)\n%s", what, id, clock, d)
+		}
+	}
+}
+
+// counting returns the entries of a reading that still count.
+func counting(r window.Reading) (entries []window.Entry) {
+	now := max(r.Now, r.Contents.Clock)
+	for _, e := range r.Contents.Entries {
+		if e.At > now-r.ID.Window {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// runKeeperLarge reads a log of the largest size that the default precision allows.
+func runKeeperLarge(t *testing.T, h Harness) {
+	c := askIn(time.Hour, "{id.large}:r", window.ExactHits, 1)
+	var now time.Duration
+	for range window.ExactHits {
+		now += time.Millisecond
+		h.SetNow(now)
+		take(t, h.Store, one(c))
+	}
+	got, err := h.keeper(t).Read(t.Context(), []window.LogID{c.Log()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := counting(got[0])
+	if len(entries) != window.ExactHits || got[0].Cut {
+		t.Fatalf("got %d entries, cut %t, want %d", len(entries), got[0].Cut, window.ExactHits)
+	}
+	for i, e := range entries {
+		if want := (window.Entry{At: h.Epoch + time.Duration(i+1)*time.Millisecond, Cost: 1}); e != want {
+			t.Fatalf("entry %d: got %v, want %v", i, e, want)
+		}
+	}
+}
+
+// listed returns all ids that match m, in order of their keys and windows.
+func listed(t *testing.T, k window.Keeper, m window.Match) []window.LogID {
+	t.Helper()
+	var all []window.LogID
+	for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
+		ids, next, err := k.List(t.Context(), m, cursor)
+		if err != nil {
+			t.Fatalf("List(%+v, %q): %v", m, cursor, err)
+		}
+		if calls > 10_000 {
+			t.Fatal("List does not end")
+		}
+		all = append(all, ids...)
+		cursor = next
+	}
+	slices.SortFunc(all, byLog)
+	return slices.Compact(all)
+}
+
+func byLog(a, b window.LogID) int {
+	if c := strings.Compare(a.Key, b.Key); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Window, b.Window))
+}
+
+// runList lists logs by all kinds of matches, with characters that mean something in
+// patterns.
+func runList(t *testing.T, h Harness) {
+	h.SetNow(time.Hour)
+	k := h.keeper(t)
+	if got := listed(t, k, window.Match{}); len(got) != 0 {
+		t.Fatalf("an empty store lists %v", got)
+	}
+	var all []window.LogID
+	for _, tag := range []string{"id.a", "id.ab", "id.*", "id.?", `id.\`, "id.[ab]", "id.^a", "x"} {
+		for i := range 120 {
+			c := ask(fmt.Sprintf("{%s}:edge|route=/%d*[x]:id.acme", tag, i), 5, 1)
+			if i%7 == 0 {
+				c.Limit.Window = 3 * win
+			}
+			if i%2 == 0 {
+				c = anyPolicy(h, time.Hour, c, window.Policy(i/2%6))
+			}
+			take(t, h.Store, one(c))
+			all = append(all, c.Log())
+		}
+	}
+	slices.SortFunc(all, byLog)
+	for _, m := range []window.Match{
+		{},
+		{Tag: "id.a"},
+		{Tag: "id.*"},
+		{Tag: "id.?"},
+		{Tag: `id.\`},
+		{Tag: "id.[ab]"},
+		{Tag: "id.^a"},
+		{Tag: "id"},
+		{Tag: "*"},
+		{Tag: "id.none"},
+		{Contains: "/7*[x]:"},
+		{Contains: "id.acme"},
+		{Contains: "*"},
+		{Contains: "?"},
+		{Contains: `\`},
+		{Contains: "[x]"},
+		{Contains: "[a]"},
+		{Contains: "10000000"}, // a part of the window, not of the key
+		{Tag: "id.a", Contains: "/11"},
+		{Tag: "id.a", Contains: "id.a}"},
+	} {
+		var want []window.LogID
+		for _, id := range all {
+			if (m.Tag == "" || strings.HasPrefix(id.Key, "{"+m.Tag+"}")) && strings.Contains(id.Key, m.Contains) {
+				want = append(want, id)
+			}
+		}
+		if d := diff.Diff(want, listed(t, k, m)); d != "" {
+			t.Errorf("%+v (-want +got)\n%s", m, d)
+		}
+	}
+}
+
+// runListMeanwhile lists logs while others come and go.
+func runListMeanwhile(t *testing.T, h Harness) {
+	const stay, rounds = 2000, 4
+	h.SetNow(time.Hour)
+	k := h.keeper(t)
+	var want []window.LogID
+	for i := range stay {
+		c := ask(fmt.Sprintf("{stays%d}:r", i), 5, 1)
+		take(t, h.Store, one(c))
+		want = append(want, c.Log())
+	}
+	slices.SortFunc(want, byLog)
+
+	for round := range rounds {
+		var got, added []window.LogID
+		for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
+			ids, next, err := k.List(t.Context(), window.Match{Contains: "stays"}, cursor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, ids...)
+			// The first rounds grow the table between two calls, the others shrink it.
+			if round%2 == 0 {
+				for i := range 500 {
+					c := ask(fmt.Sprintf("{comes%d.%d}:r", calls, i), 5, 1)
+					take(t, h.Store, one(c))
+					added = append(added, c.Log())
+				}
+			}
+			cursor = next
+		}
+		if len(added) > 0 {
+			if _, err := k.Remove(t.Context(), added); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slices.SortFunc(got, byLog)
+		if d := diff.Diff(want, slices.Compact(got)); d != "" {
+			t.Errorf("round %d (-want +got)\n%s", round, d)
+		}
+	}
+}
+
+// runRemoveMeanwhile removes two logs with one tag while callers charge both. The clock
+// stands still, so a log holds all that was admitted since it was removed.
+func runRemoveMeanwhile(t *testing.T, h Harness) {
+	const (
+		limit    = 50
+		each     = 60 // calls of every caller
+		removals = 20
+	)
+	h.SetNow(time.Hour)
+	k := h.keeper(t)
+	checks := group(ask("{id.a}:one", limit, 1), askIn(2*win, "{id.a}:two", 2*limit, 1))
+	ids := []window.LogID{checks[0].Log(), checks[1].Log()}
+	var admitted, removed atomic.Uint64
+	used := func(readings []window.Reading, err error) uint64 {
+		if err != nil || len(readings) != 2 {
+			t.Errorf("got %d readings and the error %v", len(readings), err)
+			return 0
+		}
+		one, two := readings[0].Contents.Used(), readings[1].Contents.Used()
+		if one != two || one > limit {
+			t.Errorf("the logs held %d and %d at once, want the same, and at most the limit of %d", one, two, limit)
+		}
+		return one
+	}
+	concurrently(func(n int) {
+		if n == 0 {
+			for range removals {
+				removed.Add(used(k.Remove(t.Context(), ids)))
+			}
+			return
+		}
+		for range each {
+			if got := try(t, h.Store, checks); got != nil && Allowed(got) {
+				admitted.Add(1)
+			}
+		}
+	})
+	rest := used(k.Read(t.Context(), ids))
+	if got, want := removed.Load()+rest, admitted.Load(); got != want {
+		t.Errorf("%d hits were removed and %d are left, want %d, which were admitted", removed.Load(), rest, want)
+	}
+	if admitted.Load() <= limit {
+		t.Errorf("admitted %d: nothing was proven", admitted.Load())
+	}
+
+	// After a removal a log decides as a new one.
+	used(k.Remove(t.Context(), ids))
+	for i, want := range []bool{true, false} {
+		if got := take(t, h.Store, one(ask("{id.a}:one", limit, limit))); got[0].Allowed != want || got[0].Remaining != 0 {
+			t.Errorf("call %d after a removal: got %+v, want allowed %t", i+1, got[0], want)
+		}
+	}
+}
+
+// runKeeperArguments asks for nothing, for logs that are not there, for a log twice, and from
+// bad cursors.
+func runKeeperArguments(t *testing.T, h Harness) {
+	h.SetNow(time.Hour)
+	k := h.keeper(t)
+	for _, f := range []func() ([]window.Reading, error){
+		func() ([]window.Reading, error) { return k.Read(t.Context(), nil) },
+		func() ([]window.Reading, error) { return k.Remove(t.Context(), nil) },
+	} {
+		if got, err := f(); err != nil || len(got) != 0 {
+			t.Errorf("for no logs: got %v, %v", got, err)
+		}
+	}
+	c := ask("{a}:r", 5, 2)
+	take(t, h.Store, one(c))
+	absent := window.LogID{Key: "{b}:r", Window: win}
+	got, err := k.Remove(t.Context(), []window.LogID{absent, c.Log(), c.Log()})
+	if err != nil || len(got) != 3 || got[0].Contents.Used() != 0 || got[1].Contents.Used() != 2 || got[2].Contents.Used() != 0 {
+		t.Errorf("removing an absent log and one twice: got %+v, %v", got, err)
+	}
+	for _, cursor := range []string{"x", "-1", "ffffffffffffffffffffff", "nowhere/12", strings.Repeat("9", 4000)} {
+		if _, _, err := k.List(t.Context(), window.Match{}, cursor); !errors.Is(err, window.ErrCursor) {
+			t.Errorf("cursor %.30q: got the error %v, want ErrCursor", cursor, err)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package windowtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// anyPolicy returns a check with the key, the window, the limit and the cost of c, and with a
+// policy that counts in its own way. now is the time at which the check will be asked.
+func anyPolicy(h Harness, now time.Duration, c window.Check, p window.Policy) window.Check {
+	c.Limit.Policy = p
+	switch p {
+	case window.TokenBucket:
+		c.Limit.Rate = 2
+	case window.Calendar:
+		c.Limit.Window = cycles[0].nominal
+		c.Period = cycles[0].in(now+h.Epoch, 0)
+	case window.InFlight:
+		c.Limit.Window = flightHold
+		c.Stream = 1
+	default:
+	}
+	return c
+}
+
+// A keeperCaller makes random calls of a [window.Keeper] with logs of every policy, and of the
+// store and the oracles behind it.
+type keeperCaller struct {
+	h      Harness
+	r      *rand.Rand
+	keeper window.Keeper
+	now    time.Duration
+	counts *oracle
+	flight *flight
+	asks   []window.Check // a question to each log
+}
+
+// runKeeperPolicies makes random calls, ends, reads and removals of logs of every policy. What a
+// reading tells must be what the oracles answer.
+func runKeeperPolicies(t *testing.T, h Harness) {
+	const steps = 3000
+	seed := seedOf(t)
+	k := &keeperCaller{
+		h: h, r: rand.New(rand.NewPCG(seed, 21)), keeper: h.keeper(t), now: year,
+		counts: newOracle(h.Epoch),
+		flight: &flight{epoch: h.Epoch, logs: map[string]*flightLog{}, ended: map[window.StreamID]time.Duration{}},
+	}
+	for i := range 12 {
+		for p := window.Sliding; p <= window.InFlight; p++ {
+			c := askIn(pick(k.r, win, 3*win, day), fmt.Sprintf("{id.%d}:rule%d", i%2, i), 0, 0)
+			k.asks = append(k.asks, anyPolicy(h, k.now, c, p))
+		}
+	}
+	for step := range steps {
+		k.now += pick(k.r, 0, 0, micro, milli, win/20, win/3, time.Minute).Truncate(micro)
+		h.SetNow(k.now)
+		switch k.r.IntN(10) {
+		case 0, 1:
+			k.read(t, false)
+		case 2:
+			k.read(t, true)
+		case 3:
+			k.end(t)
+		default:
+			k.take(t)
+		}
+		if t.Failed() {
+			t.Fatalf("step %d; repeat this history with %s=%d", step, seedVariable, seed)
+		}
+	}
+}
+
+// limited returns the question at an index with a limit and, of a bucket, a rate.
+func (k *keeperCaller) limited(i int) window.Check {
+	c := k.asks[i]
+	c.Limit.Hits = uint64(5 + k.r.IntN(40))
+	switch c.Limit.Policy {
+	case window.TokenBucket:
+		c.Limit.Rate = pick[uint32](k.r, 1, 2, 7)
+	case window.Calendar:
+		c.Period = cycles[0].in(k.now+k.h.Epoch, 0)
+	default:
+	}
+	return c
+}
+
+// want returns the answer of the oracle to a check.
+func (k *keeperCaller) want(c window.Check) window.Decision {
+	if c.Limit.Policy == window.InFlight {
+		return k.flight.take(k.now, one(c))[0]
+	}
+	return k.counts.take(k.now, one(c))[0]
+}
+
+// take makes a call of the store.
+func (k *keeperCaller) take(t *testing.T) {
+	t.Helper()
+	c := k.limited(k.r.IntN(len(k.asks)))
+	c.Cost = uint64(1 + k.r.IntN(4))
+	c.Mode = pick(k.r, window.Enforce, window.Enforce, window.Always, window.Refund)
+	if c.Limit.Policy == window.InFlight {
+		c.Stream = window.StreamID(1 + k.r.IntN(20))
+		c.Limit.Window = pick(k.r, window.MinHold, flightHold, time.Minute)
+	}
+	if got, want := take(t, k.h.Store, one(c))[0], k.want(c); got != want {
+		t.Errorf("%+v at %v: got %+v, want %+v", c, k.now, got, want)
+	}
+}
+
+// end ends a stream. It holds something only in logs that were not removed.
+func (k *keeperCaller) end(t *testing.T) {
+	t.Helper()
+	stream, deny := window.StreamID(1+k.r.IntN(20)), pick(k.r, 0, second)
+	if got, want := end(t, k.h.Store, stream, deny), k.flight.end(k.now, stream, deny); got != want {
+		t.Errorf("End(%d) at %v: held %t, want %t", stream, k.now, got, want)
+	}
+}
+
+// read reads or removes some logs. Removed logs are empty afterwards.
+func (k *keeperCaller) read(t *testing.T, remove bool) {
+	t.Helper()
+	var (
+		those = k.r.Perm(len(k.asks))[:1+k.r.IntN(8)]
+		ids   = make([]window.LogID, len(those))
+	)
+	for n, i := range those {
+		ids[n] = k.asks[i].Log()
+	}
+	if !remove {
+		got, err := k.keeper.Read(t.Context(), ids)
+		k.compare(t, "Read", those, got, err)
+		return
+	}
+	got, err := k.keeper.Remove(t.Context(), ids)
+	k.compare(t, "Remove", those, got, err)
+	for _, id := range ids {
+		delete(k.counts.logs, id)
+		delete(k.counts.books, id)
+		if id.Policy == window.InFlight {
+			delete(k.flight.logs, id.Key)
+		}
+	}
+	got, err = k.keeper.Read(t.Context(), ids)
+	k.compare(t, "Read of what was removed", those, got, err)
+	for i := range got {
+		if got[i].Contents.Bytes != 0 {
+			t.Errorf("%v has %d bytes after it was removed", ids[i], got[i].Contents.Bytes)
+		}
+	}
+}
+
+// compare compares readings with what the oracles answer to a question.
+func (k *keeperCaller) compare(t *testing.T, what string, those []int, got []window.Reading, err error) {
+	t.Helper()
+	if err != nil || len(got) != len(those) {
+		t.Fatalf("%s: got %d readings and the error %v, want %d", what, len(got), err, len(those))
+	}
+	for n, i := range those {
+		c, r := k.limited(i), &got[n]
+		if c.Stream != 0 {
+			c.Stream = 1000 // it never holds anything
+		}
+		if r.ID != c.Log() || r.Now != k.now+k.h.Epoch || r.Cut {
+			t.Errorf("%s: got log %v at %v, cut %t, want %v at %v", what, r.ID, r.Now, r.Cut, c.Log(), k.now+k.h.Epoch)
+		}
+		if got, want := r.Ask(c.Limit), k.want(c); got != want {
+			t.Errorf("%s: %+v at %v: Ask says %+v, want %+v\n%v", what, c, k.now, got, want, r.Contents)
+		}
+		c.Limit.Hits = window.MaxInFlight
+		used := c.Limit.Hits - k.want(c).Remaining
+		if got := min(r.Used(c.Limit), c.Limit.Hits); got != used {
+			t.Errorf("%s: %+v at %v: Used says %d, want %d\n%v", what, c, k.now, got, used, r.Contents)
+		}
+	}
+}
+
+// runKeeperHolds reads a log in flight until its holds have expired: used is what is held then,
+// and the waits are those of the holds.
+func runKeeperHolds(t *testing.T, h Harness) {
+	k := h.keeper(t)
+	h.SetNow(time.Hour)
+	take(t, h.Store, one(holding(1, "{f}:r", 9, 3)))
+	h.SetNow(time.Hour + 4*second)
+	take(t, h.Store, one(holding(2, "{f}:r", 9, 2)))
+	limit := holding(1, "", 9, 0).Limit
+	for _, tt := range []struct {
+		at, free, empty time.Duration
+		used            uint64
+		holds           int // with those that have expired
+	}{
+		{4 * second, 6 * second, 10 * second, 5, 2},
+		{10*second - micro, micro, 4*second + micro, 5, 2},
+		{10 * second, 4 * second, 4 * second, 2, 2},
+		{14 * second, 0, 0, 0, 2},
+	} {
+		h.SetNow(time.Hour + tt.at)
+		got, err := k.Read(t.Context(), []window.LogID{{Key: "{f}:r", Policy: window.InFlight}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := got[0].Ask(limit)
+		if used := got[0].Used(limit); used != tt.used || d.Remaining != 9-tt.used || d.UnitAfter != tt.free || d.ResetAfter != tt.empty {
+			t.Errorf("after %v: used %d and %+v, want %+v", tt.at, used, d, tt)
+		}
+		if n := len(got[0].Contents.Holds); n != tt.holds {
+			t.Errorf("after %v: the log has %d holds, want %d", tt.at, n, tt.holds)
+		}
+	}
+}
+
+// runRemoveInFlight removes a log in which streams hold something. They do not count any more,
+// their ends change nothing, and what they hold in other logs is given back by their ends.
+func runRemoveInFlight(t *testing.T, h Harness) {
+	const most = 3
+	h.SetNow(time.Hour)
+	k := h.keeper(t)
+	id := window.LogID{Key: "{f}:one", Policy: window.InFlight}
+	both := func(stream window.StreamID) []window.Check {
+		return group(holding(stream, "{f}:one", most, 1), holding(stream, "{g}:two", most, 1))
+	}
+	left := func(step string, want ...uint64) {
+		t.Helper()
+		for i, c := range both(1000) {
+			c.Cost = 0
+			if got := take(t, h.Store, one(c))[0]; got.Remaining != want[i] {
+				t.Errorf("%s: %d of %d remain in %s, want %d", step, got.Remaining, most, c.Key, want[i])
+			}
+		}
+	}
+	for stream := range window.StreamID(most) {
+		take(t, h.Store, both(1+stream))
+	}
+	left("full", 0, 0)
+	removed, err := k.Remove(t.Context(), []window.LogID{id})
+	if err != nil || len(removed) != 1 || removed[0].Contents.Used() != most {
+		t.Fatalf("Remove: got %+v and the error %v, want %d used", removed, err, most)
+	}
+	left("removed", most, 0)
+	// A stream that goes on holds something again. Others take the places that are free.
+	take(t, h.Store, one(holding(1, "{f}:one", most, 1)))
+	take(t, h.Store, one(holding(11, "{f}:one", most, 1)))
+	left("held again", most-2, 0)
+	if !end(t, h.Store, 2, second) {
+		t.Error("the stream holds something in a log that was not removed, and its end says that it does not")
+	}
+	left("a stream of the removed log has ended", most-2, 1)
+	if !end(t, h.Store, 1, second) || !end(t, h.Store, 11, second) {
+		t.Error("the streams hold something, and their ends say that they do not")
+	}
+	left("all have ended but one", most, 2)
+
+	// The end of a stream whose only log was removed changes nothing.
+	take(t, h.Store, one(holding(21, "{f}:one", most, 1)))
+	if _, err := k.Remove(t.Context(), []window.LogID{id}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, h.Store, one(holding(22, "{f}:one", most, 1)))
+	if end(t, h.Store, 21, second) {
+		t.Error("the log of a stream was removed, and its end says that it held something")
+	}
+	left("an end after a removal", most-1, 2)
+	ids := listed(t, k, window.Match{})
+	if want := []window.LogID{id, {Key: "{g}:two", Policy: window.InFlight}}; !slices.Equal(ids, want) {
+		t.Errorf("the logs are %v, want %v", ids, want)
+	}
+}

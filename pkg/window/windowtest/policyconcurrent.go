@@ -1,0 +1,91 @@
+package windowtest
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// limited is a check of every policy with one limit, for the time at of the store's clock.
+func limited(at time.Duration, limit, cost uint64) []window.Check {
+	return group(
+		bucketOf("k", limit, cost, uint32(limit), win),
+		fixedIn(win, "k", limit, cost),
+		calendarIn(cycles[0].nominal, cycles[0].in(at, 7), "k", limit, cost),
+		counterIn(win, "k", limit, cost),
+		ask("k", limit, cost),
+	)
+}
+
+// runPolicyPhases lets many callers meet on one log of each policy while the clock stands
+// still, moves it, and so on. What was admitted is known exactly: everything that was asked
+// for, up to what remained.
+func runPolicyPhases(t *testing.T, h Harness) {
+	const (
+		limit = 101
+		each  = 5
+	)
+	f := follow(&h)
+	now := h.aligned(time.Hour, 2*year) + 6*time.Minute
+	for _, move := range []time.Duration{0, win / 8, 0, win - micro, win / 4, win/2 + micro, win, time.Minute, 0, 2 * time.Hour} {
+		now += move
+		for i := range limited(now+h.Epoch, limit, 0) {
+			left := f.take(t, now, limited(now+h.Epoch, limit, 0)[i])[0].Remaining
+			c := limited(now+h.Epoch, limit, 1)[i]
+			var admitted atomic.Uint64
+			concurrently(func(int) {
+				for range each {
+					if got := try(t, h.Store, one(c)); got != nil && got[0].Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+			if got, want := admitted.Load(), min(left, callers*each); got != want {
+				t.Errorf("%v at %v: admitted %d, want %d of %d asked", c.Limit.Policy, now, got, want, callers*each)
+			}
+			c.Cost = admitted.Load()
+			f.oracle.take(now, one(c))
+			c.Cost = 0
+			f.take(t, now, c)
+		}
+	}
+}
+
+// runPolicyGroups lets groups that name a log of each policy in different orders meet. The
+// smallest limit ends all of them, and all logs are charged alike.
+func runPolicyGroups(t *testing.T, h Harness) {
+	const (
+		large = 200
+		small = 70
+		each  = 10
+	)
+	now := h.aligned(time.Hour, 2*year) + 6*time.Minute
+	h.SetNow(now)
+	checks := limited(now+h.Epoch, large, 1)
+	checks[1].Limit.Hits = small
+	var admitted atomic.Uint64
+	concurrently(func(n int) {
+		for i := range each {
+			k := (n + i) % len(checks)
+			rotated := append(append([]window.Check(nil), checks[k:]...), checks[:k]...)
+			if got := try(t, h.Store, rotated); got != nil && Allowed(got) {
+				admitted.Add(1)
+			}
+		}
+	})
+	if got := admitted.Load(); got != small {
+		t.Errorf("groups admitted: got %d, want %d", got, small)
+	}
+	var left []uint64
+	for _, d := range take(t, h.Store, limited(now+h.Epoch, large, 0)) {
+		left = append(left, d.Remaining)
+	}
+	rest := uint64(large - small)
+	if diff := cmp.Diff([]uint64{rest, rest, rest, rest, rest}, left); diff != "" {
+		t.Errorf("what remains: a group was charged in part: (-want +got)\n%s", diff)
+	}
+}

@@ -1,0 +1,201 @@
+package windowtest
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/slidegate/slidegate/pkg/window"
+)
+
+// policies makes short histories that mix all policies in one call. Almost every call is at
+// an edge. Limits and rates are small or very large, and change from call to call; so do the
+// anchors of calendars. The clock stands still, steps back, and leaves years out.
+func policies(shortWindows bool) generator {
+	windows := []time.Duration{win, win, time.Minute, time.Hour + micro, day, 30 * day, 365 * day, window.MaxWindow}
+	if shortWindows {
+		windows = append(windows, window.MinWindow, window.MinWindow+micro, second, second)
+	}
+	return generator{
+		steps: 60,
+		start: func(r *rand.Rand, h *Harness) (caller, time.Duration) {
+			w := pick(r, windows...)
+			p := &policyCaller{
+				epoch:  h.Epoch,
+				win:    w,
+				grid:   pick(r, w/10, w/10, w/7, micro, milli, second/7).Truncate(micro),
+				cycle:  pick(r, cycles...),
+				limits: []uint64{0, 1, 2, 3, 3, 4, 5},
+			}
+			p.anchors = []int64{p.cycle.anyAnchor(r), p.cycle.anyAnchor(r)}
+			switch r.IntN(6) {
+			case 0:
+				p.limits = []uint64{7, 12, 13, 14, 15, 25}
+			case 1:
+				p.limits = []uint64{1000, 1007, 999_983, 1 << 31, window.MaxHits - 1}
+			}
+			p.bucketWindow, p.rates = rates(r, w, shortWindows)
+			if r.IntN(3) == 0 {
+				p.only = pick(r, counted...)
+			}
+			now := p.begin(r, h)
+			return p, now
+		},
+	}
+}
+
+// counted are the policies that this suite tests.
+var counted = []window.Policy{window.TokenBucket, window.Fixed, window.Calendar, window.SlidingCounter}
+
+// rates picks the unit of a bucket's rate, and rates that belong together.
+func rates(r *rand.Rand, w time.Duration, shortWindows bool) (time.Duration, []uint32) {
+	switch r.IntN(8) {
+	case 0:
+		return 365 * day, []uint32{1, 2, 12}
+	case 1:
+		return window.MaxWindow, []uint32{1, 1, 7}
+	case 2:
+		return pick(r, win, second), []uint32{math.MaxUint32, math.MaxUint32 - 1, 1 << 31}
+	case 3:
+		if shortWindows {
+			return window.MinWindow, []uint32{1, 7, math.MaxUint32}
+		}
+		return time.Minute, []uint32{59, 60, 61}
+	case 4:
+		return w, []uint32{1, 2, 3}
+	default:
+		return pick(r, second, second, time.Minute), []uint32{7, 7, 3, 10, 11, 1}
+	}
+}
+
+type policyCaller struct {
+	epoch        time.Duration
+	win          time.Duration
+	grid         time.Duration
+	limits       []uint64
+	bucketWindow time.Duration
+	rates        []uint32
+	cycle        cycle
+	anchors      []int64
+	only         window.Policy // zero: all
+}
+
+// begin picks the time at which a history begins: at least two years after the store's clock
+// began, so that calendars have earlier periods, and often just before a window's edge.
+func (p *policyCaller) begin(r *rand.Rand, h *Harness) time.Duration {
+	before := pick(r, p.win/2, p.win/3, micro, 3*micro).Truncate(micro)
+	at := 2*year + upTo(r, pick(r, day, year, 60*year)).Truncate(micro)
+	switch r.IntN(4) {
+	case 0:
+		return at
+	case 1:
+		period := p.cycle.in(at+h.Epoch, p.anchors[0])
+		return time.Duration(period.End)*second - h.Epoch - before
+	default:
+		return h.aligned(p.win, at) - before
+	}
+}
+
+func (p *policyCaller) next(r *rand.Rand, past *history) (time.Duration, []window.Check) {
+	checks := make([]window.Check, pick(r, 1, 1, 1, 2, 2, 3, 6))
+	usual := pick(r, window.Enforce, window.Enforce, window.Any, window.Observe)
+	for i := range checks {
+		checks[i] = p.check(r, past.prefix+pick(r, "a", "a", "a", "b"))
+		c := &checks[i]
+		c.Mode = pick(r, usual, usual, usual, window.Enforce, window.Any, window.Observe)
+		switch r.IntN(12) {
+		case 0:
+			c.Mode = window.Always
+			if r.IntN(4) == 0 {
+				c.Cost = pick(r, math.MaxUint32-r.Uint64N(6), 1<<31, c.Limit.Hits*3, math.MaxUint64)
+			}
+		case 1, 2:
+			c.Mode = window.Refund
+			if r.IntN(4) == 0 {
+				c.Cost = pick(r, math.MaxUint32-r.Uint64N(6), 1<<31, c.Limit.Hits, c.Limit.Hits/2, math.MaxUint64)
+			}
+		}
+		for _, other := range checks[:i] {
+			if other.Log() == c.Log() && !other.Mode.Unconditional() && !c.Mode.Unconditional() {
+				c.Mode = other.Mode // any other is refused
+			}
+		}
+	}
+	at := p.at(r, past)
+	for i := range checks {
+		if checks[i].Limit.Policy == window.Calendar {
+			checks[i].Period = p.period(r, at+p.epoch)
+		}
+	}
+	return at, checks
+}
+
+// period returns the period of a time, or now and then one of an earlier or later time: the
+// caller's clock may differ from the store's.
+func (p *policyCaller) period(r *rand.Rand, clock time.Duration) window.Period {
+	off := pick(r, 0, 0, 0, 0, 0, 0, -second, second, -early, early)
+	if r.IntN(60) == 0 {
+		off = pick[time.Duration](r, -1, 1) * pick(r, time.Hour, p.cycle.nominal, 2*p.cycle.nominal, 3*p.cycle.nominal)
+	}
+	return p.cycle.in(min(max(clock+off, p.epoch+year), lastClock), pick(r, p.anchors[0], p.anchors[0], p.anchors[0], p.anchors[1]))
+}
+
+// at picks the time of the next call.
+func (p *policyCaller) at(r *rand.Rand, past *history) time.Duration {
+	at := past.now
+	switch r.IntN(12) {
+	case 0, 1, 2: // the same instant
+	case 3, 4, 5:
+		at += time.Duration(r.IntN(4)) * p.grid
+	case 6:
+		at -= time.Duration(r.IntN(15)) * pick(r, p.grid, micro)
+	case 7:
+		at += pick(r, p.win, 2*p.win, p.win-micro, p.win/2, 9*p.win, p.cycle.nominal, 20*year)
+	case 8: // a window's edge
+		at += p.win - (at+p.epoch)%p.win + pick(r, -micro, 0, 0, micro)
+	default:
+		at = max(at, p.edge(r, past))
+	}
+	return min(max(at, 2*year), lastClock-p.epoch).Truncate(micro)
+}
+
+// edge returns the end of a promised wait, or the microsecond before or after it.
+func (p *policyCaller) edge(r *rand.Rand, past *history) time.Duration {
+	if len(past.last) == 0 {
+		return past.now
+	}
+	d := past.last[r.IntN(len(past.last))]
+	return past.now + pick(r, d.RetryAfter, d.RetryAfter, d.UnitAfter, d.UnitAfter, d.ResetAfter) + pick(r, -micro, 0, 0, micro)
+}
+
+// check returns a check of one of the policies without a mode or a period.
+func (p *policyCaller) check(r *rand.Rand, key string) window.Check {
+	hits := pick(r, p.limits...)
+	if r.IntN(60) == 0 {
+		hits = pick[uint64](r, window.MaxHits, window.MaxHits-1)
+	}
+	policy := p.only
+	if policy == window.Sliding || r.IntN(8) == 0 {
+		policy = pick(r, counted...)
+	}
+	c := askIn(p.win, key, hits, pick(r, 0, 1, 1, 1, 2, 3, hits/2, hits, hits+1))
+	c.Limit.Policy = policy
+	switch policy {
+	case window.TokenBucket:
+		c.Limit.Window, c.Limit.Rate = p.bucketWindow, pick(r, p.rates...)
+		for c.Limit.Valid() != nil { // it takes too long to fill
+			c.Limit.Hits /= 2
+		}
+		c.Cost = min(c.Cost, c.Limit.Hits+1)
+	case window.Calendar:
+		c.Limit.Window = p.cycle.nominal
+	}
+	if r.IntN(10) == 0 {
+		c.Limit.Policy, c.Limit.Window, c.Limit.Rate = window.Sliding, p.win, 0
+		c.Limit.Hits = min(c.Limit.Hits, 50)
+	}
+	if r.IntN(100) == 0 {
+		c.Cost = pick[uint64](r, math.MaxUint64, math.MaxUint64-1, 1<<53, 1<<32)
+	}
+	return c
+}
